@@ -1,0 +1,99 @@
+"""What an architecture is: a batch in, node, edge and graph representations out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from graphbench.contracts.encoding import Encoding
+from graphbench.contracts.spec import BenchmarkSpec
+from graphbench.contracts.table import GraphBatch
+
+
+@dataclass
+class Representation:
+    """What an architecture returns.
+
+    Args:
+        node: `[num_nodes, dim]`.
+        edge: `[num_edges, dim]`, from architectures that update edges.
+        graph: `[num_graphs, dim]`, from architectures with a graph token; else the head pools `node`.
+        tokens: `[num_tokens, dim]` beside the nodes (substructures, virtual nodes), with `tokens_batch`.
+        tokens_batch: graph of each extra token `[num_tokens]`.
+    """
+
+    node: Tensor
+    edge: Tensor | None = None
+    graph: Tensor | None = None
+    tokens: Tensor | None = None
+    tokens_batch: Tensor | None = None
+
+
+def merge_encodings(encodings: Iterable[Encoding]) -> tuple[Encoding, ...]:
+    """Each encoding once; raises `BadInput` when two of one kind ask for different parameters."""
+    from graphbench.errors import BadInput
+
+    merged: dict[str, Encoding] = {}
+    for encoding in encodings:
+        known = merged.setdefault(encoding.name, encoding)
+        if known.parameters() != encoding.parameters():
+            raise BadInput(
+                f"Two parts of the model need {encoding.name} with different parameters: {known.parameters()} and "
+                f"{encoding.parameters()}. A batch holds one {encoding.name}: give both parts the same options."
+            )
+    return tuple(merged.values())
+
+
+class PositionalEncoder(nn.Module):
+    """Turns encodings of the batch (or the graph itself) into `[num_nodes, dim]` features.
+
+    Subclasses set `dim` and `encodings` (what the data must prepare) in `__init__` and implement `forward`.
+    """
+
+    dim: int
+    encodings: tuple[Encoding, ...] = ()
+
+    def forward(self, batch: GraphBatch) -> Tensor:
+        """Features of every node `[num_nodes, dim]`."""
+        raise TypeError(f"{type(self).__name__} must define forward(batch) -> [num_nodes, dim]")
+
+
+class Architecture(nn.Module):
+    """Base of all architectures.
+
+    A subclass takes the specification first and keyword options after it, each typed, with the paper's default:
+
+        class MyModel(Architecture):
+            def __init__(self, spec: BenchmarkSpec, hidden_dim: int = 64, num_layers: int = 4) -> None:
+                super().__init__(spec, hidden_dim)
+
+    Args:
+        spec: the benchmark's description; the only thing a model knows of its data.
+        dim: width of the representation that `forward` returns.
+    """
+
+    #: Encodings this architecture reads from the batch itself, beside those of its positional encoders.
+    encodings: tuple[Encoding, ...] = ()
+
+    def __init__(self, spec: BenchmarkSpec, dim: int) -> None:
+        super().__init__()
+        self.spec = spec
+        self.dim = dim
+
+    def forward(self, batch: GraphBatch) -> Representation:
+        """Representations of a batch; the same graph gets the same answer whatever shares its batch."""
+        raise TypeError(f"{type(self).__name__} must define forward(batch) -> Representation")
+
+    def required_encodings(self) -> tuple[Encoding, ...]:
+        """What the data must prepare: the encodings of this module and of every part that declares some."""
+        return merge_encodings(e for module in self.modules() for e in getattr(module, "encodings", ()))
+
+    def parameter_groups(self) -> Sequence[dict[str, Any]]:
+        """Parameter groups with options of their own (`lr_scale`, `weight_decay`, ...) for the optimizer.
+
+        Parameters that no group names train with the optimizer's defaults.
+        """
+        return ()

@@ -1,0 +1,92 @@
+"""The static description of a benchmark: all that data and models know of each other.
+
+No heavy import here: `graphbench list benchmarks` reads specifications without importing torch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+TaskName = Literal[
+    "graph-regression",
+    "graph-classification",
+    "graph-multilabel",
+    "node-classification",
+    "link-ranking",
+    "map-recovery",
+]
+
+
+@dataclass(frozen=True)
+class Features:
+    """What every node (or every edge) carries.
+
+    Args:
+        vocabularies: number of values of each categorical column; the batch holds them as `x` (or `edge_attr`),
+            int64 `[num_nodes, len(vocabularies)]`, every value in `0 .. size - 1`.
+        dense: width of the real-valued columns, float32 `x_dense` (or `edge_dense`) `[num_nodes, dense]`.
+        names: names of the categorical columns, then of the dense ones; empty when they have none.
+    """
+
+    vocabularies: tuple[int, ...] = ()
+    dense: int = 0
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class BenchmarkSpec:
+    """All that is known of a benchmark before any of its data is read.
+
+    Args:
+        name: registered name, also the class name.
+        task: which file of `graphbench.tasks` trains and scores it.
+        node: features of a node.
+        edge: features of an edge.
+        num_targets: columns of `y` (regression, multi-label) or 1.
+        num_classes: classes of a classification; None for regression and multi-label.
+        target_names: one name a target (regression, multi-label) or a class.
+        target_units: one unit a regression target; "" where it has none.
+        metric: the score that selects the best checkpoint: MAE, RMSE, accuracy, class_accuracy, macro_F1, AP,
+            AUROC, MRR.
+        higher_is_better: whether a larger `metric` is better.
+        loss: L1, MSE, cross_entropy, weighted_cross_entropy, BCE, contrastive_BCE, normalised_MSE.
+        coordinates: width of `pos` `[num_nodes, coordinates]`; 0 when nodes have no position.
+        split_sizes: graphs in train, validation and test; None where it depends on the user's file.
+        mean_nodes, max_nodes, mean_edges: typical sizes, directed edges (each bond counts twice).
+        offline: runs without a network (generated here or shipped by a dependency).
+        disk_mb: size of the prepared data on disk, in MB.
+        licence, citation, source: where the data come from and on which terms.
+        molecules: node column 0 is an atom type that `graphbench` can draw with RDKit.
+    """
+
+    name: str
+    task: TaskName
+    node: Features
+    edge: Features
+    metric: str
+    higher_is_better: bool
+    loss: str
+    num_targets: int = 1
+    num_classes: int | None = None
+    target_names: tuple[str, ...] = ()
+    target_units: tuple[str, ...] = ()
+    coordinates: int = 0
+    split_sizes: tuple[int, int, int] | None = None
+    mean_nodes: float | None = None
+    max_nodes: int | None = None
+    mean_edges: float | None = None
+    offline: bool = False
+    disk_mb: float | None = None
+    licence: str = ""
+    citation: str = ""
+    source: str = ""
+    molecules: bool = False
+    extra: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def output_dim(self) -> int:
+        """Numbers a head must return per graph (or node): targets, or classes (one logit for two classes)."""
+        if self.num_classes is None:
+            return self.num_targets
+        return 1 if self.num_classes == 2 else self.num_classes

@@ -1,0 +1,203 @@
+"""Many graphs as one ragged table of columns, and batches cut from it.
+
+A benchmark is not a list of graph objects but a handful of long arrays, one a column, which can be memory-mapped.
+A batch is gathered from them with a few vectorised copies, whatever the number of graphs.
+
+Legend: G graphs; an axis is a way of counting rows: "graph" (one row a graph), "node", "edge" (directed), "pair"
+(n * n rows a graph, row-major), or any axis an encoding adds ("substructure", ...).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+GRAPH, NODE, EDGE, PAIR = "graph", "node", "edge", "pair"
+AXES = (GRAPH, NODE, EDGE, PAIR)
+
+
+@dataclass(frozen=True)
+class Column:
+    """How one tensor is laid out and batched.
+
+    Args:
+        axis: what its rows count.
+        index_of: its values number the rows of this axis *within their graph* ("node" for `edge_index`); a batch
+            adds the offset of the graph. None for ordinary values.
+    """
+
+    axis: str
+    index_of: str | None = None
+
+
+EDGE_INDEX = Column(EDGE, index_of=NODE)
+
+
+class GraphBatch(Data):
+    """A batch of graphs in PyG's layout: node tensors of all graphs one after the other.
+
+    Always there: `edge_index [2, num_edges]`, `batch [num_nodes]` (graph of each node), `ptr [num_graphs + 1]`,
+    `num_graphs`, `max_nodes` (Python integers, so that padding never waits for the device) and `graph_id [num_graphs]`
+    (row in the table). As the specification says: `x`, `x_dense`, `edge_attr`, `edge_dense`, `pos`, `y`; and the
+    fields of the encodings, each under its own name. For an axis that an encoding adds, `{axis}_batch` and
+    `{axis}_ptr` give the graph of each of its rows; "pair" has `pair_ptr` only.
+    """
+
+    num_graphs: int
+    max_nodes: int
+
+    def __inc__(self, key: str, value: Any, *args: Any, **kwargs: Any) -> Any:  # pragma: no cover - PyG protocol
+        raise TypeError("a GraphBatch is already a batch: cut a larger one from the GraphTable instead")
+
+
+def _ranges(starts: Tensor, lengths: Tensor) -> Tensor:
+    """Row numbers `start, start + 1, ...` of every range, one after the other: `[sum(lengths)]`."""
+    ends = lengths.cumsum(0)
+    total = int(ends[-1]) if len(ends) else 0
+    shift = torch.repeat_interleave(starts - (ends - lengths), lengths, output_size=total)
+    return torch.arange(total, dtype=torch.int64) + shift
+
+
+def pointer(lengths: Tensor) -> Tensor:
+    """Cumulative row numbers `[G + 1]` of ragged rows with `lengths [G]`, starting at 0."""
+    ptr = torch.zeros(len(lengths) + 1, dtype=torch.int64)
+    torch.cumsum(lengths, 0, out=ptr[1:])
+    return ptr
+
+
+@dataclass
+class GraphTable:
+    """G graphs as columns.
+
+    Args:
+        columns: name -> tensor whose rows are those of its axis, graph after graph. `edge_index` is `[edges, 2]`
+            with node numbers that start at 0 in every graph.
+        layout: name -> `Column`, for the same names.
+        ptr: axis -> `[G + 1]` first row of each graph, for every axis except "graph".
+    """
+
+    columns: dict[str, Tensor]
+    layout: dict[str, Column]
+    ptr: dict[str, Tensor]
+    graph_ids: Tensor | None = field(default=None)
+
+    @classmethod
+    def from_graphs(cls, graphs: Iterable[Mapping[str, Any]], layout: Mapping[str, Column] | None = None) -> GraphTable:
+        """Stack single graphs: mappings with `num_nodes`, `edge_index [2, edges]` and any further tensors.
+
+        The usual names (`x`, `x_dense`, `pos`: node; `edge_attr`, `edge_dense`: edge; `y`: graph, or node when it has
+        one row a node) need no `layout`; others must be named there.
+        """
+        graphs = list(graphs)
+        known = {"x": NODE, "x_dense": NODE, "pos": NODE, "edge_attr": EDGE, "edge_dense": EDGE}
+        merged: dict[str, Column] = {"edge_index": EDGE_INDEX, **{k: Column(a) for k, a in known.items()}}
+        node_level = bool(graphs) and all(
+            "y" in g and torch.as_tensor(g["y"]).dim() > 0 and len(g["y"]) == g["num_nodes"] for g in graphs
+        )
+        merged["y"] = Column(NODE if node_level else GRAPH)
+        merged.update(layout or {})
+        nodes = torch.tensor([int(g["num_nodes"]) for g in graphs], dtype=torch.int64)
+        edges = torch.tensor([g["edge_index"].shape[1] for g in graphs], dtype=torch.int64)
+        ptr = {NODE: pointer(nodes), EDGE: pointer(edges)}
+        columns: dict[str, Tensor] = {}
+        used: dict[str, Column] = {}
+        for name in graphs[0] if graphs else ():
+            if name == "num_nodes":
+                continue
+            column = merged[name]
+            used[name] = column
+            parts = [g[name].t() if name == "edge_index" else torch.as_tensor(g[name]) for g in graphs]
+            if column.axis == GRAPH:
+                parts = [part.reshape(1, -1) if part.dim() < 2 else part for part in parts]
+            elif column.axis not in ptr:
+                ptr[column.axis] = pointer(torch.tensor([len(part) for part in parts]))
+            columns[name] = torch.cat(parts)
+        return cls(columns, used, ptr)
+
+    def __len__(self) -> int:
+        return len(self.ptr[NODE]) - 1
+
+    @property
+    def num_nodes(self) -> Tensor:
+        """Nodes of each graph `[G]`."""
+        return self.ptr[NODE].diff()
+
+    @property
+    def num_edges(self) -> Tensor:
+        """Directed edges of each graph `[G]`."""
+        return self.ptr[EDGE].diff()
+
+    def lengths(self, axis: str) -> Tensor:
+        """Rows of each graph along `axis` `[G]`."""
+        if axis == GRAPH:
+            return torch.ones(len(self), dtype=torch.int64)
+        if axis == PAIR and PAIR not in self.ptr:
+            return self.num_nodes**2
+        return self.ptr[axis].diff()
+
+    def with_columns(
+        self,
+        columns: Mapping[str, Tensor],
+        layout: Mapping[str, Column],
+        ptr: Mapping[str, Tensor] | None = None,
+    ) -> GraphTable:
+        """A table that has these columns too; the arrays themselves are shared, not copied."""
+        joined = dict(self.ptr) | dict(ptr or {})
+        if PAIR not in joined and any(column.axis == PAIR for column in layout.values()):
+            joined[PAIR] = pointer(self.num_nodes**2)
+        return GraphTable(self.columns | dict(columns), self.layout | dict(layout), joined, self.graph_ids)
+
+    def slice(self, start: int, stop: int) -> GraphTable:
+        """Graphs `start .. stop - 1` as views of the same arrays."""
+        ptr = {axis: p[start : stop + 1] - p[start] for axis, p in self.ptr.items()}
+        columns = {}
+        for name, column in self.layout.items():
+            bounds = (start, stop) if column.axis == GRAPH else self.ptr[column.axis][[start, stop]].tolist()
+            columns[name] = self.columns[name][bounds[0] : bounds[1]]
+        ids = torch.arange(start, stop) if self.graph_ids is None else self.graph_ids[start:stop]
+        return GraphTable(columns, dict(self.layout), ptr, ids)
+
+    def select(self, indices: Tensor) -> GraphTable:
+        """A table of the chosen graphs, copied, in the given order."""
+        indices = torch.as_tensor(indices, dtype=torch.int64)
+        rows = {axis: _ranges(p[indices], p[indices + 1] - p[indices]) for axis, p in self.ptr.items()}
+        rows[GRAPH] = indices
+        columns = {name: self.columns[name][rows[column.axis]] for name, column in self.layout.items()}
+        ptr = {axis: pointer(p[indices + 1] - p[indices]) for axis, p in self.ptr.items()}
+        ids = indices if self.graph_ids is None else self.graph_ids[indices]
+        return GraphTable(columns, dict(self.layout), ptr, ids)
+
+    def batch(self, indices: Sequence[int] | Tensor) -> GraphBatch:
+        """The chosen graphs as one `GraphBatch`."""
+        part = self.select(torch.as_tensor(indices, dtype=torch.int64))
+        batch = GraphBatch()
+        graph_of: dict[str, Tensor] = {}
+        for axis, ptr in part.ptr.items():
+            if axis in (NODE, EDGE) or any(c.axis == axis for c in part.layout.values() if c.index_of):
+                graph_of[axis] = torch.repeat_interleave(torch.arange(len(part)), ptr.diff(), output_size=int(ptr[-1]))
+            if axis not in (NODE, EDGE):
+                batch[f"{axis}_ptr"] = ptr
+        for name, column in part.layout.items():
+            value = part.columns[name]
+            if column.index_of is not None:
+                offset = part.ptr[column.index_of][:-1]
+                offset = offset if column.axis == GRAPH else offset[graph_of[column.axis]]
+                value = value.to(torch.int64) + offset.reshape(-1, *[1] * (value.dim() - 1))
+            elif not value.is_floating_point() and value.dtype != torch.bool:
+                value = value.to(torch.int64)
+            elif value.dtype == torch.float16:
+                value = value.float()
+            batch[name] = value.t().contiguous() if name == "edge_index" else value
+        for axis in part.ptr:
+            if axis not in AXES:
+                batch[f"{axis}_batch"] = torch.repeat_interleave(torch.arange(len(part)), part.ptr[axis].diff())
+        batch.batch, batch.ptr = graph_of[NODE], part.ptr[NODE]
+        batch.graph_id = part.graph_ids
+        batch.num_nodes = int(part.ptr[NODE][-1])
+        batch.num_graphs, batch.max_nodes = len(part), int(part.num_nodes.max()) if len(part) else 0
+        return batch

@@ -1,0 +1,1 @@
+"""GCN, GIN, GINE, GAT, GraphSAGE, GatedGCN, GT and GPS for graphbench."""

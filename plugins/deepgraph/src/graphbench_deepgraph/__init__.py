@@ -1,0 +1,1 @@
+"""DeepGraph: substructure tokens for deep graph transformers, for graphbench."""

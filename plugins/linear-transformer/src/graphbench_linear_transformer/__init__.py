@@ -1,0 +1,1 @@
+"""The linear graph transformer that computes electric flow, for graphbench."""

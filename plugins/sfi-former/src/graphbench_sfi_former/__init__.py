@@ -1,0 +1,1 @@
+"""SFi-Former and its exact sparse flow for graphbench."""

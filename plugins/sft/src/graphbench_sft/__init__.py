@@ -1,0 +1,1 @@
+"""The Sampling Foundational Transformer for graphbench."""
