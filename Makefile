@@ -1,0 +1,46 @@
+# Two commands: `make quickstart` trains and tests on real molecules, `make test` checks the whole project.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+RUN ?= runs/quickstart-$(shell date +%Y%m%d-%H%M%S)
+PLUGINS := $(sort $(wildcard plugins/*))
+STAMP := $(VENV)/.installed
+PYPROJECTS := pyproject.toml $(PLUGINS:%=%/pyproject.toml) constraints.txt
+
+.PHONY: help quickstart test test-slow env lint bench docker-check clean
+
+help:  ## show the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+quickstart: env  ## train a graph transformer on real molecules, test it, write a report (at most 5 minutes)
+	$(BIN)/graphbench fit --config configs/quickstart.yaml --run $(RUN)
+	$(BIN)/graphbench test --run $(RUN)
+
+test: env  ## the test suite
+	$(BIN)/python -m pytest -q -m "not slow" -n 2
+
+test-slow: env  ## the tests that take longer than a minute
+	$(BIN)/python -m pytest -q -m slow
+
+env: $(STAMP)  ## the virtual environment with the project, its plug-ins and the tools
+
+$(STAMP): $(PYPROJECTS)
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade "pip>=24"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt "torch>=2.6"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev,zinc]" $(PLUGINS:%=--editable ./%)
+	touch $(STAMP)
+
+lint: env  ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: env  ## speed and memory against rivals: the short tables of benchmarks/
+	for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+docker-check: ## build the image with buildah and run the quickstart in it
+	docker/check.sh
+
+clean:  ## remove the environment and caches; data and runs stay
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

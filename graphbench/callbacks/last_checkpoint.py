@@ -1,0 +1,47 @@
+"""The checkpoint to go on from: every epoch, and once more when the process is asked to stop."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytorch_lightning as pl
+from pytorch_lightning.callbacks import Checkpoint
+from pytorch_lightning.utilities.exceptions import SIGTERMException
+
+log = logging.getLogger(__name__)
+
+
+class LastCheckpoint(Checkpoint):
+    """Writes `last.ckpt` at the end of every epoch, of every `every_n_steps` steps, and on SIGTERM.
+
+    Args:
+        folder: folder of `last.ckpt`.
+        every_n_steps: also write after so many optimizer steps; 0 for epochs only. For epochs of hours.
+    """
+
+    def __init__(self, folder: str | Path, every_n_steps: int = 0) -> None:
+        self.path = Path(folder) / "last.ckpt"
+        self.every_n_steps = every_n_steps
+
+    def _save(self, trainer: pl.Trainer) -> None:
+        for logger in trainer.loggers:  # what was logged up to here must not be lost while this checkpoint stays
+            logger.save()
+        trainer.save_checkpoint(self.path)
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: object, batch: object, batch_idx: int
+    ) -> None:
+        """Write within an epoch, if asked to."""
+        if self.every_n_steps and trainer.global_step and trainer.global_step % self.every_n_steps == 0:
+            self._save(trainer)
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Write after validation and after the best checkpoint was chosen."""
+        self._save(trainer)
+
+    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
+        """On SIGTERM Lightning stops between two steps, where all state is whole; other errors leave it torn."""
+        if isinstance(exception, SIGTERMException) and trainer.training:
+            self._save(trainer)
+            log.warning("Stopped by SIGTERM in epoch %d; continue with --resume.", trainer.current_epoch)

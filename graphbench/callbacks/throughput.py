@@ -1,0 +1,48 @@
+"""How fast a run goes and how long it waits for data."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytorch_lightning as pl
+
+
+class Throughput(pl.Callback):
+    """Logs `time/graphs_per_s` (all ranks), `time/epoch_s` and `time/data_share` of every training epoch.
+
+    The share is the part of the epoch's wall time between the end of one step and the start of the next, which is
+    spent waiting for (and moving) the next batch.
+    """
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Start the clock."""
+        self._graphs = 0
+        self._waited = 0.0
+        self._start = self._free_since = time.perf_counter()
+
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        """Stop waiting."""
+        self._waited += time.perf_counter() - self._free_since
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Count the batch and wait for the next one."""
+        self._graphs += batch.num_graphs
+        self._free_since = time.perf_counter()
+        self._elapsed = self._free_since - self._start
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Log; validation is not part of the time."""
+        if not self._graphs:
+            return
+        pl_module.log_dict(
+            {
+                "time/graphs_per_s": trainer.world_size * self._graphs / self._elapsed,
+                "time/epoch_s": self._elapsed,
+                "time/data_share": self._waited / self._elapsed,
+            }
+        )

@@ -1,0 +1,86 @@
+"""jsonargparse's errors in words: which option, which value, what would be right."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import re
+from collections.abc import Iterable
+
+from jsonargparse import ArgumentParser
+from jsonargparse.typing import import_object
+
+_HELP = "`--help` lists all options; `--data.help NAME` and `--model.architecture.help NAME` those of a class."
+
+
+def explain(error: Exception, parser: ArgumentParser | None = None) -> str:
+    """One readable message out of a parser's error.
+
+    Args:
+        error: what the parser raised.
+        parser: knows all options, to suggest near matches for an unknown one.
+    """
+    text = str(error).strip()
+    key = next(iter(re.findall(r'Parser key "([\w.]+)"', text)), "")
+    if found := re.search(r"[Oo]ption '([\w.]+)' is not accepted", text):
+        return _unknown_of_class(found[1], key, text)
+    if found := re.search(r"(?:[Uu]nrecognized arguments|[Uu]nrecognized options?|Key) ?:? ?'?-{0,2}([\w.]+)", text):
+        return f"Unknown option --{found[1]}. {_near(found[1], _options(parser))}{_HELP}"
+    if found := re.search(r"following arguments are required: ([\w., ]+)", text):
+        missing = " and ".join("--" + name.strip() for name in found[1].split(","))
+        return f"{missing} must be given, on the command line or in a configuration. {_HELP}"
+    if found := re.search(
+        r"(?:Parser key \"([\w.]+)\":\s+)?Expected an? (.+?)\. Got value: (.+?)(?:\. Got value: .*)?$", text, re.M
+    ):
+        inner = found[1] or ""
+        option = key if not inner or inner == key else f"{key}.{inner}"
+        return f"--{option} is {found[3].strip()!r}; expected {_plain(found[2])}."
+    option = f"--{key}: " if key else ""
+    return f"{option}{_shorten(text)} {_HELP}"
+
+
+def _unknown_of_class(option: str, key: str, text: str) -> str:
+    path = re.search(r"class_path['\"]?[ =:]+['\"]?([\w.]+)", text)
+    if path is None:
+        return f"--{key}.{option}: there is no such option. {_HELP}"
+    known = _parameters(import_object(path[1]))
+    return (
+        f"--{key}.{option}: {path[1].rpartition('.')[2]} has no option {option!r}. {_near(option, known, key + '.')}"
+        f"It has: {', '.join(known)}."
+    )
+
+
+def _parameters(cls: type) -> list[str]:
+    """Names of the options of a class, those it passes on to its bases included."""
+    names: dict[str, None] = {}
+    for base in cls.__mro__:
+        if "__init__" not in base.__dict__:
+            continue
+        parameters = inspect.signature(base.__init__).parameters.values()  # type: ignore[misc]
+        names.update(dict.fromkeys(p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)))
+        if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+            break
+    return [name for name in names if name not in ("self", "spec")]
+
+
+def _options(parser: ArgumentParser | None) -> list[str]:
+    if parser is None:
+        return []
+    return [text.lstrip("-") for action in parser._actions for text in action.option_strings]
+
+
+def _near(option: str, known: Iterable[str], prefix: str = "") -> str:
+    near = difflib.get_close_matches(option, list(known), n=3, cutoff=0.6)
+    return f"Did you mean {' or '.join(f'--{prefix}{name}' for name in near)}? " if near else ""
+
+
+def _plain(expected: str) -> str:
+    """`typing.Literal['a', 'b']` -> `'a' or 'b'`, `<class 'int'>` -> `int`."""
+    if literal := re.fullmatch(r"typing\.Literal\[(.+)\]", expected):
+        return f"one of {literal[1]}"
+    return re.sub(r"<class '([\w.]+)'>", r"\1", expected).replace("typing.", "")
+
+
+def _shorten(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("Parser key")]
+    return " ".join(lines)[:600]

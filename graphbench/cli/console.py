@@ -1,0 +1,52 @@
+"""What the commands write to the terminal: log lines and result tables."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import warnings
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+#: Warnings that are right in general and wrong here, with the reason.
+_NOISE = (
+    ".*callbacks used to create the checkpoint need to be provided.*",  # scoring needs the weights alone
+    ".*LightningCLI's args parameter.*",  # we split the command line ourselves
+    ".*is smaller than the logging interval.*",  # epochs are logged whatever the interval
+    ".*does not have many workers.*",  # batches are cut from arrays in a fraction of a millisecond
+    ".*recommended to use `self.log.*sync_dist=True`.*",  # torchmetrics has already reduced what we log
+    ".*exists and is not empty.*",  # the run folder holds config.yaml before the first checkpoint
+    ".*Experiment logs directory.*",
+    ".*You are using `weights_only=.*",
+    ".*`isinstance\\(treespec, LeafSpec\\)` is deprecated.*",  # Lightning 2.6 on torch 2.13
+)
+
+
+def set_up_logging() -> None:
+    """Log lines of graphbench and Lightning to standard error, one line each, without repeated noise."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    root = logging.getLogger("graphbench")
+    root.handlers, root.propagate = [handler], False
+    root.setLevel(logging.INFO)
+    for name in ("pytorch_lightning", "lightning.pytorch", "pytorch_lightning.utilities.rank_zero"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    for message in _NOISE:
+        warnings.filterwarnings("ignore", message=message)
+
+
+def console() -> Console:
+    """Standard output; as wide as the terminal, and never narrower than a table needs when it is a file."""
+    return Console(width=None if sys.stdout.isatty() else 120, highlight=False)
+
+
+def show_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table; the first column is text, the others are numbers."""
+    table = Table(title=title, title_justify="left")
+    for number, name in enumerate(header):
+        table.add_column(name, justify="left" if number == 0 else "right")
+    for row in rows:
+        table.add_row(*row)
+    console().print(table)

@@ -1,0 +1,107 @@
+"""`graphbench fit`: train, and go on training."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from pytorch_lightning.utilities.rank_zero import rank_zero_only
+
+from graphbench.checkpoints import load_checkpoint
+from graphbench.cli.lightning import GraphbenchCLI, write_config
+from graphbench.cli.options import own_parser, split
+from graphbench.errors import BadInput
+from graphbench.runs import RunFolder, describe_environment, write_text
+
+log = logging.getLogger(__name__)
+
+
+def fit(arguments: Sequence[str]) -> int:
+    """Train from a configuration (`--run` names the folder), or continue a run (`--resume FOLDER`).
+
+    Raises:
+        BadInput: the folder is taken, or there is nothing to continue.
+    """
+    parser = own_parser("fit", run="folder of the new run", resume="folder of a run to continue")
+    request = split(parser, arguments, run_option="resume")
+    if request.run is not None:
+        run = request.run
+        step = load_checkpoint(run.last)["global_step"]
+        cli = GraphbenchCLI(request.arguments, run, continue_at=step)
+        log.info("Continuing %s at step %d", run.path, step)
+    else:
+        cli = GraphbenchCLI(request.arguments, _new_folder(request.own.run), fresh=True)
+        _start(cli)
+    assert cli.run_folder is not None
+    start = time.perf_counter()
+    cli.trainer.fit(
+        cli.model, datamodule=cli.datamodule, ckpt_path=cli.run_folder.last if request.run else None, weights_only=True
+    )
+    if cli.trainer.interrupted:
+        log.warning("Interrupted. Continue with: graphbench fit --resume %s", cli.run_folder.path)
+        return 130
+    _finish(cli, time.perf_counter() - start)
+    return 0
+
+
+def _rank() -> int:
+    """Rank of this process before any process group exists, as Lightning reads it from the environment."""
+    return int(getattr(rank_zero_only, "rank", 0) or 0)
+
+
+def _new_folder(named: str | None) -> RunFolder | None:
+    """The folder asked for; None when one is to be made up."""
+    if named is None:
+        return None
+    run = RunFolder.named(named)
+    if run.config.exists() and _rank() == 0:
+        raise BadInput(
+            f"--run {named}: this folder already holds a run. Continue it with --resume {named}, or name another."
+        )
+    return run
+
+
+@rank_zero_only
+def _start(cli: GraphbenchCLI) -> None:
+    """Write down what is about to run."""
+    run = cli.run_folder
+    assert run is not None
+    run.path.mkdir(parents=True, exist_ok=True)
+    write_config(run.config, cli)
+    write_text(run.environment, json.dumps(describe_environment(), indent=2) + "\n")
+    count = sum(p.numel() for p in cli.model.parameters() if p.requires_grad)
+    name = type(cli.model.architecture).__name__
+    log.info("%s on %s: %s trainable parameters; run folder %s", name, cli.model.spec.name, f"{count:,}", run.path)
+
+
+def _finish(cli: GraphbenchCLI, seconds: float) -> None:
+    """Validate the best checkpoint and record its scores, so that `graphbench test` can be held against them."""
+    trainer, model, run = cli.trainer, cli.model, cli.run_folder
+    assert run is not None
+    results: dict[str, Any] = {
+        "benchmark": model.spec.name,
+        "architecture": type(model.architecture).__name__,
+        "metric": model.spec.metric,
+        "higher_is_better": model.spec.higher_is_better,
+        "parameters": sum(p.numel() for p in model.parameters() if p.requires_grad),
+        "epochs": trainer.current_epoch,
+        "steps": trainer.global_step,
+        "seed": cli.config.get("seed_everything"),
+        "fit_seconds": round(seconds, 1),
+    }
+    if run.best.is_file():
+        results["best_epoch"] = load_checkpoint(run.best)["epoch"]
+        trainer.loggers = []  # the best epoch's scores are in the logs already
+        scores = trainer.validate(model, cli.datamodule, ckpt_path=str(run.best), verbose=False, weights_only=True)
+        results["val"] = scores[0]
+    _record(run, results)
+    if "val" in results:
+        log.info("Best epoch %d: %s %.4f", results["best_epoch"], model.monitor, results["val"][model.monitor])
+
+
+@rank_zero_only
+def _record(run: RunFolder, results: dict[str, Any]) -> None:
+    run.update_results(results)

@@ -1,0 +1,152 @@
+"""The commands that need torch: one parser, built by LightningCLI, for all of them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+import yaml
+from jsonargparse import ArgumentError
+from pytorch_lightning.callbacks import LearningRateMonitor, ModelCheckpoint, RichProgressBar
+from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
+from pytorch_lightning.loggers import CSVLogger, TensorBoardLogger
+
+from graphbench.callbacks.csv_logger import RunCSVLogger
+from graphbench.callbacks.epoch_lines import EpochLines
+from graphbench.callbacks.last_checkpoint import LastCheckpoint
+from graphbench.callbacks.random_state import RandomState
+from graphbench.callbacks.throughput import Throughput
+from graphbench.cli.complaints import explain
+from graphbench.contracts.benchmark import Benchmark
+from graphbench.errors import BadInput
+from graphbench.module import BenchmarkModule
+from graphbench.runs import RunFolder
+
+TRAINER_DEFAULTS = {"use_distributed_sampler": False, "log_every_n_steps": 20, "num_sanity_val_steps": 0}
+
+
+class GraphbenchCLI(LightningCLI):
+    """LightningCLI with one module class, benchmarks by name, and the specification linked between them.
+
+    Args:
+        arguments: the command line after the command's name.
+        run: folder that the trainer writes to.
+        fresh: make up a folder where none is given; without either, nothing is left behind.
+        continue_at: optimizer step at which a run goes on, None for a fresh one.
+    """
+
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        run: RunFolder | None = None,
+        fresh: bool = False,
+        continue_at: int | None = None,
+    ) -> None:
+        self.run_folder = run
+        self.fresh = fresh
+        self.continue_at = continue_at
+        super().__init__(
+            BenchmarkModule,
+            Benchmark,
+            subclass_mode_data=True,
+            save_config_callback=None,
+            trainer_defaults=dict(TRAINER_DEFAULTS),
+            seed_everything_default=0,
+            auto_configure_optimizers=False,
+            parser_kwargs={"exit_on_error": False, "allow_abbrev": False},
+            args=list(arguments),
+            run=False,
+        )
+
+    def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+        """The model sees the data through the specification alone."""
+        parser.link_arguments("data.spec", "model.spec", apply_on="instantiate")
+
+    def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
+        """Parse; the parser's complaints become one readable message.
+
+        Raises:
+            BadInput: an option is unknown, missing, or has a value of the wrong type.
+        """
+        try:
+            super().parse_arguments(parser, args)
+        except ArgumentError as error:
+            raise BadInput(explain(error, parser)) from error
+
+    def instantiate_classes(self) -> None:
+        """Build data, model and trainer; tell the data what the model needs."""
+        super().instantiate_classes()
+        self.datamodule.require(self.model.required_encodings())
+
+    def instantiate_trainer(self, **kwargs: Any) -> pl.Trainer:
+        """The trainer with the platform's callbacks, writing into the run folder."""
+        config = dict(self._get(self.config_init, "trainer", default={})) | kwargs
+        callbacks = list(config.get("callbacks") or [])
+        if self.run_folder is None and self.fresh:
+            self.run_folder = RunFolder.fresh(self.model.spec.name, type(self.model.architecture).__name__)
+        if self.run_folder is not None:
+            config["default_root_dir"] = str(self.run_folder.path)
+            config["logger"] = self._loggers(config.get("logger"))
+            if config.get("enable_checkpointing") is not False:
+                callbacks += self._checkpoints(callbacks)
+            callbacks += [RandomState(), Throughput()]
+            if config["logger"]:
+                callbacks.append(LearningRateMonitor())
+        else:
+            config |= {"logger": False, "enable_checkpointing": False}
+        if config.get("enable_progress_bar") is not False:
+            if sys.stdout.isatty():
+                callbacks.append(RichProgressBar())
+            else:
+                config["enable_progress_bar"] = False
+                callbacks += [EpochLines()] if self.run_folder is not None else []
+        config["callbacks"] = callbacks
+        return self.trainer_class(**config)
+
+    def _loggers(self, configured: Any) -> Any:
+        """`metrics.csv` always; TensorBoard unless other loggers are configured."""
+        if configured is False:
+            return False
+        assert self.run_folder is not None
+        folder = self.run_folder.path
+        if configured in (None, True):
+            others: list[Any] = [
+                TensorBoardLogger(save_dir=str(folder), name="", version="", purge_step=self.continue_at)
+            ]
+        else:
+            others = [logger for logger in _as_list(configured) if not isinstance(logger, CSVLogger)]
+        return [*others, RunCSVLogger(folder, self.continue_at)]
+
+    def _checkpoints(self, configured: list[pl.Callback]) -> list[pl.Callback]:
+        """The best epoch by the benchmark's validation metric, and the last one."""
+        assert self.run_folder is not None
+        best = ModelCheckpoint(
+            dirpath=self.run_folder.checkpoints,
+            filename="best",
+            monitor=self.model.monitor,
+            mode=self.model.monitor_mode,
+            enable_version_counter=False,
+        )
+        own = any(isinstance(callback, LastCheckpoint) for callback in configured)
+        return [best] if own else [best, LastCheckpoint(self.run_folder.checkpoints)]
+
+    def resolved_config(self) -> str:
+        """The configuration with every default written out, as YAML."""
+        text: str = self.parser.dump(self.config, skip_none=False, skip_link_targets=True)
+        return text
+
+
+def _as_list(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def write_config(path: Path, cli: GraphbenchCLI) -> None:
+    """Write the resolved configuration, headed by the version that wrote it."""
+    from graphbench import __version__
+    from graphbench.runs import write_text
+
+    yaml.safe_load(text := cli.resolved_config())  # a configuration that cannot be read back must fail now
+    write_text(path, f"# graphbench-lightning=={__version__}\n{text}")

@@ -1,0 +1,93 @@
+"""Short names in configurations: `GPS` instead of `graphbench_baselines.gps.GPS`.
+
+jsonargparse finds a class by its name once its module is imported. So the registered names that a command line or a
+configuration mentions are imported before parsing, and nothing else is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from graphbench import registry
+from graphbench.errors import BadInput
+
+#: Option that names a class -> group it must be registered in.
+_SLOTS: dict[tuple[str, ...], registry.Group] = {("data",): "benchmarks", ("model", "architecture"): "architectures"}
+
+
+def configurations(arguments: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """The content of every `--config FILE`.
+
+    Raises:
+        BadInput: a file is missing or is not a YAML mapping.
+    """
+    for position, argument in enumerate(arguments):
+        if argument == "--config" and position + 1 < len(arguments):
+            path = Path(arguments[position + 1])
+        elif argument.startswith("--config="):
+            path = Path(argument.partition("=")[2])
+        else:
+            continue
+        if not path.is_file():
+            raise BadInput(f"--config {path}: there is no such file.")
+        try:
+            content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        except yaml.YAMLError as error:
+            raise BadInput(f"--config {path} is not valid YAML: {error}") from error
+        if not isinstance(content, dict):
+            raise BadInput(f"--config {path} must hold a mapping such as 'model: ...', not {type(content).__name__}.")
+        yield content
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _strings(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _strings(item)
+
+
+def _named(value: Any) -> str | None:
+    name = value.get("class_path") if isinstance(value, dict) else value
+    return name if isinstance(name, str) else None
+
+
+def _check(group: registry.Group, name: str | None) -> None:
+    """A bare word in a slot must be registered there; a dotted path is left to jsonargparse."""
+    if name and name.isidentifier():
+        registry.load(group, name)
+
+
+def import_named(arguments: Sequence[str]) -> None:
+    """Import every registered class that the arguments or their configurations name.
+
+    Raises:
+        UnknownName: `data` or `model.architecture` names something that nobody registers.
+        BrokenPlugin: a named class cannot be imported.
+        BadInput: a configuration cannot be read.
+    """
+    words: set[str] = set()
+    for content in configurations(arguments):
+        words.update(_strings(content))
+        for path, group in _SLOTS.items():
+            value: Any = content
+            for key in path:
+                value = value.get(key) if isinstance(value, dict) else None
+            _check(group, _named(value))
+    for position, argument in enumerate(arguments):
+        option, _, value = argument.partition("=")
+        value = value or (arguments[position + 1] if position + 1 < len(arguments) else "")
+        for path, group in _SLOTS.items():
+            if option in ("--" + ".".join(path), "--" + ".".join(path) + ".class_path"):
+                _check(group, value)
+        words.update((value, option))
+    for group in registry.GROUPS:
+        for name in words & registry.records(group).keys():
+            registry.load(group, name)

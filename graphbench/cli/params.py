@@ -1,0 +1,42 @@
+"""`graphbench params`: trainable parameters, without data."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from torch import nn
+
+from graphbench.cli.console import show_table
+from graphbench.cli.lightning import GraphbenchCLI
+from graphbench.cli.options import own_parser, split
+
+
+def count(module: nn.Module) -> int:
+    """Trainable parameters, shared ones once."""
+    return sum(p.numel() for p in module.parameters() if p.requires_grad)
+
+
+def params(arguments: Sequence[str]) -> int:
+    """Print the count by part and in total (`--json` for machines)."""
+    as_json = "--json" in arguments
+    arguments = [a for a in arguments if a != "--json"]
+    request = split(own_parser("params", run="folder of a run"), arguments)
+    model = GraphbenchCLI(request.arguments).model
+    parts = {f"architecture.{name}": count(child) for name, child in model.architecture.named_children()}
+    loose = count(model.architecture) - sum(parts.values())
+    if loose:
+        parts["architecture (own)"] = loose
+    if model.positional_encoding is not None:
+        parts = {"positional_encoding": count(model.positional_encoding), **parts}
+    parts["head"] = count(model.task)
+    parts = {name: number for name, number in parts.items() if number}
+    total = count(model)
+    name = type(model.architecture).__name__
+    if as_json:
+        record = {"architecture": name, "benchmark": model.spec.name, "parameters": total, "parts": parts}
+        print(json.dumps(record))
+    else:
+        rows = [[part, f"{number:,}"] for part, number in parts.items()]
+        show_table(f"{name} on {model.spec.name}", ["part", "parameters"], [*rows, ["total", f"{total:,}"]])
+    return 0

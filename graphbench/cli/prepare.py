@@ -1,0 +1,28 @@
+"""`graphbench prepare`: download or generate the data and compute the encodings, so that fits start at once."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from graphbench.cli.console import show_table
+from graphbench.cli.lightning import GraphbenchCLI
+from graphbench.cli.options import own_parser, split
+
+log = logging.getLogger(__name__)
+
+
+def prepare(arguments: Sequence[str]) -> int:
+    """Fill the store for a configuration and say what is in it."""
+    request = split(own_parser("prepare", run="folder of a run"), arguments)
+    cli = GraphbenchCLI(request.arguments)
+    cli.datamodule.prepare_data()
+    cli.datamodule.setup()
+    rows = []
+    for name, table in cli.datamodule.tables.items():
+        nodes, edges = table.num_nodes.double(), table.num_edges.double()
+        rows.append([name, f"{len(table):,}", f"{nodes.mean():.1f}", f"{int(nodes.max())}", f"{edges.mean():.1f}"])
+    show_table(cli.model.spec.name, ["split", "graphs", "mean nodes", "max nodes", "mean edges"], rows)
+    encodings = ", ".join(map(repr, cli.datamodule.encodings)) or "none"
+    log.info("Encodings: %s", encodings)
+    return 0

@@ -1,0 +1,104 @@
+"""`graphbench test` and `graphbench validate`: score a run's best checkpoint."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from graphbench.cli.console import show_table
+from graphbench.cli.lightning import GraphbenchCLI
+from graphbench.cli.options import Request, own_parser, split
+from graphbench.errors import BadInput
+from graphbench.runs import RunFolder
+
+log = logging.getLogger(__name__)
+
+
+def checkpoint_of(request: Request) -> Path:
+    """The checkpoint a command works on: `--checkpoint FILE`, else the run's best (or, without one, last).
+
+    Raises:
+        BadInput: none was named, or the file is not there.
+    """
+    named = request.own.checkpoint
+    if named is None and request.run is None:
+        raise BadInput("Name what to score: --run FOLDER of a finished fit, or --config FILE with --checkpoint FILE.")
+    if named is not None:
+        path = Path(named)
+    else:
+        assert request.run is not None
+        path = request.run.best if request.run.best.is_file() else request.run.last
+    if not path.is_file():
+        raise BadInput(f"There is no checkpoint {path}: the fit has not finished its first epoch.")
+    return path
+
+
+def validate(arguments: Sequence[str]) -> int:
+    """Score the validation split of a run's best checkpoint."""
+    return _score(arguments, "validate", ("val",))
+
+
+def test(arguments: Sequence[str]) -> int:
+    """Score validation and test split of a run's best checkpoint, beside the benchmark's rivals."""
+    return _score(arguments, "test", ("val", "test"))
+
+
+def _score(arguments: Sequence[str], command: str, splits: Sequence[str]) -> int:
+    parser = own_parser(command, run="folder of a finished fit", checkpoint="checkpoint to score instead of the best")
+    request = split(parser, arguments)
+    path = checkpoint_of(request)
+    cli = GraphbenchCLI(request.arguments)
+    scores: dict[str, Mapping[str, float]] = {}
+    for name in splits:
+        evaluate = cli.trainer.validate if name == "val" else cli.trainer.test
+        scores[name] = evaluate(cli.model, cli.datamodule, ckpt_path=str(path), verbose=False, weights_only=True)[0]
+    if not cli.trainer.is_global_zero:
+        return 0
+    _show(cli, scores)
+    if request.run is not None and request.own.checkpoint is None:
+        _record(request.run, scores)
+        from graphbench.report import write_report
+
+        write_report([request.run], request.run.report)
+        log.info("Report: %s", request.run.report)
+    return 0
+
+
+def _record(run: RunFolder, scores: Mapping[str, Mapping[str, float]]) -> None:
+    """Hold the validation scores against those at the end of fit, then write what is new."""
+    stored = run.read_results().get("val")
+    if stored is not None:
+        same = stored == scores["val"]
+        log.info("Validation scores %s those stored at the end of fit.", "equal" if same else "DIFFER from")
+    if "test" in scores:
+        run.update_results({"test": dict(scores["test"])})
+
+
+def _show(cli: GraphbenchCLI, scores: Mapping[str, Mapping[str, float]]) -> None:
+    """The table: this model, then the rivals the benchmark offers on the same splits."""
+    spec = cli.model.spec
+    names = [key.partition("/")[2] for key in next(iter(scores.values()))]
+    names = [spec.metric, *(name for name in names if name not in (spec.metric, "loss"))]
+    header = ["model", *(f"{split} {name}" for split in scores for name in names)]
+    rows = [[type(cli.model.architecture).__name__, *_row(scores, names)]]
+    for rival, values in rivals(cli).items():
+        rows.append([rival, *_row(values, names)])
+    unit = f" [{spec.target_units[0]}]" if len(set(spec.target_units)) == 1 and spec.target_units[0] else ""
+    arrow = "higher" if spec.higher_is_better else "lower"
+    show_table(f"{spec.name}{unit}, {arrow} {spec.metric} is better", header, rows)
+
+
+def _row(scores: Mapping[str, Mapping[str, float]], names: Sequence[str]) -> list[str]:
+    return [
+        f"{scores[split][f'{split}/{name}']:.4f}" if f"{split}/{name}" in scores[split] else "-"
+        for split in scores
+        for name in names
+    ]
+
+
+def rivals(cli: GraphbenchCLI) -> dict[str, dict[str, dict[str, Any]]]:
+    """Simple models fitted on the same split: name -> split -> scores; empty where the benchmark offers none."""
+    offered = getattr(cli.datamodule, "rivals", None)
+    return offered() if offered is not None else {}

@@ -1,0 +1,156 @@
+"""Learning-rate schedules, and parameter groups with learning rates of their own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from torch import nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler, ReduceLROnPlateau
+
+from graphbench.errors import BadInput
+
+ScheduleName = Literal["constant", "cosine", "linear", "step", "exponential", "one_cycle", "plateau"]
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How the learning rate changes over a run; a factor of the optimizer's rate.
+
+    Warm-up rises linearly over `warmup` epochs (or steps) to 1; what follows depends on `name`, with p the share of
+    the remaining run that has passed:
+
+    * constant: 1; cosine: (1 + cos πp) / 2; linear: 1 - p, both down to `floor`;
+    * step: `gamma ** (e // step_size)`; exponential: `gamma ** (e / step_size)`, e counted after warm-up;
+    * one_cycle: cosine rise over the warm-up instead of a linear one, then cosine;
+    * plateau: torch's ReduceLROnPlateau on the benchmark's validation metric, after warm-up.
+
+    Args:
+        name: shape after warm-up.
+        interval: whether the factor changes every step or every epoch; `warmup` and `step_size` count these.
+        warmup: length of the warm-up in intervals.
+        warmup_floor: smallest factor during warm-up. With `interval: epoch` epoch e trains at `e / warmup`, so
+            epoch 0 needs a floor; GraphGPS trains it at 1e-6 of the rate. By default warm-up counts from 1
+            (`(e + 1) / warmup`), which wastes no epoch.
+        floor: smallest factor at the end of cosine, linear and one_cycle.
+        step_size: intervals between two drops (step, exponential).
+        gamma: factor of a drop (step, exponential).
+        factor, patience, min_lr: as in torch's ReduceLROnPlateau.
+    """
+
+    name: ScheduleName = "constant"
+    interval: Literal["step", "epoch"] = "step"
+    warmup: int = 0
+    warmup_floor: float | None = None
+    floor: float = 0.0
+    step_size: int = 1
+    gamma: float = 0.5
+    factor: float = 0.5
+    patience: int = 10
+    min_lr: float = 0.0
+
+    def __post_init__(self) -> None:
+        for option, value, least in (("warmup", self.warmup, 0), ("step_size", self.step_size, 1)):
+            if value < least:
+                raise BadInput(f"schedule.{option} is {value}; it must be at least {least}.")
+        if self.name == "plateau" and self.warmup:
+            raise BadInput("schedule.warmup does not combine with name: plateau, which follows the metric alone.")
+
+    def factor_at(self, count: int, total: int) -> float:
+        """Factor of the rate in interval `count` (from 0) of `total`."""
+        if count < self.warmup:
+            if self.name == "one_cycle":
+                return (1 - math.cos(math.pi * (count + 1) / self.warmup)) / 2
+            if self.warmup_floor is not None:
+                return max(self.warmup_floor, count / self.warmup)
+            return (count + 1) / self.warmup
+        after = count - self.warmup
+        passed = min(1.0, after / max(1, total - self.warmup))
+        if self.name in ("cosine", "one_cycle"):
+            return self.floor + (1 - self.floor) * (1 + math.cos(math.pi * passed)) / 2
+        if self.name == "linear":
+            return self.floor + (1 - self.floor) * (1 - passed)
+        if self.name == "step":
+            return float(self.gamma ** (after // self.step_size))
+        if self.name == "exponential":
+            return float(self.gamma ** (after / self.step_size))
+        return 1.0
+
+    def configure(
+        self, optimizer: Optimizer, steps: Callable[[], float], epochs: int | None, monitor: str, mode: str
+    ) -> dict[str, Any] | None:
+        """Lightning's description of the scheduler; None for a constant rate without warm-up.
+
+        Args:
+            optimizer: what the factors apply to.
+            steps: returns the number of optimizer steps of the whole run (asked only if needed).
+            epochs: epochs of the whole run, None or -1 when open-ended.
+            monitor: validation metric that plateau watches.
+            mode: "min" or "max".
+
+        Raises:
+            BadInput: the schedule needs the length of the run and the run has none.
+        """
+        if self.name == "constant" and not self.warmup:
+            return None
+        if self.name == "plateau":
+            plateau = ReduceLROnPlateau(
+                optimizer,
+                mode="min" if mode == "min" else "max",
+                factor=self.factor,
+                patience=self.patience,
+                min_lr=self.min_lr,
+            )
+            return {"scheduler": plateau, "interval": "epoch", "monitor": monitor, "name": "lr"}
+        total = 0
+        if self.name in ("cosine", "linear", "one_cycle"):
+            length = steps() if self.interval == "step" else epochs
+            if length is None or not 0 < length < math.inf:
+                raise BadInput(
+                    f"schedule.name: {self.name} needs the length of the run: set trainer.max_epochs or max_steps."
+                )
+            total = int(length)
+        scheduler: LRScheduler = LambdaLR(optimizer, lambda count: self.factor_at(count, total))
+        return {"scheduler": scheduler, "interval": self.interval, "name": "lr"}
+
+
+def parameter_groups(
+    module: nn.Module, own: Iterable[Mapping[str, Any]], lr: float, lr_scales: Mapping[str, float]
+) -> list[dict[str, Any]]:
+    """Optimizer groups: each trainable parameter once.
+
+    Args:
+        module: the whole module.
+        own: groups an architecture asks for (`Architecture.parameter_groups()`), with `params` and options;
+            `lr_scale` multiplies the optimizer's rate.
+        lr: the optimizer's rate.
+        lr_scales: start of a parameter's name -> factor of the rate; the longest match wins and goes before `own`.
+
+    Raises:
+        BadInput: a start of a name matches no parameter.
+    """
+    named = {name: p for name, p in module.named_parameters() if p.requires_grad}
+    groups: list[dict[str, Any]] = []
+    taken: set[int] = set()
+    for prefix in sorted(lr_scales, key=len, reverse=True):
+        params = [p for n, p in named.items() if n.startswith(prefix) and id(p) not in taken]
+        if not params:
+            tops = sorted({name.split(".")[0] for name in named})
+            raise BadInput(
+                f"lr_scales: no parameter's name starts with {prefix!r}. Names start with {', '.join(tops)}."
+            )
+        taken.update(map(id, params))
+        groups.append({"params": params, "lr": lr * lr_scales[prefix], "name": prefix})
+    for number, group in enumerate(own):
+        options = {k: v for k, v in group.items() if k not in ("params", "lr_scale")}
+        params = [p for p in group["params"] if p.requires_grad and id(p) not in taken]
+        taken.update(map(id, params))
+        if params:
+            groups.append(
+                {"name": f"group{number}", "lr": lr * group.get("lr_scale", 1.0)} | options | {"params": params}
+            )
+    rest = [p for p in named.values() if id(p) not in taken]
+    return [{"params": rest, "name": "rest"}, *groups] if rest else groups

@@ -1,0 +1,89 @@
+"""Classification of whole graphs or of nodes: one class each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torchmetrics import Metric
+from torchmetrics.classification import BinaryAUROC, MulticlassAccuracy, MulticlassF1Score
+
+from graphbench.contracts.architecture import Representation
+from graphbench.contracts.spec import BenchmarkSpec
+from graphbench.contracts.table import GraphBatch
+from graphbench.errors import BadInput
+from graphbench.nn.heads import HeadConfig
+from graphbench.tasks.base import Task
+from graphbench.tasks.heads import GraphHead, NodeHead
+from graphbench.tasks.losses import weighted_cross_entropy
+
+
+class _Classification(Task):
+    """Cross-entropy, plain or weighted by rarity in the batch; two classes have one logit."""
+
+    losses = ("cross_entropy", "weighted_cross_entropy")
+
+    def __init__(self, spec: BenchmarkSpec, dim: int, head: HeadConfig) -> None:
+        super().__init__(spec, dim, head)
+        if spec.num_classes is None or spec.num_classes < 2:
+            raise BadInput(f"{spec.name}: a classification needs num_classes >= 2, got {spec.num_classes}.")
+        self.num_classes = spec.num_classes
+
+    def forward(self, representation: Representation, batch: GraphBatch) -> Tensor:
+        """Logits `[rows, C]`, or `[rows, 1]` for two classes."""
+        return self.head(representation, batch)
+
+    def loss(self, output: Tensor, batch: GraphBatch) -> Tensor:
+        """The specification's cross-entropy."""
+        logits, target = output.float(), batch.y.reshape(-1)
+        if self.spec.loss == "weighted_cross_entropy":
+            return weighted_cross_entropy(logits, target)
+        if logits.shape[1] == 1:
+            return F.binary_cross_entropy_with_logits(logits[:, 0], target.float())
+        return F.cross_entropy(logits, target)
+
+    def build_metrics(self) -> dict[str, Metric]:
+        """Plain accuracy, mean recall over classes, macro F1, and AUROC for two classes."""
+        metrics: dict[str, Metric] = {
+            "accuracy": MulticlassAccuracy(self.num_classes, average="micro"),
+            "class_accuracy": MulticlassAccuracy(self.num_classes, average="macro"),
+            "macro_F1": MulticlassF1Score(self.num_classes, average="macro"),
+        }
+        if self.num_classes == 2:
+            metrics["AUROC"] = BinaryAUROC()
+        return metrics
+
+    def predict(self, output: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
+        """Class probabilities `[rows, C]` and true classes `[rows, 1]`."""
+        logits = output.float()
+        if logits.shape[1] == 1:
+            logits = torch.cat((-logits, logits), 1) / 2
+        return logits.softmax(1), batch.y.reshape(-1, 1)
+
+    def update(self, metrics: Mapping[str, Metric], output: Tensor, batch: GraphBatch) -> None:
+        """Add a batch; AUROC sees the probability of the second class."""
+        probabilities, target = self.predict(output, batch)
+        for name, metric in metrics.items():
+            metric.update(probabilities[:, 1] if name == "AUROC" else probabilities, target[:, 0])
+
+
+class GraphClassification(_Classification):
+    """One class a graph."""
+
+    def __init__(self, spec: BenchmarkSpec, dim: int, head: HeadConfig) -> None:
+        super().__init__(spec, dim, head)
+        self.head = GraphHead(dim, spec.output_dim, head)
+
+
+class NodeClassification(_Classification):
+    """One class a node."""
+
+    def __init__(self, spec: BenchmarkSpec, dim: int, head: HeadConfig) -> None:
+        super().__init__(spec, dim, head)
+        self.head = NodeHead(dim, spec.output_dim, head)
+
+    def rows(self, batch: GraphBatch) -> int:
+        """Labelled nodes of the batch."""
+        return int(batch.num_nodes)

@@ -1,0 +1,45 @@
+"""Several yes-or-no labels a graph, some of them possibly unknown."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torchmetrics import Metric
+
+from graphbench.contracts.architecture import Representation
+from graphbench.contracts.spec import BenchmarkSpec
+from graphbench.contracts.table import GraphBatch
+from graphbench.nn.heads import HeadConfig
+from graphbench.tasks.base import Task
+from graphbench.tasks.heads import GraphHead
+from graphbench.tasks.losses import masked_mean
+from graphbench.tasks.metrics import TaskAUROC, TaskAveragePrecision
+
+
+class GraphMultilabel(Task):
+    """Binary cross-entropy over known labels; AP and AUROC as unweighted means over labels."""
+
+    losses = ("BCE",)
+
+    def __init__(self, spec: BenchmarkSpec, dim: int, head: HeadConfig) -> None:
+        super().__init__(spec, dim, head)
+        self.head = GraphHead(dim, spec.output_dim, head)
+
+    def forward(self, representation: Representation, batch: GraphBatch) -> Tensor:
+        """Logits `[num_graphs, T]`."""
+        return self.head(representation, batch)
+
+    def loss(self, output: Tensor, batch: GraphBatch) -> Tensor:
+        """Mean binary cross-entropy over the labels that are known."""
+        known = ~batch.y.isnan()
+        truth = torch.where(known, batch.y, 0.0)
+        return masked_mean(F.binary_cross_entropy_with_logits(output.float(), truth, reduction="none"), known)
+
+    def build_metrics(self) -> dict[str, Metric]:
+        """AP and AUROC, averaged over labels that have both values."""
+        return {"AP": TaskAveragePrecision(), "AUROC": TaskAUROC()}
+
+    def predict(self, output: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
+        """Probabilities and labels (NaN where unknown), both `[num_graphs, T]`."""
+        return output.float().sigmoid(), batch.y

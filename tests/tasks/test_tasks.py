@@ -1,0 +1,121 @@
+"""Each task: what the head returns, the loss, and the metrics against scikit-learn on all rows at once."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import accuracy_score, f1_score, mean_absolute_error, recall_score, roc_auc_score
+
+from graphbench.contracts import BenchmarkSpec, Features, GraphTable, Representation
+from graphbench.errors import BadInput
+from graphbench.nn.heads import HeadConfig
+from graphbench.tasks import build_task
+
+SPEC = BenchmarkSpec(
+    name="Probe", task="graph-regression", node=Features((3,)), edge=Features(), metric="MAE", higher_is_better=False,
+    loss="L1", num_targets=2,
+)  # fmt: skip
+
+
+def batch_with(y_of, sizes=(3, 4, 2, 5, 6)):
+    graphs = [
+        {"num_nodes": n, "edge_index": torch.zeros(2, 0, dtype=torch.int64), "y": y_of(i, n)}
+        for i, n in enumerate(sizes)
+    ]
+    return GraphTable.from_graphs(graphs).batch(range(len(sizes)))
+
+
+def spec_of(task, **changes):
+    return dataclasses.replace(SPEC, task=task, **changes)
+
+
+def evaluated(task, outputs, batches):
+    metrics = task.build_metrics()
+    for output, batch in zip(outputs, batches, strict=True):
+        task.update(metrics, output, batch)
+    return {name: metric.compute().item() for name, metric in metrics.items()}
+
+
+def test_regression_with_missing_labels_in_real_units():
+    generator = torch.Generator().manual_seed(0)
+    truth = torch.randn(5, 2, generator=generator) * 10 + 50
+    truth[1, 0] = torch.nan
+    batch = batch_with(lambda i, n: truth[i])
+    task = build_task(SPEC, 8, HeadConfig())
+    task.standardize(truth)
+    known = ~truth.isnan()
+    assert task.offset[0].item() == pytest.approx(np.nanmean(truth[:, 0].numpy()), rel=1e-6)
+    assert task.scale[1].item() == pytest.approx(truth[:, 1].numpy().std(), rel=1e-6)
+    output = torch.randn(5, 2, generator=generator)
+    predicted = output * task.scale + task.offset
+    scores = evaluated(task, [output], [batch])
+    assert scores["MAE"] == pytest.approx(mean_absolute_error(truth[known], predicted[known]), rel=1e-5)
+    assert scores["RMSE"] == pytest.approx(((truth[known] - predicted[known]) ** 2).mean().sqrt().item(), rel=1e-5)
+    expected = (output - (truth - task.offset) / task.scale)[known].abs().mean()
+    assert task.loss(output, batch).item() == pytest.approx(expected.item(), rel=1e-6)
+
+
+def test_constant_targets_keep_scale_one():
+    task = build_task(SPEC, 8, HeadConfig())
+    task.standardize(torch.full((4, 2), 7.0))
+    assert torch.equal(task.scale, torch.ones(2))
+
+
+@pytest.mark.parametrize("classes", [2, 4])
+def test_classification_metrics_agree_with_scikit_learn(classes):
+    generator = torch.Generator().manual_seed(classes)
+    batches = [batch_with(lambda i, n: torch.randint(0, classes, (n,), generator=generator)) for _ in range(3)]
+    spec = spec_of("node-classification", loss="weighted_cross_entropy", metric="class_accuracy", num_classes=classes)
+    task = build_task(spec, 8, HeadConfig())
+    outputs = [task(Representation(torch.randn(b.num_nodes, 8, generator=generator)), b).detach() for b in batches]
+    assert outputs[0].shape == (20, 1 if classes == 2 else classes)
+    truth = torch.cat([b.y for b in batches]).numpy()
+    chosen = torch.cat([task.predict(o, b)[0].argmax(1) for o, b in zip(outputs, batches, strict=True)]).numpy()
+    scores = evaluated(task, outputs, batches)
+    assert scores["accuracy"] == pytest.approx(accuracy_score(truth, chosen))
+    assert scores["class_accuracy"] == pytest.approx(recall_score(truth, chosen, average="macro"))
+    assert scores["macro_F1"] == pytest.approx(f1_score(truth, chosen, average="macro"))
+    if classes == 2:
+        assert scores["AUROC"] == pytest.approx(roc_auc_score(truth, torch.cat(outputs)[:, 0].numpy()))
+        probability = task.predict(outputs[0], batches[0])[0]
+        assert torch.allclose(probability[:, 1], outputs[0][:, 0].sigmoid())
+
+
+def test_graph_token_takes_the_place_of_pooling():
+    batch = batch_with(lambda i, n: torch.zeros(2))
+    task = build_task(SPEC, 8, HeadConfig(num_layers=1, pooling="add"))
+    node, graph = torch.randn(20, 8), torch.randn(5, 8)
+    linear = task.head.mlp
+    assert torch.allclose(task(Representation(node, graph=graph), batch), linear(graph))
+    sums = torch.stack([part.sum(0) for part in node.split([3, 4, 2, 5, 6])])
+    assert torch.allclose(task(Representation(node), batch), linear(sums), atol=1e-5)
+
+
+def test_multilabel_loss_skips_unknown_labels():
+    truth = torch.tensor([[1.0, 0.0], [torch.nan, 1.0], [0.0, torch.nan], [1.0, 1.0], [0.0, 0.0]])
+    batch = batch_with(lambda i, n: truth[i])
+    task = build_task(spec_of("graph-multilabel", loss="BCE", metric="AP"), 8, HeadConfig())
+    output = torch.randn(5, 2, generator=torch.Generator().manual_seed(3), requires_grad=True)
+    known = ~truth.isnan()
+    p = output.detach().sigmoid()[known].double()
+    expected = -(truth[known] * p.log() + (1 - truth[known]) * (1 - p).log()).mean()
+    loss = task.loss(output, batch)
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
+    loss.backward()
+    assert output.grad[1, 0] == 0.0
+    assert not output.grad.isnan().any()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"task": "graph-painting"}, "graph-painting"),
+        ({"loss": "hinge"}, "hinge"),
+        ({"metric": "MRR"}, "MRR"),
+        ({"task": "graph-classification", "loss": "cross_entropy", "metric": "accuracy"}, "num_classes"),
+    ],
+)
+def test_what_does_not_fit_is_named(changes, message):
+    with pytest.raises(BadInput, match=message):
+        build_task(dataclasses.replace(SPEC, **changes), 8, HeadConfig())
