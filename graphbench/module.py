@@ -128,7 +128,7 @@ class BenchmarkModule(pl.LightningModule):
 
     @property
     def monitor_mode(self) -> str:
-        """ "max" or "min"."""
+        """Whether that metric is best at its "max" or its "min" (one of these words)."""
         return "max" if self.spec.higher_is_better else "min"
 
     def required_encodings(self) -> tuple[Encoding, ...]:

@@ -23,6 +23,8 @@ _PACKAGES = (
     "graphbench-lightning", "torch", "pytorch-lightning", "torch-geometric", "torchmetrics", "rdkit", "ogb", "numpy",
 )  # fmt: skip
 
+_FOLDER_VARIABLE = "GRAPHBENCH_RUN"
+
 
 def write_text(path: Path, text: str) -> None:
     """Write a file so that a reader sees the old text or the new one, never half of it."""
@@ -70,18 +72,16 @@ class RunFolder:
         return run
 
     @classmethod
-    def named(cls, path: str | Path) -> RunFolder:
-        """The folder a user asked for; other ranks of the same command find the name in the environment."""
-        os.environ["GRAPHBENCH_RUN"] = str(path)
-        return cls(Path(path))
-
-    @classmethod
     def fresh(cls, benchmark: str, architecture: str) -> RunFolder:
-        """A new folder under `runs/`, named after what is run and when; the same on every rank of one command."""
-        if "GRAPHBENCH_RUN" not in os.environ:
+        """A new folder under `runs/`, named after what is run and when.
+
+        The name is the same on every rank: processes that Lightning starts for further devices inherit it through the
+        environment.
+        """
+        if "LOCAL_RANK" not in os.environ or _FOLDER_VARIABLE not in os.environ:
             stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
-            os.environ["GRAPHBENCH_RUN"] = f"runs/{benchmark}-{architecture}-{stamp}".lower()
-        return cls(Path(os.environ["GRAPHBENCH_RUN"]))
+            os.environ[_FOLDER_VARIABLE] = f"runs/{benchmark}-{architecture}-{stamp}".lower()
+        return cls(Path(os.environ[_FOLDER_VARIABLE]))
 
     @property
     def config(self) -> Path:

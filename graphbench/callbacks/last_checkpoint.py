@@ -9,25 +9,25 @@ import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Checkpoint
 from pytorch_lightning.utilities.exceptions import SIGTERMException
 
+from graphbench.runs import RunFolder
+
 log = logging.getLogger(__name__)
 
 
 class LastCheckpoint(Checkpoint):
-    """Writes `last.ckpt` at the end of every epoch, of every `every_n_steps` steps, and on SIGTERM.
+    """Writes `checkpoints/last.ckpt` of the run folder at the end of every epoch, of every `every_n_steps` steps, and on SIGTERM.
 
     Args:
-        folder: folder of `last.ckpt`.
         every_n_steps: also write after so many optimizer steps; 0 for epochs only. For epochs of hours.
     """
 
-    def __init__(self, folder: str | Path, every_n_steps: int = 0) -> None:
-        self.path = Path(folder) / "last.ckpt"
+    def __init__(self, every_n_steps: int = 0) -> None:
         self.every_n_steps = every_n_steps
 
     def _save(self, trainer: pl.Trainer) -> None:
         for logger in trainer.loggers:  # what was logged up to here must not be lost while this checkpoint stays
             logger.save()
-        trainer.save_checkpoint(self.path)
+        trainer.save_checkpoint(RunFolder(Path(trainer.default_root_dir)).last)
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: object, batch: object, batch_idx: int
@@ -44,4 +44,4 @@ class LastCheckpoint(Checkpoint):
         """On SIGTERM Lightning stops between two steps, where all state is whole; other errors leave it torn."""
         if isinstance(exception, SIGTERMException) and trainer.training:
             self._save(trainer)
-            log.warning("Stopped by SIGTERM in epoch %d; continue with --resume.", trainer.current_epoch)
+            log.info("SIGTERM in epoch %d: checkpoint written", trainer.current_epoch)

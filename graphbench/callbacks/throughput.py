@@ -15,6 +15,10 @@ class Throughput(pl.Callback):
     spent waiting for (and moving) the next batch.
     """
 
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Start the clock of a run that goes on within an epoch, which Lightning does not start again."""
+        self.on_train_epoch_start(trainer, pl_module)
+
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Start the clock."""
         self._graphs = 0

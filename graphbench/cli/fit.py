@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
+import signal
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+from pytorch_lightning.utilities.exceptions import SIGTERMException
 from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
 from graphbench.checkpoints import load_checkpoint
@@ -37,14 +40,21 @@ def fit(arguments: Sequence[str]) -> int:
         _start(cli)
     assert cli.run_folder is not None
     start = time.perf_counter()
-    cli.trainer.fit(
-        cli.model, datamodule=cli.datamodule, ckpt_path=cli.run_folder.last if request.run else None, weights_only=True
-    )
+    checkpoint = cli.run_folder.last if request.run else None
+    try:
+        cli.trainer.fit(cli.model, datamodule=cli.datamodule, ckpt_path=checkpoint, weights_only=True)
+    except SIGTERMException:
+        return _stopped(cli.run_folder, 128 + signal.SIGTERM)
     if cli.trainer.interrupted:
-        log.warning("Interrupted. Continue with: graphbench fit --resume %s", cli.run_folder.path)
-        return 130
+        return _stopped(cli.run_folder, 128 + signal.SIGINT)
     _finish(cli, time.perf_counter() - start)
     return 0
+
+
+def _stopped(run: RunFolder, code: int) -> int:
+    """Say how to go on; returns the exit code of the signal."""
+    log.warning("Stopped. Continue with: graphbench fit --resume %s", run.path)
+    return code
 
 
 def _rank() -> int:
@@ -56,7 +66,7 @@ def _new_folder(named: str | None) -> RunFolder | None:
     """The folder asked for; None when one is to be made up."""
     if named is None:
         return None
-    run = RunFolder.named(named)
+    run = RunFolder(Path(named))
     if run.config.exists() and _rank() == 0:
         raise BadInput(
             f"--run {named}: this folder already holds a run. Continue it with --resume {named}, or name another."

@@ -16,8 +16,8 @@ from pytorch_lightning.loggers import CSVLogger, TensorBoardLogger
 
 from graphbench.callbacks.csv_logger import RunCSVLogger
 from graphbench.callbacks.epoch_lines import EpochLines
+from graphbench.callbacks.exact_resume import ExactResume
 from graphbench.callbacks.last_checkpoint import LastCheckpoint
-from graphbench.callbacks.random_state import RandomState
 from graphbench.callbacks.throughput import Throughput
 from graphbench.cli.complaints import explain
 from graphbench.contracts.benchmark import Benchmark
@@ -86,13 +86,15 @@ class GraphbenchCLI(LightningCLI):
         config = dict(self._get(self.config_init, "trainer", default={})) | kwargs
         callbacks = list(config.get("callbacks") or [])
         if self.run_folder is None and self.fresh:
+            if config.get("num_nodes", 1) > 1:
+                raise BadInput("Name the folder with --run: several nodes could not agree on one made up by the clock.")
             self.run_folder = RunFolder.fresh(self.model.spec.name, type(self.model.architecture).__name__)
         if self.run_folder is not None:
             config["default_root_dir"] = str(self.run_folder.path)
             config["logger"] = self._loggers(config.get("logger"))
             if config.get("enable_checkpointing") is not False:
                 callbacks += self._checkpoints(callbacks)
-            callbacks += [RandomState(), Throughput()]
+            callbacks += [ExactResume(), Throughput()]
             if config["logger"]:
                 callbacks.append(LearningRateMonitor())
         else:
@@ -131,7 +133,7 @@ class GraphbenchCLI(LightningCLI):
             enable_version_counter=False,
         )
         own = any(isinstance(callback, LastCheckpoint) for callback in configured)
-        return [best] if own else [best, LastCheckpoint(self.run_folder.checkpoints)]
+        return [best] if own else [best, LastCheckpoint()]
 
     def resolved_config(self) -> str:
         """The configuration with every default written out, as YAML."""

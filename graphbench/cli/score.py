@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from graphbench.checkpoints import load_checkpoint
 from graphbench.cli.console import show_table
 from graphbench.cli.lightning import GraphbenchCLI
 from graphbench.cli.options import Request, own_parser, split
@@ -21,6 +22,7 @@ def checkpoint_of(request: Request) -> Path:
 
     Raises:
         BadInput: none was named, or the file is not there.
+        CorruptData: the file cannot be read.
     """
     named = request.own.checkpoint
     if named is None and request.run is None:
@@ -32,6 +34,7 @@ def checkpoint_of(request: Request) -> Path:
         path = request.run.best if request.run.best.is_file() else request.run.last
     if not path.is_file():
         raise BadInput(f"There is no checkpoint {path}: the fit has not finished its first epoch.")
+    load_checkpoint(path)  # a torn file must be named before data and model are built
     return path
 
 

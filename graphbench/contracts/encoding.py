@@ -56,9 +56,10 @@ class Encoding(ABC):
         """Encode many graphs at once. Reads only `graphs`; must not depend on how graphs are chunked."""
 
     def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, Encoding)
-            and (self.name, self.version, self.parameters()) == (other.name, other.version, other.parameters())
+        return isinstance(other, Encoding) and (self.name, self.version, self.parameters()) == (
+            other.name,
+            other.version,
+            other.parameters(),
         )
 
     def __hash__(self) -> int:

@@ -1,1 +1,10 @@
 """GCN, GIN, GINE, GAT, GraphSAGE, GatedGCN, GT and GPS for graphbench."""
+
+from graphbench_baselines.gps import GPS as GPS
+from graphbench_baselines.gt import GT as GT
+from graphbench_baselines.message_passing import GAT as GAT
+from graphbench_baselines.message_passing import GCN as GCN
+from graphbench_baselines.message_passing import GIN as GIN
+from graphbench_baselines.message_passing import GINE as GINE
+from graphbench_baselines.message_passing import GatedGCN as GatedGCN
+from graphbench_baselines.message_passing import GraphSAGE as GraphSAGE

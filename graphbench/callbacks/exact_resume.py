@@ -1,4 +1,4 @@
-"""Random states in checkpoints, so that a continued run draws what the uninterrupted one would have drawn."""
+"""What a checkpoint must hold beside Lightning's own state, so that a continued run equals an uninterrupted one."""
 
 from __future__ import annotations
 
@@ -39,11 +39,21 @@ def _cpu(tensor: Tensor) -> Tensor:
     return tensor.cpu()
 
 
-class RandomState(pl.Callback):
-    """Stores the random state of every rank and restores it when training goes on."""
+class ExactResume(pl.Callback):
+    """Stores the random state of every rank and the position in the training data; restores them when training goes on.
+
+    Lightning stores the position too, but does not restore it where the length of the run was asked for before the
+    checkpoint was read, as schedules do.
+    """
 
     def __init__(self) -> None:
         self._restored: list[dict[str, Any]] | None = None
+        self._position: dict[str, Any] | None = None
+        self._trainer: pl.Trainer | None = None
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """Remember whose data are read."""
+        self._trainer = trainer
 
     def state_dict(self) -> dict[str, Any]:
         """States by rank; every rank takes part, since Lightning collects a checkpoint on all of them."""
@@ -53,14 +63,17 @@ class RandomState(pl.Callback):
             distributed.all_gather_object(states, own)
         else:
             states = [own]
-        return {"ranks": states}
+        loader = self._trainer.train_dataloader if self._trainer is not None else None
+        return {"ranks": states, "position": loader.state_dict() if hasattr(loader, "state_dict") else None}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Keep the states until training starts: building workers and optimizers may draw numbers before."""
-        self._restored = state_dict["ranks"]
+        self._restored, self._position = state_dict["ranks"], state_dict["position"]
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Restore, if this run continues one with as many ranks."""
+        """Restore; random states only if as many ranks go on as wrote the checkpoint."""
+        if self._position is not None and hasattr(trainer.train_dataloader, "load_state_dict"):
+            trainer.train_dataloader.load_state_dict(self._position)
         if self._restored is not None and len(self._restored) == trainer.world_size:
             restore(self._restored[trainer.global_rank])
         elif self._restored is not None:
@@ -68,4 +81,4 @@ class RandomState(pl.Callback):
                 f"The checkpoint was written by {len(self._restored)} processes and {trainer.world_size} go on: random "
                 "numbers start afresh, so results differ from an uninterrupted run."
             )
-        self._restored = None
+        self._restored = self._position = None

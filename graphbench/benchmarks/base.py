@@ -1,0 +1,229 @@
+"""What every benchmark does alike: read once into the store, encode, open, and hand out batches."""
+
+from __future__ import annotations
+
+import logging
+import os
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Literal
+
+import torch
+
+from graphbench.contracts import Benchmark, Encoding, GraphBatch, GraphTable
+from graphbench.data.checks import check_table
+from graphbench.data.encode import encode, with_encoding
+from graphbench.data.entry import Entry, EntryWriter
+from graphbench.data.loader import GraphLoader
+from graphbench.data.sampler import SizeBucketSampler
+from graphbench.data.splits import NAMES, permutation
+from graphbench.data.store import Store
+from graphbench.data.tables import content_key, read_table, write_table
+from graphbench.errors import BadInput
+
+logger = logging.getLogger(__name__)
+
+Chunks = GraphTable | Iterable[GraphTable]
+
+
+class GraphBenchmark(Benchmark):
+    """Base of the benchmarks: subclasses say what the data are (`spec`, `source_key`) and how to read them (`read`).
+
+    A subclass with options of its own passes the others on:
+
+        class MyBenchmark(GraphBenchmark):
+            spec = BenchmarkSpec(name="MyBenchmark", ...)
+
+            def __init__(self, version: int = 1, **options: Any) -> None:
+                super().__init__(**options)
+
+    Args:
+        root: folder of downloaded and generated files.
+        batch_size: graphs a batch and process in training.
+        num_workers: processes that cut batches; 0 cuts them in the training process, quickest for small graphs.
+        eval_batch_size: graphs a batch and process in validation, test and prediction; `batch_size` by default.
+        seed: decides the order of training graphs and the choice of `train_fraction`; by default the run's own seed
+            (`seed_everything`), or 0 where none was set.
+        bucketing: put graphs of similar size into one batch, so that little attention work is padding.
+        train_fraction: share of the training graphs to use, chosen by `seed`; a smaller share is part of a larger one.
+        predict_split: what `predict` runs on: train, val or test.
+        store: folder of the store; by default the variable GRAPHBENCH_STORE, else `root`/store.
+
+    Raises:
+        BadInput: for an option out of range.
+    """
+
+    #: Raise it when `read` changes its result for the same source.
+    data_version: ClassVar[int] = 1
+
+    def __init__(
+        self,
+        root: str = "data",
+        batch_size: int = 32,
+        num_workers: int = 0,
+        eval_batch_size: int | None = None,
+        seed: int | None = None,
+        bucketing: bool = True,
+        train_fraction: float = 1.0,
+        predict_split: Literal["train", "val", "test"] = "test",
+        store: str | None = None,
+    ) -> None:
+        super().__init__()
+        self.root, self.batch_size, self.num_workers = root, batch_size, num_workers
+        self.eval_batch_size = batch_size if eval_batch_size is None else eval_batch_size
+        self.seed, self.bucketing, self.train_fraction = seed, bucketing, train_fraction
+        self.predict_split = predict_split
+        self.store = Store.default(root, store)
+        #: The splits with their encodings, once `setup` has run; to be read only.
+        self.tables: dict[str, GraphTable] = {}
+        self._opened_with: tuple[Encoding, ...] | None = None
+        self._loaders: list[GraphLoader] = []
+        self._check_options()
+
+    def _check_options(self) -> None:
+        if min(self.batch_size, self.eval_batch_size) < 1 or self.num_workers < 0:
+            raise BadInput("batch_size and eval_batch_size must be at least 1, num_workers at least 0.")
+        if not 0 < self.train_fraction <= 1:
+            raise BadInput(f"train_fraction must be above 0 and at most 1, got {self.train_fraction}.")
+        if self.predict_split not in NAMES:
+            raise BadInput(f"predict_split must be one of {', '.join(NAMES)}, got {self.predict_split!r}.")
+
+    # -- what a subclass defines ---------------------------------------------------------------------------------
+
+    @abstractmethod
+    def source_key(self) -> dict[str, Any]:
+        """JSON values that name the raw content: checksum of a file, seed of a generator, options that change it.
+
+        Must be known without reading the data; other keys mean other entries of the store.
+        """
+
+    @abstractmethod
+    def read(self) -> Mapping[str, Chunks]:
+        """Download or generate, and parse; called only when the store lacks the data.
+
+        Returns:
+            "train", "val" and "test": a table each, or the parts of one (an iterable of tables) where it is larger
+            than memory. float64 columns are stored as float32. Whole tables get the smallest integer dtypes;
+            parts must come in the dtypes to store.
+        """
+
+    def ids(self, split: str) -> Sequence[Any]:
+        """What to call the graphs of a split in predictions, by row; their numbers unless a subclass knows better."""
+        return range(self._num_graphs[split])
+
+    # -- preparing and opening -----------------------------------------------------------------------------------
+
+    def prepare_data(self) -> None:
+        """Read the data and compute the required encodings, unless the store has them."""
+        self._open()
+
+    def setup(self, stage: str | None = None) -> None:
+        """Open the store; what is missing (nobody called `prepare_data`) is made first."""
+        self._open()
+
+    def _open(self) -> None:
+        if self._opened_with == self.encodings:
+            return
+        name = self.spec.name
+        key = {
+            "kind": "table",
+            "benchmark": type(self).__name__,
+            "version": self.data_version,
+            "source": self.source_key(),
+        }
+        entry = self.store.open_or_build(key, self._write, f"data of {name}")
+        splits = entry.meta["splits"]
+        self._num_graphs: dict[str, int] = {split: splits[split]["num_graphs"] for split in NAMES}
+        self.tables = {split: self._encoded(entry, split) for split in NAMES}
+        if self.train_fraction < 1:
+            self.tables["train"] = self._part(self.tables["train"])
+        self._opened_with = self.encodings
+
+    def _encoded(self, entry: Entry, split: str) -> GraphTable:
+        """One split with all required encodings."""
+        raw = table = read_table(entry, split)
+        key = content_key(entry, split)
+        for encoding in self.encodings:
+            encoded = encode(raw, encoding, self.store, key, f"{self.spec.name} {split}")
+            table = with_encoding(table, encoding, encoded)
+        return table
+
+    def _part(self, table: GraphTable) -> GraphTable:
+        """`train_fraction` of a table, copied to memory; the graphs keep their numbers."""
+        size = max(1, round(self.train_fraction * len(table)))
+        rows = permutation(len(table), self.sampling_seed())[:size]
+        return table.select(torch.from_numpy(rows).sort().values)
+
+    def _write(self, writer: EntryWriter) -> None:
+        """Read, check and store all splits."""
+        logger.info("%s: reading the data", self.spec.name)
+        splits = self.read()
+        if set(splits) != set(NAMES):
+            raise BadInput(f"{self.spec.name}: read() must return {', '.join(NAMES)}, got {', '.join(splits)}.")
+        for split in NAMES:
+            chunks = splits[split]
+            checked = self._checked([chunks] if isinstance(chunks, GraphTable) else chunks, split)
+            write_table(writer, split, next(checked) if isinstance(chunks, GraphTable) else checked)
+        sizes = tuple(writer.meta["splits"][split]["num_graphs"] for split in NAMES)
+        if self.spec.split_sizes not in (None, sizes):
+            raise BadInput(f"{self.spec.name}: the splits have {sizes} graphs instead of {self.spec.split_sizes}.")
+
+    def _checked(self, chunks: Iterable[GraphTable], split: str) -> Iterator[GraphTable]:
+        first = 0
+        for chunk in chunks:
+            check_table(chunk, self.spec, split, first)
+            first += len(chunk)
+            columns = {name: v.float() if v.dtype == torch.float64 else v for name, v in chunk.columns.items()}
+            yield GraphTable(columns, chunk.layout, chunk.ptr)
+
+    # -- batches -------------------------------------------------------------------------------------------------
+
+    def sampling_seed(self) -> int:
+        """`seed`, else the seed that `seed_everything` set, else 0."""
+        return int(os.environ.get("PL_GLOBAL_SEED", 0)) if self.seed is None else self.seed
+
+    def train_dataloader(self) -> GraphLoader:
+        """Shuffled batches of the training split; in one fixed order while a trainer overfits a few batches."""
+        overfits = getattr(self.trainer, "overfit_batches", 0) > 0
+        return self._loader("train", self.batch_size, shuffle=not overfits)
+
+    def val_dataloader(self) -> GraphLoader:
+        """Every validation graph once."""
+        return self._loader("val", self.eval_batch_size)
+
+    def test_dataloader(self) -> GraphLoader:
+        """Every test graph once."""
+        return self._loader("test", self.eval_batch_size)
+
+    def predict_dataloader(self) -> GraphLoader:
+        """Every graph of `predict_split` once; `graph_id` of a batch tells which they are."""
+        return self._loader(self.predict_split, self.eval_batch_size)
+
+    def _loader(self, split: str, batch_size: int, shuffle: bool = False) -> GraphLoader:
+        if not self.tables:
+            raise BadInput(f"{self.spec.name} is not open yet: call prepare_data() and setup() first.")
+        table, trainer = self.tables[split], self.trainer
+        sampler = SizeBucketSampler(
+            table.num_nodes,
+            batch_size,
+            shuffle=shuffle,
+            seed=self.sampling_seed(),
+            bucketing=self.bucketing,
+            world_size=trainer.world_size if trainer else 1,
+            rank=trainer.global_rank if trainer else 0,
+            name=f"{self.spec.name} {split}",
+        )
+        pin_memory = trainer is not None and trainer.strategy.root_device.type == "cuda"
+        loader = GraphLoader(table, sampler, self.num_workers, pin_memory)
+        self._loaders.append(loader)
+        return loader
+
+    def transfer_batch_to_device(self, batch: GraphBatch, device: torch.device, dataloader_idx: int) -> GraphBatch:
+        """Copy without waiting: the batch lies in page-locked memory when the device is a GPU."""
+        return batch.to(device, non_blocking=device.type == "cuda")
+
+    def teardown(self, stage: str) -> None:
+        """End the workers of all loaders."""
+        for loader in self._loaders:
+            loader.close()
+        self._loaders.clear()

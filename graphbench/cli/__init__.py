@@ -1,0 +1,83 @@
+"""The command line: `graphbench COMMAND`. A command's module is imported only when it is called.
+
+Every command is a function that takes the arguments after its name and returns an exit code.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from graphbench.errors import GraphbenchError, UnknownName
+
+#: Command -> its function, as "module:function", and what it does.
+COMMANDS: dict[str, tuple[str, str]] = {
+    "fit": ("graphbench.cli.fit:fit", "train an architecture on a benchmark, or continue a run"),
+    "validate": ("graphbench.cli.score:validate", "score a run on the validation split"),
+    "test": ("graphbench.cli.score:test", "score a run on the test split"),
+    "predict": ("graphbench.cli.predict:predict", "write a run's predictions to a file"),
+    "params": ("graphbench.cli.params:params", "count trainable parameters; needs no data"),
+    "prepare": ("graphbench.cli.prepare:prepare", "fill the store with data and encodings ahead of a fit"),
+    "profile": ("graphbench.cli.profile:profile", "measure throughput, memory and operations"),
+    "list": ("graphbench.cli.list_command:run", "show installed architectures, benchmarks, encodings and callbacks"),
+    "new-plugin": ("graphbench.cli.new_plugin:run", "write a small installable package with a model of your own"),
+    "version": ("graphbench.cli.version:run", "show which graphbench this is, and the versions below it"),
+}
+#: Commands that neither train nor log.
+LIGHT = ("list", "new-plugin", "version")
+
+
+def usage() -> str:
+    """The help page."""
+    lines = [f"  {name:<12}{summary}" for name, (_, summary) in COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: graphbench COMMAND [OPTIONS]",
+            "",
+            "Train, compare and look inside graph transformers.",
+            "",
+            *lines,
+            "",
+            "`graphbench COMMAND --help` shows the options of a command.",
+        ]
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; errors meant for a person are shown without a traceback.
+
+    Args:
+        arguments: the command line after `graphbench`; that of the process when left out.
+
+    Returns:
+        Exit code: 0 when all went well, 1 after an error, 130 after an interrupt, else what the command says.
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        return _dispatch(given)
+    except GraphbenchError as error:
+        print(f"graphbench: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # the reader, say `head`, went away; nothing may be flushed to it at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def _dispatch(arguments: list[str]) -> int:
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(usage())
+        return 0
+    name = {"--version": "version", "-V": "version"}.get(arguments[0], arguments[0])
+    if name not in COMMANDS:
+        raise UnknownName("command", name, COMMANDS, "`graphbench --help` says what each does.")
+    if name not in LIGHT:
+        from graphbench.cli.console import set_up_logging
+
+        set_up_logging()
+    module, _, function = COMMANDS[name][0].partition(":")
+    exit_code: int = getattr(importlib.import_module(module), function)(arguments[1:])
+    return exit_code

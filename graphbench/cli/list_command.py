@@ -1,0 +1,159 @@
+"""`graphbench list`: what is installed, read without importing any of it."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from graphbench import registry
+from graphbench.contracts.spec import BenchmarkSpec
+from graphbench.errors import BrokenPlugin, UnknownName
+from graphbench.registry import Group, Record
+
+_FILE_WIDTH = 200  # columns of a table that goes to a file or a pipe, where nothing is gained by wrapping
+_NUMBERS = ("graphs", "mean nodes", "mean edges", "on disk")
+_BENCHMARK_HEADER = ("name", "task", "graphs", "mean nodes", "mean edges", "metric", "on disk", "offline", "licence")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="graphbench list",
+        description="Show what is installed. Nothing is imported, so a broken plug-in is listed like any other.",
+    )
+    parser.add_argument("group", nargs="?", help=f"one of {', '.join(registry.GROUPS)}; all when left out")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
+    parser.add_argument("--check", action="store_true", help="import every class and list the broken ones; exit code 1")
+    return parser
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Print what is registered.
+
+    Returns:
+        0; with `--check` 1 when something is broken or clashes.
+
+    Raises:
+        UnknownName: there is no such group.
+    """
+    options = _parser().parse_args(arguments)
+    if options.group is not None and options.group not in registry.GROUPS:
+        raise UnknownName("group of plug-ins", options.group, registry.GROUPS)
+    groups = registry.GROUPS if options.group is None else (options.group,)
+    clashes = [found for group in groups for found in registry.clashes(group).values()]
+    unreadable = registry.unreadable()
+    broken = _broken(groups) if options.check else None
+    if options.json:
+        print(json.dumps(_as_json(groups, clashes, unreadable, broken), indent=2))
+    else:
+        _show(groups)
+        for line in _problems(clashes, unreadable, broken):
+            print(line)
+    return 1 if options.check and (broken or clashes or unreadable) else 0
+
+
+def _broken(groups: Iterable[Group]) -> list[tuple[Record, str]]:
+    """Records that cannot be loaded, with the reason."""
+    checked = [(record, _fault(record)) for group in groups for record in registry.records(group).values()]
+    return [(record, fault) for record, fault in checked if fault is not None]
+
+
+def _fault(record: Record) -> str | None:
+    try:
+        record.load()
+    except BrokenPlugin as error:
+        return str(error)
+    return None
+
+
+def _problems(
+    clashes: list[tuple[Record, ...]], unreadable: dict[str, str], broken: list[tuple[Record, str]] | None
+) -> list[str]:
+    """One line a problem; with a last word when everything was checked and is well."""
+    lines = []
+    for records in clashes:
+        owners = " and ".join(map(_owner, records))
+        lines.append(f"Clash: {records[0].name} ({records[0].group}) is registered by {owners}; neither can be used.")
+    lines += [f"Unreadable: the entry points in {folder}: {reason}" for folder, reason in unreadable.items()]
+    lines += [f"Broken: {reason}" for _, reason in broken or ()]
+    if broken is not None and not lines:
+        lines.append("All classes load.")
+    return lines
+
+
+def _show(groups: Iterable[Group]) -> None:
+    """One table a group; the distribution is a column only where there are several."""
+    console = Console(width=None if sys.stdout.isatty() else _FILE_WIDTH, highlight=False, markup=False, emoji=False)
+    for group in groups:
+        records = list(registry.records(group).values())
+        if not records:
+            console.print(f"{group}: none installed\n")
+            continue
+        owners = sorted({_owner(record) for record in records})
+        several = len(owners) > 1
+        title = group if several else f"{group} from {owners[0]}"
+        table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+        header = _BENCHMARK_HEADER if group == "benchmarks" else ("name", "what it is")
+        for name in (*header, *(("from",) if several else ())):
+            numeric = name in _NUMBERS
+            table.add_column(name, justify="right" if numeric else "left", no_wrap=name == "name", overflow="fold")
+        for record in records:
+            facts = _facts(record.spec) if group == "benchmarks" else (record.summary,)
+            table.add_row(record.name, *facts, *((_owner(record),) if several else ()))
+        console.print(table)
+        console.print()
+
+
+def _facts(spec: BenchmarkSpec | None) -> tuple[str, ...]:
+    """Task, graphs, mean nodes, mean edges, metric, size on disk, offline, licence."""
+    if spec is None:
+        return ("depends on options", *[""] * (len(_BENCHMARK_HEADER) - 2))
+    return (
+        spec.task,
+        _known(None if spec.split_sizes is None else sum(spec.split_sizes), "{:,}"),
+        _known(spec.mean_nodes, "{:.1f}"),
+        _known(spec.mean_edges, "{:.1f}"),
+        f"{spec.metric} {'↑' if spec.higher_is_better else '↓'}",
+        _known(spec.disk_mb, "{:,.1f} MB"),
+        "yes" if spec.offline else "no",
+        spec.licence or "-",
+    )
+
+
+def _owner(record: Record) -> str:
+    return f"{record.distribution} {record.version}"
+
+
+def _known(value: float | None, form: str) -> str:
+    return "-" if value is None else form.format(value)
+
+
+def _as_json(
+    groups: Iterable[Group],
+    clashes: list[tuple[Record, ...]],
+    unreadable: dict[str, str],
+    broken: list[tuple[Record, str]] | None,
+) -> dict[str, Any]:
+    """`{group: [record, ...], "clashes": [...], "unreadable": {...}}`, and "broken" when it was checked."""
+    listed: dict[str, Any] = {
+        group: [_record_as_json(record) for record in registry.records(group).values()] for group in groups
+    }
+    listed["clashes"] = [[dataclasses.asdict(record) for record in records] for records in clashes]
+    listed["unreadable"] = unreadable
+    if broken is not None:
+        listed["broken"] = [dataclasses.asdict(record) | {"reason": reason} for record, reason in broken]
+    return listed
+
+
+def _record_as_json(record: Record) -> dict[str, Any]:
+    entry = dataclasses.asdict(record) | {"summary": record.summary}
+    if record.group == "benchmarks":
+        spec: BenchmarkSpec | None = record.spec
+        entry["spec"] = None if spec is None else dataclasses.asdict(spec)
+    return entry

@@ -1,0 +1,63 @@
+"""`graphbench version`: which graphbench this is, and whether another package took its place.
+
+PyPI has other distributions around this import name (`graphbench-lib` installs a package `graphbench` too), and pip
+does not notice when one overwrites the files of another.
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+from collections.abc import Iterator, Sequence
+from importlib import metadata
+from pathlib import Path
+
+import graphbench
+
+DISTRIBUTION = "graphbench-lightning"
+_BELOW = ("torch", "pytorch-lightning", "torch-geometric")
+
+
+def rivals() -> list[str]:
+    """Other installed distributions that provide the import name `graphbench`, as "name version", sorted."""
+    found = {
+        f"{distribution.metadata['Name']} {distribution.version}"
+        for distribution in metadata.distributions()
+        if _provides_graphbench(distribution) and distribution.metadata["Name"] not in (None, DISTRIBUTION)
+    }
+    return sorted(found)
+
+
+def _provides_graphbench(distribution: metadata.Distribution) -> bool:
+    top_level = (distribution.read_text("top_level.txt") or "").split()
+    installed = distribution.read_text("RECORD") or ""
+    return "graphbench" in top_level or installed.startswith("graphbench/") or "\ngraphbench/" in installed
+
+
+def report() -> Iterator[str]:
+    """Lines that say which graphbench this is, what it stands on, and what clashes with it."""
+    yield f"{DISTRIBUTION} {graphbench.__version__}, imported as graphbench from {Path(graphbench.__file__).parent}"
+    yield ", ".join([f"Python {platform.python_version()}", *map(_installed, _BELOW)])
+    for rival in rivals():
+        name = rival.split()[0]
+        yield (
+            f"Warning: {rival} is another project that installs the import name graphbench too; files of one may have "
+            f"overwritten the other's. Keep them in separate environments, or repair this one: pip uninstall {name}; "
+            f"pip install --force-reinstall --no-deps {DISTRIBUTION}"
+        )
+
+
+def _installed(name: str) -> str:
+    try:
+        return f"{name} {metadata.version(name)}"
+    except metadata.PackageNotFoundError:
+        return f"{name} not installed"
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Print the report; needs no torch."""
+    parser = argparse.ArgumentParser(prog="graphbench version", description="Show which graphbench this is.")
+    parser.parse_args(arguments)
+    for line in report():
+        print(line)
+    return 0

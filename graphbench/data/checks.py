@@ -1,0 +1,143 @@
+"""Do the graphs keep what the specification of their benchmark promises? Asked once, before they enter the store."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from graphbench.contracts import BenchmarkSpec, Features, GraphTable
+from graphbench.contracts.table import EDGE, GRAPH, NODE
+from graphbench.errors import BadInput
+
+#: Tasks whose `y` is a class number.
+_CLASSES = {"graph-classification": GRAPH, "node-classification": NODE}
+#: Tasks whose `y` may miss values (NaN).
+_NUMBERS = ("graph-regression", "graph-multilabel")
+
+
+def check_table(table: GraphTable, spec: BenchmarkSpec, split: str, first_graph: int = 0) -> None:
+    """Check sizes, indices, vocabularies and values of a split, or of a part of it.
+
+    Args:
+        table: the graphs.
+        spec: what they must be.
+        split: its name.
+        first_graph: number of the table's first graph within the split.
+
+    Raises:
+        BadInput: naming benchmark, split, graph, column, and what was expected.
+    """
+    _TableCheck(table, spec, f"{spec.name}, {split} split", first_graph).run()
+
+
+class _TableCheck:
+    """The checks of one table; every method raises `BadInput` at the first fault."""
+
+    def __init__(self, table: GraphTable, spec: BenchmarkSpec, where: str, first_graph: int) -> None:
+        self.table, self.spec, self.where, self.first_graph = table, spec, where, first_graph
+
+    def run(self) -> None:
+        """All checks, cheap ones first: later ones rely on them."""
+        self.sizes()
+        self.edges()
+        spec = self.spec
+        self.features(spec.node, NODE, "x", "x_dense")
+        self.features(spec.edge, EDGE, "edge_attr", "edge_dense")
+        if spec.coordinates:
+            self.real("pos", NODE, spec.coordinates)
+        if spec.task in _CLASSES:
+            self.classes(_CLASSES[spec.task])
+        elif spec.task in _NUMBERS:
+            self.numbers()
+
+    def sizes(self) -> None:
+        """Every axis has one pointer a graph, every column the rows of its axis, every graph a node."""
+        table = self.table
+        for axis, ptr in table.ptr.items():
+            if len(ptr) != len(table) + 1 or int(ptr[0]) != 0 or bool((ptr.diff() < 0).any()):
+                raise BadInput(f"{self.where}: the pointers of axis {axis!r} must ascend from 0, one a graph and one.")
+        for name, column in table.layout.items():
+            rows = int(table.lengths(column.axis).sum())
+            if len(table.columns[name]) != rows:
+                raise BadInput(f"{self.where}: {name} has {len(table.columns[name])} rows, its axis has {rows}.")
+        nodes = table.num_nodes
+        self.forbid(nodes < 1, GRAPH, "has no node")
+        if self.spec.max_nodes is not None:
+            limit = self.spec.max_nodes
+            self.forbid(nodes > limit, GRAPH, f"has more than {limit} nodes, the maximum of the specification")
+
+    def edges(self) -> None:
+        """Edges join nodes of their own graph."""
+        values = self.column("edge_index", EDGE, 2)
+        if values.is_floating_point():
+            raise BadInput(f"{self.where}: edge_index must hold integers, got {values.dtype}.")
+        nodes = torch.repeat_interleave(self.table.num_nodes, self.table.num_edges)[:, None]
+        self.forbid(((values < 0) | (values >= nodes)).any(1), EDGE, "has an edge to a node that it does not have")
+
+    def features(self, features: Features, axis: str, categorical: str, dense: str) -> None:
+        """Categorical values within their vocabularies, real ones finite."""
+        if features.vocabularies:
+            values = self.column(categorical, axis, len(features.vocabularies))
+            if values.is_floating_point():
+                raise BadInput(f"{self.where}: {categorical} must hold integers, got {values.dtype}.")
+            for number, size in enumerate(features.vocabularies):
+                name = features.names[number] if features.names else f"column {number}"
+                column = values[:, number]
+                fault = f"has a value outside 0 .. {size - 1} in {categorical} ({name})"
+                self.forbid((column < 0) | (column >= size), axis, fault, column)
+        if features.dense:
+            self.real(dense, axis, features.dense)
+
+    def real(self, name: str, axis: str, width: int) -> None:
+        """Finite floating-point values."""
+        values = self.column(name, axis, width)
+        if not values.is_floating_point():
+            raise BadInput(f"{self.where}: {name} must hold floating-point numbers, got {values.dtype}.")
+        self.forbid(~values.isfinite().all(1), axis, f"has a value in {name} that is not finite")
+
+    def classes(self, axis: str) -> None:
+        """One class number a graph or node."""
+        values = self.column("y", axis, 1)
+        count = self.spec.num_classes
+        if values.is_floating_point() or count is None:
+            raise BadInput(f"{self.where}: y must hold class numbers (integers below num_classes), got {values.dtype}.")
+        outside = ((values < 0) | (values >= count)).any(1)
+        self.forbid(outside, axis, f"has a class outside 0 .. {count - 1} in y", values[:, 0])
+
+    def numbers(self) -> None:
+        """Real targets (0 or 1 for multi-label); NaN means that a label is missing."""
+        values = self.column("y", GRAPH, self.spec.num_targets)
+        if not values.is_floating_point():
+            raise BadInput(f"{self.where}: y must hold floating-point numbers (NaN for missing), got {values.dtype}.")
+        if self.spec.task == "graph-multilabel":
+            wrong, fault = ~((values == 0) | (values == 1) | values.isnan()), "other than 0, 1 and NaN"
+        else:
+            wrong, fault = values.isinf(), "that is infinite"
+        self.forbid(wrong.any(1), GRAPH, f"has a value in y {fault}")
+
+    def column(self, name: str, axis: str, width: int) -> Tensor:
+        """The column as `[rows, width]`."""
+        if name not in self.table.columns:
+            raise BadInput(
+                f"{self.where}: the specification promises {name}, but the graphs have only "
+                f"{sorted(self.table.columns)}."
+            )
+        values, found = self.table.columns[name], self.table.layout[name].axis
+        values = values[:, None] if values.dim() == 1 else values
+        if found != axis or values.dim() != 2 or values.shape[1] != width:
+            raise BadInput(
+                f"{self.where}: {name} must have one row of {width} numbers a {axis}, got shape "
+                f"{list(values.shape[1:])} a {found}."
+            )
+        return values
+
+    def forbid(self, wrong: Tensor, axis: str, fault: str, values: Tensor | None = None) -> None:
+        """Raise for the first row that is `wrong [rows]`, naming its graph."""
+        if not bool(wrong.any()):
+            return
+        row = int(wrong.nonzero()[0])
+        graph = row
+        if axis != GRAPH:
+            graph = int(torch.searchsorted(self.table.ptr[axis], row, right=True)) - 1
+        found = "" if values is None else f": {values[row].item()}"
+        raise BadInput(f"{self.where}: graph {graph + self.first_graph} {fault}{found}.")

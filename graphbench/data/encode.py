@@ -1,0 +1,244 @@
+"""Compute an encoding for many graphs, on all cores, and keep it in the store.
+
+The table is cut into chunks that depend on the graphs alone, each computed with one thread, so that the result does
+not depend on how many cores there are.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from itertools import islice
+from multiprocessing.connection import wait
+from typing import Any
+
+import torch
+from threadpoolctl import threadpool_limits
+
+from graphbench.contracts import Encoded, Encoding, GraphTable
+from graphbench.data.progress import progress
+from graphbench.data.store import Store
+from graphbench.data.tables import expected_rows, read_encoded, widen, write_encoded
+from graphbench.errors import GraphbenchError
+
+#: Work of a chunk: the sum over its graphs of nodes squared plus edges, and its number of graphs.
+CHUNK_WORK, CHUNK_GRAPHS = 1 << 22, 512
+#: Seconds of remaining work from which on processes are started.
+POOL_FROM = 3.0
+
+Span = tuple[int, int]
+
+
+def encode(
+    table: GraphTable, encoding: Encoding, store: Store, key: str, describe: str = "data", workers: int | None = None
+) -> Encoded:
+    """Open an encoding of all graphs of `table`, or compute and keep it.
+
+    Args:
+        table: the graphs; without other encodings.
+        encoding: what to compute.
+        store: where it is kept.
+        key: names the content of `table` (`tables.content_key`).
+        describe: what the graphs are ("ZINC train"), for messages.
+        workers: processes at most; all cores by default.
+
+    Returns:
+        The encoding's columns and pointers, memory-mapped when large. To be read only.
+
+    Raises:
+        GraphbenchError: naming the encoding and the graph on which it fails.
+    """
+    identity = {"name": encoding.name, "version": encoding.version, "parameters": encoding.parameters()}
+    entry = store.open_or_build(
+        {"kind": "encoding", "content": key, **identity},
+        lambda writer: write_encoded(writer, compute_chunks(table, encoding, describe, workers)),
+        f"{encoding!r} of {describe}",
+    )
+    return read_encoded(entry)
+
+
+def with_encoding(table: GraphTable, encoding: Encoding, encoded: Encoded) -> GraphTable:
+    """The table with the encoding's columns beside its own; nothing is copied."""
+    return table.with_columns(encoded.columns, encoding.layout, encoded.ptr)
+
+
+def chunk_spans(table: GraphTable) -> list[Span]:
+    """Consecutive graphs `(start, stop)` of about equal work; the cost of graphs differs with the square of nodes."""
+    work = (table.num_nodes**2 + table.num_edges).cumsum(0)
+    spans, start = [], 0
+    while start < len(table):
+        before = int(work[start - 1]) if start else 0
+        stop = int(torch.searchsorted(work, before + CHUNK_WORK, right=True))
+        stop = min(max(stop, start + 1), start + CHUNK_GRAPHS)
+        spans.append((start, stop))
+        start = stop
+    return spans
+
+
+def compute_chunks(
+    table: GraphTable, encoding: Encoding, describe: str = "data", workers: int | None = None
+) -> Iterator[Encoded]:
+    """Encode chunk after chunk, in the order of the graphs.
+
+    The first chunk is computed here and timed; if the rest would take longer than `POOL_FROM` seconds it is shared
+    out over processes.
+
+    Raises:
+        GraphbenchError: as `encode`.
+    """
+    spans = chunk_spans(table)
+    workers = min(workers or _cores(), len(spans) - 1)
+    started = time.monotonic()
+    with _one_thread():
+        first = _compute(table, encoding, describe, spans[0])
+    left = (time.monotonic() - started) * (len(spans) - 1)
+    yield first
+    run = _in_processes if workers > 1 and left > POOL_FROM else _in_process
+    yield from run(table, encoding, describe, spans[1:], workers)
+
+
+def _in_process(table: GraphTable, encoding: Encoding, describe: str, spans: list[Span], _: int) -> Iterator[Encoded]:
+    with progress(f"{encoding.name} of {describe}", sum(b - a for a, b in spans), "graphs") as advance:
+        for start, stop in spans:
+            with _one_thread():
+                encoded = _compute(table, encoding, describe, (start, stop))
+            yield encoded
+            advance(stop - start)
+
+
+def _in_processes(
+    table: GraphTable, encoding: Encoding, describe: str, spans: list[Span], workers: int
+) -> Iterator[Encoded]:
+    """As `_in_process` on several cores, never more than a few chunks ahead of the reader."""
+    method = "fork" if "fork" in multiprocessing.get_all_start_methods() else "spawn"
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context(method), _start_worker, (table, encoding, describe))
+    waiting = iter(spans)
+    ahead: deque[tuple[Span, Future[Encoded]]] = deque()
+
+    def submit(number: int) -> None:
+        ahead.extend((span, pool.submit(_work, span)) for span in islice(waiting, number))
+
+    try:
+        submit(2 * workers)  # forks all workers before a bar starts its thread
+        with progress(f"{encoding.name} of {describe}", sum(b - a for a, b in spans), "graphs") as advance:
+            while ahead:
+                (start, stop), future = ahead.popleft()
+                yield future.result()
+                submit(1)
+                advance(stop - start)
+    except BrokenProcessPool as error:
+        raise GraphbenchError(
+            f"A process that computed {encoding!r} of {describe} was ended from outside, most likely for lack of "
+            f"memory: {workers} of them ran side by side. Free some memory or allow fewer cores (taskset)."
+        ) from error
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+_job: tuple[GraphTable, Encoding, str] | None = None
+
+
+def _start_worker(table: GraphTable, encoding: Encoding, describe: str) -> None:
+    """Prepare a worker: one thread, no CUDA, and an end with its parent."""
+    global _job
+    _job = (table, encoding, describe)
+    torch.set_num_threads(1)
+    threadpool_limits(1)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """A killed parent leaves nobody behind: workers hold its lock on the store as long as they live."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+
+def _work(span: Span) -> Encoded:
+    assert _job is not None
+    encoded = _compute(*_job, span)
+    # NumPy arrays travel through a pipe; tensors would each take a file descriptor
+    columns: dict[str, Any] = {name: values.numpy() for name, values in encoded.columns.items()}
+    ptr: dict[str, Any] = {axis: values.numpy() for axis, values in encoded.ptr.items()}
+    return Encoded(columns, ptr)
+
+
+def _compute(table: GraphTable, encoding: Encoding, describe: str, span: Span) -> Encoded:
+    """Encode the graphs `span` and check the result.
+
+    Raises:
+        GraphbenchError: plain, so that it passes from one process to another.
+    """
+    try:
+        with torch.no_grad():
+            return _checked(table, encoding, span)
+    except Exception as error:
+        where = _locate(table, encoding, span)
+        raise GraphbenchError(
+            f"{encoding!r} cannot be computed for {where} of {describe}: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _checked(table: GraphTable, encoding: Encoding, span: Span) -> Encoded:
+    """`encoding.compute` of some graphs; raises `ValueError` when the result does not fit them."""
+    part = widen(table.slice(*span))
+    encoded = encoding.compute(part)
+    if set(encoded.columns) != set(encoding.layout):
+        raise ValueError(f"compute gave the fields {sorted(encoded.columns)}, its layout has {sorted(encoding.layout)}")
+    for axis, ptr in encoded.ptr.items():
+        if len(ptr) != len(part) + 1 or int(ptr[0]) != 0:
+            raise ValueError(f"the pointers of axis {axis!r} must be {len(part) + 1} numbers from 0, got {len(ptr)}")
+    for name, column in encoding.layout.items():
+        rows = expected_rows(part, column, encoded.ptr)
+        if len(encoded.columns[name]) != rows:
+            raise ValueError(
+                f"field {name!r} has {len(encoded.columns[name])} rows, its axis {column.axis!r} has {rows}"
+            )
+    pointers = {axis: values.to(torch.int64) for axis, values in encoded.ptr.items()}
+    return Encoded({name: values.cpu().contiguous() for name, values in encoded.columns.items()}, pointers)
+
+
+def _locate(table: GraphTable, encoding: Encoding, span: Span) -> str:
+    """The first graph of `span` that fails alone, in words; the whole span when none does."""
+    for graph in range(*span):
+        if _fails(table, encoding, graph):
+            nodes, edges = int(table.num_nodes[graph]), int(table.num_edges[graph])
+            return f"graph {graph} ({nodes} nodes, {edges} directed edges)"
+    return f"graphs {span[0]} to {span[1] - 1} together"
+
+
+def _fails(table: GraphTable, encoding: Encoding, graph: int) -> bool:
+    """Whether one graph alone cannot be encoded; the reason is the caller's to report."""
+    try:
+        with torch.no_grad():
+            _checked(table, encoding, (graph, graph + 1))
+    except Exception:
+        return True
+    return False
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """One thread for torch and for the BLAS of NumPy and SciPy."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with threadpool_limits(1):
+            yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _cores() -> int:
+    """Cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -1,0 +1,275 @@
+"""One entry of the store: a folder of arrays with a manifest that can prove them whole.
+
+Layout of an entry:
+
+    manifest.json    format, key, meta, and name, dtype, shape, bytes and SHA-256 of every array; its own SHA-256
+    NAME.npy         one array; the header is always `HEADER` bytes long so that rows can be streamed before their
+                     number is known
+    verified.json    sizes, times and inodes for which the checksums of a large entry were last found right
+
+Nothing here is pickled: reading an entry runs no code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphbench.data.mapped import map_array
+from graphbench.data.progress import progress
+from graphbench.errors import BadInput, CorruptData
+
+FORMAT = 1
+HEADER = 256
+MANIFEST, VERIFIED = "manifest.json", "verified.json"
+_BLOCK = 1 << 24
+
+
+def canonical(value: Any) -> str:
+    """JSON with sorted keys and no spaces: equal values give equal text.
+
+    Raises:
+        BadInput: when `value` holds something that JSON has no word for.
+    """
+    try:
+        return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise BadInput(f"A store key must hold JSON values only (numbers, text, lists, mappings): {error}.") from error
+
+
+def digest(value: Any) -> str:
+    """SHA-256 of the canonical JSON of `value`."""
+    return hashlib.sha256(canonical(value).encode()).hexdigest()
+
+
+def _header(dtype: np.dtype, shape: tuple[int, ...]) -> bytes:
+    """An .npy header (format 1.0) of exactly `HEADER` bytes."""
+    text = repr({"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape})
+    body = text.encode("latin1").ljust(HEADER - 11) + b"\n"
+    return np.lib.format.magic(1, 0) + len(body).to_bytes(2, "little") + body
+
+
+@dataclass
+class _Stream:
+    """An array under construction."""
+
+    file: BinaryIO
+    dtype: np.dtype
+    tail: tuple[int, ...]
+    rows: int = 0
+    hash: Any = field(default_factory=hashlib.sha256)
+
+
+class EntryWriter:
+    """Fills the folder of a new entry; arrays may be larger than memory.
+
+    Args:
+        folder: an empty folder that nobody else looks at.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        #: JSON values kept beside the arrays.
+        self.meta: dict[str, Any] = {}
+        self._streams: dict[str, _Stream] = {}
+
+    def append(self, name: str, rows: np.ndarray | Tensor) -> None:
+        """Add rows to the array `name`; the first call fixes its dtype and the shape of a row.
+
+        Raises:
+            BadInput: for a name that is no file name, values that are no numbers, or rows unlike earlier ones.
+        """
+        values = rows.detach().cpu().numpy() if isinstance(rows, Tensor) else np.asarray(rows)
+        if values.ndim == 0 or values.dtype.kind not in "biuf":
+            raise BadInput(f"Array {name!r} must hold rows of numbers, but has dtype {values.dtype}, {values.ndim}-d.")
+        if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", name):
+            raise BadInput(f"Array name {name!r} must consist of letters, digits, '_', '-' and '.'.")
+        if name not in self._streams:
+            file = (self.folder / f"{name}.npy").open("xb")
+            file.write(bytes(HEADER))
+            self._streams[name] = _Stream(file, values.dtype, values.shape[1:])
+        stream = self._streams[name]
+        if (values.dtype, values.shape[1:]) != (stream.dtype, stream.tail):
+            raise BadInput(
+                f"Array {name!r} was begun with rows {stream.dtype}{list(stream.tail)} and now gets "
+                f"{values.dtype}{list(values.shape[1:])}: every chunk must have the same dtype and width."
+            )
+        data = np.ascontiguousarray(values).reshape(-1).view(np.uint8).data
+        stream.file.write(data)
+        stream.hash.update(data)
+        stream.rows += len(values)
+
+    def close(self, key: Mapping[str, Any]) -> None:
+        """Write headers and the manifest, and push everything to the disk."""
+        arrays = {}
+        for name, stream in self._streams.items():
+            shape = (stream.rows, *stream.tail)
+            stream.file.seek(0)
+            stream.file.write(_header(stream.dtype, shape))
+            _sync(stream.file)
+            stream.file.close()
+            size = (self.folder / f"{name}.npy").stat().st_size
+            arrays[name] = {"dtype": stream.dtype.str, "shape": shape, "bytes": size, "sha256": stream.hash.hexdigest()}
+        body = {"format": FORMAT, "key": dict(key), "meta": self.meta, "arrays": arrays, "made": _provenance()}
+        body["sha256"] = digest(body)
+        _write_json(self.folder / MANIFEST, body)
+        note_verified(self.folder, arrays)
+        self._streams = {}
+
+    def abandon(self) -> None:
+        """Close the files of a build that failed."""
+        for stream in self._streams.values():
+            stream.file.close()
+
+
+def _provenance() -> dict[str, str]:
+    """Versions and time of the build."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        ours = version("graphbench-lightning")
+    except PackageNotFoundError:
+        ours = "not installed"
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    return {"graphbench": ours, "torch": torch.__version__, "numpy": np.__version__, "time": now}
+
+
+def _sync(file: io.IOBase | BinaryIO) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _write_json(path: Path, value: Any) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        json.dump(value, file, indent=1)
+        _sync(file)
+
+
+@dataclass
+class Entry:
+    """An opened entry.
+
+    Args:
+        folder: where it lies.
+        arrays: name -> array, in memory or memory-mapped; to be read only.
+        meta: what the builder left beside the arrays.
+        checksums: name -> SHA-256 of the array's bytes.
+    """
+
+    folder: Path
+    arrays: dict[str, np.ndarray]
+    meta: dict[str, Any]
+    checksums: dict[str, str]
+
+
+def read_manifest(folder: Path, key: Mapping[str, Any]) -> dict[str, Any]:
+    """The manifest of an entry, proven to be whole and to belong to `key`.
+
+    Raises:
+        CorruptData: when it is missing, unreadable, altered, of another format or of another key.
+    """
+    try:
+        body = json.loads((folder / MANIFEST).read_bytes())
+        claimed = body.pop("sha256")
+        found = digest(body)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, BadInput) as error:
+        raise CorruptData(f"its manifest cannot be read ({type(error).__name__}: {error})") from error
+    if claimed != found:
+        raise CorruptData("its manifest was altered (checksum differs)")
+    if body["format"] != FORMAT:
+        raise CorruptData(f"it has format {body['format']}, this version of graphbench reads format {FORMAT}")
+    if canonical(body["key"]) != canonical(dict(key)):
+        raise CorruptData("it was built for another key")
+    return body
+
+
+def _stamps(folder: Path, arrays: Mapping[str, Any]) -> dict[str, list[int]]:
+    """Size, time of last change and inode of every array's file."""
+    stats = {name: (folder / f"{name}.npy").stat() for name in arrays}
+    return {name: [stat.st_size, stat.st_mtime_ns, stat.st_ino] for name, stat in stats.items()}
+
+
+def note_verified(folder: Path, arrays: Mapping[str, Any]) -> None:
+    """Remember that the files as they are now have the right checksums; a read-only store forgets."""
+    temporary = folder / f"{VERIFIED}.{os.getpid()}"
+    try:
+        _write_json(temporary, _stamps(folder, arrays))
+        temporary.replace(folder / VERIFIED)
+    except PermissionError:
+        return
+
+
+def _already_verified(folder: Path, arrays: Mapping[str, Any]) -> bool:
+    try:
+        return json.loads((folder / VERIFIED).read_bytes()) == _stamps(folder, arrays)
+    except (OSError, ValueError):
+        return False
+
+
+def verify(folder: Path, arrays: Mapping[str, Any], full_below: int) -> None:
+    """Check sizes always; headers and checksums unless a large entry is unchanged since they were last checked.
+
+    Args:
+        folder: the entry.
+        arrays: the manifest's record of every array.
+        full_below: bytes; smaller entries are checked completely each time.
+
+    Raises:
+        CorruptData: naming the file and what is wrong with it.
+    """
+    for name, record in arrays.items():
+        path = folder / f"{name}.npy"
+        size = path.stat().st_size if path.exists() else -1
+        if size != record["bytes"]:
+            raise CorruptData(f"{path.name} has {max(size, 0)} bytes instead of {record['bytes']}")
+    total = sum(record["bytes"] for record in arrays.values())
+    if total >= full_below and _already_verified(folder, arrays):
+        return
+    with progress(f"Checking {folder.name}", total, "bytes") as advance:
+        for name, record in arrays.items():
+            with (folder / f"{name}.npy").open("rb") as file:
+                whole = file.read(HEADER) == _header(np.dtype(record["dtype"]), tuple(record["shape"]))
+                checksum = hashlib.sha256()
+                while block := file.read(_BLOCK):
+                    checksum.update(block)
+                    advance(len(block))
+            if not whole or checksum.hexdigest() != record["sha256"]:
+                raise CorruptData(f"{name}.npy was altered (checksum differs)")
+    if total >= full_below:
+        note_verified(folder, arrays)
+
+
+def read_entry(folder: Path, key: Mapping[str, Any], map_above: int, full_below: int) -> Entry:
+    """Open an entry after checking it.
+
+    Args:
+        folder: the entry.
+        key: what it must have been built for.
+        map_above: bytes; larger entries are memory-mapped.
+        full_below: bytes; see `verify`.
+
+    Raises:
+        CorruptData: saying what is wrong.
+    """
+    manifest = read_manifest(folder, key)
+    records = manifest["arrays"]
+    try:
+        verify(folder, records, full_below)
+        mapped = sum(record["bytes"] for record in records.values()) > map_above
+        load = map_array if mapped else np.load
+        arrays = {name: load(folder / f"{name}.npy", allow_pickle=False) for name in records}
+    except OSError as error:
+        raise CorruptData(f"it cannot be read ({type(error).__name__}: {error})") from error
+    return Entry(folder, arrays, manifest["meta"], {name: record["sha256"] for name, record in records.items()})

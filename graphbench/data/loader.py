@@ -1,0 +1,126 @@
+"""Batches of a `GraphTable`, in this process or in workers, resumable within an epoch."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from graphbench.contracts import GraphBatch, GraphTable
+from graphbench.data.mapped import trim_mapped
+from graphbench.data.sampler import SizeBucketSampler
+from graphbench.errors import BadInput
+
+#: Batches between two looks at how much of the memory maps is resident.
+_TRIM_EVERY = 8
+
+
+class _Rows(Dataset[GraphBatch]):
+    """Hands the rows of a batch to `GraphTable.batch` in one call."""
+
+    def __init__(self, table: GraphTable) -> None:
+        self.table = table
+        self._batches = 0
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def __getitem__(self, index: int) -> GraphBatch:
+        return self.table.batch([index])
+
+    def __getitems__(self, indices: Sequence[int]) -> GraphBatch:
+        self._batches += 1
+        if self._batches % _TRIM_EVERY == 0:
+            trim_mapped()
+        # Waking a team of threads costs more than these small copies, on a busy machine a hundred times more
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            return self.table.batch(indices)
+        finally:
+            torch.set_num_threads(threads)
+
+
+def _unchanged(batch: Any) -> Any:
+    return batch
+
+
+class GraphLoader:
+    """Iterates over the batches of one epoch.
+
+    It wraps a `DataLoader` instead of being one: Lightning rebuilds data loaders with samplers of its own (for
+    prediction, and on several devices), which would count graphs twice. It leaves any other iterable alone, tells
+    `batch_sampler` the epoch, and keeps `state_dict()` in checkpoints.
+
+    An iterator looks at the epoch when its first batch is asked for, because Lightning makes iterators before it sets
+    the epoch. Without Lightning, call `set_epoch` before every epoch.
+
+    Args:
+        table: the graphs; memory-mapped columns are inherited by workers, never copied.
+        batch_sampler: which rows make a batch.
+        num_workers: processes that cut batches; 0 cuts them here, which is fastest for small graphs.
+        pin_memory: whether batches lie in page-locked memory, from which copies to a GPU need no waiting.
+
+    Raises:
+        BadInput: for a negative number of workers.
+    """
+
+    def __init__(
+        self, table: GraphTable, batch_sampler: SizeBucketSampler, num_workers: int = 0, pin_memory: bool = False
+    ) -> None:
+        if num_workers < 0:
+            raise BadInput(f"num_workers must be 0 or more, got {num_workers}.")
+        self.table, self.batch_sampler = table, batch_sampler
+        self.num_workers, self.pin_memory = num_workers, pin_memory
+        self._progress = (0, 0)
+        self._loader: DataLoader[GraphBatch] | None = None
+
+    def __len__(self) -> int:
+        return len(self.batch_sampler)
+
+    def __iter__(self) -> Iterator[GraphBatch]:
+        epoch, done = self.batch_sampler.epoch, self.batch_sampler.start
+        self._progress = (epoch, done)
+        if self._loader is None:
+            self._loader = self._open()
+        for batch in self._loader:
+            done += 1
+            self._progress = (epoch, done)
+            yield batch
+
+    def _open(self) -> DataLoader[GraphBatch]:
+        """The loader behind: workers by fork where there is one, and a generator that is no global one."""
+        context = None
+        if self.num_workers and "fork" in multiprocessing.get_all_start_methods():
+            context = multiprocessing.get_context("fork")
+        return DataLoader(
+            _Rows(self.table),
+            batch_sampler=self.batch_sampler,
+            num_workers=self.num_workers,
+            collate_fn=_unchanged,
+            pin_memory=self.pin_memory,
+            persistent_workers=self.num_workers > 0,
+            multiprocessing_context=context,
+            generator=torch.Generator().manual_seed(self.batch_sampler.seed),
+        )
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the shuffle of the next iteration."""
+        self.batch_sampler.set_epoch(epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the iteration stands: batches handed out, not those that workers prepared ahead."""
+        epoch, done = self._progress
+        return self.batch_sampler.state_dict(done if epoch == self.batch_sampler.epoch else 0)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Let the next iteration of that epoch go on where the state was taken."""
+        self.batch_sampler.load_state_dict(state)
+        self._progress = (self.batch_sampler.epoch, self.batch_sampler.start)
+
+    def close(self) -> None:
+        """End the workers; the next iteration starts new ones."""
+        self._loader = None

@@ -1,0 +1,168 @@
+"""Batches of graphs of similar size: little padding, every graph once, the same for a seed on any number of ranks.
+
+Legend: G graphs, W ranks, B graphs a batch and rank; a *global batch* is what all ranks together see in one step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Sampler
+
+from graphbench.data.splits import permutation
+from graphbench.errors import BadInput
+
+#: Seed of the order in which evaluation visits its batches, so that the first of them are not all of one size.
+_EVALUATION_ORDER = 0
+
+
+class SizeBucketSampler(Sampler[list[int]]):
+    """Yields the row numbers of one rank's batches.
+
+    Training shuffles all graphs by (seed, epoch), sorts them by size within pools of `pool` global batches, cuts
+    global batches, deals each over the ranks (largest against smallest, so that ranks wait little for each other)
+    and shuffles their order. Evaluation sorts all graphs by size and keeps one order for ever. Either way every graph
+    comes exactly once and all ranks make the same number of steps: a rest of fewer graphs than ranks joins the global
+    batch before it. Nothing is drawn from a global random generator.
+
+    Args:
+        num_nodes: nodes of every graph `[G]`.
+        batch_size: graphs a batch and rank (B); one more in the batch that takes in a rest.
+        shuffle: training (True) or evaluation (False).
+        seed: of the shuffle; the same on all ranks.
+        bucketing: whether batches hold graphs of similar size; without it they are cut from the shuffled order (or,
+            in evaluation, from the order of the table).
+        pool: global batches that are sorted together. More of them leave less padding and less chance in what meets.
+        world_size: number of ranks (W).
+        rank: which of them this is.
+        name: of the split, for messages.
+
+    Raises:
+        BadInput: for options out of range or fewer graphs than ranks.
+    """
+
+    def __init__(
+        self,
+        num_nodes: Tensor,
+        batch_size: int,
+        *,
+        shuffle: bool,
+        seed: int = 0,
+        bucketing: bool = True,
+        pool: int = 32,
+        world_size: int = 1,
+        rank: int = 0,
+        name: str = "data",
+    ) -> None:
+        if batch_size < 1 or pool < 1:
+            raise BadInput(f"batch_size and pool must be at least 1, got {batch_size} and {pool}.")
+        if not 0 <= rank < world_size:
+            raise BadInput(f"rank must lie in 0 .. {world_size - 1}, got {rank}.")
+        if len(num_nodes) < world_size:
+            raise BadInput(
+                f"The {name} split has {len(num_nodes)} graphs, fewer than the {world_size} processes that share it: "
+                "each needs at least one. Use fewer devices or more data."
+            )
+        self.num_nodes = num_nodes.numpy().astype(np.int64)
+        self.batch_size, self.shuffle, self.seed, self.bucketing = batch_size, shuffle, seed, bucketing
+        self.pool, self.world_size, self.rank = pool, world_size, rank
+        self.epoch = 0
+        #: Batches of this epoch that are already done; the next iteration leaves them out.
+        self.start = 0
+        self._differs = ""
+
+    @property
+    def sampler(self) -> SizeBucketSampler:
+        """Itself: Lightning calls `batch_sampler.sampler.set_epoch`."""
+        return self
+
+    def __len__(self) -> int:
+        return len(self._cuts()) - 1
+
+    def __iter__(self) -> Iterator[list[int]]:
+        if self.start and self._differs:
+            raise BadInput(
+                f"The checkpoint was taken within an epoch ({self.start} batches done) and cannot be continued there, "
+                f"because {self._differs}. Restore the options, or start from a checkpoint of a whole epoch."
+            )
+        start, self.start = self.start, 0
+        order, cuts, steps = self._order(), self._cuts(), self._steps()
+        for step in steps[start:]:
+            yield order[cuts[step] + self._deal(cuts[step + 1] - cuts[step])].tolist()
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the shuffle; a new epoch starts with its first batch."""
+        if epoch != self.epoch:
+            self.epoch, self.start = epoch, 0
+
+    def state_dict(self, batches_done: int) -> dict[str, Any]:
+        """Where the sampling stands, after `batches_done` batches of this epoch; equal on all ranks."""
+        return {"epoch": self.epoch, "batches_done": batches_done, **self._identity()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on after `state["batches_done"]` batches of its epoch.
+
+        A state of other options is taken, because a finished epoch does not need them; iterating raises `BadInput`
+        if it would have to continue within an epoch.
+        """
+        self.epoch, self.start = int(state["epoch"]), int(state["batches_done"])
+        changed = [f"{k} was {state.get(k)} and is {v}" for k, v in self._identity().items() if state.get(k) != v]
+        self._differs = ", ".join(changed)
+
+    def _identity(self) -> dict[str, Any]:
+        """All that decides which graphs a step sees."""
+        return {
+            "graphs": len(self.num_nodes),
+            "batch_size": self.batch_size,
+            "seed": self.seed,
+            "shuffle": self.shuffle,
+            "bucketing": self.bucketing,
+            "pool": self.pool,
+            "world_size": self.world_size,
+        }
+
+    def _cuts(self) -> np.ndarray:
+        """First positions of the global batches in the order, and its end: `[steps + 1]`."""
+        total, full = len(self.num_nodes), self.batch_size * self.world_size
+        cuts = np.append(np.arange(0, total, full), total)
+        if len(cuts) > 2 and cuts[-1] - cuts[-2] < self.world_size:
+            cuts = np.delete(cuts, -2)
+        return cuts
+
+    def _order(self) -> np.ndarray:
+        """Row numbers in the order in which global batches are cut from them: `[G]`."""
+        total = len(self.num_nodes)
+        order = permutation(total, self.seed, self.epoch, 0) if self.shuffle else np.arange(total)
+        if not self.bucketing:
+            return order
+        size = self.pool * self.batch_size * self.world_size if self.shuffle else total
+        pools = np.arange(total) // size
+        return order[np.lexsort((self.num_nodes[order], pools))]
+
+    def _steps(self) -> np.ndarray:
+        """The order of the global batches: `[steps]`."""
+        if self.shuffle:
+            return permutation(len(self), self.seed, self.epoch, 1)
+        return permutation(len(self), _EVALUATION_ORDER) if self.bucketing else np.arange(len(self))
+
+    def _deal(self, size: int) -> np.ndarray:
+        """Positions of this rank in a sorted global batch: rows of W, every second one dealt backwards."""
+        rows = np.arange(-(-size // self.world_size))
+        mine = np.where(rows % 2 == 0, self.rank, self.world_size - 1 - self.rank) + rows * self.world_size
+        return mine[mine < size]
+
+
+def useful_share(num_nodes: Tensor, batches: Iterable[Sequence[int]]) -> float:
+    """Share of padded attention work that is not padding: sum of n_g^2 over sum of B * max(n)^2.
+
+    Args:
+        num_nodes: nodes of every graph `[G]`.
+        batches: row numbers of each batch.
+    """
+    squares = [(num_nodes[torch.as_tensor(batch)] ** 2) for batch in batches]
+    useful = sum(int(batch.sum()) for batch in squares)
+    return useful / sum(len(batch) * int(batch.max()) for batch in squares)

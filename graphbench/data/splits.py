@@ -1,0 +1,123 @@
+"""Which graphs train, validate and test: random, by index, or given with the data; all checked alike.
+
+A split is a mapping from its names ("train", "val", "test") to row numbers, int64 tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphbench.errors import BadInput
+
+Split = dict[str, Tensor]
+NAMES = ("train", "val", "test")
+
+
+def permutation(size: int, *seeds: int) -> np.ndarray:
+    """A permutation of `0 .. size - 1` that depends on the seeds alone: `[size]`, int64.
+
+    NumPy promises the same stream for `RandomState` in every version, which its newer generators do not.
+    """
+    return np.random.RandomState([seed % (1 << 32) for seed in seeds]).permutation(size)
+
+
+def random_split(num_graphs: int, parts: Mapping[str, float | int], seed: int) -> Split:
+    """Split at random.
+
+    Args:
+        num_graphs: rows to share out.
+        parts: name -> number of graphs (int) or share of them (float). Shares are rounded down; when they add up to
+            one the last part takes what rounding left over.
+        seed: the split depends on it and on nothing else.
+
+    Raises:
+        BadInput: when the parts ask for more than there is, or one of them would be empty.
+    """
+    sizes = {name: part if isinstance(part, int) else int(part * num_graphs + 1e-9) for name, part in parts.items()}
+    shares = [part for part in parts.values() if not isinstance(part, int)]
+    if len(shares) == len(parts) and abs(sum(shares) - 1) < 1e-9:
+        sizes[list(parts)[-1]] += num_graphs - sum(sizes.values())
+    empty = [name for name, size in sizes.items() if size < 1]
+    if empty or sum(sizes.values()) > num_graphs:
+        raise BadInput(
+            f"Cannot split {num_graphs} graphs into {dict(parts)}: the parts would have {sizes} graphs. Every part "
+            f"needs at least one graph, and together they may have at most {num_graphs}."
+        )
+    order = torch.from_numpy(permutation(num_graphs, seed)).to(torch.int64)
+    chosen = order[: sum(sizes.values())].split(list(sizes.values()))
+    return dict(zip(sizes, chosen, strict=True))
+
+
+def index_split(indices: Mapping[str, Sequence[int] | Tensor | np.ndarray], num_graphs: int) -> Split:
+    """Take row numbers as they are listed.
+
+    Raises:
+        BadInput: when a number is out of range, listed twice, or no integer.
+    """
+    split = {}
+    for name, rows in indices.items():
+        values = torch.as_tensor(rows)
+        if values.is_floating_point() or values.dim() != 1:
+            raise BadInput(f"The {name} split must be a list of row numbers, got {values.dtype}, {values.dim()}-d.")
+        split[name] = values.to(torch.int64)
+    check_split(split, num_graphs)
+    return split
+
+
+def given_split(labels: Sequence[str], names: Mapping[str, str] | None = None) -> Split:
+    """Follow a label of every row ("train", "val", "test"), as many data files carry it.
+
+    Args:
+        labels: one a row.
+        names: label in the file -> name of the split; rows with other labels are left out. By default every label
+            must be one of the three names, or "valid" or "validation" for "val".
+
+    Raises:
+        BadInput: for an unknown label (by default) or a split without a row.
+    """
+    known = dict(names) if names is not None else {name: name for name in NAMES} | {"valid": "val", "validation": "val"}
+    values = np.asarray(labels, dtype=str)
+    unknown = sorted(set(np.unique(values).tolist()) - set(known))
+    if unknown and names is None:
+        raise BadInput(f"Rows are labelled {unknown[:5]}; a split label must be one of {sorted(known)}.")
+    wanted = dict.fromkeys(known.values())
+    split = {}
+    for name in wanted:
+        mine = [label for label, target in known.items() if target == name]
+        split[name] = torch.from_numpy(np.flatnonzero(np.isin(values, mine))).to(torch.int64)
+    check_split(split, len(values))
+    return split
+
+
+def check_split(split: Mapping[str, Tensor], num_graphs: int, complete: bool = False) -> None:
+    """Check that every part has rows, that all rows exist, and that none is used twice.
+
+    Args:
+        split: name -> row numbers.
+        num_graphs: rows there are.
+        complete: whether every row must be used.
+
+    Raises:
+        BadInput: naming the part and the first offending row.
+    """
+    owner = torch.full((num_graphs,), -1, dtype=torch.int64)
+    for number, (name, rows) in enumerate(split.items()):
+        if not len(rows):
+            raise BadInput(f"The {name} split is empty.")
+        outside = rows[(rows < 0) | (rows >= num_graphs)]
+        if len(outside):
+            raise BadInput(f"The {name} split has row {int(outside[0])}, but rows go from 0 to {num_graphs - 1}.")
+        taken = rows[owner[rows] >= 0]
+        if len(taken):
+            other = list(split)[int(owner[taken[0]])]
+            raise BadInput(f"Row {int(taken[0])} is in the {other} split and in the {name} split.")
+        owner[rows] = number
+        if int((owner == number).sum()) != len(rows):
+            values, counts = rows.unique(return_counts=True)
+            raise BadInput(f"The {name} split lists row {int(values[counts > 1][0])} more than once.")
+    if complete and bool((owner < 0).any()):
+        raise BadInput(f"Row {int((owner < 0).nonzero()[0])} is in no split, but every row must be in one.")

@@ -1,0 +1,149 @@
+"""The store: pre-computed arrays on disk, keyed by content and parameters.
+
+An entry appears by one rename, so a reader sees all of it or nothing. A lock file per entry lets two processes that
+start together build once; every entry can prove that it is whole, and one that cannot is rebuilt with a warning.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from graphbench.data.entry import Entry, EntryWriter, digest, read_entry
+from graphbench.errors import BadInput, CorruptData, GraphbenchError
+
+logger = logging.getLogger(__name__)
+
+#: Overrides the folder of the store.
+ENVIRONMENT = "GRAPHBENCH_STORE"
+_LOCKS = ".locks"
+
+
+class Store:
+    """A folder of entries.
+
+    Args:
+        root: the folder; made when the first entry is built.
+        map_above: bytes; entries larger than this are memory-mapped, smaller ones are read into memory.
+        full_below: bytes; entries smaller than this have their checksums verified each time they are opened, larger
+            ones once for each (size, time of change, inode) of their files.
+    """
+
+    def __init__(self, root: str | Path, map_above: int = 64 << 20, full_below: int = 256 << 20) -> None:
+        self.root = Path(root)
+        self.map_above = map_above
+        self.full_below = full_below
+
+    @classmethod
+    def default(cls, data_root: str | Path, chosen: str | Path | None = None) -> Store:
+        """The store at `chosen`, else where GRAPHBENCH_STORE points, else `data_root`/store."""
+        return cls(chosen or os.environ.get(ENVIRONMENT) or Path(data_root) / "store")
+
+    def folder(self, key: Mapping[str, Any]) -> Path:
+        """Where the entry of `key` lies: `<kind>-<first 20 hex digits of the key's SHA-256>`.
+
+        Raises:
+            BadInput: when the key has no `kind` or holds other than JSON values.
+        """
+        if not isinstance(key.get("kind"), str) or not key["kind"].isidentifier():
+            raise BadInput(f"A store key needs a 'kind' that is a plain word, got {key.get('kind')!r}.")
+        return self.root / f"{key['kind']}-{digest(dict(key))[:20]}"
+
+    def open_or_build(self, key: Mapping[str, Any], build: Callable[[EntryWriter], None], describe: str) -> Entry:
+        """Open the entry of `key`; build it first when it is missing or damaged.
+
+        Args:
+            key: JSON values that name everything the content depends on.
+            build: fills the writer; called at most once, by one process at a time.
+            describe: what the entry is, for messages.
+
+        Raises:
+            GraphbenchError: when the disk is full; errors of `build` pass unchanged and leave nothing behind.
+        """
+        folder = self.folder(key)
+        entry = self._open(folder, key, describe, warn=False)
+        if entry is not None:
+            return entry
+        with self._locked(folder, describe):
+            entry = self._open(folder, key, describe, warn=True)
+            if entry is not None:
+                return entry
+            self._build(folder, key, build, describe)
+        return read_entry(folder, key, self.map_above, self.full_below)
+
+    def _open(self, folder: Path, key: Mapping[str, Any], describe: str, warn: bool) -> Entry | None:
+        """The entry, or None when it is missing or damaged. Only a process that holds the lock warns."""
+        if not folder.exists():
+            return None
+        try:
+            return read_entry(folder, key, self.map_above, self.full_below)
+        except CorruptData as reason:
+            if warn:
+                logger.warning("The stored %s (%s) is damaged: %s. It is rebuilt.", describe, folder.name, reason)
+            return None
+
+    @contextmanager
+    def _locked(self, folder: Path, describe: str) -> Iterator[None]:
+        """Hold the entry's lock; says so when another process has it."""
+        locks = self.root / _LOCKS
+        try:
+            locks.mkdir(parents=True, exist_ok=True)
+            lock = FileLock(locks / f"{folder.name}.lock")
+            try:
+                lock.acquire(timeout=0)
+            except Timeout:
+                logger.warning("Waiting for another process that builds %s in %s.", describe, self.root)
+                lock.acquire()
+        except PermissionError as error:
+            raise BadInput(
+                f"The store {self.root} lacks {describe}, and nothing can be written there ({error.strerror}). "
+                f"Choose another folder with the benchmark's option `store` or the variable {ENVIRONMENT}."
+            ) from error
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def _build(self, folder: Path, key: Mapping[str, Any], build: Callable[[EntryWriter], None], describe: str) -> None:
+        """Write beside the entry's place, then rename. The caller holds the lock, so leftovers belong to nobody."""
+        for leftover in self.root.glob(f".{folder.name}.*"):
+            shutil.rmtree(leftover)
+        temporary = self.root / f".{folder.name}.{uuid.uuid4().hex[:8]}"
+        temporary.mkdir()
+        writer = EntryWriter(temporary)
+        try:
+            build(writer)
+            writer.close(key)
+            if folder.exists():  # damaged: out of the way, and gone with the next leftovers if we die right here
+                damaged = self.root / f".{folder.name}.damaged"
+                folder.rename(damaged)
+                shutil.rmtree(damaged)
+            temporary.rename(folder)
+            _sync_folder(self.root)
+        except OSError as error:
+            if error.errno == errno.ENOSPC:
+                raise GraphbenchError(f"The disk of {self.root} is full; {describe} could not be stored.") from error
+            raise
+        finally:
+            writer.abandon()
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename survive a power cut; Windows has no such call."""
+    if os.name != "posix":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,131 @@
+"""Graph tables as entries of the store: all splits of a benchmark in one entry, so that they always belong together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from graphbench.contracts import Column, Encoded, GraphTable
+from graphbench.contracts.table import GRAPH, PAIR
+from graphbench.data.entry import Entry, EntryWriter, digest
+from graphbench.errors import BadInput
+
+_NARROW = (torch.uint8, torch.int16, torch.int32)
+
+
+def narrow(values: Tensor) -> Tensor:
+    """Integers in the smallest dtype that holds them all; anything else unchanged."""
+    if values.is_floating_point() or values.dtype == torch.bool or not len(values):
+        return values
+    low, high = (int(bound) for bound in torch.aminmax(values))
+    for dtype in _NARROW:
+        info = torch.iinfo(dtype)
+        if info.min <= low and high <= info.max:
+            return values.to(dtype)
+    return values
+
+
+def widen(table: GraphTable) -> GraphTable:
+    """The same table with int64 and float32 columns (float64 stays), so that arithmetic on them cannot overflow."""
+    columns = {}
+    for name, values in table.columns.items():
+        if values.dtype in (torch.float16, torch.bfloat16):
+            columns[name] = values.float()
+        elif values.is_floating_point() or values.dtype == torch.bool:
+            columns[name] = values
+        else:
+            columns[name] = values.to(torch.int64)
+    return GraphTable(columns, dict(table.layout), dict(table.ptr), table.graph_ids)
+
+
+class _Pointers:
+    """Joins the `ptr` of chunks into one array an axis."""
+
+    def __init__(self, writer: EntryWriter, prefix: str) -> None:
+        self.writer, self.prefix = writer, prefix
+        self.rows: dict[str, int] = {}
+
+    def append(self, ptr: Mapping[str, Tensor]) -> None:
+        """Add a chunk's pointers, each starting at 0."""
+        for axis, local in ptr.items():
+            offset = self.rows.get(axis)
+            self.writer.append(f"{self.prefix}{axis}", local if offset is None else local[1:] + offset)
+            self.rows[axis] = (offset or 0) + int(local[-1])
+
+
+def write_table(writer: EntryWriter, split: str, chunks: GraphTable | Iterable[GraphTable]) -> None:
+    """Store one split.
+
+    Args:
+        writer: of the entry; may already hold other splits.
+        split: its name.
+        chunks: the table, or its parts one after the other when it is larger than memory. The integers of a whole
+            table are stored in the smallest dtype that holds them; parts are stored as they come, so their maker
+            chooses the dtypes.
+
+    Raises:
+        BadInput: when there is no graph or parts differ in their columns.
+    """
+    if isinstance(chunks, GraphTable):
+        columns = {name: narrow(values) for name, values in chunks.columns.items()}
+        chunks = [GraphTable(columns, chunks.layout, chunks.ptr)]
+    pointers = _Pointers(writer, f"{split}.ptr.")
+    layout: dict[str, Column] | None = None
+    num_graphs = 0
+    for chunk in chunks:
+        layout = layout or dict(chunk.layout)
+        if dict(chunk.layout) != layout:
+            raise BadInput(f"Parts of split {split!r} differ in their columns: {layout} and {dict(chunk.layout)}.")
+        for name in layout:
+            writer.append(f"{split}.column.{name}", chunk.columns[name])
+        pointers.append(chunk.ptr)
+        num_graphs += len(chunk)
+    if layout is None or not num_graphs:
+        raise BadInput(f"Split {split!r} holds no graph.")
+    stored = {name: [column.axis, column.index_of] for name, column in layout.items()}
+    writer.meta.setdefault("splits", {})[split] = {"layout": stored, "num_graphs": num_graphs}
+
+
+def read_table(entry: Entry, split: str) -> GraphTable:
+    """One split of an entry that `write_table` filled; its columns are to be read only."""
+    layout = {name: Column(*column) for name, column in entry.meta["splits"][split]["layout"].items()}
+    columns = {name: torch.from_numpy(entry.arrays[f"{split}.column.{name}"]) for name in layout}
+    return GraphTable(columns, layout, _with_prefix(entry, f"{split}.ptr."))
+
+
+def content_key(entry: Entry, split: str) -> str:
+    """SHA-256 of the content of one split: equal arrays give equal keys, wherever they came from."""
+    parts = {name: checksum for name, checksum in entry.checksums.items() if name.startswith(f"{split}.")}
+    shapes = {name: [entry.arrays[name].dtype.str, list(entry.arrays[name].shape)] for name in parts}
+    return digest({"arrays": parts, "shapes": shapes, "layout": entry.meta["splits"][split]["layout"]})
+
+
+def write_encoded(writer: EntryWriter, chunks: Iterable[Encoded]) -> None:
+    """Store what an encoding computed, chunk after chunk."""
+    pointers = _Pointers(writer, "ptr.")
+    for chunk in chunks:
+        for name, values in chunk.columns.items():
+            writer.append(f"column.{name}", values)
+        pointers.append(chunk.ptr)
+
+
+def read_encoded(entry: Entry) -> Encoded:
+    """What `write_encoded` stored."""
+    return Encoded(_with_prefix(entry, "column."), _with_prefix(entry, "ptr."))
+
+
+def _with_prefix(entry: Entry, prefix: str) -> dict[str, Tensor]:
+    named = ((name.removeprefix(prefix), array) for name, array in entry.arrays.items() if name.startswith(prefix))
+    return {name: torch.from_numpy(array) for name, array in named}
+
+
+def expected_rows(table: GraphTable, column: Column, ptr: Mapping[str, Any]) -> int:
+    """Rows that a column must have for the graphs of `table`, given the pointers of axes the table lacks."""
+    if column.axis in ptr:
+        return int(ptr[column.axis][-1])
+    if column.axis in (GRAPH, PAIR) or column.axis in table.ptr:
+        return int(table.lengths(column.axis).sum())
+    raise BadInput(f"Axis {column.axis!r} has no pointers.")

@@ -1,0 +1,175 @@
+"""Where attention capacity is lost: the upper bounds of DeepGraph's Theorems 1 and 2, factor by factor.
+
+For layers `H'_i = (H_i + A_i H_i W_i - 1 b_i^T) D_i` followed by `H_{i+1} = FFN(H'_i)`, with W = W^V W^O, the diagonal
+map D of a normaliser and `P = I - 1 1^T / n`, the theorems (Zhao et al., ICLR 2023, Appendix A) chain
+
+    F_l <= sqrt(2n) ||P_m E^T||_2 ||P U_l||_F                          U_l = H_l W_l
+        <= sqrt(2n) ||P_m E^T||_2 ||W_l||_2 ||P H_1||_F prod_{i<l} alpha_i lambda_i gamma_i
+
+    alpha_i  = ||P X_i||_F / ||X_i||_F,   X_i = (P H_i + A_i P H_i W_i - 1 b_i^T) D_i
+    lambda_i = ||X_i||_F / ||P H_i||_F
+    gamma_i  = ||D'_i||_2 (1 + ||W_i^F1||_2 ||W_i^F2||_2)
+
+Attention whose rows sum to one can only lose: alpha <= 1. The paper takes lambda for 1, as norms and initial values are
+meant to make it; here it is measured. The paper prints sqrt(2m) for the constant. That is an error of its proof: the
+transposed difference of two coefficient matrices is n x m, its row sums are at most 2 and its column sums at most n, so
+its spectral norm is at most sqrt(2n); with sqrt(2m) the bound is false for graphs with many more nodes than patterns.
+
+Legend: n nodes, m patterns, H heads, T tokens of all graphs, G graphs, dim width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from graphbench.diagnostics.ragged import as_double, centred, checked_batch, mean_per_graph, norm_per_graph
+from graphbench.errors import BadInput
+
+
+@dataclass
+class DecayFactors:
+    """What attention does to the spread of a graph's tokens, float64 `[G]` each.
+
+    Args:
+        alpha: share of X that is spread: `||P X|| / ||X||`; what global attention loses.
+        lam: lambda, growth of the norm: `||X|| / ||P H||`.
+        spread: `||P X||`, which is `alpha lambda ||P H||` and the spread that attention leaves behind.
+    """
+
+    alpha: Tensor
+    lam: Tensor
+    spread: Tensor
+
+
+def decay_factors(
+    tokens: Tensor,
+    values: Tensor,
+    attention: Tensor,
+    residual: float = 1.0,
+    scale: Tensor | None = None,
+    bias: Tensor | None = None,
+) -> DecayFactors:
+    """Factors alpha and lambda of Theorem 1 for one graph.
+
+    Args:
+        tokens: H `[n, dim]`, what enters the layer.
+        values: H W^V W^O `[n, dim]`, or `[n, H, dim]` by head.
+        attention: A `[n, n]`, or `[H, n, n]`.
+        residual: weight of the residual branch (1, or that of deepnorm).
+        scale: diagonal of D `[dim]`; ones when left out.
+        bias: b `[dim]`; zero when left out.
+    """
+    values = values.unsqueeze(1) if values.dim() == 2 else values
+    attention = attention.unsqueeze(0) if attention.dim() == 2 else attention
+    batch = torch.zeros(len(tokens), dtype=torch.int64, device=tokens.device)
+    return decay_factors_per_graph(tokens, values, [attention], batch, residual=residual, scale=scale, bias=bias)
+
+
+def decay_factors_per_graph(
+    tokens: Tensor,
+    values: Tensor,
+    attention: Sequence[Tensor],
+    batch: Tensor,
+    columns: Sequence[Tensor] | None = None,
+    node: Tensor | None = None,
+    residual: float = 1.0,
+    scale: Tensor | None = None,
+    bias: Tensor | None = None,
+) -> DecayFactors:
+    """Factors alpha and lambda of Theorem 1 for each graph, `[G]`.
+
+    Without `scale` and `bias` they are those of the residual sum in front of a normaliser. Attention with row sums
+    other than one moves the mean as well, and its alpha can pass 1: leaky attention injects rank.
+
+    Args:
+        tokens: H `[T, dim]`, graph after graph.
+        values: by head `[T, H, dim]`.
+        attention: one `[H, n_g, n_g]` (or `[H, n_g, k_g]`) a graph, as in `LayerTrace`.
+        batch: graph of each token, ascending `[T]`.
+        columns: for sampled attention, the token of its graph behind each column, one `[k_g]` a graph.
+        node: which tokens are nodes `[T]`; spread is that of nodes, while all tokens are attended to.
+        residual: weight of the residual branch.
+        scale: diagonal of D `[dim]`.
+        bias: b `[dim]`.
+
+    Raises:
+        BadInput: shapes do not fit.
+    """
+    if values.dim() != 3 or values.shape[::2] != tokens.shape:
+        raise BadInput(
+            f"values must be [{len(tokens)}, heads, {tokens.shape[-1]}] for tokens {list(tokens.shape)}, got "
+            f"{list(values.shape)}."
+        )
+    numbers, count = checked_batch(tokens, batch, len(attention))
+    h, u = as_double(tokens), as_double(values)
+    numbers = numbers.to(h.device)
+    chosen = torch.ones_like(numbers, dtype=torch.bool) if node is None else node.to(h.device)
+    graph = numbers[chosen]
+    centre_h = h - mean_per_graph(h[chosen], graph, count)[numbers]
+    centre_u = u - mean_per_graph(u[chosen], graph, count)[numbers]
+    by_graph = torch.bincount(numbers, minlength=count).tolist()
+    factor = 1.0 if scale is None else as_double(scale)
+    shift = 0.0 if bias is None else as_double(bias)
+    x = (residual * centre_h + _mix(attention, centre_u, by_graph, columns) - shift) * factor
+    full = (residual * h + _mix(attention, u, by_graph, columns)) * factor
+    spread = norm_per_graph(centred(full[chosen], graph, count), graph, count)
+    size = norm_per_graph(x[chosen], graph, count)
+    return DecayFactors(spread / size, size / norm_per_graph(centre_h[chosen], graph, count), spread)
+
+
+def _mix(attention: Sequence[Tensor], values: Tensor, sizes: Sequence[int], columns: Sequence[Tensor] | None) -> Tensor:
+    """`sum_h A_h V_h` `[T, dim]`. Matrices come one a graph, so they are applied one by one."""
+    parts = []
+    for number, (matrix, of_graph) in enumerate(zip(attention, values.split(list(sizes)), strict=True)):
+        keys = of_graph if columns is None else of_graph[columns[number].to(values.device)]
+        if matrix.shape != (values.shape[1], len(of_graph), len(keys)):
+            raise BadInput(
+                f"The attention of graph {number} must be [{values.shape[1]}, {len(of_graph)}, {len(keys)}], got "
+                f"{list(matrix.shape)}."
+            )
+        parts.append(torch.einsum("hqk,khd->qd", as_double(matrix), keys))
+    return torch.cat(parts) if parts else values[:, 0]
+
+
+def feed_forward_factor(weight_in: Tensor, weight_out: Tensor, scale: Tensor | None = None) -> Tensor:
+    """Factor gamma of Theorem 2 from weights: `||D'||_2 (1 + ||W^F1||_2 ||W^F2||_2)`, float64 scalar.
+
+    It bounds how much a feed-forward network with residual and a 1-Lipschitz activation can spread tokens.
+
+    Args:
+        weight_in: W^F1, as `nn.Linear.weight` or transposed.
+        weight_out: W^F2, as `nn.Linear.weight` or transposed.
+        scale: diagonal of D' `[dim]`; ones when left out.
+    """
+    norms = [torch.linalg.matrix_norm(as_double(weight), 2) for weight in (weight_in, weight_out)]
+    largest = 1.0 if scale is None else as_double(scale).abs().max()
+    return largest * (1 + norms[0] * norms[1])
+
+
+def capacity_bound(
+    num_nodes: Tensor | int,
+    pattern_norm: Tensor,
+    spread: Tensor,
+    value_norm: Tensor | float = 1.0,
+    factors: Sequence[Tensor | float] = (),
+) -> Tensor:
+    """Upper bound of attention capacity: `sqrt(2n) ||P_m E^T||_2 ||W_l||_2 ||P H_1||_F prod factors`.
+
+    For Theorem 1 the factors are alpha_i lambda_i of the layers before l, for Theorem 2 alpha_i lambda_i gamma_i. With
+    `spread` = `||P U_l||_F` and nothing after it, it is the first line of the chain, which needs no weights.
+
+    Args:
+        num_nodes: n, of one graph or of each graph `[G]`.
+        pattern_norm: `||P_m E^T||_2`, see `Patterns.centred_norm`.
+        spread: `||P H_1||_F`, see `rank_one_residual(..., relative=False)`.
+        value_norm: `||W_l||_2`, the largest singular value of W^V W^O of layer l.
+        factors: of all layers before l.
+    """
+    bound = torch.as_tensor(2 * num_nodes, device=spread.device).double().sqrt() * pattern_norm * spread * value_norm
+    for factor in factors:
+        bound = bound * factor
+    return bound

@@ -1,0 +1,169 @@
+"""Attention patterns of substructures: where an ideal head would look.
+
+DeepGraph (Zhao et al., ICLR 2023), section 4.1: a pattern e of a substructure S is a row of attention weights that is
+positive on the nodes of S alone and sums to one; Appendix G takes it uniform.
+
+Legend: m (or S over all graphs) patterns, M their members, n nodes of a graph, T nodes of all graphs, G graphs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from graphbench.diagnostics.ragged import Ragged
+from graphbench.errors import BadInput
+
+
+def pattern_matrix(member_index: Tensor, member_substructure: Tensor, num_substructures: int, num_nodes: int) -> Tensor:
+    """Uniform patterns as a dense matrix `[num_substructures, num_nodes]`: `1 / |S|` on the nodes of S, float32.
+
+    With the members of one graph these are its patterns `E^T`; with those of a batch, whose nodes and substructures are
+    numbered through, the block-diagonal matrix of all. `Patterns` holds the same without the zeros.
+
+    Args:
+        member_index: node of each member `[M]`.
+        member_substructure: substructure of each member `[M]`.
+        num_substructures: rows.
+        num_nodes: columns.
+
+    Raises:
+        BadInput: a member is out of range, or a substructure has none.
+    """
+    _check_members(member_index, member_substructure, num_substructures, num_nodes)
+    matrix = torch.zeros(num_substructures, num_nodes, device=member_index.device)
+    one = torch.ones((), device=member_index.device)
+    matrix.index_put_((member_substructure.long(), member_index.long()), one, accumulate=True)
+    return matrix / matrix.sum(1, keepdim=True)
+
+
+def _check_members(node: Tensor, pattern: Tensor, num_patterns: int, num_nodes: int) -> None:
+    if node.dim() != 1 or node.shape != pattern.shape:
+        raise BadInput(
+            f"A pattern's members are two vectors of one length, got shapes {list(node.shape)} and "
+            f"{list(pattern.shape)}."
+        )
+    for name, index, limit in (("node", node, num_nodes), ("substructure", pattern, num_patterns)):
+        if len(index) and not 0 <= int(index.min()) <= int(index.max()) < limit:
+            raise BadInput(f"Members name {name}s {int(index.min())} to {int(index.max())}, but there are {limit}.")
+    empty = torch.bincount(pattern.long(), minlength=num_patterns) == 0
+    if bool(empty.any()):
+        raise BadInput(f"Every substructure needs at least one node; number {int(empty.nonzero()[0])} has none.")
+
+
+@dataclass(frozen=True)
+class Patterns:
+    """Attention patterns of a batch of graphs, in ragged form: sparse rows of `E^T`, graph after graph.
+
+    Build it with `Patterns.uniform`, or give weights of your own.
+
+    Args:
+        node: node of each member, numbered through the batch `[M]`.
+        pattern: pattern of each member, ascending `[M]`.
+        weight: attention weight of each member `[M]`, non-negative, sums to one in every pattern.
+        batch: graph of each pattern `[S]`.
+        num_nodes: nodes of each graph `[G]`.
+
+    Raises:
+        BadInput: members, weights and graphs do not fit each other.
+    """
+
+    node: Tensor
+    pattern: Tensor
+    weight: Tensor
+    batch: Tensor
+    num_nodes: Tensor
+
+    def __post_init__(self) -> None:
+        _check_members(self.node, self.pattern, len(self.batch), int(self.num_nodes.sum()))
+        if bool((self.pattern.diff() < 0).any()):
+            raise BadInput("Members of patterns must be sorted by pattern; Patterns.uniform sorts them.")
+        if len(self.batch) and not 0 <= int(self.batch.min()) <= int(self.batch.max()) < self.num_graphs:
+            raise BadInput(f"Patterns name graph {int(self.batch.max())}, but num_nodes describes {self.num_graphs}.")
+        if bool((self.graph_of_node[self.node] != self.batch[self.pattern]).any()):
+            raise BadInput("A pattern has nodes of another graph; nodes are numbered through the whole batch.")
+        total = self.weight.new_zeros(len(self.batch)).index_add_(0, self.pattern, self.weight)
+        if bool((self.weight < 0).any()) or bool(((total - 1).abs() > 1e-4).any()):
+            raise BadInput("The weights of a pattern must be non-negative and sum to one.")
+
+    @classmethod
+    def uniform(
+        cls, member_node: Tensor, member_substructure: Tensor, substructure_batch: Tensor, num_nodes: Tensor
+    ) -> Patterns:
+        """Patterns with weight `1 / |S|` on every node of S, from the fields of a batch with substructures.
+
+            Patterns.uniform(batch.member_node, batch.member_substructure, batch.substructure_batch, batch.ptr.diff())
+
+        Args:
+            member_node: node of each member, numbered through the batch `[M]`.
+            member_substructure: substructure of each member, numbered through the batch `[M]`.
+            substructure_batch: graph of each substructure `[S]`.
+            num_nodes: nodes of each graph `[G]`.
+        """
+        pattern, order = member_substructure.long().sort(stable=True)
+        size = torch.bincount(pattern, minlength=len(substructure_batch))
+        return cls(member_node.long()[order], pattern, 1.0 / size[pattern].double(), substructure_batch, num_nodes)
+
+    @property
+    def num_graphs(self) -> int:
+        """Graphs G of the batch."""
+        return len(self.num_nodes)
+
+    @cached_property
+    def graph_of_node(self) -> Tensor:
+        """Graph of each node `[T]`."""
+        return torch.repeat_interleave(torch.arange(self.num_graphs, device=self.num_nodes.device), self.num_nodes)
+
+    @cached_property
+    def counts(self) -> Tensor:
+        """Patterns of each graph `[G]`."""
+        return torch.bincount(self.batch, minlength=self.num_graphs)
+
+    def apply(self, values: Tensor) -> Tensor:
+        """What each pattern attends to, `E^T V`: `[T, ...]` -> `[S, ...]`, in the type of `values`."""
+        size = torch.bincount(self.pattern, minlength=len(self.batch))
+        mixed = F.embedding_bag(
+            self.node.to(values.device),
+            values.flatten(1),
+            (size.cumsum(0) - size).to(values.device),
+            mode="sum",
+            per_sample_weights=self.weight.to(values),
+        )
+        return mixed.unflatten(1, values.shape[1:])
+
+    @cached_property
+    def centred_norm(self) -> Tensor:
+        """`||P_m E^T||_2` of each graph, `P_m = I - 1 1^T / m`, float64 `[G]`; 0 for a graph without patterns."""
+        ragged = Ragged(self.batch, self.num_graphs)
+        number, most = ragged.position(), int(self.num_nodes.max()) if self.num_graphs else 0
+        first = self.num_nodes.cumsum(0) - self.num_nodes
+        norms = torch.zeros(self.num_graphs, dtype=torch.float64, device=self.node.device)
+        slot = torch.full((self.num_graphs,), -1, device=self.node.device)
+        for graphs, width in ragged.buckets(lambda m: m * most):
+            slot[:] = -1
+            slot[graphs] = torch.arange(len(graphs), device=graphs.device)
+            graph = self.batch[self.pattern]
+            chosen = slot[graph] >= 0
+            graph, node, pattern = graph[chosen], self.node[chosen], self.pattern[chosen]
+            dense = torch.zeros(len(graphs), width, most, dtype=torch.float64, device=self.node.device)
+            index = (slot[graph], number[pattern], node - first[graph])
+            dense.index_put_(index, self.weight[chosen].double(), accumulate=True)
+            norms[graphs] = _centred_spectral_norm(dense, self.counts[graphs])
+        return norms
+
+    def to(self, device: torch.device | str) -> Patterns:
+        """The same patterns on another device."""
+        fields = (self.node, self.pattern, self.weight, self.batch, self.num_nodes)
+        return Patterns(*(field.to(device) for field in fields))
+
+
+def _centred_spectral_norm(dense: Tensor, counts: Tensor) -> Tensor:
+    """`||P_m E^T||_2` `[B]` of zero-padded `E^T [B, m, n]`, of which `counts [B]` rows are patterns."""
+    real = torch.arange(dense.shape[1], device=dense.device) < counts.unsqueeze(1)
+    dense = (dense - dense.sum(1, keepdim=True) / counts.reshape(-1, 1, 1)) * real.unsqueeze(-1)
+    side = dense if dense.shape[1] <= dense.shape[2] else dense.transpose(1, 2)
+    return torch.linalg.eigvalsh(side @ side.transpose(1, 2))[:, -1].clamp(min=0).sqrt()

@@ -1,0 +1,109 @@
+"""Rows of many graphs in one tensor: sums per graph, and padding graph by graph where a matrix is needed.
+
+Legend: T rows of all graphs, G graphs, B graphs of one bucket, N rows of the largest of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor
+
+from graphbench.errors import BadInput
+
+#: Numbers in the largest padded tensor; 32 MB in double precision.
+_CELLS = 1 << 22
+
+
+def as_double(tensor: Tensor) -> Tensor:
+    """The tensor in double precision, in which autocast touches nothing; on the CPU where the device has no doubles."""
+    return (tensor.cpu() if tensor.device.type == "mps" else tensor).double()
+
+
+def result_dtype(tensor: Tensor) -> torch.dtype:
+    """Type of what is measured on `tensor`: float64 for float64, float32 for everything coarser."""
+    return torch.float64 if tensor.dtype == torch.float64 else torch.float32
+
+
+def checked_batch(rows: Tensor, batch: Tensor, num_graphs: int | None, name: str = "tokens") -> tuple[Tensor, int]:
+    """Graph of each row on the rows' device, and the number of graphs.
+
+    Raises:
+        BadInput: `rows` is no real matrix, or `batch` does not number its rows' graphs.
+    """
+    if rows.dim() < 2 or not rows.is_floating_point():
+        raise BadInput(f"{name} must be floating point [rows, dim], got {rows.dtype} {list(rows.shape)}.")
+    if batch.shape != rows.shape[:1] or batch.is_floating_point():
+        raise BadInput(
+            f"batch must hold the graph of each of the {len(rows)} rows of {name}, got {batch.dtype} "
+            f"{list(batch.shape)}."
+        )
+    used = int(batch.max()) + 1 if len(batch) else 0
+    if num_graphs is not None and used > num_graphs:
+        raise BadInput(f"batch names graph {used - 1}, but num_graphs is {num_graphs}.")
+    return batch.to(torch.int64), used if num_graphs is None else num_graphs
+
+
+def sum_per_graph(rows: Tensor, batch: Tensor, num_graphs: int) -> Tensor:
+    """Sum of the rows of each graph: `[T, ...]` -> `[G, ...]`."""
+    return rows.new_zeros(num_graphs, *rows.shape[1:]).index_add_(0, batch, rows)
+
+
+def centred(rows: Tensor, batch: Tensor, num_graphs: int) -> Tensor:
+    """`P X` of each graph: every row less the mean row of its graph, `P = I - 1 1^T / n`."""
+    return rows - mean_per_graph(rows, batch, num_graphs)[batch]
+
+
+def mean_per_graph(rows: Tensor, batch: Tensor, num_graphs: int) -> Tensor:
+    """Mean row of each graph: `[T, ...]` -> `[G, ...]`, 0 for a graph without rows."""
+    sizes = torch.bincount(batch, minlength=num_graphs).clamp(min=1)
+    return sum_per_graph(rows, batch, num_graphs) / sizes.reshape(-1, *[1] * (rows.dim() - 1))
+
+
+def norm_per_graph(rows: Tensor, batch: Tensor, num_graphs: int) -> Tensor:
+    """Frobenius norm of the rows of each graph: `[T, ..., dim]` -> `[G, ...]`."""
+    return sum_per_graph(rows.square().sum(-1), batch, num_graphs).sqrt()
+
+
+class Ragged:
+    """Where the rows of each graph are.
+
+    Args:
+        batch: graph of each row `[T]`, in any order.
+        num_graphs: graphs G.
+    """
+
+    def __init__(self, batch: Tensor, num_graphs: int) -> None:
+        self.order = torch.argsort(batch, stable=True)
+        self.sizes = torch.bincount(batch, minlength=num_graphs)
+        self.starts = self.sizes.cumsum(0) - self.sizes
+
+    def buckets(self, cells: Callable[[int], int], budget: int = _CELLS) -> Iterator[tuple[Tensor, int]]:
+        """Graphs of like size, within a factor of sqrt(2): their numbers `[B]` and the largest size.
+
+        Args:
+            cells: size -> numbers that one graph of this size needs when padded.
+            budget: numbers that B graphs may need together; a larger graph comes alone.
+        """
+        sizes = self.sizes.cpu()
+        step = (2.0 * sizes.clamp(min=1).double().log2()).ceil()
+        for value in step[sizes > 0].unique().tolist():
+            graphs = ((step == value) & (sizes > 0)).nonzero().flatten()
+            width = int(sizes[graphs].max())
+            for part in graphs.split(max(1, budget // max(1, cells(width)))):
+                yield part.to(self.sizes.device), width
+
+    def padded(self, graphs: Tensor, width: int) -> tuple[Tensor, Tensor]:
+        """Row numbers `[B, width]` of the graphs, and which of them are no padding; padding repeats the last row."""
+        position = torch.arange(width, device=graphs.device)
+        size = self.sizes[graphs].unsqueeze(1)
+        index = self.order[self.starts[graphs].unsqueeze(1) + torch.minimum(position, size - 1)]
+        return index, position < size
+
+    def position(self) -> Tensor:
+        """Number of each row within its graph, in the order of the rows `[T]`."""
+        within = torch.empty_like(self.order)
+        numbers = torch.arange(len(self.order), device=self.order.device)
+        within[self.order] = numbers - torch.repeat_interleave(self.starts, self.sizes)
+        return within

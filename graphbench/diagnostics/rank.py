@@ -1,0 +1,227 @@
+"""How many directions the tokens of a graph span.
+
+Rank progression of token matrices by layer: "Sampling Foundational Transformer", figures 3 and 8. Rank collapse: Dong,
+Cordonnier & Loukas, "Attention is not all you need: pure attention loses rank doubly exponentially with depth", 2021.
+
+Legend: X the tokens of one graph `[n, d]`, sigma its singular values in descending order, T tokens of all graphs, G
+graphs. Functions named `..._per_graph` take the tokens of many graphs one after the other (or mixed) with the graph of
+each; their results are those of the graphs alone, whatever stands beside them.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from graphbench.diagnostics.ragged import (
+    Ragged,
+    as_double,
+    centred,
+    checked_batch,
+    norm_per_graph,
+    result_dtype,
+    sum_per_graph,
+)
+from graphbench.errors import BadInput
+
+
+def singular_values_per_graph(tokens: Tensor, batch: Tensor, num_graphs: int | None = None) -> Tensor:
+    """Singular values of the tokens of each graph, descending, float64 `[G, r]`, `r` the largest of `min(n, d)`.
+
+    A graph with fewer values has zeros after them; a graph with NaN or infinite tokens has NaN. Tokens coarser than
+    float64 go through the smaller Gram matrix in double precision: an absolute error of at most
+    `sqrt(min(n, d) eps_64) sigma_1`, far below the rounding of the tokens themselves. float64 tokens get a full SVD.
+
+    Args:
+        tokens: `[T, d]`.
+        batch: graph of each token `[T]`.
+        num_graphs: G, where the last graphs may have no token.
+    """
+    rows, numbers, count = _checked(tokens, batch, num_graphs)
+    finite = sum_per_graph((~rows.isfinite()).sum(-1), numbers, count) == 0
+    rows = torch.where(finite[numbers].unsqueeze(-1), rows, 0.0)
+    ragged, dim = Ragged(numbers, count), rows.shape[1]
+    side = min(int(ragged.sizes.max()), dim) if count else 0
+    out = rows.new_zeros(count, side)
+    for graphs, width in ragged.buckets(lambda n: n * max(n, dim)):
+        index, mask = ragged.padded(graphs, width)
+        dense = rows[index] * mask.unsqueeze(-1)
+        exact = tokens.dtype == torch.float64
+        values = torch.linalg.svdvals(dense) if exact else _singular_values_by_gram(dense)
+        out[graphs, : values.shape[1]] = values
+    out[~finite] = torch.nan
+    return out
+
+
+def _checked(tokens: Tensor, batch: Tensor, num_graphs: int | None) -> tuple[Tensor, Tensor, int]:
+    if tokens.dim() != 2:
+        raise BadInput(f"tokens must be a matrix [num_tokens, dim], got shape {list(tokens.shape)}.")
+    numbers, count = checked_batch(tokens, batch, num_graphs)
+    rows = as_double(tokens)
+    return rows, numbers.to(rows.device), count
+
+
+def _singular_values_by_gram(dense: Tensor) -> Tensor:
+    """Singular values of `[B, n, d]` matrices, descending, by the eigenvalues of the smaller Gram matrix."""
+    side = dense if dense.shape[1] <= dense.shape[2] else dense.transpose(1, 2)
+    squares = torch.linalg.eigvalsh(side @ side.transpose(1, 2)).flip(-1)
+    noise = squares[:, :1] * squares.shape[1] * torch.finfo(squares.dtype).eps
+    return torch.where(squares > noise, squares, 0.0).sqrt()
+
+
+def _single(tokens: Tensor) -> Tensor:
+    """A batch vector that says all tokens are of one graph."""
+    return torch.zeros(tokens.shape[:1], dtype=torch.int64, device=tokens.device)
+
+
+def numerical_rank(tokens: Tensor, rtol: float | None = None) -> Tensor:
+    """Singular values above a tolerance: `#{k : sigma_k > rtol sigma_1}`, int64 scalar.
+
+    Args:
+        tokens: X `[n, d]`.
+        rtol: relative tolerance; by default `max(n, d) eps`, as in `torch.linalg.matrix_rank`, with the `eps` of
+            float64 for float64 tokens and of float32 for all others. Half-precision tokens count as exact numbers, so
+            their own rounding adds rank; give `rtol` to look past it.
+    """
+    return numerical_rank_per_graph(tokens, _single(tokens), rtol, num_graphs=1)[0]
+
+
+def numerical_rank_per_graph(
+    tokens: Tensor, batch: Tensor, rtol: float | None = None, num_graphs: int | None = None
+) -> Tensor:
+    """`numerical_rank` of each graph, int64 `[G]`, with the tolerance of the graph's own size.
+
+    Args:
+        tokens: `[T, d]`.
+        batch: graph of each token `[T]`.
+        rtol: relative tolerance, by default `max(n, d) eps`.
+        num_graphs: G, where the last graphs may have no token; their rank is 0.
+    """
+    singular = singular_values_per_graph(tokens, batch, num_graphs)
+    sizes = torch.bincount(batch.to(singular.device), minlength=len(singular))
+    return rank_of_singular_values(singular, default_rtol(tokens, sizes) if rtol is None else rtol)
+
+
+def default_rtol(tokens: Tensor, sizes: Tensor) -> Tensor:
+    """`max(n, d) eps` of graphs with n = `sizes [G]` tokens, float64 `[G]`."""
+    return sizes.clamp(min=tokens.shape[1]).double() * torch.finfo(result_dtype(tokens)).eps
+
+
+def rank_of_singular_values(singular: Tensor, rtol: Tensor | float) -> Tensor:
+    """Numerical rank, int64 `[G]`, of singular values `[G, r]`; `rtol` is one number or one a graph `[G]`."""
+    threshold = singular[:, :1] * torch.as_tensor(rtol, device=singular.device).reshape(-1, 1)
+    return (singular > threshold).sum(-1)
+
+
+def stable_rank(tokens: Tensor) -> Tensor:
+    """Stable rank `||X||_F^2 / ||X||_2^2 = sum_k sigma_k^2 / sigma_1^2`, between 1 and the rank; NaN when X is zero.
+
+    Args:
+        tokens: X `[n, d]`.
+    """
+    return stable_rank_per_graph(tokens, _single(tokens), 1)[0]
+
+
+def stable_rank_per_graph(tokens: Tensor, batch: Tensor, num_graphs: int | None = None) -> Tensor:
+    """`stable_rank` of each graph `[G]`; NaN for a graph without tokens.
+
+    Args:
+        tokens: `[T, d]`.
+        batch: graph of each token `[T]`.
+        num_graphs: G, where the last graphs may have no token.
+    """
+    return stable_rank_of_singular_values(singular_values_per_graph(tokens, batch, num_graphs)).to(result_dtype(tokens))
+
+
+def stable_rank_of_singular_values(singular: Tensor) -> Tensor:
+    """Stable rank `[G]` of singular values `[G, r]`."""
+    return (
+        (singular / singular[:, :1]).square().sum(-1)
+        if singular.shape[1]
+        else singular.new_full((len(singular),), torch.nan)
+    )
+
+
+def effective_rank(tokens: Tensor) -> Tensor:
+    """Effective rank `exp(-sum_k p_k log p_k)`, `p_k = sigma_k / sum_l sigma_l`; NaN when X is zero.
+
+    Roy & Vetterli, "The effective rank: a measure of effective dimensionality", 2007. Between 1 and the rank, and equal
+    to it when all singular values are.
+
+    Args:
+        tokens: X `[n, d]`.
+    """
+    return effective_rank_per_graph(tokens, _single(tokens), 1)[0]
+
+
+def effective_rank_per_graph(tokens: Tensor, batch: Tensor, num_graphs: int | None = None) -> Tensor:
+    """`effective_rank` of each graph `[G]`; NaN for a graph without tokens.
+
+    Args:
+        tokens: `[T, d]`.
+        batch: graph of each token `[T]`.
+        num_graphs: G, where the last graphs may have no token.
+    """
+    singular = singular_values_per_graph(tokens, batch, num_graphs)
+    return effective_rank_of_singular_values(singular).to(result_dtype(tokens))
+
+
+def effective_rank_of_singular_values(singular: Tensor) -> Tensor:
+    """Effective rank `[G]` of singular values `[G, r]`."""
+    share = singular / singular.sum(-1, keepdim=True)
+    return torch.where(singular.sum(-1) > 0, torch.special.entr(share).sum(-1).exp(), torch.nan)
+
+
+def rank_one_residual(
+    tokens: Tensor, norm: Literal["frobenius", "composite"] = "frobenius", relative: bool = True
+) -> Tensor:
+    """How far the tokens are from being all equal: `||X - 1 x^T||`, x the mean token.
+
+    Matrices with equal rows are the rank-one subspace that attention alone collapses to (Dong et al. 2021, section 2).
+    The mean is the nearest such matrix in the Frobenius norm, where this is also `||P H||_F` of DeepGraph's theorems.
+
+    Args:
+        tokens: X `[n, d]`.
+        norm: "frobenius", or "composite" for the paper's `sqrt(||R||_1 ||R||_inf)` (largest column sum times largest
+            row sum of absolute values).
+        relative: divide by the same norm of X; NaN when X is zero.
+    """
+    return rank_one_residual_per_graph(tokens, _single(tokens), norm, relative, 1)[0]
+
+
+def rank_one_residual_per_graph(
+    tokens: Tensor,
+    batch: Tensor,
+    norm: Literal["frobenius", "composite"] = "frobenius",
+    relative: bool = True,
+    num_graphs: int | None = None,
+) -> Tensor:
+    """`rank_one_residual` of each graph `[G]`.
+
+    Args:
+        tokens: `[T, d]`.
+        batch: graph of each token `[T]`.
+        norm: as there.
+        relative: as there.
+        num_graphs: G, where the last graphs may have no token.
+
+    Raises:
+        BadInput: for another norm.
+    """
+    norms = {"frobenius": norm_per_graph, "composite": _composite_norm}
+    if norm not in norms:
+        raise BadInput(f"norm must be one of {', '.join(norms)}, got {norm!r}.")
+    rows, numbers, count = _checked(tokens, batch, num_graphs)
+    residual = norms[norm](centred(rows, numbers, count), numbers, count)
+    if relative:
+        residual = residual / norms[norm](rows, numbers, count)
+    return residual.to(result_dtype(tokens))
+
+
+def _composite_norm(rows: Tensor, batch: Tensor, num_graphs: int) -> Tensor:
+    """`sqrt(||R||_1 ||R||_inf)` of each graph `[G]`."""
+    columns = sum_per_graph(rows.abs(), batch, num_graphs).amax(-1)
+    largest_row = rows.new_zeros(num_graphs).scatter_reduce_(0, batch, rows.abs().sum(-1), "amax")
+    return (columns * largest_row).sqrt()

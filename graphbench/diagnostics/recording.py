@@ -1,0 +1,121 @@
+"""Listening to the attention layers of a model."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, overload
+
+import torch
+from torch import Tensor, nn
+
+from graphbench.contracts.trace import LayerTrace, Recorder, Traced
+
+
+class Recording(Sequence[LayerTrace]):
+    """The traces of one or more forward passes, in the order of the calls.
+
+    `output` is what the model returned last: its tensor, or the `node` of its `Representation`. It is None before the
+    first pass, and when neither is there.
+    """
+
+    def __init__(self) -> None:
+        self.output: Tensor | None = None
+        self._traces: list[LayerTrace] = []
+        self._next_layer = 0
+
+    @overload
+    def __getitem__(self, index: int) -> LayerTrace: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[LayerTrace]: ...
+
+    def __getitem__(self, index: int | slice) -> LayerTrace | list[LayerTrace]:
+        return self._traces[index]
+
+    def __len__(self) -> int:
+        return len(self._traces)
+
+    def __repr__(self) -> str:
+        return f"Recording({', '.join(f'{trace.layer}: {trace.name}' for trace in self)})"
+
+    def clear(self) -> None:
+        """Forget all traces, and their memory, and go on listening."""
+        self._traces.clear()
+        self.output, self._next_layer = None, 0
+
+    def take(self, trace: LayerTrace, name: str) -> None:
+        """Add a trace of the module `name`, numbered by the order of calls within the pass."""
+        self._traces.append(replace(trace, layer=self._next_layer, name=trace.name or name))
+        self._next_layer += 1
+
+    def start_pass(self, *_: Any) -> None:
+        """A new forward pass of the model begins: its first layer is number 0."""
+        self._next_layer = 0
+
+    def end_pass(self, module: nn.Module, inputs: Any, output: Any) -> None:
+        """Keep the model's result."""
+        tokens = getattr(output, "node", output)
+        self.output = tokens if isinstance(tokens, Tensor) else None
+
+
+@contextlib.contextmanager
+def record(model: nn.Module) -> Iterator[Recording]:
+    """Listen to every attention layer of a model.
+
+        with torch.no_grad(), record(model) as recording:
+            model(batch)
+        print([trace.name for trace in recording])
+
+    Layers are numbered from 0 in the order in which they are called, anew in every forward pass of `model`; a layer
+    that is called several times (shared or looped) gets a number each time. Outputs and random numbers are those of a
+    pass that nobody records. Recordings may be nested, and all of them hear the same traces. Compiled models run
+    uncompiled while they are recorded, so that no graph is compiled for the listener.
+
+    Traces keep whatever graph autograd has built for them: record under `torch.no_grad()` unless you need gradients.
+
+    Args:
+        model: any module; those of its parts that are `Traced` are heard, and an empty recording means it has none.
+    """
+    recording = Recording()
+    before: list[tuple[Traced, Recorder | None]] = []
+    with contextlib.ExitStack() as stack:
+        if any(_is_compiled(module) for module in model.modules()):
+            stack.enter_context(torch.compiler.set_stance("force_eager"))
+        stack.callback(_detach, before)
+        for hook in (
+            model.register_forward_pre_hook(recording.start_pass),
+            model.register_forward_hook(recording.end_pass),
+        ):
+            stack.callback(hook.remove)
+        for name, module in model.named_modules():
+            if isinstance(module, Traced):
+                earlier = module.__dict__.get("_recorder")
+                before.append((module, earlier))
+                module._recorder = _listener(recording, name.removeprefix("_orig_mod."), earlier)
+        yield recording
+
+
+def _listener(recording: Recording, name: str, earlier: Recorder | None) -> Recorder:
+    """A recorder that also tells the one that was listening before."""
+
+    def listen(trace: LayerTrace) -> None:
+        recording.take(trace, name)
+        if earlier is not None:
+            earlier(trace)
+
+    return listen
+
+
+def _detach(before: list[tuple[Traced, Recorder | None]]) -> None:
+    """Put back who listened before; a layer nobody listened to keeps no sign of it."""
+    for module, earlier in before:
+        if earlier is None:
+            module.__dict__.pop("_recorder", None)
+        else:
+            module._recorder = earlier
+
+
+def _is_compiled(module: nn.Module) -> bool:
+    return getattr(module, "_compiled_call_impl", None) is not None or "_orig_mod" in module._modules

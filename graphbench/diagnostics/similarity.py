@@ -1,0 +1,109 @@
+"""How alike the tokens of a graph are: over all pairs, and along edges.
+
+Legend: T tokens of all graphs, G graphs, n tokens of one graph, d width.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from graphbench.diagnostics.ragged import as_double, checked_batch, result_dtype, sum_per_graph
+from graphbench.errors import BadInput
+
+
+def token_similarity(tokens: Tensor) -> Tensor:
+    """Mean cosine similarity of all pairs of different tokens, between -1 / (n - 1) and 1.
+
+    `(||sum_i u_i||^2 - sum_i ||u_i||^2) / (n (n - 1))` with `u_i = x_i / ||x_i||`: no n x n matrix is formed. A zero
+    token counts with similarity 0. "Sampling Foundational Transformer", figure 8.
+
+    Args:
+        tokens: `[n, d]`; NaN for fewer than two.
+    """
+    batch = torch.zeros(tokens.shape[:1], dtype=torch.int64, device=tokens.device)
+    return token_similarity_per_graph(tokens, batch, 1)[0]
+
+
+def token_similarity_per_graph(tokens: Tensor, batch: Tensor, num_graphs: int | None = None) -> Tensor:
+    """`token_similarity` of each graph `[G]`; NaN for a graph of fewer than two tokens.
+
+    Args:
+        tokens: `[T, d]`.
+        batch: graph of each token `[T]`.
+        num_graphs: G, where the last graphs may have no token.
+    """
+    numbers, count = checked_batch(tokens, batch, num_graphs)
+    unit = torch.nn.functional.normalize(as_double(tokens), dim=-1, eps=torch.finfo(torch.float64).tiny)
+    numbers = numbers.to(unit.device)
+    pairs = sum_per_graph(unit, numbers, count).square().sum(-1)
+    alone = sum_per_graph(unit.square().sum(-1), numbers, count)
+    sizes = torch.bincount(numbers, minlength=count).double()
+    similarity = (pairs - alone) / (sizes * (sizes - 1))
+    return torch.where(sizes > 1, similarity, torch.nan).to(result_dtype(tokens))
+
+
+def dirichlet_energy(
+    tokens: Tensor,
+    edge_index: Tensor,
+    laplacian: Literal["combinatorial", "symmetric"] = "combinatorial",
+    relative: bool = False,
+) -> Tensor:
+    """Dirichlet energy `tr(X^T L X)`: how much tokens differ along edges.
+
+    With `L = D - A` it is `1/2 sum_(i,j) ||x_i - x_j||^2` over directed edges; with "symmetric",
+    `L = D^-1/2 (D - A) D^-1/2`, it is `1/2 sum_(i,j) ||x_i / sqrt(d_i) - x_j / sqrt(d_j)||^2`. Used as a measure of
+    over-smoothing by Cai & Wang, "A note on over-smoothing for graph neural networks", 2020.
+
+    Args:
+        tokens: X `[n, d]`.
+        edge_index: `[2, num_edges]`; an undirected edge stands in both directions, and one given in a single direction
+            counts half.
+        laplacian: which Laplacian L.
+        relative: divide by `||X||_F^2`, which makes it independent of scale; NaN when X is zero.
+    """
+    batch = torch.zeros(tokens.shape[:1], dtype=torch.int64, device=tokens.device)
+    return dirichlet_energy_per_graph(tokens, edge_index, batch, laplacian, relative, 1)[0]
+
+
+def dirichlet_energy_per_graph(
+    tokens: Tensor,
+    edge_index: Tensor,
+    batch: Tensor,
+    laplacian: Literal["combinatorial", "symmetric"] = "combinatorial",
+    relative: bool = False,
+    num_graphs: int | None = None,
+) -> Tensor:
+    """`dirichlet_energy` of each graph `[G]`; 0 for a graph without edges.
+
+    Args:
+        tokens: `[T, d]`.
+        edge_index: `[2, num_edges]`, row numbers of `tokens`.
+        batch: graph of each token `[T]`.
+        laplacian: as there.
+        relative: as there.
+        num_graphs: G, where the last graphs may have no token.
+
+    Raises:
+        BadInput: `edge_index` is not `[2, num_edges]` or names absent tokens; `laplacian` is another.
+    """
+    numbers, count = checked_batch(tokens, batch, num_graphs)
+    if edge_index.dim() != 2 or len(edge_index) != 2:
+        raise BadInput(f"edge_index must be [2, num_edges], got {list(edge_index.shape)}.")
+    if edge_index.numel() and not 0 <= int(edge_index.min()) <= int(edge_index.max()) < len(tokens):
+        raise BadInput(f"edge_index must name rows 0 to {len(tokens) - 1} of tokens, got {int(edge_index.max())}.")
+    if laplacian not in ("combinatorial", "symmetric"):
+        raise BadInput(f"laplacian must be combinatorial or symmetric, got {laplacian!r}.")
+    rows = as_double(tokens)
+    (source, target), numbers = edge_index.to(rows.device), numbers.to(rows.device)
+    scaled = rows
+    if laplacian == "symmetric":
+        degree = torch.bincount(target, minlength=len(rows)).clamp(min=1)
+        scaled = rows / degree.double().sqrt().unsqueeze(-1)
+    along_edges = (scaled[source] - scaled[target]).square().sum(-1)
+    energy = 0.5 * sum_per_graph(along_edges, numbers[target], count)
+    if relative:
+        energy = energy / sum_per_graph(rows.square().sum(-1), numbers, count)
+    return energy.to(result_dtype(tokens))

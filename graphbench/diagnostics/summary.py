@@ -1,0 +1,317 @@
+"""All measures of a recording, layer by layer, as sums over graphs that other batches and processes can add to.
+
+What is measured of a layer:
+
+| name | of | meaning |
+|---|---|---|
+| `capacity`, `capacity_head{h}` | nodes | attention capacity over `||U||_F`; heads together, and each head |
+| `token_capacity` | extra tokens | the same for tokens that stand for substructures |
+| `capacity_bound` | nodes | `sqrt(2n) ||P_m E^T||_2 ||P U||_F`, over the same `||U||_F` |
+| `spread` | nodes | `||P H||_F` of the tokens that enter the layer |
+| `value_gain` | nodes | `||P U||_F / ||P H||_F`, at most `||W^V W^O||_2` where values are linear in tokens |
+| `alpha`, `lambda`, `gamma` | nodes | factors of the spread from this layer to the next: attention (alpha and lambda, |
+| | | see `bounds`) and all that comes after it; gamma is measured, at most the one of Theorem 2 |
+| `numerical_rank`, `stable_rank`, `effective_rank` | nodes | see `rank` |
+| `similarity`, `residual`, `dirichlet_energy` | nodes | see `similarity`; residual and energy are relative |
+| `entropy`, `zeros`, `row_sum`, and each `_head{h}` | all tokens | see `attention`; means over queries |
+
+The spread of the tokens that enter layer l is that of layer 0 times all factors in between, so the logarithms of the
+factors say where capacity is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from graphbench.contracts.trace import LayerTrace
+from graphbench.diagnostics.attention import attention_entropy, attention_row_sum, attention_zeros
+from graphbench.diagnostics.bounds import capacity_bound, decay_factors_per_graph
+from graphbench.diagnostics.capacity import attention_capacity_per_graph, token_capacity_per_graph
+from graphbench.diagnostics.patterns import Patterns
+from graphbench.diagnostics.ragged import Ragged, as_double, centred, norm_per_graph
+from graphbench.diagnostics.rank import (
+    default_rtol,
+    effective_rank_of_singular_values,
+    rank_of_singular_values,
+    rank_one_residual_per_graph,
+    singular_values_per_graph,
+    stable_rank_of_singular_values,
+)
+from graphbench.diagnostics.recording import Recording
+from graphbench.diagnostics.similarity import dirichlet_energy_per_graph, token_similarity_per_graph
+from graphbench.errors import BadInput
+
+
+@dataclass
+class LayerSummary:
+    """Measures of one layer, summed over graphs.
+
+    Args:
+        layer: number of the layer.
+        name: dotted name of its module.
+        sums: measure -> sum over the graphs for which it is defined.
+        counts: measure -> number of these graphs.
+    """
+
+    layer: int
+    name: str = ""
+    sums: dict[str, float] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def mean(self, measure: str) -> float:
+        """Mean over graphs; NaN where no graph has the measure."""
+        count = self.counts.get(measure, 0)
+        return self.sums[measure] / count if count else float("nan")
+
+    def means(self) -> dict[str, float]:
+        """Mean of every measure."""
+        return {measure: self.mean(measure) for measure in self.sums}
+
+    def add(self, sums: dict[str, float], counts: dict[str, int]) -> None:
+        """Add the sums and counts of other graphs."""
+        for measure in sums:
+            self.sums[measure] = self.sums.get(measure, 0.0) + sums[measure]
+            self.counts[measure] = self.counts.get(measure, 0) + counts[measure]
+
+    def add_graphs(self, measures: dict[str, Tensor]) -> None:
+        """Add measures of single graphs `[G]` each; NaN means that a graph has no such measure."""
+        if not measures:
+            return
+        rows = torch.stack([value.double().cpu() for value in measures.values()])
+        counts = (~rows.isnan()).sum(1).tolist()
+        self.add(dict(zip(measures, rows.nansum(1).tolist(), strict=True)), dict(zip(measures, counts, strict=True)))
+
+
+Summary = dict[int, LayerSummary]
+
+
+def merge(summaries: Iterable[Summary]) -> Summary:
+    """One summary of all graphs, from summaries of some each; exact, whatever the shares."""
+    merged: Summary = {}
+    for summary in summaries:
+        for number, layer in summary.items():
+            merged.setdefault(number, LayerSummary(number, layer.name)).add(layer.sums, layer.counts)
+    return dict(sorted(merged.items()))
+
+
+@dataclass
+class TokenState:
+    """Tokens of the nodes at one depth of a model.
+
+    Args:
+        tokens: `[num_nodes, dim]`, graph after graph.
+        batch: graph of each node.
+        num_graphs: G.
+        name: module of the layer that they enter; "output" for what leaves the model.
+    """
+
+    tokens: Tensor
+    batch: Tensor
+    num_graphs: int
+    name: str
+
+
+@dataclass
+class _Rows:
+    """Which rows of a trace belong to what; every list is graph after graph.
+
+    Args:
+        order: all rows `[T]`.
+        is_node: of each entry of `order`, whether it is a node `[T]`.
+        num_graphs: G.
+    """
+
+    order: Tensor
+    is_node: Tensor
+    num_graphs: int
+
+    @classmethod
+    def of(cls, trace: LayerTrace) -> _Rows:
+        """The rows of a trace; all are nodes where it does not say how many nodes its graphs have."""
+        count = int(trace.batch.max()) + 1 if trace.num_nodes is None else len(trace.num_nodes)
+        ragged = Ragged(trace.batch, count)
+        sizes = ragged.sizes if trace.num_nodes is None else trace.num_nodes.to(trace.batch.device)
+        is_node = ragged.position() < sizes[trace.batch]
+        return cls(ragged.order, is_node[ragged.order], count)
+
+    @property
+    def nodes(self) -> Tensor:
+        """Rows that are nodes."""
+        return self.order[self.is_node]
+
+    @property
+    def others(self) -> Tensor:
+        """Rows that are extra tokens."""
+        return self.order[~self.is_node]
+
+
+def token_states(recording: Recording | Sequence[LayerTrace]) -> list[TokenState]:
+    """Tokens of the nodes by depth: what enters layer 0, 1, ..., and what leaves the model.
+
+    A layer's trace holds its own input as `extra["input"]`, with residual connections and norms of the layers before
+    it; a trace without holds what the layer returned. The model's output closes the list where the recording has it and
+    it has one row a node.
+    """
+    states = []
+    for trace in recording:
+        rows = _Rows.of(trace)
+        tokens = trace.extra.get("input", trace.tokens)
+        states.append(TokenState(tokens[rows.nodes], trace.batch[rows.nodes], rows.num_graphs, trace.name))
+    output = getattr(recording, "output", None)
+    if states and output is not None and output.dim() == 2 and len(output) == len(states[-1].tokens):
+        states.append(TokenState(output, states[-1].batch, states[-1].num_graphs, "output"))
+    return states
+
+
+def summarise_ranks(recording: Recording, edge_index: Tensor | None = None) -> Summary:
+    """Rank, similarity and smoothness of the node tokens by depth.
+
+    Number l is what enters attention layer l; the number after the last is what leaves the model. Graphs with NaN or
+    infinite tokens have no measure.
+
+    Args:
+        recording: of one forward pass.
+        edge_index: edges of the batch `[2, num_edges]`; without them there is no Dirichlet energy.
+    """
+    summary: Summary = {}
+    for number, state in enumerate(token_states(recording)):
+        tokens, batch, count = state.tokens, state.batch, state.num_graphs
+        singular = singular_values_per_graph(tokens, batch, count)
+        sizes = torch.bincount(batch, minlength=count).to(singular.device)
+        stable = stable_rank_of_singular_values(singular)
+        rank = rank_of_singular_values(singular, default_rtol(tokens, sizes)).double()
+        measures = {
+            "numerical_rank": torch.where(singular.isnan().any(-1) | (sizes == 0), torch.nan, rank),
+            "stable_rank": stable,
+            "effective_rank": effective_rank_of_singular_values(singular),
+            "similarity": token_similarity_per_graph(tokens, batch, count),
+            "residual": rank_one_residual_per_graph(tokens, batch, num_graphs=count),
+        }
+        if edge_index is not None:
+            energy = dirichlet_energy_per_graph(tokens, edge_index, batch, relative=True, num_graphs=count)
+            measures["dirichlet_energy"] = energy
+        layer = summary.setdefault(number, LayerSummary(number, state.name))
+        layer.add_graphs(measures)
+    return summary
+
+
+def summarise_attention(recording: Recording) -> Summary:
+    """Entropy, zeros and row sums of the attention matrices by layer; layers without matrices have none.
+
+    Args:
+        recording: of one forward pass.
+    """
+    summary: Summary = {}
+    measures = {"entropy": attention_entropy, "zeros": attention_zeros, "row_sum": attention_row_sum}
+    for trace in recording:
+        layer = summary.setdefault(trace.layer, LayerSummary(trace.layer, trace.name))
+        if trace.attention:
+            for name, measure in measures.items():
+                of_heads = measure(trace.attention)
+                layer.add_graphs({name: of_heads.mean(1)} | _by_head(name, of_heads))
+    return summary
+
+
+def _by_head(name: str, of_heads: Tensor) -> dict[str, Tensor]:
+    return {f"{name}_head{head}": column for head, column in enumerate(of_heads.unbind(1))}
+
+
+def summarise_capacity(recording: Recording, patterns: Patterns) -> Summary:
+    """Attention capacity, its upper bound and the factors of its loss, by layer; layers without values have none.
+
+    Args:
+        recording: of one forward pass.
+        patterns: of the graphs of that pass. Use one vocabulary for all models that are compared.
+
+    Raises:
+        BadInput: the recording is of other graphs.
+    """
+    summary: Summary = {}
+    states = token_states(recording)
+    for number, trace in enumerate(recording):
+        layer = summary.setdefault(trace.layer, LayerSummary(trace.layer, trace.name))
+        if trace.values is None:
+            continue
+        if trace.num_nodes is None or trace.num_nodes.tolist() != patterns.num_nodes.tolist():
+            raise BadInput("The patterns and the recording must be of the same graphs: their node numbers differ.")
+        following = states[number + 1] if number + 1 < len(states) else None
+        layer.add_graphs(_capacities(trace, patterns) | _losses(trace, following))
+    return summary
+
+
+def _capacities(trace: LayerTrace, patterns: Patterns) -> dict[str, Tensor]:
+    """Capacities of one layer and their bound, `[G]` each."""
+    rows, values = _Rows.of(trace), as_double(_values_of(trace))
+    patterns = patterns if patterns.node.device == values.device else patterns.to(values.device)
+    of_nodes = values[rows.nodes.to(values.device)]
+    together = of_nodes.sum(1)
+    graph, count = patterns.graph_of_node, patterns.num_graphs
+    scale = norm_per_graph(together, graph, count)
+    spread = norm_per_graph(centred(together, graph, count), graph, count)
+    bound = capacity_bound(patterns.num_nodes, patterns.centred_norm, spread) / scale
+    capacities = attention_capacity_per_graph(torch.cat((together.unsqueeze(1), of_nodes), 1), patterns)
+    measures = {
+        "capacity": capacities[:, 0],
+        "capacity_bound": torch.where(patterns.counts > 0, bound, torch.nan),
+        **_by_head("capacity", capacities[:, 1:]),
+    }
+    if len(rows.others):
+        of_others = values[rows.others.to(values.device)].sum(1)
+        of_graph = trace.batch[rows.others].to(values.device)
+        measures["token_capacity"] = token_capacity_per_graph(of_others, of_graph, num_graphs=count)
+    return measures
+
+
+def _values_of(trace: LayerTrace) -> Tensor:
+    if trace.values is None or trace.values.dim() != 3:
+        raise BadInput(f"The values in a trace of {trace.name} must be [tokens, heads, dim].")
+    return trace.values
+
+
+def _losses(trace: LayerTrace, following: TokenState | None) -> dict[str, Tensor]:
+    """Spread of the tokens that enter a layer and the factors to the next depth, `[G]` each, where the trace tells."""
+    entered, values = trace.extra.get("input"), _values_of(trace)
+    if entered is None or values.shape[::2] != entered.shape:
+        return {}
+    rows = _Rows.of(trace)
+    graph, count = trace.batch[rows.nodes], rows.num_graphs
+
+    def spread_of(tokens: Tensor) -> Tensor:
+        return rank_one_residual_per_graph(as_double(tokens), graph, relative=False, num_graphs=count)
+
+    spread = spread_of(entered[rows.nodes])
+    measures = {"spread": spread, "value_gain": spread_of(values[rows.nodes].sum(1)) / spread}
+    if trace.attention:
+        order = rows.order
+        factors = decay_factors_per_graph(
+            entered[order], values[order], trace.attention, trace.batch[order], trace.columns, rows.is_node,
+            residual=float(trace.extra.get("residual", torch.ones(()))),
+        )  # fmt: skip
+        measures |= {"alpha": factors.alpha, "lambda": factors.lam}
+        if following is not None:
+            measures["gamma"] = spread_of(following.tokens) / factors.spread
+    return measures
+
+
+def summarise(recording: Recording, patterns: Patterns | None = None, edge_index: Tensor | None = None) -> Summary:
+    """All measures of a recording by layer.
+
+    Args:
+        recording: of one forward pass.
+        patterns: of the graphs of that pass; without them there is no capacity.
+        edge_index: edges of the batch `[2, num_edges]`; without them there is no Dirichlet energy.
+
+    Returns:
+        Layer number -> sums and counts; add those of further batches or processes with `merge`.
+
+    Raises:
+        BadInput: the patterns are of other graphs.
+    """
+    parts = [summarise_ranks(recording, edge_index), summarise_attention(recording)]
+    if patterns is not None:
+        parts.append(summarise_capacity(recording, patterns))
+    return merge(parts)

@@ -1,0 +1,50 @@
+"""Degrees of nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from graphbench.contracts import Column, Encoded, Encoding, GraphTable
+from graphbench.contracts.table import NODE
+from graphbench.encodings._dense import check_edges
+from graphbench.encodings._options import check_at_least
+
+
+class Degree(Encoding):
+    """Number of incoming and of outgoing edges of every node, at most `max_degree` (Graphormer's centrality).
+
+    Edges count as stored: parallel edges as often as they occur, a loop once in either direction.
+
+    Fields: `in_degree [num_nodes]`, `out_degree [num_nodes]`, integers in `0 .. max_degree`.
+
+    Args:
+        max_degree: larger degrees are stored as this one; an embedding needs `max_degree + 1` rows.
+
+    Raises:
+        BadInput: `max_degree` is below 1, or an edge names a node that its graph does not have.
+    """
+
+    def __init__(self, max_degree: int = 511) -> None:
+        self.max_degree = check_at_least(1, self.name, "max_degree", max_degree)
+
+    def parameters(self) -> dict[str, Any]:
+        """Every option that changes the result."""
+        return {"max_degree": self.max_degree}
+
+    @property
+    def layout(self) -> Mapping[str, Column]:
+        """One number a node and direction."""
+        return {"in_degree": Column(NODE), "out_degree": Column(NODE)}
+
+    def compute(self, graphs: GraphTable) -> Encoded:
+        """Two counts over all edges of the table."""
+        check_edges(graphs)
+        first_node = torch.repeat_interleave(graphs.ptr[NODE][:-1], graphs.num_edges)
+        ends = graphs.columns["edge_index"].to(torch.int64) + first_node[:, None]
+        total = int(graphs.ptr[NODE][-1])
+        dtype = torch.int16 if self.max_degree <= torch.iinfo(torch.int16).max else torch.int32
+        degree = [torch.bincount(end, minlength=total).clamp(max=self.max_degree).to(dtype) for end in ends.unbind(1)]
+        return Encoded({"out_degree": degree[0], "in_degree": degree[1]})

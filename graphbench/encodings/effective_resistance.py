@@ -1,0 +1,74 @@
+"""Effective resistances of all node pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from scipy.sparse import csr_matrix
+from scipy.sparse.csgraph import connected_components
+from torch import Tensor
+
+from graphbench.contracts import Column, Encoded, Encoding, GraphTable
+from graphbench.contracts.table import PAIR, pointer
+from graphbench.encodings._dense import SizeBlock, few_threads, laplacian, size_blocks
+
+
+class EffectiveResistance(Encoding):
+    """R_ij = (e_i - e_j)^T L^+ (e_i - e_j), L = D - A with unit resistors on the edges (Klein and Randic 1993).
+
+    The graph is made simple and undirected first: an edge in either direction is one resistor, loops are none.
+
+    Field: `effective_resistance [pairs]` (pair `i * n + j` of a graph), float32, in units of one edge; -1
+    (`EffectiveResistance.disconnected`) where i and j lie in different components, whose resistance is infinite.
+
+    Raises:
+        BadInput: an edge names a node that its graph does not have.
+    """
+
+    #: Stored for pairs that no path joins.
+    disconnected: ClassVar[float] = -1.0
+
+    def parameters(self) -> dict[str, Any]:
+        """It has no options."""
+        return {}
+
+    @property
+    def layout(self) -> Mapping[str, Column]:
+        """One row a node pair."""
+        return {"effective_resistance": Column(PAIR)}
+
+    def compute(self, graphs: GraphTable) -> Encoded:
+        """One Cholesky inverse per block of equal-sized graphs, O(n^3) a graph."""
+        ptr = pointer(graphs.num_nodes**2)
+        resistance = torch.empty(int(ptr[-1]))
+        with few_threads(graphs):
+            for block in size_blocks(graphs):
+                rows = block.rows(ptr, block.num_nodes**2)
+                resistance[rows] = self._resistances(block).flatten().float()
+        return Encoded({"effective_resistance": resistance})
+
+    def _resistances(self, block: SizeBlock) -> Tensor:
+        """R `[b, n, n]`, float64.
+
+        With J = sum_c 1_c 1_c^T / n_c over the components, L + J is positive definite and (L + J)^-1 = L^+ + J;
+        J adds nothing to a difference within one component.
+        """
+        connected = _same_component(block)
+        shift = connected / connected.sum(-1, keepdim=True)
+        inverse = torch.cholesky_inverse(torch.linalg.cholesky(laplacian(block.simple_adjacency()) + shift))
+        own = inverse.diagonal(dim1=1, dim2=2)
+        resistance = (own[:, :, None] + own[:, None, :] - 2 * inverse).clamp(min=0)
+        resistance.diagonal(dim1=1, dim2=2).zero_()
+        return torch.where(connected, resistance, self.disconnected)
+
+
+def _same_component(block: SizeBlock) -> Tensor:
+    """Whether a path joins i and j when edges lose their direction, `[b, n, n]`."""
+    nodes = len(block) * block.num_nodes
+    ends = (block.source.numpy(), block.target.numpy())
+    graph = csr_matrix((np.ones(len(ends[0]), dtype=np.int8), ends), shape=(nodes, nodes))
+    label = torch.from_numpy(connected_components(graph, directed=False)[1]).view(len(block), block.num_nodes)
+    return label[:, :, None] == label[:, None, :]

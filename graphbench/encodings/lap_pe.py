@@ -1,0 +1,87 @@
+"""Laplacian eigenvectors and eigenvalues."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, get_args
+
+import torch
+from torch import Tensor
+
+from graphbench.contracts import Column, Encoded, Encoding, GraphTable
+from graphbench.contracts.table import GRAPH, NODE
+from graphbench.encodings._dense import Normalization, SizeBlock, few_threads, inverse_root, laplacian, size_blocks
+from graphbench.encodings._eigenvectors import smallest_eigenpairs
+from graphbench.encodings._options import check_at_least, check_choice
+
+
+class LapPE(Encoding):
+    """The smallest eigenvalues of the graph Laplacian and their eigenvectors (Dwivedi and Bresson 2020, GraphGPS).
+
+    The graph is made simple and undirected first: an edge in either direction counts once, loops not at all.
+    Eigenvalues ascend, `0 <= lambda`, one zero per connected component; every eigenvector has Euclidean norm 1 over
+    the nodes of its graph. Signs and the bases of degenerate eigenspaces are fixed (`_eigenvectors`): the entry of
+    largest magnitude is positive, the first of equals (for "random_walk": of D^(1/2) u). A model that must not rely
+    on them flips signs in training.
+
+    A graph with fewer nodes than columns fills the rest with 0: of the graph's columns the first
+    `min(num_eigenvectors, n - skip_trivial)` are valid.
+
+    Fields: `lap_pe_vectors [num_nodes, num_eigenvectors]`, `lap_pe_values [num_graphs, num_eigenvectors]`, float32.
+
+    Args:
+        num_eigenvectors: columns to keep.
+        normalization: "none" for L = D - A, "symmetric" for D^(-1/2) L D^(-1/2), "random_walk" for D^(-1) L.
+            An isolated node has eigenvalue 0 under all three (PyG's normalised Laplacians give it 1).
+        skip_trivial: leave out the first eigenvector, which is constant (up to D^(1/2)) on a connected graph.
+
+    Raises:
+        BadInput: an option is out of range, or an edge names a node that its graph does not have.
+    """
+
+    def __init__(
+        self, num_eigenvectors: int = 8, normalization: Normalization = "none", skip_trivial: bool = False
+    ) -> None:
+        self.num_eigenvectors = check_at_least(1, self.name, "num_eigenvectors", num_eigenvectors)
+        check_choice(get_args(Normalization), self.name, "normalization", normalization)
+        self.normalization = normalization
+        self.skip_trivial = bool(skip_trivial)
+
+    def parameters(self) -> dict[str, Any]:
+        """Every option that changes the result."""
+        return {
+            "num_eigenvectors": self.num_eigenvectors,
+            "normalization": self.normalization,
+            "skip_trivial": self.skip_trivial,
+        }
+
+    @property
+    def layout(self) -> Mapping[str, Column]:
+        """Vectors a node, values a graph."""
+        return {"lap_pe_vectors": Column(NODE), "lap_pe_values": Column(GRAPH)}
+
+    def compute(self, graphs: GraphTable) -> Encoded:
+        """One eigen-decomposition per block of equal-sized graphs, O(n^3) a graph."""
+        vectors = torch.zeros(int(graphs.ptr[NODE][-1]), self.num_eigenvectors)
+        values = torch.zeros(len(graphs), self.num_eigenvectors)
+        with few_threads(graphs):
+            for block in size_blocks(graphs):
+                rows = block.rows(graphs.ptr[NODE], block.num_nodes)
+                block_values, block_vectors = self._eigenpairs(block)
+                valid = block_values.shape[1]
+                vectors[rows, :valid] = block_vectors.flatten(0, 1).float()
+                values[block.graphs, :valid] = block_values.float()
+        return Encoded({"lap_pe_vectors": vectors, "lap_pe_values": values})
+
+    def _eigenpairs(self, block: SizeBlock) -> tuple[Tensor, Tensor]:
+        """Valid eigenvalues `[b, k]` and eigenvectors `[b, n, k]` of a block, float64."""
+        adjacency = block.simple_adjacency()
+        skipped = int(self.skip_trivial)
+        count = min(self.num_eigenvectors + skipped, block.num_nodes)
+        values, vectors = smallest_eigenpairs(laplacian(adjacency, self.normalization), count)
+        if self.normalization == "random_walk":
+            # u = D^(-1/2) v is the eigenvector of D^(-1) L; an isolated node keeps its own unit vector.
+            degree = adjacency.sum(-1, keepdim=True)
+            vectors = vectors * torch.where(degree > 0, inverse_root(degree), 1.0)
+            vectors = vectors / vectors.norm(dim=1, keepdim=True)
+        return values[:, skipped:], vectors[:, :, skipped:]

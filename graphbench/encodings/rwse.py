@@ -1,0 +1,74 @@
+"""Return probabilities of random walks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from graphbench.contracts import Column, Encoded, Encoding, GraphTable
+from graphbench.contracts.table import NODE
+from graphbench.encodings._dense import few_threads, size_blocks
+from graphbench.encodings._options import check_at_least
+
+
+class RWSE(Encoding):
+    """Random-walk structural encoding: diag((D^-1 A)^k), k = 1 .. num_steps (Dwivedi et al. 2022, GraphGPS).
+
+    The walk follows the edges as they are stored: their direction counts, parallel edges weigh as often as they
+    occur, loops are steps. A walk that reaches a node without outgoing edges ends there; such a node has only zeros.
+
+    Field: `rwse [num_nodes, num_steps]`, float32.
+
+    Args:
+        num_steps: longest walk.
+
+    Raises:
+        BadInput: `num_steps` is below 1, or an edge names a node that its graph does not have.
+    """
+
+    def __init__(self, num_steps: int = 20) -> None:
+        self.num_steps = check_at_least(1, self.name, "num_steps", num_steps)
+
+    def parameters(self) -> dict[str, Any]:
+        """Every option that changes the result."""
+        return {"num_steps": self.num_steps}
+
+    @property
+    def layout(self) -> Mapping[str, Column]:
+        """One row a node."""
+        return {"rwse": Column(NODE)}
+
+    def compute(self, graphs: GraphTable) -> Encoded:
+        """About 2 sqrt(num_steps) products of `[b, n, n]` stacks per block of equal-sized graphs."""
+        rwse = torch.zeros(int(graphs.ptr[NODE][-1]), self.num_steps)
+        with few_threads(graphs):
+            for block in size_blocks(graphs):
+                adjacency = block.adjacency()
+                transition = adjacency / adjacency.sum(-1, keepdim=True).clamp(min=1)
+                probabilities = return_probabilities(transition, self.num_steps)
+                rwse[block.rows(graphs.ptr[NODE], block.num_nodes)] = probabilities.flatten(0, 1).float()
+        return Encoded({"rwse": rwse})
+
+
+def return_probabilities(transition: Tensor, num_steps: int) -> Tensor:
+    """diag(M^k) for k = 1 .. num_steps, `[b, n, num_steps]`, of `transition` M `[b, n, n]`.
+
+    Baby steps M^1 .. M^s and giant steps M^s, M^2s, ..., s = ceil(sqrt(num_steps)): the diagonal of a product
+    needs no product, diag(P Q)_i = sum_l P_il Q_li.
+    """
+    stride = math.isqrt(num_steps - 1) + 1
+    powers = [transition]
+    for _ in range(stride - 1):
+        powers.append(powers[-1] @ transition)
+    diagonals = [power.diagonal(dim1=1, dim2=2) for power in powers]
+    giant = powers[-1]
+    while len(diagonals) < num_steps:
+        turned = giant.mT.contiguous()
+        diagonals += [(power * turned).sum(-1) for power in powers[: num_steps - len(diagonals)]]
+        if len(diagonals) < num_steps:
+            giant = giant @ powers[-1]
+    return torch.stack(diagonals, dim=-1)

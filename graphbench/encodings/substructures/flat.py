@@ -1,0 +1,130 @@
+"""Many graphs as one: sorted neighbour lists, adjacency bits, and a random renumbering of each graph's nodes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from graphbench.contracts import GraphTable
+from graphbench.contracts.table import pointer
+from graphbench.encodings.substructures.hashing import mix, structure_hash
+from graphbench.errors import BadInput
+
+
+def ragged_arange(lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """Number the items of ragged rows: row of each item and its place in the row, both `[sum(lengths)]`."""
+    total = int(lengths.sum())
+    row = torch.repeat_interleave(torch.arange(len(lengths)), lengths, output_size=total)
+    starts = lengths.cumsum(0) - lengths
+    return row, torch.arange(total) - starts.index_select(0, row)
+
+
+@dataclass
+class FlatGraphs:
+    """G simple undirected graphs with N nodes in all, as one disconnected graph.
+
+    Nodes are renumbered at random *within their graph*, seeded by the graph's own structure. Searches may then lean on
+    node numbers (start at the smallest, grow upwards, ...): whatever a cap cuts away, it cannot favour low numbers.
+
+    Args:
+        ptr: first node of each graph `[G + 1]`.
+        graph: graph of each node `[N]`.
+        original: the node's number within its graph before renumbering `[N]`.
+        seed: random bits of each graph `[G]`.
+        start: first neighbour of each node `[N + 1]`.
+        neighbour: neighbours of all nodes, ascending within a node `[2 * edges]`.
+        bits: adjacency as 64-bit words `[N, words]`: bit b of word w of node v says whether v is adjacent to the
+            node with number `64 w + b` within the graph.
+    """
+
+    ptr: Tensor
+    graph: Tensor
+    original: Tensor
+    seed: Tensor
+    start: Tensor
+    neighbour: Tensor
+    bits: Tensor
+
+    @classmethod
+    def from_table(cls, graphs: GraphTable, seed: int) -> FlatGraphs:
+        """Read the structure of a table: edges are taken without direction, duplicates and self-loops dropped.
+
+        Raises:
+            BadInput: an edge names a node outside its graph.
+        """
+        ptr, total = graphs.ptr["node"], int(graphs.ptr["node"][-1])
+        graph = torch.repeat_interleave(torch.arange(len(graphs)), ptr.diff(), output_size=total)
+        keys = _simple_edges(graphs, total)
+        edges = torch.stack((keys // max(total, 1), keys % max(total, 1)))
+        seeds = mix(structure_hash(edges, graph, ptr), seed)
+        # Sorting by (graph, random number) puts the nodes of each graph into a random order.
+        local = torch.arange(total) - ptr[graph]
+        by_chance = mix(local, seeds[graph]).argsort()
+        node_at = by_chance[graph[by_chance].argsort(stable=True)]
+        place = torch.empty_like(node_at).scatter_(0, node_at, torch.arange(total))
+        source, neighbour = torch.stack((place[edges[0]], place[edges[1]])).unbind()
+        order = (source * max(total, 1) + neighbour).argsort()
+        source, neighbour = source[order], neighbour[order]
+        start = pointer(torch.bincount(source, minlength=total))
+        bits = _adjacency_bits(source, neighbour - ptr[graph[neighbour]], total, ptr.diff())
+        return cls(ptr, graph, local[node_at], seeds, start, neighbour, bits)
+
+    @property
+    def num_nodes(self) -> int:
+        """Nodes of all graphs."""
+        return len(self.graph)
+
+    @property
+    def degree(self) -> Tensor:
+        """Neighbours of each node `[N]`."""
+        return self.start.diff()
+
+    def by_original_number(self) -> Tensor:
+        """Nodes of each graph in their original order `[N]`."""
+        return (self.ptr[self.graph] + self.original).argsort()
+
+    def expand(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
+        """All neighbours of `nodes [R]`: the row each belongs to, and the neighbour, both `[sum of degrees]`."""
+        first = self.start.index_select(0, nodes)
+        row, place = ragged_arange(self.start.index_select(0, nodes + 1) - first)
+        return row, self.neighbour.index_select(0, first.index_select(0, row) + place)
+
+    def later_neighbours(self, nodes: Tensor, place: Tensor) -> tuple[Tensor, Tensor]:
+        """For `nodes [R]`, the places in `neighbour` after `place [R]`: row and place, both `[C]`."""
+        row, step = ragged_arange(self.start.index_select(0, nodes + 1) - place - 1)
+        return row, place.index_select(0, row) + 1 + step
+
+    def has_bit(self, words: Tensor, row: Tensor, node: Tensor) -> Tensor:
+        """Whether `node [C]` is in the set that `words[row]` describes `[C]`, for `words [R, words]`, `row [C]`."""
+        number = node - self.ptr.index_select(0, self.graph.index_select(0, node))
+        width = words.shape[1]
+        if width > 1:
+            row = row * width + (number >> 6)
+        return ((words.reshape(-1).index_select(0, row) >> (number & 63)) & 1).bool()
+
+    def bit_of(self, node: Tensor) -> Tensor:
+        """The sets `{node}` as words `[R, words]` for `node [R]`."""
+        number = node - self.ptr[self.graph[node]]
+        words = torch.zeros(len(node), self.bits.shape[1], dtype=torch.int64)
+        return words.scatter_(1, (number >> 6)[:, None], torch.ones_like(node)[:, None] << (number & 63)[:, None])
+
+
+def _simple_edges(graphs: GraphTable, total: int) -> Tensor:
+    """Both directions of every edge once, without self-loops, as sorted keys `source * total + target`."""
+    local = graphs.columns["edge_index"].to(torch.int64).reshape(-1, 2)
+    of_edge = torch.repeat_interleave(torch.arange(len(graphs)), graphs.num_edges, output_size=len(local))
+    if len(local) and (int(local.min()) < 0 or bool((local >= graphs.num_nodes[of_edge, None]).any())):
+        raise BadInput("edge_index must hold node numbers from 0 to num_nodes - 1 of each graph.")
+    source, target = (local + graphs.ptr["node"][of_edge, None]).unbind(1)
+    keys = torch.cat((source * total + target, target * total + source))
+    return keys[torch.cat((source, target)) != torch.cat((target, source))].unique()
+
+
+def _adjacency_bits(source: Tensor, number: Tensor, total: int, sizes: Tensor) -> Tensor:
+    """Neighbour numbers as words `[total, words]`; every (source, number) comes once, so adding bits sets them."""
+    width = (int(sizes.max()) + 63) // 64 if total else 1
+    words = torch.zeros(total * width, dtype=torch.int64)
+    words.index_add_(0, source * width + (number >> 6), torch.ones_like(number) << (number & 63))
+    return words.reshape(total, width)

@@ -1,0 +1,253 @@
+"""Many SMILES to arrays on all cores: parse, features, properties, scaffolds.
+
+Workers get lists of strings and return a few NumPy arrays and strings a chunk; molecules that cannot be used come
+back as data. No torch here: a worker that is started afresh must start fast.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing.context import BaseContext
+from typing import TypeAlias
+
+import numpy as np
+from rdkit import Chem, rdBase
+
+from graphbench.errors import GraphbenchError
+from graphbench.molecules.features import GRAPH_OF, NUM_COLUMNS, FeatureSet, MoleculeGraph, ogb_vocabulary
+from graphbench.molecules.problems import EMPTY, UNREADABLE, MoleculeProblem, quote
+from graphbench.molecules.properties import RingTerm, logp_terms, sa_scorer
+from graphbench.molecules.scaffolds import murcko_scaffold
+
+_CHUNK = 256  # molecules a task: about a tenth of a second of work
+
+#: `track(iterable, description, total, unit)` yields the same items and shows how far they are.
+Track: TypeAlias = Callable[[Iterable["MoleculeArrays"], str, int, str], Iterable["MoleculeArrays"]]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What to compute of every molecule.
+
+    Args:
+        features: which columns atoms and bonds get.
+        ring_term: also compute the three terms of penalised logP with this ring term; None leaves them out.
+        scaffold: also compute the Murcko scaffold.
+    """
+
+    features: FeatureSet
+    ring_term: RingTerm | None = None
+    scaffold: bool = False
+
+
+@dataclass
+class MoleculeArrays:
+    """Molecules as arrays, one after the other. Legend: M readable molecules, A atoms, E directed edges.
+
+    Args:
+        rows: place of each molecule in the input `[M]`.
+        num_nodes, num_edges, num_fragments: per molecule `[M]`.
+        x: atom columns, uint8 `[A, columns]`.
+        edge_index: atom numbers within the molecule, int32 `[E, 2]`.
+        edge_attr: bond columns, uint8 `[E, columns]`.
+        terms: of penalised logP, float64 `[M, 3]`; `[M, 0]` when not asked for.
+        scaffolds: one a line; "" when not asked for.
+        problems: (place in the input, kind, detail) of every molecule that was left out.
+    """
+
+    rows: np.ndarray
+    num_nodes: np.ndarray
+    num_edges: np.ndarray
+    num_fragments: np.ndarray
+    x: np.ndarray
+    edge_index: np.ndarray
+    edge_attr: np.ndarray
+    terms: np.ndarray
+    scaffolds: str
+    problems: list[tuple[int, str, str]]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def scaffold_list(self) -> list[str]:
+        """Scaffold SMILES of each molecule."""
+        return self.scaffolds.split("\n") if len(self) else []
+
+
+def parse_smiles(smiles: str) -> Chem.Mol:
+    """A sanitised molecule with at least one atom.
+
+    Raises:
+        MoleculeProblem: RDKit cannot read the text (with its reason), or it has no atoms.
+    """
+    mol = Chem.MolFromSmiles(smiles)
+    if mol is None:
+        raise MoleculeProblem(UNREADABLE, _reason(smiles))
+    if mol.GetNumAtoms() == 0:
+        raise MoleculeProblem(EMPTY)
+    return mol
+
+
+def _reason(smiles: str) -> str:
+    """Why RDKit refuses a SMILES."""
+    mol = Chem.MolFromSmiles(smiles, sanitize=False)
+    if mol is None:
+        return "not a SMILES string"
+    problems = Chem.DetectChemistryProblems(mol)
+    return problems[0].Message() if problems else "cannot be sanitised"
+
+
+@dataclass(frozen=True)
+class _Molecule:
+    """What one SMILES gave; it never leaves its process."""
+
+    graph: MoleculeGraph
+    num_fragments: int
+    terms: tuple[float, ...]
+    scaffold: str
+
+
+def _read_one(recipe: Recipe, smiles: str) -> _Molecule | MoleculeProblem:
+    """Read one SMILES, or say why it cannot be used; also for whatever RDKit's C++ raises on it."""
+    try:
+        mol = parse_smiles(smiles)
+        return _Molecule(
+            GRAPH_OF[recipe.features](mol),
+            len(Chem.GetMolFrags(mol)),
+            logp_terms(mol, recipe.ring_term) if recipe.ring_term else (),
+            murcko_scaffold(mol) if recipe.scaffold else "",
+        )
+    except MoleculeProblem as problem:
+        return problem
+    except (ValueError, RuntimeError) as error:
+        return MoleculeProblem(f"RDKit fails with {type(error).__name__}", str(error))
+
+
+def read_chunk(recipe: Recipe, chunk: tuple[int, Sequence[str]]) -> MoleculeArrays:
+    """Read the SMILES `chunk[1]`, which begin at place `chunk[0]` of the input; RDKit's log lines are held back."""
+    start, texts = chunk
+    found: dict[int, _Molecule] = {}
+    problems: list[tuple[int, str, str]] = []
+    with rdBase.BlockLogs():
+        for row, text in enumerate(texts, start):
+            outcome = _read_one(recipe, text)
+            if isinstance(outcome, _Molecule):
+                found[row] = outcome
+            else:
+                detail = f": {outcome.detail}" if outcome.detail else ""
+                problems.append((row, outcome.kind, quote(text) + detail))
+    return _stack_molecules(recipe, found, problems)
+
+
+def _stack_molecules(
+    recipe: Recipe, found: dict[int, _Molecule], problems: list[tuple[int, str, str]]
+) -> MoleculeArrays:
+    molecules = found.values()
+    atom_columns, bond_columns = NUM_COLUMNS[recipe.features]
+    num_terms = 3 if recipe.ring_term else 0
+    return MoleculeArrays(
+        rows=np.array(list(found), dtype=np.int64),
+        num_nodes=np.array([len(molecule.graph.atoms) for molecule in molecules], dtype=np.int64),
+        num_edges=np.array([len(molecule.graph.edges) for molecule in molecules], dtype=np.int64),
+        num_fragments=np.array([molecule.num_fragments for molecule in molecules], dtype=np.int64),
+        x=_stack((molecule.graph.atoms for molecule in molecules), atom_columns, np.uint8),
+        edge_index=_stack((molecule.graph.edges for molecule in molecules), 2, np.int32),
+        edge_attr=_stack((molecule.graph.bonds for molecule in molecules), bond_columns, np.uint8),
+        terms=np.array([molecule.terms for molecule in molecules], dtype=np.float64).reshape(len(found), num_terms),
+        scaffolds="\n".join(molecule.scaffold for molecule in molecules),
+        problems=problems,
+    )
+
+
+def _stack(parts: Iterable[Sequence[Sequence[int]]], columns: int, dtype: type) -> np.ndarray:
+    return np.array([row for part in parts for row in part], dtype=dtype).reshape(-1, columns)
+
+
+def concatenate(parts: Sequence[MoleculeArrays]) -> MoleculeArrays:
+    """Chunks, in order, as one."""
+    arrays = {
+        name: np.concatenate([getattr(part, name) for part in parts])
+        for name in ("rows", "num_nodes", "num_edges", "num_fragments", "x", "edge_index", "edge_attr", "terms")
+    }
+    return MoleculeArrays(
+        **arrays,
+        scaffolds="\n".join(part.scaffolds for part in parts if len(part)),
+        problems=[problem for part in parts for problem in part.problems],
+    )
+
+
+def available_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def worker_context() -> BaseContext:
+    """How workers start: forked on Linux, where they share the scorer's table (700,000 fragments) and need no
+    importable `__main__`; spawned elsewhere, where a fork is not safe. Workers run RDKit alone, never torch.
+    """
+    return multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
+
+
+def read_molecules(
+    smiles: Sequence[str],
+    recipe: Recipe,
+    *,
+    num_workers: int | None = None,
+    track: Track | None = None,
+    description: str = "Reading molecules",
+) -> MoleculeArrays:
+    """Read many SMILES on all cores.
+
+    Args:
+        smiles: one molecule each.
+        recipe: what to compute.
+        num_workers: processes; None takes every core, 0 reads in this process.
+        track: shows the progress, chunk by chunk.
+        description: what the progress bar says.
+
+    Returns:
+        All readable molecules in input order; the others are in `problems`.
+
+    Raises:
+        GraphbenchError: a worker process was killed.
+    """
+    chunks = [(start, smiles[start : start + _CHUNK]) for start in range(0, max(len(smiles), 1), _CHUNK)]
+    workers = min(available_cores() if num_workers is None else num_workers, len(chunks))
+    if multiprocessing.current_process().daemon:  # such a process may not have children
+        workers = 0
+    parts: Iterable[MoleculeArrays] = map(partial(read_chunk, recipe), chunks)
+    if workers > 1:
+        parts = _read_parallel(recipe, chunks, workers)
+    if track is not None:
+        parts = track(parts, description, len(chunks), f"chunks of {_CHUNK} molecules")
+    return concatenate(list(parts))
+
+
+def _read_parallel(
+    recipe: Recipe, chunks: Sequence[tuple[int, Sequence[str]]], workers: int
+) -> Iterator[MoleculeArrays]:
+    """Chunks in order, read by `workers` processes."""
+    _warm_up(recipe)
+    with ProcessPoolExecutor(workers, worker_context(), initializer=_warm_up, initargs=(recipe,)) as pool:
+        try:
+            yield from pool.map(partial(read_chunk, recipe), chunks)
+        except BrokenProcessPool as error:
+            raise GraphbenchError(
+                "A worker process died while it read molecules, most likely for lack of memory. "
+                "Free some memory or read with fewer workers, then start again."
+            ) from error
+
+
+def _warm_up(recipe: Recipe) -> None:
+    """Load what workers would each load for themselves, before they are forked."""
+    if recipe.features == "ogb":
+        ogb_vocabulary()
+    if recipe.ring_term:
+        sa_scorer()

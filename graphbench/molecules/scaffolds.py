@@ -1,0 +1,77 @@
+"""Murcko scaffolds, and the split of molecules by them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from rdkit import Chem
+from rdkit.Chem.Scaffolds import MurckoScaffold
+
+from graphbench.errors import BadInput
+
+SPLITS = ("train", "val", "test")
+
+
+def murcko_scaffold(mol: Chem.Mol) -> str:
+    """SMILES of the ring systems and the chains between them, without stereo marks (Bemis and Murcko, 1996).
+
+    Molecules without rings have the empty scaffold "".
+    """
+    return MurckoScaffold.MurckoScaffoldSmiles(mol=mol, includeChirality=False)
+
+
+def check_fractions(fractions: Sequence[float]) -> tuple[float, float, float]:
+    """Three positive shares that add up to 1.
+
+    Raises:
+        BadInput: they are not.
+    """
+    if len(fractions) != 3 or min(fractions) <= 0 or not math.isclose(sum(fractions), 1.0, abs_tol=1e-6):
+        raise BadInput(f"fractions: expected three positive numbers that add up to 1, got {tuple(fractions)}.")
+    train, val, test = map(float, fractions)
+    return train, val, test
+
+
+def scaffold_split(scaffolds: Sequence[str], fractions: Sequence[float] = (0.8, 0.1, 0.1)) -> dict[str, np.ndarray]:
+    """Whole scaffold groups into one split each, largest group first: new ring systems are met in the test.
+
+    The rule of MoleculeNet and OGB (Wu et al., 2018): a group goes to train while train does not exceed its share,
+    else to validation while both do not exceed theirs, else to test. Groups of one size keep the order of their
+    first molecules. All molecules without rings form one group, like any other scaffold.
+
+    Args:
+        scaffolds: one a molecule.
+        fractions: shares of train, validation and test.
+
+    Returns:
+        Ascending row numbers of each split.
+
+    Raises:
+        BadInput: the fractions are not three shares, or a split stays empty for lack of scaffolds.
+    """
+    share_train, share_val, _ = check_fractions(fractions)
+    groups: dict[str, list[int]] = {}
+    for row, scaffold in enumerate(scaffolds):
+        groups.setdefault(scaffold, []).append(row)
+    limit_train = share_train * len(scaffolds)
+    limit_val = (share_train + share_val) * len(scaffolds)
+    chosen: dict[str, list[int]] = {name: [] for name in SPLITS}
+    for group in sorted(groups.values(), key=len, reverse=True):  # a stable sort: ties by first molecule
+        if len(chosen["train"]) + len(group) <= limit_train:
+            chosen["train"] += group
+        elif len(chosen["train"]) + len(chosen["val"]) + len(group) <= limit_val:
+            chosen["val"] += group
+        else:
+            chosen["test"] += group
+    empty = [name for name, rows in chosen.items() if not rows]
+    if empty:
+        sizes = ", ".join(f"{name} {len(rows):,}" for name, rows in chosen.items())
+        largest = max(groups, key=lambda scaffold: len(groups[scaffold]))
+        raise BadInput(
+            f"The scaffold split leaves {' and '.join(empty)} empty ({sizes} molecules): {len(groups)} scaffolds, of "
+            f"which {largest!r} has {len(groups[largest]):,} molecules. Take more molecules, other fractions or a "
+            "random split."
+        )
+    return {name: np.array(sorted(rows), dtype=np.int64) for name, rows in chosen.items()}

@@ -1,0 +1,140 @@
+"""Softmax attention among the nodes of each graph.
+
+Legend: T nodes of all graphs, B graphs, N padded nodes, H heads, d head width, dim = H d.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from graphbench.contracts import LayerTrace, Traced
+from graphbench.errors import BadInput
+from graphbench.nn.dense import DenseLayout, SizeBlock
+
+
+class MultiHeadAttention(Traced):
+    """Multi-head attention (Vaswani et al. 2017, section 3.2) of every graph of a batch with itself.
+
+    `out_i = W^O concat_h(sum_j softmax_j(q_i . k_j / sqrt(d) + bias_ij) v_j) + b^O`, each sum over the nodes of one
+    graph. Parameters as in `torch.nn.MultiheadAttention`: `3 dim^2 + 3 dim` in, `dim^2 + dim` out, same initial
+    values. Only real nodes are projected, and on a CPU graphs of similar size are padded together.
+
+    When somebody listens, the output still comes from the fused kernel and the matrices are computed beside it, so
+    watching a run never changes it. The trace's `tokens` are this layer's output, `extra["input"]` is what entered it.
+
+    Args:
+        dim: width of the tokens.
+        num_heads: heads H; must divide `dim`.
+        dropout: probability of dropping an attention weight.
+
+    Raises:
+        BadInput: `num_heads` does not divide `dim`, or `dropout` is no probability below 1.
+    """
+
+    def __init__(self, dim: int, num_heads: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        if dim % num_heads:
+            raise BadInput(f"num_heads must divide the width, but got num_heads={num_heads} and width {dim}.")
+        if not 0.0 <= dropout < 1.0:
+            raise BadInput(f"The dropout of attention weights must be at least 0 and below 1, but got {dropout}.")
+        self.num_heads = num_heads
+        self.dropout = dropout
+        self.in_proj = nn.Linear(dim, 3 * dim)
+        self.out_proj = nn.Linear(dim, dim)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw weights as `torch.nn.MultiheadAttention` does."""
+        nn.init.xavier_uniform_(self.in_proj.weight)
+        nn.init.zeros_(self.in_proj.bias)
+        self.out_proj.reset_parameters()
+        nn.init.zeros_(self.out_proj.bias)
+
+    def forward(self, x: Tensor, layout: DenseLayout, bias: Tensor | tuple[Tensor | None, ...] | None = None) -> Tensor:
+        """Attend within each graph.
+
+        Args:
+            x: nodes `[T, dim]`.
+            layout: where they lie in padded graphs.
+            bias: added to the logits, `[B, H, N, N]` or `[B, 1, N, N]`, rows are queries, padding is ignored; or
+                `layout.block_biases(bias)`, which layers with the same bias share.
+        """
+        qkv = self.in_proj(x)
+        biases = bias if isinstance(bias, tuple) else layout.block_biases(bias)
+        blocks = list(zip(layout.blocks, biases, strict=True))
+        parts = [self._attend(block.take(qkv), block.layout, own) for block, own in blocks]
+        out = self.out_proj(layout.join_blocks(parts))
+        self.trace(lambda: self._record(x, qkv, layout, blocks, out))
+        return out
+
+    def _heads(self, qkv: Tensor, layout: DenseLayout) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values, each `[B, H, N, d]`, of projected nodes `[T, 3 dim]`."""
+        dense = layout.to_dense(qkv).view(layout.num_graphs, layout.max_nodes, 3, self.num_heads, -1)
+        q, k, v = dense.permute(2, 0, 3, 1, 4).unbind(0)
+        return q, k, v
+
+    def _attend(self, qkv: Tensor, layout: DenseLayout, bias: Tensor | None) -> Tensor:
+        """Mixed values `[T, dim]` of projected nodes `[T, 3 dim]`."""
+        q, k, v = self._heads(qkv, layout)
+        bias = None if bias is None else bias.to(q.dtype)
+        dropout = self.dropout if self.training else 0.0
+        if dropout and q.device.type == "cpu":
+            mixed = _attend_with_dropout(q, k, v, bias, dropout)
+        else:
+            mixed = F.scaled_dot_product_attention(q, k, v, bias, dropout)
+        return layout.to_ragged(mixed.transpose(1, 2).flatten(2))
+
+    @torch.no_grad()
+    def _record(
+        self, x: Tensor, qkv: Tensor, layout: DenseLayout, blocks: list[tuple[SizeBlock, Tensor | None]], out: Tensor
+    ) -> LayerTrace:
+        sizes = layout.ptr.diff()
+        num_nodes = sizes.tolist()
+        matrices: dict[int, Tensor] = {}
+        for block, bias in blocks:
+            q, k, _ = self._heads(block.take(qkv), block.layout)
+            graphs = range(len(num_nodes)) if block.graphs is None else block.graphs.tolist()
+            matrices.update(zip(graphs, _weights(q, k, bias), strict=True))
+        w_value = self.in_proj.weight.chunk(3)[2]
+        return LayerTrace(
+            layer=self.layer,
+            tokens=out.detach(),
+            batch=torch.repeat_interleave(torch.arange(len(sizes), device=sizes.device), sizes),
+            values=mixed_values(x, w_value, self.out_proj.weight, self.num_heads),
+            attention=[matrices[graph][:, :n, :n] for graph, n in enumerate(num_nodes)],
+            num_nodes=sizes,
+            extra={"input": x.detach()},
+        )
+
+
+def mixed_values(x: Tensor, w_value: Tensor, w_out: Tensor, num_heads: int) -> Tensor:
+    """`x W^V W^O` of every head without bias, `[T, H, dim]`: what a `LayerTrace` calls values.
+
+    Args:
+        x: tokens `[T, in_dim]`.
+        w_value: weight of the value map `[H d, in_dim]`.
+        w_out: weight of the output map `[dim, H d]`.
+        num_heads: heads H.
+    """
+    values = F.linear(x, w_value).unflatten(-1, (num_heads, -1))
+    return torch.einsum("thd,ohd->tho", values, w_out.unflatten(1, (num_heads, -1)).to(values.dtype))
+
+
+def _weights(q: Tensor, k: Tensor, bias: Tensor | None) -> Tensor:
+    """Attention weights `[B, H, N, N]`; every row of a real query sums to one."""
+    logits = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)
+    return (logits if bias is None else logits + bias).softmax(-1)
+
+
+def _attend_with_dropout(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, dropout: float) -> Tensor:
+    """Attention with dropped weights on a CPU, `[B, H, N, d]`.
+
+    PyTorch has no fused kernel for this case, and drawing the mask is its largest cost: uniform numbers are four
+    times quicker to draw than `F.dropout`'s Bernoulli ones. They are float32 under autocast too, whose bfloat16 would
+    round `dropout`.
+    """
+    weights = _weights(q, k, bias)
+    kept = torch.rand(weights.shape, dtype=torch.float32) >= dropout
+    return (weights * kept) @ (v / (1.0 - dropout))

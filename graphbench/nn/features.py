@@ -1,0 +1,178 @@
+"""From the features that a specification promises to vectors of the model's width."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from graphbench.contracts import BenchmarkSpec, Features, GraphBatch, PositionalEncoder
+from graphbench.errors import BadInput
+
+#: How categorical columns enter: embeddings drawn xavier-uniform (OGB) or standard normal (PyTorch), or one-hot
+#: columns into a linear map with bias (GraphGPS on PATTERN and CLUSTER).
+Categorical = Literal["xavier_uniform", "normal", "one_hot"]
+
+
+class FeatureEncoder(nn.Module):
+    """Sum of one embedding a categorical column and a linear map of the dense columns.
+
+    `out = sum_c E_c[x_c] + W x_dense + b`. With `categorical="one_hot"` all columns enter one linear map:
+    `out = W [one_hot(x_1), ..., x_dense] + b`, which has `dim` parameters (the bias) more.
+    The embeddings of all columns are one table: OGB's atom encoder is the same map with its tables stacked.
+
+    Args:
+        features: vocabularies and dense width of a node or an edge; at least one of them.
+        dim: width of the result.
+        categorical: how categorical columns enter; without such columns it makes no difference.
+
+    Raises:
+        BadInput: there is nothing to encode, or `categorical` is not known.
+    """
+
+    offsets: Tensor
+
+    def __init__(self, features: Features, dim: int, categorical: Categorical = "xavier_uniform") -> None:
+        super().__init__()
+        if categorical not in ("xavier_uniform", "normal", "one_hot"):
+            raise BadInput(f"categorical must be xavier_uniform, normal or one_hot, but got {categorical!r}.")
+        if not features.vocabularies and not features.dense:
+            raise BadInput("FeatureEncoder needs at least one categorical or dense column, but the features are empty.")
+        sizes = features.vocabularies
+        self.vocabularies, self.dense = sizes, features.dense
+        self.one_hot = categorical == "one_hot" and bool(sizes)
+        self.register_buffer("offsets", torch.tensor([0, *sizes[:-1]]).cumsum(0), persistent=False)
+        self.table = None if self.one_hot or not sizes else nn.Parameter(torch.empty(sum(sizes), dim))
+        dense_width = features.dense + (sum(sizes) if self.one_hot else 0)
+        self.linear = nn.Linear(dense_width, dim) if dense_width else None
+        if self.table is not None:
+            for rows in self.table.data.split(sizes):
+                nn.init.xavier_uniform_(rows) if categorical == "xavier_uniform" else nn.init.normal_(rows)
+
+    def forward(self, categories: Tensor | None, dense: Tensor | None) -> Tensor:
+        """Encode rows.
+
+        Args:
+            categories: int64 `[num_rows, columns]`; unused without categorical columns.
+            dense: `[num_rows, width]`; unused without dense columns.
+
+        Returns:
+            `[num_rows, dim]`.
+        """
+        parts = []
+        if self.vocabularies:
+            columns = _required(categories, "categorical", len(self.vocabularies))
+            if self.one_hot:
+                dense = self._with_one_hot(columns, dense)
+            elif self.table is not None:
+                parts.append(F.embedding_bag(columns + self.offsets, self.table, mode="sum"))
+        if self.linear is not None:
+            values = _required(dense, "dense", self.linear.in_features)
+            parts.append(self.linear(values.to(self.linear.weight.dtype)))
+        return parts[0] if len(parts) == 1 else parts[0] + parts[1]
+
+    def _with_one_hot(self, columns: Tensor, dense: Tensor | None) -> Tensor:
+        codes = [F.one_hot(column, size) for column, size in zip(columns.unbind(1), self.vocabularies, strict=True)]
+        if self.dense:
+            codes.append(_required(dense, "dense", self.dense))
+        return torch.cat(codes, dim=1).float()
+
+
+class NodeEncoder(nn.Module):
+    """Vectors of nodes: encoded features of width `dim - p` beside positional features of total width `p`.
+
+    A benchmark whose nodes carry nothing but a position is read through `pos`; nodes without any feature share one
+    learned row.
+
+    Args:
+        spec: the benchmark's description.
+        dim: width of the result.
+        positional_encoders: their outputs are concatenated, in order, behind the encoded features.
+        categorical: how categorical columns enter.
+
+    Raises:
+        BadInput: the positional encoders leave no room for the features.
+    """
+
+    def __init__(
+        self,
+        spec: BenchmarkSpec,
+        dim: int,
+        positional_encoders: Sequence[PositionalEncoder] = (),
+        categorical: Categorical = "xavier_uniform",
+    ) -> None:
+        super().__init__()
+        width = dim - sum(encoder.dim for encoder in positional_encoders)
+        if width <= 0:
+            widths = [encoder.dim for encoder in positional_encoders]
+            raise BadInput(f"Positional encoders of widths {widths} leave no room for features in a width of {dim}.")
+        self.reads_position = spec.coordinates > 0 and not (spec.node.vocabularies or spec.node.dense)
+        features = Features(dense=spec.coordinates) if self.reads_position else spec.node
+        self.features = _encoder_or_row(features, width, categorical)
+        self.positional = nn.ModuleList(positional_encoders)
+
+    def forward(self, batch: GraphBatch) -> Tensor:
+        """Vectors of all nodes `[num_nodes, dim]`."""
+        if isinstance(self.features, SharedRow):
+            encoded = self.features(batch.num_nodes)
+        else:
+            dense = batch.pos if self.reads_position else batch.get("x_dense")
+            encoded = self.features(batch.get("x"), dense)
+        return torch.cat([encoded, *(encoder(batch) for encoder in self.positional)], dim=-1)
+
+
+class EdgeEncoder(nn.Module):
+    """Vectors of directed edges; edges without features share one learned row of `dim` parameters.
+
+    Args:
+        spec: the benchmark's description.
+        dim: width of the result.
+        categorical: how categorical columns enter.
+        use_features: read the edge features; False gives all edges the learned row.
+    """
+
+    def __init__(
+        self,
+        spec: BenchmarkSpec,
+        dim: int,
+        categorical: Categorical = "xavier_uniform",
+        use_features: bool = True,
+    ) -> None:
+        super().__init__()
+        self.features = _encoder_or_row(spec.edge if use_features else Features(), dim, categorical)
+
+    def forward(self, batch: GraphBatch) -> Tensor:
+        """Vectors of all edges `[num_edges, dim]`."""
+        if isinstance(self.features, SharedRow):
+            return self.features(batch.edge_index.shape[1])
+        return self.features(batch.get("edge_attr"), batch.get("edge_dense"))
+
+
+class SharedRow(nn.Module):
+    """One learned row, standard normal at first, that stands for the features of everything."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.row = nn.Parameter(torch.randn(dim))
+
+    def forward(self, num_rows: int) -> Tensor:
+        """The row, `num_rows` times: `[num_rows, dim]`."""
+        return self.row.expand(num_rows, -1)
+
+
+def _encoder_or_row(features: Features, dim: int, categorical: Categorical) -> FeatureEncoder | SharedRow:
+    if features.vocabularies or features.dense:
+        return FeatureEncoder(features, dim, categorical)
+    return SharedRow(dim)
+
+
+def _required(columns: Tensor | None, kind: str, width: int) -> Tensor:
+    """The tensor itself, once it is known to be there and as wide as the specification says."""
+    if columns is None:
+        raise BadInput(f"The specification promises {width} {kind} column(s), but the batch has none.")
+    if columns.dim() != 2 or columns.shape[1] != width:
+        raise BadInput(f"Expected {kind} features of shape [rows, {width}], but got {list(columns.shape)}.")
+    return columns

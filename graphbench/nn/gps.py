@@ -1,0 +1,197 @@
+"""The GPS layer and the network of such layers, for any local layer and any global attention.
+
+Rampasek et al., "Recipe for a General, Powerful, Scalable Graph Transformer", NeurIPS 2022, arXiv 2205.12454.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from graphbench.contracts import Architecture, BenchmarkSpec, GraphBatch, PositionalEncoder, Representation, Traced
+from graphbench.errors import BadInput
+from graphbench.nn.attention import MultiHeadAttention
+from graphbench.nn.dense import DenseLayout
+from graphbench.nn.features import Categorical, EdgeEncoder, NodeEncoder
+from graphbench.nn.feed_forward import FeedForward
+from graphbench.nn.local import EDGE_LAYERS, LocalName, make_local_layer
+from graphbench.nn.norms import NormName, make_norm
+
+
+class GlobalAttention(Protocol):
+    """What a GPS layer asks of its global branch; any `nn.Module` with this call will do."""
+
+    def __call__(self, x: Tensor, batch: GraphBatch, layout: DenseLayout) -> Tensor:
+        """Mix nodes `[num_nodes, dim]` within each graph; without residual, dropout or norm around it."""
+
+
+class TransformerAttention(nn.Module):
+    """Softmax attention as a global branch; `4 dim^2 + 4 dim` parameters.
+
+    Args:
+        dim: width of the nodes.
+        num_heads: heads; must divide `dim`.
+        dropout: probability of dropping an attention weight.
+    """
+
+    def __init__(self, dim: int, num_heads: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.attention = MultiHeadAttention(dim, num_heads, dropout)
+
+    def forward(self, x: Tensor, batch: GraphBatch, layout: DenseLayout) -> Tensor:
+        """Mixed nodes `[num_nodes, dim]`; the edges of the batch play no part."""
+        return self.attention(x, layout)
+
+
+class GPSLayer(nn.Module):
+    """One GPS layer: a local and a global branch from the same input, added, then a feed-forward network.
+
+        x_L, e' = Norm(Local(x, e)), e'                 (the local layer adds its own residual)
+        x_G     = Norm(x + Drop(Attention(x)))
+        s       = x_L + x_G
+        x'      = Norm(s + FFN(s)),                     FFN of width 2 dim
+
+    The norms see real nodes only. With batch norm and softmax attention a layer has `13 dim^2 + 22 dim` parameters
+    around GatedGCN and `10 dim^2 + 15 dim` around GINE.
+
+    Args:
+        dim: width of nodes and edges.
+        local: a local layer as `make_local_layer` returns it; None for no local branch.
+        attention: a `GlobalAttention`; None for no global branch.
+        dropout: probability of every dropout outside the two branches.
+        norm: batch, layer or none.
+
+    Raises:
+        BadInput: both branches are absent.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        local: nn.Module | None,
+        attention: nn.Module | None,
+        dropout: float = 0.0,
+        norm: NormName = "batch",
+    ) -> None:
+        super().__init__()
+        if local is None and attention is None:
+            raise BadInput("A GPS layer needs a local layer, global attention or both, but got neither.")
+        self.local = local
+        self.local_norm = make_norm(norm, dim) if local is not None else None
+        self.attention = attention
+        self.attention_norm = make_norm(norm, dim) if attention is not None else None
+        self.feed_forward = FeedForward(dim, 2 * dim, dropout)
+        self.norm = make_norm(norm, dim)
+        self.dropout = dropout
+
+    def forward(
+        self,
+        x: Tensor,
+        edge: Tensor | None,
+        batch: GraphBatch,
+        layout: DenseLayout,
+        distances: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """One layer.
+
+        Args:
+            x: nodes `[num_nodes, dim]`.
+            edge: edges `[num_edges, dim]`, for local layers that read them.
+            batch: the graphs.
+            layout: where nodes lie in padded graphs.
+            distances: squared distances of the ends of each edge `[num_edges, 1]`, for distance gates.
+
+        Returns:
+            Nodes and edges, shaped as they came.
+        """
+        branches = []
+        if self.local is not None and self.local_norm is not None:
+            local, edge = self.local(x, batch.edge_index, edge, distances)
+            branches.append(self.local_norm(local))
+        if self.attention is not None and self.attention_norm is not None:
+            mixed = F.dropout(self.attention(x, batch, layout), self.dropout, self.training)
+            branches.append(self.attention_norm(x + mixed))
+        joined = branches[0] if len(branches) == 1 else branches[0] + branches[1]
+        return self.norm(joined + self.feed_forward(joined)), edge
+
+
+class GPSBackbone(Architecture):
+    """Encoders and a stack of GPS layers; an architecture adds its attention and its options.
+
+        class MyModel(GPSBackbone):
+            def __init__(self, spec: BenchmarkSpec, hidden_dim: int = 64, num_layers: int = 10) -> None:
+                super().__init__(spec, hidden_dim, num_layers, lambda: MyAttention(hidden_dim))
+
+    Args:
+        spec: the benchmark's description.
+        hidden_dim: width of nodes and edges.
+        num_layers: GPS layers.
+        make_attention: makes the global attention of one layer, or returns None for no global branch.
+        local_layer: GatedGCN, GINE, GCN, GAT or none.
+        num_heads: heads of the local layer GAT.
+        dropout: probability of every dropout but that of attention weights.
+        norm: batch, layer or none.
+        positional_encoders: outputs stand beside the node features, which get the remaining width.
+        gate_encoder: positions whose distances gate the edges of GatedGCN (ES-LapPE); not added to node features.
+        categorical: how categorical features enter, see `FeatureEncoder`.
+
+    Raises:
+        BadInput: there is no layer, or the options do not fit each other.
+    """
+
+    def __init__(
+        self,
+        spec: BenchmarkSpec,
+        hidden_dim: int,
+        num_layers: int,
+        make_attention: Callable[[], nn.Module | None],
+        *,
+        local_layer: LocalName = "GatedGCN",
+        num_heads: int = 4,
+        dropout: float = 0.0,
+        norm: NormName = "batch",
+        positional_encoders: Sequence[PositionalEncoder] = (),
+        gate_encoder: PositionalEncoder | None = None,
+        categorical: Categorical = "xavier_uniform",
+    ) -> None:
+        super().__init__(spec, hidden_dim)
+        if num_layers < 1:
+            raise BadInput(f"num_layers must be at least 1, but got {num_layers}.")
+        self.node_encoder = NodeEncoder(spec, hidden_dim, positional_encoders, categorical)
+        self.edge_encoder = EdgeEncoder(spec, hidden_dim, categorical) if local_layer in EDGE_LAYERS else None
+        self.gate_encoder = gate_encoder
+        self.layers = nn.ModuleList()
+        for number in range(num_layers):
+            local = make_local_layer(local_layer, hidden_dim, num_heads, dropout, norm, gate_encoder is not None)
+            attention = make_attention()
+            number_traces(attention, number)
+            self.layers.append(GPSLayer(hidden_dim, local, attention, dropout, norm))
+
+    def forward(self, batch: GraphBatch) -> Representation:
+        """Nodes `[num_nodes, hidden_dim]`, and edges `[num_edges, hidden_dim]` where the local layer reads them."""
+        x = self.node_encoder(batch)
+        edge = self.edge_encoder(batch) if self.edge_encoder is not None else None
+        distances = self._distances(batch)
+        layout = DenseLayout.from_batch(batch)
+        for layer in self.layers:
+            x, edge = layer(x, edge, batch, layout, distances)
+        return Representation(node=x, edge=edge)
+
+    def _distances(self, batch: GraphBatch) -> Tensor | None:
+        """Squared distances `[num_edges, 1]` of the positions at the ends of each edge."""
+        if self.gate_encoder is None:
+            return None
+        position = self.gate_encoder(batch)
+        source, target = batch.edge_index[0], batch.edge_index[1]
+        difference = position.index_select(0, target) - position.index_select(0, source)
+        return difference.square().sum(-1, keepdim=True)
+
+
+def number_traces(module: nn.Module | None, layer: int) -> None:
+    """Tell every attention layer inside `module` that it belongs to layer `layer`, for its traces."""
+    for part in module.modules() if module is not None else ():
+        if isinstance(part, Traced):
+            part.layer = layer

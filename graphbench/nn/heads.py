@@ -1,0 +1,146 @@
+"""Prediction heads: from representations to as many numbers as a specification asks for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch_geometric.nn import global_add_pool, global_max_pool, global_mean_pool
+
+from graphbench.errors import BadInput
+
+PoolingName = Literal["mean", "add", "max"]
+HeadWidth = Literal["constant", "halving", "output"]
+_POOLS = {"mean": global_mean_pool, "add": global_add_pool, "max": global_max_pool}
+
+
+@dataclass(frozen=True)
+class HeadConfig:
+    """Options of a prediction head.
+
+    Args:
+        num_layers: linear maps k.
+        width: of the hidden layers; "constant" (the representation's), "halving" (d, d/2, d/4, ...; GraphGPS on ZINC
+            and PCQM4Mv2) or "output" (as many as outputs).
+        pooling: how nodes become a graph: mean, add or max.
+        l2_normalize: scale every hidden row to length 1, as GraphGym's heads do.
+        dropout: probability on hidden layers.
+    """
+
+    num_layers: int = 2
+    width: HeadWidth = "constant"
+    pooling: PoolingName = "mean"
+    l2_normalize: bool = False
+    dropout: float = 0.0
+
+    def mlp(self, dim: int, output_dim: int) -> MLPHead:
+        """A head with these options from width `dim` to `output_dim` numbers."""
+        return MLPHead(dim, output_dim, self.num_layers, self.width, self.l2_normalize, self.dropout)
+
+
+class MLPHead(nn.Module):
+    """k linear maps with bias; hidden ones are followed by ReLU (then row-wise L2 normalisation) and dropout.
+
+    Parameters at constant width: `(k - 1)(dim^2 + dim) + (dim + 1) output_dim`.
+
+    Args:
+        dim: input width.
+        output_dim: numbers per row.
+        num_layers: linear maps k, at least 1.
+        width: of the hidden layers, see `HeadConfig`.
+        l2_normalize: scale hidden rows to length 1.
+        dropout: probability on hidden layers.
+
+    Raises:
+        BadInput: there is no layer, halving leaves a width of 0, or `width` is not known.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        output_dim: int,
+        num_layers: int = 2,
+        width: HeadWidth = "constant",
+        l2_normalize: bool = False,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        widths = [dim, *_hidden_widths(dim, output_dim, num_layers, width), output_dim]
+        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
+        self.l2_normalize = l2_normalize
+        self.dropout = dropout
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Rows `[num_rows, dim]` to predictions `[num_rows, output_dim]`."""
+        for layer in self.layers[:-1]:
+            x = F.relu(layer(x))
+            if self.l2_normalize:
+                x = F.normalize(x, dim=-1)
+            x = F.dropout(x, self.dropout, self.training)
+        return self.layers[-1](x)
+
+
+class DotProductHead(nn.Module):
+    """Scores of node pairs: the dot product of the two ends after k linear maps of constant width.
+
+    Parameters: `k (dim^2 + dim)`.
+
+    Args:
+        dim: width of the nodes.
+        num_layers: linear maps k, at least 1.
+        l2_normalize: scale hidden rows to length 1.
+        dropout: probability on hidden layers.
+    """
+
+    def __init__(self, dim: int, num_layers: int = 1, l2_normalize: bool = False, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.mlp = MLPHead(dim, dim, num_layers, l2_normalize=l2_normalize, dropout=dropout)
+
+    def forward(self, node: Tensor, pairs: Tensor) -> Tensor:
+        """Scores `[num_pairs]` of `pairs [2, num_pairs]` of nodes `[num_nodes, dim]`."""
+        end = self.mlp(node)
+        return (end.index_select(0, pairs[0]) * end.index_select(0, pairs[1])).sum(-1)
+
+
+class Pooling(nn.Module):
+    """Nodes to graphs by mean, sum or maximum.
+
+    Args:
+        name: mean, add or max.
+
+    Raises:
+        BadInput: the name is not known.
+    """
+
+    def __init__(self, name: PoolingName = "mean") -> None:
+        super().__init__()
+        if name not in _POOLS:
+            raise BadInput(f"pooling must be one of {', '.join(_POOLS)}, but got {name!r}.")
+        self.name = name
+
+    def forward(self, node: Tensor, graph_of: Tensor, num_graphs: int) -> Tensor:
+        """Graphs `[num_graphs, dim]` of nodes `[num_nodes, dim]` whose graphs are `graph_of [num_nodes]`."""
+        return _POOLS[self.name](node, graph_of, size=num_graphs)
+
+    def extra_repr(self) -> str:
+        """The name, for `print(module)`."""
+        return self.name
+
+
+def _hidden_widths(dim: int, output_dim: int, num_layers: int, width: HeadWidth) -> list[int]:
+    if num_layers < 1:
+        raise BadInput(f"A head needs num_layers >= 1, but got {num_layers}.")
+    hidden = range(1, num_layers)
+    if width == "constant":
+        return [dim for _ in hidden]
+    if width == "output":
+        return [output_dim for _ in hidden]
+    if width != "halving":
+        raise BadInput(f"Head width must be constant, halving or output, but got {width!r}.")
+    widths = [dim // 2**i for i in hidden]
+    if 0 in widths:
+        raise BadInput(f"A head of {num_layers} layers halves a width of {dim} to nothing; take fewer layers.")
+    return widths

@@ -1,0 +1,41 @@
+"""Normalisation layers by name."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from graphbench.errors import BadInput
+
+NormName = Literal["batch", "layer", "none"]
+
+
+class BatchNorm(nn.BatchNorm1d):
+    """Batch norm over the rows `[num_rows, dim]` of all graphs; padding never enters its statistics.
+
+    Fewer than two rows have no variance (a last batch of one tiny graph, or graphs without edges): such a batch is
+    normalised with the running statistics and leaves them unchanged, where PyTorch raises an error.
+    """
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - the name PyTorch gives it
+        """Normalised rows `[num_rows, dim]`."""
+        if self.training and input.shape[0] < 2:
+            return F.batch_norm(input, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
+        return super().forward(input)
+
+
+def make_norm(name: NormName, dim: int) -> nn.Module:
+    """The layer called `name` for rows of width `dim`.
+
+    Raises:
+        BadInput: the name is not known.
+    """
+    if name == "batch":
+        return BatchNorm(dim)
+    if name == "layer":
+        return nn.LayerNorm(dim)
+    if name == "none":
+        return nn.Identity()
+    raise BadInput(f"norm must be batch, layer or none, but got {name!r}.")

@@ -1,0 +1,117 @@
+"""Encoders of Laplacian eigenvectors."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from graphbench.contracts import GraphBatch, PositionalEncoder
+from graphbench.encodings import LapPE, Normalization
+from graphbench.errors import BadInput
+from graphbench.nn.positional._fields import encoded_field, valid_eigenvectors
+
+Model = Literal["deepset", "linear"]
+Sign = Literal["flip_graph", "flip_batch", "absolute", "none"]
+
+
+class LapPEEncoder(PositionalEncoder):
+    """Features of nodes from the smallest Laplacian eigenpairs (GraphGPS, arXiv 2205.12454, appendix).
+
+    "deepset": every eigenpair of a node is a token (v_ik, lambda_k) in R^2; an MLP 2 -> 2p -> ... -> p with ReLU
+    after every map encodes each token, the tokens of valid eigenvectors are summed. Two layers have 2p^2 + 7p
+    parameters. "linear": one map K -> p of the node's eigenvector entries, without eigenvalues (Dwivedi and Bresson,
+    arXiv 2012.09699), K p + p parameters.
+
+    Signs of eigenvectors mean nothing, so training draws new ones in every forward pass from torch's global
+    generator; evaluation takes the stored signs and is deterministic.
+
+    Args:
+        num_eigenvectors: K.
+        dim: p.
+        num_layers: maps of the token MLP, at least 1; None for GraphGPS's 2. Only "deepset" has it.
+        model: "deepset" or "linear".
+        sign: in training, "flip_graph" draws one sign a graph and eigenvector, "flip_batch" one a column, the same
+            for all graphs of the batch, as GraphGPS does; "none" keeps the stored signs. "absolute" takes |v|,
+            also in evaluation.
+        normalization: Laplacian, see `LapPE`.
+        skip_trivial: leave out the first eigenvector, see `LapPE`.
+
+    Raises:
+        BadInput: an option is unknown or out of range.
+    """
+
+    encodings: tuple[LapPE]
+
+    def __init__(
+        self,
+        num_eigenvectors: int = 10,
+        dim: int = 16,
+        num_layers: int | None = None,
+        model: Model = "deepset",
+        sign: Sign = "flip_graph",
+        normalization: Normalization = "none",
+        skip_trivial: bool = False,
+    ) -> None:
+        super().__init__()
+        if model not in get_args(Model) or sign not in get_args(Sign):
+            raise BadInput(
+                f"LapPEEncoder: model must be one of {get_args(Model)} and sign one of {get_args(Sign)}, "
+                f"but they are {model!r} and {sign!r}."
+            )
+        if num_layers is not None and (model == "linear" or num_layers < 1):
+            raise BadInput(
+                f"LapPEEncoder: num_layers must be at least 1 with model='deepset' and None with model='linear', "
+                f"but it is {num_layers} with model={model!r}."
+            )
+        self.dim = dim
+        self.encodings = (LapPE(num_eigenvectors, normalization, skip_trivial),)
+        self.sign = sign
+        self.deepset = model == "deepset"
+        self.encode = _token_mlp(dim, num_layers or 2) if self.deepset else nn.Linear(num_eigenvectors, dim)
+
+    def forward(self, batch: GraphBatch) -> Tensor:
+        """Features of every node `[num_nodes, dim]`."""
+        (encoding,) = self.encodings
+        vectors = self._signed(encoded_field(batch, "lap_pe_vectors", encoding), batch)
+        if not self.deepset:
+            return self.encode(vectors)
+        values = encoded_field(batch, "lap_pe_values", encoding)[batch.batch]
+        tokens = self.encode(torch.stack([vectors, values], dim=-1))
+        return tokens.masked_fill(~valid_eigenvectors(batch, encoding)[:, :, None], 0.0).sum(1)
+
+    def _signed(self, vectors: Tensor, batch: GraphBatch) -> Tensor:
+        """Eigenvectors `[num_nodes, K]` with the signs that `self.sign` asks for."""
+        if self.sign == "absolute":
+            return vectors.abs()
+        if self.sign == "none" or not self.training:
+            return vectors
+        draws = batch.num_graphs if self.sign == "flip_graph" else 1
+        flipped = torch.rand(draws, vectors.shape[1], device=vectors.device) < 0.5
+        flipped = flipped[batch.batch] if draws > 1 else flipped
+        return torch.where(flipped, -vectors, vectors)
+
+
+class ESLapPEEncoder(LapPEEncoder):
+    """Positions P = Linear(eigenvectors) of ES-LapPE, for gates that depend on |P_i - P_j| (Wang et al. 2022).
+
+    It reads the stored eigenvectors, `LapPE`'s own, with neither eigenvalues nor sign flips; K d + d parameters.
+
+    Args:
+        num_eigenvectors: K.
+        dim: d, the width of P.
+        normalization: "symmetric" is what GraphGPS's released code computes, because it reads this option from
+            another encoding's section; "none" is what its configurations ask for.
+    """
+
+    def __init__(self, num_eigenvectors: int = 10, dim: int = 64, normalization: Normalization = "symmetric") -> None:
+        super().__init__(num_eigenvectors, dim, model="linear", sign="none", normalization=normalization)
+
+
+def _token_mlp(dim: int, num_layers: int) -> nn.Sequential:
+    """MLP 2 -> 2 dim -> ... -> 2 dim -> dim with ReLU after every map; a single map goes 2 -> dim."""
+    widths = [2, *[2 * dim] * (num_layers - 1), dim]
+    maps = [nn.Linear(width_in, width_out) for width_in, width_out in pairwise(widths)]
+    return nn.Sequential(*(layer for linear in maps for layer in (linear, nn.ReLU())))

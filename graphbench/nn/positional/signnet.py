@@ -1,0 +1,109 @@
+"""SignNet: learned features of eigenvectors that do not depend on their signs."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.nn import GINConv
+
+from graphbench.contracts import GraphBatch, PositionalEncoder
+from graphbench.encodings import LapPE, Normalization
+from graphbench.errors import BadInput
+from graphbench.nn.norms import BatchNorm
+from graphbench.nn.positional._fields import encoded_field, valid_eigenvectors
+
+Model = Literal["deepset", "mlp"]
+
+
+class SignNetEncoder(PositionalEncoder):
+    """rho([phi(v_k) + phi(-v_k)]_k) (Lim et al. 2022, arXiv 2202.13013, equation 4), as GraphGPS configures it.
+
+    phi is a GIN on the graph whose nodes carry one entry of one eigenvector; rho is an MLP on every node. "deepset"
+    sums over the eigenvectors before rho, "mlp" concatenates them. Both signs run through phi as one set of tokens
+    and filling is left out, so batch norms see every eigenvector with both signs and nothing else: flipping one
+    changes nothing in training either (GraphGPS normalises the two signs apart and counts the filling).
+
+    Args:
+        num_eigenvectors: K.
+        dim: width of the result.
+        hidden_dim: width of phi and rho.
+        num_layers: GIN layers of phi, each with an MLP of two maps.
+        num_post_layers: maps of rho.
+        model: "deepset" or "mlp".
+        normalization: Laplacian, see `LapPE`.
+
+    Raises:
+        BadInput: the model is unknown, or a number of layers is below 1.
+    """
+
+    encodings: tuple[LapPE]
+
+    def __init__(
+        self,
+        num_eigenvectors: int = 37,
+        dim: int = 28,
+        hidden_dim: int = 64,
+        num_layers: int = 8,
+        num_post_layers: int = 3,
+        model: Model = "deepset",
+        normalization: Normalization = "none",
+    ) -> None:
+        super().__init__()
+        if model not in get_args(Model) or min(num_layers, num_post_layers) < 1:
+            raise BadInput(
+                f"SignNetEncoder: model must be one of {get_args(Model)} and num_layers and num_post_layers at least "
+                f"1, but they are {model!r}, {num_layers} and {num_post_layers}."
+            )
+        self.dim = dim
+        self.encodings = (LapPE(num_eigenvectors, normalization),)
+        self.deepset = model == "deepset"
+        widths = [1, *[hidden_dim] * num_layers]
+        self.phi = nn.ModuleList(GINConv(_mlp([width, hidden_dim, hidden_dim])) for width in widths[:-1])
+        self.norms = nn.ModuleList(BatchNorm(hidden_dim) for _ in range(num_layers - 1))
+        slots = 1 if self.deepset else num_eigenvectors
+        self.rho = _mlp([slots * hidden_dim, *[hidden_dim] * (num_post_layers - 1), dim])
+
+    def forward(self, batch: GraphBatch) -> Tensor:
+        """Features of every node `[num_nodes, dim]`."""
+        (encoding,) = self.encodings
+        vectors = encoded_field(batch, "lap_pe_vectors", encoding)
+        valid = valid_eigenvectors(batch, encoding)
+        tokens = vectors[valid][:, None]
+        encoded = self._phi(torch.cat([tokens, -tokens]), _both_signs(_token_edges(valid, batch.edge_index), tokens))
+        summed = encoded[: len(tokens)] + encoded[len(tokens) :]
+        slots = summed.new_zeros(*valid.shape, summed.shape[-1])
+        slots[valid] = summed
+        return self.rho(slots.sum(1) if self.deepset else slots.flatten(1))
+
+    def _phi(self, tokens: Tensor, token_edges: Tensor) -> Tensor:
+        """GIN on tokens `[T, 1]` -> `[T, hidden_dim]`."""
+        hidden = self.phi[0](tokens, token_edges)
+        for norm, layer in zip(self.norms, self.phi[1:], strict=True):
+            hidden = layer(norm(hidden), token_edges)
+        return hidden
+
+
+def _mlp(widths: list[int]) -> nn.Sequential:
+    """Linear maps through `widths` with ReLU, then batch norm, between them."""
+    layers: list[nn.Module] = []
+    for width_in, width_out in pairwise(widths[:-1]):
+        layers += [nn.Linear(width_in, width_out), nn.ReLU(), BatchNorm(width_out)]
+    return nn.Sequential(*layers, nn.Linear(widths[-2], widths[-1]))
+
+
+def _token_edges(valid: Tensor, edge_index: Tensor) -> Tensor:
+    """Every edge of the graph once per eigenvector `[2, ...]`, between rows of `valid.nonzero()`.
+
+    Both ends lie in one graph, so they have the same eigenvectors.
+    """
+    number = (valid.flatten().cumsum(0) - 1).view_as(valid)
+    shared = valid[edge_index[0]]
+    return torch.stack([number[edge_index[0]][shared], number[edge_index[1]][shared]])
+
+
+def _both_signs(token_edges: Tensor, tokens: Tensor) -> Tensor:
+    """Edges of two copies of the token graph, `tokens` and behind them their negatives."""
+    return torch.cat([token_edges, token_edges + len(tokens)], dim=1)

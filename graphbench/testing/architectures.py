@@ -1,0 +1,292 @@
+"""The contract of architectures, as a test class to inherit.
+
+The same graph must get the same answer whatever the order of its nodes, whatever shares its batch and whoever listens.
+Results are compared in float64, so that a difference is an error and not rounding.
+"""
+
+from __future__ import annotations
+
+import inspect
+import io
+import json
+from collections.abc import Mapping
+from fnmatch import fnmatch
+from typing import Any, ClassVar, get_args
+from unittest import SkipTest
+
+import torch
+from torch import Tensor
+
+from graphbench.contracts import Architecture, BenchmarkSpec, Encoding, GraphBatch, GraphTable, Representation, Traced
+from graphbench.contracts.spec import TaskName
+from graphbench.diagnostics import record
+from graphbench.errors import BadInput
+from graphbench.testing.representations import by_graph, check_representation, check_trace, parts
+from graphbench.testing.tiny import FEATURE_KINDS, encode, permute_nodes, tiny_spec, tiny_table
+
+
+def _all_specs() -> list[BenchmarkSpec]:
+    """Every task and every kind of features; the ordinary ones first."""
+    return [tiny_spec(task, kind) for task in get_args(TaskName) for kind in FEATURE_KINDS]
+
+
+def _double(table: GraphTable) -> GraphBatch:
+    """The whole table as a batch in float64."""
+    return table.batch(range(len(table))).apply(
+        lambda tensor: tensor.double() if tensor.is_floating_point() else tensor
+    )
+
+
+def _batch(model: Architecture, table: GraphTable) -> GraphBatch:
+    return _double(encode(table, model.required_encodings()))
+
+
+def _loss(representation: Representation) -> Tensor:
+    """Depends on every number of the representation."""
+    return torch.stack([tensor.float().square().mean() for tensor in parts(representation).values()]).sum()
+
+
+def _check_gradients(model: Architecture) -> None:
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is None or parameter.grad.isfinite().all(), f"the gradient of {name} is not finite"
+
+
+def _equal(left: Any, right: Any) -> bool:
+    return torch.equal(left, right) if isinstance(left, Tensor) else bool(left == right)
+
+
+class ArchitectureContract:
+    """What every architecture must satisfy; subclass it in a test module and set `architecture`.
+
+    A model may refuse a benchmark (`BadInput` from its constructor); unless `spec` is set, the checks run on the first
+    tiny specification that it accepts.
+    """
+
+    #: The class under test.
+    architecture: ClassVar[type[Architecture]]
+    #: Options for its constructor; values that must not be shared between models belong into `make_model`.
+    options: ClassVar[Mapping[str, Any]] = {}
+    #: Specification to test on.
+    spec: ClassVar[BenchmarkSpec | None] = None
+    #: Patterns of parameter names that may stay without gradient, such as "layers.3.edge_norm.*".
+    without_gradient: ClassVar[tuple[str, ...]] = ()
+    #: Why results may depend on node order and batch mates, where the published method is random; else "".
+    random_method: ClassVar[str] = ""
+    #: Relative and absolute tolerance of comparisons in float64.
+    tolerance: ClassVar[float] = 1e-6
+
+    def make_model(self, spec: BenchmarkSpec) -> Architecture:
+        """A model; override it when keyword options are not enough."""
+        return self.architecture(spec, **self.options)
+
+    # -- the checks ----------------------------------------------------------------------------------------------
+
+    def test_options_are_typed_and_have_defaults(self) -> None:
+        """The command line builds the model from its signature: `spec` first, then typed options with defaults."""
+        first, *options = inspect.signature(self.architecture).parameters.values()
+        assert first.name == "spec", f"the first argument must be called spec, not {first.name}"
+        for option in options:
+            assert option.annotation is not option.empty, f"option {option.name} has no type"
+            assert option.default is not option.empty, f"option {option.name} has no default"
+
+    def test_representation_has_the_promised_shapes(self) -> None:
+        """`node [num_nodes, dim]`, and the optional parts likewise; all finite."""
+        model = self._model()
+        batch = _batch(model, tiny_table(model.spec))
+        check_representation(model(batch), batch, model.dim)
+
+    def test_every_task_and_feature_kind_works_or_is_refused(self) -> None:
+        """A specification is either refused with `BadInput` by the constructor or gives right shapes."""
+        refused = []
+        for spec in _all_specs():
+            model = self._try_model(spec)
+            if model is None:
+                refused.append(spec.name)
+                continue
+            batch = _batch(model, tiny_table(spec))
+            check_representation(model(batch), batch, model.dim)
+        assert len(refused) < len(_all_specs()), "the constructor refuses every tiny specification with BadInput"
+
+    def test_node_order_does_not_matter(self) -> None:
+        """Node outputs move with the nodes; graph outputs stay."""
+        self._skip_if_random()
+        model = self._model()
+        table = encode(tiny_table(model.spec), model.required_encodings())
+        permuted, origin = permute_nodes(table)
+        before, after = model(_double(table)), model(_double(permuted))
+        self._assert_close(after.node, before.node[origin], "node outputs under another node order")
+        graphs = zip(by_graph(before, _double(table)), by_graph(after, _double(permuted)), strict=True)
+        for expected, actual in graphs:
+            for part in expected.keys() - {"node"}:
+                self._assert_close(actual[part], expected[part], f"{part} outputs under another node order")
+
+    def test_batch_mates_do_not_matter(self) -> None:
+        """A graph gets the same answer alone and beside others."""
+        self._skip_if_random()
+        model = self._model()
+        table = encode(tiny_table(model.spec), model.required_encodings())
+        self._compare_with_alone(model, table)
+
+    def test_padding_does_not_matter(self) -> None:
+        """A small graph gets the same answer beside one several times its size, and beside a single node."""
+        self._skip_if_random()
+        model = self._model()
+        table = encode(tiny_table(model.spec, sizes=[4, 24, 1]), model.required_encodings())
+        self._compare_with_alone(model, table)
+
+    def test_smallest_graphs_work(self) -> None:
+        """Graphs of one node and graphs without edges, alone and as a whole batch, in training mode too."""
+        model = self._model()
+        for table in (
+            tiny_table(model.spec, sizes=[1]),
+            tiny_table(model.spec, sizes=[1, 1, 1]),
+            tiny_table(model.spec, sizes=[3, 1, 4], edges=False),
+        ):
+            batch = _batch(model, table)
+            check_representation(model(batch), batch, model.dim)
+        check_representation(model.train()(batch), batch, model.dim)
+
+    def test_gradients_reach_every_parameter(self) -> None:
+        """A loss on all outputs gives every trainable parameter a finite gradient."""
+        model = self._model().train()
+        if not any(parameter.requires_grad for parameter in model.parameters()):
+            raise SkipTest("there is nothing to train")
+        _loss(model(_batch(model, tiny_table(model.spec)))).backward()
+        missing = [
+            name
+            for name, parameter in model.named_parameters()
+            if parameter.requires_grad
+            and parameter.grad is None
+            and not any(fnmatch(name, pattern) for pattern in self.without_gradient)
+        ]
+        assert not missing, f"no gradient reaches {', '.join(missing)}; name exceptions in `without_gradient`"
+        _check_gradients(model)
+
+    def test_evaluation_repeats_and_leaves_the_batch_alone(self) -> None:
+        """Two passes in eval mode agree to the last bit, and the batch holds what it held before."""
+        model = self._model()
+        batch = _batch(model, tiny_table(model.spec))
+        kept = batch.clone()
+        first = model(batch)
+        assert set(batch.keys()) == set(kept.keys()), "forward added or removed fields of the batch"
+        for key in kept.keys():  # noqa: SIM118 - PyG's Data is no mapping
+            assert _equal(batch[key], kept[key]), f"forward changed batch.{key}"
+        second = model(batch)
+        for name, tensor in parts(first).items():
+            assert torch.equal(tensor, parts(second)[name]), f"two evaluations differ in {name}"
+
+    def test_required_encodings_can_be_computed(self) -> None:
+        """Each is an `Encoding` with JSON parameters, and its fields reach the batch."""
+        model = self._model()
+        batch = _batch(model, tiny_table(model.spec))
+        for encoding in model.required_encodings():
+            assert isinstance(encoding, Encoding), f"{encoding!r} is no Encoding"
+            json.dumps(encoding.parameters(), allow_nan=False)
+            for field in encoding.layout:
+                assert field in batch, f"{encoding!r} promises {field}, but the batch has none"
+
+    def test_state_survives_saving(self) -> None:
+        """Weights saved and loaded with `weights_only=True` give a fresh model the same outputs."""
+        model = self._model(seed=0)
+        batch = _batch(model, tiny_table(model.spec))
+        buffer = io.BytesIO()
+        torch.save(model.state_dict(), buffer)
+        buffer.seek(0)
+        fresh = self._model(seed=1)
+        fresh.load_state_dict(torch.load(buffer, weights_only=True))
+        for name, tensor in parts(model(batch)).items():
+            assert torch.equal(tensor, parts(fresh(batch))[name]), f"{name} outputs differ after loading"
+
+    def test_bfloat16_autocast_trains(self) -> None:
+        """Forward and backward run under bfloat16 autocast with finite results."""
+        model = self._model().float().train()
+        table = encode(tiny_table(model.spec), model.required_encodings())
+        batch = table.batch(range(len(table)))
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            representation = model(batch)
+        check_representation(representation, batch, model.dim)
+        if any(tensor.requires_grad for tensor in parts(representation).values()):
+            _loss(representation).backward()
+        _check_gradients(model)
+
+    def test_cuda_agrees_with_cpu(self) -> None:
+        """The same outputs on both devices."""
+        if not torch.cuda.is_available():
+            raise SkipTest("no CUDA device")
+        self._skip_if_random()
+        model = self._model()
+        batch = _batch(model, tiny_table(model.spec))
+        expected = parts(model(batch))
+        for name, tensor in parts(model.cuda()(batch.to("cuda"))).items():
+            self._assert_close(tensor.cpu(), expected[name], f"{name} outputs on CUDA and CPU")
+
+    def test_traces_describe_the_layers(self) -> None:
+        """Traces have the shapes that `LayerTrace` documents, and listening changes no output."""
+        model = self._model()
+        if not any(isinstance(module, Traced) for module in model.modules()):
+            raise SkipTest("the model has no layer that can be traced")
+        batch = _batch(model, tiny_table(model.spec, sizes=[4, 7, 1, 3]))
+        silent = model(batch)
+        with record(model) as traces:
+            watched = model(batch)
+        for name, tensor in parts(silent).items():
+            self._assert_close(parts(watched)[name], tensor, f"{name} outputs while somebody listens")
+        assert traces, "a model with traced layers recorded nothing"
+        for trace in traces:
+            check_trace(trace, batch)
+        before = len(traces)
+        model(batch)
+        assert len(traces) == before, "a layer goes on recording after its listener left"
+
+    # -- helpers -------------------------------------------------------------------------------------------------
+
+    def _try_model(self, spec: BenchmarkSpec, seed: int = 0) -> Architecture | None:
+        """A model in float64 and evaluation mode; None when it refuses the specification."""
+        torch.manual_seed(seed)
+        try:
+            return self.make_model(spec).double().eval()
+        except BadInput:
+            return None
+
+    def _model(self, seed: int = 0) -> Architecture:
+        for spec in (self.spec,) if self.spec is not None else _all_specs():
+            model = self._try_model(spec, seed)
+            if model is not None:
+                return model
+        raise AssertionError(f"{self.architecture.__name__} refuses every specification of this test with BadInput")
+
+    def _skip_if_random(self) -> None:
+        if self.random_method:
+            raise SkipTest(self.random_method)
+
+    def _assert_close(self, actual: Tensor, expected: Tensor, what: str) -> None:
+        torch.testing.assert_close(
+            actual, expected, rtol=self.tolerance, atol=self.tolerance, msg=lambda text: f"{what} differ.\n{text}"
+        )
+
+    def _compare_with_alone(self, model: Architecture, table: GraphTable) -> None:
+        together = by_graph(model(_double(table)), _double(table))
+        for graph, in_batch in enumerate(together):
+            alone = _double(table.select(torch.tensor([graph])))
+            for part, expected in by_graph(model(alone), alone)[0].items():
+                self._assert_close(in_batch[part], expected, f"{part} outputs of graph {graph} alone and in a batch")
+
+
+def check_architecture(architecture: type[Architecture], **options: Any) -> list[str]:
+    """Run the whole contract on a class, say in a notebook.
+
+    Returns:
+        Names of the checks that passed; those that do not apply are left out.
+
+    Raises:
+        AssertionError: a check failed; the message says what differs.
+    """
+    contract = type("Contract", (ArchitectureContract,), {"architecture": architecture, "options": options})()
+    passed = []
+    for name in sorted(name for name in dir(contract) if name.startswith("test_")):
+        try:
+            getattr(contract, name)()
+        except SkipTest:
+            continue
+        passed.append(name)
+    return passed

@@ -1,0 +1,87 @@
+"""What the contracts check of representations and traces."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from graphbench.contracts import GraphBatch, LayerTrace, Representation
+
+
+def parts(representation: Representation) -> dict[str, Tensor]:
+    """The tensors of a representation that are there, by name."""
+    named = {name: getattr(representation, name) for name in ("node", "edge", "graph", "tokens")}
+    return {name: tensor for name, tensor in named.items() if tensor is not None}
+
+
+def by_graph(representation: Representation, batch: GraphBatch) -> list[dict[str, Tensor]]:
+    """The parts of every graph; extra tokens as their sum, because their order is the model's own affair."""
+    graphs = range(batch.num_graphs)
+    split = [{"node": representation.node[batch.batch == graph]} for graph in graphs]
+    for graph in graphs:
+        if representation.edge is not None:
+            split[graph]["edge"] = representation.edge[batch.batch[batch.edge_index[0]] == graph]
+        if representation.graph is not None:
+            split[graph]["graph"] = representation.graph[graph]
+        if representation.tokens is not None and representation.tokens_batch is not None:
+            split[graph]["tokens"] = representation.tokens[representation.tokens_batch == graph].sum(0)
+    return split
+
+
+def check_representation(representation: Representation, batch: GraphBatch, dim: int) -> None:
+    """Shapes as `Representation` documents them, all values finite.
+
+    Raises:
+        AssertionError: with what was expected and what came.
+    """
+    rows = {"node": int(batch.num_nodes), "edge": batch.edge_index.shape[1], "graph": batch.num_graphs}
+    tokens, tokens_batch = representation.tokens, representation.tokens_batch
+    if tokens is not None:
+        assert tokens_batch is not None, "tokens need tokens_batch"
+        rows["tokens"] = len(tokens_batch)
+    for name, tensor in parts(representation).items():
+        width = dim if name in ("node", "graph") else tensor.shape[-1]
+        expected = (rows[name], width)
+        assert tuple(tensor.shape) == expected, f"{name} must be {list(expected)}, but is {list(tensor.shape)}"
+        assert tensor.isfinite().all(), f"{name} holds values that are not finite"
+
+
+def check_trace(trace: LayerTrace, batch: GraphBatch) -> None:
+    """Shapes as `LayerTrace` documents them, all values finite.
+
+    Raises:
+        AssertionError: with what was expected and what came.
+    """
+    where = f"trace of layer {trace.layer} {trace.name}".rstrip()
+    num_tokens = len(trace.batch)
+    assert trace.tokens.dim() == 2, f"{where}: tokens must be [T, dim], but are {list(trace.tokens.shape)}"
+    assert len(trace.tokens) == num_tokens, f"{where}: {len(trace.tokens)} tokens, but batch names {num_tokens}"
+    sizes = torch.bincount(trace.batch, minlength=batch.num_graphs).tolist()
+    assert len(sizes) == batch.num_graphs, f"{where}: batch names more than {batch.num_graphs} graphs"
+    assert trace.tokens.isfinite().all(), f"{where}: tokens are not finite"
+    if trace.num_nodes is not None:
+        assert trace.num_nodes.tolist() == batch.ptr.diff().tolist(), f"{where}: num_nodes are not those of the batch"
+    if trace.values is not None:
+        assert trace.values.dim() == 3, f"{where}: values must be [T, H, dim], but are {list(trace.values.shape)}"
+        assert len(trace.values) == num_tokens, f"{where}: {len(trace.values)} values for {num_tokens} tokens"
+        assert trace.values.isfinite().all(), f"{where}: values are not finite"
+    if trace.attention is not None:
+        _check_attention(trace, sizes, where)
+
+
+def _check_attention(trace: LayerTrace, sizes: list[int], where: str) -> None:
+    """One matrix a graph: a row a token, a column a token or a sampled token."""
+    assert trace.attention is not None
+    assert len(trace.attention) == len(sizes), f"{where}: {len(trace.attention)} matrices for {len(sizes)} graphs"
+    for graph, (matrix, size) in enumerate(zip(trace.attention, sizes, strict=True)):
+        columns = trace.columns[graph] if trace.columns is not None else None
+        expected = (matrix.shape[0], size, size if columns is None else len(columns))
+        assert tuple(matrix.shape) == expected, (
+            f"{where}: attention of graph {graph} must be [H, {size}, {expected[2]}], but is {list(matrix.shape)}"
+        )
+        assert matrix.isfinite().all(), f"{where}: attention of graph {graph} is not finite"
+        if columns is not None and len(columns):
+            lowest, highest = (int(bound) for bound in columns.aminmax())
+            message = f"{where}: columns of graph {graph} must name tokens 0 .. {size - 1}, not {lowest} .. {highest}"
+            assert lowest >= 0, message
+            assert highest < size, message

@@ -1,0 +1,163 @@
+"""Tiny random graphs that fit any specification, for tests without data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from graphbench.contracts import Architecture, BenchmarkSpec, Column, Encoding, Features, GraphBatch, GraphTable
+from graphbench.contracts.spec import TaskName
+from graphbench.contracts.table import GRAPH, NODE, PAIR
+
+#: Kind of features -> features of nodes, features of edges, number of coordinates.
+FEATURE_KINDS: dict[str, tuple[Features, Features, int]] = {
+    "both": (Features((5, 3), dense=2), Features((4,), dense=1), 0),
+    "categorical": (Features((5,)), Features((4,)), 0),
+    "dense": (Features(dense=3), Features(dense=2), 0),
+    "none": (Features(), Features(), 0),
+    "coordinates": (Features(dense=1), Features(), 3),
+}
+
+#: Task -> what its specification adds.
+_TASKS: dict[TaskName, dict[str, Any]] = {
+    "graph-regression": {"metric": "MAE", "higher_is_better": False, "loss": "L1", "num_targets": 2},
+    "graph-classification": {
+        "metric": "accuracy",
+        "higher_is_better": True,
+        "loss": "cross_entropy",
+        "num_classes": 3,
+    },
+    "graph-multilabel": {"metric": "AP", "higher_is_better": True, "loss": "BCE", "num_targets": 3},
+    "node-classification": {
+        "metric": "class_accuracy",
+        "higher_is_better": True,
+        "loss": "weighted_cross_entropy",
+        "num_classes": 4,
+    },
+    "link-ranking": {"metric": "MRR", "higher_is_better": True, "loss": "contrastive_BCE"},
+    "map-recovery": {"metric": "MSE", "higher_is_better": False, "loss": "normalised_MSE"},
+}
+_EDGE_PROBABILITY = 0.4
+
+
+def tiny_spec(task: TaskName = "graph-regression", kind: str = "both") -> BenchmarkSpec:
+    """A specification for tests.
+
+    Args:
+        task: what is to be learned.
+        kind: key of `FEATURE_KINDS`.
+    """
+    node, edge, coordinates = FEATURE_KINDS[kind]
+    return BenchmarkSpec(
+        name=f"tiny-{task}-{kind}",
+        task=task,
+        node=node,
+        edge=edge,
+        coordinates=coordinates,
+        mean_nodes=5.0,
+        max_nodes=24,
+        mean_edges=10.0,
+        offline=True,
+        **_TASKS[task],
+    )
+
+
+def tiny_table(
+    spec: BenchmarkSpec, num_graphs: int = 6, seed: int = 0, sizes: Sequence[int] | None = None, edges: bool = True
+) -> GraphTable:
+    """Random undirected graphs with the features and targets that a specification promises.
+
+    Args:
+        spec: the specification.
+        num_graphs: graphs, of 3 to 7 nodes; ignored with `sizes`.
+        seed: of the generator.
+        sizes: nodes of each graph, instead of random ones.
+        edges: give the graphs edges: a path through all nodes, and others at random.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    if sizes is None:
+        sizes = torch.randint(3, 8, (num_graphs,), generator=generator).tolist()
+    graphs = [_graph(spec, size, edges, generator) for size in sizes]
+    axis = NODE if spec.task == "node-classification" else GRAPH
+    return GraphTable.from_graphs(graphs, {"y": Column(axis)})
+
+
+def _graph(spec: BenchmarkSpec, num_nodes: int, edges: bool, generator: torch.Generator) -> dict[str, Any]:
+    """One graph; both directions of an edge carry the same features."""
+    upper = torch.triu(torch.rand(num_nodes, num_nodes, generator=generator) < _EDGE_PROBABILITY, diagonal=1)
+    upper |= torch.diag(torch.ones(num_nodes, dtype=torch.bool), 1)[:num_nodes, :num_nodes]
+    half = (upper & edges).nonzero().t()
+    graph: dict[str, Any] = {"num_nodes": num_nodes, "edge_index": torch.cat([half, half.flip(0)], dim=1)}
+    graph |= _features(spec.node, num_nodes, "x", "x_dense", generator)
+    once = _features(spec.edge, half.shape[1], "edge_attr", "edge_dense", generator)
+    graph |= {name: torch.cat([value, value]) for name, value in once.items()}
+    if spec.coordinates:
+        graph["pos"] = torch.randn(num_nodes, spec.coordinates, generator=generator)
+    return graph | {"y": _target(spec, num_nodes, generator)}
+
+
+def _features(features: Features, rows: int, codes: str, dense: str, generator: torch.Generator) -> dict[str, Tensor]:
+    drawn = {}
+    if features.vocabularies:
+        columns = [torch.randint(size, (rows,), generator=generator) for size in features.vocabularies]
+        drawn[codes] = torch.stack(columns, dim=1)
+    if features.dense:
+        drawn[dense] = torch.randn(rows, features.dense, generator=generator)
+    return drawn
+
+
+def _target(spec: BenchmarkSpec, num_nodes: int, generator: torch.Generator) -> Tensor:
+    """Targets of one graph: `[1, num_targets]`, or classes `[1, 1]` or `[num_nodes, 1]`."""
+    if spec.num_classes is not None:
+        rows = num_nodes if spec.task == "node-classification" else 1
+        return torch.randint(spec.num_classes, (rows, 1), generator=generator)
+    if spec.task == "graph-multilabel":
+        return torch.randint(2, (1, spec.num_targets), generator=generator).float()
+    return torch.randn(1, spec.num_targets, generator=generator)
+
+
+def encode(table: GraphTable, encodings: Iterable[Encoding]) -> GraphTable:
+    """The table with the fields of these encodings."""
+    for encoding in encodings:
+        encoded = encoding.compute(table)
+        table = table.with_columns(encoded.columns, encoding.layout, encoded.ptr)
+    return table
+
+
+def tiny_batch(architecture: Architecture, num_graphs: int = 4, seed: int = 0) -> GraphBatch:
+    """A batch of tiny graphs with everything that an architecture reads: its benchmark's features, its encodings."""
+    table = encode(tiny_table(architecture.spec, num_graphs, seed), architecture.required_encodings())
+    return table.batch(range(len(table)))
+
+
+def permute_nodes(table: GraphTable, seed: int = 0) -> tuple[GraphTable, Tensor]:
+    """The same graphs with their nodes in another order; edges and the rows of other axes keep theirs.
+
+    Returns:
+        The table, and for every node of it the row it came from `[num_nodes]`.
+    """
+    ptr, sizes = table.ptr[NODE], table.num_nodes
+    generator = torch.Generator().manual_seed(seed)
+    orders = [torch.randperm(size, generator=generator) for size in sizes.tolist()]
+    origin = torch.cat([order + start for order, start in zip(orders, ptr[:-1], strict=True)])
+    place = torch.cat([order.argsort() for order in orders])
+    columns = {}
+    for name, column in table.layout.items():
+        value = table.columns[name]
+        if column.index_of == NODE:
+            first = torch.repeat_interleave(ptr[:-1], table.lengths(column.axis))
+            value = place[value.long() + first.reshape(-1, *[1] * (value.dim() - 1))].to(value.dtype)
+        if column.axis == NODE:
+            value = value[origin]
+        elif column.axis == PAIR:
+            starts = table.ptr[PAIR][:-1].tolist()
+            moved = [
+                (order[:, None] * len(order) + order).flatten() + start
+                for order, start in zip(orders, starts, strict=True)
+            ]
+            value = value[torch.cat(moved)]
+        columns[name] = value
+    return GraphTable(columns, dict(table.layout), dict(table.ptr), table.graph_ids), origin

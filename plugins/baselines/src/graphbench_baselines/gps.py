@@ -1,0 +1,72 @@
+"""GPS: any local layer beside any global attention, in every layer."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from torch import nn
+
+from graphbench import BenchmarkSpec, PositionalEncoder
+from graphbench.errors import BadInput
+from graphbench.nn import Categorical, GPSBackbone, LocalName, NormName, TransformerAttention
+
+
+class GPS(GPSBackbone):
+    """GPS (Rampasek et al., NeurIPS 2022, arXiv 2205.12454); defaults are the paper's ZINC model without encodings.
+
+    The layer is `graphbench.nn.GPSLayer`. For another global attention subclass `graphbench.nn.GPSBackbone`.
+
+    Args:
+        spec: the benchmark's description.
+        hidden_dim: width of nodes and edges.
+        num_layers: GPS layers.
+        num_heads: heads of the global attention (and of the local layer GAT); must divide `hidden_dim`.
+        local_layer: GatedGCN, GINE, GCN, GAT or none.
+        attention: Transformer (softmax) or none.
+        dropout: probability of every dropout but that of attention weights.
+        attention_dropout: probability of dropping an attention weight.
+        norm: batch, layer or none.
+        positional_encoders: outputs stand beside the node features, which get the remaining width.
+        gate_encoder: positions whose distances gate the edges of GatedGCN (ES-LapPE); not added to node features.
+        categorical: how categorical features enter: xavier_uniform, normal or one_hot.
+
+    Raises:
+        BadInput: the options do not fit each other; the message says which.
+    """
+
+    def __init__(
+        self,
+        spec: BenchmarkSpec,
+        hidden_dim: int = 64,
+        num_layers: int = 10,
+        num_heads: int = 4,
+        local_layer: LocalName = "GINE",
+        attention: Literal["Transformer", "none"] = "Transformer",
+        dropout: float = 0.0,
+        attention_dropout: float = 0.5,
+        norm: NormName = "batch",
+        positional_encoders: list[PositionalEncoder] | None = None,
+        gate_encoder: PositionalEncoder | None = None,
+        categorical: Categorical = "xavier_uniform",
+    ) -> None:
+        if attention not in ("Transformer", "none"):
+            raise BadInput(f"attention must be Transformer or none, but got {attention!r}.")
+
+        def make_attention() -> nn.Module | None:
+            if attention == "none":
+                return None
+            return TransformerAttention(hidden_dim, num_heads, attention_dropout)
+
+        super().__init__(
+            spec,
+            hidden_dim,
+            num_layers,
+            make_attention,
+            local_layer=local_layer,
+            num_heads=num_heads,
+            dropout=dropout,
+            norm=norm,
+            positional_encoders=positional_encoders or (),
+            gate_encoder=gate_encoder,
+            categorical=categorical,
+        )

@@ -1,0 +1,280 @@
+"""Message passing baselines with the residual, norm and dropout of "Benchmarking Graph Neural Networks".
+
+Dwivedi et al., JMLR 2023, arXiv 2003.00982: `x'_i = x_i + Drop(act(Norm(conv(x)_i)))` in every layer. Widths default
+to that paper's ZINC models of about 100,000 parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import torch.nn.functional as F
+from torch import nn
+from torch_geometric.nn import GATConv, GCNConv, GINConv, GINEConv, SAGEConv
+
+from graphbench import Architecture, BenchmarkSpec, GraphBatch, PositionalEncoder, Representation
+from graphbench.errors import BadInput
+from graphbench.nn import Categorical, ConvLayer, EdgeEncoder, GatedGCNLayer, NodeEncoder, NormName, make_norm
+
+
+class MessagePassingNetwork(Architecture):
+    """Encoders and a stack of layers `(x, edge_index, edge) -> (x, edge)`.
+
+    Args:
+        spec: the benchmark's description.
+        hidden_dim: width of nodes and edges.
+        num_layers: layers.
+        make_layer: makes one layer.
+        positional_encoders: outputs stand beside the node features, which get the remaining width.
+        categorical: how categorical features enter.
+        reads_edges: the layers take edge vectors.
+        edge_features: give those layers the benchmark's edge features; False: one learned row for all edges.
+
+    Raises:
+        BadInput: there is no layer.
+    """
+
+    def __init__(
+        self,
+        spec: BenchmarkSpec,
+        hidden_dim: int,
+        num_layers: int,
+        make_layer: Callable[[], nn.Module],
+        positional_encoders: Sequence[PositionalEncoder] | None,
+        categorical: Categorical,
+        reads_edges: bool = False,
+        edge_features: bool = True,
+    ) -> None:
+        super().__init__(spec, hidden_dim)
+        if num_layers < 1:
+            raise BadInput(f"num_layers must be at least 1, but got {num_layers}.")
+        self.node_encoder = NodeEncoder(spec, hidden_dim, positional_encoders or (), categorical)
+        self.edge_encoder = EdgeEncoder(spec, hidden_dim, categorical, edge_features) if reads_edges else None
+        self.layers = nn.ModuleList(make_layer() for _ in range(num_layers))
+
+    def forward(self, batch: GraphBatch) -> Representation:
+        """Nodes `[num_nodes, hidden_dim]`, and edges `[num_edges, hidden_dim]` where the layers read them."""
+        x = self.node_encoder(batch)
+        edge = self.edge_encoder(batch) if self.edge_encoder is not None else None
+        for layer in self.layers:
+            x, edge = layer(x, batch.edge_index, edge)
+        return Representation(node=x, edge=edge)
+
+
+class GCN(MessagePassingNetwork):
+    """Graph convolutional network (Kipf & Welling 2017): `conv(x)_i = W sum_j x_j / sqrt(d_i d_j) + b`, self-loops in.
+
+    Args:
+        spec: the benchmark's description.
+        hidden_dim: width of the nodes.
+        num_layers: layers.
+        dropout: probability of dropout in every layer.
+        norm: batch, layer or none.
+        residual: add each layer's input to its output.
+        positional_encoders: outputs stand beside the node features.
+        categorical: how categorical features enter: xavier_uniform, normal or one_hot.
+    """
+
+    def __init__(
+        self,
+        spec: BenchmarkSpec,
+        hidden_dim: int = 145,
+        num_layers: int = 4,
+        dropout: float = 0.0,
+        norm: NormName = "batch",
+        residual: bool = True,
+        positional_encoders: list[PositionalEncoder] | None = None,
+        categorical: Categorical = "xavier_uniform",
+    ) -> None:
+        def layer() -> nn.Module:
+            conv = GCNConv(hidden_dim, hidden_dim)
+            return ConvLayer(conv, hidden_dim, dropout, norm, residual, activation=F.relu)
+
+        super().__init__(spec, hidden_dim, num_layers, layer, positional_encoders, categorical)
+
+
+class GraphSAGE(MessagePassingNetwork):
+    """GraphSAGE (Hamilton et al. 2017) without its final scaling to unit length, which the norm replaces.
+
+    `conv(x)_i = W1 x_i + W2 aggregate_j(x_j)`; the max aggregation sees `ReLU(W3 x_j + b)`, as in the paper.
+
+    Args:
+        spec: the benchmark's description.
+        hidden_dim: width of the nodes.
+        num_layers: layers.
+        aggregation: max or mean over neighbours.
+        dropout: probability of dropout in every layer.
+        norm: batch, layer or none.
+        residual: add each layer's input to its output.
+        positional_encoders: outputs stand beside the node features.
+        categorical: how categorical features enter: xavier_uniform, normal or one_hot.
+    """
+
+    def __init__(
+        self,
+        spec: BenchmarkSpec,
+        hidden_dim: int = 90,
+        num_layers: int = 4,
+        aggregation: Literal["max", "mean"] = "max",
+        dropout: float = 0.0,
+        norm: NormName = "batch",
+        residual: bool = True,
+        positional_encoders: list[PositionalEncoder] | None = None,
+        categorical: Categorical = "xavier_uniform",
+    ) -> None:
+        if aggregation not in ("max", "mean"):
+            raise BadInput(f"aggregation must be max or mean, but got {aggregation!r}.")
+
+        def layer() -> nn.Module:
+            conv = SAGEConv(hidden_dim, hidden_dim, aggr=aggregation, project=aggregation == "max")
+            return ConvLayer(conv, hidden_dim, dropout, norm, residual, activation=F.relu)
+
+        super().__init__(spec, hidden_dim, num_layers, layer, positional_encoders, categorical)
+
+
+class GAT(MessagePassingNetwork):
+    """Graph attention network (Velickovic et al. 2018), heads concatenated in every layer, ELU; self-loops in.
+
+    The convolution has no bias: the norm that follows would cancel it.
+
+    Args:
+        spec: the benchmark's description.
+        hidden_dim: width of the nodes, all heads together.
+        num_layers: layers.
+        num_heads: heads; must divide `hidden_dim`.
+        dropout: probability of dropout in every layer, of attention weights too.
+        norm: batch, layer or none.
+        residual: add each layer's input to its output.
+        positional_encoders: outputs stand beside the node features.
+        categorical: how categorical features enter: xavier_uniform, normal or one_hot.
+
+    Raises:
+        BadInput: `num_heads` does not divide `hidden_dim`.
+    """
+
+    def __init__(
+        self,
+        spec: BenchmarkSpec,
+        hidden_dim: int = 144,
+        num_layers: int = 4,
+        num_heads: int = 8,
+        dropout: float = 0.0,
+        norm: NormName = "batch",
+        residual: bool = True,
+        positional_encoders: list[PositionalEncoder] | None = None,
+        categorical: Categorical = "xavier_uniform",
+    ) -> None:
+        if hidden_dim % num_heads:
+            raise BadInput(f"num_heads must divide hidden_dim, but got num_heads={num_heads}, hidden_dim={hidden_dim}.")
+
+        def layer() -> nn.Module:
+            conv = GATConv(hidden_dim, hidden_dim // num_heads, num_heads, dropout=dropout, bias=norm == "none")
+            return ConvLayer(conv, hidden_dim, dropout, norm, residual, activation=F.elu)
+
+        super().__init__(spec, hidden_dim, num_layers, layer, positional_encoders, categorical)
+
+
+class GIN(MessagePassingNetwork):
+    """Graph isomorphism network (Xu et al. 2019): `conv(x)_i = MLP((1 + eps) x_i + sum_j x_j)`, eps learned.
+
+    The head reads the last layer only; the paper adds up read-outs of all layers.
+
+    Args:
+        spec: the benchmark's description.
+        hidden_dim: width of the nodes.
+        num_layers: layers.
+        dropout: probability of dropout in every layer.
+        norm: batch, layer or none, inside the MLP and after it.
+        residual: add each layer's input to its output.
+        positional_encoders: outputs stand beside the node features.
+        categorical: how categorical features enter: xavier_uniform, normal or one_hot.
+    """
+
+    def __init__(
+        self,
+        spec: BenchmarkSpec,
+        hidden_dim: int = 110,
+        num_layers: int = 4,
+        dropout: float = 0.0,
+        norm: NormName = "batch",
+        residual: bool = True,
+        positional_encoders: list[PositionalEncoder] | None = None,
+        categorical: Categorical = "xavier_uniform",
+    ) -> None:
+        def layer() -> nn.Module:
+            conv = GINConv(_gin_mlp(hidden_dim, norm), train_eps=True)
+            return ConvLayer(conv, hidden_dim, dropout, norm, residual, activation=F.relu)
+
+        super().__init__(spec, hidden_dim, num_layers, layer, positional_encoders, categorical)
+
+
+class GINE(MessagePassingNetwork):
+    """GIN with edge features (Hu et al. 2020): `conv(x)_i = MLP((1 + eps) x_i + sum_j ReLU(x_j + e_ij))`, eps learned.
+
+    Args:
+        spec: the benchmark's description.
+        hidden_dim: width of nodes and edges.
+        num_layers: layers.
+        dropout: probability of dropout in every layer.
+        norm: batch, layer or none, inside the MLP and after it.
+        residual: add each layer's input to its output.
+        edge_features: read the benchmark's edge features; False: one learned row for all edges.
+        positional_encoders: outputs stand beside the node features.
+        categorical: how categorical features enter: xavier_uniform, normal or one_hot.
+    """
+
+    def __init__(
+        self,
+        spec: BenchmarkSpec,
+        hidden_dim: int = 110,
+        num_layers: int = 4,
+        dropout: float = 0.0,
+        norm: NormName = "batch",
+        residual: bool = True,
+        edge_features: bool = True,
+        positional_encoders: list[PositionalEncoder] | None = None,
+        categorical: Categorical = "xavier_uniform",
+    ) -> None:
+        def layer() -> nn.Module:
+            conv = GINEConv(_gin_mlp(hidden_dim, norm), train_eps=True)
+            return ConvLayer(conv, hidden_dim, dropout, norm, residual, reads_edges=True, activation=F.relu)
+
+        super().__init__(spec, hidden_dim, num_layers, layer, positional_encoders, categorical, True, edge_features)
+
+
+class GatedGCN(MessagePassingNetwork):
+    """GatedGCN (Bresson & Laurent 2017) with edge updates, see `graphbench.nn.GatedGCNLayer`.
+
+    Args:
+        spec: the benchmark's description.
+        hidden_dim: width of nodes and edges.
+        num_layers: layers.
+        dropout: probability of dropout in every layer, on nodes and edges.
+        norm: batch, layer or none.
+        residual: add each layer's input to its output.
+        edge_features: read the benchmark's edge features; False: one learned row for all edges.
+        positional_encoders: outputs stand beside the node features.
+        categorical: how categorical features enter: xavier_uniform, normal or one_hot.
+    """
+
+    def __init__(
+        self,
+        spec: BenchmarkSpec,
+        hidden_dim: int = 70,
+        num_layers: int = 4,
+        dropout: float = 0.0,
+        norm: NormName = "batch",
+        residual: bool = True,
+        edge_features: bool = True,
+        positional_encoders: list[PositionalEncoder] | None = None,
+        categorical: Categorical = "xavier_uniform",
+    ) -> None:
+        def layer() -> nn.Module:
+            return GatedGCNLayer(hidden_dim, dropout, norm, residual)
+
+        super().__init__(spec, hidden_dim, num_layers, layer, positional_encoders, categorical, True, edge_features)
+
+
+def _gin_mlp(dim: int, norm: NormName) -> nn.Module:
+    return nn.Sequential(nn.Linear(dim, dim), make_norm(norm, dim), nn.ReLU(), nn.Linear(dim, dim))

@@ -1,0 +1,136 @@
+"""What holds for every baseline: the contract of architectures, and a little more."""
+
+import pytest
+import torch
+
+from graphbench import GraphTable
+from graphbench.nn import ESLapPEEncoder, LapPEEncoder, RWSEEncoder
+from graphbench.testing import ArchitectureContract
+from graphbench_baselines import GAT, GCN, GIN, GINE, GPS, GT, GatedGCN, GraphSAGE
+
+SMALL = {"hidden_dim": 16, "num_layers": 2}
+
+
+class TestGCN(ArchitectureContract):
+    architecture = GCN
+    options = SMALL
+
+
+class TestGraphSAGE(ArchitectureContract):
+    architecture = GraphSAGE
+    options = SMALL
+
+
+class TestGraphSAGEWithMean(ArchitectureContract):
+    architecture = GraphSAGE
+    options = SMALL | {"aggregation": "mean"}
+
+
+class TestGAT(ArchitectureContract):
+    architecture = GAT
+    options = SMALL
+
+
+class TestGIN(ArchitectureContract):
+    architecture = GIN
+    options = SMALL
+
+
+class TestGINE(ArchitectureContract):
+    architecture = GINE
+    options = SMALL
+
+
+class TestGatedGCN(ArchitectureContract):
+    architecture = GatedGCN
+    options = SMALL
+
+
+class TestGT(ArchitectureContract):
+    architecture = GT
+
+    def make_model(self, spec):
+        encoders = [LapPEEncoder(3, 3, model="linear"), RWSEEncoder(4, 2)]
+        return GT(spec, **SMALL, num_heads=4, positional_encoders=encoders)
+
+
+class TestGPS(ArchitectureContract):
+    architecture = GPS
+
+    def make_model(self, spec):
+        return GPS(spec, **SMALL, positional_encoders=[LapPEEncoder(3, 4), RWSEEncoder(4, 2)])
+
+
+class TestGPSWithGates(ArchitectureContract):
+    architecture = GPS
+
+    def make_model(self, spec):
+        return GPS(spec, **SMALL, local_layer="GatedGCN", gate_encoder=ESLapPEEncoder(3, 8))
+
+
+class TestGPSWithoutLocalLayer(ArchitectureContract):
+    architecture = GPS
+    options = SMALL | {"local_layer": "none", "norm": "layer"}
+
+
+class TestGPSWithoutAttention(ArchitectureContract):
+    architecture = GPS
+    options = SMALL | {"local_layer": "GAT", "attention": "none", "categorical": "one_hot"}
+
+
+class TestGPSAroundGCN(ArchitectureContract):
+    architecture = GPS
+    options = SMALL | {"local_layer": "GCN", "norm": "none"}
+
+
+every_model = pytest.mark.parametrize("model", [GCN, GraphSAGE, GAT, GIN, GINE, GatedGCN, GT, GPS])
+
+
+@every_model
+def test_dropout_is_active_in_training_only(model, spec, batch):
+    trained = model(spec, **SMALL, dropout=0.5)
+    assert not torch.equal(trained(batch).node, trained(batch).node)
+    trained.eval()
+    assert torch.equal(trained(batch).node, trained(batch).node)
+
+
+@every_model
+def test_bfloat16_is_close_to_float32(model, spec, batch):
+    torch.manual_seed(0)
+    trained = model(spec, **SMALL).eval()
+    exact = trained(batch).node
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        rough = trained(batch).node.float()
+    assert (rough - exact).norm() < 0.05 * exact.norm()
+
+
+@every_model
+def test_a_model_without_layers_is_an_error(model, spec):
+    with pytest.raises(ValueError, match="num_layers must be at least 1, but got 0"):
+        model(spec, hidden_dim=16, num_layers=0)
+
+
+@every_model
+def test_unknown_norms_are_refused(model, spec):
+    with pytest.raises(ValueError, match="norm must be batch, layer or none, but got 'instance'"):
+        model(spec, **SMALL, norm="instance")
+
+
+@pytest.mark.parametrize("model", [GCN, GraphSAGE, GAT, GIN, GINE, GatedGCN])
+def test_without_residual_the_input_is_not_carried(model, spec, batch):
+    torch.manual_seed(0)
+    carried = model(spec, hidden_dim=16, num_layers=1).eval()
+    plain = model(spec, hidden_dim=16, num_layers=1, residual=False).eval()
+    plain.load_state_dict(carried.state_dict())
+    difference = carried(batch).node - plain(batch).node
+    torch.testing.assert_close(difference, carried.node_encoder(batch), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.slow  # compiling takes about a minute when the machine is busy
+def test_compiled_gps_agrees_and_takes_other_batches(spec, graphs):
+    torch.manual_seed(0)
+    model = GPS(spec, **SMALL, local_layer="GatedGCN").eval()
+    compiled = torch.compile(model, dynamic=True, fullgraph=True)
+    table = GraphTable.from_graphs(graphs)
+    for batch in (table.batch(range(6)), table.batch([4, 0, 2])):
+        torch.testing.assert_close(compiled(batch).node, model(batch).node, atol=1e-5, rtol=1e-5)

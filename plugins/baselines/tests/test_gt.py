@@ -1,0 +1,152 @@
+import pytest
+import torch
+
+from graphbench import BenchmarkSpec, Features, PositionalEncoder
+from graphbench.errors import BadInput
+from graphbench.nn import HeadConfig
+from graphbench_baselines import GT
+from graphbench_baselines.gt import EdgeAttention
+
+DIM, HEADS = 8, 2
+
+
+class Raw(PositionalEncoder):
+    """A constant position without parameters."""
+
+    def __init__(self, dim, value=0.0):
+        super().__init__()
+        self.dim, self.value = dim, value
+
+    def forward(self, batch):
+        return torch.full((batch.num_nodes, self.dim), self.value)
+
+
+def molecules(node_types):
+    return BenchmarkSpec("M", "graph-regression", Features((node_types,)), Features((4,)), "MAE", False, "L1")
+
+
+def count(module):
+    return sum(p.numel() for p in module.parameters())
+
+
+@pytest.mark.parametrize(
+    ("node_types", "position_dim", "published"), [(20, 6, 800_771), (15, 3, 799_747)], ids=["ZINC", "QM9"]
+)
+def test_published_parameter_counts(node_types, position_dim, published):
+    model = GT(molecules(node_types), positional_encoders=[Raw(position_dim)], released=True)
+    assert count(model) + count(HeadConfig(2, "output").mlp(128, 1)) == published
+
+
+def test_released_layers_carry_two_maps_more():
+    released, lean = GT(molecules(20), released=True), GT(molecules(20))
+    assert count(released.layers[0]) == 199_168
+    assert count(released.layers[0]) - count(lean.layers[0]) == 2 * (128**2 + 128)
+
+
+def test_unused_maps_do_not_change_the_output(spec, batch):
+    torch.manual_seed(0)
+    released = GT(spec, hidden_dim=DIM, num_heads=HEADS, released=True).eval()
+    lean = GT(spec, hidden_dim=DIM, num_heads=HEADS).eval()
+    lean.load_state_dict(released.state_dict(), strict=False)
+    assert torch.equal(released(batch).node, lean(batch).node)
+
+
+def inputs(batch):
+    generator = torch.Generator().manual_seed(0)
+    x = 3 * torch.randn(batch.num_nodes, DIM, dtype=torch.float64, generator=generator)
+    return x, 3 * torch.randn(batch.edge_index.shape[1], DIM, dtype=torch.float64, generator=generator)
+
+
+def make_attention():
+    torch.manual_seed(0)
+    return EdgeAttention(DIM, HEADS).double()
+
+
+def test_attention_agrees_with_the_equations(batch):
+    layer = make_attention()
+    x, edge = inputs(batch)
+    width = DIM // HEADS
+    q, k, v = (part.view(-1, HEADS, width) for part in layer.qkv_map(x).chunk(3, dim=1))
+    e = layer.edge_map(edge).view(-1, HEADS, width)
+    scores = [q[i] * k[j] * e[n] / width**0.5 for n, (j, i) in enumerate(batch.edge_index.t().tolist())]
+    mixed = torch.zeros(batch.num_nodes, HEADS, width, dtype=torch.float64)
+    for node in range(batch.num_nodes):
+        incoming = [n for n, i in enumerate(batch.edge_index[1].tolist()) if i == node]
+        if incoming:
+            logits = torch.stack([scores[n].sum(-1).clamp(-5, 5) for n in incoming])
+            weights = logits.softmax(0)
+            sources = batch.edge_index[0][incoming]
+            mixed[node] = (weights[..., None] * v[sources]).sum(0)
+    out, new_edge = layer(x, edge, batch)
+    torch.testing.assert_close(out, layer.node_out(mixed.flatten(1)), atol=1e-12, rtol=1e-10)
+    torch.testing.assert_close(new_edge, layer.edge_out(torch.stack(scores).flatten(1)), atol=1e-12, rtol=1e-10)
+
+
+def test_large_logits_are_clamped(batch):
+    layer = make_attention()
+    x, edge = inputs(batch)
+    records = []
+    layer._recorder = records.append
+    layer(100 * x, 100 * edge, batch)
+    weights = torch.cat([matrix.flatten() for matrix in records[0].attention])
+    degree = torch.bincount(batch.edge_index[1]).max()
+    assert weights[weights > 0].min() >= 1 / (1 + (degree - 1) * torch.e**10) - 1e-12
+
+
+def test_trace_of_edge_attention_explains_the_output(batch):
+    layer = make_attention()
+    layer.layer = 2
+    records = []
+    layer._recorder = records.append
+    x, edge = inputs(batch)
+    out, _ = layer(x, edge, batch)
+    (trace,) = records
+    has_neighbours = torch.bincount(batch.edge_index[1], minlength=batch.num_nodes) > 0
+    value_bias = layer.qkv_map.bias[2 * DIM :]
+    constant = layer.node_out(torch.zeros(DIM).double())
+    through = layer.node_out(value_bias) - constant
+    for graph, weights in enumerate(trace.attention):
+        rows = slice(batch.ptr[graph], batch.ptr[graph + 1])
+        some = has_neighbours[rows].double()
+        torch.testing.assert_close(weights.sum(-1), some.expand(HEADS, -1))
+        mixed = torch.einsum("hij,jho->io", weights, trace.values[rows])
+        torch.testing.assert_close(mixed + some[:, None] * through + constant, out[rows], atol=1e-12, rtol=1e-10)
+    assert trace.layer == 2
+    assert trace.num_nodes.tolist() == batch.ptr.diff().tolist()
+
+
+def test_listening_changes_no_output(batch):
+    layer = make_attention()
+    x, edge = inputs(batch)
+    quiet, _ = layer(x, edge, batch)
+    layer._recorder = lambda trace: None
+    assert torch.equal(layer(x, edge, batch)[0], quiet)
+
+
+def test_positions_are_mapped_and_added(spec, batch):
+    torch.manual_seed(0)
+    model = GT(spec, hidden_dim=DIM, num_heads=HEADS, num_layers=1, positional_encoders=[Raw(2, 1.0), Raw(1, 1.0)])
+    assert model.position_map.in_features == 3
+    model.eval()
+    before = model(batch).node
+    torch.nn.init.zeros_(model.position_map.weight)
+    torch.nn.init.zeros_(model.position_map.bias)
+    bare = GT(spec, hidden_dim=DIM, num_heads=HEADS, num_layers=1).eval()
+    bare.load_state_dict(model.state_dict(), strict=False)
+    assert torch.equal(model(batch).node, bare(batch).node)
+    assert not torch.allclose(before, bare(batch).node)
+
+
+def test_layers_are_numbered(spec):
+    model = GT(spec, hidden_dim=DIM, num_heads=HEADS, num_layers=3)
+    assert [layer.attention.layer for layer in model.layers] == [0, 1, 2]
+
+
+def test_feed_forward_width_is_an_option(spec):
+    wide, narrow = (GT(spec, hidden_dim=DIM, num_heads=HEADS, num_layers=1, ffn_dim=f) for f in (16, None))
+    assert count(wide) - count(narrow) == 2 * (2 * DIM + 1) * (16 - DIM)
+
+
+def test_gt_heads_must_divide_the_width(spec):
+    with pytest.raises(BadInput, match="num_heads=3 and hidden_dim=8"):
+        GT(spec, hidden_dim=DIM, num_heads=3)

@@ -1,0 +1,147 @@
+"""How a substructure becomes a vector: its adjacency matrix in depth-first order (DeepGraph, Appendix E).
+
+All chosen substructures are ordered at once; the only loop is over the positions of the longest one.
+
+Legend: m substructures, s padded size, positions 0 .. size - 1 of a substructure are its nodes in ascending order.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from graphbench.encodings.substructures import mix
+from graphbench.errors import BadInput
+
+#: Random bits below the degree in a sort key.
+_CHANCE_BITS = 40
+_CHANCE_MASK = (1 << _CHANCE_BITS) - 1
+_LARGEST = torch.iinfo(torch.int64).max
+
+
+def pad_members(member_node: Tensor, substructure_size: Tensor, chosen: Tensor, max_size: int) -> Tensor:
+    """Nodes of the chosen substructures, one row each.
+
+    Args:
+        member_node: nodes of all substructures one after the other `[M]`, ascending within a substructure.
+        substructure_size: nodes of each substructure `[S]`.
+        chosen: substructures `[m]`.
+        max_size: s.
+
+    Returns:
+        `[m, s]`, filled up with -1.
+
+    Raises:
+        BadInput: a chosen substructure has more than `max_size` nodes.
+    """
+    size = substructure_size[chosen]
+    if len(size) and int(size.max()) > max_size:
+        raise BadInput(
+            f"A substructure has {int(size.max())} nodes, but the encoder takes at most {max_size}. Raise the "
+            "encoder's size, or prepare the data with a smaller vocabulary or with "
+            f"Substructures(max_neighbourhood={max_size})."
+        )
+    first = (substructure_size.cumsum(0) - substructure_size)[chosen]
+    place = torch.arange(max_size, device=chosen.device)
+    inside = place < size[:, None]
+    return member_node[(first[:, None] + place) * inside].masked_fill(~inside, -1)
+
+
+def induced_adjacency(members: Tensor, edge_index: Tensor, batch: Tensor, ptr: Tensor, max_nodes: int) -> Tensor:
+    """Adjacency of the subgraphs induced on `members [m, s]`: bool `[m, s, s]`, False where padded.
+
+    Edges are taken without direction; repeated edges and self-loops count for nothing.
+
+    Args:
+        members: nodes in batch numbering, -1 where padded.
+        edge_index: `[2, num_edges]`.
+        batch: graph of each node `[num_nodes]`.
+        ptr: first node of each graph `[num_graphs + 1]`.
+        max_nodes: nodes of the largest graph.
+    """
+    # Every node has a row of max_nodes places, one for each node of its graph.
+    adjacent = torch.zeros(len(batch) * max_nodes + 1, dtype=torch.bool, device=batch.device)
+    source, target = edge_index
+    first = ptr[batch[source]]
+    adjacent[source * max_nodes + target - first] = True
+    adjacent[target * max_nodes + source - first] = True
+    adjacent[torch.arange(len(batch), device=batch.device) * (max_nodes + 1) - ptr[batch]] = False
+    node = members.clamp(min=0)
+    number = node - ptr[batch[node]]
+    inside = members >= 0
+    pair = (node[:, :, None] * max_nodes + number[:, None, :]).masked_fill(
+        ~(inside[:, :, None] & inside[:, None, :]), len(adjacent) - 1
+    )
+    return adjacent[pair]
+
+
+def dfs_order(adjacency: Tensor, size: Tensor, seeds: Tensor | None = None) -> Tensor:
+    """Depth-first order of every substructure.
+
+    The root is a node of least degree within the substructure; at each node the neighbours are visited by ascending
+    degree. Equal degrees are in random order, each time anew. When a component is done, the search starts again from
+    an unvisited node of least degree.
+
+    Args:
+        adjacency: bool, symmetric, without self-loops `[m, s, s]`.
+        size: nodes of each substructure `[m]`.
+        seeds: one 64-bit seed a substructure `[m]`; None takes the lower position among equal degrees.
+
+    Returns:
+        positions in the order of their visit `[m, s]`; padded positions come last, ascending.
+    """
+    count, longest = adjacency.shape[:2]
+    rows = torch.arange(count, device=adjacency.device)
+    places = torch.arange(longest, device=adjacency.device)
+    degree = adjacency.sum(2)
+    by_degree = degree << _CHANCE_BITS
+    chance = places.expand(count, -1) if seeds is None else mix(places, seeds[:, None])
+    # An odd multiplier a parent re-draws the random numbers of its children (multiply-shift hashing).
+    multiplier = mix(torch.arange(longest + 1, device=adjacency.device), 13) | 1
+    open_neighbours, unvisited = degree.clone(), places < size[:, None]
+    visit = places.repeat(count, 1)
+    # When each position was visited, counted from 1; 0 is not yet.
+    visited = torch.zeros_like(visit)
+    for step in range(longest):
+        # The last visited node with an unvisited neighbour; where there is none, a new root among all nodes.
+        when, parent = (visited * (open_neighbours > 0)).max(1)
+        new_root = when == 0
+        if seeds is None:
+            key = by_degree | chance
+        else:
+            fresh = chance * multiplier[parent + longest * new_root][:, None]
+            key = by_degree | (fresh >> (63 - _CHANCE_BITS) & _CHANCE_MASK)
+        key = torch.where((adjacency[rows, parent] | new_root[:, None]) & unvisited, key, _LARGEST)
+        best, chosen = key.min(1)
+        active = best < _LARGEST
+        visit[:, step] = torch.where(active, chosen, step)
+        visited[rows, chosen] += (step + 1) * active
+        unvisited[rows, chosen] = False
+        open_neighbours -= adjacency[rows, chosen].to(torch.int64)
+    return visit
+
+
+def encode_adjacency(adjacency: Tensor, order: Tensor | None = None, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Flattened adjacency in the given order, row by row and padded with zeros: `[m, s * s]`.
+
+    Args:
+        adjacency: `[m, s, s]`.
+        order: positions in the wanted order `[m, s]`. None keeps ascending node numbers, which is what the released
+            code does: it loses its traversal in a hash set, so its encoding depends on how nodes are numbered.
+        dtype: of the result.
+    """
+    if order is not None:
+        adjacency = adjacency.gather(1, order[:, :, None].expand_as(adjacency))
+        adjacency = adjacency.gather(2, order[:, None, :].expand_as(adjacency))
+    return adjacency.flatten(1).to(dtype)
+
+
+def ordering_seeds(seeds: Tensor, graph: Tensor, number: Tensor) -> Tensor:
+    """Seeds of the orders of substructures `[m]`.
+
+    Args:
+        seeds: one 64-bit seed a graph `[num_graphs]`, from the sampler's `draw_seeds` or `evaluation_seeds`.
+        graph: graph of each substructure `[m]`.
+        number: number of each substructure within its graph `[m]`.
+    """
+    return mix(number, mix(seeds, 11)[graph])

@@ -1,0 +1,250 @@
+"""Coverage sampling against plain-Python references of the paper's and the released rule."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+from rdkit import Chem, RDConfig, RDLogger
+
+from graphbench.contracts import GraphTable
+from graphbench.encodings.substructures import Kind, Substructures
+from graphbench.errors import BadInput
+from graphbench_deepgraph.sampler import CoverageSampler, draw_seeds, evaluation_seeds, training_generator
+
+ENCODING = Substructures(distinct_neighbourhoods=False)
+
+
+def read_molecules(count):
+    """Connected molecules of ZINC's usual size from the file that RDKit ships."""
+    RDLogger.DisableLog("rdApp.*")
+    lines = (Path(RDConfig.RDDataDir) / "NCI" / "first_5K.smi").read_text().splitlines()
+    for line in lines[200:]:
+        molecule = Chem.MolFromSmiles(line.split()[0])
+        if molecule is None or not 18 <= molecule.GetNumAtoms() <= 26 or len(Chem.GetMolFrags(molecule)) > 1:
+            continue
+        bonds = [(bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()) for bond in molecule.GetBonds()]
+        yield {"num_nodes": molecule.GetNumAtoms(), "edge_index": torch.tensor(bonds).t()}
+        count -= 1
+        if not count:
+            return
+
+
+@pytest.fixture(scope="module")
+def molecules():
+    graphs = GraphTable.from_graphs(read_molecules(120))
+    encoded = ENCODING.compute(graphs)
+    return graphs.with_columns(encoded.columns, ENCODING.layout, encoded.ptr)
+
+
+def sample(sampler, batch, seeds):
+    kind = ENCODING.kind_of_type[batch.substructure_type]
+    ptr = batch.substructure_ptr
+    return sampler(batch.member_node, batch.member_substructure, kind, ptr, batch.ptr, seeds)
+
+
+def outcome(batch, chosen):
+    """Chosen substructures per graph and the least coverage of a node of each graph."""
+    one = torch.zeros(len(batch.substructure_type), dtype=torch.int64)
+    one[chosen] = 1
+    covered = torch.zeros(batch.num_nodes, dtype=torch.int64)
+    covered.index_add_(0, batch.member_node, one[batch.member_substructure])
+    least = torch.full((batch.num_graphs,), 1 << 30).scatter_reduce(0, batch.batch, covered, "amin")
+    return torch.bincount(batch.substructure_batch[chosen], minlength=batch.num_graphs), least
+
+
+def tiny(sets, num_nodes, kinds=None, graphs=1):
+    """Arguments for copies of one graph whose candidates are the given node sets."""
+    members = torch.tensor([node for nodes in sets for node in nodes])
+    owner = torch.tensor([index for index, nodes in enumerate(sets) for _ in nodes])
+    shift = torch.arange(graphs).repeat_interleave(len(members))
+    kinds = torch.tensor(kinds or [int(Kind.PATH)] * len(sets)).repeat(graphs)
+    return (
+        members.repeat(graphs) + num_nodes * shift,
+        owner.repeat(graphs) + len(sets) * shift,
+        kinds,
+        torch.arange(graphs + 1) * len(sets),
+        torch.arange(graphs + 1) * num_nodes,
+        draw_seeds(graphs, torch.Generator().manual_seed(3)),
+    )
+
+
+def greedy_reference(sets, kinds, num_nodes, sampler, draw):
+    """One graph by the text of the rules, node sets as Python sets; returns chosen candidates."""
+    covered, chosen, dropped = Counter(), set(), set()
+    total, wanted = len(sets), sampler.coverage
+    if sampler.released:
+        geometric = [i for i in range(total) if kinds[i] < Kind.HOP]
+        dropped = set(draw.sample(range(total), total // 2))
+        dropped |= set(draw.sample(geometric, max(0, 2 * len(geometric) - total)))
+        cycles = [i for i in range(total) if kinds[i] == Kind.CYCLE]
+        chosen |= set(draw.sample(cycles, min(len(cycles), max(1, num_nodes // 5)))) | {draw.randrange(total)}
+        number = max(1, 3 * num_nodes // total)
+        pool = 2 * number
+    else:
+        number, pool = sampler.num_per_round, sampler.top_k
+        kind = draw.choice(sorted(set(kinds)))
+        chosen.add(draw.choice([i for i in range(total) if kinds[i] == kind]))
+    for index in chosen:
+        covered.update(sets[index])
+    while True:
+        least = min(covered[v] for v in range(num_nodes))
+        if sampler.released:
+            left = {v for v in range(num_nodes) if covered[v] == least < wanted}
+        else:
+            left = {v for v in range(num_nodes) if covered[v] < wanted}
+        gains = [(len(left & sets[i]), draw.random(), i) for i in range(total) if i not in chosen | dropped]
+        best = sorted((gain for gain in gains if gain[0] > 0), reverse=True)[:pool]
+        if not best:
+            return chosen
+        for _, _, index in draw.sample(best, min(number, len(best))):
+            chosen.add(index)
+            covered.update(sets[index])
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        CoverageSampler(coverage=6, num_initial=1),
+        CoverageSampler(coverage=2, num_initial=1, num_per_round=3, top_k=5),
+        CoverageSampler(released=True),
+        CoverageSampler(released=True, coverage=2),
+    ],
+    ids=["appendix-d", "several-a-round", "released", "released-2"],
+)
+def test_draws_agree_with_the_reference(molecules, sampler):
+    """Mean number of tokens, of covered memberships and of least coverage over many draws, within 4.5 sigma."""
+    chosen_graphs, copies = list(range(8)), 25
+    batch = molecules.batch(chosen_graphs * copies)
+    chosen = sample(sampler, batch, draw_seeds(batch.num_graphs, torch.Generator().manual_seed(1)))
+    number, least = outcome(batch, chosen)
+    members = torch.bincount(batch.substructure_batch[chosen], batch.substructure_size[chosen].double(), 200)
+    ours = torch.stack((number.double(), least.double(), members)).reshape(3, copies, 8)
+    draw, expected = random.Random(0), []
+    for index in chosen_graphs:
+        one = molecules.batch([index])
+        sets = [set(part.tolist()) for part in one.member_node.split(one.substructure_size.tolist())]
+        kinds = ENCODING.kind_of_type[one.substructure_type].tolist()
+        for _ in range(copies):
+            picked = greedy_reference(sets, kinds, one.num_nodes, sampler, draw)
+            covered = Counter(node for i in picked for node in sets[i])
+            statistics = (len(picked), min(covered[v] for v in range(one.num_nodes)), sum(covered.values()))
+            expected.append(statistics)
+    reference = torch.tensor(expected, dtype=torch.float64).reshape(8, copies, 3).permute(2, 1, 0)
+    difference = (ours.mean(1) - reference.mean(1)).sum(1)
+    spread = ((ours.var(1) + reference.var(1)) / copies).sum(1).sqrt()
+    assert (difference.abs() <= 4.5 * spread + 1e-9).all()
+
+
+def test_token_counts_equal_those_measured_with_the_released_code(molecules):
+    """Appendix D: 1.19 n tokens at coverage 6, 0.59 n at 3, all covered. Released: 0.62 n, coverage not reached."""
+    batch = molecules.batch(range(120))
+    seeds = draw_seeds(120, torch.Generator().manual_seed(2))
+    nodes = batch.ptr.diff()
+    reached = {}
+    for name, sampler in {
+        "six": CoverageSampler(coverage=6, num_initial=1),
+        "three": CoverageSampler(coverage=3, num_initial=1),
+        "released": CoverageSampler(released=True),
+    }.items():
+        number, least = outcome(batch, sample(sampler, batch, seeds))
+        reached[name] = (
+            float((number / nodes).mean()),
+            float((least >= sampler.coverage).double().mean()),
+            float(least.double().mean()),
+        )
+    assert reached["six"][0] == pytest.approx(1.19, abs=0.05)
+    assert reached["three"][0] == pytest.approx(0.59, abs=0.04)
+    assert reached["released"][0] == pytest.approx(0.62, abs=0.06)
+    assert reached["six"][1] > 0.97
+    assert reached["three"][1] > 0.97
+    assert reached["released"][1] < 0.02
+    assert reached["released"][2] == pytest.approx(1.7, abs=0.4)
+
+
+@pytest.mark.parametrize("released", [False, True])
+def test_a_graph_draws_the_same_alone_and_in_a_batch(molecules, released):
+    sampler = CoverageSampler(released=released)
+    seeds = draw_seeds(5, torch.Generator().manual_seed(0))
+    together = molecules.batch([7, 3, 90, 11, 50])
+    chosen = sample(sampler, together, seeds)
+    for place, index in enumerate([7, 3, 90, 11, 50]):
+        alone = sample(sampler, molecules.batch([index]), seeds[place : place + 1])
+        mine = chosen[together.substructure_batch[chosen] == place] - together.substructure_ptr[place]
+        assert torch.equal(alone, mine)
+
+
+def test_uncoverable_nodes_end_the_loop():
+    """Node 2 is in one candidate only, node 3 in none: everything useful is chosen, and the loop ends."""
+    sets = [(0, 1), (0, 1), (0, 1), (1, 2)]
+    chosen = CoverageSampler(coverage=3, num_initial=0)(*tiny(sets, 4))
+    assert 3 in chosen
+    assert len(chosen) >= 3
+
+
+def test_choice_within_the_pool_is_uniform():
+    """Counts 3, 2, 2, 1: the top two hold the first and one of the tied, so they come with 1/2, 1/4, 1/4."""
+    sets = [(0, 1, 2), (0, 1), (1, 2), (3,)]
+    arguments = tiny(sets, 4, graphs=4000)
+    chosen = CoverageSampler(coverage=1, num_initial=0, top_k=2)(*arguments)
+    # Without the first, both tied candidates are needed to cover nodes 0 to 2, with or without the first later.
+    alone = torch.zeros(4000, 4, dtype=torch.bool)
+    alone[chosen // 4, chosen % 4] = True
+    first_only = (alone[:, 0] & ~alone[:, 1] & ~alone[:, 2]).double().mean()
+    assert 0.45 < first_only < 0.55
+    left, right = alone[:, 1].double().mean(), alone[:, 2].double().mean()
+    assert abs(left - right) < 4 * (0.5 / 4000) ** 0.5
+    assert alone[:, 3].all()
+
+
+def test_initial_draw_takes_the_kinds_in_turn():
+    """One node in every candidate: the initial draw alone decides, and is balanced and uniform within a kind."""
+    kinds = [0] * 1 + [1] * 6 + [3] * 3
+    arguments = tiny([(0,)] * 10, 1, kinds=kinds, graphs=3000)
+    for number, expected in ((1, [1 / 3, 1 / 3, 1 / 3]), (3, [1, 1, 1]), (6, [1, 2.5, 2.5]), (10, [1, 6, 3])):
+        chosen = CoverageSampler(coverage=1, num_initial=number)(*arguments)
+        assert len(chosen) == 3000 * number
+        means = [(torch.tensor(kinds)[chosen % 10] == kind).sum() / 3000 for kind in (0, 1, 3)]
+        assert torch.tensor(means) == pytest.approx(torch.tensor(expected), abs=0.045)
+    chosen = CoverageSampler(coverage=1, num_initial=3)(*arguments) % 10
+    paths = torch.bincount(chosen, minlength=10)[1:7]
+    assert ((paths - 500) ** 2 / 500).sum() < 5 + 4 * 10**0.5
+
+
+@pytest.mark.parametrize("released", [False, True])
+def test_graphs_without_candidates_and_empty_batches(released):
+    sampler = CoverageSampler(released=released)
+    none = torch.empty(0, dtype=torch.int64)
+    assert len(sampler(none, none, none, torch.tensor([0]), torch.tensor([0]), none)) == 0
+    assert len(sampler(none, none, none, torch.tensor([0, 0]), torch.tensor([0, 3]), torch.tensor([1]))) == 0
+    one = torch.tensor([3])
+    mixed = (one, torch.tensor([0]), torch.tensor([3]), torch.tensor([0, 0, 1]), torch.tensor([0, 3, 4]))
+    assert sampler(*mixed, torch.tensor([1, 2])).tolist() == [0]
+
+
+def test_seeds_follow_rank_epoch_draw_and_graph(molecules):
+    drawn = [draw_seeds(4, training_generator(*key)) for key in ((0, 0, 0), (0, 0, 0), (0, 0, 1), (0, 1, 0), (1, 0, 0))]
+    assert torch.equal(drawn[0], drawn[1])
+    assert len({tuple(seeds.tolist()) for seeds in drawn}) == 4
+    batch, alone = molecules.batch([4, 9, 4]), molecules.batch([9])
+    seeds = evaluation_seeds(batch.edge_index, batch.batch, batch.ptr)
+    assert seeds[0] == seeds[2] != seeds[1]
+    assert seeds[1] == evaluation_seeds(alone.edge_index, alone.batch, alone.ptr)[0]
+    assert not torch.equal(seeds, evaluation_seeds(batch.edge_index, batch.batch, batch.ptr, draw=1))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"coverage": 0}, "coverage=0"), ({"num_per_round": 3}, "top_k=2 must be at least num_per_round=3")],
+)
+def test_wrong_sampler_options_are_refused(options, message):
+    with pytest.raises(BadInput, match=message):
+        CoverageSampler(**options)
+
+
+def test_missing_seeds_are_refused():
+    with pytest.raises(BadInput, match="one seed"):
+        CoverageSampler()(*tiny([(0,)], 1, graphs=2)[:-1], torch.tensor([1]))

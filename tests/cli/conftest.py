@@ -1,0 +1,43 @@
+"""A small file of molecules and a finished run on it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from command_line import SMALL_MODEL
+from rdkit import RDConfig
+
+
+@pytest.fixture(scope="session")
+def molecule_file(tmp_path_factory):
+    """120 molecules of RDKit's own NCI file that have 6 to 30 letters, with the length of their SMILES as target."""
+    lines = (Path(RDConfig.RDDataDir) / "NCI" / "first_5K.smi").read_text().splitlines()
+    smiles = [line.split()[0] for line in lines if 6 <= len(line.split()[0]) <= 30 and "." not in line]
+    smiles = [s for s in smiles if not any(c in s for c in "[]")][:120]
+    path = tmp_path_factory.mktemp("molecules") / "mine.csv"
+    path.write_text("smiles,length\n" + "".join(f"{s},{len(s)}\n" for s in smiles))
+    return path
+
+
+@pytest.fixture(scope="session")
+def data_options(molecule_file):
+    folder = molecule_file.parent
+    return [
+        "--data", "Molecules",
+        "--data.file", str(molecule_file),
+        "--data.target", "length",
+        "--data.root", str(folder / "data"),
+        "--data.store", str(folder / "store"),
+        "--data.batch_size", "16",
+    ]  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def finished_run(data_options, tmp_path_factory):
+    """The folder of a fit of three epochs."""
+    from graphbench.cli import main
+
+    folder = tmp_path_factory.mktemp("runs") / "done"
+    assert main(["fit", *data_options, *SMALL_MODEL, "--trainer.max_epochs", "3", "--run", str(folder)]) == 0
+    return folder

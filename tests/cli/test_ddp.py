@@ -1,0 +1,33 @@
+"""Two processes over gloo: they train, and their scores are those of one process."""
+
+import json
+
+import pandas as pd
+import pytest
+from command_line import SMALL_MODEL, graphbench
+
+TWO = ["--trainer.strategy", "ddp", "--trainer.devices", "2"]
+
+
+def results(folder):
+    return json.loads((folder / "results.json").read_text())
+
+
+def test_scores_of_two_processes_equal_those_of_one(finished_run):
+    graphbench("test", "--run", finished_run)
+    one = results(finished_run)["test"]
+    graphbench("test", "--run", finished_run, *TWO)
+    two = results(finished_run)["test"]
+    assert two == pytest.approx(one, rel=1e-5)
+
+
+def test_two_processes_train_and_write_one_run(data_options, tmp_path):
+    folder = tmp_path / "two"
+    graphbench("fit", *data_options, *SMALL_MODEL, *TWO, "--trainer.max_epochs", "2", "--run", folder)
+    scores = results(folder)
+    assert scores["epochs"] == 2
+    assert scores["steps"] == 6  # 96 graphs in global batches of 32
+    table = pd.read_csv(folder / "metrics.csv")
+    assert table["val/MAE"].notna().sum() == 2
+    graphbench("validate", "--run", folder, "--trainer.strategy", "auto", "--trainer.devices", "1")
+    assert results(folder)["val"] == pytest.approx(scores["val"], rel=1e-5)

@@ -1,0 +1,95 @@
+"""`graphbench fit`: what a run leaves behind, and what goes wrong in words."""
+
+import json
+
+import pandas as pd
+import pytest
+import torch
+import yaml
+from command_line import SMALL_MODEL
+
+from graphbench.cli import main
+
+
+def fails(capsys, *arguments):
+    assert main(list(arguments)) == 1
+    return capsys.readouterr().err
+
+
+def test_a_run_folder_has_all_that_is_promised(finished_run):
+    names = {path.name for path in finished_run.iterdir()}
+    assert {"config.yaml", "metrics.csv", "checkpoints", "results.json", "environment.json"} <= names
+    assert any(name.startswith("events.out.tfevents") for name in names)
+    assert {path.name for path in (finished_run / "checkpoints").iterdir()} == {"best.ckpt", "last.ckpt"}
+    text = (finished_run / "config.yaml").read_text()
+    assert text.startswith("# graphbench-lightning==")
+    config = yaml.safe_load(text)
+    assert config["model"]["architecture"]["init_args"]["hidden_dim"] == 16
+    assert "spec" not in config["model"]
+
+
+def test_checkpoints_hold_plain_values_only(finished_run):
+    for name in ("best", "last"):
+        content = torch.load(finished_run / "checkpoints" / f"{name}.ckpt", weights_only=True)
+        assert content["epoch"] <= 2
+
+
+def test_metrics_are_logged_once_an_epoch(finished_run):
+    table = pd.read_csv(finished_run / "metrics.csv")
+    for column in ("train/loss", "val/loss", "val/MAE", "time/graphs_per_s"):
+        assert table[column].notna().sum() == 3
+    assert table["val/MAE"].min() == pytest.approx(
+        json.loads((finished_run / "results.json").read_text())["val"]["val/MAE"]
+    )
+
+
+def test_a_taken_folder_is_refused(finished_run, data_options, capsys):
+    message = fails(capsys, "fit", *data_options, *SMALL_MODEL, "--run", str(finished_run))
+    assert "--resume" in message
+    assert str(finished_run) in message
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--data", "Zink", "--model.architecture", "GPS"], "Did you mean ZINC?"),
+        (["--data", "NCI", "--model.architecture", "Gps"], "Did you mean GPS"),
+        (["--data", "NCI"], "--model.architecture must be given"),
+        (["--data", "NCI", *SMALL_MODEL, "--data.batchsize", "3"], "Did you mean --data.batch_size or"),
+        (["--data", "NCI", *SMALL_MODEL, "--data.batch_size", "many"], "--data.batch_size is 'many'; expected int"),
+        (["--data", "NCI", *SMALL_MODEL, "--model.architecture.hiden_dim", "8"], "--model.architecture.hidden_dim?"),
+        (["--data", "NCI", *SMALL_MODEL, "--model.architecture.num_layers", "two"], "layers is 'two'; expected int"),
+        (["--data", "NCI", *SMALL_MODEL, "--model.schedule.name", "cosin"], "expected one of 'constant', 'cosine'"),
+        (["--data", "NCI", *SMALL_MODEL, "--trainer.max_epoch", "3"], "Did you mean --trainer.max_epochs"),
+        (["--config", "nowhere.yaml"], "nowhere.yaml: there is no such file"),
+        (["--resume", "nowhere"], "nowhere is not the folder of a run"),
+        ([], "needs a configuration"),
+    ],
+)  # fmt: skip
+def test_mistakes_are_explained(arguments, expected, capsys):
+    assert expected in fails(capsys, "fit", *arguments)
+
+
+def test_several_configurations_are_merged_from_left_to_right(tmp_path, capsys):
+    first, second = tmp_path / "a.yaml", tmp_path / "b.yaml"
+    first.write_text("data: {class_path: NCI}\nmodel: {architecture: {class_path: GPS, init_args: {hidden_dim: 32}}}\n")
+    second.write_text("model: {architecture: {class_path: GPS, init_args: {hidden_dim: 64, num_layers: 1}}}\n")
+    assert main(["params", "--config", str(first), "--config", str(second), "--json"]) == 0
+    wide = json.loads(capsys.readouterr().out.splitlines()[-1])["parameters"]
+    assert main(["params", "--config", str(first), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["parameters"] != wide
+
+
+def test_print_config_is_a_configuration(capsys):
+    with pytest.raises(SystemExit):
+        main(["fit", "--data", "NCI", *SMALL_MODEL, "--print_config"])
+    printed = yaml.safe_load(capsys.readouterr().out)
+    assert printed["model"]["architecture"]["init_args"]["hidden_dim"] == 16
+
+
+def test_help_documents_options(capsys):
+    with pytest.raises(SystemExit):
+        main(["fit", "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert "folder of a run to continue" in text
+    assert "start of a parameter's name -> factor of the learning rate" in text

@@ -1,0 +1,66 @@
+"""`graphbench test`, `validate` and `predict` of a finished run, held against each other and against NumPy."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from graphbench.cli import main
+
+
+def test_test_reproduces_the_stored_validation_score_exactly(finished_run, caplog):
+    stored = json.loads((finished_run / "results.json").read_text())["val"]
+    assert main(["test", "--run", str(finished_run)]) == 0
+    results = json.loads((finished_run / "results.json").read_text())
+    assert results["val"] == stored
+    assert set(results["test"]) == {"test/loss", "test/MAE", "test/RMSE"}
+    assert (finished_run / "report.html").is_file()
+
+
+def test_predictions_give_the_test_score(finished_run, tmp_path):
+    main(["test", "--run", str(finished_run)])
+    results = json.loads((finished_run / "results.json").read_text())["test"]
+    for name in ("p.csv", "p.parquet"):
+        assert main(["predict", "--run", str(finished_run), "--output", str(tmp_path / name)]) == 0
+    table = pd.read_csv(tmp_path / "p.csv")
+    assert list(table.columns) == ["id", "prediction", "target"]
+    assert len(table) == 12
+    error = (table["prediction"] - table["target"]).to_numpy()
+    assert np.abs(error).mean() == pytest.approx(results["test/MAE"], rel=1e-5)
+    assert np.sqrt((error**2).mean()) == pytest.approx(results["test/RMSE"], rel=1e-5)
+    columnar = pd.read_parquet(tmp_path / "p.parquet")
+    assert columnar["prediction"].to_numpy() == pytest.approx(table["prediction"].to_numpy(), rel=1e-5)
+
+
+def test_batch_size_does_not_change_a_score(finished_run, tmp_path):
+    tables = []
+    for size in ("1", "50"):
+        path = tmp_path / f"{size}.csv"
+        assert main(["predict", "--run", str(finished_run), "--data.eval_batch_size", size, "--output", str(path)]) == 0
+        tables.append(pd.read_csv(path))
+    assert list(tables[0]["id"]) == list(tables[1]["id"])
+    assert tables[0]["prediction"].to_numpy() == pytest.approx(tables[1]["prediction"].to_numpy(), abs=1e-4)
+
+
+def test_any_split_can_be_predicted_and_others_are_refused(finished_run, tmp_path, capsys):
+    assert main(["predict", "--run", str(finished_run), "--split", "train", "--output", str(tmp_path / "t.csv")]) == 0
+    assert len(pd.read_csv(tmp_path / "t.csv")) == 96
+    assert main(["predict", "--run", str(finished_run), "--split", "holdout"]) == 1
+    assert "must be one of train, val, test" in capsys.readouterr().err
+    assert main(["predict", "--run", str(finished_run), "--output", "p.xlsx"]) == 1
+    assert ".csv or .parquet" in capsys.readouterr().err
+
+
+def test_a_run_without_checkpoint_says_so(finished_run, tmp_path, capsys):
+    (tmp_path / "config.yaml").write_text((finished_run / "config.yaml").read_text())
+    assert main(["test", "--run", str(tmp_path)]) == 1
+    assert "There is no checkpoint" in capsys.readouterr().err
+
+
+def test_a_truncated_checkpoint_is_named(finished_run, tmp_path, capsys):
+    torn = tmp_path / "torn.ckpt"
+    whole = (finished_run / "checkpoints" / "best.ckpt").read_bytes()
+    torn.write_bytes(whole[: len(whole) // 2])
+    assert main(["test", "--run", str(finished_run), "--checkpoint", str(torn)]) == 1
+    assert "cannot be read" in capsys.readouterr().err

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+from graphbench.contracts import BenchmarkSpec, Column, Features, GraphTable
+from graphbench.data.checks import check_table
+from graphbench.errors import BadInput
+
+SPEC = BenchmarkSpec(
+    name="Toy",
+    task="graph-regression",
+    node=Features(vocabularies=(5,), dense=3, names=("atom", "a", "b", "c")),
+    edge=Features(vocabularies=(4,)),
+    metric="MAE",
+    higher_is_better=False,
+    loss="L1",
+    max_nodes=30,
+)
+
+
+def altered(table, name, row, value):
+    columns = {key: values.clone() for key, values in table.columns.items()}
+    columns[name][row] = value
+    return GraphTable(columns, dict(table.layout), dict(table.ptr))
+
+
+def with_y(table, y, axis="graph"):
+    return GraphTable(table.columns | {"y": y}, table.layout | {"y": Column(axis)}, table.ptr)
+
+
+def test_good_table_passes(make_table):
+    check_table(make_table(), SPEC, "train")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("x", 5, r"Toy, train split: graph 117 has a value outside 0 .. 4 in x \(atom\): 5"),
+        ("x", -1, r"graph 117 has a value outside 0 .. 4"),
+        ("x_dense", float("nan"), r"graph 117 has a value in x_dense that is not finite"),
+        ("edge_attr", 4, r"graph 117 has a value outside 0 .. 3 in edge_attr \(column 0\): 4"),
+        ("edge_index", 30, r"graph 117 has an edge to a node that it does not have"),
+        ("edge_index", -1, r"graph 117 has an edge"),
+        ("y", float("inf"), r"graph 117 has a value in y that is infinite"),
+    ],
+)
+def test_a_wrong_value_is_named_with_its_graph(make_table, name, value, message):
+    table = make_table()
+    axis = table.layout[name].axis
+    row = 17 if axis == "graph" else int(table.ptr[axis][18]) - 1
+    with pytest.raises(BadInput, match=message):
+        check_table(altered(table, name, row, value), SPEC, "train", first_graph=100)
+
+
+def test_missing_labels_may_be_nan(make_table):
+    check_table(altered(make_table(), "y", 3, float("nan")), SPEC, "train")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"max_nodes": 10}, "has more than 10 nodes"),
+        ({"num_targets": 2}, "y must have one row of 2 numbers a graph"),
+        ({"node": Features(vocabularies=(5, 3))}, "x must have one row of 2 numbers a node"),
+        ({"coordinates": 2}, "promises pos, but the graphs have only"),
+        ({"task": "graph-classification", "num_classes": 3}, "y must hold class numbers"),
+        ({"task": "graph-multilabel"}, "graph 2 has a value in y other than 0, 1 and NaN"),
+    ],
+)
+def test_a_broken_promise_is_named(make_table, change, message):
+    with pytest.raises(BadInput, match=message):
+        check_table(make_table(), dataclasses.replace(SPEC, **change), "train")
+
+
+def test_class_numbers_of_graphs_and_nodes(make_table):
+    table = make_table()
+    graphs = dataclasses.replace(SPEC, task="graph-classification", num_classes=3)
+    nodes = dataclasses.replace(SPEC, task="node-classification", num_classes=3)
+    labels = torch.arange(40) % 3
+    check_table(with_y(table, labels), graphs, "train")
+    node_labels = torch.arange(int(table.num_nodes.sum())) % 3
+    check_table(with_y(table, node_labels, "node"), nodes, "train")
+    with pytest.raises(BadInput, match=r"graph 4 has a class outside 0 .. 2 in y: 3"):
+        check_table(with_y(table, labels.index_fill(0, torch.tensor([4]), 3)), graphs, "train")
+    with pytest.raises(BadInput, match="y must have one row of 1 numbers a node"):
+        check_table(with_y(table, labels), nodes, "train")
+
+
+def test_columns_must_have_the_rows_of_their_axis(make_table):
+    table = make_table()
+    table.columns["x"] = table.columns["x"][:-1]
+    with pytest.raises(BadInput, match="x has .* rows, its axis has"):
+        check_table(table, SPEC, "train")
+
+
+def test_a_graph_without_nodes_is_refused(make_table):
+    empty = {"num_nodes": 0, "edge_index": torch.zeros(2, 0, dtype=torch.int64), "y": torch.tensor([1.0])}
+    whole = {"num_nodes": 1, "edge_index": torch.zeros(2, 1, dtype=torch.int64), "y": torch.tensor([1.0])}
+    spec = dataclasses.replace(SPEC, node=Features(), edge=Features())
+    with pytest.raises(BadInput, match="graph 1 has no node"):
+        check_table(GraphTable.from_graphs([whole, empty, whole]), spec, "train")

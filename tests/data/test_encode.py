@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from graphbench.contracts import Encoded
+from graphbench.data import encode as module
+from graphbench.data.encode import chunk_spans, compute_chunks, encode, with_encoding
+from graphbench.errors import GraphbenchError
+
+
+def columns_of(chunks):
+    chunks = list(chunks)
+    return {name: torch.cat([torch.as_tensor(c.columns[name]) for c in chunks]) for name in chunks[0].columns}
+
+
+@pytest.fixture
+def small_chunks(monkeypatch):
+    """Several chunks for few graphs, and processes whatever the machine."""
+    monkeypatch.setattr(module, "CHUNK_GRAPHS", 6)
+    monkeypatch.setattr(module, "POOL_FROM", -1.0)
+
+
+def test_encoding_equals_one_call_on_the_whole_table(store, make_table, self_sums, small_chunks):
+    table, encoding = make_table(), self_sums(3)
+    expected = encoding.compute(table)
+    encoded = encode(table, encoding, store, "content", workers=1)
+    assert encoded.columns.keys() == expected.columns.keys()
+    for name, values in expected.columns.items():
+        assert torch.equal(encoded.columns[name], values)
+    assert torch.equal(encoded.ptr["half"], expected.ptr["half"])
+
+
+def test_processes_give_what_one_process_gives(make_table, self_sums, small_chunks):
+    table, encoding = make_table(), self_sums()
+    alone = columns_of(compute_chunks(table, encoding, workers=1))
+    shared = columns_of(compute_chunks(table, encoding, workers=3))
+    assert all(torch.equal(alone[name], shared[name]) for name in alone)
+
+
+def test_batches_carry_the_encoding(store, make_table, self_sums):
+    table, encoding = make_table(), self_sums(2)
+    joined = with_encoding(table, encoding, encode(table, encoding, store, "content"))
+    batch = joined.batch([5, 2])
+    assert torch.equal(batch.scaled, 2 * batch.x[:, 0])
+    first = table.num_nodes[5]
+    assert torch.equal(batch.outer[: first**2], batch.scaled[:first].outer(batch.scaled[:first]).flatten())
+    assert batch.member[batch.half_batch == 1].min() == first
+
+
+def test_second_call_opens_and_other_parameters_compute(store, make_table, self_sums, monkeypatch):
+    table = make_table()
+    encode(table, self_sums(), store, "content")
+    calls = []
+    original = self_sums.compute
+    monkeypatch.setattr(self_sums, "compute", lambda self, graphs: calls.append(self.factor) or original(self, graphs))
+    encode(table, self_sums(), store, "content")
+    assert calls == []
+    encode(table, self_sums(2), store, "content")
+    encode(table, self_sums(), store, "other content")
+    monkeypatch.setattr(self_sums, "version", 2)
+    encode(table, self_sums(), store, "content")
+    assert calls == [2, 1, 1]
+
+
+def test_chunks_cover_all_graphs_and_are_of_even_work(make_table, monkeypatch):
+    table = make_table(100)
+    monkeypatch.setattr(module, "CHUNK_WORK", 2000)
+    spans = chunk_spans(table)
+    assert [start for start, _ in spans[1:]] == [stop for _, stop in spans[:-1]]
+    assert (spans[0][0], spans[-1][1]) == (0, 100)
+    work = table.num_nodes**2 + table.num_edges
+    assert max(int(work[a:b].sum()) for a, b in spans) <= 2000
+    monkeypatch.setattr(module, "CHUNK_WORK", 1)
+    assert chunk_spans(table) == [(graph, graph + 1) for graph in range(100)]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_errors_name_encoding_and_graph(store, make_table, self_sums, small_chunks, monkeypatch, workers):
+    original = self_sums.compute
+
+    def compute(self, graphs):
+        if (graphs.columns["y"] == 23).any():
+            raise ZeroDivisionError("no such root")
+        return original(self, graphs)
+
+    monkeypatch.setattr(self_sums, "compute", compute)
+    with pytest.raises(GraphbenchError, match=r"SelfSums\(factor=1\).*graph 23 .*of toy train.*no such root"):
+        encode(make_table(), self_sums(), store, "content", "toy train", workers)
+    assert not list(store.root.glob("encoding-*"))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda c, p: c.pop("total"), "its layout has"),
+        (lambda c, p: c.update(scaled=c["scaled"][1:]), "'scaled' has .* rows"),
+        (lambda c, p: p.update(half=p["half"][1:]), "pointers of axis 'half'"),
+    ],
+)
+def test_results_that_do_not_fit_are_refused(make_table, self_sums, monkeypatch, change, message):
+    original = self_sums.compute
+
+    def compute(self, graphs):
+        encoded = original(self, graphs)
+        change(encoded.columns, encoded.ptr)
+        return Encoded(encoded.columns, encoded.ptr)
+
+    monkeypatch.setattr(self_sums, "compute", compute)
+    with pytest.raises(GraphbenchError, match=message):
+        list(compute_chunks(make_table(), self_sums()))
+
+
+@pytest.mark.skipif(os.name != "posix", reason="kills a process")
+def test_a_worker_that_dies_is_reported(make_table, self_sums, small_chunks, monkeypatch):
+    original, parent = self_sums.compute, os.getpid()
+
+    def compute(self, graphs):
+        if os.getpid() != parent:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return original(self, graphs)
+
+    monkeypatch.setattr(self_sums, "compute", compute)
+    with pytest.raises(GraphbenchError, match="ended from outside"):
+        list(compute_chunks(make_table(), self_sums(), workers=2))
+
+
+def test_threads_are_given_back(make_table, self_sums):
+    before = torch.get_num_threads()
+    list(compute_chunks(make_table(), self_sums()))
+    assert torch.get_num_threads() == before
+
+
+ORPHANS = """
+import os, sys, time, importlib.util
+from graphbench.data import encode
+from graphbench.data.store import Store
+spec = importlib.util.spec_from_file_location("helpers", sys.argv[1])
+helpers = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(helpers)
+encode.CHUNK_GRAPHS, encode.POOL_FROM = 4, -1.0
+class SelfSums(helpers.SelfSums):
+    def compute(self, graphs):
+        if graphs.columns["y"][0] > 0:
+            print(os.getpid(), flush=True)
+            time.sleep(600)
+        return super().compute(graphs)
+encode.encode(helpers.random_table(), SelfSums(), Store(sys.argv[2]), "content", workers=2)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")
+def test_a_killed_encode_leaves_no_worker_and_no_lock(store, make_table, self_sums):
+    arguments = [sys.executable, "-c", ORPHANS, str(Path(__file__).with_name("conftest.py")), str(store.root)]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        workers = [Path("/proc", process.stdout.readline().strip()) for _ in range(2)]
+        process.kill()
+    deadline = time.monotonic() + 20
+    while any(worker.is_dir() for worker in workers) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(worker.is_dir() for worker in workers)
+    encoded = encode(make_table(), self_sums(), store, "content")
+    assert len(encoded.columns["total"]) == 40

@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from graphbench.data.loader import GraphLoader
+from graphbench.data.sampler import SizeBucketSampler
+from graphbench.data.store import Store
+from graphbench.data.tables import read_table, write_table
+from graphbench.errors import BadInput
+from pytorch_lightning.utilities.combined_loader import CombinedLoader
+from torch import nn
+
+
+@pytest.fixture
+def table(make_table):
+    return make_table(50)
+
+
+def loader_of(table, num_workers=0, shuffle=True, seed=0, **options):
+    sampler = SizeBucketSampler(table.num_nodes, 8, shuffle=shuffle, seed=seed, pool=2)
+    return GraphLoader(table, sampler, num_workers, **options)
+
+
+def contents(batches):
+    return [batch.to_dict() for batch in batches]
+
+
+def assert_same(first, second):
+    assert len(first) == len(second)
+    for left, right in zip(contents(first), contents(second), strict=True):
+        assert left.keys() == right.keys()
+        for key, value in left.items():
+            equal = torch.equal(value, right[key]) if isinstance(value, torch.Tensor) else value == right[key]
+            assert equal, key
+
+
+def test_batches_hold_the_graphs_of_the_sampler(table):
+    loader = loader_of(table)
+    rows = list(loader.batch_sampler)
+    for expected, batch in zip(rows, loader, strict=True):
+        assert batch.graph_id.tolist() == expected
+        assert batch.y[:, 0].tolist() == [float(graph) for graph in expected]
+
+
+def test_two_workers_equal_none(table):
+    here, there = loader_of(table), loader_of(table, num_workers=2)
+    for epoch in (0, 1):
+        here.set_epoch(epoch)
+        there.set_epoch(epoch)
+        assert_same(list(here), list(there))
+    there.close()
+
+
+def test_memory_mapped_equals_in_memory(table, tmp_path):
+    store = Store(tmp_path, map_above=0)
+    entry = store.open_or_build({"kind": "table"}, lambda writer: write_table(writer, "train", table), "table")
+    mapped = read_table(entry, "train")
+    assert_same(list(loader_of(table)), list(loader_of(mapped)))
+    workers = loader_of(mapped, num_workers=2)
+    assert_same(list(loader_of(table)), list(workers))
+    workers.close()
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_global_generator_stays_untouched(table, num_workers):
+    torch.manual_seed(0)
+    before = torch.get_rng_state()
+    loader = loader_of(table, num_workers)
+    list(loader)
+    list(loader)
+    loader.close()
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize("done", [1, 4])
+def test_state_counts_batches_handed_out_and_resumes_after_them(table, num_workers, done):
+    loader = loader_of(table, num_workers)
+    loader.set_epoch(3)
+    expected = list(loader)
+    iterator = iter(loader)
+    for _ in range(done):
+        next(iterator)
+    state = loader.state_dict()
+    assert state["batches_done"] == done
+    resumed = loader_of(table, num_workers)
+    resumed.load_state_dict(state)
+    assert resumed.state_dict() == state
+    resumed.set_epoch(3)
+    assert_same(list(resumed), expected[done:])
+    for each in (loader, resumed):
+        each.close()
+
+
+def test_state_after_an_epoch_starts_the_next_from_its_beginning(table):
+    loader = loader_of(table)
+    list(loader)
+    state = loader.state_dict()
+    assert state["batches_done"] == len(loader)
+    loader.set_epoch(1)
+    assert loader.state_dict()["batches_done"] == 0
+    resumed = loader_of(table)
+    resumed.load_state_dict(state)
+    resumed.set_epoch(1)
+    assert_same(list(resumed), list(loader))
+
+
+def test_an_iterator_follows_the_epoch_set_before_its_first_batch(table):
+    early, late = loader_of(table), loader_of(table)
+    iterator = iter(early)
+    early.set_epoch(2)
+    late.set_epoch(2)
+    assert_same(list(iterator), list(late))
+
+
+def test_lightning_combines_loaders_and_their_states(table):
+    combined = CombinedLoader(loader_of(table), "max_size_cycle")
+    iter(combined)
+    next(combined)
+    next(combined)
+    (state,) = combined._state_dicts()
+    assert state["batches_done"] == 2
+
+
+def test_workers_must_not_be_negative(table):
+    with pytest.raises(BadInput, match="num_workers"):
+        loader_of(table, num_workers=-1)
+
+
+def test_batches_fit_a_module(table):
+    layer = nn.Embedding(5, 4)
+    outputs = [layer(batch.x[:, 0]) for batch in loader_of(table)]
+    assert sum(map(len, outputs)) == int(table.num_nodes.sum())

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from graphbench.data.splits import check_split, given_split, index_split, permutation, random_split
+from graphbench.errors import BadInput
+
+
+def test_permutation_is_the_same_for_ever():
+    assert permutation(8, 0).tolist() == np.random.RandomState([0]).permutation(8).tolist()
+    assert permutation(8, 3, 1).tolist() == [1, 3, 6, 0, 7, 2, 4, 5]
+    assert permutation(8, -1).tolist() == permutation(8, (1 << 32) - 1).tolist()
+
+
+@pytest.mark.parametrize(
+    ("parts", "sizes"),
+    [
+        ({"train": 0.8, "val": 0.1, "test": 0.1}, (82, 10, 11)),
+        ({"train": 50, "val": 20, "test": 33}, (50, 20, 33)),
+        ({"train": 0.5, "val": 3, "test": 4}, (51, 3, 4)),
+    ],
+)
+def test_random_split_has_the_sizes_asked_for(parts, sizes):
+    total = 103
+    split = random_split(total, parts, seed=0)
+    assert tuple(map(len, split.values())) == sizes
+    check_split(split, total, complete=sum(sizes) == total)
+
+
+def test_random_split_depends_on_the_seed_alone():
+    parts = {"train": 0.8, "val": 0.1, "test": 0.1}
+    first = random_split(100, parts, seed=1)
+    np.random.seed(5)
+    torch.manual_seed(5)
+    again, other = random_split(100, parts, seed=1), random_split(100, parts, seed=2)
+    assert all(torch.equal(first[name], again[name]) for name in parts)
+    assert not torch.equal(first["train"], other["train"])
+
+
+@pytest.mark.parametrize(
+    "parts", [{"train": 0.9, "val": 0.2}, {"train": 8, "val": 3}, {"train": 0.99, "val": 0.005, "test": 0.005}]
+)
+def test_impossible_random_splits(parts):
+    with pytest.raises(BadInput, match="Cannot split 10 graphs"):
+        random_split(10, parts, seed=0)
+
+
+def test_index_split_keeps_order():
+    split = index_split({"train": [4, 0], "val": np.array([2]), "test": torch.tensor([3])}, 5)
+    assert {name: rows.tolist() for name, rows in split.items()} == {"train": [4, 0], "val": [2], "test": [3]}
+
+
+@pytest.mark.parametrize(
+    ("indices", "message"),
+    [
+        ({"train": [0, 5]}, "train split has row 5, but rows go from 0 to 4"),
+        ({"train": [-1]}, "row -1"),
+        ({"train": [0, 1], "val": [1]}, "Row 1 is in the train split and in the val split"),
+        ({"train": [0, 1, 0]}, "lists row 0 more than once"),
+        ({"train": []}, "must be a list|is empty"),
+        ({"train": [0.5]}, "must be a list of row numbers"),
+    ],
+)
+def test_wrong_indices_are_named(indices, message):
+    with pytest.raises(BadInput, match=message):
+        index_split(indices, 5)
+
+
+def test_given_split_follows_labels():
+    split = given_split(["train", "valid", "test", "train"])
+    assert {name: rows.tolist() for name, rows in split.items()} == {"train": [0, 3], "val": [1], "test": [2]}
+    chosen = given_split(["a", "b", "c"], {"a": "train", "c": "test"})
+    assert {name: rows.tolist() for name, rows in chosen.items()} == {"train": [0], "test": [2]}
+
+
+def test_unknown_labels_are_named():
+    with pytest.raises(BadInput, match="'holdout'"):
+        given_split(["train", "holdout"])
+
+
+def test_incomplete_split_is_named_only_if_asked():
+    split = {"train": torch.tensor([0, 2])}
+    check_split(split, 3)
+    with pytest.raises(BadInput, match="Row 1 is in no split"):
+        check_split(split, 3, complete=True)

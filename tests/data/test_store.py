@@ -1,0 +1,267 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from graphbench.data.store import Store
+from graphbench.errors import BadInput, GraphbenchError
+
+KEY = {"kind": "numbers", "size": 1000, "parameters": {"b": 2.5, "a": [1, None]}}
+
+
+class Builder:
+    """Counts its calls and writes one array in two appends."""
+
+    def __init__(self, size=1000):
+        self.size, self.calls = size, 0
+
+    def __call__(self, writer):
+        self.calls += 1
+        values = np.arange(self.size, dtype=np.float32).reshape(-1, 2)
+        writer.append("values", values[:100])
+        writer.append("values", values[100:])
+        writer.append("flags", np.array([True, False]))
+        writer.meta["note"] = "hello"
+
+
+def test_entry_is_built_once_and_read_back(store):
+    build = Builder()
+    first = store.open_or_build(KEY, build, "numbers")
+    again = store.open_or_build(KEY, build, "numbers")
+    assert build.calls == 1
+    for entry in (first, again):
+        np.testing.assert_array_equal(entry.arrays["values"], np.arange(1000, dtype=np.float32).reshape(-1, 2))
+        assert entry.arrays["flags"].tolist() == [True, False]
+        assert entry.meta == {"note": "hello"}
+    assert first.checksums == again.checksums
+
+
+def test_arrays_are_plain_npy_files(store):
+    entry = store.open_or_build(KEY, Builder(), "numbers")
+    np.testing.assert_array_equal(np.load(entry.folder / "values.npy", allow_pickle=False), entry.arrays["values"])
+
+
+def test_manifest_says_what_and_with_which_versions(store):
+    entry = store.open_or_build(KEY, Builder(), "numbers")
+    manifest = json.loads((entry.folder / "manifest.json").read_text())
+    assert manifest["key"] == KEY
+    assert manifest["arrays"]["values"]["shape"] == [500, 2]
+    assert {"graphbench", "torch", "numpy", "time"} <= set(manifest["made"])
+
+
+@pytest.mark.parametrize("change", [{"size": 1001}, {"parameters": {"b": 2.5, "a": [1, 0]}}, {"kind": "others"}])
+def test_another_key_is_another_entry(store, change):
+    assert store.folder(KEY | change) != store.folder(KEY)
+
+
+def test_order_of_a_key_does_not_matter(store):
+    assert store.folder(dict(reversed(KEY.items()))) == store.folder(KEY)
+
+
+@pytest.mark.parametrize("key", [{"kind": "a", "x": object()}, {"kind": "a", "x": float("nan")}, {"x": 1}])
+def test_keys_must_be_json_with_a_kind(store, key):
+    with pytest.raises(BadInput):
+        store.folder(key)
+
+
+def test_crash_in_the_middle_leaves_nothing_visible(store):
+    def crash(writer):
+        writer.append("values", np.arange(10))
+        raise RuntimeError("power cut")
+
+    with pytest.raises(RuntimeError, match="power cut"):
+        store.open_or_build(KEY, crash, "numbers")
+    assert not store.folder(KEY).exists()
+    assert [path.name for path in store.root.iterdir()] == [".locks"]
+    assert store.open_or_build(KEY, Builder(), "numbers").meta == {"note": "hello"}
+
+
+def test_leftovers_of_a_killed_build_are_removed(store):
+    folder = store.folder(KEY)
+    leftover = store.root / f".{folder.name}.deadbeef"
+    leftover.mkdir(parents=True)
+    (leftover / "values.npy").write_bytes(b"half")
+    store.open_or_build(KEY, Builder(), "numbers")
+    assert not leftover.exists()
+
+
+def _flip(path: Path, position: int):
+    data = bytearray(path.read_bytes())
+    data[position] ^= 0x10
+    path.write_bytes(data)
+
+
+DAMAGE = {
+    "flipped data byte": lambda folder: _flip(folder / "values.npy", -7),
+    "flipped header byte": lambda folder: _flip(folder / "values.npy", 30),
+    "truncated": lambda folder: os.truncate(folder / "values.npy", 900),
+    "file missing": lambda folder: (folder / "flags.npy").unlink(),
+    "manifest missing": lambda folder: (folder / "manifest.json").unlink(),
+    "manifest cut": lambda folder: os.truncate(folder / "manifest.json", 50),
+    "manifest altered": lambda folder: (folder / "manifest.json").write_text(
+        (folder / "manifest.json").read_text().replace("hello", "jello")
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize("mapped", [False, True])
+def test_damage_is_noticed_and_rebuilt_with_a_warning(tmp_path, caplog, damage, mapped):
+    store = Store(tmp_path, map_above=0 if mapped else 1 << 20)
+    build = Builder()
+    folder = store.open_or_build(KEY, build, "numbers").folder
+    DAMAGE[damage](folder)
+    entry = store.open_or_build(KEY, build, "the numbers")
+    assert build.calls == 2
+    assert entry.arrays["values"][-1].tolist() == [998.0, 999.0]
+    (record,) = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert "the numbers" in record.message
+    assert folder.name in record.message
+    assert "rebuilt" in record.message
+
+
+def test_large_entry_is_verified_once_until_its_files_change(tmp_path, monkeypatch):
+    store = Store(tmp_path, full_below=0)
+    build = Builder()
+    folder = store.open_or_build(KEY, build, "numbers").folder
+    read = []
+    monkeypatch.setattr("graphbench.data.entry.progress", lambda *args: read.append(args) or pytest.fail("verified"))
+    store.open_or_build(KEY, build, "numbers")
+    assert not read
+    monkeypatch.undo()
+    stat = (folder / "values.npy").stat()
+    _flip(folder / "values.npy", -7)
+    os.utime(folder / "values.npy", ns=(stat.st_atime_ns, stat.st_mtime_ns + 1))
+    store.open_or_build(KEY, build, "numbers")
+    assert build.calls == 2
+
+
+def test_mapped_equals_in_memory(tmp_path):
+    Store(tmp_path).open_or_build(KEY, Builder(), "numbers")
+    mapped = Store(tmp_path, map_above=0).open_or_build(KEY, Builder(), "numbers").arrays["values"]
+    loaded = Store(tmp_path).open_or_build(KEY, Builder(), "numbers").arrays["values"]
+    assert isinstance(mapped, np.memmap)
+    assert not isinstance(loaded, np.memmap)
+    np.testing.assert_array_equal(mapped, loaded)
+
+
+def test_changing_a_mapped_array_never_reaches_the_disk(tmp_path):
+    store = Store(tmp_path, map_above=0)
+    store.open_or_build(KEY, Builder(), "numbers").arrays["values"][:] = -1
+    assert store.open_or_build(KEY, Builder(), "numbers").arrays["values"][1, 1] == 3
+
+
+@pytest.mark.parametrize("rows", [np.array([object()]), np.array(["text"]), np.float32(1)])
+def test_only_rows_of_numbers_are_stored(store, rows):
+    with pytest.raises(BadInput, match="rows of numbers"):
+        store.open_or_build(KEY, lambda writer: writer.append("values", rows), "numbers")
+
+
+def test_later_rows_must_be_like_the_first(store):
+    def build(writer):
+        writer.append("values", np.zeros((3, 2)))
+        writer.append("values", np.zeros((3, 3)))
+
+    with pytest.raises(BadInput, match="same dtype and width"):
+        store.open_or_build(KEY, build, "numbers")
+
+
+def test_empty_arrays_survive(store):
+    entry = store.open_or_build(KEY, lambda writer: writer.append("none", np.zeros((0, 3), np.int16)), "numbers")
+    assert entry.arrays["none"].shape == (0, 3)
+    assert entry.arrays["none"].dtype == np.int16
+
+
+def test_full_disk_is_one_clear_error(store):
+    def build(writer):
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(GraphbenchError, match=r"is full; numbers"):
+        store.open_or_build(KEY, build, "numbers")
+
+
+def test_root_comes_from_option_then_environment_then_data_root(tmp_path, monkeypatch):
+    monkeypatch.delenv("GRAPHBENCH_STORE", raising=False)
+    assert Store.default(tmp_path).root == tmp_path / "store"
+    monkeypatch.setenv("GRAPHBENCH_STORE", str(tmp_path / "env"))
+    assert Store.default(tmp_path).root == tmp_path / "env"
+    assert Store.default(tmp_path, tmp_path / "chosen").root == tmp_path / "chosen"
+
+
+def test_a_waiting_thread_says_so_and_opens_what_the_first_built(store, caplog):
+    inside, go_on = threading.Event(), threading.Event()
+
+    def slow(writer):
+        inside.set()
+        assert go_on.wait(10)
+        Builder()(writer)
+
+    first = threading.Thread(target=store.open_or_build, args=(KEY, slow, "numbers"))
+    second = threading.Thread(target=store.open_or_build, args=(KEY, lambda writer: pytest.fail("twice"), "numbers"))
+    first.start()
+    assert inside.wait(10)
+    second.start()
+    while "Waiting for another process" not in caplog.text:
+        time.sleep(0.01)
+    go_on.set()
+    first.join()
+    second.join()
+    assert store.folder(KEY).exists()
+
+
+RACE = """
+import sys, time, pathlib, numpy
+from graphbench.data.store import Store
+root, start, log = sys.argv[1:]
+def build(writer):
+    with open(log, "a") as file:
+        file.write("built\\n")
+    for _ in range(20):
+        writer.append("values", numpy.arange(1000))
+        time.sleep(0.01)
+while not pathlib.Path(start).exists():
+    time.sleep(0.001)
+entry = Store(root).open_or_build({"kind": "race"}, build, "race")
+print(int(entry.arrays["values"].sum()))
+"""
+
+
+def test_two_processes_starting_together_build_once(tmp_path):
+    start, log = tmp_path / "start", tmp_path / "log"
+    command = [sys.executable, "-c", RACE, str(tmp_path / "store"), str(start), str(log)]
+    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    start.touch()
+    answers = [process.communicate(timeout=120)[0].strip() for process in processes]
+    assert answers == [str(20 * 499500)] * 2
+    assert log.read_text() == "built\n"
+
+
+KILLED = """
+import sys, time, numpy
+from graphbench.data.store import Store
+def build(writer):
+    writer.append("values", numpy.arange(1000))
+    print("building", flush=True)
+    time.sleep(600)
+Store(sys.argv[1]).open_or_build({"kind": "race"}, build, "race")
+"""
+
+
+def test_a_killed_build_is_invisible_and_blocks_nobody(tmp_path):
+    store = Store(tmp_path / "store")
+    with subprocess.Popen(
+        [sys.executable, "-c", KILLED, str(store.root)], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "building\n"
+        process.kill()
+    assert not store.folder({"kind": "race"}).exists()
+    store.open_or_build({"kind": "race"}, Builder(), "race")
+    assert not [path for path in store.root.glob(".race*")]

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import networkx as nx
+import numpy as np
+import pytest
+import torch
+
+from graphbench.contracts import GraphTable
+from graphbench.encodings import RWSE, Degree, EffectiveResistance, LapPE, ShortestPaths
+from graphbench.encodings._dense import few_threads, laplacian, size_blocks
+from graphbench.errors import BadInput
+
+ENCODINGS = [LapPE(3), RWSE(3), Degree(4), ShortestPaths(4, with_edges=2), EffectiveResistance()]
+
+
+@pytest.mark.parametrize("max_entries", [1, 200, 2**18])
+def test_blocks_hold_every_graph_once_and_within_budget(messy_graphs, messy_table, max_entries):
+    seen = []
+    for block in size_blocks(messy_table, max_entries):
+        assert len(block) == 1 or len(block) * block.num_nodes**2 <= max_entries
+        seen += block.graphs.tolist()
+        for graph, adjacency in zip(block.graphs.tolist(), block.adjacency(), strict=True):
+            expected = nx.to_numpy_array(messy_graphs[graph], nodelist=range(block.num_nodes))
+            np.testing.assert_array_equal(adjacency.numpy(), expected)
+    assert sorted(seen) == list(range(len(messy_table)))
+
+
+def test_edge_numbers_and_ends_are_those_of_the_graph(messy_table):
+    for block in size_blocks(messy_table):
+        graph_of_edge = block.source // block.num_nodes
+        for place, graph in enumerate(block.graphs.tolist()):
+            mine = graph_of_edge == place
+            edges = messy_table.slice(graph, graph + 1).columns["edge_index"]
+            assert block.edge[mine].tolist() == list(range(len(edges)))
+            assert (block.source[mine] % block.num_nodes).tolist() == edges[:, 0].tolist()
+            assert (block.target[mine] - place * block.num_nodes).tolist() == edges[:, 1].tolist()
+
+
+def test_simple_adjacency_drops_direction_loops_and_parallel_edges(messy_graphs, messy_table):
+    for block in size_blocks(messy_table):
+        for graph, adjacency in zip(block.graphs.tolist(), block.simple_adjacency(), strict=True):
+            simple = nx.Graph(messy_graphs[graph])
+            simple.remove_edges_from(list(nx.selfloop_edges(simple)))
+            np.testing.assert_array_equal(adjacency.numpy(), nx.to_numpy_array(simple, nodelist=range(block.num_nodes)))
+
+
+@pytest.mark.parametrize("normalization", ["none", "symmetric"])
+def test_laplacian_is_that_of_networkx(simple_graphs, simple_table, normalization):
+    reference = nx.laplacian_matrix if normalization == "none" else nx.normalized_laplacian_matrix
+    for block in size_blocks(simple_table):
+        matrices = laplacian(block.simple_adjacency(), normalization)
+        for graph, matrix in zip(block.graphs.tolist(), matrices, strict=True):
+            np.testing.assert_allclose(matrix.numpy(), reference(simple_graphs[graph]).toarray(), atol=1e-12)
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS, ids=repr)
+@pytest.mark.parametrize("edge", [(0, 3), (-1, 0)])
+def test_an_edge_to_a_missing_node_is_an_error_that_names_it(encoding, edge):
+    good = {"num_nodes": 3, "edge_index": torch.tensor([[0, 1], [1, 2]])}
+    bad = {"num_nodes": 3, "edge_index": torch.tensor([[0, edge[0]], [1, edge[1]]])}
+    with pytest.raises(BadInput, match=r"Edge 1 of graph 1 joins nodes .* 3 nodes"):
+        encoding.compute(GraphTable.from_graphs([good, bad]))
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS, ids=repr)
+def test_graphs_without_nodes_and_tables_without_graphs(encoding):
+    empty = {"num_nodes": 0, "edge_index": torch.zeros(2, 0, dtype=torch.int64)}
+    pair = {"num_nodes": 2, "edge_index": torch.tensor([[0, 1], [1, 0]])}
+    table = GraphTable.from_graphs([empty, pair, empty])
+    mixed, alone = encoding.compute(table), encoding.compute(table.slice(1, 2))
+    joined = table.with_columns(mixed.columns, encoding.layout).slice(1, 2)
+    for name, column in alone.columns.items():
+        torch.testing.assert_close(joined.columns[name], column)
+    assert all(len(column) == 0 for column in encoding.compute(table.slice(0, 0)).columns.values())
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS, ids=repr)
+def test_layout_names_the_columns_and_their_lengths(encoding, messy_table):
+    columns = encoding.compute(messy_table).columns
+    assert columns.keys() == encoding.layout.keys()
+    for name, column in columns.items():
+        assert len(column) == int(messy_table.lengths(encoding.layout[name].axis).sum())
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS, ids=repr)
+def test_stored_integer_widths_of_the_edge_list_do_not_matter(encoding, messy_table):
+    narrow = {"edge_index": messy_table.columns["edge_index"].to(torch.int16)}
+    table = GraphTable(narrow, messy_table.layout, messy_table.ptr)
+    for name, column in encoding.compute(messy_table).columns.items():
+        assert torch.equal(encoding.compute(table).columns[name], column)
+
+
+@pytest.mark.parametrize(("nodes", "expected"), [(20, 1), (300, 2)])
+def test_only_large_graphs_are_encoded_on_several_threads(nodes, expected):
+    table = GraphTable.from_graphs([{"num_nodes": nodes, "edge_index": torch.zeros(2, 0, dtype=torch.int64)}])
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with few_threads(table):
+            assert torch.get_num_threads() == expected
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)

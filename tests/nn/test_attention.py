@@ -1,0 +1,226 @@
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from graphbench.errors import BadInput
+from graphbench.nn import DenseLayout, MultiHeadAttention
+
+DIM, HEADS = 12, 3
+
+
+def pair(dropout=0.0, **options):
+    """Our attention and PyTorch's with the same weights."""
+    torch.manual_seed(0)
+    ours = MultiHeadAttention(DIM, HEADS, dropout).to(**options)
+    rival = nn.MultiheadAttention(DIM, HEADS, dropout, batch_first=True, **options)
+    nn.init.normal_(rival.in_proj_bias)
+    nn.init.normal_(rival.out_proj.bias)
+    with torch.no_grad():
+        ours.in_proj.weight.copy_(rival.in_proj_weight)
+        ours.in_proj.bias.copy_(rival.in_proj_bias)
+    ours.out_proj.load_state_dict(rival.out_proj.state_dict())
+    return ours, rival
+
+
+def tokens(batch, dtype=torch.float32):
+    return torch.randn(batch.num_nodes, DIM, generator=torch.Generator().manual_seed(2)).to(dtype)
+
+
+def rival_output(rival, x, layout, bias=None):
+    dense = layout.to_dense(x)
+    padding = torch.zeros_like(dense[..., 0]).masked_fill(~layout.mask, -torch.inf)
+    if bias is not None:
+        bias = bias.flatten(0, 1)
+    out, _ = rival(dense, dense, dense, key_padding_mask=padding, attn_mask=bias, need_weights=False)
+    return layout.to_ragged(out)
+
+
+def random_bias(layout, heads=HEADS):
+    shape = (layout.num_graphs, heads, layout.max_nodes, layout.max_nodes)
+    return torch.randn(shape, generator=torch.Generator().manual_seed(3))
+
+
+def listen(module):
+    records = []
+    module._recorder = records.append
+    return records
+
+
+def test_parameter_count_is_that_of_torch():
+    ours, rival = pair()
+    count = sum(p.numel() for p in ours.parameters())
+    assert count == sum(p.numel() for p in rival.parameters()) == 4 * DIM**2 + 4 * DIM
+
+
+def test_initial_weights_have_the_scale_of_torch():
+    torch.manual_seed(0)
+    ours, rival = MultiHeadAttention(96, 4), nn.MultiheadAttention(96, 4)
+    assert ours.in_proj.weight.std().item() == pytest.approx(rival.in_proj_weight.std().item(), rel=0.02)
+    assert ours.out_proj.weight.std().item() == pytest.approx(rival.out_proj.weight.std().item(), rel=0.02)
+    assert not ours.in_proj.bias.any()
+    assert not ours.out_proj.bias.any()
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_output_agrees_with_torch(batch, training):
+    ours, rival = pair()
+    layout, x = DenseLayout.from_batch(batch), tokens(batch)
+    torch.testing.assert_close(ours.train(training)(x, layout), rival_output(rival, x, layout), atol=1e-6, rtol=1e-5)
+
+
+def test_output_with_bias_agrees_with_torch(batch):
+    ours, rival = pair()
+    layout, x = DenseLayout.from_batch(batch), tokens(batch)
+    bias = random_bias(layout)
+    torch.testing.assert_close(ours(x, layout, bias), rival_output(rival, x, layout, bias), atol=1e-6, rtol=1e-5)
+
+
+def test_gradients_agree_with_torch(batch):
+    ours, rival = pair(dtype=torch.float64)
+    layout, x = DenseLayout.from_batch(batch), tokens(batch, torch.float64).requires_grad_()
+    (grad_ours,) = torch.autograd.grad(ours(x, layout).square().sum(), x)
+    (grad_rival,) = torch.autograd.grad(rival_output(rival, x, layout).square().sum(), x)
+    torch.testing.assert_close(grad_ours, grad_rival, atol=1e-11, rtol=1e-9)
+
+
+def test_bias_of_one_head_serves_all(batch):
+    ours, _ = pair()
+    layout, x = DenseLayout.from_batch(batch), tokens(batch)
+    bias = random_bias(layout, 1)
+    shared = ours(x, layout, bias.expand(-1, HEADS, -1, -1))
+    torch.testing.assert_close(ours(x, layout, bias), shared, atol=1e-6, rtol=1e-5)
+
+
+def test_bias_in_padding_is_ignored(batch):
+    ours, _ = pair()
+    layout, x = DenseLayout.from_batch(batch), tokens(batch)
+    bias = random_bias(layout)
+    absent = ~(layout.mask[:, None, :, None] & layout.mask[:, None, None, :])
+    spoilt = bias.masked_fill(absent, 1e4)
+    assert torch.equal(ours(x, layout, bias), ours(x, layout, spoilt))
+
+
+def test_graphs_do_not_see_each_other(table, batch):
+    ours, _ = pair()
+    x = tokens(batch)
+    alone = [
+        ours(x[batch.ptr[g] : batch.ptr[g + 1]], DenseLayout.from_batch(table.batch([g])))
+        for g in range(batch.num_graphs)
+    ]
+    torch.testing.assert_close(ours(x, DenseLayout.from_batch(batch)), torch.cat(alone), atol=1e-6, rtol=1e-5)
+
+
+def test_one_block_and_many_agree(batch):
+    ours, _ = pair()
+    x, cut = tokens(batch), DenseLayout.from_batch(batch)
+    whole = replace(cut, cut=())
+    assert len(cut.blocks) > len(whole.blocks) == 1
+    torch.testing.assert_close(ours(x, cut), ours(x, whole), atol=1e-6, rtol=1e-5)
+
+
+def test_listening_changes_nothing(batch):
+    ours, _ = pair(dropout=0.5)
+    ours.eval()
+    layout, x = DenseLayout.from_batch(batch), tokens(batch)
+    quiet = ours(x, layout)
+    listen(ours)
+    assert torch.equal(ours(x, layout), quiet)
+
+
+def test_listening_leaves_random_numbers_alone(batch):
+    ours, _ = pair(dropout=0.5)
+    layout, x = DenseLayout.from_batch(batch), tokens(batch)
+    torch.manual_seed(4)
+    quiet = ours(x, layout)
+    listen(ours)
+    torch.manual_seed(4)
+    assert torch.equal(ours(x, layout), quiet)
+
+
+@pytest.mark.parametrize("with_bias", [False, True])
+def test_trace_explains_the_output(batch, with_bias):
+    ours, _ = pair()
+    layout, x = DenseLayout.from_batch(batch), tokens(batch)
+    records = listen(ours)
+    out = ours(x, layout, random_bias(layout) if with_bias else None)
+    (trace,) = records
+    constant = ours.out_proj(ours.in_proj.bias[2 * DIM :])
+    for graph, weights in enumerate(trace.attention):
+        rows = slice(batch.ptr[graph], batch.ptr[graph + 1])
+        torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:-1]))
+        mixed = torch.einsum("hij,jho->io", weights, trace.values[rows])
+        torch.testing.assert_close(mixed + constant, out[rows], atol=1e-6, rtol=1e-5)
+
+
+def test_trace_names_its_graphs(batch):
+    ours, _ = pair()
+    ours.layer = 3
+    records = listen(ours)
+    out = ours(tokens(batch), DenseLayout.from_batch(batch))
+    (trace,) = records
+    assert trace.layer == 3
+    assert torch.equal(trace.tokens, out)
+    assert torch.equal(trace.batch, batch.batch)
+    assert trace.num_nodes.tolist() == batch.ptr.diff().tolist()
+    assert [tuple(matrix.shape) for matrix in trace.attention] == [(HEADS, n, n) for n in batch.ptr.diff().tolist()]
+
+
+def test_dropout_keeps_the_expectation(batch):
+    ours, _ = pair(dropout=0.5)
+    layout, x = DenseLayout.from_batch(batch), tokens(batch)
+    expected = ours.eval()(x, layout)
+    ours.train()
+    torch.manual_seed(0)
+    draws = torch.stack([ours(x, layout) for _ in range(2000)])
+    error = (draws.mean(0) - expected).abs() / (draws.std(0) / 2000**0.5 + 1e-9)
+    assert error.max() < 5
+
+
+def test_dropout_drops_its_share():
+    """With equal logits and values of one, the output is the kept share of the weights."""
+    from graphbench.nn.attention import _attend_with_dropout
+
+    torch.manual_seed(0)
+    zeros = torch.zeros(1, 1, 1000, 1)
+    kept = _attend_with_dropout(zeros, zeros, torch.ones_like(zeros), None, 0.3) * 0.7
+    assert kept.mean().item() == pytest.approx(0.7, abs=0.003)
+
+
+def test_bfloat16_autocast_is_close(batch):
+    ours, _ = pair()
+    layout, x = DenseLayout.from_batch(batch), tokens(batch)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        half = ours(x, layout)
+    assert half.dtype == torch.bfloat16
+    torch.testing.assert_close(half.float(), ours(x, layout), atol=0.1, rtol=0.1)
+
+
+def test_heads_must_divide_the_width():
+    with pytest.raises(BadInput, match="num_heads=5 and width 12"):
+        MultiHeadAttention(12, 5)
+
+
+@pytest.mark.parametrize("dropout", [-0.1, 1.0])
+def test_attention_dropout_must_be_a_probability_below_one(dropout):
+    with pytest.raises(BadInput, match=f"below 1, but got {dropout}"):
+        MultiHeadAttention(12, 3, dropout)
+
+
+def test_layers_can_share_a_prepared_bias(batch):
+    ours, _ = pair()
+    layout, x = DenseLayout.from_batch(batch), tokens(batch)
+    bias = random_bias(layout)
+    assert torch.equal(ours(x, layout, layout.block_biases(bias)), ours(x, layout, bias))
+
+
+def test_gradients_reach_the_bias_but_not_its_padding(batch):
+    ours, _ = pair()
+    layout, x = DenseLayout.from_batch(batch), tokens(batch)
+    bias = random_bias(layout).requires_grad_()
+    ours(x, layout, bias).square().sum().backward()
+    present = layout.mask[:, None, :, None] & layout.mask[:, None, None, :]
+    several = present & (batch.ptr.diff() > 1)[:, None, None, None]
+    assert bias.grad.masked_select(several).abs().min() > 0
+    assert not bias.grad.masked_select(~present).any()

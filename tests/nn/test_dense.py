@@ -1,0 +1,87 @@
+import pytest
+import torch
+from torch_geometric.utils import to_dense_batch
+
+from graphbench.errors import BadInput
+from graphbench.nn import DenseLayout
+
+
+def rows_of(batch, dim=3):
+    return torch.randn(batch.num_nodes, dim, generator=torch.Generator().manual_seed(0))
+
+
+def test_to_dense_agrees_with_pyg(batch):
+    layout, x = DenseLayout.from_batch(batch), rows_of(batch)
+    expected, mask = to_dense_batch(x, batch.batch)
+    assert torch.equal(layout.to_dense(x), expected)
+    assert torch.equal(layout.mask, mask)
+
+
+def test_to_ragged_undoes_to_dense(batch):
+    layout, x = DenseLayout.from_batch(batch), rows_of(batch)
+    assert torch.equal(layout.to_ragged(layout.to_dense(x)), x)
+
+
+def test_gradients_pass_through_unchanged(batch):
+    layout, x = DenseLayout.from_batch(batch), rows_of(batch).requires_grad_()
+    weight = rows_of(batch, 3)
+    (layout.to_ragged(layout.to_dense(x)) * weight).sum().backward()
+    assert torch.equal(x.grad, weight)
+
+
+def test_wrong_number_of_rows_is_an_error(batch):
+    with pytest.raises(BadInput, match="built for 34 rows, but the tensor has 33"):
+        DenseLayout.from_batch(batch).to_dense(rows_of(batch)[:-1])
+
+
+def test_layout_of_a_padded_batch_with_room(batch):
+    layout = DenseLayout.from_rows(batch.batch, batch.ptr, max_rows=20)
+    x = rows_of(batch)
+    assert layout.to_dense(x).shape == (6, 20, 3)
+    assert torch.equal(layout.to_ragged(layout.to_dense(x)), x)
+
+
+def test_equal_sizes_need_no_padding(table):
+    assert DenseLayout.from_batch(table.batch([2, 2])).is_full
+    assert not DenseLayout.from_batch(table.batch([2, 3])).is_full
+
+
+def test_blocks_partition_the_batch(batch):
+    blocks = DenseLayout.from_batch(batch).blocks
+    assert torch.cat([block.graphs for block in blocks]).sort()[0].tolist() == list(range(6))
+    assert torch.cat([block.rows for block in blocks]).sort()[0].tolist() == list(range(batch.num_nodes))
+
+
+def test_blocks_hold_graphs_of_similar_size(batch):
+    for block in DenseLayout.from_batch(batch).blocks:
+        sizes = block.layout.ptr.diff()
+        assert sizes.min() >= 0.7 * sizes.max()
+        assert block.layout.max_nodes == sizes.max()
+
+
+def test_block_rows_belong_to_its_graphs(batch):
+    layout, x = DenseLayout.from_batch(batch), rows_of(batch)
+    for block in layout.blocks:
+        dense = block.layout.to_dense(block.take(x))
+        for graph, part in zip(block.graphs.tolist(), dense, strict=True):
+            start, stop = batch.ptr[graph], batch.ptr[graph + 1]
+            assert torch.equal(part[: stop - start], x[start:stop])
+
+
+def test_join_blocks_restores_the_order(batch):
+    layout, x = DenseLayout.from_batch(batch), rows_of(batch)
+    assert torch.equal(layout.join_blocks([block.take(x) for block in layout.blocks]), x)
+
+
+def test_take_pairs_cuts_the_blocks_part(batch):
+    layout = DenseLayout.from_batch(batch)
+    pairs = torch.randn(6, 2, 12, 12)
+    for block in layout.blocks:
+        n = block.layout.max_nodes
+        assert torch.equal(block.take_pairs(pairs), pairs[block.graphs][:, :, :n, :n])
+
+
+def test_equal_sizes_are_one_block(table):
+    (block,) = DenseLayout.from_batch(table.batch([4, 4, 4])).blocks
+    assert block.rows is None
+    assert block.layout.num_graphs == 3

@@ -1,0 +1,152 @@
+import pytest
+import torch
+from torch import nn
+from torch_geometric.nn import GINEConv, GPSConv
+
+from graphbench import PositionalEncoder
+from graphbench.errors import BadInput
+from graphbench.nn import DenseLayout, GPSBackbone, GPSLayer, MultiHeadAttention, TransformerAttention, make_local_layer
+
+DIM = 12
+
+
+class Coordinates(PositionalEncoder):
+    """The dense features of the test graphs as positions."""
+
+    def __init__(self):
+        super().__init__()
+        self.dim = 2
+
+    def forward(self, batch):
+        return batch.x_dense
+
+
+def count(module):
+    return sum(p.numel() for p in module.parameters())
+
+
+def mlp():
+    return nn.Sequential(nn.Linear(DIM, DIM), nn.ReLU(), nn.Linear(DIM, DIM))
+
+
+def randomize_norms(module):
+    for norm in module.modules():
+        if isinstance(norm, nn.BatchNorm1d):
+            for tensor in (norm.weight, norm.bias, norm.running_mean, norm.running_var):
+                nn.init.uniform_(tensor, 0.5, 1.5)
+
+
+def layer_of_pyg(ours):
+    """PyG's layer with the weights of ours."""
+    rival = GPSConv(DIM, GINEConv(mlp()), heads=3)
+    rival.conv.load_state_dict(ours.local.conv.state_dict())
+    attention = ours.attention.attention
+    with torch.no_grad():
+        rival.attn.in_proj_weight.copy_(attention.in_proj.weight)
+        rival.attn.in_proj_bias.copy_(attention.in_proj.bias)
+    rival.attn.out_proj.load_state_dict(attention.out_proj.state_dict())
+    rival.mlp[0].load_state_dict(ours.feed_forward.expand.state_dict())
+    rival.mlp[3].load_state_dict(ours.feed_forward.contract.state_dict())
+    for theirs, norm in ((rival.norm1, ours.local_norm), (rival.norm2, ours.attention_norm), (rival.norm3, ours.norm)):
+        theirs.module.load_state_dict(norm.state_dict())
+    return rival
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_layer_agrees_with_pyg(batch, training):
+    torch.manual_seed(0)
+    ours = GPSLayer(DIM, make_local_layer("GINE", DIM), TransformerAttention(DIM, 3))
+    randomize_norms(ours)
+    rival = layer_of_pyg(ours)
+    x, edge = torch.randn(batch.num_nodes, DIM), torch.randn(batch.edge_index.shape[1], DIM)
+    out, new_edge = ours.train(training)(x, edge, batch, DenseLayout.from_batch(batch))
+    expected = rival.train(training)(x, batch.edge_index, batch.batch, edge_attr=edge)
+    torch.testing.assert_close(out, expected, atol=1e-5, rtol=1e-5)
+    assert new_edge is edge
+
+
+@pytest.mark.parametrize(
+    ("local", "parameters"), [("GatedGCN", 13 * DIM**2 + 22 * DIM), ("GINE", 10 * DIM**2 + 15 * DIM)]
+)
+def test_gps_layer_parameter_count(local, parameters):
+    layer = GPSLayer(DIM, make_local_layer(local, DIM), TransformerAttention(DIM, 3))
+    assert count(layer) == parameters
+
+
+def test_a_missing_branch_costs_nothing(batch):
+    x, layout = torch.randn(batch.num_nodes, DIM), DenseLayout.from_batch(batch)
+    local = GPSLayer(DIM, make_local_layer("GCN", DIM), None)
+    attention = GPSLayer(DIM, None, TransformerAttention(DIM, 3))
+    ffn_and_norm = 4 * DIM**2 + 3 * DIM + 2 * DIM
+    assert count(local) == ffn_and_norm + DIM**2 + DIM + 2 * DIM
+    assert count(attention) == ffn_and_norm + 4 * DIM**2 + 4 * DIM + 2 * DIM
+    for layer in (local, attention):
+        assert layer(x, None, batch, layout)[0].shape == x.shape
+
+
+def test_a_layer_without_branches_is_an_error():
+    with pytest.raises(BadInput, match="a local layer, global attention or both"):
+        GPSLayer(DIM, None, None)
+
+
+class UniformAttention(nn.Module):
+    """Every node sees the mean of its graph."""
+
+    def forward(self, x, batch, layout):
+        mean = layout.to_dense(x).sum(1) / batch.ptr.diff()[:, None]
+        return mean[batch.batch]
+
+
+def test_backbone_takes_any_attention(spec, batch):
+    model = GPSBackbone(spec, DIM, 2, UniformAttention, local_layer="none")
+    out = model(batch)
+    assert out.node.shape == (batch.num_nodes, DIM)
+    assert out.edge is None
+    assert all(isinstance(layer.attention, UniformAttention) for layer in model.layers)
+
+
+def test_backbone_numbers_its_attention_layers(spec):
+    model = GPSBackbone(spec, DIM, 3, lambda: TransformerAttention(DIM, 3))
+    assert [m.layer for m in model.modules() if isinstance(m, MultiHeadAttention)] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("local", "encodes_edges"), [("GatedGCN", True), ("GINE", True), ("GAT", True), ("GCN", False)]
+)
+def test_edges_are_encoded_where_they_are_read(spec, batch, local, encodes_edges):
+    model = GPSBackbone(spec, DIM, 1, lambda: None, local_layer=local)
+    assert (model.edge_encoder is not None) is encodes_edges
+    assert (model(batch).edge is not None) is encodes_edges
+
+
+def test_distances_gate_the_edges(spec, batch):
+    torch.manual_seed(0)
+    model = GPSBackbone(spec, DIM, 2, lambda: None, gate_encoder=Coordinates()).eval()
+    assert all(layer.local.gate is not None for layer in model.layers)
+    source, target = batch.edge_index
+    expected = (batch.x_dense[source] - batch.x_dense[target]).square().sum(1, keepdim=True)
+    torch.testing.assert_close(model._distances(batch), expected)
+
+
+def test_gates_ignore_the_signs_of_positions(spec, batch):
+    """ES-LapPE is invariant to signs of eigenvectors, which is what it is for."""
+
+    class Flipped(Coordinates):
+        def forward(self, batch):
+            return batch.x_dense * torch.tensor([-1.0, 1.0])
+
+    torch.manual_seed(0)
+    model = GPSBackbone(spec, DIM, 2, lambda: None, gate_encoder=Coordinates()).eval()
+    before = model(batch).node
+    model.gate_encoder = Flipped()
+    torch.testing.assert_close(model(batch).node, before)
+
+
+def test_gates_need_gated_gcn(spec):
+    with pytest.raises(BadInput, match="Only the local layer GatedGCN"):
+        GPSBackbone(spec, DIM, 1, lambda: None, local_layer="GINE", gate_encoder=Coordinates())
+
+
+def test_no_layers_is_an_error(spec):
+    with pytest.raises(BadInput, match="num_layers must be at least 1, but got 0"):
+        GPSBackbone(spec, DIM, 0, lambda: None)

@@ -1,0 +1,33 @@
+import pytest
+import torch
+from torch import nn
+
+from graphbench.errors import BadInput
+from graphbench.nn import BatchNorm, make_norm
+
+
+def test_batch_norm_is_that_of_torch():
+    ours, rival, x = BatchNorm(4), nn.BatchNorm1d(4), torch.randn(7, 4)
+    assert torch.equal(ours(x), rival(x))
+    assert torch.equal(ours.running_var, rival.running_var)
+    assert torch.equal(ours.eval()(x), rival.eval()(x))
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+def test_a_batch_without_variance_uses_running_statistics(rows):
+    norm, x = BatchNorm(4), torch.randn(rows, 4)
+    norm(torch.randn(50, 4) * 3 + 1)
+    before = norm.running_mean.clone()
+    trained = norm(x)
+    assert torch.equal(norm.running_mean, before)
+    torch.testing.assert_close(trained, norm.eval()(x))
+
+
+@pytest.mark.parametrize(("name", "kind"), [("batch", BatchNorm), ("layer", nn.LayerNorm), ("none", nn.Identity)])
+def test_norms_by_name(name, kind):
+    assert type(make_norm(name, 4)) is kind
+
+
+def test_unknown_norm_is_an_error():
+    with pytest.raises(BadInput, match="'instance'"):
+        make_norm("instance", 4)

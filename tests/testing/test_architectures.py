@@ -1,0 +1,164 @@
+"""The contract passes a sound model and catches every fault it is there for."""
+
+from __future__ import annotations
+
+from unittest import SkipTest
+
+import pytest
+import torch
+from torch import nn
+
+from graphbench.contracts import Architecture, LayerTrace, Representation, Traced
+from graphbench.errors import BadInput
+from graphbench.nn import NodeEncoder
+from graphbench.testing import ArchitectureContract, check_architecture
+
+
+class Sound(Architecture):
+    """Adds the mean of the graph to every node."""
+
+    def __init__(self, spec, hidden_dim: int = 8, flaw: str = "") -> None:
+        super().__init__(spec, hidden_dim)
+        self.flaw = flaw
+        self.encoder = NodeEncoder(spec, hidden_dim)
+        self.watched = Watched()
+
+    def forward(self, batch):
+        x = self.encoder(batch)
+        mean = x.new_zeros(batch.num_graphs, x.shape[1]).index_add(0, batch.batch, x) / batch.ptr.diff()[:, None]
+        x = self.watched(x + mean[batch.batch], batch, self.flaw)
+        return Representation(self.spoil(x, batch), graph=mean)
+
+    def spoil(self, x, batch):
+        match self.flaw:
+            case "sees other graphs":
+                return x + x.mean(0)
+            case "counts padding":
+                return x / batch.max_nodes
+            case "numbers nodes":
+                return x + torch.arange(len(x), device=x.device)[:, None] % 3
+            case "is random":
+                return x + torch.rand(())
+            case "changes the batch":
+                batch.edge_index = batch.edge_index.flip(0)
+            case "adds to the batch":
+                batch.hidden = x
+            case "is too narrow":
+                return x[:, 1:]
+            case "divides by zero":
+                return x / (batch.ptr.diff()[batch.batch][:, None] - 1)
+        return x
+
+
+class Watched(Traced):
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(()))
+
+    def forward(self, x, batch, flaw):
+        self.trace(lambda: self.record(x, batch, flaw))
+        if flaw == "listens and differs" and self.listening:
+            return x * 2
+        return x * (self.scale.detach() if flaw == "starves a parameter" else self.scale)
+
+    def record(self, x, batch, flaw):
+        sizes = batch.ptr.diff().tolist()
+        shape = max(sizes) if flaw == "shows padding" else None
+        attention = [torch.full((1, shape or n, shape or n), 1 / n) for n in sizes]
+        return LayerTrace(layer=0, tokens=x, batch=batch.batch, attention=attention)
+
+
+class Fussy(Sound):
+    """Refuses everything but coordinates."""
+
+    def __init__(self, spec, hidden_dim: int = 8) -> None:
+        if not spec.coordinates:
+            raise BadInput("needs coordinates")
+        super().__init__(spec, hidden_dim)
+
+
+class Forgetful(Sound):
+    """Keeps something that its state does not hold."""
+
+    def __init__(self, spec, hidden_dim: int = 8) -> None:
+        super().__init__(spec, hidden_dim)
+        self.shift = float(torch.rand(()))
+
+    def spoil(self, x, batch):
+        return x + self.shift
+
+
+class Untyped(Sound):
+    def __init__(self, spec, hidden_dim=8) -> None:
+        super().__init__(spec, hidden_dim)
+
+
+def _contract(architecture, **options):
+    return type("Contract", (ArchitectureContract,), {"architecture": architecture, "options": options})()
+
+
+def test_sound_model_passes_every_check():
+    passed = check_architecture(Sound, hidden_dim=6)
+    on_this_machine = {"test_cuda_agrees_with_cpu"} if not torch.cuda.is_available() else set()
+    assert set(passed) == {name for name in dir(ArchitectureContract) if name.startswith("test_")} - on_this_machine
+
+
+def test_model_may_refuse_most_specifications():
+    assert "test_every_task_and_feature_kind_works_or_is_refused" in check_architecture(Fussy)
+
+
+@pytest.mark.parametrize(
+    ("flaw", "check", "message"),
+    [
+        ("sees other graphs", "batch_mates_do_not_matter", "alone and in a batch"),
+        ("counts padding", "padding_does_not_matter", "alone and in a batch"),
+        ("numbers nodes", "node_order_does_not_matter", "node order"),
+        ("is random", "evaluation_repeats_and_leaves_the_batch_alone", "two evaluations differ in node"),
+        ("changes the batch", "evaluation_repeats_and_leaves_the_batch_alone", "forward changed batch.edge_index"),
+        ("adds to the batch", "evaluation_repeats_and_leaves_the_batch_alone", "added or removed fields"),
+        ("is too narrow", "representation_has_the_promised_shapes", r"node must be \[\d+, 8\], but is \[\d+, 7\]"),
+        ("divides by zero", "smallest_graphs_work", "not finite"),
+        ("starves a parameter", "gradients_reach_every_parameter", "no gradient reaches watched.scale"),
+        ("listens and differs", "traces_describe_the_layers", "while somebody listens"),
+        (
+            "shows padding",
+            "traces_describe_the_layers",
+            r"attention of graph 0 must be \[H, 4, 4\], but is \[1, 7, 7\]",
+        ),
+    ],
+)
+def test_flaw_is_caught(flaw, check, message):
+    with pytest.raises(AssertionError, match=message):
+        getattr(_contract(Sound, flaw=flaw), f"test_{check}")()
+
+
+def test_state_outside_the_checkpoint_is_caught():
+    with pytest.raises(AssertionError, match="node outputs differ after loading"):
+        _contract(Forgetful).test_state_survives_saving()
+
+
+def test_untyped_option_is_caught():
+    with pytest.raises(AssertionError, match="hidden_dim has no type"):
+        _contract(Untyped).test_options_are_typed_and_have_defaults()
+
+
+def test_parameter_without_gradient_may_be_excepted():
+    contract = _contract(Sound, flaw="starves a parameter")
+    contract.without_gradient = ("watched.*",)
+    contract.test_gradients_reach_every_parameter()
+
+
+def test_random_method_skips_with_its_reason():
+    contract = _contract(Sound, flaw="numbers nodes")
+    contract.random_method = "numbers are drawn"
+    with pytest.raises(SkipTest, match="numbers are drawn"):
+        contract.test_node_order_does_not_matter()
+
+
+def test_refusing_everything_is_caught():
+    class Never(Sound):
+        def __init__(self, spec, hidden_dim: int = 8) -> None:
+            raise BadInput("never")
+
+    with pytest.raises(AssertionError, match="Never refuses every specification"):
+        _contract(Never).test_batch_mates_do_not_matter()
