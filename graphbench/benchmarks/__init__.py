@@ -7,8 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from graphbench.benchmarks.base import GraphBenchmark as GraphBenchmark
+    from graphbench.benchmarks.molecules import Molecules as Molecules
+    from graphbench.benchmarks.nci import NCI as NCI
+    from graphbench.benchmarks.zinc import ZINC as ZINC
 
-_HOME = {"GraphBenchmark": "base"}
+_HOME = {
+    "GraphBenchmark": "base",
+    "Molecules": "molecules",
+    "NCI": "nci",
+    "ZINC": "zinc",
+}
 __all__ = sorted(_HOME)
 
 

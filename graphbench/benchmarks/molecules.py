@@ -20,6 +20,7 @@ from graphbench.data.splits import given_split, random_split
 from graphbench.errors import BadInput
 from graphbench.molecules.packages import file_sha256
 from graphbench.molecules.problems import check_choice
+from graphbench.molecules.rivals import mean_rival, ridge_rival
 from graphbench.molecules.scaffolds import SPLITS, check_fractions, scaffold_split
 from graphbench.molecules.tables import TEXTS, read_text, subset, without
 from graphbench.molecules.targets import TargetTask
@@ -79,6 +80,21 @@ class MoleculeBenchmark(GraphBenchmark):
         if split in self._with_texts and "id" not in self._with_texts[split].columns:
             return super().ids(split)
         return self._texts(split, "id")
+
+    def rivals(self) -> dict[str, dict[str, dict[str, float]]]:
+        """Scores of two models without a network, fitted on the same split: training mean and ridge on Morgan counts.
+
+        Returns:
+            Name -> split ("val", "test") -> metric as it is logged ("val/MAE") -> value; empty for other tasks than
+            regression and for sources without SMILES.
+        """
+        if self.spec.task != "graph-regression" or "smiles" not in self._with_texts["train"].columns:
+            return {}
+        targets = [self.tables[split].columns["y"].numpy() for split in SPLITS]
+        smiles = [self.smiles(split) for split in SPLITS]
+        pairs = [part for pair in zip(smiles, targets, strict=True) for part in pair]
+        scores = (mean_rival(*targets), ridge_rival(*pairs))  # type: ignore[arg-type]
+        return {s.name: {"val": {"val/MAE": s.val_mae}, "test": {"test/MAE": s.test_mae}} for s in scores}
 
     def _texts(self, split: str, name: str) -> list[str]:
         if split not in SPLITS:

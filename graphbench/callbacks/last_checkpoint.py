@@ -27,7 +27,7 @@ class LastCheckpoint(Checkpoint):
     def _save(self, trainer: pl.Trainer) -> None:
         for logger in trainer.loggers:  # what was logged up to here must not be lost while this checkpoint stays
             logger.save()
-        trainer.save_checkpoint(RunFolder(Path(trainer.default_root_dir)).last)
+        trainer.save_checkpoint(RunFolder(Path(trainer.default_root_dir)).last, weights_only=False)
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: object, batch: object, batch_idx: int

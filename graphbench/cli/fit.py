@@ -16,6 +16,8 @@ from pytorch_lightning.utilities.rank_zero import rank_zero_only
 from graphbench.checkpoints import load_checkpoint
 from graphbench.cli.lightning import GraphbenchCLI, write_config
 from graphbench.cli.options import own_parser, split
+from graphbench.cli.params import count
+from graphbench.cli.profile import peak_memory_mb
 from graphbench.errors import BadInput
 from graphbench.runs import RunFolder, describe_environment, write_text
 
@@ -82,9 +84,11 @@ def _start(cli: GraphbenchCLI) -> None:
     run.path.mkdir(parents=True, exist_ok=True)
     write_config(run.config, cli)
     write_text(run.environment, json.dumps(describe_environment(), indent=2) + "\n")
-    count = sum(p.numel() for p in cli.model.parameters() if p.requires_grad)
-    name = type(cli.model.architecture).__name__
-    log.info("%s on %s: %s trainable parameters; run folder %s", name, cli.model.spec.name, f"{count:,}", run.path)
+    parts = {"architecture": cli.model.architecture, "head": cli.model.task}
+    counts = ", ".join(f"{name} {count(part):,}" for name, part in parts.items())
+    name, total = type(cli.model.architecture).__name__, f"{count(cli.model):,}"
+    log.info("%s on %s: %s trainable parameters (%s)", name, cli.model.spec.name, total, counts)
+    log.info("Run folder: %s", run.path)
 
 
 def _finish(cli: GraphbenchCLI, seconds: float) -> None:
@@ -96,11 +100,12 @@ def _finish(cli: GraphbenchCLI, seconds: float) -> None:
         "architecture": type(model.architecture).__name__,
         "metric": model.spec.metric,
         "higher_is_better": model.spec.higher_is_better,
-        "parameters": sum(p.numel() for p in model.parameters() if p.requires_grad),
+        "parameters": count(model),
         "epochs": trainer.current_epoch,
         "steps": trainer.global_step,
         "seed": cli.config.get("seed_everything"),
         "fit_seconds": round(seconds, 1),
+        "peak_memory_mb": round(peak_memory_mb()),
     }
     if run.best.is_file():
         results["best_epoch"] = load_checkpoint(run.best)["epoch"]

@@ -25,7 +25,13 @@ from graphbench.errors import BadInput
 from graphbench.module import BenchmarkModule
 from graphbench.runs import RunFolder
 
-TRAINER_DEFAULTS = {"use_distributed_sampler": False, "log_every_n_steps": 20, "num_sanity_val_steps": 0}
+#: The run's first log line counts parameters, which Lightning's summary would repeat beside FLOPs that it leaves at 0.
+TRAINER_DEFAULTS = {
+    "enable_model_summary": False,
+    "use_distributed_sampler": False,
+    "log_every_n_steps": 20,
+    "num_sanity_val_steps": 0,
+}
 
 
 class GraphbenchCLI(LightningCLI):

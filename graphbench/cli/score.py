@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from graphbench.checkpoints import load_checkpoint
 from graphbench.cli.console import show_table
@@ -15,6 +14,7 @@ from graphbench.errors import BadInput
 from graphbench.runs import RunFolder
 
 log = logging.getLogger(__name__)
+Rivals = dict[str, dict[str, dict[str, float]]]
 
 
 def checkpoint_of(request: Request) -> Path:
@@ -59,9 +59,10 @@ def _score(arguments: Sequence[str], command: str, splits: Sequence[str]) -> int
         scores[name] = evaluate(cli.model, cli.datamodule, ckpt_path=str(path), verbose=False, weights_only=True)[0]
     if not cli.trainer.is_global_zero:
         return 0
-    _show(cli, scores)
+    others = cli.datamodule.rivals()
+    _show(cli, scores, others)
     if request.run is not None and request.own.checkpoint is None:
-        _record(request.run, scores)
+        _record(request.run, scores, others)
         from graphbench.report import write_report
 
         write_report([request.run], request.run.report)
@@ -69,24 +70,24 @@ def _score(arguments: Sequence[str], command: str, splits: Sequence[str]) -> int
     return 0
 
 
-def _record(run: RunFolder, scores: Mapping[str, Mapping[str, float]]) -> None:
+def _record(run: RunFolder, scores: Mapping[str, Mapping[str, float]], others: Rivals) -> None:
     """Hold the validation scores against those at the end of fit, then write what is new."""
     stored = run.read_results().get("val")
     if stored is not None:
         same = stored == scores["val"]
         log.info("Validation scores %s those stored at the end of fit.", "equal" if same else "DIFFER from")
     if "test" in scores:
-        run.update_results({"test": dict(scores["test"])})
+        run.update_results({"test": dict(scores["test"]), "rivals": others})
 
 
-def _show(cli: GraphbenchCLI, scores: Mapping[str, Mapping[str, float]]) -> None:
+def _show(cli: GraphbenchCLI, scores: Mapping[str, Mapping[str, float]], others: Rivals) -> None:
     """The table: this model, then the rivals the benchmark offers on the same splits."""
     spec = cli.model.spec
     names = [key.partition("/")[2] for key in next(iter(scores.values()))]
     names = [spec.metric, *(name for name in names if name not in (spec.metric, "loss"))]
     header = ["model", *(f"{split} {name}" for split in scores for name in names)]
     rows = [[type(cli.model.architecture).__name__, *_row(scores, names)]]
-    for rival, values in rivals(cli).items():
+    for rival, values in others.items():
         rows.append([rival, *_row(values, names)])
     unit = f" [{spec.target_units[0]}]" if len(set(spec.target_units)) == 1 and spec.target_units[0] else ""
     arrow = "higher" if spec.higher_is_better else "lower"
@@ -99,9 +100,3 @@ def _row(scores: Mapping[str, Mapping[str, float]], names: Sequence[str]) -> lis
         for split in scores
         for name in names
     ]
-
-
-def rivals(cli: GraphbenchCLI) -> dict[str, dict[str, dict[str, Any]]]:
-    """Simple models fitted on the same split: name -> split -> scores; empty where the benchmark offers none."""
-    offered = getattr(cli.datamodule, "rivals", None)
-    return offered() if offered is not None else {}

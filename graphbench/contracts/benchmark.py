@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import pytorch_lightning as pl
 
 from graphbench.contracts.architecture import merge_encodings
 from graphbench.contracts.encoding import Encoding
 from graphbench.contracts.spec import BenchmarkSpec
+from graphbench.contracts.table import GraphTable
 
 
 class Benchmark(pl.LightningDataModule):
     """Base of all benchmarks.
 
     `spec` is a class attribute where it never changes, else a property that depends on options alone, never on data.
+    After `setup`, `tables` holds the splits "train", "val" and "test"; `predict_split` names the one that
+    `predict_dataloader` reads.
     """
 
     spec: BenchmarkSpec
+    tables: dict[str, GraphTable]
+    predict_split: str
 
     def __init__(self) -> None:
         super().__init__()
@@ -31,6 +37,18 @@ class Benchmark(pl.LightningDataModule):
     @abstractmethod
     def prepare_data(self) -> None:
         """Download or generate, encode, and fill the store, once per machine."""
+
+    @abstractmethod
+    def ids(self, split: str) -> Sequence[Any]:
+        """What to call the graphs of a split in predictions, by row."""
+
+    def rivals(self) -> dict[str, dict[str, dict[str, float]]]:
+        """Scores of simple models fitted on the same split, to show beside a network's; none by default.
+
+        Returns:
+            Name -> split -> metric as it is logged ("test/MAE") -> value.
+        """
+        return {}
 
     @abstractmethod
     def setup(self, stage: str | None = None) -> None:

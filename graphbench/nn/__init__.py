@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from graphbench.nn.norms import BatchNorm as BatchNorm
     from graphbench.nn.norms import NormName as NormName
     from graphbench.nn.norms import make_norm as make_norm
+    from graphbench.nn.positional import DegreeEncoder as DegreeEncoder
     from graphbench.nn.positional import ESLapPEEncoder as ESLapPEEncoder
     from graphbench.nn.positional import LapPEEncoder as LapPEEncoder
     from graphbench.nn.positional import RWSEEncoder as RWSEEncoder
@@ -44,6 +45,7 @@ _HOME = {
     "BatchNorm": "norms",
     "Categorical": "features",
     "ConvLayer": "local",
+    "DegreeEncoder": "positional",
     "DenseLayout": "dense",
     "EDGE_LAYERS": "local",
     "DotProductHead": "heads",

@@ -1,0 +1,127 @@
+"""`graphbench profile`: where a training step's time goes, how much memory it takes, and what it computes."""
+
+from __future__ import annotations
+
+import logging
+import resource
+import statistics
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from graphbench.cli.console import show_table
+from graphbench.cli.lightning import GraphbenchCLI
+from graphbench.cli.options import own_parser, split
+from graphbench.contracts.table import GraphBatch
+from graphbench.errors import BadInput
+from graphbench.module import BenchmarkModule
+
+log = logging.getLogger(__name__)
+_WARM_UP = 5
+
+
+class StepClock(pl.Callback):
+    """Times the parts of every training step on the host; on a GPU it waits for the device at every mark.
+
+    Parts: `data` (waiting for the batch and moving it), `forward` (with the loss), `backward`, `optimizer` (with
+    clipping and logging).
+    """
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, list[float]] = defaultdict(list)
+        self.graphs: list[int] = []
+        self._last = time.perf_counter()
+
+    def _mark(self, part: str) -> None:
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        now = time.perf_counter()
+        self.seconds[part].append(now - self._last)
+        self._last = now
+
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        """The batch is there."""
+        self.graphs.append(batch.num_graphs)
+        self._mark("data")
+
+    def on_before_backward(self, trainer: pl.Trainer, pl_module: pl.LightningModule, loss: torch.Tensor) -> None:
+        """The loss is there."""
+        self._mark("forward")
+
+    def on_after_backward(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """The gradients are there."""
+        self._mark("backward")
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """The weights have changed."""
+        self._mark("optimizer")
+
+
+def profile(arguments: Sequence[str]) -> int:
+    """Train some steps and show time by part, throughput, peak memory and operations by submodule.
+
+    Raises:
+        BadInput: `--steps` is not a number above the warm-up.
+    """
+    parser = own_parser("profile", run="folder of a run", steps="training steps to time (default 50)")
+    request = split(parser, arguments)
+    steps = request.own.steps or "50"
+    if not steps.isdigit() or int(steps) <= _WARM_UP:
+        raise BadInput(f"--steps {steps}: must be a whole number above the {_WARM_UP} steps of the warm-up.")
+    total = str(int(steps))
+    limits = ["--trainer.max_steps", total, "--trainer.max_epochs", "-1", "--trainer.limit_val_batches", "0"]
+    cli = GraphbenchCLI([*request.arguments, *limits])
+    clock = StepClock()
+    cli.trainer.callbacks.append(clock)  # type: ignore[attr-defined]
+    cli.trainer.fit(cli.model, datamodule=cli.datamodule)
+    _show_times(clock)
+    batch = cli.datamodule.transfer_batch_to_device(next(iter(cli.datamodule.train_dataloader())), cli.model.device, 0)
+    _show_operations(cli.model, batch)
+    log.info("Peak memory: %.0f MB", peak_memory_mb())
+    return 0
+
+
+def peak_memory_mb() -> float:
+    """Most memory in use so far: of the GPU where there is one, else resident memory of the process, in MB (1e6)."""
+    if torch.cuda.is_available():
+        return torch.cuda.max_memory_allocated() / 1e6
+    kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return kilobytes / 1e6 if sys.platform == "darwin" else kilobytes * 1024 / 1e6
+
+
+def _show_times(clock: StepClock) -> None:
+    """Median milliseconds and share of each part, after the warm-up."""
+    parts = {part: values[_WARM_UP:] for part, values in clock.seconds.items()}
+    whole = sum(sum(values) for values in parts.values())
+    rows = [
+        [part, f"{1e3 * statistics.median(values):.2f}", f"{100 * sum(values) / whole:.1f} %"]
+        for part, values in parts.items()
+    ]
+    rate = sum(clock.graphs[_WARM_UP:]) / whole
+    show_table(f"A training step, {rate:,.0f} graphs/s", ["part", "median ms", "share of time"], rows)
+
+
+def _show_operations(model: BenchmarkModule, batch: GraphBatch) -> None:
+    """Floating-point operations of matrix products and attention in a forward pass, three levels of modules deep."""
+    counter = FlopCounterMode(display=False)
+    with counter, torch.no_grad():
+        model(batch)
+    counts = {name: sum(ops.values()) for name, ops in counter.get_flop_counts().items()}
+    total = counts.get("Global", 0)
+    rows = []
+    for name, count in counts.items():
+        inner = name.partition(".")[2]
+        if inner and inner.count(".") < 3 and count:
+            rows.append([inner, f"{count / 1e9:.4f}", f"{100 * count / max(1, total):.1f} %"])
+    title = f"Operations of a forward pass ({batch.num_graphs} graphs, {batch.num_nodes} nodes)"
+    show_table(title, ["module", "GFLOP", "share"], [*rows, ["total", f"{total / 1e9:.4f}", "100.0 %"]])
