@@ -220,7 +220,7 @@ class BenchmarkModule(pl.LightningModule):
         scheduler = self.schedule.configure(
             optimizer,
             steps=lambda: self.trainer.estimated_stepping_batches,
-            epochs=self.trainer.max_epochs,
+            epochs=lambda: self.trainer.max_epochs,
             monitor=self.monitor,
             mode=self.monitor_mode,
         )

@@ -80,14 +80,19 @@ class Schedule:
         return 1.0
 
     def configure(
-        self, optimizer: Optimizer, steps: Callable[[], float], epochs: int | None, monitor: str, mode: str
+        self,
+        optimizer: Optimizer,
+        steps: Callable[[], float],
+        epochs: Callable[[], int | None],
+        monitor: str,
+        mode: str,
     ) -> dict[str, Any] | None:
         """Lightning's description of the scheduler; None for a constant rate without warm-up.
 
         Args:
             optimizer: what the factors apply to.
             steps: returns the number of optimizer steps of the whole run (asked only if needed).
-            epochs: epochs of the whole run, None or -1 when open-ended.
+            epochs: returns the epochs of the whole run, None or -1 when open-ended.
             monitor: validation metric that plateau watches.
             mode: "min" or "max".
 
@@ -107,7 +112,7 @@ class Schedule:
             return {"scheduler": plateau, "interval": "epoch", "monitor": monitor, "name": "lr"}
         total = 0
         if self.name in ("cosine", "linear", "one_cycle"):
-            length = steps() if self.interval == "step" else epochs
+            length = steps() if self.interval == "step" else epochs()
             if length is None or not 0 < length < math.inf:
                 raise BadInput(
                     f"schedule.name: {self.name} needs the length of the run: set trainer.max_epochs or max_steps."

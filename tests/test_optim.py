@@ -42,7 +42,7 @@ def test_torch_optimizer_follows_the_factor():
     parameter = nn.Parameter(torch.zeros(1))
     optimizer = torch.optim.SGD([parameter], lr=0.5)
     schedule = Schedule("cosine", warmup=3)
-    configured = schedule.configure(optimizer, lambda: 20, None, "val/MAE", "min")
+    configured = schedule.configure(optimizer, lambda: 20, lambda: None, "val/MAE", "min")
     assert configured is not None
     assert configured["interval"] == "step"
     for step in range(20):
@@ -53,8 +53,8 @@ def test_torch_optimizer_follows_the_factor():
 
 def test_constant_needs_no_scheduler_and_plateau_watches_the_metric():
     optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)
-    assert Schedule().configure(optimizer, lambda: 1, 1, "val/AP", "max") is None
-    configured = Schedule("plateau", factor=0.1, patience=0).configure(optimizer, lambda: 1, 1, "val/AP", "max")
+    assert Schedule().configure(optimizer, lambda: 1, lambda: 1, "val/AP", "max") is None
+    configured = Schedule("plateau", factor=0.1, patience=0).configure(optimizer, lambda: 1, lambda: 1, "val/AP", "max")
     assert configured is not None
     assert configured["monitor"] == "val/AP"
     for score in (0.5, 0.6, 0.4):
@@ -66,7 +66,7 @@ def test_constant_needs_no_scheduler_and_plateau_watches_the_metric():
 def test_a_run_without_length_is_refused(total):
     optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)
     with pytest.raises(BadInput, match=r"max_epochs"):
-        Schedule("cosine").configure(optimizer, lambda: total, None, "val/MAE", "min")
+        Schedule("cosine").configure(optimizer, lambda: total, lambda: None, "val/MAE", "min")
 
 
 def test_impossible_schedules_are_refused():

@@ -1,0 +1,111 @@
+"""A small benchmark, a small attention model, and trainers that write into a temporary run."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytorch_lightning as pl
+import torch.nn.functional as F
+from pytorch_lightning.loggers import Logger
+from torch import nn
+
+from graphbench import Architecture, BenchmarkModule, BenchmarkSpec, GraphBatch, Representation
+from graphbench.benchmarks.base import GraphBenchmark
+from graphbench.nn import DenseLayout, MultiHeadAttention
+from graphbench.testing.tiny import tiny_spec, tiny_table
+
+
+class Toy(GraphBenchmark):
+    """16 training, 10 validation and 8 test graphs of 3 to 7 nodes."""
+
+    spec = tiny_spec()
+
+    def source_key(self) -> dict[str, Any]:
+        return {}
+
+    def read(self) -> dict[str, Any]:
+        return {name: tiny_table(self.spec, n, seed=n) for name, n in (("train", 16), ("val", 10), ("test", 8))}
+
+
+class ToyTransformer(Architecture):
+    """Two attention layers with dropout and batch norm, which evaluation mode must leave alone."""
+
+    def __init__(self, spec: BenchmarkSpec, attention: bool = True) -> None:
+        super().__init__(spec, 8)
+        self.embed = nn.Linear(spec.node.dense, 8)
+        self.layers = nn.ModuleList(MultiHeadAttention(8, 2, dropout=0.3) for _ in range(2 if attention else 0))
+        self.norm = nn.BatchNorm1d(8)
+
+    def forward(self, batch: GraphBatch) -> Representation:
+        x, layout = self.embed(batch.x_dense), DenseLayout.from_batch(batch)
+        for layer in self.layers:
+            x = F.dropout(x + layer(x, layout), 0.2, self.training)
+        return Representation(node=self.norm(x))
+
+
+class KeptLogger(Logger):
+    """Keeps what is logged."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: list[tuple[int, dict[str, float]]] = []
+
+    name = version = "kept"
+
+    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
+        self.rows.append((step or 0, dict(metrics)))
+
+    def last(self, name: str) -> float:
+        """The value logged last under a name."""
+        return [values[name] for _, values in self.rows if name in values][-1]
+
+    def log_hyperparams(self, *args: Any, **kwargs: Any) -> None:
+        pass
+
+
+Fit = Callable[..., tuple[BenchmarkModule, pl.Trainer]]
+
+
+@pytest.fixture
+def make_data(tmp_path: Path) -> Callable[[], Toy]:
+    return lambda: Toy(root=str(tmp_path / "data"), batch_size=4, seed=0)
+
+
+@pytest.fixture
+def fit(tmp_path: Path, make_data: Callable[[], Toy]) -> Fit:
+    """`fit(callback, ..., run="name", **trainer options)` trains the toy model from one seed in `tmp_path / run`."""
+
+    def train(*callbacks: pl.Callback, run: str = "run", attention: bool = True, resume: str | None = None,
+              **options: Any) -> tuple[BenchmarkModule, pl.Trainer]:  # fmt: skip
+        pl.seed_everything(0, verbose=False)
+        data = make_data()
+        module = BenchmarkModule(data.spec, lambda spec: ToyTransformer(spec, attention))
+        settings: dict[str, Any] = {
+            "max_epochs": 2,
+            "logger": KeptLogger(),
+            "enable_checkpointing": False,
+            "enable_progress_bar": False,
+            "enable_model_summary": False,
+            "accelerator": "cpu",
+            "default_root_dir": str(tmp_path / run),
+        }
+        trainer = pl.Trainer(callbacks=list(callbacks), **(settings | options))
+        trainer.fit(module, data, ckpt_path=resume)
+        return module, trainer
+
+    return train
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Callable[..., list[dict[str, str]]]:
+    """Rows of a table of a run."""
+
+    def read(name: str, run: str = "run") -> list[dict[str, str]]:
+        with (tmp_path / run / "diagnostics" / f"{name}.csv").open(newline="") as file:
+            return list(csv.DictReader(file))
+
+    return read

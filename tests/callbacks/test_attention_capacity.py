@@ -1,0 +1,50 @@
+"""The table of capacities agrees with the pure functions, with one vocabulary for all models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import pytorch_lightning as pl
+import torch
+
+from graphbench import diagnostics as D
+from graphbench.callbacks.attention_capacity import AttentionCapacity
+from graphbench.callbacks.probe import choose_graphs
+from graphbench.encodings import RWSE, Substructures
+from graphbench.errors import BadInput
+from graphbench.module import BenchmarkModule
+from graphbench.testing.tiny import encode
+
+Rows = Callable[..., list[dict[str, str]]]
+Fit = Callable[..., tuple[BenchmarkModule, pl.Trainer]]
+
+
+def test_last_rows_are_the_measures_of_the_trained_model(fit: Fit, rows: Rows) -> None:
+    vocabulary = Substructures(cycles=(3,), paths=(4,), stars=(2,), hops=(1,))
+    module, trainer = fit(AttentionCapacity(vocabulary, num_graphs=7, batch_size=3))
+    last = {(r["layer"], r["measure"]): float(r["value"]) for r in rows("attention_capacity") if r["epoch"] == "2"}
+    chosen = choose_graphs(trainer, "val", 7, seed=0)
+    batch = encode(trainer.datamodule.tables["val"].select(chosen), [vocabulary]).batch(range(7))
+    patterns = D.Patterns.uniform(
+        batch.member_node, batch.member_substructure, batch.substructure_batch, batch.ptr.diff()
+    )
+    module.eval()
+    with torch.no_grad(), D.record(module.architecture) as recording:
+        module.represent(batch)
+    for number, trace in enumerate(recording):
+        layer = str(number)
+        together = D.attention_capacity_per_graph(trace.values.sum(1), patterns)
+        heads = D.attention_capacity_per_graph(trace.values, patterns)
+        assert last[layer, "capacity"] == pytest.approx(together.mean().item(), rel=1e-5)
+        assert last[layer, "capacity_head1"] == pytest.approx(heads[:, 1].mean().item(), rel=1e-5)
+        assert last[layer, "row_sum"] == pytest.approx(1, rel=1e-5)
+        assert last[layer, "capacity"] <= last[layer, "capacity_bound"]
+    assert trainer.logger.last("attention_capacity/capacity/layer_1") == pytest.approx(last["1", "capacity"])
+    assert not any("_head" in name for _, values in trainer.logger.rows for name in values)
+
+
+def test_default_vocabulary_and_other_encodings() -> None:
+    assert AttentionCapacity().substructures == Substructures(max_per_pattern=200)
+    with pytest.raises(BadInput, match="fields member_node and member_substructure, but RWSE has"):
+        AttentionCapacity(RWSE())

@@ -1,0 +1,127 @@
+"""Probes leave training alone and give the same numbers whenever they look at the same weights."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import pytorch_lightning as pl
+import torch
+
+from graphbench.callbacks.attention_capacity import AttentionCapacity
+from graphbench.callbacks.probe import choose_graphs, undisturbed
+from graphbench.callbacks.rank_progression import RankProgression
+from graphbench.callbacks.train_test_gap import TrainTestGap
+from graphbench.errors import BadInput
+from graphbench.module import BenchmarkModule
+
+Rows = Callable[..., list[dict[str, str]]]
+Fit = Callable[..., tuple[BenchmarkModule, pl.Trainer]]
+
+
+def test_weights_are_bit_identical_with_and_without_callbacks(fit: Fit) -> None:
+    watched, trainer = fit(AttentionCapacity(num_graphs=5), RankProgression(num_graphs=5), TrainTestGap(num_graphs=7))
+    drawn = (torch.rand(3), np.random.rand(3), random.random())
+    alone, _ = fit(run="alone")
+    again = (torch.rand(3), np.random.rand(3), random.random())
+    assert trainer.global_step == 8
+    assert watched.state_dict().keys() == alone.state_dict().keys()
+    for name, value in alone.state_dict().items():
+        assert torch.equal(value, watched.state_dict()[name]), name
+    assert torch.equal(drawn[0], again[0])
+    assert (drawn[1] == again[1]).all()
+    assert drawn[2] == again[2]
+
+
+def test_modes_random_numbers_and_gradients_are_put_back(fit: Fit) -> None:
+    module, trainer = fit()
+    module.train()
+    module.architecture.norm.eval()  # frozen by its owner
+    before = torch.get_rng_state()
+    drawn = []
+    for _ in range(2):
+        with undisturbed(trainer, module, seed=3):
+            assert not module.architecture.training
+            assert not torch.is_grad_enabled()
+            drawn.append(torch.rand(2))
+    assert torch.equal(*drawn)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert module.architecture.training
+    assert not module.architecture.norm.training
+    assert torch.is_grad_enabled()
+
+
+def test_probe_graphs_are_fixed_by_the_seed_and_part_of_the_split(fit: Fit) -> None:
+    _, trainer = fit(max_epochs=1)
+    chosen = choose_graphs(trainer, "val", 4, seed=1)
+    assert chosen.tolist() == sorted(set(chosen.tolist()))
+    assert torch.equal(chosen, choose_graphs(trainer, "val", 4, seed=1))
+    assert not torch.equal(chosen, choose_graphs(trainer, "val", 4, seed=2))
+    assert choose_graphs(trainer, "val", 99, seed=1).tolist() == list(range(10))
+
+
+def test_every_n_epochs_and_the_last(fit: Fit, rows: Rows) -> None:
+    _, trainer = fit(RankProgression(num_graphs=3, every_n_epochs=2), max_epochs=5)
+    table = rows("rank_progression")
+    assert sorted({int(row["epoch"]) for row in table}) == [0, 2, 4, 5]
+    assert sorted({int(row["step"]) for row in table}) == [0, 8, 16, 20]
+    steps = [step for step, logged in trainer.logger.rows if any("rank_progression" in name for name in logged)]
+    assert steps == [0, 7, 15, 19]  # the steps at which Lightning logs the ends of epochs
+
+
+def test_a_continued_run_keeps_its_rows(fit: Fit, rows: Rows, tmp_path: Path) -> None:
+    whole = fit(RankProgression(num_graphs=3), max_epochs=3, run="whole")[0]
+    checkpoint = tmp_path / "two.ckpt"
+    _, trainer = fit(RankProgression(num_graphs=3), max_epochs=2)
+    trainer.save_checkpoint(checkpoint)
+    with (tmp_path / "run" / "diagnostics" / "rank_progression.csv").open("a") as file:
+        file.write("3,12,0,x,stable_rank,9.0,3\n")  # written by an epoch that was lost
+    fit(RankProgression(num_graphs=3), max_epochs=3, resume=str(checkpoint))
+    epochs = [int(row["epoch"]) for row in rows("rank_progression")]
+    assert epochs == sorted(epochs)
+    assert epochs == [int(row["epoch"]) for row in rows("rank_progression", "whole")]
+    assert "9.0" not in {row["value"] for row in rows("rank_progression")}
+    assert whole is not None
+
+
+def test_a_model_without_attention_is_told_so(fit: Fit, caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    with caplog.at_level(logging.WARNING):
+        fit(AttentionCapacity(num_graphs=3), attention=False)
+    assert "ToyTransformer has no attention layer" in caplog.text
+    assert caplog.text.count("no attention layer") == 1
+
+
+def test_fast_dev_run_writes_nothing(fit: Fit, tmp_path: Path) -> None:
+    fit(AttentionCapacity(num_graphs=3), RankProgression(num_graphs=3), TrainTestGap(num_graphs=3), fast_dev_run=True)
+    assert not (tmp_path / "run" / "diagnostics").exists()
+
+
+@pytest.mark.parametrize("callback", [AttentionCapacity, RankProgression, TrainTestGap])
+def test_options_out_of_range_are_refused(callback: type[pl.Callback]) -> None:
+    for option in ("num_graphs", "every_n_epochs", "batch_size"):
+        with pytest.raises(BadInput, match=f"{option} of {callback.__name__} must be 1 or more"):
+            callback(**{option: 0})
+
+
+def test_other_modules_and_data_are_refused() -> None:
+    class Plain(pl.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(1, 1)
+
+        def training_step(self, batch: torch.Tensor, batch_idx: int) -> torch.Tensor:
+            return self.layer(batch).sum()
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.SGD(self.parameters(), 0.1)
+
+    trainer = pl.Trainer(callbacks=[RankProgression()], max_epochs=1, logger=False, enable_checkpointing=False,
+                         enable_progress_bar=False, enable_model_summary=False, accelerator="cpu")  # fmt: skip
+    with pytest.raises(BadInput, match="trainer has a Plain"):
+        trainer.fit(Plain(), torch.utils.data.DataLoader(torch.zeros(2, 1), num_workers=0))
+    with pytest.raises(BadInput, match="val split need a graphbench benchmark"):
+        choose_graphs(trainer, "val", 3, 0)

@@ -1,0 +1,36 @@
+"""The table of ranks agrees with the pure functions on the trained model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import pytorch_lightning as pl
+import torch
+
+from graphbench import diagnostics as D
+from graphbench.callbacks.probe import choose_graphs
+from graphbench.callbacks.rank_progression import RankProgression
+from graphbench.module import BenchmarkModule
+
+Rows = Callable[..., list[dict[str, str]]]
+Fit = Callable[..., tuple[BenchmarkModule, pl.Trainer]]
+
+
+def test_last_rows_are_the_measures_of_the_trained_model(fit: Fit, rows: Rows) -> None:
+    module, trainer = fit(RankProgression(num_graphs=7, batch_size=3))
+    last = {(r["layer"], r["measure"]): float(r["value"]) for r in rows("rank_progression") if r["epoch"] == "2"}
+    batch = trainer.datamodule.tables["val"].batch(choose_graphs(trainer, "val", 7, seed=0))
+    module.eval()
+    with torch.no_grad(), D.record(module.architecture) as recording:
+        module.represent(batch)
+    states = D.token_states(recording)
+    assert [state.name for state in states] == ["layers.0", "layers.1", "output"]
+    for depth, state in enumerate(states):
+        expected = D.effective_rank_per_graph(state.tokens, state.batch).mean().item()
+        assert last[str(depth), "effective_rank"] == pytest.approx(expected, rel=1e-5)
+        energy = D.dirichlet_energy_per_graph(state.tokens, batch.edge_index, state.batch, relative=True).mean().item()
+        assert last[str(depth), "dirichlet_energy"] == pytest.approx(energy, rel=1e-5)
+    assert {row["graphs"] for row in rows("rank_progression")} == {"7"}
+    logged = trainer.logger.last("rank_progression/effective_rank/layer_2")
+    assert logged == pytest.approx(last["2", "effective_rank"])
