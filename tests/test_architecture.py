@@ -18,7 +18,7 @@ ARROWS = {
     "__init__": {"contracts", "module"},
     "__main__": {"cli"},
     "benchmarks": {"contracts", "data", "encodings", "errors", "molecules"},
-    "callbacks": {"contracts", "data", "diagnostics", "errors", "module", "runs"},
+    "callbacks": {"contracts", "data", "diagnostics", "encodings", "errors", "module", "runs"},
     "checkpoints": {"errors"},
     "cli": {"__init__", "callbacks", "checkpoints", "contracts", "errors", "module", "registry", "report", "runs"},
     "contracts": {"errors"},

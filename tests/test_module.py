@@ -45,7 +45,7 @@ def test_a_positional_encoding_joins_the_dense_features_of_any_architecture(spec
     assert module.architecture.spec.node.dense == spec.node.dense + 2
     batch = tiny_table(spec).batch([0, 1, 2])
     before = set(batch.keys())
-    module(batch).sum().backward()
+    module.represent(batch).node.sum().backward()
     assert module.positional_encoding.value.grad.abs().sum() > 0
     assert set(batch.keys()) == before
 

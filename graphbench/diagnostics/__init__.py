@@ -36,13 +36,13 @@ from graphbench.diagnostics.similarity import token_similarity as token_similari
 from graphbench.diagnostics.similarity import token_similarity_per_graph as token_similarity_per_graph
 from graphbench.diagnostics.summary import LayerSummary as LayerSummary
 from graphbench.diagnostics.summary import Summary as Summary
-from graphbench.diagnostics.summary import TokenState as TokenState
 from graphbench.diagnostics.summary import merge as merge
 from graphbench.diagnostics.summary import summarise as summarise
 from graphbench.diagnostics.summary import summarise_attention as summarise_attention
 from graphbench.diagnostics.summary import summarise_capacity as summarise_capacity
 from graphbench.diagnostics.summary import summarise_ranks as summarise_ranks
-from graphbench.diagnostics.summary import token_states as token_states
+from graphbench.diagnostics.traces import TokenState as TokenState
+from graphbench.diagnostics.traces import token_states as token_states
 
 __all__ = [
     "DecayFactors",

@@ -1,6 +1,6 @@
 """The largest distance between two points of a set, for many sets at once and exactly.
 
-Legend: S points of all sets, dim their width, G sets, B sets of one block, m points of the largest of them.
+Legend: S points of all sets, dim their width, G sets, B sets of one bucket, m points of the largest of them.
 """
 
 from __future__ import annotations
@@ -10,42 +10,54 @@ from torch import Tensor
 
 from graphbench.diagnostics.ragged import Ragged
 
-#: Numbers in the largest block of distances. On a CPU a block should stay in the cache: at 2 MB the search is about
-#: twice as quick as at 32 MB; a GPU wants few large blocks.
-_CELLS = {"cpu": 1 << 18}
-_CELLS_ELSEWHERE = 1 << 23
+#: Points that are compared with all others at a time: few on a CPU, where one block mostly settles a set of
+#: substructures, more on a GPU, where every block waits for the host.
+_BLOCK = {"cpu": 32}
+_BLOCK_ELSEWHERE = 256
+#: Numbers in the largest block of points or distances; 8 MB in double precision, which mostly stays in a CPU's cache.
+_CELLS = 1 << 20
 
 
 def diameters(points: Tensor, group: Tensor, num_groups: int) -> Tensor:
     """`max_{i,j} ||p_i - p_j||` of each set `[G]`; 0 for fewer than two points, NaN where a point is not finite.
 
-    All pairs are compared, a block of rows at a time, so the m x m distances never exist at once.
+    A branch-and-bound search: with radii r around the centre, `||p_i - p_j|| <= r_i + r_j`, so a pair whose radii add
+    up to less than a distance that exists is out. Points are taken from the outside in, a block at a time, each with
+    the points that are still in question; the m x m distances never exist at once.
 
     Args:
         points: float64 `[S, dim]`.
         group: set of each point `[S]`.
         num_groups: G.
     """
-    cells = _CELLS.get(points.device.type, _CELLS_ELSEWHERE)
+    block = _BLOCK.get(points.device.type, _BLOCK_ELSEWHERE)
     ragged = Ragged(group, num_groups)
     out = points.new_zeros(num_groups)
-    for sets, width in ragged.buckets(lambda m: m * (m + points.shape[1]), cells):
+    for sets, width in ragged.buckets(lambda m: m * (block + points.shape[1]), _CELLS):
         index, _ = ragged.padded(sets, width)  # padding repeats a point, which adds no new distance
-        out[sets] = _diameters_of(points[index], cells)
+        out[sets] = _diameters_of(points[index], block)
     return out
 
 
-def _diameters_of(points: Tensor, cells: int) -> Tensor:
+def _diameters_of(points: Tensor, block: int) -> Tensor:
     """Diameters `[B]` of sets of equally many points `[B, m, dim]`."""
     # Squared distances come from dot products: around the centre they lose no more digits than the points have.
     points = points - points.mean(1, keepdim=True)
     squares = points.square().sum(-1)
-    each = torch.arange(len(points), device=points.device)
-    best = points.new_zeros(len(points))
-    for part in torch.arange(points.shape[1], device=points.device).split(max(1, cells // squares.numel())):
-        rows = points[:, part]
-        farthest = torch.baddbmm(squares.unsqueeze(1), rows, points.transpose(1, 2), alpha=-2).amax(-1)
-        left = points[each, part[(farthest + squares[:, part]).argmax(1)]]
+    radius, each = squares.sqrt(), torch.arange(len(points), device=points.device)
+    outermost = points[each, radius.argmax(1)].unsqueeze(2)
+    from_outermost = squares - 2 * (points @ outermost).squeeze(2) + outermost.square().sum(1)
+    best = from_outermost.amax(1).clamp(min=0).sqrt() * (1 - 1e-9)  # less than what dot products may round up
+    kept = int((radius + radius.amax(1, keepdim=True) >= best.unsqueeze(1)).sum(1).max())
+    radius, order = radius.topk(kept, dim=1)
+    points, squares = points.gather(1, order.unsqueeze(2).expand(-1, -1, points.shape[2])), radius.square()
+    for start in range(0, kept, block):
+        reach = int((radius + radius[:, start : start + 1] >= best.unsqueeze(1)).sum(1).max())
+        if reach <= start:
+            break
+        rows, others = points[:, start : start + block], points[:, :reach]
+        farthest = torch.baddbmm(squares[:, None, :reach], rows, others.transpose(1, 2), alpha=-2).amax(-1)
+        left = points[each, start + (farthest + squares[:, start : start + block]).argmax(1)]
         # The winner's distances are measured again by differences, which have full precision.
-        best = torch.maximum(best, (points - left.unsqueeze(1)).norm(dim=-1).amax(1))
+        best = torch.maximum(best, (others - left.unsqueeze(1)).norm(dim=-1).amax(1))
     return best

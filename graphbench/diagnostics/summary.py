@@ -15,13 +15,18 @@ What is measured of a layer:
 | `similarity`, `residual`, `dirichlet_energy` | nodes | see `similarity`; residual and energy are relative |
 | `entropy`, `zeros`, `row_sum`, and each `_head{h}` | all tokens | see `attention`; means over queries |
 
+A layer says in `LayerTrace.extra` what only it knows: `input [T, dim]`, the tokens that enter it (without it there
+are no factors, and ranks are those of what the layer returned); `residual_weight []`, the weight of its residual branch
+when that is not 1 (deepnorm); `substructure [T]`, which tokens stand for substructures when not all extra tokens do
+(there may be a graph token too).
+
 The spread of the tokens that enter layer l is that of layer 0 times all factors in between, so the logarithms of the
 factors say where capacity is lost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import torch
@@ -32,7 +37,7 @@ from graphbench.diagnostics.attention import attention_entropy, attention_row_su
 from graphbench.diagnostics.bounds import capacity_bound, decay_factors_per_graph
 from graphbench.diagnostics.capacity import attention_capacity_per_graph, token_capacity_per_graph
 from graphbench.diagnostics.patterns import Patterns
-from graphbench.diagnostics.ragged import Ragged, as_double, centred, norm_per_graph
+from graphbench.diagnostics.ragged import as_double, centred, norm_per_graph
 from graphbench.diagnostics.rank import (
     default_rtol,
     effective_rank_of_singular_values,
@@ -43,6 +48,7 @@ from graphbench.diagnostics.rank import (
 )
 from graphbench.diagnostics.recording import Recording
 from graphbench.diagnostics.similarity import dirichlet_energy_per_graph, token_similarity_per_graph
+from graphbench.diagnostics.traces import TokenState, TraceRows, token_states
 from graphbench.errors import BadInput
 
 
@@ -81,7 +87,7 @@ class LayerSummary:
         """Add measures of single graphs `[G]` each; NaN means that a graph has no such measure."""
         if not measures:
             return
-        rows = torch.stack([value.double().cpu() for value in measures.values()])
+        rows = torch.stack([value.cpu().double() for value in measures.values()])
         counts = (~rows.isnan()).sum(1).tolist()
         self.add(dict(zip(measures, rows.nansum(1).tolist(), strict=True)), dict(zip(measures, counts, strict=True)))
 
@@ -96,75 +102,6 @@ def merge(summaries: Iterable[Summary]) -> Summary:
         for number, layer in summary.items():
             merged.setdefault(number, LayerSummary(number, layer.name)).add(layer.sums, layer.counts)
     return dict(sorted(merged.items()))
-
-
-@dataclass
-class TokenState:
-    """Tokens of the nodes at one depth of a model.
-
-    Args:
-        tokens: `[num_nodes, dim]`, graph after graph.
-        batch: graph of each node.
-        num_graphs: G.
-        name: module of the layer that they enter; "output" for what leaves the model.
-    """
-
-    tokens: Tensor
-    batch: Tensor
-    num_graphs: int
-    name: str
-
-
-@dataclass
-class _Rows:
-    """Which rows of a trace belong to what; every list is graph after graph.
-
-    Args:
-        order: all rows `[T]`.
-        is_node: of each entry of `order`, whether it is a node `[T]`.
-        num_graphs: G.
-    """
-
-    order: Tensor
-    is_node: Tensor
-    num_graphs: int
-
-    @classmethod
-    def of(cls, trace: LayerTrace) -> _Rows:
-        """The rows of a trace; all are nodes where it does not say how many nodes its graphs have."""
-        count = int(trace.batch.max()) + 1 if trace.num_nodes is None else len(trace.num_nodes)
-        ragged = Ragged(trace.batch, count)
-        sizes = ragged.sizes if trace.num_nodes is None else trace.num_nodes.to(trace.batch.device)
-        is_node = ragged.position() < sizes[trace.batch]
-        return cls(ragged.order, is_node[ragged.order], count)
-
-    @property
-    def nodes(self) -> Tensor:
-        """Rows that are nodes."""
-        return self.order[self.is_node]
-
-    @property
-    def others(self) -> Tensor:
-        """Rows that are extra tokens."""
-        return self.order[~self.is_node]
-
-
-def token_states(recording: Recording | Sequence[LayerTrace]) -> list[TokenState]:
-    """Tokens of the nodes by depth: what enters layer 0, 1, ..., and what leaves the model.
-
-    A layer's trace holds its own input as `extra["input"]`, with residual connections and norms of the layers before
-    it; a trace without holds what the layer returned. The model's output closes the list where the recording has it and
-    it has one row a node.
-    """
-    states = []
-    for trace in recording:
-        rows = _Rows.of(trace)
-        tokens = trace.extra.get("input", trace.tokens)
-        states.append(TokenState(tokens[rows.nodes], trace.batch[rows.nodes], rows.num_graphs, trace.name))
-    output = getattr(recording, "output", None)
-    if states and output is not None and output.dim() == 2 and len(output) == len(states[-1].tokens):
-        states.append(TokenState(output, states[-1].batch, states[-1].num_graphs, "output"))
-    return states
 
 
 def summarise_ranks(recording: Recording, edge_index: Tensor | None = None) -> Summary:
@@ -245,7 +182,7 @@ def summarise_capacity(recording: Recording, patterns: Patterns) -> Summary:
 
 def _capacities(trace: LayerTrace, patterns: Patterns) -> dict[str, Tensor]:
     """Capacities of one layer and their bound, `[G]` each."""
-    rows, values = _Rows.of(trace), as_double(_values_of(trace))
+    rows, values = TraceRows.of(trace), as_double(_values_of(trace))
     patterns = patterns if patterns.node.device == values.device else patterns.to(values.device)
     of_nodes = values[rows.nodes.to(values.device)]
     together = of_nodes.sum(1)
@@ -259,9 +196,12 @@ def _capacities(trace: LayerTrace, patterns: Patterns) -> dict[str, Tensor]:
         "capacity_bound": torch.where(patterns.counts > 0, bound, torch.nan),
         **_by_head("capacity", capacities[:, 1:]),
     }
-    if len(rows.others):
-        of_others = values[rows.others.to(values.device)].sum(1)
-        of_graph = trace.batch[rows.others].to(values.device)
+    others = rows.others
+    if "substructure" in trace.extra:
+        others = others[trace.extra["substructure"][others]]
+    if len(others):
+        of_others = values[others.to(values.device)].sum(1)
+        of_graph = trace.batch[others].to(values.device)
         measures["token_capacity"] = token_capacity_per_graph(of_others, of_graph, num_graphs=count)
     return measures
 
@@ -277,7 +217,7 @@ def _losses(trace: LayerTrace, following: TokenState | None) -> dict[str, Tensor
     entered, values = trace.extra.get("input"), _values_of(trace)
     if entered is None or values.shape[::2] != entered.shape:
         return {}
-    rows = _Rows.of(trace)
+    rows = TraceRows.of(trace)
     graph, count = trace.batch[rows.nodes], rows.num_graphs
 
     def spread_of(tokens: Tensor) -> Tensor:
@@ -289,7 +229,7 @@ def _losses(trace: LayerTrace, following: TokenState | None) -> dict[str, Tensor
         order = rows.order
         factors = decay_factors_per_graph(
             entered[order], values[order], trace.attention, trace.batch[order], trace.columns, rows.is_node,
-            residual=float(trace.extra.get("residual", torch.ones(()))),
+            residual=float(trace.extra.get("residual_weight", torch.ones(()))),
         )  # fmt: skip
         measures |= {"alpha": factors.alpha, "lambda": factors.lam}
         if following is not None:

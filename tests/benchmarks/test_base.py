@@ -8,10 +8,11 @@ import pytest
 import pytorch_lightning as pl
 import torch
 import torchmetrics
+from torch import nn
+
 from graphbench.benchmarks import GraphBenchmark
 from graphbench.contracts import BenchmarkSpec, Column, Encoded, Encoding, Features, GraphTable
 from graphbench.errors import BadInput
-from torch import nn
 
 SPEC = BenchmarkSpec(
     name="Toy",
@@ -373,7 +374,7 @@ def test_two_processes_train_and_score_like_one(make, injects):
     assert test_one["mae"] == pytest.approx(test_two["mae"], rel=1e-5)
 
 
-def test_fewer_graphs_than_processes_is_one_clear_error(toy, monkeypatch):
+def test_fewer_graphs_than_processes_is_one_clear_error(toy):
     class Wide:
         world_size, global_rank, overfit_batches = 20, 3, 0
 

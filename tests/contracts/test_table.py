@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch_geometric.data import Batch, Data
+
 from graphbench.contracts import Column, GraphTable
 from graphbench.contracts.table import pointer
-from torch_geometric.data import Batch, Data
 
 SIZES = [3, 1, 5, 2, 4]
 
@@ -25,7 +26,7 @@ def graphs():
                 "pos": torch.randn(n, 2, generator=generator),
                 "edge_attr": torch.randint(0, 4, (e, 1), generator=generator),
                 "edge_dense": torch.randn(e, 2, generator=generator),
-                "y": torch.randn(2, generator=generator).tolist() + [float(number)],
+                "y": [*torch.randn(2, generator=generator).tolist(), float(number)],
             }
         )
     return made
@@ -83,7 +84,9 @@ def test_slice_and_select_hold_the_same_graphs(table):
 
 
 def test_slice_shares_memory(table):
-    assert table.slice(1, 4).columns["x"].untyped_storage().data_ptr() == table.columns["x"].untyped_storage().data_ptr()
+    assert (
+        table.slice(1, 4).columns["x"].untyped_storage().data_ptr() == table.columns["x"].untyped_storage().data_ptr()
+    )
 
 
 def test_extra_axes_and_pairs_are_batched_with_offsets(table):

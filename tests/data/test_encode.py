@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 import torch
+
 from graphbench.contracts import Encoded
 from graphbench.data import encode as module
 from graphbench.data.encode import chunk_spans, compute_chunks, encode, with_encoding
-from graphbench.errors import GraphbenchError
+from graphbench.errors import BadInput, GraphbenchError
 
 
 def columns_of(chunks):
@@ -52,6 +53,13 @@ def test_batches_carry_the_encoding(store, make_table, self_sums):
     first = table.num_nodes[5]
     assert torch.equal(batch.outer[: first**2], batch.scaled[:first].outer(batch.scaled[:first]).flatten())
     assert batch.member[batch.half_batch == 1].min() == first
+
+
+def test_two_encodings_must_not_share_a_field(make_table, self_sums):
+    table, encoding = make_table(), self_sums()
+    joined = with_encoding(table, encoding, encoding.compute(table))
+    with pytest.raises(BadInput, match="fields member, outer, scaled, total, which the graphs have already"):
+        with_encoding(joined, encoding, encoding.compute(table))
 
 
 def test_second_call_opens_and_other_parameters_compute(store, make_table, self_sums, monkeypatch):
@@ -155,6 +163,14 @@ encode.encode(helpers.random_table(), SelfSums(), Store(sys.argv[2]), "content",
 """
 
 
+def runs(process):
+    """Whether a process (its folder in /proc) is there and no zombie."""
+    try:
+        return process.joinpath("stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")
 def test_a_killed_encode_leaves_no_worker_and_no_lock(store, make_table, self_sums):
     arguments = [sys.executable, "-c", ORPHANS, str(Path(__file__).with_name("conftest.py")), str(store.root)]
@@ -163,8 +179,8 @@ def test_a_killed_encode_leaves_no_worker_and_no_lock(store, make_table, self_su
         workers = [Path("/proc", process.stdout.readline().strip()) for _ in range(2)]
         process.kill()
     deadline = time.monotonic() + 20
-    while any(worker.is_dir() for worker in workers) and time.monotonic() < deadline:
+    while any(map(runs, workers)) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert not any(worker.is_dir() for worker in workers)
+    assert not any(map(runs, workers))
     encoded = encode(make_table(), self_sums(), store, "content")
     assert len(encoded.columns["total"]) == 40

@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import pytest
 import torch
+from pytorch_lightning.utilities.combined_loader import CombinedLoader
+from torch import nn
+
 from graphbench.data.loader import GraphLoader
 from graphbench.data.sampler import SizeBucketSampler
 from graphbench.data.store import Store
 from graphbench.data.tables import read_table, write_table
 from graphbench.errors import BadInput
-from pytorch_lightning.utilities.combined_loader import CombinedLoader
-from torch import nn
 
 
 @pytest.fixture
@@ -51,7 +52,10 @@ def test_two_workers_equal_none(table):
     there.close()
 
 
-def test_memory_mapped_equals_in_memory(table, tmp_path):
+@pytest.mark.parametrize("scatter_above", [0, 1 << 30])
+def test_memory_mapped_equals_in_memory(table, tmp_path, monkeypatch, scatter_above):
+    monkeypatch.setattr("graphbench.data.mapped.SCATTER_ABOVE", scatter_above)
+    monkeypatch.setattr("graphbench.data.mapped.RESIDENT_LIMIT", 0)
     store = Store(tmp_path, map_above=0)
     entry = store.open_or_build({"kind": "table"}, lambda writer: write_table(writer, "train", table), "table")
     mapped = read_table(entry, "train")

@@ -4,9 +4,10 @@ import io
 import logging
 
 import pytest
+from rich.console import Console
+
 from graphbench.data import progress as module
 from graphbench.data.progress import progress, track
-from rich.console import Console
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+
 from graphbench.data.sampler import SizeBucketSampler, useful_share
 from graphbench.errors import BadInput
 

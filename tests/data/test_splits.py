@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+
 from graphbench.data.splits import check_split, given_split, index_split, permutation, random_split
 from graphbench.errors import BadInput
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from graphbench.data.store import Store
 from graphbench.errors import BadInput, GraphbenchError
 
@@ -264,4 +265,4 @@ def test_a_killed_build_is_invisible_and_blocks_nobody(tmp_path):
         process.kill()
     assert not store.folder({"kind": "race"}).exists()
     store.open_or_build({"kind": "race"}, Builder(), "race")
-    assert not [path for path in store.root.glob(".race*")]
+    assert not list(store.root.glob(".race*"))

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+
 from graphbench.contracts import GraphTable
 from graphbench.data.store import Store
 from graphbench.data.tables import content_key, narrow, read_table, widen, write_table
@@ -84,7 +85,9 @@ def test_content_key_follows_content_and_nothing_else(store, make_table):
 
 def test_parts_with_other_columns_are_refused(store, make_table):
     table = make_table()
-    other = GraphTable({"edge_index": table.columns["edge_index"]}, {"edge_index": table.layout["edge_index"]}, table.ptr)
+    other = GraphTable(
+        {"edge_index": table.columns["edge_index"]}, {"edge_index": table.layout["edge_index"]}, table.ptr
+    )
     with pytest.raises(BadInput, match="differ in their columns"):
         stored(store, [table, other])
 

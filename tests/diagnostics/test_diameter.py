@@ -8,9 +8,12 @@ import torch
 from graphbench.diagnostics import diameter
 
 
-@pytest.mark.parametrize("cells", [1 << 8, 1 << 18])
-def test_diameters_agree_with_pdist(cells: int, monkeypatch: pytest.MonkeyPatch, generator: torch.Generator) -> None:
-    monkeypatch.setitem(diameter._CELLS, "cpu", cells)
+@pytest.mark.parametrize(("cells", "block"), [(1 << 8, 3), (1 << 20, 32)])
+def test_diameters_agree_with_pdist(
+    cells: int, block: int, monkeypatch: pytest.MonkeyPatch, generator: torch.Generator
+) -> None:
+    monkeypatch.setattr(diameter, "_CELLS", cells)
+    monkeypatch.setitem(diameter._BLOCK, "cpu", block)
     sizes = [0, 1, 2, 300, 5, 33, 32, 0]
     group = torch.repeat_interleave(torch.arange(8), torch.tensor(sizes))
     order = torch.randperm(len(group), generator=generator)
@@ -21,10 +24,25 @@ def test_diameters_agree_with_pdist(cells: int, monkeypatch: pytest.MonkeyPatch,
         assert found[number].item() == pytest.approx(expected, rel=1e-12)
 
 
-def test_thousands_of_points_need_no_square_matrix(monkeypatch: pytest.MonkeyPatch, generator: torch.Generator) -> None:
-    points = torch.randn(4000, 3, generator=generator, dtype=torch.float64)
-    largest = 0
-    original = torch.baddbmm
+def shapes_of_many_points(generator: torch.Generator) -> dict[str, torch.Tensor]:
+    """A cloud, and shapes on which few pairs can be ruled out."""
+    cloud = torch.randn(3000, 3, generator=generator, dtype=torch.float64)
+    line = torch.linspace(-1, 1, 3000, dtype=torch.float64).unsqueeze(1)
+    return {
+        "cloud": cloud,
+        "sphere": cloud / cloud.norm(dim=1, keepdim=True),
+        "line": line * torch.tensor([[1.0, 2.0, -1.0]]),
+        "one place": torch.ones(3000, 3, dtype=torch.float64),
+        "far away": cloud + 1e6,
+    }
+
+
+@pytest.mark.parametrize("shape", ["cloud", "sphere", "line", "one place", "far away"])
+def test_thousands_of_points_need_no_square_matrix(
+    shape: str, monkeypatch: pytest.MonkeyPatch, generator: torch.Generator
+) -> None:
+    points = shapes_of_many_points(generator)[shape]
+    largest, original = 0, torch.baddbmm
 
     def watched(*args: torch.Tensor, **kwargs: float) -> torch.Tensor:
         nonlocal largest
@@ -33,9 +51,9 @@ def test_thousands_of_points_need_no_square_matrix(monkeypatch: pytest.MonkeyPat
         return result
 
     monkeypatch.setattr(torch, "baddbmm", watched)
-    found = diameter.diameters(points, torch.zeros(4000, dtype=torch.int64), 1)
-    assert found.item() == pytest.approx(torch.cdist(points, points).max().item(), rel=1e-12)
-    assert largest <= 1 << 18
+    found = diameter.diameters(points, torch.zeros(3000, dtype=torch.int64), 1)
+    assert found.item() == pytest.approx(torch.pdist(points).max().item(), rel=1e-12)
+    assert 0 < largest <= 32 * 3000
 
 
 def test_a_point_that_is_not_finite_marks_its_set() -> None:

@@ -162,6 +162,34 @@ def test_extra_tokens_are_measured_apart(patterns: Patterns, tokens: Tensor, bat
         assert "entropy" not in layer.sums
 
 
+def test_a_graph_token_is_no_substructure(patterns: Patterns, tokens: Tensor, batch: Tensor) -> None:
+    """One graph token and two substructure tokens a graph."""
+    extra = torch.randn(18, 12, generator=torch.Generator().manual_seed(0))
+    of_extra, is_substructure = torch.arange(6).repeat_interleave(3), torch.tensor([False, True, True] * 6)
+    all_tokens = torch.cat((tokens, extra))
+    mask = torch.cat((torch.zeros(len(tokens), dtype=torch.bool), is_substructure))
+    trace = LayerTrace(
+        0, all_tokens, torch.cat((batch, of_extra)), all_tokens.unsqueeze(1), num_nodes=patterns.num_nodes,
+        extra={"substructure": mask},
+    )  # fmt: skip
+    recording = Recording()
+    recording.take(trace, "scripted")
+    expected = D.token_capacity_per_graph(extra[is_substructure], of_extra[is_substructure])
+    found = D.summarise_capacity(recording, patterns)[0]
+    assert found.mean("token_capacity") == pytest.approx(expected.mean().item(), rel=1e-6)
+
+
+def test_residual_weight_enters_alpha(table: GraphTable, model: Transformer) -> None:
+    recording, patterns = look(model, table.batch([3]))
+    plain = D.summarise_capacity(recording, patterns)[0]
+    recording[0].extra["residual_weight"] = torch.tensor(3.0)
+    heavy = D.summarise_capacity(recording, patterns)[0]
+    trace = recording[0]
+    alone = D.decay_factors(trace.extra["input"], trace.values, trace.attention[0], residual=3.0)
+    assert heavy.mean("alpha") == pytest.approx(alone.alpha.item())
+    assert heavy.mean("alpha") > plain.mean("alpha")
+
+
 def test_patterns_of_other_graphs_are_refused(model: Transformer, table: GraphTable) -> None:
     recording, _ = look(model, table.batch([0, 1]))
     _, other = look(model, table.batch([2, 1, 4]))

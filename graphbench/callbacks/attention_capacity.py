@@ -1,0 +1,84 @@
+"""How much attention to substructures can still change, layer by layer."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+
+from graphbench.callbacks.probe import ProbeCallback, Split
+from graphbench.contracts import Encoding, GraphBatch, GraphTable
+from graphbench.diagnostics import (
+    Patterns,
+    Recording,
+    Summary,
+    merge,
+    summarise_attention,
+    summarise_capacity,
+)
+from graphbench.encodings import Substructures
+from graphbench.errors import BadInput
+
+
+class AttentionCapacity(ProbeCallback):
+    """Attention capacity (DeepGraph) and where it is lost, by layer, on probe graphs, before training and after epochs.
+
+    Capacity over the Frobenius norm of the values, of all heads together and of each, and of substructure tokens where
+    a model has them; the upper bound of the paper's theorems with its factors alpha, lambda and gamma; entropy, share
+    of zeros and row sums of the attention matrices. See `graphbench.diagnostics.summary` for every measure.
+
+    The substructures are found anew on the probe graphs, whatever the model itself reads, so that all models of a
+    comparison are measured with one vocabulary.
+
+    Writes `diagnostics/attention_capacity.csv` and logs `attention_capacity/MEASURE/layer_L`.
+
+    Args:
+        substructures: a `Substructures` encoding, or another one with its fields `member_node` and
+            `member_substructure`; by default DeepGraph's vocabulary for molecules, cut to 200 matches a graph and
+            pattern, since capacity costs the square of their number.
+        num_graphs: probe graphs in all, dealt over the processes.
+        split: where they come from.
+        every_n_epochs: look after every so many epochs, and after the last.
+        batch_size: probe graphs that one process looks at at once; bounds the memory.
+        seed: chooses the graphs.
+
+    Raises:
+        BadInput: the encoding has other fields, or a number is not positive.
+    """
+
+    name: ClassVar[str] = "attention_capacity"
+
+    def __init__(
+        self,
+        substructures: Encoding | None = None,
+        num_graphs: int = 32,
+        split: Split = "val",
+        every_n_epochs: int = 1,
+        batch_size: int = 16,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(num_graphs, split, every_n_epochs, batch_size, seed)
+        self.substructures = substructures or Substructures(max_per_pattern=200)
+        if not {"member_node", "member_substructure"} <= set(self.substructures.layout):
+            raise BadInput(
+                f"substructures must be an encoding with the fields member_node and member_substructure, but "
+                f"{self.substructures.name} has {', '.join(self.substructures.layout)}."
+            )
+        self._patterns: list[Patterns] = []
+
+    def prepare(self, graphs: GraphTable) -> None:
+        """Find the substructures of the probe graphs; tables of their own keep them apart from the model's."""
+        edges, ptr = graphs.columns["edge_index"], {axis: graphs.ptr[axis] for axis in ("node", "edge")}
+        bare = GraphTable({"edge_index": edges}, {"edge_index": graphs.layout["edge_index"]}, ptr)
+        encoded = self.substructures.compute(bare)
+        table = bare.with_columns(encoded.columns, self.substructures.layout, encoded.ptr)
+        parts = [table.batch(part) for part in torch.arange(len(table)).split(self.batch_size) if len(part)]
+        self._patterns = [
+            Patterns.uniform(b.member_node, b.member_substructure, b.substructure_batch, b.ptr.diff()) for b in parts
+        ]
+
+    def measure(self, recording: Recording, batch: GraphBatch, number: int) -> Summary:
+        """Measures of one probe batch by layer."""
+        if self._patterns[number].node.device != batch.edge_index.device and batch.edge_index.device.type != "mps":
+            self._patterns[number] = self._patterns[number].to(batch.edge_index.device)
+        return merge((summarise_capacity(recording, self._patterns[number]), summarise_attention(recording)))

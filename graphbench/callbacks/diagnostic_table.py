@@ -1,0 +1,64 @@
+"""The CSV tables of a run's diagnostics, and the same numbers in its loggers."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import pytorch_lightning as pl
+
+from graphbench.runs import RunFolder
+
+
+class DiagnosticTable:
+    """`diagnostics/NAME.csv` in the folder of a run; only the first process writes.
+
+    The first columns of every row are `epoch` (finished epochs) and `step` (optimizer steps done).
+
+    Args:
+        name: of the file, and prefix of what is logged.
+        columns: further columns.
+    """
+
+    def __init__(self, name: str, columns: Sequence[str]) -> None:
+        self.name = name
+        self.columns = ("epoch", "step", *columns)
+
+    def path(self, trainer: pl.Trainer) -> Path:
+        """Where the table of this run lies."""
+        return RunFolder(Path(trainer.default_root_dir)).diagnostics / f"{self.name}.csv"
+
+    def start(self, trainer: pl.Trainer) -> None:
+        """Begin an empty table, or keep the rows of a run that goes on: those up to the step it goes on from."""
+        if not _writes(trainer):
+            return
+        path, rows = self.path(trainer), []
+        if trainer.global_step and path.is_file():
+            with path.open(newline="", encoding="utf-8") as file:
+                rows = [row for row in csv.DictReader(file) if int(row["step"]) <= trainer.global_step]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, self.columns)
+            writer.writeheader()
+            writer.writerows(rows)
+
+    def add(self, trainer: pl.Trainer, epoch: int, rows: Iterable[Mapping[str, object]]) -> None:
+        """Append rows; a table that nobody started is begun."""
+        if not _writes(trainer):
+            return
+        if not self.path(trainer).is_file():
+            self.start(trainer)
+        position = {"epoch": epoch, "step": trainer.global_step}
+        with self.path(trainer).open("a", newline="", encoding="utf-8") as file:
+            csv.DictWriter(file, self.columns).writerows({**position, **row} for row in rows)
+
+    def log(self, trainer: pl.Trainer, values: Mapping[str, float]) -> None:
+        """Send numbers to every logger as `NAME/KEY`, beside those that the last step logged."""
+        named = {f"{self.name}/{key}": value for key, value in values.items()}
+        for logger in trainer.loggers:
+            logger.log_metrics(named, step=max(trainer.global_step - 1, 0))
+
+
+def _writes(trainer: pl.Trainer) -> bool:
+    return trainer.is_global_zero and not getattr(trainer, "fast_dev_run", False)

@@ -1,0 +1,186 @@
+"""Looking at a model on a few fixed graphs while it trains, without its noticing.
+
+The graphs are chosen by a seed of their own and dealt over the processes; what is measured on them adds up to the same
+numbers on any number of processes. Weights, batch statistics and random numbers are left as they were.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from abc import abstractmethod
+from collections.abc import Iterator
+from typing import Any, ClassVar, Literal
+
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.utilities.seed import isolate_rng
+from torch import Tensor, distributed
+
+from graphbench.callbacks.diagnostic_table import DiagnosticTable
+from graphbench.contracts import GraphBatch, GraphTable
+from graphbench.diagnostics import Recording, Summary, merge, record
+from graphbench.errors import BadInput
+from graphbench.module import BenchmarkModule
+
+log = logging.getLogger(__name__)
+
+Split = Literal["train", "val", "test"]
+
+
+def split_table(trainer: pl.Trainer, split: str) -> GraphTable:
+    """The graphs of a split.
+
+    Raises:
+        BadInput: the trainer has no benchmark as its data module, or the split is empty.
+    """
+    tables = getattr(getattr(trainer, "datamodule", None), "tables", None)
+    if not tables or split not in tables:
+        raise BadInput(f"Diagnostics on the {split} split need a graphbench benchmark as the trainer's data module.")
+    table: GraphTable = tables[split]
+    if not len(table):
+        raise BadInput(f"Diagnostics on the {split} split need graphs, but it is empty; choose another split.")
+    return table
+
+
+def choose_graphs(trainer: pl.Trainer, split: str, num_graphs: int, seed: int) -> Tensor:
+    """Rows of the probe graphs of a split, ascending; all of a smaller split, and the same on every process."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randperm(len(split_table(trainer, split)), generator=generator)[:num_graphs].sort().values
+
+
+def probed_module(module: pl.LightningModule) -> BenchmarkModule:
+    """The module, if it is one that diagnostics can look into.
+
+    Raises:
+        BadInput: it is none.
+    """
+    if not isinstance(module, BenchmarkModule):
+        raise BadInput(f"Diagnostics look into a BenchmarkModule, but the trainer has a {type(module).__name__}.")
+    return module
+
+
+@contextlib.contextmanager
+def undisturbed(trainer: pl.Trainer, module: pl.LightningModule, seed: int) -> Iterator[None]:
+    """Evaluation mode without gradients, in the trainer's precision; modes and random numbers are put back after it.
+
+    Inside, random numbers start from `seed`, so that a model that draws some in evaluation is probed alike every time.
+    """
+    modes = {part: part.training for part in module.modules()}
+    with isolate_rng(), torch.no_grad(), trainer.precision_plugin.forward_context():
+        torch.manual_seed(seed)
+        module.eval()
+        try:
+            yield
+        finally:
+            for part, mode in modes.items():
+                part.training = mode
+
+
+def gathered(own: Summary) -> Summary:
+    """The summary of all processes; called by each of them, also by one that had no graph to look at."""
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return own
+    parts: list[Summary | None] = [None] * distributed.get_world_size()
+    distributed.all_gather_object(parts, own)
+    return merge(part for part in parts if part is not None)
+
+
+class ProbeCallback(pl.Callback):
+    """Base of callbacks that measure the attention layers on probe graphs before training and after epochs.
+
+    Every measure of every layer goes into `diagnostics/NAME.csv` of the run's folder, one row each with its mean over
+    graphs and how many graphs have it; measures of single heads stay there, the others go to every logger too.
+
+    Args:
+        num_graphs: probe graphs in all, dealt over the processes.
+        split: where they come from.
+        every_n_epochs: look after every so many epochs, and after the last.
+        batch_size: probe graphs that one process looks at at once; bounds the memory.
+        seed: chooses the graphs.
+
+    Raises:
+        BadInput: a number is not positive.
+    """
+
+    #: Name of the table and prefix of what is logged.
+    name: ClassVar[str]
+
+    def __init__(
+        self,
+        num_graphs: int = 32,
+        split: Split = "val",
+        every_n_epochs: int = 1,
+        batch_size: int = 16,
+        seed: int = 0,
+    ) -> None:
+        numbers = {"num_graphs": num_graphs, "every_n_epochs": every_n_epochs, "batch_size": batch_size}
+        for option, number in numbers.items():
+            if number < 1:
+                raise BadInput(f"{option} of {type(self).__name__} must be 1 or more, got {number}.")
+        self.num_graphs, self.split, self.every_n_epochs = num_graphs, split, every_n_epochs
+        self.batch_size, self.seed = batch_size, seed
+        self.table = DiagnosticTable(self.name, ("layer", "module", "measure", "value", "graphs"))
+        self._batches: list[GraphBatch] = []
+
+    @abstractmethod
+    def measure(self, recording: Recording, batch: GraphBatch, number: int) -> Summary:
+        """Measures of one probe batch by layer.
+
+        Args:
+            recording: of the batch's forward pass.
+            batch: on the model's device.
+            number: of the batch, from 0; the same graphs every time.
+        """
+
+    def prepare(self, graphs: GraphTable) -> None:
+        """Compute what `measure` needs besides the recording, once; not called without graphs.
+
+        Args:
+            graphs: the probe graphs of this process; batch `number` holds those from `number * batch_size` on.
+        """
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Choose the graphs, and look at the model before it has learned anything."""
+        probed_module(pl_module)
+        rows = choose_graphs(trainer, self.split, self.num_graphs, self.seed)[trainer.global_rank :: trainer.world_size]
+        graphs = split_table(trainer, self.split).select(rows)
+        self._batches = [graphs.batch(part) for part in torch.arange(len(graphs)).split(self.batch_size) if len(part)]
+        if len(graphs):
+            self.prepare(graphs)
+        self.table.start(trainer)
+        if trainer.global_step == 0:
+            self._look(trainer, pl_module, finished=0)
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Look at the model, if it is this epoch's turn."""
+        finished = trainer.current_epoch + 1
+        if finished % self.every_n_epochs == 0 or finished == trainer.max_epochs:
+            self._look(trainer, pl_module, finished)
+
+    def _look(self, trainer: pl.Trainer, pl_module: pl.LightningModule, finished: int) -> None:
+        summary = gathered(self._summarise(trainer, probed_module(pl_module)))
+        if not summary and finished == 0 and trainer.is_global_zero:
+            name = type(probed_module(pl_module).architecture).__name__
+            log.warning("%s has no attention layer that can be looked at: no %s is measured.", name, self.name)
+        rows: list[dict[str, Any]] = [
+            {"layer": layer.layer, "module": layer.name, "measure": measure, "value": value, "graphs": graphs}
+            for layer in summary.values()
+            for measure, value in layer.means().items()
+            if (graphs := layer.counts[measure])
+        ]
+        if rows:
+            self.table.add(trainer, finished, rows)
+            logged = [row for row in rows if "_head" not in row["measure"]]
+            self.table.log(trainer, {f"{row['measure']}/layer_{row['layer']}": row["value"] for row in logged})
+
+    def _summarise(self, trainer: pl.Trainer, module: BenchmarkModule) -> Summary:
+        """Measures of this process's graphs."""
+        parts = []
+        with undisturbed(trainer, module, self.seed):
+            for number, batch in enumerate(self._batches):
+                moved = batch.to(module.device)
+                with record(module.architecture) as recording:
+                    module.represent(moved)
+                parts.append(self.measure(recording, moved, number))
+        return merge(parts)

@@ -1,0 +1,81 @@
+"""What the rows of a trace are, and the tokens of the nodes at every depth of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from graphbench.contracts.trace import LayerTrace
+from graphbench.diagnostics.ragged import Ragged
+from graphbench.diagnostics.recording import Recording
+
+
+@dataclass
+class TokenState:
+    """Tokens of the nodes at one depth of a model.
+
+    Args:
+        tokens: `[num_nodes, dim]`, graph after graph.
+        batch: graph of each node.
+        num_graphs: G.
+        name: module of the layer that they enter; "output" for what leaves the model.
+    """
+
+    tokens: Tensor
+    batch: Tensor
+    num_graphs: int
+    name: str
+
+
+@dataclass
+class TraceRows:
+    """Which rows of a trace belong to what; every list is graph after graph.
+
+    Args:
+        order: all rows `[T]`.
+        is_node: of each entry of `order`, whether it is a node `[T]`.
+        num_graphs: G.
+    """
+
+    order: Tensor
+    is_node: Tensor
+    num_graphs: int
+
+    @classmethod
+    def of(cls, trace: LayerTrace) -> TraceRows:
+        """The rows of a trace; all are nodes where it does not say how many nodes its graphs have."""
+        count = int(trace.batch.max()) + 1 if trace.num_nodes is None else len(trace.num_nodes)
+        ragged = Ragged(trace.batch, count)
+        sizes = ragged.sizes if trace.num_nodes is None else trace.num_nodes.to(trace.batch.device)
+        is_node = ragged.position() < sizes[trace.batch]
+        return cls(ragged.order, is_node[ragged.order], count)
+
+    @property
+    def nodes(self) -> Tensor:
+        """Rows that are nodes."""
+        return self.order[self.is_node]
+
+    @property
+    def others(self) -> Tensor:
+        """Rows that are extra tokens."""
+        return self.order[~self.is_node]
+
+
+def token_states(recording: Recording | Sequence[LayerTrace]) -> list[TokenState]:
+    """Tokens of the nodes by depth: what enters layer 0, 1, ..., and what leaves the model.
+
+    A layer's trace holds its own input as `extra["input"]`, with residual connections and norms of the layers before
+    it; a trace without holds what the layer returned. The model's output closes the list where the recording has it and
+    it has one row a node.
+    """
+    states = []
+    for trace in recording:
+        rows = TraceRows.of(trace)
+        tokens = trace.extra.get("input", trace.tokens)
+        states.append(TokenState(tokens[rows.nodes], trace.batch[rows.nodes], rows.num_graphs, trace.name))
+    output = getattr(recording, "output", None)
+    if states and output is not None and output.dim() == 2 and len(output) == len(states[-1].tokens):
+        states.append(TokenState(output, states[-1].batch, states[-1].num_graphs, "output"))
+    return states
