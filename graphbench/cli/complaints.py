@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import importlib
 import inspect
 import re
 from collections.abc import Iterable
 
 from jsonargparse import ArgumentParser
-from jsonargparse.typing import import_object
 
 _HELP = "`--help` lists all options; `--data.help NAME` and `--model.architecture.help NAME` those of a class."
 
@@ -43,9 +43,10 @@ def _unknown_of_class(option: str, key: str, text: str) -> str:
     path = re.search(r"class_path['\"]?[ =:]+['\"]?([\w.]+)", text)
     if path is None:
         return f"--{key}.{option}: there is no such option. {_HELP}"
-    known = _parameters(import_object(path[1]))
+    module, _, name = path[1].rpartition(".")
+    known = _parameters(getattr(importlib.import_module(module), name))
     return (
-        f"--{key}.{option}: {path[1].rpartition('.')[2]} has no option {option!r}. {_near(option, known, key + '.')}"
+        f"--{key}.{option}: {name} has no option {option!r}. {_near(option, known, key + '.')}"
         f"It has: {', '.join(known)}."
     )
 
