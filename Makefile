@@ -25,11 +25,18 @@ test-slow: env  ## the tests that take longer than a minute
 env: $(STAMP)  ## the virtual environment with the project, its plug-ins and the tools
 
 $(STAMP): $(PYPROJECTS)
-	$(PYTHON) -m venv $(VENV)
+	$(PYTHON) -m venv $(VENV) 2>/dev/null || $(MAKE) --no-print-directory virtualenv
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=24"
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt "torch>=2.6"
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev,zinc]" $(PLUGINS:%=--editable ./%)
 	touch $(STAMP)
+
+.PHONY: virtualenv
+virtualenv: # Debian's python3 has no venv without a further package
+	rm -rf $(VENV)
+	$(PYTHON) -m pip install --quiet --target $(VENV)-bootstrap virtualenv
+	PYTHONPATH=$(VENV)-bootstrap $(PYTHON) -m virtualenv --quiet $(VENV)
+	rm -rf $(VENV)-bootstrap
 
 lint: env  ## ruff and mypy
 	$(BIN)/ruff check .
