@@ -7,6 +7,7 @@ from graphbench.errors import BadInput
 from graphbench.nn.heads import HeadConfig
 from graphbench.tasks.base import Task as Task
 from graphbench.tasks.classification import GraphClassification, NodeClassification
+from graphbench.tasks.link_ranking import LinkRanking
 from graphbench.tasks.multilabel import GraphMultilabel
 from graphbench.tasks.regression import GraphRegression
 
@@ -15,6 +16,7 @@ TASKS: dict[str, type[Task]] = {
     "graph-classification": GraphClassification,
     "graph-multilabel": GraphMultilabel,
     "node-classification": NodeClassification,
+    "link-ranking": LinkRanking,
 }
 
 

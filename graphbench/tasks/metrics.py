@@ -60,3 +60,30 @@ class TaskAUROC(_PerTask):
 
     def _one(self, scores: Tensor, labels: Tensor) -> Tensor:
         return binary_auroc(scores, labels)
+
+
+class GraphMean(Metric):
+    """Mean over graphs of the mean over a graph's items; graphs without an item do not count."""
+
+    higher_is_better = True
+    is_differentiable = False
+    full_state_update = False
+    total: Tensor
+    graphs: Tensor
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.add_state("total", default=torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_state("graphs", default=torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
+
+    def update(self, values: Tensor, graph: Tensor, num_graphs: int) -> None:
+        """Add items `[items]` with the graph of each `[items]`; a graph must come in one update."""
+        count = torch.bincount(graph, minlength=num_graphs)
+        sums = torch.zeros(num_graphs, dtype=torch.float64, device=values.device)
+        sums.index_add_(0, graph, values.detach().double())
+        self.total += (sums / count.clamp(min=1)).sum()
+        self.graphs += (count > 0).sum()
+
+    def compute(self) -> Tensor:
+        """The mean; NaN before any graph had an item."""
+        return (self.total / self.graphs).float()

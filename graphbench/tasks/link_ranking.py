@@ -1,0 +1,146 @@
+"""Link ranking as LRGB's PCQM-Contact defines it: for each true pair, the rank of its tail among the graph's nodes.
+
+A batch holds the true pairs as `contact_index [num_pairs, 2]` (head, tail) on the axis "contact".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import cast
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torchmetrics import Metric
+
+from graphbench.contracts.architecture import Representation
+from graphbench.contracts.spec import BenchmarkSpec
+from graphbench.contracts.table import GraphBatch
+from graphbench.errors import BadInput
+from graphbench.nn.heads import DotProductHead, HeadConfig
+from graphbench.tasks.base import Task
+from graphbench.tasks.metrics import GraphMean
+
+#: Wrong tails that training draws for each true pair, and rounds in which true ones are drawn again.
+NEGATIVES, ROUNDS = 2, 10
+
+
+def pair_keys(pairs: Tensor, num_nodes: int) -> Tensor:
+    """One number a pair `[num_pairs]`: head times all nodes plus tail."""
+    return pairs[:, 0] * num_nodes + pairs[:, 1]
+
+
+def draw_negatives(pairs: Tensor, batch: GraphBatch) -> Tensor:
+    """Pairs of the same heads with wrong tails of the same graph `[at most NEGATIVES * num_pairs, 2]`.
+
+    True pairs are drawn again up to `ROUNDS` times and then dropped, duplicates are dropped at once. A head may be
+    drawn as its own tail, as in the published code. Numbers come from torch's global generator.
+
+    Args:
+        pairs: true pairs in both directions `[num_pairs, 2]`, in the batch's node numbers.
+        batch: the graphs.
+    """
+    num_nodes = int(batch.num_nodes)
+    true = pair_keys(pairs, num_nodes).sort().values
+    head = pairs[:, 0].repeat_interleave(NEGATIVES)
+    first, sizes = batch.ptr[batch.batch[head]], batch.ptr.diff()[batch.batch[head]]
+    keys = torch.full_like(head, -1)
+    for _ in range(ROUNDS):
+        tail = first + (torch.rand(len(head), device=head.device) * sizes).long().clamp(max=sizes - 1)
+        drawn = head * num_nodes + tail
+        keys = torch.where((keys < 0) & ~_contains(true, drawn), drawn, keys)
+    keys = keys[keys >= 0].unique()
+    return torch.stack((keys // num_nodes, keys % num_nodes), 1)
+
+
+def _contains(sorted_keys: Tensor, keys: Tensor) -> Tensor:
+    place = torch.searchsorted(sorted_keys, keys).clamp(max=len(sorted_keys) - 1)
+    return sorted_keys[place] == keys
+
+
+def tail_ranks(node: Tensor, pairs: Tensor, batch: GraphBatch, filtered: bool, self_counts: bool = True) -> Tensor:
+    """Rank of each pair's tail by `<head, tail>` among all nodes of its graph, from 1: `[num_pairs]`.
+
+    Nodes with the same score share the mean of their ranks, so the result does not depend on an order of ties.
+
+    Args:
+        node: ends of pairs `[num_nodes, dim]`.
+        pairs: `[num_pairs, 2]`; with `filtered`, all true pairs.
+        batch: the graphs.
+        filtered: leave the head's other true tails out of the ranking.
+        self_counts: rank against the head itself too.
+    """
+    num_nodes, head, tail = int(batch.num_nodes), pairs[:, 0], pairs[:, 1]
+    sizes = batch.ptr.diff()[batch.batch[head]]
+    owner = torch.repeat_interleave(torch.arange(len(pairs), device=node.device), sizes)
+    offset = sizes.cumsum(0) - sizes
+    rival = batch.ptr[batch.batch[head]][owner] + torch.arange(len(owner), device=node.device) - offset[owner]
+    score = (node[head[owner]] * node[rival]).sum(-1)
+    own = (node[head] * node[tail]).sum(-1)[owner]
+    counts = rival != tail[owner]
+    if filtered:
+        counts &= ~_contains(pair_keys(pairs, num_nodes).sort().values, head[owner] * num_nodes + rival)
+    if not self_counts:
+        counts &= rival != head[owner]
+    above = (score > own).to(node.dtype) + 0.5 * (score == own).to(node.dtype)
+    return 1 + torch.zeros(len(pairs), device=node.device, dtype=node.dtype).index_add_(0, owner, above * counts)
+
+
+class LinkRanking(Task):
+    """Binary cross-entropy of true pairs against drawn ones; mean reciprocal rank (MRR) and hits.
+
+    `MRR` ranks against every other node, also true tails and the head itself, as LRGB's table does; `filtered_MRR`
+    leaves out other true tails, `filtered_no_self_MRR` the head too (the 2023 reassessment).
+    """
+
+    losses = ("contrastive_BCE",)
+
+    def __init__(self, spec: BenchmarkSpec, dim: int, head: HeadConfig) -> None:
+        super().__init__(spec, dim, head)
+        if head.width != "constant":
+            raise BadInput(f"{spec.name}: link ranking maps nodes to their own width; head.width must be constant.")
+        self.head = DotProductHead(dim, head.num_layers, head.l2_normalize, head.dropout)
+
+    def forward(self, representation: Representation, batch: GraphBatch) -> Tensor:
+        """Ends of pairs `[num_nodes, dim]`, whose dot products are scores."""
+        return cast(DotProductHead, self.head).mlp(representation.node)
+
+    def loss(self, output: Tensor, batch: GraphBatch) -> Tensor:
+        """Mean binary cross-entropy over true pairs in both directions and drawn wrong ones."""
+        true = both_directions(batch.contact_index)
+        pairs = torch.cat((true, draw_negatives(true, batch)))
+        scores = (output[pairs[:, 0]] * output[pairs[:, 1]]).sum(-1).float()
+        target = (torch.arange(len(pairs), device=scores.device) < len(true)).float()
+        return F.binary_cross_entropy_with_logits(scores, target)
+
+    def build_metrics(self) -> dict[str, Metric]:
+        """Means over graphs of the mean over the graph's pairs."""
+        names = ("MRR", "filtered_MRR", "filtered_no_self_MRR", "hits@1", "hits@3", "hits@10")
+        return {name: GraphMean() for name in names}
+
+    def update(self, metrics: Mapping[str, Metric], output: Tensor, batch: GraphBatch) -> None:
+        """Rank every true pair in both directions."""
+        pairs, node = both_directions(batch.contact_index), output.float()
+        owner = batch.batch[pairs[:, 0]]
+        raw = tail_ranks(node, pairs, batch, filtered=False)
+        values = {"MRR": 1 / raw} | {f"hits@{k}": (raw <= k).float() for k in (1, 3, 10)}
+        if "filtered_MRR" in metrics:
+            values["filtered_MRR"] = 1 / tail_ranks(node, pairs, batch, filtered=True)
+            values["filtered_no_self_MRR"] = 1 / tail_ranks(node, pairs, batch, filtered=True, self_counts=False)
+        for name, metric in metrics.items():
+            metric.update(values[name], owner, batch.num_graphs)
+
+    def predict(self, output: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
+        """Scores of the true pairs `[num_pairs, 1]`, and ones."""
+        pairs = batch.contact_index
+        scores = (output[pairs[:, 0]] * output[pairs[:, 1]]).sum(-1, keepdim=True).float()
+        return scores, torch.ones_like(scores)
+
+    def rows(self, batch: GraphBatch) -> int:
+        """True pairs of the batch."""
+        return len(batch.contact_index)
+
+
+def both_directions(pairs: Tensor) -> Tensor:
+    """Every pair and its reverse once `[num_ordered_pairs, 2]`, in a fixed order."""
+    return torch.cat((pairs, pairs.flip(1))).unique(dim=0)
