@@ -51,8 +51,8 @@ SPECS = {
 def specifications(tmp_path_factory):
     folder = tmp_path_factory.mktemp("specifications")
     missing = SPECS.keys() - registry.benchmarks().keys()
-    lines = ["from graphbench import Benchmark, BenchmarkSpec, Features"]
-    lines += [f"class {name}(Benchmark):\n    spec = BenchmarkSpec('{name}', {SPECS[name]})" for name in missing]
+    lines = ["from graphbench import BenchmarkSpec, Features", "from graphbench.benchmarks import GraphBenchmark"]
+    lines += [f"class {name}(GraphBenchmark):\n    spec = BenchmarkSpec('{name}', {SPECS[name]})" for name in missing]
     (folder / "published_specifications.py").write_text("\n".join(lines))
     metadata = folder / "published_specifications-1.0.dist-info"
     metadata.mkdir()
