@@ -55,7 +55,7 @@ def molecules(count: int) -> tuple[str, list[dict[str, Any]]]:
     if not SMILES.is_file():
         rng = np.random.default_rng(0)
         sizes = np.clip(rng.normal(23.1, 4.5, count).round(), 6, 38).astype(int)
-        return "synthetic molecules", [_graph(n, [(rng.integers(i), i) for i in range(1, n)], rng) for n in sizes]
+        return "synthetic molecules", [_graph(n, [(int(rng.integers(i)), i) for i in range(1, n)], rng) for n in sizes]
     from rdkit import Chem
 
     rng, graphs = np.random.default_rng(0), []

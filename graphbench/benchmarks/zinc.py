@@ -81,7 +81,7 @@ class ZINC(MoleculeBenchmark):
         max_nodes=38,
         mean_edges=49.8,
         offline=False,
-        disk_mb=5.0,
+        disk_mb=3.1,
         licence="free to use; ZINC's terms limit redistribution of large parts",
         citation="Sterling and Irwin, J. Chem. Inf. Model. 55, 2324 (2015); Dwivedi et al., JMLR 24 (2023)",
         source="molecules.zip of the GNN benchmark, by the addresses in PyG",
@@ -121,7 +121,7 @@ class ZINC(MoleculeBenchmark):
         spec = replace(
             type(self).spec,
             split_sizes=None if self.source == "files" else (sizes["train"], sizes["val"], sizes["test"]),
-            disk_mb=5.0 if self.subset else 95.0,
+            disk_mb=3.1 if self.subset else 62.0,
         )
         if self.source == "pyg":
             return spec

@@ -23,10 +23,11 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from graphbench.contracts import Encoded, Encoding, GraphTable
+from graphbench.data.mapped import trim_mapped
 from graphbench.data.progress import progress
 from graphbench.data.store import Store
 from graphbench.data.tables import expected_rows, read_encoded, widen, write_encoded
-from graphbench.errors import GraphbenchError
+from graphbench.errors import BadInput, GraphbenchError
 
 #: Work of a chunk: the sum over its graphs of nodes squared plus edges, and its number of graphs.
 CHUNK_WORK, CHUNK_GRAPHS = 1 << 22, 512
@@ -65,7 +66,14 @@ def encode(
 
 
 def with_encoding(table: GraphTable, encoding: Encoding, encoded: Encoded) -> GraphTable:
-    """The table with the encoding's columns beside its own; nothing is copied."""
+    """The table with the encoding's columns beside its own; nothing is copied.
+
+    Raises:
+        BadInput: when the table has a field of the same name already.
+    """
+    taken = sorted(set(encoding.layout) & set(table.layout))
+    if taken:
+        raise BadInput(f"{encoding!r} gives the fields {', '.join(taken)}, which the graphs have already.")
     return table.with_columns(encoded.columns, encoding.layout, encoded.ptr)
 
 
@@ -189,6 +197,7 @@ def _compute(table: GraphTable, encoding: Encoding, describe: str, span: Span) -
 
 def _checked(table: GraphTable, encoding: Encoding, span: Span) -> Encoded:
     """`encoding.compute` of some graphs; raises `ValueError` when the result does not fit them."""
+    trim_mapped()
     part = widen(table.slice(*span))
     encoded = encoding.compute(part)
     if set(encoded.columns) != set(encoding.layout):

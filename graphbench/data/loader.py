@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from graphbench.contracts import GraphBatch, GraphTable
-from graphbench.data.mapped import trim_mapped
+from graphbench.data.mapped import Prefetcher, trim_mapped
 from graphbench.data.sampler import SizeBucketSampler
 from graphbench.errors import BadInput
 
@@ -24,6 +24,7 @@ class _Rows(Dataset[GraphBatch]):
     def __init__(self, table: GraphTable) -> None:
         self.table = table
         self._batches = 0
+        self._prefetch: Prefetcher | None = None
 
     def __len__(self) -> int:
         return len(self.table)
@@ -35,6 +36,9 @@ class _Rows(Dataset[GraphBatch]):
         self._batches += 1
         if self._batches % _TRIM_EVERY == 0:
             trim_mapped()
+        if self._prefetch is None:  # made in the worker that uses it: maps are not sent between processes
+            self._prefetch = Prefetcher(self.table)
+        self._prefetch(indices)
         # Waking a team of threads costs more than these small copies, on a busy machine a hundred times more
         threads = torch.get_num_threads()
         torch.set_num_threads(1)

@@ -1,30 +1,44 @@
-"""Memory-mapped arrays whose pages can be handed back.
+"""Memory-mapped arrays: read what a batch needs, and hand it back.
 
-The kernel counts every page that was ever read through a map as memory of the process until it needs the room. A long
-run over a large set would therefore *look* as large as the set, and be killed where a job's limit counts such pages.
-`trim_mapped` gives the pages back; they stay in the page cache, so that reading them again is cheap.
+Two habits of the kernel do not suit random batches of a large set. It reads far around every page that is touched,
+which on a machine with less memory than data means reading everything many times over; and it counts every page ever
+read as memory of the process until it needs the room, so that a job with a limit is killed. Hence very large arrays
+are marked as randomly read and their rows are asked for batch by batch (`Prefetcher`), and pages are given back from
+time to time (`trim_mapped`). They stay in the page cache, where reading them again is cheap.
 """
 
 from __future__ import annotations
 
 import mmap
-import os
+from collections.abc import Sequence
 from pathlib import Path
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 import numpy as np
+import torch
+from torch import Tensor
+
+from graphbench.contracts import GraphTable
+from graphbench.contracts.table import GRAPH
 
 #: Bytes of file-backed memory (maps and shared libraries) above which pages are handed back.
 RESIDENT_LIMIT = 1 << 30
+#: Bytes of an array from which on its rows are asked for batch by batch.
+SCATTER_ABOVE = 512 << 20
 
-_MAPS: WeakSet[mmap.mmap] = WeakSet()
+#: Every open map -> the address of its first byte, and whether it is read row by row.
+_MAPS: WeakKeyDictionary[mmap.mmap, tuple[int, bool]] = WeakKeyDictionary()
 
 
 def map_array(path: Path, allow_pickle: bool = False) -> np.ndarray:
     """Memory-map an .npy file copy-on-write. Treat it as read-only: changes never reach the disk and may be lost."""
     array = np.load(path, mmap_mode="c", allow_pickle=allow_pickle)
-    if isinstance(array, np.memmap):
-        _MAPS.add(array._mmap)  # type: ignore[attr-defined]
+    mapping = getattr(array, "_mmap", None)
+    if mapping is not None:
+        scattered = array.nbytes > SCATTER_ABOVE and hasattr(mmap, "MADV_RANDOM")
+        if scattered:
+            mapping.madvise(mmap.MADV_RANDOM)
+        _MAPS[mapping] = (array.ctypes.data - array.offset % mmap.ALLOCATIONGRANULARITY, scattered)
     return array
 
 
@@ -34,7 +48,7 @@ def resident_file_bytes() -> int:
         pages = int(Path("/proc/self/statm").read_text().split()[2])
     except OSError:
         return 0
-    return pages * os.sysconf("SC_PAGE_SIZE")
+    return pages * mmap.PAGESIZE
 
 
 def trim_mapped(limit: int = RESIDENT_LIMIT) -> bool:
@@ -44,3 +58,36 @@ def trim_mapped(limit: int = RESIDENT_LIMIT) -> bool:
     for mapping in list(_MAPS):
         mapping.madvise(mmap.MADV_DONTNEED)
     return True
+
+
+class Prefetcher:
+    """Asks for all rows of a batch at once, so that the disk serves them side by side.
+
+    Args:
+        table: any table; only its columns in very large maps of this process are asked for.
+    """
+
+    def __init__(self, table: GraphTable) -> None:
+        self._columns: list[tuple[mmap.mmap, int, int, Tensor]] = []
+        for name, column in table.layout.items():
+            values = table.columns[name]
+            for mapping, (address, scattered) in _MAPS.items():
+                offset = values.data_ptr() - address
+                if scattered and column.axis != GRAPH and 0 <= offset < len(mapping):
+                    row_bytes = values.stride(0) * values.element_size()
+                    self._columns.append((mapping, offset, row_bytes, table.ptr[column.axis]))
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
+    def __call__(self, graphs: Sequence[int]) -> None:
+        """Start reading the rows of `graphs`; returns at once."""
+        if not self._columns:
+            return
+        rows = torch.as_tensor(graphs)
+        for mapping, offset, row_bytes, ptr in self._columns:
+            starts = (offset + ptr[rows] * row_bytes) // mmap.PAGESIZE * mmap.PAGESIZE
+            ends = offset + ptr[rows + 1] * row_bytes
+            for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+                if end > start:
+                    mapping.madvise(mmap.MADV_WILLNEED, start, end - start)
