@@ -28,7 +28,7 @@ $(STAMP): $(PYPROJECTS)
 	$(PYTHON) -m venv $(VENV) 2>/dev/null || $(MAKE) --no-print-directory virtualenv
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=24"
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt "torch>=2.6"
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev,zinc]" $(PLUGINS:%=--editable ./%)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev,zinc,images,mnist]" $(PLUGINS:%=--editable ./%)
 	touch $(STAMP)
 
 .PHONY: virtualenv

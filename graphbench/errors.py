@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
 
 class GraphbenchError(Exception):
@@ -32,6 +33,10 @@ class UnknownName(GraphbenchError, LookupError):
         if hint:
             parts.append(hint)
         super().__init__(" ".join(parts))
+        self._arguments = (kind, name, self.known, hint)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), self._arguments  # else a worker's error could not reach the process that waits for it
 
 
 class BrokenPlugin(GraphbenchError, ImportError):
@@ -50,7 +55,10 @@ class MissingExtra(GraphbenchError, ImportError):
             f"{purpose} needs the optional package {package!r}, which is not installed. "
             f"Install it with: pip install 'graphbench-lightning[{extra}]'"
         )
-        self.package, self.extra = package, extra
+        self.package, self.extra, self.purpose = package, extra, purpose
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.package, self.extra, self.purpose)
 
 
 class MissingData(GraphbenchError, FileNotFoundError):

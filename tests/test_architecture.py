@@ -17,7 +17,7 @@ PLUGINS = sorted((ROOT / "plugins").glob("*/src/graphbench_*"))
 ARROWS = {
     "__init__": {"contracts", "module"},
     "__main__": {"cli"},
-    "benchmarks": {"contracts", "data", "encodings", "errors", "molecules"},
+    "benchmarks": {"contracts", "data", "encodings", "errors", "images", "molecules"},
     "callbacks": {"contracts", "data", "diagnostics", "encodings", "errors", "module", "runs"},
     "checkpoints": {"errors"},
     "cli": {"__init__", "callbacks", "checkpoints", "contracts", "errors", "module", "registry", "report", "runs"},
@@ -28,6 +28,7 @@ ARROWS = {
     "encodings": {"contracts", "errors"},
     "errors": set(),
     "module": {"checkpoints", "contracts", "errors", "nn", "optim", "registry", "tasks"},
+    "images": {"contracts", "errors"},
     "molecules": {"contracts", "errors"},
     "nn": {"contracts", "encodings", "errors"},
     "optim": {"contracts", "errors"},

@@ -7,14 +7,30 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from graphbench.benchmarks.base import GraphBenchmark as GraphBenchmark
+    from graphbench.benchmarks.block_models import CLUSTER as CLUSTER
+    from graphbench.benchmarks.block_models import PATTERN as PATTERN
+    from graphbench.benchmarks.circulant import CSL as CSL
+    from graphbench.benchmarks.cycles import CYCLES as CYCLES
     from graphbench.benchmarks.molecules import Molecules as Molecules
     from graphbench.benchmarks.nci import NCI as NCI
+    from graphbench.benchmarks.own_superpixels import Superpixels as Superpixels
+    from graphbench.benchmarks.superpixels import CIFAR10Superpixels as CIFAR10Superpixels
+    from graphbench.benchmarks.superpixels import DigitsSuperpixels as DigitsSuperpixels
+    from graphbench.benchmarks.superpixels import MNISTSuperpixels as MNISTSuperpixels
     from graphbench.benchmarks.zinc import ZINC as ZINC
 
 _HOME = {
+    "CIFAR10Superpixels": "superpixels",
+    "CLUSTER": "block_models",
+    "CSL": "circulant",
+    "CYCLES": "cycles",
+    "DigitsSuperpixels": "superpixels",
     "GraphBenchmark": "base",
+    "MNISTSuperpixels": "superpixels",
     "Molecules": "molecules",
     "NCI": "nci",
+    "PATTERN": "block_models",
+    "Superpixels": "own_superpixels",
     "ZINC": "zinc",
 }
 __all__ = sorted(_HOME)

@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 class LastCheckpoint(Checkpoint):
-    """Writes `checkpoints/last.ckpt` of the run folder at the end of every epoch, of every `every_n_steps` steps, and on SIGTERM.
+    """Writes the run's `checkpoints/last.ckpt` at the end of every epoch, after `every_n_steps` steps, and on SIGTERM.
 
     Args:
         every_n_steps: also write after so many optimizer steps; 0 for epochs only. For epochs of hours.

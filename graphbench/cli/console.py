@@ -24,9 +24,17 @@ _NOISE = (
 )
 
 
+class _StandardError(logging.Handler):
+    """Writes to what standard error is now, not to what it was when logging began."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print one line."""
+        print(self.format(record), file=sys.stderr)
+
+
 def set_up_logging() -> None:
     """Log lines of graphbench and Lightning to standard error, one line each, without repeated noise."""
-    handler = logging.StreamHandler(sys.stderr)
+    handler = _StandardError()
     handler.setFormatter(logging.Formatter("%(message)s"))
     root = logging.getLogger("graphbench")
     root.handlers, root.propagate = [handler], False

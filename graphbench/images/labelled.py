@@ -1,0 +1,81 @@
+"""Images with class numbers, in memory or read file by file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import overload
+
+import numpy as np
+
+from graphbench.errors import CorruptData
+
+
+@dataclass(frozen=True)
+class LabelledImages:
+    """Images of one split.
+
+    Args:
+        images: uint8 `[height, width]` (grey) or `[height, width, 3]` each; an array `[count, ...]` is such a sequence.
+        labels: class numbers `[count]`.
+    """
+
+    images: Sequence[np.ndarray] | np.ndarray
+    labels: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def select(self, rows: np.ndarray) -> LabelledImages:
+        """The chosen images, in the given order."""
+        if isinstance(self.images, np.ndarray):
+            return LabelledImages(self.images[rows], self.labels[rows])
+        if isinstance(self.images, ImageFiles):
+            return LabelledImages(self.images.select(rows), self.labels[rows])
+        return LabelledImages([self.images[row] for row in rows], self.labels[rows])
+
+
+class ImageFiles(Sequence[np.ndarray]):
+    """Images that are opened when they are asked for, so that a folder may be larger than memory.
+
+    Args:
+        files: one image each, in any format that Pillow reads.
+        colour: give three channels instead of one.
+    """
+
+    def __init__(self, files: Sequence[Path], colour: bool) -> None:
+        self.files, self.colour = list(files), colour
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    @overload
+    def __getitem__(self, place: int) -> np.ndarray: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> ImageFiles: ...
+
+    def __getitem__(self, place: int | slice) -> np.ndarray | ImageFiles:
+        if isinstance(place, slice):
+            return ImageFiles(self.files[place], self.colour)
+        return read_image(self.files[place], self.colour)
+
+    def select(self, rows: np.ndarray) -> ImageFiles:
+        """The chosen files, in the given order."""
+        return ImageFiles([self.files[row] for row in rows], self.colour)
+
+
+def read_image(file: Path, colour: bool) -> np.ndarray:
+    """One image as uint8 `[height, width]`, or `[height, width, 3]` with `colour`.
+
+    Raises:
+        CorruptData: Pillow cannot read the file.
+    """
+    from PIL import Image, UnidentifiedImageError  # slow to import and seldom needed
+
+    try:
+        with Image.open(file) as image:
+            return np.asarray(image.convert("RGB" if colour else "L"))
+    except (UnidentifiedImageError, Image.DecompressionBombError, OSError, SyntaxError, ValueError) as error:
+        raise CorruptData(f"{file} cannot be read as an image ({type(error).__name__}: {error}).") from error

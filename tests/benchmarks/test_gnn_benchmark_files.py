@@ -1,0 +1,157 @@
+"""The GNN benchmark's archives: fetched whole or not at all, and nothing outside the folder."""
+
+import io
+import os
+import struct
+import zipfile
+from urllib.error import URLError
+
+import pytest
+import torch
+
+from graphbench.benchmarks import gnn_benchmark_files
+from graphbench.benchmarks.gnn_benchmark_files import address, extract, fetch, read_splits
+from graphbench.errors import CorruptData, MissingData
+
+
+def packed(*members):
+    """A zip archive of (name, content) pairs."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members:
+            archive.writestr(name, content)
+    return buffer.getvalue()
+
+
+CONTENT = os.urandom(5000)
+ARCHIVE = packed(("MNIST_v2.pt", CONTENT))
+
+
+class _Answer(io.BytesIO):
+    def __init__(self, content, length=None):
+        super().__init__(content)
+        self.headers = {} if length is None else {"Content-Length": str(length)}
+
+
+@pytest.fixture
+def network(monkeypatch):
+    """Answers every address with what is put into the list's first place."""
+    answers, asked = [], []
+
+    def answer(url, timeout):
+        assert timeout
+        asked.append(url)
+        if isinstance(answers[0], Exception):
+            raise answers[0]
+        return answers[0]
+
+    monkeypatch.setattr(gnn_benchmark_files.urllib.request, "urlopen", answer)
+    return answers, asked
+
+
+def everything(folder):
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize("length", [None, len(ARCHIVE)])
+def test_download_leaves_the_file_alone(network, tmp_path, length):
+    answers, asked = network
+    answers.append(_Answer(ARCHIVE, length))
+    path = fetch("MNIST", tmp_path, "")
+    assert path.read_bytes() == CONTENT
+    assert everything(tmp_path) == ["raw/MNIST_v2.pt"]
+    assert fetch("MNIST", tmp_path, "") == path
+    assert asked == [address("MNIST")]
+
+
+def test_archive_put_there_by_hand_needs_no_network(network, tmp_path):
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    (raw / "MNIST_v2.zip").write_bytes(ARCHIVE)
+    assert fetch("MNIST", tmp_path, "").read_bytes() == CONTENT
+    assert not network[1]
+
+
+@pytest.mark.parametrize("trouble", [URLError("no route to host"), TimeoutError("timed out")])
+def test_trouble_on_the_way_says_what_to_do(network, tmp_path, trouble):
+    network[0].append(trouble)
+    with pytest.raises(MissingData) as told:
+        fetch("MNIST", tmp_path, "Or do without.")
+    for part in ("MNIST_v2.zip from " + address("MNIST"), str(tmp_path / "raw"), "Or do without.", str(trouble)):
+        assert part in str(told.value)
+    assert everything(tmp_path) == []
+
+
+def test_connection_that_ends_early_is_told(network, tmp_path):
+    network[0].append(_Answer(ARCHIVE[:3000], len(ARCHIVE)))
+    with pytest.raises(MissingData, match="ended after 3,000 of"):
+        fetch("MNIST", tmp_path, "")
+    assert everything(tmp_path) == []
+
+
+def altered():
+    """The archive with one byte of its packed content changed."""
+    start = 30 + struct.unpack("<H", ARCHIVE[26:28])[0]
+    return ARCHIVE[: start + 900] + bytes([ARCHIVE[start + 900] ^ 255]) + ARCHIVE[start + 901 :]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"<html>not found</html>", r"no whole zip archive \(BadZipFile"),
+        (b"", "no whole zip archive"),
+        (ARCHIVE[:-100], "no whole zip archive"),
+        (altered(), "no whole zip archive"),
+        (packed(("other.pt", b"x")), r"holds no MNIST_v2\.pt, but other\.pt"),
+        (packed(), "but nothing"),
+    ],
+)
+def test_damaged_archives_are_told(network, tmp_path, content, message):
+    network[0].append(_Answer(content))
+    with pytest.raises(CorruptData, match=message):
+        fetch("MNIST", tmp_path, "")
+    assert everything(tmp_path) == []
+
+
+@pytest.mark.parametrize("name", ["../evil", "a/../../evil", "/tmp/evil", "..\\evil", "C:\\evil"])
+def test_paths_that_climb_out_are_refused(tmp_path, name):
+    folder = tmp_path / "raw"
+    folder.mkdir()
+    archive = folder / "MNIST_v2.zip"
+    archive.write_bytes(packed(("MNIST_v2.pt", CONTENT), (name, b"x")))
+    with pytest.raises(CorruptData, match="leads out of its folder: nothing was unpacked"):
+        extract(archive, "MNIST_v2.pt", folder / "MNIST_v2.pt")
+    assert everything(tmp_path) == ["raw/MNIST_v2.zip"]
+
+
+class _Evil:
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (self.path,)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [([[], []], "expected train, validation and test"), (torch.zeros(3), "expected train, validation and test")],
+)
+def test_files_of_another_build_are_told(tmp_path, content, message):
+    torch.save(content, tmp_path / "x.pt")
+    with pytest.raises(CorruptData, match=message):
+        read_splits(tmp_path / "x.pt", dict)
+
+
+def test_code_in_a_file_is_not_run(tmp_path):
+    torch.save([[], [], [_Evil(str(tmp_path / "made"))]], tmp_path / "x.pt")
+    with pytest.raises(CorruptData, match="was not read"):
+        read_splits(tmp_path / "x.pt", dict)
+    assert not (tmp_path / "made").exists()
+
+
+@pytest.mark.parametrize("keep", [0, 40, 900])
+def test_truncated_files_are_told(tmp_path, keep):
+    torch.save([[{"x": torch.zeros(100, 3)}], [], []], tmp_path / "x.pt")
+    (tmp_path / "x.pt").write_bytes((tmp_path / "x.pt").read_bytes()[:keep])
+    with pytest.raises(CorruptData, match=r"x\.pt was not read"):
+        read_splits(tmp_path / "x.pt", dict)
