@@ -1,0 +1,138 @@
+"""Sparse-flow attention: exact and fused, or composed of its parts with any solver of the flow.
+
+SFi-Former (Li et al., 2025, sections 3.1 to 3.3): per head R = softmax(-Q K^T / sqrt d) and
+F = softmax(Q~ K~^T / sqrt d); every row z of the attention matrix solves
+
+    min_z 1/2 sum_i r_i z_i^2 + penalty sum_i f_i |z_i| + alpha/2 (sum_i z_i - 1)^2
+
+(equation 11; the hard constraint sum_i z_i = 1 of equation 7 without alpha), and the output is Z V.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from graphbench.errors import BadInput
+from graphbench_sfi_former.arguments import per_matrix, solving_dtype
+from graphbench_sfi_former.blockwise import blockwise_attention
+from graphbench_sfi_former.compiled import compiled_attention
+from graphbench_sfi_former.flow import sparse_flow
+from graphbench_sfi_former.masking import KeyMask, check_mask
+
+#: `(resistance, friction, penalty, alpha, mask) -> flow`, as `sparse_flow` or a partial `sparse_flow_proximal`.
+Solver = Callable[[Tensor, Tensor, "float | Tensor", "float | Tensor | None", "Tensor | None"], Tensor]
+
+
+def sparse_flow_attention(
+    query: Tensor,
+    key: Tensor,
+    friction_query: Tensor,
+    friction_key: Tensor,
+    value: Tensor,
+    penalty: float | Tensor,
+    alpha: float | Tensor | None = None,
+    mask: Tensor | None = None,
+    *,
+    dropout: float = 0.0,
+    solver: Literal["exact", "compiled"] | Solver = "exact",
+) -> Tensor:
+    """Attention by sparse flows, Z V with Z as in the module's docstring.
+
+    The exact solver is fused, forward and backward: blocks of rows go from the projections to the output in buffers
+    that stay in the cache. Unless a problem is so small that it is one block, no `[N, K]` tensor is kept for the
+    backward pass, which computes the two softmaxes again.
+
+    Args:
+        query: Q `[..., N, d]`; the leading dimensions are mostly `[B, H]`.
+        key: K `[..., K, d]`.
+        friction_query: Q~ `[..., N, d~]`.
+        friction_key: K~ `[..., K, d~]`.
+        value: V `[..., K, d_v]`.
+        penalty: weight of the friction, non-negative: a number, or a tensor that broadcasts to `[..., 1, 1]`, such as
+            1 / (number of nodes) of each graph.
+        alpha: weight of the unit-inflow term, positive, of the same kinds; None for rows that sum to one.
+        mask: boolean, broadcastable to `[..., N, K]`; True where a key is allowed. Rows without a key give 0.
+        dropout: probability with which an attention weight is dropped, the others growing by 1 / (1 - dropout). The
+            draws follow torch's global CPU generator. Pass 0 in evaluation.
+        solver: "exact"; "compiled" for the same through `torch.compile`, which is meant for GPUs (see `compiled`); or
+            any solver of the flow, with which the attention is composed unfused: `sparse_flow`, or
+            `functools.partial(sparse_flow_proximal, num_steps=20)`.
+
+    Returns:
+        Output `[..., N, d_v]` in the dtype of `value`; half precision is computed in float32.
+
+    Raises:
+        BadInput: shapes that do not fit, an unknown solver, or values as in `sparse_flow`.
+    """
+    lead = _check_shapes(query, key, friction_query, friction_key, value)
+    if not 0 <= dropout < 1:
+        raise BadInput(f"dropout must be at least 0 and below 1, but is {dropout}.")
+    if callable(solver):
+        flow = sparse_flow_weights(query, key, friction_query, friction_key, penalty, alpha, mask, solver)
+        return functional.dropout(flow, dropout).to(value.dtype) @ value
+    if solver not in ("exact", "compiled"):
+        raise BadInput(f"solver must be 'exact', 'compiled' or a function that solves for the flow, but is {solver!r}.")
+    dtype = solving_dtype(query, key, friction_query, friction_key, value)
+    query = query.to(dtype)
+    attend = blockwise_attention if solver == "exact" else compiled_attention
+    output = attend(
+        query,
+        *(x.to(dtype) for x in (key, friction_query, friction_key, value)),
+        per_matrix("penalty", penalty, lead, query, positive=False),
+        None if alpha is None else per_matrix("alpha", alpha, lead, query, positive=True),
+        None if mask is None else KeyMask(mask, lead, query.shape[-2], key.shape[-2]),
+        (dropout, int(torch.randint(2**62, ()))) if dropout else None,
+        torch.is_grad_enabled(),
+    )
+    return output.to(value.dtype)
+
+
+def sparse_flow_weights(
+    query: Tensor,
+    key: Tensor,
+    friction_query: Tensor,
+    friction_key: Tensor,
+    penalty: float | Tensor,
+    alpha: float | Tensor | None = None,
+    mask: Tensor | None = None,
+    solver: Solver = sparse_flow,
+) -> Tensor:
+    """The attention matrix Z `[..., N, K]` itself, for traces and for solvers that cannot be fused.
+
+    Arguments as in `sparse_flow_attention`.
+
+    Raises:
+        BadInput: shapes that do not fit, or values as in `sparse_flow`.
+    """
+    _check_shapes(query, key, friction_query, friction_key, key)
+    dtype = solving_dtype(query, key, friction_query, friction_key)
+    scores = -(query.to(dtype) @ key.to(dtype).transpose(-1, -2)) * query.shape[-1] ** -0.5
+    frictions = friction_query.to(dtype) @ friction_key.to(dtype).transpose(-1, -2) * friction_query.shape[-1] ** -0.5
+    if mask is not None:
+        check_mask(mask, tuple(scores.shape))
+        lowest = torch.finfo(dtype).min  # finite, so that rows without a key do not become NaN
+        scores, frictions = scores.masked_fill(~mask, lowest), frictions.masked_fill(~mask, lowest)
+    return solver(scores.softmax(-1), frictions.softmax(-1), penalty, alpha, mask)
+
+
+def _check_shapes(
+    query: Tensor, key: Tensor, friction_query: Tensor, friction_key: Tensor, value: Tensor
+) -> tuple[int, ...]:
+    """Leading dimensions; raises `BadInput` where the shapes do not belong together."""
+    tensors = (query, key, friction_query, friction_key, value)
+    if all(x.dim() >= 2 for x in tensors) and len({x.shape[:-2] for x in tensors}) == 1:
+        same_rows = query.shape[-2] == friction_query.shape[-2]
+        same_keys = key.shape[-2] == friction_key.shape[-2] == value.shape[-2] > 0
+        same_widths = query.shape[-1] == key.shape[-1] and friction_query.shape[-1] == friction_key.shape[-1]
+        if same_rows and same_keys and same_widths:
+            return tuple(query.shape[:-2])
+    shapes = ", ".join(str(tuple(x.shape)) for x in tensors)
+    raise BadInput(
+        "query [..., N, d], key [..., K, d], friction_query [..., N, d'], friction_key [..., K, d'] and "
+        f"value [..., K, d_v] must share their leading dimensions, N, K, d and d', but have shapes {shapes}."
+    )

@@ -1,0 +1,128 @@
+"""The water level of every row: the one scalar equation behind an exact sparse flow.
+
+Key i of a row is a vessel of width `weight_i >= 0` whose floor lies at height `cost_i >= 0`; water at level t stands
+`max(t - cost_i, 0)` deep in it. Row by row we look for the level at which
+
+    sum_i weight_i max(t - cost_i, 0) + slack t = 1.
+
+The left side is convex, increasing and piecewise linear in t, so Newton's method (each step of it is one pass of the
+active-set method) meets the exact level after finitely many passes: four or five for ordinary attention logits.
+
+Every operation here writes into a buffer that the caller lends, so that a block of rows never leaves the cache.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+#: Passes before the first look at convergence: looking costs, and ordinary rows need at least as many.
+_UNCHECKED = 2
+#: Numbers below which all rows go on together, because setting the settled ones apart costs more than it saves.
+_FEW = 2**15
+#: Pass from which the tolerance doubles each time, so that rounding can never keep a row going for ever.
+_PATIENCE = 24
+
+
+class Vessels(NamedTuple):
+    """Rows of the equation, K keys each.
+
+    Args:
+        weight: widths `[..., K]`; each row has a positive one.
+        cost: floors `[..., K]`.
+        slack: slope of the overflow `[..., 1]`, positive; None where all water must stay in the vessels.
+    """
+
+    weight: Tensor
+    cost: Tensor
+    slack: Tensor | None
+
+    def pick(self, rows: Tensor) -> Vessels:
+        """Only the rows with these numbers (int64 `[n]`, counted over all leading dimensions)."""
+        slack = None if self.slack is None else pick_rows(self.slack, rows)
+        return Vessels(pick_rows(self.weight, rows), pick_rows(self.cost, rows), slack)
+
+
+class Level(NamedTuple):
+    """The solution: level, slope of the left side there, and water in the vessels, each `[..., 1]`."""
+
+    level: Tensor
+    slope: Tensor
+    volume: Tensor
+
+
+def pick_rows(values: Tensor, rows: Tensor) -> Tensor:
+    """Rows of `values [..., K]` with the given numbers, as `[n, K]`."""
+    return values.view(-1, values.shape[-1]).index_select(0, rows)
+
+
+def where_positive(condition: Tensor, values: Tensor, out: Tensor) -> Tensor:
+    """`values` where `condition > 0`, else 0, in one pass: on a CPU ten times faster than with a boolean mask."""
+    return torch.ops.aten.threshold_backward.grad_input(values, condition, 0.0, grad_input=out)
+
+
+def water_level(vessels: Vessels, guess: Tensor, gap: Tensor, flow: Tensor, unchecked: int = _UNCHECKED) -> Level:
+    """Solve `sum_i weight_i max(t - cost_i, 0) + slack t = 1` for the level t of every row.
+
+    Args:
+        vessels: the rows.
+        guess: first level `[..., 1]`, positive; any guess leads to the same answer, a near one sooner.
+        gap: buffer `[..., K]`; its content is lost.
+        flow: buffer `[..., K]`; receives `weight max(t - cost, 0)`.
+        unchecked: Newton passes before convergence is looked at.
+
+    Returns:
+        Level, slope and volume of every row.
+    """
+    level, nudge = guess, 0.0
+    tolerance = 8 * torch.finfo(guess.dtype).eps
+    one = guess.new_ones(())  # a tensor, because turning a Python number into one takes longer than the subtraction
+    for number in count():
+        slope, volume, step = _newton_step(vessels, level, gap, flow, one)
+        if number >= unchecked:
+            if number >= _PATIENCE:
+                tolerance *= 2
+                nudge = tolerance / 2
+            # NaN compares False: such a row counts as settled and stays visible, as in ordinary attention.
+            unsettled = step.abs() > tolerance
+            num_unsettled = int(unsettled.sum())
+            if num_unsettled == 0:
+                break
+        # Bounded above, because the step is infinite where nothing is under water yet, and below, because far above
+        # the answer it is a difference of large numbers that may miss it by its own size.
+        following = torch.addcmul(level, level, step.clamp_(-0.999, 999.0))
+        if nudge:
+            following = torch.where(unsettled, following * (1 + nudge), level)
+        if number >= unchecked and 4 * num_unsettled <= unsettled.numel() and gap.numel() > _FEW:
+            rows = unsettled.view(-1).nonzero().view(-1)
+            _settle(vessels, rows, pick_rows(following, rows), Level(level, slope, volume), flow)
+            break
+        level = following
+    return Level(level, slope, volume)
+
+
+def _newton_step(
+    vessels: Vessels, level: Tensor, gap: Tensor, flow: Tensor, one: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Slope and volume at `level [..., 1]` and the Newton step from there, relative to it; fills `flow`."""
+    weight, cost, slack = vessels
+    torch.sub(level, cost, out=gap)
+    slope = where_positive(gap, weight, out=flow).sum(-1, keepdim=True)
+    volume = flow.mul_(gap).sum(-1, keepdim=True)
+    step = one - volume
+    if slack is not None:
+        slope.add_(slack)
+        step.addcmul_(slack, level, value=-1)
+    return slope, volume, step.div_(slope).div_(level)
+
+
+def _settle(vessels: Vessels, rows: Tensor, guess: Tensor, solution: Level, flow: Tensor) -> None:
+    """Solve the few rows that are left by themselves and write them into `solution` and `flow`."""
+    part = vessels.pick(rows)
+    part_flow = torch.empty_like(part.cost)
+    part_solution = water_level(part, guess, torch.empty_like(part.cost), part_flow, unchecked=1)
+    for whole, piece in zip((*solution, flow), (*part_solution, part_flow), strict=True):
+        whole.view(-1, whole.shape[-1]).index_copy_(0, rows, piece)

@@ -1,0 +1,293 @@
+"""The exact solver against rational arithmetic, quadratic programming, optimality conditions and gradcheck."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import LinearConstraint, minimize
+from torch.autograd import gradcheck
+
+from graphbench.errors import BadInput
+from graphbench_sfi_former import sparse_flow, workspace
+
+
+def attention_rows(*shape: int, logit_scale: float = 1.0, dtype: torch.dtype = torch.float64, seed: int = 0):
+    """Resistances and frictions as attention makes them: softmax of logits with this standard deviation."""
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randn(2, *shape, generator=generator, dtype=torch.float64) * logit_scale
+    return logits.softmax(-1).to(dtype).unbind(0)
+
+
+def rational_row(resistance: list[float], friction: list[float], penalty: float, alpha: float | None) -> list[float]:
+    """The closed form by sorting, in exact arithmetic."""
+    r = [Fraction(x) for x in resistance]
+    g = [Fraction(penalty) * Fraction(x) for x in friction]
+    s0, s1, mu = (Fraction(0) if alpha is None else 1 / Fraction(alpha)), Fraction(1), None
+    for i in sorted(range(len(r)), key=lambda i: g[i]):
+        if g[i] * s0 >= s1:
+            break
+        s0, s1 = s0 + 1 / r[i], s1 + g[i] / r[i]
+        mu = s1 / s0
+    return [0.0 if mu is None else float(max(mu - gi, 0) / ri) for gi, ri in zip(g, r, strict=True)]
+
+
+def rational_flow(resistance: torch.Tensor, friction: torch.Tensor, penalty: float, alpha: float | None):
+    rows = zip(resistance.tolist(), friction.tolist(), strict=True)
+    return torch.tensor([rational_row(r, f, penalty, alpha) for r, f in rows], dtype=torch.float64)
+
+
+def quadratic_programme(r: np.ndarray, f: np.ndarray, penalty: float, alpha: float | None) -> np.ndarray:
+    """The energy of one row minimised by scipy over z = p - q with p, q >= 0, so without assuming z >= 0."""
+    n = len(r)
+
+    def energy(x: np.ndarray) -> tuple[float, np.ndarray]:
+        z = x[:n] - x[n:]
+        lack = 0.0 if alpha is None else alpha * (z.sum() - 1)
+        slope = r * z + lack
+        value = 0.5 * (r * z * z).sum() + penalty * (f * (x[:n] + x[n:])).sum() + 0.5 * lack * (z.sum() - 1)
+        return value, np.concatenate([slope + penalty * f, -slope + penalty * f])
+
+    total = LinearConstraint(np.concatenate([np.ones(n), -np.ones(n)]), 1, 1)
+    found = minimize(
+        energy,
+        np.full(2 * n, 1 / n),
+        jac=True,
+        bounds=[(0, None)] * (2 * n),
+        method="SLSQP",
+        constraints=[] if alpha is not None else [total],
+        options={"ftol": 1e-18, "maxiter": 2000},
+    )
+    return found.x[:n] - found.x[n:]
+
+
+@pytest.mark.parametrize("alpha", [None, 0.1, 1.0])
+@pytest.mark.parametrize("logit_scale", [1.0, 3.0, 10.0])
+@pytest.mark.parametrize(
+    ("dtype", "tolerances"),
+    [
+        (torch.float64, {1.0: 1e-15, 3.0: 1e-14, 10.0: 1e-9}),
+        (torch.float32, {1.0: 5e-7, 3.0: 2e-5, 10.0: 5e-2}),
+    ],
+)
+def test_agrees_with_rational_arithmetic(dtype, tolerances, logit_scale, alpha):
+    r, f = attention_rows(24, 32, logit_scale=logit_scale, dtype=dtype)
+    z = sparse_flow(r, f, 1 / 32, alpha)
+    exact = rational_flow(r, f, 1 / 32, alpha)
+    assert 0.2 < (exact == 0).double().mean() < 0.95
+    assert (z - exact).abs().max() < tolerances[logit_scale]
+    torch.testing.assert_close(
+        z.sum(-1).double(), exact.sum(-1), rtol=0, atol=1e-6 if dtype == torch.float32 else 1e-12
+    )
+
+
+@pytest.mark.parametrize("alpha", [None, 0.1, 2.0])
+@pytest.mark.parametrize("penalty", [0.0, 0.05, 0.5])
+def test_agrees_with_scipy(penalty, alpha):
+    r, f = attention_rows(4, 8, seed=3)
+    z = sparse_flow(r, f, penalty, alpha).numpy()
+    expected = np.stack([quadratic_programme(*row, penalty, alpha) for row in zip(r.numpy(), f.numpy(), strict=True)])
+    np.testing.assert_allclose(z, expected, rtol=0, atol=1e-6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(1, 12),
+    st.sampled_from([0.0, 1e-6, 0.1, 3.0]),
+    st.sampled_from([None, 1e-3, 0.1, 50.0]),
+    st.integers(0, 2**31),
+)
+def test_meets_the_optimality_conditions(num_keys, penalty, alpha, seed):
+    generator = torch.Generator().manual_seed(seed)
+    r = torch.rand(3, num_keys, generator=generator, dtype=torch.float64) + 1e-3
+    # Frictions on a coarse grid: ties and zeros are common.
+    f = torch.randint(0, 4, (3, num_keys), generator=generator).double() / 4
+    z = sparse_flow(r, f, penalty, alpha)
+    toll, active = penalty * f, z > 0
+    if alpha is None:
+        torch.testing.assert_close(z.sum(-1), torch.ones(3, dtype=torch.float64))
+        mu = torch.where(active, r * z + toll, 0.0).amax(-1, keepdim=True)
+    else:
+        mu = alpha * (1 - z.sum(-1, keepdim=True))
+    rounding = 1e-12 * (1 + (alpha or 1.0))
+    assert torch.where(active, r * z + toll - mu, 0.0).abs().max() < rounding
+    assert torch.where(active, torch.inf, toll - mu).min() > -rounding
+    assert z.min() >= 0
+
+
+def test_without_friction_it_is_softmax_attention():
+    generator = torch.Generator().manual_seed(0)
+    q, k = torch.randn(2, 2, 3, 9, 8, generator=generator, dtype=torch.float64)
+    logits = q @ k.mT / 8**0.5
+    resistance, expected = (-logits).softmax(-1), logits.softmax(-1)
+    equal = torch.full_like(resistance, 1 / 9)
+    for friction, penalty in ((torch.rand_like(resistance), 0.0), (equal, 0.3), (torch.zeros_like(equal), 0.3)):
+        torch.testing.assert_close(sparse_flow(resistance, friction, penalty), expected, rtol=0, atol=1e-15)
+
+
+@pytest.mark.parametrize("alpha", [None, 0.1, 1.0])
+@pytest.mark.parametrize("penalty", [0.0, 0.2, 2.0])
+@pytest.mark.parametrize("masked", [False, True])
+def test_gradients(penalty, alpha, masked):
+    generator = torch.Generator().manual_seed(1)
+    log_r, log_f = torch.randn(2, 2, 3, 6, generator=generator, dtype=torch.float64).unbind(0)
+    mask = torch.rand(2, 3, 6, generator=generator) < 0.7 if masked else None
+    if mask is not None:
+        mask[0, 1] = False
+    weights = [torch.full((2, 1, 1), x, dtype=torch.float64) for x in (penalty or 1e-3, alpha) if x is not None]
+
+    def flow(log_r, log_f, penalty, alpha=None):
+        return sparse_flow(log_r.exp(), log_f.exp(), penalty, alpha, mask)
+
+    inputs = [x.clone().requires_grad_() for x in (log_r, log_f, *weights)]
+    assert gradcheck(flow, inputs)
+
+
+def test_gradient_of_the_penalty_at_zero():
+    r, f = attention_rows(5, 7)
+    penalty, upstream = torch.zeros((), dtype=torch.float64, requires_grad=True), torch.randn(5, 7, dtype=torch.float64)
+    (sparse_flow(r, f, penalty, 0.1) * upstream).sum().backward()
+    ahead, here = (sparse_flow(r, f, x, 0.1) for x in (1e-7, 0.0))
+    torch.testing.assert_close(penalty.grad, ((ahead - here) * upstream).sum() / 1e-7, rtol=1e-5, atol=0)
+
+
+def test_scalar_and_per_graph_weights_agree_and_get_their_gradients():
+    r, f = attention_rows(3, 2, 5, 8)
+    sizes = torch.tensor([4.0, 6.0, 8.0], dtype=torch.float64).view(3, 1, 1, 1)
+    penalty = (1 / sizes).requires_grad_()
+    alpha = torch.tensor(0.1, dtype=torch.float64, requires_grad=True)
+    z = sparse_flow(r, f, penalty, alpha)
+    for graph in range(3):
+        torch.testing.assert_close(z[graph], sparse_flow(r[graph], f[graph], penalty[graph].item(), 0.1))
+    z.square().sum().backward()
+    assert penalty.grad.shape == (3, 1, 1, 1)
+    assert alpha.grad.shape == ()
+
+
+def test_second_derivatives_are_refused():
+    r, f = (x.requires_grad_() for x in attention_rows(2, 4))
+    (first,) = torch.autograd.grad(sparse_flow(r, f, 0.1).square().sum(), r, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        first.sum().backward()
+
+
+def test_rows_are_zero_where_friction_costs_more_than_inflow_is_worth():
+    r, f = attention_rows(6, 5)
+    z = sparse_flow(r, f, 0.1 / f.min(), 0.1)
+    assert torch.equal(z, torch.zeros_like(z))
+    r.requires_grad_()
+    sparse_flow(r, f, 0.1 / f.min(), 0.1).sum().backward()
+    assert torch.equal(r.grad, torch.zeros_like(r))
+
+
+@pytest.mark.parametrize("alpha", [None, 0.1])
+def test_one_key(alpha):
+    r, f = torch.full((2, 3, 1), 0.5), torch.full((2, 3, 1), 0.25)
+    expected = 1.0 if alpha is None else (0.1 - 0.2 * 0.25) / (0.5 + 0.1)
+    torch.testing.assert_close(sparse_flow(r, f, 0.2, alpha), torch.full_like(r, expected))
+
+
+def test_masked_keys_are_absent_and_may_hold_anything():
+    r, f = attention_rows(2, 4, 6, 9)
+    mask = torch.rand(2, 1, 6, 9, generator=torch.Generator().manual_seed(0)) < 0.6
+    mask[..., 0] = True
+    mask[0, 0, 2] = False
+    dirty_r = torch.where(mask, r, torch.nan).requires_grad_()
+    dirty_f = torch.where(mask, f, torch.inf).requires_grad_()
+    penalty = torch.tensor(0.2, dtype=torch.float64, requires_grad=True)
+    z = sparse_flow(dirty_r, dirty_f, penalty, 0.1, mask)
+    everywhere = mask.expand_as(z)
+    assert torch.equal(z[~everywhere], torch.zeros_like(z[~everywhere]))
+    for graph, row in ((0, 0), (0, 2), (1, 5)):
+        kept = mask[graph, 0, row]
+        alone = torch.zeros(4, 1, 0) if not kept.any() else None
+        if alone is None:
+            alone = sparse_flow(r[graph, :, row : row + 1, kept], f[graph, :, row : row + 1, kept], 0.2, 0.1)
+        torch.testing.assert_close(z[graph, :, row, kept], alone[:, 0].to(z), rtol=1e-12, atol=1e-14)
+    z.square().sum().backward()
+    for gradient in (dirty_r.grad, dirty_f.grad):
+        assert torch.equal(gradient[~everywhere], torch.zeros_like(gradient[~everywhere]))
+        assert torch.isfinite(gradient).all()
+    assert torch.isfinite(penalty.grad)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_solved_in_float32(dtype):
+    r, f = attention_rows(4, 16, dtype=dtype)
+    z = sparse_flow(r.requires_grad_(), f, 1 / 16, 0.1)
+    assert z.dtype == dtype
+    assert torch.equal(z, sparse_flow(r.float(), f.float(), 1 / 16, 0.1).to(dtype))
+    z.float().square().sum().backward()
+    assert r.grad.dtype == dtype
+
+
+def test_blocks_of_any_size_give_the_same(monkeypatch):
+    r, f = attention_rows(3, 2, 10, 12)
+    mask = torch.rand(3, 1, 10, 12, generator=torch.Generator().manual_seed(2)) < 0.8
+
+    def flow_and_gradients() -> list[torch.Tensor]:
+        inputs = [r.clone().requires_grad_(), f.clone().requires_grad_()]
+        inputs += [torch.tensor(x, dtype=torch.float64, requires_grad=True) for x in (0.1, 0.2)]
+        z = sparse_flow(*inputs, mask)
+        return [z, *torch.autograd.grad((z * r.cos()).sum(), inputs)]
+
+    whole = flow_and_gradients()
+    for size in (1, 36, 130):
+        monkeypatch.setattr(workspace, "BLOCK_CPU", size)
+        for a, b in zip(flow_and_gradients(), whole, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-14)
+
+
+def test_keeps_only_resistance_and_flow_for_the_backward_pass():
+    r, f = (x.requires_grad_() for x in attention_rows(2, 64, 64, dtype=torch.float32))
+    kept: list[int] = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: kept.append(x.numel()) or x, lambda x: x):
+        sparse_flow(r, f, 1 / 64, 0.1)
+    assert sum(size >= r.numel() for size in kept) == 2
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-12, 1e12, 1e30])
+def test_scaling_the_energy_changes_nothing(scale):
+    r, f = attention_rows(8, 12, dtype=torch.float32)
+    torch.testing.assert_close(sparse_flow(r * scale, f, 0.1 * scale), sparse_flow(r, f, 0.1), rtol=1e-5, atol=1e-6)
+
+
+def test_zero_resistance_takes_the_flow():
+    r = torch.tensor([[0.0, 1.0, 1.0]])
+    torch.testing.assert_close(sparse_flow(r, torch.zeros(1, 3), 0.1), torch.tensor([[1.0, 0.0, 0.0]]))
+
+
+def test_nan_stays_in_its_row():
+    r, f = attention_rows(3, 5)
+    r[1, 2] = torch.nan
+    z = sparse_flow(r, f, 0.1, 0.1)
+    assert torch.isnan(z[1]).any()
+    assert torch.isfinite(z[[0, 2]]).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"resistance": torch.ones(2, 4)}, "one shape"),
+        ({"resistance": torch.ones(3), "friction": torch.ones(3)}, "one shape"),
+        ({"resistance": torch.ones(2, 3, dtype=torch.int64)}, "floating-point"),
+        ({"resistance": -torch.ones(2, 3)}, "resistance must be positive"),
+        ({"friction": -torch.ones(2, 3)}, "friction must be non-negative"),
+        ({"friction": torch.full((2, 3), torch.inf)}, "Use mask"),
+        ({"penalty": -0.1}, "penalty must be non-negative"),
+        ({"penalty": torch.tensor(torch.nan)}, "penalty must be non-negative"),
+        ({"penalty": torch.ones(2, 3)}, "one number a matrix"),
+        ({"alpha": 0.0}, "alpha must be positive"),
+        ({"alpha": torch.tensor(0.0)}, "alpha=None"),
+        ({"mask": torch.ones(2, 3)}, "boolean"),
+        ({"mask": torch.ones(3, 3, dtype=torch.bool)}, "does not broadcast"),
+    ],
+)
+def test_bad_input_is_named(change, message):
+    good = {"resistance": torch.ones(2, 3), "friction": torch.ones(2, 3), "penalty": 0.1, "alpha": 0.1, "mask": None}
+    with pytest.raises(BadInput, match=message):
+        sparse_flow(**(good | change))
