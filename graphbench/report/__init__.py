@@ -1,8 +1,71 @@
-"""One page out of finished runs."""
+"""One page out of finished runs: tables, learning curves, diagnostics, and how all of it was obtained."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
 from pathlib import Path
 
+from graphbench.errors import BadInput
+from graphbench.report.formats import as_csv, as_latex, as_markdown
+from graphbench.report.groups import Group, group_runs
+from graphbench.report.loading import load_runs
+from graphbench.report.page import render
+from graphbench.report.scores import ResultTable, result_table
+from graphbench.runs import RunFolder, write_text
 
-def write_report(runs: list, output: Path) -> None:
-    """Placeholder while the room is being built."""
-    output.write_text("<html></html>")
+__all__ = ["result_tables", "write_comparison", "write_report"]
+
+
+def result_tables(runs: Sequence[RunFolder]) -> list[ResultTable]:
+    """Results of runs, a table a benchmark; runs that differ only in their seed share a row.
+
+    Args:
+        runs: folders; one that is named twice counts once.
+
+    Raises:
+        BadInput: no run was given.
+    """
+    if not runs:
+        raise BadInput("A report needs at least one run: name the folder of a fit.")
+    by_benchmark: dict[str, list[Group]] = {}
+    for group in group_runs(load_runs(runs)):
+        by_benchmark.setdefault(group.benchmark, []).append(group)
+    return [result_table(groups) for groups in by_benchmark.values()]
+
+
+def write_report(runs: Sequence[RunFolder], output: Path) -> None:
+    """Write one self-contained HTML page that shows and compares runs.
+
+    Args:
+        runs: folders; what is missing or broken in one is said in the page.
+        output: file to write.
+
+    Raises:
+        BadInput: no run was given.
+    """
+    write_text(output, render(result_tables(runs)))
+
+
+def write_comparison(runs: Sequence[RunFolder], folder: Path) -> list[Path]:
+    """Write the page as report.html, and its result tables as table.md, table.csv and table.tex.
+
+    Args:
+        runs: see `write_report`.
+        folder: made where it is missing.
+
+    Returns:
+        The files.
+
+    Raises:
+        BadInput: no run was given.
+    """
+    tables = result_tables(runs)
+    texts = {
+        "report.html": render(tables),
+        "table.md": as_markdown(tables),
+        "table.csv": as_csv(tables),
+        "table.tex": as_latex(tables),
+    }
+    for name, text in texts.items():
+        write_text(folder / name, text)
+    return [folder / name for name in texts]

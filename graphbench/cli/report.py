@@ -1,0 +1,39 @@
+"""`graphbench report`: compare runs on one page."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+from graphbench.errors import BadInput
+from graphbench.runs import RunFolder
+
+log = logging.getLogger(__name__)
+
+
+def report(arguments: Sequence[str]) -> int:
+    """Write a page about runs, and the result table as Markdown, CSV and LaTeX; reads their folders and nothing else.
+
+    Raises:
+        BadInput: a folder holds no run, or the output is a file.
+    """
+    parser = argparse.ArgumentParser(
+        prog="graphbench report",
+        description="Compare runs on one HTML page without scripts or network. Runs that differ only in their seed "
+        "share a row with mean and standard deviation. DIR gets report.html, table.md, table.csv and table.tex.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("run", nargs="+", metavar="RUN", help="folder of a run")
+    parser.add_argument("--output", required=True, metavar="DIR", help="folder to write to")
+    own = parser.parse_args(list(arguments))
+    runs = [RunFolder.existing(folder) for folder in own.run]
+    output = Path(own.output)
+    if output.exists() and not output.is_dir():
+        raise BadInput(f"--output {output}: this is a file; name a folder, which is made where it is missing.")
+    from graphbench.report import write_comparison  # matplotlib and pandas, which `--help` can do without
+
+    for path in write_comparison(runs, output):
+        log.info("Wrote %s", path)
+    return 0

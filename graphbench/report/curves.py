@@ -1,0 +1,186 @@
+"""Learning curves: losses, the benchmark's metric, learning rate and speed over epochs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
+
+from graphbench.report.figures import Style, draw_mean, legend, panel_axes, svg
+from graphbench.report.groups import Group
+from graphbench.report.loading import Run
+from graphbench.report.scores import ResultTable
+from graphbench.report.sections import Panel, Section
+
+#: A logarithmic axis where the largest value is more than this many times the smallest.
+_DECADES = 30.0
+#: Panels of more series have no thin lines for single seeds.
+_FEW = 4
+_RATES = ("lr-", "lr/")
+#: Quantities whose axis begins at zero.
+_FROM_ZERO = (*_RATES, "time/")
+
+
+@dataclass(frozen=True)
+class _Series:
+    """One quantity of one group, drawn in one style."""
+
+    group: Group
+    quantity: str
+    style: Style
+
+
+@dataclass(frozen=True)
+class _Plot:
+    """A panel before it is drawn."""
+
+    title: str
+    unit: str
+    series: Sequence[_Series]
+
+
+def learning_curves(table: ResultTable, name: str) -> Section:
+    """Small multiples of what the runs of a benchmark logged; no panel where nobody logged a quantity."""
+    styles = {group: Style(n) for n, group in enumerate(table.groups) if any(run.curves for run in group.runs)}
+    if not styles:
+        return Section(name, "Learning curves", "No run has logged a finished epoch.")
+    section = Section(name, "Learning curves", _intro(table))
+    plots = _single(table, next(iter(styles))) if len(table.groups) == 1 else _several(table, styles)
+    for number, plot in enumerate(plots):
+        if any(_values(series) for series in plot.series):
+            section.panels.append(_draw(plot, f"{name}-{number}", table.metric))
+    labels = (
+        dict(enumerate(_BOTH.values())) if len(table.groups) == 1 else {s.number: g.label for g, s in styles.items()}
+    )
+    section.legend = legend(labels, f"{name}-legend")
+    return section
+
+
+_BOTH = {"train": "training", "val": "validation"}
+
+
+def _single(table: ResultTable, group: Group) -> list[_Plot]:
+    """One group: training and validation share a panel."""
+    plots = [
+        _Plot(title, unit, [_Series(group, f"{split}/{name}", Style(n)) for n, split in enumerate(_BOTH)])
+        for name, title, unit in _scores(table)
+    ]
+    return plots + [_Plot(title, unit, [_Series(group, name, Style(0))]) for name, title, unit in _of_training([group])]
+
+
+def _several(table: ResultTable, styles: Mapping[Group, Style]) -> list[_Plot]:
+    """Several groups: a panel a quantity and split."""
+    wanted = [
+        (f"{split}/{name}", f"{name_of_split.capitalize()} {title}", unit)
+        for name, title, unit in _scores(table)
+        for split, name_of_split in _BOTH.items()
+    ]
+    return [
+        _Plot(title, unit, [_Series(group, name, style) for group, style in styles.items()])
+        for name, title, unit in (*wanted, *_of_training(list(styles)))
+    ]
+
+
+def _scores(table: ResultTable) -> list[tuple[str, str, str]]:
+    """Name, title and unit of the loss and the benchmark's metric; once where the loss is the metric.
+
+    A benchmark whose metric no run says yet, because no fit has finished, shows all that is logged.
+    """
+    runs = [run for group in table.groups for run in group.runs]
+    logged = dict.fromkeys(name[4:] for run in runs for name in run.curves if name.startswith("val/"))
+    names = [table.metric] if table.metric else [name for name in logged if name != "loss"]
+    if table.metric and all(_same(run, "loss", table.metric) for run in runs):
+        return [(table.metric, f"{table.metric} (the loss)", table.unit)]
+    return [("loss", "loss", ""), *((name, name, table.unit) for name in names)]
+
+
+def _same(run: Run, one: str, other: str) -> bool:
+    """Whether two scores were equal whenever they were logged."""
+    pairs = [(run.curves.get(f"{split}/{one}"), run.curves.get(f"{split}/{other}")) for split in _BOTH]
+    return all(
+        a is not None and b is not None and len(a) == len(b) and np.allclose(a, b, equal_nan=True) for a, b in pairs
+    )
+
+
+def _of_training(groups: Sequence[Group]) -> list[tuple[str, str, str]]:
+    """Logged name, title and unit of every learning rate, then of the speed."""
+    names = dict.fromkeys(n for group in groups for run in group.runs for n in run.curves if n.startswith(_RATES))
+    rates = [(n, "Learning rate" if len(names) == 1 else f"Learning rate of {n[3:]}", "") for n in names]
+    return [*rates, ("time/graphs_per_s", "Training speed", "graphs/s")]
+
+
+def _intro(table: ResultTable) -> str:
+    several = any(group.several for group in table.groups)
+    thin = ", thin lines single seeds" if len(table.groups) <= _FEW else ""
+    seeds = (
+        "Bold lines are means over seeds up to the last epoch that every seed reached, bands one standard deviation "
+        f"(n – 1){thin}. " if several else ""
+    )  # fmt: skip
+    return (
+        f"{seeds}Training scores are averaged over an epoch, while the model still moves and with its dropout on; "
+        "validation scores are of the model at the end of the epoch. A ring is the best epoch of a seed by validation "
+        f"{table.metric or 'score'}: the checkpoint whose scores are in the table."
+    )
+
+
+def _values(series: _Series) -> list[pd.Series[float]]:
+    return [run.curves[series.quantity] for run in series.group.runs if series.quantity in run.curves]
+
+
+def _draw(plot: _Plot, name: str, metric: str) -> Panel:
+    with panel_axes() as (figure, axes):
+        for series in plot.series:
+            _draw_series(axes, series, single_seeds=len(plot.series) <= _FEW)
+            if series.quantity in (f"val/{metric}", "val/loss"):
+                for run in series.group.runs:
+                    _mark_best(axes, run, series)
+        axes.set_title(plot.title[:1].upper() + plot.title[1:])
+        axes.set_xlabel("finished epochs")
+        if plot.unit:
+            axes.set_ylabel(plot.unit)
+        axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True, min_n_ticks=1))
+        if _spans_decades([value for series in plot.series for curve in _values(series) for value in curve]):
+            _make_logarithmic(axes)
+        elif plot.series[0].quantity.startswith(_FROM_ZERO):
+            axes.set_ylim(bottom=0)
+        labels = ", ".join(dict.fromkeys(series.group.label for series in plot.series))
+        return Panel(svg(figure, f"{plot.title} over epochs of {labels}", name))
+
+
+def _draw_series(axes: Axes, series: _Series, single_seeds: bool) -> None:
+    """Thin lines for single seeds, and their mean with its band; one bold line for a single run."""
+    curves = _values(series)
+    if len(curves) > 1 and single_seeds:
+        for curve in curves:
+            axes.plot(curve.index, curve, color=series.style.colour, linewidth=0.7, alpha=0.45)
+    if curves:
+        together = pd.concat(curves, axis=1, join="inner").sort_index()
+        mean, sd = together.mean(axis=1, skipna=False), together.std(axis=1, ddof=1, skipna=False)
+        draw_mean(axes, mean, sd, series.style)
+
+
+def _mark_best(axes: Axes, run: Run, series: _Series) -> None:
+    curve, best = run.curves.get(series.quantity), run.best_epoch
+    if curve is not None and best is not None and best in curve.index:
+        axes.plot(
+            best, curve[best], marker="o", markersize=9, linestyle="",
+            markerfacecolor="none", markeredgewidth=1.6, markeredgecolor=series.style.colour,
+        )  # fmt: skip
+
+
+def _spans_decades(values: Sequence[float]) -> bool:
+    finite = np.array([value for value in values if math.isfinite(value)])
+    return bool(len(finite) and finite.min() > 0 and finite.max() > _DECADES * finite.min())
+
+
+def _make_logarithmic(axes: Axes) -> None:
+    """A logarithmic axis with plain numbers."""
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.set_ylabel(f"{axes.get_ylabel()} (logarithmic)".strip())

@@ -1,0 +1,205 @@
+"""What the diagnostics measured layer by layer and epoch by epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from matplotlib.ticker import FixedLocator, MaxNLocator
+
+from graphbench.report.figures import Style, legend, panel_axes, svg
+from graphbench.report.groups import Group
+from graphbench.report.scores import ResultTable
+from graphbench.report.sections import Panel, Section
+
+
+@dataclass(frozen=True)
+class _Known:
+    """How a table of the platform's own diagnostics is told.
+
+    Args:
+        title: heading.
+        intro: what was measured.
+        depth: what a layer number counts.
+        main: measures shown at once; the first one also by layer and epoch.
+    """
+
+    title: str
+    intro: str
+    depth: str
+    main: tuple[str, ...]
+
+
+_KNOWN = {
+    "attention_capacity": _Known(
+        "Attention capacity by layer",
+        "How much attention to substructures can still change in a layer (attention capacity over the Frobenius norm "
+        "of the values), on fixed probe graphs.",
+        "attention layer",
+        ("capacity", "token_capacity", "entropy", "zeros"),
+    ),
+    "rank_progression": _Known(
+        "Rank of the node tokens by depth",
+        "How many directions the node tokens span: depth l is what enters attention layer l, the last depth what "
+        "leaves the model; on fixed probe graphs.",
+        "depth",
+        ("effective_rank", "stable_rank", "numerical_rank", "similarity"),
+    ),
+}
+
+#: Measure -> title of its panel and what its axis says.
+_MEASURES = {
+    "capacity": ("Attention capacity", "capacity / ‖values‖"),
+    "token_capacity": ("Capacity of extra tokens", "capacity / ‖values‖"),
+    "capacity_bound": ("Upper bound of capacity", "bound / ‖values‖"),
+    "spread": ("Spread of tokens entering", "Frobenius norm"),
+    "value_gain": ("Gain of the values", "ratio of spreads"),
+    "alpha": ("Factor alpha of the spread", "ratio of spreads"),
+    "lambda": ("Factor lambda of the spread", "ratio of spreads"),
+    "gamma": ("Factor gamma of the spread", "ratio of spreads"),
+    "entropy": ("Entropy of attention", "nats, mean over queries"),
+    "zeros": ("Zeros in attention", "share of weights"),
+    "row_sum": ("Row sums of attention", "mean over queries"),
+    "effective_rank": ("Effective rank", "directions"),
+    "stable_rank": ("Stable rank", "directions"),
+    "numerical_rank": ("Numerical rank", "directions"),
+    "similarity": ("Similarity of tokens", "mean cosine"),
+    "residual": ("Distance to rank one", "relative"),
+    "dirichlet_energy": ("Dirichlet energy", "relative"),
+}
+
+
+#: Values that differ less than this all over are told in a sentence.
+_CONSTANT = 1e-6
+_INDEX = ["measure", "epoch", "layer"]
+
+#: Number of a group -> mean and standard deviation over its runs, by epoch and layer, of one measure.
+_Frames = dict[int, pd.DataFrame]
+
+
+def diagnostic_sections(table: ResultTable, name: str) -> list[Section]:
+    """A section for every table by layer and epoch that some run has; those of plug-ins too."""
+    stems = dict.fromkeys(stem for group in table.groups for run in group.runs for stem in run.layers)
+    return [_layer_section(table.groups, stem, f"{name}-{number}") for number, stem in enumerate(stems)]
+
+
+def _layer_section(groups: Sequence[Group], stem: str, name: str) -> Section:
+    """Panels of every measure in one table; those of single heads are left out."""
+    title = stem.replace("_", " ").capitalize()
+    known = _KNOWN.get(stem, _Known(title, f"From diagnostics/{stem}.csv.", "layer", ()))
+    section = Section(name, known.title, f"{known.intro} {_HOW_TO_READ}")
+    measured = {number: means for number, group in enumerate(groups) if (means := _over_seeds(group, stem))}
+    found = dict.fromkeys(measure for means in measured.values() for measure in means)
+    main = [measure for measure in known.main if measure in found] or list(found)
+    for place, measure in enumerate([*main, *(measure for measure in found if measure not in main)]):
+        frames = {number: means[measure] for number, means in measured.items() if measure in means}
+        constant = _constant(frames)
+        if constant is not None:
+            section.notes.append(f"{_titles(measure)[0]}: {constant:.3g} in every layer, epoch and run.")
+            continue
+        panels = section.panels if measure in main else section.more
+        panels.append(_by_layer(frames, groups, measure, known.depth, f"{name}-{place}"))
+        if measure == main[0]:
+            panels += _heatmaps(frames, groups, measure, known.depth, f"{name}-{place}")
+    section.legend = legend({number: groups[number].label for number in measured}, f"{name}-legend")
+    silent = [group.label for number, group in enumerate(groups) if number not in measured]
+    if silent:
+        section.notes.append(f"Nothing was measured for {', '.join(silent)}.")
+    return section
+
+
+_HOW_TO_READ = (
+    "Lines show the last measured epoch, with one standard deviation over seeds where there are several, dotted lines "
+    "the model before training; maps show all measured epochs (0 is before training), means over seeds. Values of "
+    "single heads are in the run folder."
+)
+
+
+def _titles(measure: str) -> tuple[str, str]:
+    return _MEASURES.get(measure, (measure.replace("_", " ").capitalize(), ""))
+
+
+def _over_seeds(group: Group, stem: str) -> dict[str, pd.DataFrame]:
+    """Measure -> mean and sd (n - 1) over the group's runs, by epoch and layer."""
+    tables = [run.layers[stem] for run in group.runs if stem in run.layers]
+    if not tables:
+        return {}
+    rows = pd.concat(tables).dropna(subset=[*_INDEX, "value"])
+    over = rows.groupby(_INDEX, sort=False)["value"].agg(["mean", "std"]).reset_index()
+    parts = {str(measure): part for measure, part in over.groupby("measure", sort=False)}
+    return {
+        measure: part.set_index(["epoch", "layer"])[["mean", "std"]].sort_index()
+        for measure, part in parts.items()
+        if "_head" not in measure
+    }
+
+
+def _constant(frames: _Frames) -> float | None:
+    """The value that a measure has everywhere; None where it varies."""
+    values = np.concatenate([frame["mean"].to_numpy(float) for frame in frames.values()])
+    return float(values[0]) if np.ptp(values) < _CONSTANT else None
+
+
+def _by_layer(frames: _Frames, groups: Sequence[Group], measure: str, depth: str, name: str) -> Panel:
+    """Lines over layers: the last epoch of each group, and its model before training."""
+    title, axis = _titles(measure)
+    with panel_axes() as (figure, axes):
+        for number, frame in frames.items():
+            style, epochs = Style(number), frame.index.unique("epoch")
+            last = frame.xs(epochs.max(), level="epoch")
+            axes.errorbar(
+                last.index, last["mean"], yerr=last["std"].fillna(0.0), capsize=2.5,
+                color=style.colour, linestyle=style.line, marker=style.marker,
+            )  # fmt: skip
+            if 0 in epochs and epochs.max() > 0:
+                before = frame.xs(0, level="epoch")
+                axes.plot(before.index, before["mean"], color=style.colour, linestyle=":", linewidth=1.3)
+        axes.set_title(title)
+        axes.set_ylabel(axis)
+        axes.set_xlabel(depth)
+        axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True, min_n_ticks=1))
+        labels = ", ".join(groups[number].label for number in frames)
+        return Panel(svg(figure, f"{title} by {depth} of {labels}", name))
+
+
+def _heatmaps(frames: _Frames, groups: Sequence[Group], measure: str, depth: str, name: str) -> list[Panel]:
+    """A map of layer and epoch for each group, all with one scale; none where there is one epoch or one layer."""
+    maps = {number: frame["mean"].unstack("epoch").sort_index(axis=1) for number, frame in frames.items()}
+    maps = {number: map_ for number, map_ in maps.items() if min(map_.shape) > 1}
+    if not maps:
+        return []
+    low, high = (pick([pick(map_.to_numpy()) for map_ in maps.values()]) for pick in (np.nanmin, np.nanmax))
+    title, axis = _titles(measure)
+    panels = []
+    for number, map_ in maps.items():
+        with panel_axes() as (figure, axes):
+            axes.grid(False)
+            image = axes.pcolormesh(
+                _edges(map_.columns.to_numpy(float)), _edges(map_.index.to_numpy(float)), map_.to_numpy(),
+                vmin=low, vmax=high, cmap="cividis", rasterized=True,
+            )  # fmt: skip
+            bar = figure.colorbar(image, ax=axes, label=axis)
+            bar.outline.set_visible(False)  # type: ignore[operator]
+            bar.solids.set_rasterized(True)  # type: ignore[union-attr]
+            axes.set_title(f"{title}: {_cut(groups[number].label)}")
+            axes.set_xlabel("finished epochs")
+            axes.set_ylabel(depth)
+            axes.yaxis.set_major_locator(
+                FixedLocator(list(map_.index)) if len(map_) <= 12 else MaxNLocator(integer=True)
+            )
+            axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
+            described = f"{title} by {depth} and epoch of {groups[number].label}"
+            panels.append(Panel(svg(figure, described, f"{name}-map-{number}")))
+    return panels
+
+
+def _cut(label: str) -> str:
+    return label if len(label) <= 24 else f"{label[:23]}…"
+
+
+def _edges(centres: np.ndarray) -> np.ndarray:
+    """Borders of cells half-way between their centres."""
+    between = (centres[1:] + centres[:-1]) / 2
+    return np.concatenate([[2 * centres[0] - between[0]], between, [2 * centres[-1] - between[-1]]])

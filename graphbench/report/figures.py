@@ -1,0 +1,192 @@
+"""Small figures as inline SVG that takes its colours from the page, so that it is right in light, dark and print.
+
+Series differ in colour (Okabe and Ito's palette, told apart with any colour vision), in line style and in marker, so
+that no figure needs its colours. Text stays text.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+from xml.etree import ElementTree as ET
+
+import matplotlib as mpl
+import pandas as pd
+from markupsafe import Markup
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+#: Colour in the figure -> what the page paints. Series first, then ink and rules.
+PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#6f6f6f")
+INK, RULE = "#000001", "#000002"
+_PAGE_COLOURS = {colour: f"var(--series-{number})" for number, colour in enumerate(PALETTE)} | {
+    INK: "currentColor",
+    RULE: "var(--rule)",
+}
+_LINES: tuple[Literal["-", "--", "-.", ":"], ...] = ("-", "--", "-.", ":")
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
+
+#: Control characters that a name may have and XML may not.
+_NO_XML = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")
+
+#: Width and height of a panel in inches; the page scales it to its column.
+PANEL = (3.7, 2.6)
+
+_SETTINGS: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "text.parse_math": False,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": RULE,
+    "axes.linewidth": 0.8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.titlesize": 10,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.formatter.use_mathtext": False,
+    "axes.unicode_minus": True,
+    "grid.color": RULE,
+    "grid.linewidth": 0.6,
+    "xtick.color": RULE,
+    "ytick.color": RULE,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "font.family": "DejaVu Sans",
+    "font.size": 9,
+    "figure.constrained_layout.use": True,
+    "lines.linewidth": 1.6,
+    "lines.markersize": 4.5,
+}
+
+
+@dataclass(frozen=True)
+class Style:
+    """How the series with a number looks in every figure of a page.
+
+    Args:
+        number: of the series, from 0.
+    """
+
+    number: int
+
+    @property
+    def colour(self) -> str:
+        """A colour of the palette."""
+        return PALETTE[self.number % len(PALETTE)]
+
+    @property
+    def line(self) -> Literal["-", "--", "-.", ":"]:
+        """Line style."""
+        return _LINES[self.number % len(_LINES)]
+
+    @property
+    def marker(self) -> str:
+        """Marker."""
+        return _MARKERS[self.number % len(_MARKERS)]
+
+
+@dataclass(frozen=True)
+class LegendEntry:
+    """A line of the legend that all panels of a section share.
+
+    Args:
+        label: name of the series.
+        swatch: its line and marker.
+    """
+
+    label: str
+    swatch: Markup
+
+
+@contextmanager
+def panel_axes(size: tuple[float, float] = PANEL) -> Iterator[tuple[Figure, Axes]]:
+    """A figure of one panel with the page's settings; nothing global is left changed."""
+    with mpl.rc_context(_SETTINGS):
+        figure = Figure(figsize=size)
+        yield figure, figure.add_subplot()
+
+
+def draw_mean(axes: Axes, mean: pd.Series[float], sd: pd.Series[float], style: Style) -> None:
+    """A line over epochs with about eight markers, and a band of one standard deviation where there is one."""
+    axes.fill_between(mean.index, mean - sd, mean + sd, color=style.colour, alpha=0.12, linewidth=0)
+    axes.plot(
+        mean.index, mean, color=style.colour, linestyle=style.line, marker=style.marker,
+        markevery=max(1, math.ceil(len(mean) / 8)),
+    )  # fmt: skip
+
+
+def legend(labels: Mapping[int, str], name: str) -> list[LegendEntry]:
+    """Lines and markers of series beside their labels.
+
+    Args:
+        labels: number of a series -> its label.
+        name: unlike that of every other legend of the page.
+    """
+    entries = []
+    for number, label in labels.items():
+        style = Style(number)
+        with mpl.rc_context({**_SETTINGS, "figure.constrained_layout.use": False}):
+            figure = Figure(figsize=(0.5, 0.16))
+            figure.add_artist(Line2D([0.05, 0.95], [0.5, 0.5], color=style.colour, linestyle=style.line))
+            figure.add_artist(Line2D([0.5], [0.5], color=style.colour, marker=style.marker, linestyle=""))
+        entries.append(LegendEntry(label, svg(figure, "", f"{name}-{number}")))
+    return entries
+
+
+def svg(figure: Figure, description: str, name: str) -> Markup:
+    """A figure as an SVG element for an HTML page.
+
+    Args:
+        figure: drawn with the colours of this module.
+        description: what a screen reader says; "" for a figure that only repeats text.
+        name: unlike that of every other figure of the page.
+    """
+    buffer = io.BytesIO()
+    figure.patch.set_visible(False)
+    for axes in figure.axes:
+        axes.patch.set_visible(False)
+    with mpl.rc_context({**_SETTINGS, "svg.hashsalt": name}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")  # the browser has its own fonts
+        figure.savefig(buffer, format="svg", dpi=200)
+    root = ET.fromstring(_NO_XML.sub(b"", buffer.getvalue()))
+    _adopt(root, name)
+    root.attrib.update({"role": "img", "aria-label": description} if description else {"aria-hidden": "true"})
+    return Markup(ET.tostring(root, encoding="unicode"))  # ElementTree has escaped all text
+
+
+def _adopt(root: ET.Element, name: str) -> None:
+    """Drop size, metadata, styles and name spaces; make identifiers unique in the page; let the page choose colours."""
+    for parent in list(root.iter()):
+        for child in [child for child in parent if child.tag.rpartition("}")[2] in ("metadata", "style")]:
+            parent.remove(child)
+    for size in ("width", "height"):
+        root.attrib.pop(size, None)
+    for element in root.iter():
+        element.tag = element.tag.rpartition("}")[2]
+        attributes = dict(element.attrib)
+        element.attrib.clear()
+        for key, value in attributes.items():
+            element.attrib[key.rpartition("}")[2]] = _attribute(key, value, name)
+        if element.tag == "g":
+            element.attrib.pop("id", None)  # nothing refers to groups
+
+
+def _attribute(key: str, value: str, name: str) -> str:
+    if key == "id":
+        return f"{name}-{value}"
+    if key.endswith("href") and value.startswith("#"):
+        return f"#{name}-{value[1:]}"
+    if key == "style":
+        for colour, page_colour in _PAGE_COLOURS.items():
+            value = value.replace(colour, page_colour)
+    return value.replace("url(#", f"url(#{name}-")

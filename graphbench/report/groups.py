@@ -1,0 +1,123 @@
+"""Runs that differ only in their seed, and names that tell the groups apart."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from graphbench.report.loading import Run
+
+#: Options named in a label; a table in the page holds the rest.
+_NAMED_OPTIONS = 3
+_LONGEST_VALUE = 24
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Runs of one benchmark, architecture and configuration, apart from `seed_everything`.
+
+    Args:
+        label: architecture, and the options in which it differs from other groups of that architecture.
+        runs: in the order they were given.
+    """
+
+    label: str
+    runs: tuple[Run, ...]
+
+    @property
+    def benchmark(self) -> str:
+        """Name of the benchmark."""
+        return self.runs[0].benchmark
+
+    @property
+    def several(self) -> bool:
+        """Whether there is more than one run."""
+        return len(self.runs) > 1
+
+    @property
+    def seeds(self) -> list[str]:
+        """Seeds in the order of the runs."""
+        return [run.seed for run in self.runs]
+
+    @property
+    def repeated_seeds(self) -> list[str]:
+        """Seeds of more than one run."""
+        return [seed for seed, count in Counter(self.seeds).items() if count > 1]
+
+
+def group_runs(runs: Sequence[Run]) -> list[Group]:
+    """Groups in the order of their first run. A run whose configuration cannot be read is a group of its own."""
+    members: dict[tuple[str, ...], list[Run]] = {}
+    for run in runs:
+        settings = json.dumps(_settings(run), sort_keys=True, default=str) if run.config else f"unread {run.name}"
+        members.setdefault((run.benchmark, run.architecture, settings), []).append(run)
+    groups = list(members.values())
+    return [Group(label, tuple(group)) for label, group in zip(_labels(groups), groups, strict=True)]
+
+
+def _settings(run: Run) -> dict[str, Any]:
+    """The configuration without the seed."""
+    return {key: value for key, value in run.config.items() if key != "seed_everything"}
+
+
+def flatten(value: object, prefix: str = "") -> dict[str, str]:
+    """`{"model": {"dim": 3}}` as `{"model.dim": "3"}`; lists count their places."""
+    if isinstance(value, Mapping) and value:
+        parts: list[tuple[str, object]] = [(str(key), inner) for key, inner in value.items()]
+    elif isinstance(value, list) and value:
+        parts = [(str(place), inner) for place, inner in enumerate(value)]
+    else:
+        return {prefix: "none" if value is None else str(value)}
+    return {
+        key: text
+        for name, inner in parts
+        for key, text in flatten(inner, f"{prefix}.{name}" if prefix else name).items()
+    }
+
+
+def differences(groups: Sequence[Group]) -> dict[str, list[str]]:
+    """Options that differ between groups: dotted name -> value in each group, "" where a group has no such option."""
+    return _differing([group.runs[0] for group in groups])
+
+
+def _differing(runs: Sequence[Run]) -> dict[str, list[str]]:
+    flat = [flatten(_settings(run)) if run.config else {} for run in runs]
+    names = dict.fromkeys(name for options in flat for name in options)
+    rows = {name: [options.get(name, "") for options in flat] for name in names}
+    return {name: values for name, values in rows.items() if len(set(values)) > 1}
+
+
+def _labels(groups: Sequence[Sequence[Run]]) -> list[str]:
+    """A name for each group, no two alike."""
+    first = [group[0] for group in groups]
+    labels = []
+    for run in first:
+        peers = [other for other in first if (other.benchmark, other.architecture) == (run.benchmark, run.architecture)]
+        labels.append(_label(run, peers))
+    count = Counter((run.benchmark, label) for run, label in zip(first, labels, strict=True))
+    return [
+        f"{label} [{run.name}]" if count[run.benchmark, label] > 1 else label
+        for run, label in zip(first, labels, strict=True)
+    ]
+
+
+def _label(run: Run, peers: Sequence[Run]) -> str:
+    place = next(number for number, peer in enumerate(peers) if peer is run)
+    options = [(name, values[place]) for name, values in _differing(peers).items() if values[place]]
+    if not options:
+        return run.architecture
+    parts = [f"{_short(name)} {_cut(value)}" for name, value in options[:_NAMED_OPTIONS]]
+    return f"{run.architecture} ({', '.join(parts)}{', …' if len(options) > _NAMED_OPTIONS else ''})"
+
+
+def _short(name: str) -> str:
+    """The option's own name: the last part, or the class that was chosen."""
+    parts = [part for part in name.split(".") if part not in ("class_path", "init_args")]
+    return parts[-1] if not parts[-1].isdigit() else ".".join(parts[-2:])
+
+
+def _cut(value: str) -> str:
+    return value if len(value) <= _LONGEST_VALUE else value[: _LONGEST_VALUE - 1] + "…"

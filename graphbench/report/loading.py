@@ -1,0 +1,235 @@
+"""A run as the report sees it: everything in its folder that can be read, and a sentence for everything that cannot."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeGuard
+
+import numpy as np
+import pandas as pd
+import yaml
+
+from graphbench.report.metrics import Curves, curves_of, read_logged
+from graphbench.runs import RunFolder
+
+#: Columns that a diagnostic table by layer has, and the table of the gap.
+LAYER_COLUMNS = ("epoch", "layer", "measure", "value")
+GAP_COLUMNS = ("epoch", "split", "measure", "train", "unseen", "gap")
+
+
+@dataclass(eq=False)
+class Run:
+    """What a run folder holds.
+
+    Args:
+        name: of the folder, with as many parents as tell it from the other runs.
+        folder: where it lies.
+        config: the resolved configuration; empty where it cannot be read.
+        config_text: the same as it was written.
+        results: `results.json`.
+        environment: `environment.json`.
+        curves: logged name -> values by finished epochs, see `graphbench.report.metrics`.
+        layers: name of a diagnostic -> its table by layer and epoch, never empty.
+        gap: table of the train-test gap, maybe empty.
+        pictures: files `diagnostics/*.png` and `*.svg`.
+        predictions: `predictions-test.csv`, None where there is none.
+        problems: sentences about what is missing or broken.
+    """
+
+    name: str
+    folder: RunFolder
+    config: dict[str, Any] = field(default_factory=dict)
+    config_text: str = ""
+    results: dict[str, Any] = field(default_factory=dict)
+    environment: dict[str, Any] = field(default_factory=dict)
+    curves: Curves = field(default_factory=dict)
+    layers: dict[str, pd.DataFrame] = field(default_factory=dict)
+    gap: pd.DataFrame = field(default_factory=pd.DataFrame)
+    pictures: list[Path] = field(default_factory=list)
+    predictions: pd.DataFrame | None = None
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def benchmark(self) -> str:
+        """Name of the benchmark; the configuration knows it before there are results."""
+        return str(self.results.get("benchmark") or _class_name(self.config.get("data")) or "unknown benchmark")
+
+    @property
+    def architecture(self) -> str:
+        """Name of the architecture."""
+        model = self.config.get("model")
+        named = _class_name(model.get("architecture")) if isinstance(model, dict) else ""
+        return str(self.results.get("architecture") or named or "unknown architecture")
+
+    @property
+    def seed(self) -> str:
+        """The seed as text, or "unknown"."""
+        seed = self.results.get("seed", self.config.get("seed_everything"))
+        return "unknown" if seed is None else str(seed)
+
+    @property
+    def best_epoch(self) -> int | None:
+        """Finished epochs at the best checkpoint, counted from 1."""
+        best = self.results.get("best_epoch")
+        return int(best) + 1 if is_number(best) and math.isfinite(best) else None
+
+    def scores(self, split: str) -> dict[str, float]:
+        """Scores of the best checkpoint on a split, by name without the split; empty where it was not scored."""
+        return numbers(self.results.get(split), split)
+
+    @property
+    def rivals(self) -> dict[str, dict[str, float]]:
+        """Rival -> `SPLIT/METRIC` -> score, as the benchmark offered them to `graphbench test`."""
+        found = self.results.get("rivals")
+        if not isinstance(found, dict):
+            return {}
+        return {
+            str(name): {key: value for part in splits.values() for key, value in numbers(part).items()}
+            for name, splits in found.items()
+            if isinstance(splits, dict)
+        }
+
+
+def is_number(value: object) -> TypeGuard[int | float]:
+    """Whether a value of a JSON file is a number; NaN is one."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def numbers(scores: object, split: str = "") -> dict[str, float]:
+    """The numbers of a JSON object; with a split, only its own and without its name in front."""
+    if not isinstance(scores, dict):
+        return {}
+    prefix = f"{split}/" if split else ""
+    kept = {key: value for key, value in scores.items() if is_number(value) and key.startswith(prefix)}
+    return {key[len(prefix) :]: float(value) for key, value in kept.items()}
+
+
+def _class_name(entry: object) -> str:
+    """Last part of a `class_path`, whether written out or short."""
+    path = entry.get("class_path") if isinstance(entry, Mapping) else entry
+    return path.rpartition(".")[2] if isinstance(path, str) else ""
+
+
+def load_runs(folders: Sequence[RunFolder]) -> list[Run]:
+    """Read every folder once, in the given order."""
+    unique = list({folder.path.resolve(): folder for folder in folders}.values())
+    names = _names([folder.path.resolve() for folder in unique])
+    return [load_run(folder, name) for folder, name in zip(unique, names, strict=True)]
+
+
+def _names(paths: Sequence[Path]) -> list[str]:
+    """The shortest endings of the paths that differ from each other."""
+    for depth in range(1, max(len(path.parts) for path in paths) + 1):
+        names = ["/".join(path.parts[-depth:]) for path in paths]
+        if len(set(names)) == len(names):
+            return names
+    return [str(path) for path in paths]
+
+
+def load_run(folder: RunFolder, name: str) -> Run:
+    """Read a folder; nothing that is missing or broken in it is an error."""
+    run = Run(name, folder)
+    _read_config(run)
+    run.results = _read_json(run, folder.results, "so it has no scores: its fit has not finished")
+    run.environment = _read_json(run, folder.environment, "so its hardware and software are unknown")
+    _read_metrics(run)
+    _read_diagnostics(run)
+    _read_predictions(run)
+    return run
+
+
+def _read_config(run: Run) -> None:
+    try:
+        run.config_text = run.folder.config.read_text(encoding="utf-8")
+        loaded = yaml.safe_load(run.config_text)
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        loaded = None
+        run.problems.append(
+            f"config.yaml cannot be read ({_first_line(error)}), so this run is compared with no other."
+        )
+    if isinstance(loaded, dict):
+        run.config = loaded
+
+
+def _read_json(run: Run, path: Path, consequence: str) -> dict[str, Any]:
+    if not path.is_file():
+        run.problems.append(f"There is no {path.name}, {consequence}.")
+        return {}
+    try:
+        loaded = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        run.problems.append(f"{path.name} cannot be read ({_first_line(error)}); it is left out.")
+        return {}
+    if not isinstance(loaded, dict):
+        run.problems.append(f"{path.name} holds no JSON object; it is left out.")
+        return {}
+    return loaded
+
+
+def _read_metrics(run: Run) -> None:
+    path = run.folder.metrics
+    if not path.is_file():
+        run.problems.append("There is no metrics.csv, so it has no learning curves.")
+        return
+    try:
+        run.curves = curves_of(read_logged(path))
+    except (OSError, ValueError, KeyError) as error:  # pandas' parser errors are ValueErrors
+        run.problems.append(f"metrics.csv cannot be read ({_first_line(error)}), so it has no learning curves.")
+        return
+    if not run.curves:
+        run.problems.append("metrics.csv holds no finished epoch, so it has no learning curves.")
+    for name in sorted({"train/loss", "val/loss"} & run.curves.keys()):
+        values = run.curves[name]
+        broken = values[~np.isfinite(values)]
+        if len(broken):
+            run.problems.append(
+                f"{name} is not a finite number in {len(broken)} of {len(values)} epochs, first in epoch "
+                f"{broken.index[0]:g}: the run diverged."
+            )
+
+
+def _read_diagnostics(run: Run) -> None:
+    if not run.folder.diagnostics.is_dir():
+        return
+    files = sorted(run.folder.diagnostics.iterdir())
+    run.pictures = [path for path in files if path.suffix in (".png", ".svg")]
+    for path in (path for path in files if path.suffix == ".csv"):
+        table = _read_table(run, path)
+        if set(GAP_COLUMNS) <= set(table):
+            run.gap = table
+        elif set(LAYER_COLUMNS) <= set(table):
+            if len(table):
+                run.layers[path.stem] = table
+        elif len(table.columns):
+            columns = ", ".join(LAYER_COLUMNS)
+            run.problems.append(f"diagnostics/{path.name} is not shown: it has not the columns {columns}.")
+
+
+def _read_table(run: Run, path: Path) -> pd.DataFrame:
+    """A CSV table; its numeric columns as numbers."""
+    try:
+        table = pd.read_csv(path)
+    except (OSError, ValueError) as error:
+        run.problems.append(f"{path.parent.name}/{path.name} cannot be read ({_first_line(error)}); it is left out.")
+        return pd.DataFrame()
+    for column in ("epoch", "layer", "value", "train", "unseen", "gap"):
+        if column in table:
+            table[column] = pd.to_numeric(table[column], errors="coerce")
+    return table
+
+
+def _read_predictions(run: Run) -> None:
+    path = run.folder.path / "predictions-test.csv"
+    if not path.is_file():
+        return
+    table = _read_table(run, path)
+    if not table.empty:
+        run.predictions = table
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -1,0 +1,170 @@
+"""The page: everything that is known of some runs, as one HTML file that loads nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
+
+from graphbench.report.curves import learning_curves
+from graphbench.report.depth import diagnostic_sections
+from graphbench.report.formats import as_csv, as_latex, as_markdown
+from graphbench.report.gap import gap_section
+from graphbench.report.groups import differences, flatten
+from graphbench.report.loading import Run
+from graphbench.report.pictures import picture_section
+from graphbench.report.points import prediction_section, score_panels
+from graphbench.report.scores import ResultTable
+from graphbench.report.sections import Panel, Section
+
+_TEMPLATES = Path(__file__).parent / "templates"
+#: What decides times and memory.
+_HARDWARE = ("processor", "cores", "torch_threads", "gpus")
+
+
+@dataclass(frozen=True)
+class Part:
+    """All that is shown of one benchmark.
+
+    Args:
+        table: its results.
+        scores: panels beside the table.
+        notes: sentences below the table.
+        sections: figures.
+        differences: options that tell its groups apart, with a value a group.
+    """
+
+    table: ResultTable
+    scores: list[Panel]
+    notes: list[str]
+    sections: list[Section]
+    differences: dict[str, list[str]]
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """Runs that share hardware and software.
+
+    Args:
+        runs: their names.
+        facts: dotted name -> value.
+    """
+
+    runs: list[str]
+    facts: dict[str, str]
+
+    @property
+    def summary(self) -> str:
+        """Processor, graphics cards and the two versions that matter most."""
+        gpus = [value for name, value in self.facts.items() if name.startswith("gpus.")]
+        told = [
+            f"{self.facts.get('processor', 'unknown processor')}, {self.facts.get('cores', 'unknown')} cores",
+            ", ".join(gpus) or "no GPU",
+            f"Python {self.facts.get('python', 'unknown')}",
+            f"torch {self.facts.get('packages.torch', 'unknown')}",
+        ]
+        return "; ".join(told)
+
+
+def render(tables: Sequence[ResultTable]) -> str:
+    """The page of some result tables and the runs behind them."""
+    runs = [run for table in tables for group in table.groups for run in group.runs]
+    parts = [_part(table, f"p{number}") for number, table in enumerate(tables)]
+    return _template().render(
+        title=_title(tables),
+        lead=_lead(runs),
+        problems=[(run.name, sentence) for run in runs for sentence in run.problems],
+        parts=parts,
+        surroundings=_surroundings(runs),
+        texts={"Markdown": as_markdown(tables), "CSV": as_csv(tables), "LaTeX": as_latex(tables)},
+        css=(_TEMPLATES / "page.css").read_text(encoding="utf-8"),
+    )
+
+
+@cache
+def _template() -> Template:
+    """The page's template; everything it is given is escaped, unless a figure of ours."""
+    environment = Environment(
+        loader=FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("page.html.jinja")
+
+
+def _part(table: ResultTable, name: str) -> Part:
+    runs = [run for group in table.groups for run in group.runs]
+    found = [
+        learning_curves(table, f"{name}-curves"),
+        prediction_section(table, f"{name}-predictions"),
+        *diagnostic_sections(table, f"{name}-layers"),
+        gap_section(table, f"{name}-gap"),
+        picture_section(runs, f"{name}-pictures"),
+    ]
+    sections = [section for section in found if section is not None]
+    return Part(table, score_panels(table, f"{name}-scores"), _notes(table), sections, differences(table.groups))
+
+
+def _title(tables: Sequence[ResultTable]) -> str:
+    models = list(dict.fromkeys(group.label for table in tables for group in table.groups))
+    who = models[0] if len(models) == 1 else f"{len(models)} models"
+    where = tables[0].benchmark if len(tables) == 1 else f"{len(tables)} benchmarks"
+    return f"{who} on {where}"
+
+
+def _lead(runs: Sequence[Run]) -> str:
+    """How many runs, when, and what wrote the page."""
+    count = "One run" if len(runs) == 1 else f"{len(runs)} runs"
+    seeds = list(dict.fromkeys(run.seed for run in runs))
+    told = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {', '.join(seeds)}"
+    days = sorted({day for run in runs if (day := _day(run.environment))})
+    when = f", started on {' to '.join(dict.fromkeys([days[0], days[-1]]))}" if days else ""
+    return f"{count}, {told}{when}. Written by graphbench-lightning {_version()} from the run folders alone."
+
+
+def _day(environment: Mapping[str, Any]) -> str:
+    try:
+        return datetime.fromisoformat(str(environment.get("started"))).date().isoformat()
+    except ValueError:
+        return ""
+
+
+def _version() -> str:
+    try:
+        return metadata.version("graphbench-lightning")
+    except metadata.PackageNotFoundError:
+        return "(not installed)"
+
+
+def _notes(table: ResultTable) -> list[str]:
+    """What a reader must know before comparing rows."""
+    notes = []
+    for group in table.groups:
+        if group.repeated_seeds:
+            told = " and ".join(group.repeated_seeds)
+            notes.append(f"{group.label}: seed {told} was run more than once; ± counts every run, not every seed.")
+    if any(row.kind == "rival" for row in table.rows):
+        notes.append("Rivals are simple methods that the benchmark fits on the same splits; they have no seed.")
+    known = [run.environment for group in table.groups for run in group.runs if run.environment]
+    machines = {tuple(str(environment.get(fact)) for fact in _HARDWARE) for environment in known}
+    if len(machines) > 1:
+        notes.append("These runs had different hardware: times, speeds and memory are not comparable between them.")
+    return notes
+
+
+def _surroundings(runs: Sequence[Run]) -> list[Surroundings]:
+    """Every hardware and software that occurs, with its runs; when they started is left out."""
+    found: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    for run in runs:
+        facts = flatten({key: value for key, value in run.environment.items() if key != "started"})
+        if run.environment:
+            found.setdefault(tuple(facts.items()), []).append(run.name)
+    return [Surroundings(names, dict(facts)) for facts, names in found.items()]

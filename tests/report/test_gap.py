@@ -1,0 +1,45 @@
+"""The gap between training and unseen graphs."""
+
+from graphbench.report import result_tables
+from graphbench.report.gap import gap_section
+
+HEADER = "epoch,step,split,measure,train,unseen,gap\n"
+
+
+def write(folder, *rows):
+    (folder.diagnostics / "train_test_gap.csv").write_text(HEADER + "".join(f"{row}\n" for row in rows))
+
+
+def test_without_a_table_there_is_no_section(make_run):
+    folder = make_run("a")
+    table = result_tables([folder])[0]
+    assert gap_section(table, "g") is None
+    write(folder)
+    assert gap_section(result_tables([folder])[0], "g") is None
+
+
+def test_validation_is_a_panel_and_the_last_test_a_sentence(make_run):
+    folders = [make_run(f"g{seed}", seed=seed) for seed in range(2)]
+    for seed, folder in enumerate(folders):
+        write(
+            folder,
+            "1,10,val,MAE,0.9,1.0,0.1",
+            "1,10,val,loss,0.9,1.0,0.1",
+            "2,20,val,MAE,0.5,0.8,0.3",
+            "2,20,test,MAE,0.1,0.1,0.0",
+            f"2,20,test,MAE,0.5,{0.9 + 0.2 * seed},{0.4 + 0.2 * seed}",
+        )
+    section = gap_section(result_tables(folders)[0], "g")
+    assert len(section.panels) == 1
+    (note,) = section.notes
+    assert note == (
+        "GPS, best checkpoint: MAE 0.5000 on the training graphs, 1.0000 on the test split, "
+        "gap 0.5000 ± 0.1414 over 2 runs."
+    )
+
+
+def test_broken_rows_are_left_out(make_run):
+    folder = make_run("a")
+    write(folder, "1,10,val,MAE,x,y,z", "2,20,val,MAE,0.5,0.8,0.3", ",,,,,,")
+    section = gap_section(result_tables([folder])[0], "g")
+    assert len(section.panels) == 1

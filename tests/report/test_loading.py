@@ -1,0 +1,97 @@
+"""Reading run folders, whole and broken."""
+
+import pytest
+
+from graphbench.report.loading import load_run, load_runs
+
+
+def test_a_whole_run_has_no_problems(make_run):
+    run = load_run(make_run("a", seed=3), "a")
+    assert run.problems == []
+    assert (run.benchmark, run.architecture, run.seed, run.best_epoch) == ("NCI", "GPS", "3", 2)
+    assert run.scores("val") == {"loss": 0.7, "MAE": 0.7, "RMSE": 1.4}
+    assert run.rivals == {"training mean": {"val/MAE": 1.9, "test/MAE": 1.92}}
+
+
+def test_an_unfinished_run_is_named_by_its_configuration(make_run):
+    folder = make_run("a", seed=5)
+    folder.results.unlink()
+    run = load_run(folder, "a")
+    assert (run.benchmark, run.architecture, run.seed, run.best_epoch) == ("NCI", "GPS", "5", None)
+    assert run.scores("val") == {}
+    assert ["results.json" in problem for problem in run.problems] == [True]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("config.yaml", "a: [", "config.yaml cannot be read"),
+        ("results.json", "{", "results.json cannot be read"),
+        ("results.json", "[1]", "holds no JSON object"),
+        ("environment.json", "", "environment.json cannot be read"),
+        ("metrics.csv", "", "metrics.csv cannot be read"),
+        ("metrics.csv", "step,epoch\n", "no finished epoch"),
+        ("metrics.csv", "\x00\x01", "metrics.csv cannot be read"),
+        ("diagnostics/x.csv", "a,b\n1,2\n", "diagnostics/x.csv is not shown"),
+        ("diagnostics/x.csv", "", "diagnostics/x.csv cannot be read"),
+    ],
+)
+def test_a_broken_file_is_a_sentence(make_run, name, text, told):
+    folder = make_run("a")
+    (folder.path / name).write_text(text)
+    problems = load_run(folder, "a").problems
+    assert len(problems) == 1
+    assert told in problems[0]
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "results.json", "environment.json", "metrics.csv"])
+def test_a_missing_file_is_a_sentence(make_run, name):
+    folder = make_run("a")
+    (folder.path / name).unlink()
+    (problem,) = load_run(folder, "a").problems
+    assert name in problem
+
+
+def test_binary_rubbish_everywhere_is_survived(make_run):
+    folder = make_run("a")
+    for path in (
+        folder.config,
+        folder.results,
+        folder.environment,
+        folder.metrics,
+        folder.path / "predictions-test.csv",
+    ):
+        path.write_bytes(bytes(range(128, 256)))
+    run = load_run(folder, "a")
+    assert len(run.problems) == 5
+    assert run.predictions is None
+
+
+def test_a_diverged_run_says_when(make_run):
+    run = load_run(make_run("a", losses=((1.0, 1.0), (2.0, float("inf")), (2.0, float("inf")))), "a")
+    assert run.problems == ["val/loss is not a finite number in 2 of 3 epochs, first in epoch 2: the run diverged."]
+
+
+def test_the_word_nan_is_a_logged_value(make_run):
+    folder = make_run("a")
+    folder.metrics.write_text("step,epoch,train/loss\n9,0,1.0\n19,1,nan\n29,2,nan\n")
+    (problem,) = load_run(folder, "a").problems
+    assert problem == "train/loss is not a finite number in 2 of 3 epochs, first in epoch 2: the run diverged."
+
+
+def test_a_folder_named_twice_counts_once_and_names_differ(make_run, monkeypatch):
+    first, second = make_run("one/run"), make_run("two/run")
+    monkeypatch.chdir(first.path.parent)
+    relative = type(first)(first.path.relative_to(first.path.parent))
+    runs = load_runs([first, second, relative])
+    assert [run.name for run in runs] == ["one/run", "two/run"]
+
+
+@pytest.mark.parametrize("best", [float("nan"), "first", None, True])
+def test_a_best_epoch_that_is_no_number_is_unknown(make_run, best):
+    assert load_run(make_run("a", results={"best_epoch": best}), "a").best_epoch is None
+
+
+def test_numbers_of_the_wrong_kind_are_left_out(make_run):
+    run = load_run(make_run("a", results={"rivals": [1], "val": {"val/MAE": "low", "val/RMSE": True}}), "a")
+    assert (run.rivals, run.scores("val")) == ({}, {})

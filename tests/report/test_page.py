@@ -1,0 +1,227 @@
+"""The page as a reader gets it: complete, self-contained, safe, and no wider than a phone."""
+
+import html
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+
+import pytest
+
+from graphbench.report import write_report
+
+CHROMIUM = next(
+    (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
+)
+VOID = {"meta", "br", "img", "hr", "link", "input"}
+
+
+class Page(HTMLParser):
+    """Collects elements, their attributes and the text outside style, and checks that elements are nested."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.elements, self.words = [], [], []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if "style" not in self.open:
+            self.words.append(data)
+
+    @property
+    def text(self):
+        return " ".join(" ".join(self.words).split())
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Writes a page about runs and returns its text."""
+
+    def write_page(*folders):
+        write_report(folders, tmp_path / "report.html")
+        return (tmp_path / "report.html").read_text(encoding="utf-8")
+
+    return write_page
+
+
+@pytest.fixture(scope="module")
+def full(runs_in, tmp_path_factory, add_layers, add_predictions):
+    """A page with every section: three seeds of one model, one run of another."""
+    root = tmp_path_factory.mktemp("full")
+    make_run = runs_in(root)
+    folders = [make_run(f"gps-{seed}", seed=seed, scores=(0.7 + seed / 100, 0.25)) for seed in range(3)]
+    folders.append(make_run("gcn", architecture="GCN", scores=(0.8, 0.95)))
+    add_layers(folders[0])
+    add_layers(folders[0], stem="rank_progression", measures=("effective_rank",))
+    add_predictions(folders[0], 0.25)
+    (folders[0].diagnostics / "train_test_gap.csv").write_text(
+        "epoch,step,split,measure,train,unseen,gap\n1,10,val,MAE,0.5,0.7,0.2\n2,20,val,MAE,0.4,0.7,0.3\n"
+    )
+    (folders[0].diagnostics / "attention.svg").write_text('<svg xmlns="http://www.w3.org/2000/svg"/>')
+    write_report(folders, root / "report.html")
+    return (root / "report.html").read_text(encoding="utf-8")
+
+
+def test_all_sections_are_there_in_order(full):
+    headings = re.findall(r"<h[12]>(.*?)</h[12]>", full)
+    assert headings == [
+        "2 models on NCI",
+        "Results",
+        "Learning curves",
+        "Predictions on the test split",
+        "Attention capacity by layer",
+        "Rank of the node tokens by depth",
+        "Gap between training and unseen graphs",
+        "Pictures",
+        "Configuration",
+        "Hardware and software",
+        "The table as text",
+    ]
+
+
+def test_every_number_says_what_it_is(full):
+    text = Page(full).text
+    for phrase in (
+        "4 runs, seeds 0, 1, 2, started on 2026-03-01",
+        "MAE , lower is better. Scores are of the checkpoint with the best validation MAE",
+        "± is the standard deviation over seeds (n – 1)",
+        "0, 1, 2 (n = 3)",
+        "0.7100 ± 0.0100",
+        "2, 2, 2 of 3",
+        "Abacus, 2 cores; no GPU; Python 3.11.7; torch 2.13.0",
+        "the others (gps-1, gps-2) differ in the seed",
+    ):
+        assert phrase in text, phrase
+
+
+def test_the_page_loads_nothing_and_runs_nothing(full):
+    page = Page(full)
+    tags = {tag for tag, _ in page.elements}
+    assert not tags & {"script", "link", "iframe", "object", "embed", "form", "base"}
+    for tag, attributes in page.elements:
+        assert not any(name.startswith("on") for name in attributes), (tag, attributes)
+        for name in ("src", "href", "xlink:href", "srcset", "action"):
+            assert (attributes.get(name) or "#").startswith(("#", "data:")), (tag, attributes)
+    assert not re.search(r"https?://|@import|url\((?!#)", full)
+    assert "default-src 'none'" in full
+
+
+def test_identifiers_are_unique(full):
+    found = [attributes["id"] for _, attributes in Page(full).elements if "id" in attributes]
+    assert len(found) == len(set(found)) > 20
+
+
+def test_figures_have_words_for_those_who_cannot_see_them(full):
+    for tag, attributes in Page(full).elements:
+        if tag == "svg":
+            assert attributes.get("aria-label") or attributes.get("aria-hidden") == "true"
+        if tag == "img":
+            assert attributes["alt"]
+
+
+def test_names_and_values_from_files_are_escaped(make_run, add_layers, write):
+    evil = "<script>alert('x')</script>"
+    folder = make_run("a", architecture=evil, option=evil)
+    other = make_run(
+        "b", architecture=evil, option="</pre><img src=x onerror=alert(1)>", results={"benchmark": "NCI", "seed": evil}
+    )
+    folder.environment.write_text('{"processor": "<script>", "<b>": "</dl><script>"}')
+    add_layers(folder, stem="x<script>", measures=(evil,))
+    (folder.diagnostics / "y<script>.csv").write_text("a\n1\n")
+    page = Page(write(folder, other))
+    assert "script" not in {tag for tag, _ in page.elements}
+    assert not any(attributes.get("src") == "x" for _, attributes in page.elements)
+    assert evil in page.text
+
+
+def test_a_single_run_has_no_deviations(make_run, write):
+    text = Page(write(make_run("a"))).text
+    assert "GPS on NCI" in text
+    assert "±" not in text.split("What the columns are")[0]
+    assert "rival" in text
+
+
+def test_problems_come_first(make_run, write):
+    folder = make_run("torn")
+    folder.metrics.unlink()
+    folder.results.write_text("{")
+    text = Page(write(folder, make_run("whole", seed=1))).text
+    assert text.index("Missing or broken") < text.index("Results")
+    assert "torn : results.json cannot be read" in text
+    assert "torn : There is no metrics.csv" in text
+
+
+def test_an_empty_folder_still_makes_a_page(make_run, write):
+    folder = make_run("bare")
+    for path in (folder.results, folder.metrics, folder.environment):
+        path.unlink()
+    text = Page(write(folder)).text
+    assert "bare : There is no results.json, so it has no scores" in text
+    assert "No run has logged a finished epoch." in text
+
+
+def test_different_hardware_is_a_warning(make_run, write):
+    one, other = make_run("a"), make_run("b", seed=1)
+    other.environment.write_text('{"processor": "Other"}')
+    assert "times, speeds and memory are not comparable" in Page(write(one, other)).text
+    assert "not comparable" not in Page(write(one, make_run("c", seed=2))).text
+
+
+def test_a_repeated_seed_is_a_warning(make_run, write):
+    assert "seed 0 was run more than once" in Page(write(make_run("a"), make_run("b"))).text
+
+
+def test_two_benchmarks_are_told_apart(make_run, write):
+    page = write(make_run("a"), make_run("b", results={"benchmark": "ZINC"}))
+    text = Page(page).text
+    assert "GPS on 2 benchmarks" in text
+    assert "Results on NCI" in text
+    assert "Results on ZINC" in text
+    assert 'id="p1-curves"' in page
+
+
+def test_the_page_is_the_same_every_time(make_run, add_layers, write):
+    folder = make_run("a")
+    add_layers(folder)
+    assert write(folder) == write(folder)
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium (Debian's package chromium)")
+@pytest.mark.parametrize("width", [390, 800, 1280])
+def test_chromium_shows_it_without_scrolling_sideways(full, tmp_path, width):
+    """Shows the page in a frame of a phone's, a tablet's or a desk's width, and measures it from outside."""
+    measure = (
+        "onload = () => { const d = document.querySelector('iframe').contentDocument, e = d.documentElement;"
+        "const s = [...d.querySelectorAll('figure svg')].map(x => x.getBoundingClientRect());"
+        "const cut = [...d.querySelectorAll('.wide')].filter(x => x.scrollWidth > x.clientWidth).length;"
+        "const visible = s.filter(r => r.width > 150 && r.height > 50).length;"
+        "document.title = [e.scrollWidth, e.clientWidth, s.length, visible, cut]; }"
+    )
+    frame = f'<iframe style="width:{width}px;height:900px;border:0" srcdoc="{html.escape(full)}"></iframe>'
+    (tmp_path / "frame.html").write_text(f"<!DOCTYPE html><body>{frame}<script>{measure}</script>", encoding="utf-8")
+    done = subprocess.run(
+        [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
+         "--disable-background-networking", "--disable-component-update", f"--user-data-dir={tmp_path / 'profile'}",
+         "--window-size=1400,1000", "--virtual-time-budget=5000", "--dump-dom", (tmp_path / "frame.html").as_uri()],
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    title = re.search(r"<title>([\d,]+)</title>", done.stdout)
+    assert title, done.stderr[-2000:]
+    scroll, client, figures, visible, cut = map(int, title[1].split(","))
+    assert width - 20 <= client <= width
+    assert scroll == client
+    assert figures == visible > 8
+    assert cut == 0

@@ -1,0 +1,53 @@
+"""Pictures of diagnostics, embedded."""
+
+import base64
+import re
+
+import pytest
+
+from graphbench.report.loading import load_run
+from graphbench.report.pictures import picture_section
+
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
+)
+
+
+@pytest.fixture
+def folder(make_run):
+    return make_run("a", seed=2)
+
+
+def test_without_pictures_there_is_no_section(folder):
+    assert picture_section([load_run(folder, "a")], "p") is None
+
+
+def test_pictures_are_embedded_byte_for_byte(folder):
+    (folder.diagnostics / "attention_layer_0.png").write_bytes(PIXEL)
+    (folder.diagnostics / "b.svg").write_text(
+        '<?xml version="1.0"?>\n<svg xmlns="http://www.w3.org/2000/svg"><script>1</script></svg>'
+    )
+    section = picture_section([load_run(folder, "a")], "p")
+    images = [panel.figure for panel in section.panels]
+    assert [re.search(r"data:([^;]+)", image)[1] for image in images] == ["image/png", "image/svg+xml"]
+    assert base64.b64decode(re.search(r"base64,([^\"]+)", images[0])[1]) == PIXEL
+    assert 'alt="attention layer 0 of a"' in images[0]
+    assert all(image.startswith("<img ") for image in images)
+    assert section.panels[0].caption == "a, seed 2: attention_layer_0.png"
+
+
+def test_what_cannot_be_embedded_is_named(folder):
+    (folder.diagnostics / "empty.png").write_bytes(b"")
+    (folder.diagnostics / "huge.png").write_bytes(PIXEL + bytes(2_000_000))
+    section = picture_section([load_run(folder, "a")], "p")
+    assert section.panels == []
+    assert [note.split(": ")[-1] for note in section.notes] == [
+        "it is no PNG file.",
+        "it has 2.0 MB, more than the 2 MB that are embedded.",
+    ]
+
+
+def test_names_are_escaped(folder):
+    (folder.diagnostics / 'x"onload=".png').write_bytes(PIXEL)
+    (panel,) = picture_section([load_run(folder, "<b>")], "p").panels
+    assert 'alt="x&#34;onload=&#34; of &lt;b&gt;"' in panel.figure
