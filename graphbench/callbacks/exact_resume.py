@@ -63,7 +63,7 @@ class ExactResume(pl.Callback):
             distributed.all_gather_object(states, own)
         else:
             states = [own]
-        loader = self._trainer.train_dataloader if self._trainer is not None else None
+        loader: Any = self._trainer.train_dataloader if self._trainer is not None else None
         return {"ranks": states, "position": loader.state_dict() if hasattr(loader, "state_dict") else None}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -72,8 +72,9 @@ class ExactResume(pl.Callback):
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Restore; random states only if as many ranks go on as wrote the checkpoint."""
-        if self._position is not None and hasattr(trainer.train_dataloader, "load_state_dict"):
-            trainer.train_dataloader.load_state_dict(self._position)
+        loader: Any = trainer.train_dataloader
+        if self._position is not None and hasattr(loader, "load_state_dict"):
+            loader.load_state_dict(self._position)
         if self._restored is not None and len(self._restored) == trainer.world_size:
             restore(self._restored[trainer.global_rank])
         elif self._restored is not None:
