@@ -100,6 +100,7 @@ def _finish(cli: GraphbenchCLI, seconds: float) -> None:
         "architecture": type(model.architecture).__name__,
         "metric": model.spec.metric,
         "higher_is_better": model.spec.higher_is_better,
+        "unit": model.spec.target_units[0] if len(set(model.spec.target_units)) == 1 else "",
         "parameters": count(model),
         "epochs": trainer.current_epoch,
         "steps": trainer.global_step,
@@ -114,7 +115,7 @@ def _finish(cli: GraphbenchCLI, seconds: float) -> None:
         results["val"] = scores[0]
     _record(run, results)
     if "val" in results:
-        log.info("Best epoch %d: %s %.4f", results["best_epoch"], model.monitor, results["val"][model.monitor])
+        log.info("Best epoch %d: %s %.4f", results["best_epoch"] + 1, model.monitor, results["val"][model.monitor])
 
 
 @rank_zero_only

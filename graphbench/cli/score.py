@@ -52,7 +52,8 @@ def _score(arguments: Sequence[str], command: str, splits: Sequence[str]) -> int
     parser = own_parser(command, run="folder of a finished fit", checkpoint="checkpoint to score instead of the best")
     request = split(parser, arguments)
     path = checkpoint_of(request)
-    cli = GraphbenchCLI(request.arguments)
+    folder = ["--trainer.default_root_dir", str(request.run.path)] if request.run is not None else []
+    cli = GraphbenchCLI([*request.arguments, *folder])
     scores: dict[str, Mapping[str, float]] = {}
     for name in splits:
         evaluate = cli.trainer.validate if name == "val" else cli.trainer.test

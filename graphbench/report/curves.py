@@ -144,10 +144,10 @@ def _draw(plot: _Plot, name: str, metric: str) -> Panel:
         if plot.unit:
             axes.set_ylabel(plot.unit)
         axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True, min_n_ticks=1))
-        if _spans_decades([value for series in plot.series for curve in _values(series) for value in curve]):
-            _make_logarithmic(axes)
-        elif plot.series[0].quantity.startswith(_FROM_ZERO):
+        if plot.series[0].quantity.startswith(_FROM_ZERO):
             axes.set_ylim(bottom=0)
+        elif _spans_decades([value for series in plot.series for curve in _values(series) for value in curve]):
+            _make_logarithmic(axes)
         labels = ", ".join(dict.fromkeys(series.group.label for series in plot.series))
         return Panel(svg(figure, f"{plot.title} over epochs of {labels}", name))
 

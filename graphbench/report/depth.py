@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.ticker import FixedLocator, MaxNLocator
 
-from graphbench.report.figures import Style, legend, panel_axes, svg
+from graphbench.report.figures import Style, legend, panel_axes, shorten, svg
 from graphbench.report.groups import Group
 from graphbench.report.scores import ResultTable
 from graphbench.report.sections import Panel, Section
@@ -71,12 +71,31 @@ _MEASURES = {
 }
 
 
-#: Values that differ less than this all over are told in a sentence.
-_CONSTANT = 1e-6
-_INDEX = ["measure", "epoch", "layer"]
+_HOW_TO_READ = (
+    "Lines show the last measured epoch of every seed, with one standard deviation over seeds where there are several, "
+    "dotted lines the model before training; maps show the epochs that every seed reached (0 is before training), "
+    "means over seeds. Values of single heads are in the run folder."
+)
 
-#: Number of a group -> mean and standard deviation over its runs, by epoch and layer, of one measure.
-_Frames = dict[int, pd.DataFrame]
+#: A measure whose values differ by less than this share of the largest is told in a sentence.
+_CONSTANT = 1e-6
+
+
+@dataclass(frozen=True)
+class _Means:
+    """One measure of one group, columns `mean` and `std` (n - 1) over its runs.
+
+    Args:
+        epochs: by epoch and layer, epochs that all its runs have.
+        last: by layer, each run in its own last epoch.
+    """
+
+    epochs: pd.DataFrame
+    last: pd.DataFrame
+
+
+#: Number of a group -> one measure of it.
+_Frames = dict[int, _Means]
 
 
 def diagnostic_sections(table: ResultTable, name: str) -> list[Section]:
@@ -110,51 +129,49 @@ def _layer_section(groups: Sequence[Group], stem: str, name: str) -> Section:
     return section
 
 
-_HOW_TO_READ = (
-    "Lines show the last measured epoch, with one standard deviation over seeds where there are several, dotted lines "
-    "the model before training; maps show all measured epochs (0 is before training), means over seeds. Values of "
-    "single heads are in the run folder."
-)
-
-
 def _titles(measure: str) -> tuple[str, str]:
     return _MEASURES.get(measure, (measure.replace("_", " ").capitalize(), ""))
 
 
-def _over_seeds(group: Group, stem: str) -> dict[str, pd.DataFrame]:
-    """Measure -> mean and sd (n - 1) over the group's runs, by epoch and layer."""
-    tables = [run.layers[stem] for run in group.runs if stem in run.layers]
-    if not tables:
-        return {}
-    rows = pd.concat(tables).dropna(subset=[*_INDEX, "value"])
-    over = rows.groupby(_INDEX, sort=False)["value"].agg(["mean", "std"]).reset_index()
-    parts = {str(measure): part for measure, part in over.groupby("measure", sort=False)}
-    return {
-        measure: part.set_index(["epoch", "layer"])[["mean", "std"]].sort_index()
-        for measure, part in parts.items()
-        if "_head" not in measure
-    }
+def _over_seeds(group: Group, stem: str) -> dict[str, _Means]:
+    """Measure -> its means over the group's runs; values that are not finite are left out."""
+    tables = [_finite(run.layers[stem]).assign(run=n) for n, run in enumerate(group.runs) if stem in run.layers]
+    rows = pd.concat(tables) if tables else pd.DataFrame({"measure": []})
+    found = {}
+    for measure, part in rows.groupby("measure", sort=False):
+        runs = part["run"].nunique()
+        epochs = part.groupby(["epoch", "layer"])["value"].agg(["mean", "std", "count"])
+        last = part[part["epoch"] == part.groupby("run")["epoch"].transform("max")]
+        if "_head" not in str(measure):
+            by_layer = last.groupby("layer")["value"].agg(["mean", "std"])
+            found[str(measure)] = _Means(epochs[epochs["count"] == runs], by_layer)
+    return found
+
+
+def _finite(table: pd.DataFrame) -> pd.DataFrame:
+    return table[np.isfinite(table[["epoch", "layer", "value"]]).all(axis=1)]
 
 
 def _constant(frames: _Frames) -> float | None:
     """The value that a measure has everywhere; None where it varies."""
-    values = np.concatenate([frame["mean"].to_numpy(float) for frame in frames.values()])
-    return float(values[0]) if np.ptp(values) < _CONSTANT else None
+    parts = [table["mean"].to_numpy(float) for means in frames.values() for table in (means.epochs, means.last)]
+    values = np.concatenate(parts)
+    return float(values[0]) if np.ptp(values) <= _CONSTANT * np.abs(values).max() else None
 
 
 def _by_layer(frames: _Frames, groups: Sequence[Group], measure: str, depth: str, name: str) -> Panel:
     """Lines over layers: the last epoch of each group, and its model before training."""
     title, axis = _titles(measure)
     with panel_axes() as (figure, axes):
-        for number, frame in frames.items():
-            style, epochs = Style(number), frame.index.unique("epoch")
-            last = frame.xs(epochs.max(), level="epoch")
+        for number, means in frames.items():
+            style, last = Style(number), means.last
+            measured = means.epochs.index.unique("epoch")
             axes.errorbar(
                 last.index, last["mean"], yerr=last["std"].fillna(0.0), capsize=2.5,
                 color=style.colour, linestyle=style.line, marker=style.marker,
             )  # fmt: skip
-            if 0 in epochs and epochs.max() > 0:
-                before = frame.xs(0, level="epoch")
+            if 0 in measured and len(measured) > 1:
+                before = means.epochs.xs(0, level="epoch")
                 axes.plot(before.index, before["mean"], color=style.colour, linestyle=":", linewidth=1.3)
         axes.set_title(title)
         axes.set_ylabel(axis)
@@ -166,7 +183,7 @@ def _by_layer(frames: _Frames, groups: Sequence[Group], measure: str, depth: str
 
 def _heatmaps(frames: _Frames, groups: Sequence[Group], measure: str, depth: str, name: str) -> list[Panel]:
     """A map of layer and epoch for each group, all with one scale; none where there is one epoch or one layer."""
-    maps = {number: frame["mean"].unstack("epoch").sort_index(axis=1) for number, frame in frames.items()}
+    maps = {number: means.epochs["mean"].unstack("epoch").sort_index(axis=1) for number, means in frames.items()}
     maps = {number: map_ for number, map_ in maps.items() if min(map_.shape) > 1}
     if not maps:
         return []
@@ -183,7 +200,7 @@ def _heatmaps(frames: _Frames, groups: Sequence[Group], measure: str, depth: str
             bar = figure.colorbar(image, ax=axes, label=axis)
             bar.outline.set_visible(False)  # type: ignore[operator]
             bar.solids.set_rasterized(True)  # type: ignore[union-attr]
-            axes.set_title(f"{title}: {_cut(groups[number].label)}")
+            axes.set_title(f"{title}: {shorten(groups[number].label)}")
             axes.set_xlabel("finished epochs")
             axes.set_ylabel(depth)
             axes.yaxis.set_major_locator(
@@ -193,10 +210,6 @@ def _heatmaps(frames: _Frames, groups: Sequence[Group], measure: str, depth: str
             described = f"{title} by {depth} and epoch of {groups[number].label}"
             panels.append(Panel(svg(figure, described, f"{name}-map-{number}")))
     return panels
-
-
-def _cut(label: str) -> str:
-    return label if len(label) <= 24 else f"{label[:23]}…"
 
 
 def _edges(centres: np.ndarray) -> np.ndarray:

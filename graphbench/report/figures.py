@@ -38,6 +38,7 @@ _NO_XML = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 
 #: Width and height of a panel in inches; the page scales it to its column.
 PANEL = (3.7, 2.6)
+_LONGEST_LABEL = 22
 
 _SETTINGS: dict[Any, Any] = {
     "svg.fonttype": "none",
@@ -114,6 +115,12 @@ def panel_axes(size: tuple[float, float] = PANEL) -> Iterator[tuple[Figure, Axes
     with mpl.rc_context(_SETTINGS):
         figure = Figure(figsize=size)
         yield figure, figure.add_subplot()
+
+
+def shorten(label: str) -> str:
+    """Beginning and end of a label that is too long for a figure: labels of one architecture differ at the end."""
+    half = _LONGEST_LABEL // 2
+    return label if len(label) <= _LONGEST_LABEL else f"{label[:half]}…{label[1 - half :]}"
 
 
 def draw_mean(axes: Axes, mean: pd.Series[float], sd: pd.Series[float], style: Style) -> None:

@@ -46,7 +46,8 @@ def _gap_panel(frames: dict[int, pd.DataFrame], table: ResultTable, name: str) -
     with panel_axes() as (figure, axes):
         axes.axhline(0, color=RULE, linewidth=1.2)
         for number, frame in frames.items():
-            over = frame.groupby("epoch")["gap"].agg(["mean", "std"])
+            over = frame.groupby("epoch")["gap"].agg(["mean", "std", "count"])
+            over = over[over["count"] == frame["run"].nunique()]  # as far as every seed went
             draw_mean(axes, over["mean"], over["std"], Style(number))
         axes.set_title(f"Gap in {table.metric}")
         axes.set_xlabel("finished epochs")

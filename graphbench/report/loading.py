@@ -146,13 +146,13 @@ def _read_config(run: Run) -> None:
     try:
         run.config_text = run.folder.config.read_text(encoding="utf-8")
         loaded = yaml.safe_load(run.config_text)
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        loaded = None
-        run.problems.append(
-            f"config.yaml cannot be read ({_first_line(error)}), so this run is compared with no other."
-        )
-    if isinstance(loaded, dict):
+        if not isinstance(loaded, dict):
+            raise ValueError("it holds no options")
         run.config = loaded
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        run.problems.append(
+            f"config.yaml cannot be read ({_first_line(error)}), so this run shares a row with no other."
+        )
 
 
 def _read_json(run: Run, path: Path, consequence: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from graphbench.report.figures import INK, RULE, Style, panel_axes, svg
+from graphbench.report.figures import INK, RULE, Style, panel_axes, shorten, svg
 from graphbench.report.loading import Run
 from graphbench.report.scores import SPLITS, ResultTable, Row, Score
 from graphbench.report.sections import Panel, Section
@@ -19,7 +19,6 @@ from graphbench.report.sections import Panel, Section
 _ERRORS = ("MAE", "RMSE")
 #: More points than these are drawn as an image, which stays small.
 _MANY_POINTS = 1500
-_LONGEST_LABEL = 22
 
 
 def score_panels(table: ResultTable, name: str) -> list[Panel]:
@@ -50,7 +49,7 @@ def _score_panel(table: ResultTable, rows: Sequence[Row], key: str, title: str, 
         _point_outside(
             axes, [row.scores[key] for row in reversed(rows)], [row.scores[key] for row in models if row in rows]
         )
-        axes.set_yticks(range(len(rows)), [_cut(row.label) for row in reversed(rows)])
+        axes.set_yticks(range(len(rows)), [shorten(row.label) for row in reversed(rows)])
         axes.set_ylim(-0.6, len(rows) - 0.4)
         axes.grid(False, axis="y")
         axes.xaxis.set_major_locator(MaxNLocator(4))
@@ -67,9 +66,9 @@ def _point_outside(axes: Axes, scores: Sequence[Score], models: Sequence[Score])
     Args:
         axes: whose height n belongs to score n.
         scores: all of them.
-        models: those that must be seen; without any, all are.
+        models: those that must be kept apart; with one or none, all scores are shown.
     """
-    seen = [edge for score in models or scores for edge in _extent(score)]
+    seen = [edge for score in (models if len(models) > 1 else scores) for edge in _extent(score)]
     room = 2 * max(max(seen) - min(seen), 0.05 * abs(max(seen, key=abs)))
     near = [edge for score in scores for edge in _extent(score) if min(seen) - room <= edge <= max(seen) + room]
     margin = 0.08 * (max(near) - min(near) or room or 1.0)
@@ -87,12 +86,6 @@ def _extent(score: Score) -> list[float]:
     """All values, and the ends of mean ± standard deviation."""
     ends = [score.mean - score.sd, score.mean + score.sd] if len(score.values) > 1 else []
     return [*score.values, *ends]
-
-
-def _cut(label: str) -> str:
-    """Beginning and end of a long label: labels of one architecture differ at the end."""
-    half = _LONGEST_LABEL // 2
-    return label if len(label) <= _LONGEST_LABEL else f"{label[:half]}…{label[1 - half :]}"
 
 
 def prediction_section(table: ResultTable, name: str) -> Section | None:
@@ -127,7 +120,7 @@ def _add_run(section: Section, table: ResultTable, run: Run, label: str, style: 
         if known.empty:
             continue
         errors.append((known[predicted] - known[true]).to_numpy(float))
-        title = f"{_cut(label)}{f': {target}' if target else ''}"
+        title = f"{shorten(label)}{f': {target}' if target else ''}"
         figure = _scatter(known[true], known[predicted], title, table.unit, style, f"{name}-{place}")
         mae = np.abs(errors[-1]).mean()
         count = "1 graph" if len(known) == 1 else f"{len(known):,} graphs"

@@ -75,7 +75,14 @@ def test_the_mean_ends_with_the_shortest_seed(make_run, means):
 
 def test_wide_ranges_are_logarithmic(make_run):
     section = learning_curves(result_tables([make_run("a", losses=((100.0, 90.0), (1.0, 1.0)))])[0], "c")
-    assert "MAE (logarithmic)" in texts(section.panels[0]) or "(logarithmic)" in texts(section.panels[0])
+    assert "(logarithmic)" in texts(section.panels[0])
+
+
+def test_rates_begin_at_zero_however_wide_their_range(make_run):
+    losses = [(1.0, 1.0)] * 40  # the learning rate of these runs is 0.001 / epoch
+    section = learning_curves(result_tables([make_run("a", losses=losses)])[0], "c")
+    assert "0.0000" in texts(section.panels[1])
+    assert "(logarithmic)" not in texts(section.panels[1])
 
 
 def test_without_curves_there_is_a_sentence(make_run):

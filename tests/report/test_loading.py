@@ -26,6 +26,7 @@ def test_an_unfinished_run_is_named_by_its_configuration(make_run):
     ("name", "text", "told"),
     [
         ("config.yaml", "a: [", "config.yaml cannot be read"),
+        ("config.yaml", "words", "config.yaml cannot be read (it holds no options)"),
         ("results.json", "{", "results.json cannot be read"),
         ("results.json", "[1]", "holds no JSON object"),
         ("environment.json", "", "environment.json cannot be read"),

@@ -63,7 +63,8 @@ def full(runs_in, tmp_path_factory, add_layers, add_predictions):
     root = tmp_path_factory.mktemp("full")
     make_run = runs_in(root)
     folders = [make_run(f"gps-{seed}", seed=seed, scores=(0.7 + seed / 100, 0.25)) for seed in range(3)]
-    folders.append(make_run("gcn", architecture="GCN", scores=(0.8, 0.95)))
+    long = {"positional_encoders_of_the_architecture": "a" * 60, "other": 1}
+    folders.append(make_run("gcn", architecture="GCN", scores=(0.8, 0.95), **long))
     add_layers(folders[0])
     add_layers(folders[0], stem="rank_progression", measures=("effective_rank",))
     add_predictions(folders[0], 0.25)

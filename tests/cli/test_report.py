@@ -1,0 +1,59 @@
+"""`graphbench report` on a run that a fit has left."""
+
+import json
+
+import pandas as pd
+import pytest
+
+from graphbench.cli import main
+
+
+@pytest.fixture(scope="module")
+def compared(finished_run, tmp_path_factory):
+    """Folder with the report of one finished run."""
+    folder = tmp_path_factory.mktemp("report") / "out"
+    assert main(["report", str(finished_run), "--output", str(folder)]) == 0
+    return folder
+
+
+def test_page_and_tables_are_written(compared):
+    assert sorted(path.name for path in compared.iterdir()) == ["report.html", "table.csv", "table.md", "table.tex"]
+
+
+def test_the_table_holds_what_the_fit_recorded(compared, finished_run):
+    results = json.loads((finished_run / "results.json").read_text())
+    row = pd.read_csv(compared / "table.csv").iloc[0]
+    assert row["model"] == "GPS"
+    assert row["val/MAE mean"] == pytest.approx(results["val"]["val/MAE"], rel=1e-12)
+    assert row["parameters mean"] == results["parameters"]
+    assert row["graphs_per_s mean"] == pytest.approx(
+        pd.read_csv(finished_run / "metrics.csv")["time/graphs_per_s"].median()
+    )
+
+
+def test_the_page_of_a_real_run_has_nothing_to_complain_of(compared):
+    page = (compared / "report.html").read_text()
+    assert "Missing or broken" not in page
+    assert "GPS on Molecules" in page
+    assert page.count("<figure>") >= 3
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path, capsys):
+    assert main(["report", str(tmp_path), "--output", str(tmp_path / "out")]) == 1
+    assert "is not the folder of a run" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_file_is_no_output_folder(finished_run, tmp_path, capsys):
+    (tmp_path / "taken").write_text("mine")
+    assert main(["report", str(finished_run), "--output", str(tmp_path / "taken")]) == 1
+    assert "name a folder" in capsys.readouterr().err
+    assert (tmp_path / "taken").read_text() == "mine"
+
+
+def test_run_and_output_must_be_named(finished_run, capsys):
+    for arguments in ([], [str(finished_run)], ["--output", "x"]):
+        with pytest.raises(SystemExit) as stopped:
+            main(["report", *arguments])
+        assert stopped.value.code == 2
+        assert "required" in capsys.readouterr().err
