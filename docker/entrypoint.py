@@ -1,0 +1,136 @@
+"""What the container starts: gives up root, adds the plug-ins that are mounted, then becomes graphbench under tini.
+
+    docker run graphbench fit --config configs/quickstart.yaml     arguments go to graphbench
+    docker run -it graphbench bash                                 or to one of PROGRAMS
+
+GRAPHBENCH_PLUGINS names folders of plug-ins, separated by colons. They are used where they lie, nothing is built or
+installed: their code joins PYTHONPATH, and beside it a folder with what an installer would have noted of their entry
+points. What a plug-in depends on must be in the image.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import tomllib
+
+WORKSPACE = Path("/workspace")
+#: Folders of the workspace that runs write to; volumes in most cases.
+WRITTEN = ("runs", "data", "store")
+#: User and group when the runs' folder does not name one.
+DEFAULT_ID = 1000
+#: Programs that may be started in graphbench's place.
+PROGRAMS = ("bash", "sh", "python", "pip", "tensorboard")
+
+
+class UnusablePlugin(Exception):
+    """A folder of GRAPHBENCH_PLUGINS holds no plug-in that can be used where it lies."""
+
+
+def is_real_root() -> bool:
+    """Whether this process is the machine's root. A rootless engine's root is the caller, who owns the volumes."""
+    outside = Path("/proc/self/uid_map").read_text(encoding="ascii").split()[1]
+    return os.geteuid() == 0 and outside == "0"
+
+
+def give_up_root(workspace: Path) -> None:
+    """Become the owner of the runs' folder, so that results belong to who mounted it; the engine made it if root does.
+
+    Args:
+        workspace: folder with those of `WRITTEN`.
+
+    Raises:
+        PermissionError: the engine withholds the capabilities CHOWN, SETGID and SETUID.
+    """
+    runs = (workspace / "runs").stat()
+    uid, gid = (runs.st_uid, runs.st_gid) if runs.st_uid else (DEFAULT_ID, DEFAULT_ID)
+    for folder in (workspace / name for name in WRITTEN):
+        status = folder.stat()
+        writable = os.access(folder, os.W_OK)  # not even for root when mounted read-only
+        if status.st_uid == 0 and not status.st_mode & 0o002 and writable:
+            os.chown(folder, uid, gid)
+    os.setgroups([])
+    os.setgid(gid)
+    os.setuid(uid)
+
+
+def register(plugin: Path, notes: Path) -> Path:
+    """Note a plug-in's name, version and entry points, as its installation would.
+
+    Args:
+        plugin: folder of its `pyproject.toml`.
+        notes: folder that gets a `NAME-VERSION.dist-info`.
+
+    Returns:
+        The folder its code is imported from: `src`, or its own where there is none.
+
+    Raises:
+        UnusablePlugin: there is no `[project]` table that registers something for graphbench.
+    """
+    file = plugin / "pyproject.toml"
+    if not file.is_file():
+        raise UnusablePlugin(f"{plugin}: expected the folder of a plug-in, with a pyproject.toml. Is it mounted there?")
+    try:
+        project = tomllib.loads(file.read_text(encoding="utf-8")).get("project", {})
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UnusablePlugin(f"{file}: {error}") from error
+    groups = project.get("entry-points", {})
+    if "name" not in project or not any(group.startswith("graphbench.") for group in groups):
+        raise UnusablePlugin(
+            f"{file}: expected a [project] table with a name and entry points such as "
+            '[project.entry-points."graphbench.'
+            'architectures"]. A plug-in that computes them while it is built must be installed: FROM graphbench, '
+            "RUN pip install ..."
+        )
+    name, version = re.sub(r"[-_.]+", "_", project["name"]), project.get("version", "0")
+    folder = notes / f"{name}-{version}.dist-info"
+    folder.mkdir()
+    metadata = f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {version}\n"
+    (folder / "METADATA").write_text(metadata, encoding="utf-8")
+    lines = [f"[{group}]\n" + "".join(f"{key} = {value}\n" for key, value in groups[group].items()) for group in groups]
+    (folder / "entry_points.txt").write_text("\n".join(lines), encoding="utf-8")
+    source = plugin / "src"
+    return source if source.is_dir() else plugin
+
+
+def python_path(plugins: str, notes: Path) -> str:
+    """PYTHONPATH with some plug-ins.
+
+    Args:
+        plugins: their folders, separated by colons.
+        notes: an empty folder that exists as long as the container.
+
+    Raises:
+        UnusablePlugin: one of them cannot be used.
+    """
+    sources = [register(Path(plugin), notes) for plugin in plugins.split(os.pathsep) if plugin]
+    return os.pathsep.join(filter(None, [str(notes), *map(str, sources), os.environ.get("PYTHONPATH")]))
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Become graphbench, or the program that is named; returns never, or with an error."""
+    if is_real_root():
+        try:
+            give_up_root(WORKSPACE)
+        except PermissionError as error:
+            sys.exit(
+                f"Cannot give up root ({error}). Start the container with --user UID:GID, best the owner of the runs."
+            )
+    plugins = os.environ.get("GRAPHBENCH_PLUGINS")
+    if plugins:
+        try:
+            os.environ["PYTHONPATH"] = python_path(plugins, Path(tempfile.mkdtemp(prefix="graphbench-plugins-")))
+        except UnusablePlugin as error:
+            sys.exit(f"GRAPHBENCH_PLUGINS: {error}")
+    program = arguments if arguments and arguments[0] in PROGRAMS else ["graphbench", *arguments]
+    # -s: with `docker run --init` tini is not the first process, and still gathers what others leave behind
+    os.execvp("tini", ["tini", "-s", "--", *program])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

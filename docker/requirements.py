@@ -1,0 +1,43 @@
+"""Print what pyproject.toml files require of others, one requirement a line."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import tomllib
+
+#: Optional dependencies that do not belong into the image: the tools of who works on the project.
+LEFT_OUT = "dev"
+
+
+def third_party(projects: Iterable[dict[str, Any]]) -> list[str]:
+    """Requirements of some projects, sorted, without those that one of them fulfils.
+
+    Args:
+        projects: the `[project]` tables.
+    """
+    projects = list(projects)
+    ours = {_normal(project["name"]) for project in projects}
+    found: set[str] = set()
+    for project in projects:
+        found.update(project.get("dependencies", ()))
+        for extra, requirements in project.get("optional-dependencies", {}).items():
+            if extra != LEFT_OUT:
+                found.update(requirements)
+    return sorted(requirement for requirement in found if _normal(requirement) not in ours)
+
+
+def _normal(requirement: str) -> str:
+    """The name a requirement begins with, in the one spelling that PEP 503 compares."""
+    name = re.match(r"[A-Za-z0-9._-]*", requirement)
+    assert name is not None  # every part of the pattern may be empty
+    return re.sub(r"[-_.]+", "-", name.group()).lower()
+
+
+if __name__ == "__main__":
+    tables = [tomllib.loads(Path(file).read_text(encoding="utf-8"))["project"] for file in sys.argv[1:]]
+    print("\n".join(third_party(tables)))
