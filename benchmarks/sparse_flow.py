@@ -1,7 +1,7 @@
 """Speed and memory of exact sparse-flow attention against the paper's iteration and ordinary attention.
 
     python benchmarks/sparse_flow.py                     # all tables; about ten minutes on two cores
-    python benchmarks/sparse_flow.py --sizes 64 128 --threads 1
+    python benchmarks/sparse_flow.py --threads 1 --clock cpu    # on a machine that is busy with other things
 
 Each cell is forward and backward of the whole attention, float32: Q K^T and Q~ K~^T, softmaxes, flow, times V; batch 8,
 4 heads of width 16, penalty 1 / N, alpha 0.1. Rivals take turns within a round, so that a busy moment of the machine
@@ -32,6 +32,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -43,6 +44,7 @@ BATCH, HEADS, WIDTH, ALPHA = 8, 4, 16, 0.1
 #: A rival gets no further round once it has had this many seconds at one size, but three in any case.
 SECONDS_PER_CELL = 40.0
 Attention = Callable[[list[Tensor]], Tensor]
+Clock = Callable[[], float]
 
 
 def softmax_attention(inputs: list[Tensor]) -> Tensor:
@@ -57,20 +59,25 @@ def fused_softmax_attention(inputs: list[Tensor]) -> Tensor:
     return functional.scaled_dot_product_attention(query, key, value)
 
 
-def flow_attention(inputs: list[Tensor], solver: str | Callable[..., Tensor]) -> Tensor:
+def flow_attention(inputs: list[Tensor], solver: Literal["exact", "compiled"] | Callable[..., Tensor]) -> Tensor:
     """Sparse-flow attention with this solver."""
-    return sparse_flow_attention(*inputs, 1 / inputs[0].shape[-2], ALPHA, solver=solver)
+    query, key, friction_query, friction_key, value = inputs
+    penalty = 1 / query.shape[-2]
+    return sparse_flow_attention(query, key, friction_query, friction_key, value, penalty, ALPHA, solver=solver)
 
 
-def rivals(steps: list[int]) -> dict[str, Attention]:
-    """All that is measured, by name."""
+def rival(name: str) -> Attention:
+    """What a column of the tables measures."""
+    if name.startswith("T="):
+        return partial(flow_attention, solver=iteration(int(name[2:])))
     named: dict[str, Attention] = {
         "softmax": softmax_attention,
         "softmax, SDPA": fused_softmax_attention,
         "exact": partial(flow_attention, solver="exact"),
         "exact, unfused": partial(flow_attention, solver=sparse_flow),
+        "exact, compiled": partial(flow_attention, solver="compiled"),
     }
-    return named | {f"T={t}": partial(flow_attention, solver=iteration(t)) for t in steps}
+    return named[name]
 
 
 def iteration(num_steps: int) -> Callable[..., Tensor]:
@@ -93,19 +100,19 @@ def run(attention: Attention, inputs: list[Tensor], upstream: Tensor) -> None:
         torch.cuda.synchronize()
 
 
-def time_size(num_nodes: int, steps: list[int], rounds: int, device: str) -> dict[str, list[float]]:
+def time_size(num_nodes: int, names: list[str], rounds: int, device: str, clock: Clock) -> dict[str, list[float]]:
     """Seconds of every round for every rival."""
     inputs = make_inputs(num_nodes, device)
     upstream = torch.randn_like(inputs[0])
-    named = rivals(steps)
+    named = {name: rival(name) for name in names}
     seconds: dict[str, list[float]] = {name: [] for name in named}
     for _ in range(rounds + 1):  # the first warms up
         for name, attention in named.items():
             if len(seconds[name]) > 3 and sum(seconds[name]) > SECONDS_PER_CELL:
                 continue
-            start = time.perf_counter()
+            start = clock()
             run(attention, inputs, upstream)
-            seconds[name].append(time.perf_counter() - start)
+            seconds[name].append(clock() - start)
             if seconds[name][-1] > 1:
                 gc.collect()
     return {name: values[1:] for name, values in seconds.items()}
@@ -115,8 +122,7 @@ def memory_of_cell(name: str, num_nodes: int, device: str) -> int:
     """Peak bytes of one call (see the top of this file), to be called in a fresh process."""
     inputs = make_inputs(num_nodes, device)
     upstream = torch.randn_like(inputs[0])
-    steps = [int(name[2:])] if name.startswith("T=") else []
-    attention = rivals(steps)[name]
+    attention = rival(name)
     if device != "cpu":
         run(attention, make_inputs(8, device), torch.randn(BATCH, HEADS, 8, WIDTH, device=device))
         before = torch.cuda.memory_allocated()
@@ -146,10 +152,13 @@ def memory_in_own_process(name: str, num_nodes: int, device: str) -> float:
 
 def errors_of_iteration(num_nodes: int, steps: list[int], device: str) -> list[float]:
     """Relative error of the attention matrix after each number of steps."""
-    projections = [x.detach() for x in make_inputs(num_nodes, device)[:4]]
-    exact = sparse_flow_weights(*projections, 1 / num_nodes, ALPHA)
-    found = (sparse_flow_weights(*projections, 1 / num_nodes, ALPHA, solver=iteration(t)) for t in steps)
-    return [float((z - exact).norm() / exact.norm()) for z in found]
+    query, key, friction_query, friction_key, _ = (x.detach() for x in make_inputs(num_nodes, device))
+
+    def flow(solver: Callable[..., Tensor]) -> Tensor:
+        return sparse_flow_weights(query, key, friction_query, friction_key, 1 / num_nodes, ALPHA, solver=solver)
+
+    exact = flow(sparse_flow)
+    return [float((flow(iteration(t)) - exact).norm() / exact.norm()) for t in steps]
 
 
 def print_table(title: str, head: list[str], rows: list[list[str]]) -> None:
@@ -167,19 +176,18 @@ def print_header(device: str) -> None:
     print(f"torch {torch.__version__}, {processor}, {torch.get_num_threads()} threads, MALLOC_* {malloc}")
 
 
-def print_speed(sizes: list[int], steps: list[int], rounds: int, device: str) -> None:
+def print_speed(sizes: list[int], names: list[str], rounds: int, device: str, clock: Clock) -> None:
     """Milliseconds, and the ratios that matter."""
-    names = list(rivals(steps))
     times, ratios = [], []
     for n in sizes:
-        seconds = time_size(n, steps, rounds, device)
+        seconds = time_size(n, names, rounds, device, clock)
         median = {name: statistics.median(values) * 1e3 for name, values in seconds.items()}
         best = {name: min(values) * 1e3 for name, values in seconds.items()}
         times.append([str(n), *(f"{median[name]:.1f} ({best[name]:.1f})" for name in names)])
-        pairs = [("exact", "softmax"), ("exact", "softmax, SDPA"), *((f"T={t}", "exact") for t in steps)]
+        pairs = [("exact", "softmax"), ("exact", "softmax, SDPA"), *((x, "exact") for x in names[3:])]
         ratios.append([str(n), *(f"{median[a] / median[b]:.1f} ({best[a] / best[b]:.1f})" for a, b in pairs)])
     print_table("Milliseconds, median (best)", ["N", *names], times)
-    head = ["N", "exact / softmax", "exact / SDPA", *(f"T={t} / exact" for t in steps)]
+    head = ["N", "exact / softmax", "exact / SDPA", *(f"{x} / exact" for x in names[3:])]
     print_table("Ratios of medians (of bests)", head, ratios)
 
 
@@ -190,8 +198,13 @@ def main() -> None:
     parser.add_argument("--steps", type=int, nargs="*", default=[10, 20, 50], help="steps of the iteration")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    clocks = {"wall": time.perf_counter, "cpu": time.process_time}
+    parser.add_argument(
+        "--clock", choices=clocks, default="wall", help="cpu: processor time, fair with one thread only"
+    )
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--only", choices=("speed", "memory", "error"), help="one table only")
+    parser.add_argument("--compiled", action="store_true", help="with the exact solver through torch.compile as well")
     parser.add_argument("--memory-cell", metavar="NAME", help=argparse.SUPPRESS)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
@@ -199,15 +212,17 @@ def main() -> None:
         print(memory_of_cell(options.memory_cell, options.sizes[0], options.device))
         return
     print_header(options.device)
+    names = ["softmax", "softmax, SDPA", "exact", "exact, unfused"]
+    names += ["exact, compiled"] * options.compiled + [f"T={t}" for t in options.steps]
     if options.only in (None, "speed"):
-        print_speed(options.sizes, options.steps, options.rounds, options.device)
+        print_speed(options.sizes, names, options.rounds, options.device, clocks[options.clock])
     if options.only in (None, "memory"):
-        names = list(rivals(options.steps))
         rows = [[memory_in_own_process(name, n, options.device) for name in names] for n in options.sizes]
         cells = [[str(n), *(f"{x:.1f}" for x in row)] for n, row in zip(options.sizes, rows, strict=True)]
         print_table("Peak memory of one call, MB", ["N", *names], cells)
     if options.only in (None, "error"):
-        cells = [[str(n), *map("{:.3g}".format, errors_of_iteration(n, options.steps, options.device))] for n in options.sizes]
+        errors = [errors_of_iteration(n, options.steps, options.device) for n in options.sizes]
+        cells = [[str(n), *(f"{x:.3g}" for x in row)] for n, row in zip(options.sizes, errors, strict=True)]
         print_table("Relative error of the iteration", ["N", *(f"T={t}" for t in options.steps)], cells)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 
 import torch
@@ -10,6 +11,8 @@ from torch import Tensor
 #: Numbers in one buffer of a block of rows, on a CPU and elsewhere. On a CPU the handful of buffers of a block should
 #: stay in the last cache and yet be long enough to outweigh the cost of calling an operation.
 BLOCK_CPU, BLOCK_GPU = 2**19, 2**24
+#: Shapes whose views are remembered; batches of graphs bring ever new ones.
+_MOST_VIEWS = 64
 
 
 class _Kept(threading.local):
@@ -43,14 +46,13 @@ def borrow(number: int, shape: tuple[int, ...], like: Tensor) -> tuple[Tensor, .
         return tuple(like.new_empty((number, *shape)).unbind(0))
     key = (like.dtype, number, shape)
     if key not in _kept.views:
-        size = number
-        for length in shape:
-            size *= length
+        size = number * math.prod(shape)
         memory = _kept.memory.get(like.dtype)
-        if memory is None or memory.numel() < size:
-            with torch.inference_mode(False):  # else it could never be written to outside of inference mode
+        grows = memory is None or memory.numel() < size
+        if grows or len(_kept.views) >= _MOST_VIEWS:
+            _kept.views.clear()
+        with torch.inference_mode(False):  # else they could never be written to outside of inference mode
+            if memory is None or grows:
                 memory = _kept.memory[like.dtype] = torch.empty(size, dtype=like.dtype)
-            _kept.views = {k: v for k, v in _kept.views.items() if k[0] != like.dtype}
-        with torch.inference_mode(False):
             _kept.views[key] = tuple(memory[:size].view(number, *shape).unbind(0))
     return _kept.views[key]
