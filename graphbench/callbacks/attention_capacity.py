@@ -30,7 +30,8 @@ class AttentionCapacity(ProbeCallback):
     The substructures are found anew on the probe graphs, whatever the model itself reads, so that all models of a
     comparison are measured with one vocabulary.
 
-    Writes `diagnostics/attention_capacity.csv` and logs `attention_capacity/MEASURE/layer_L`.
+    Writes `diagnostics/attention_capacity.csv` and logs `attention_capacity/MEASURE/layer_L`; TensorBoard gets
+    histograms of capacity and entropy over the probe graphs too.
 
     Args:
         substructures: a `Substructures` encoding, or another one with its fields `member_node` and
@@ -38,7 +39,9 @@ class AttentionCapacity(ProbeCallback):
             pattern, since capacity costs the square of their number.
         num_graphs: probe graphs in all, dealt over the processes.
         split: where they come from.
-        every_n_epochs: look after every so many epochs, and after the last.
+        every_n_epochs: look after every so many epochs, and after the last. By default every second one, with which
+            all diagnostics of numbers together cost less than 5% of the quickstart's time
+            (`benchmarks/diagnostics_cost.py`).
         batch_size: probe graphs that one process looks at at once; bounds the memory.
         seed: chooses the graphs.
 
@@ -47,14 +50,15 @@ class AttentionCapacity(ProbeCallback):
     """
 
     name: ClassVar[str] = "attention_capacity"
+    histograms: ClassVar[tuple[str, ...]] = ("capacity", "entropy")
 
     def __init__(
         self,
         substructures: Encoding | None = None,
         num_graphs: int = 32,
         split: Split = "val",
-        every_n_epochs: int = 1,
-        batch_size: int = 16,
+        every_n_epochs: int = 2,
+        batch_size: int = 32,
         seed: int = 0,
     ) -> None:
         super().__init__(num_graphs, split, every_n_epochs, batch_size, seed)

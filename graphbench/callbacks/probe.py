@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Literal
 
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.loggers import TensorBoardLogger
 from pytorch_lightning.utilities.seed import isolate_rng
 from torch import Tensor, distributed
 
@@ -26,6 +27,17 @@ from graphbench.module import BenchmarkModule
 log = logging.getLogger(__name__)
 
 Split = Literal["train", "val", "test"]
+
+
+def check_positive(callback: pl.Callback, **numbers: int) -> None:
+    """Refuse options below 1.
+
+    Raises:
+        BadInput: names the first one.
+    """
+    for option, number in numbers.items():
+        if number < 1:
+            raise BadInput(f"{option} of {type(callback).__name__} must be 1 or more, got {number}.")
 
 
 def split_table(trainer: pl.Trainer, split: str) -> GraphTable:
@@ -105,19 +117,18 @@ class ProbeCallback(pl.Callback):
 
     #: Name of the table and prefix of what is logged.
     name: ClassVar[str]
+    #: Measures whose values of single graphs TensorBoard shows as histograms.
+    histograms: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
         self,
         num_graphs: int = 32,
         split: Split = "val",
         every_n_epochs: int = 1,
-        batch_size: int = 16,
+        batch_size: int = 32,
         seed: int = 0,
     ) -> None:
-        numbers = {"num_graphs": num_graphs, "every_n_epochs": every_n_epochs, "batch_size": batch_size}
-        for option, number in numbers.items():
-            if number < 1:
-                raise BadInput(f"{option} of {type(self).__name__} must be 1 or more, got {number}.")
+        check_positive(self, num_graphs=num_graphs, every_n_epochs=every_n_epochs, batch_size=batch_size)
         self.num_graphs, self.split, self.every_n_epochs = num_graphs, split, every_n_epochs
         self.batch_size, self.seed = batch_size, seed
         self.table = DiagnosticTable(self.name, ("layer", "module", "measure", "value", "graphs"))
@@ -173,6 +184,15 @@ class ProbeCallback(pl.Callback):
             self.table.add(trainer, finished, rows)
             logged = [row for row in rows if "_head" not in row["measure"]]
             self.table.log(trainer, {f"{row['measure']}/layer_{row['layer']}": row["value"] for row in logged})
+            self._log_histograms(trainer, summary)
+
+    def _log_histograms(self, trainer: pl.Trainer, summary: Summary) -> None:
+        boards = [logger for logger in trainer.loggers if isinstance(logger, TensorBoardLogger)]
+        for board in boards if trainer.is_global_zero else ():
+            for layer in summary.values():
+                for measure in set(self.histograms) & layer.values.keys():
+                    name = f"{self.name}/{measure}/layer_{layer.layer}"
+                    board.experiment.add_histogram(name, torch.tensor(layer.values[measure]), trainer.global_step)
 
     def _summarise(self, trainer: pl.Trainer, module: BenchmarkModule) -> Summary:
         """Measures of this process's graphs."""

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+import logging
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import pytorch_lightning as pl
 import torch
 
 from graphbench.callbacks.diagnostic_table import DiagnosticTable
-from graphbench.callbacks.probe import choose_graphs, probed_module, split_table, undisturbed
+from graphbench.callbacks.probe import Split, check_positive, choose_graphs, probed_module, split_table, undisturbed
 from graphbench.diagnostics import generalization_gap
 from graphbench.errors import BadInput
 from graphbench.module import BenchmarkModule, SplitScores
+
+log = logging.getLogger(__name__)
 
 
 class TrainTestGap(pl.Callback):
@@ -19,67 +23,97 @@ class TrainTestGap(pl.Callback):
 
     The training scores that a run logs are those of a moving model with dropout; here the model that was just validated
     (or tested) is scored in evaluation mode on a fixed random part of the training graphs. The other side of the gap
-    is the score of the whole validation (or test) split, which costs nothing more. A larger gap is always worse, for
-    errors and for scores.
+    is the score of a whole split: that of the validation split costs nothing more. A larger gap is always worse, for
+    errors and for scores. SFi-Former, figure 3, shows such curves.
 
     Writes `diagnostics/train_test_gap.csv` with a row for the benchmark's metric and one for the loss, and logs
-    `train_test_gap/METRIC`.
+    `train_test_gap/METRIC` (`METRIC_test` for the test split). Rows with stage "fit" are of the model in training; a
+    row with split "test" among them says that somebody looked at the test split before training was over. Rows with
+    stage "test" are of the checkpoint that was tested.
 
     Args:
-        num_graphs: training graphs to score, dealt over the processes.
+        num_graphs: training graphs to score, dealt over the processes; None for all.
         every_n_epochs: look after the validation of every so many epochs.
-        batch_size: training graphs that one process scores at once.
+        batch_size: graphs that one process scores at once.
         seed: chooses the graphs.
+        splits: what the training graphs are compared with while training: val, test or both. The test split is scored
+            only when it is named here.
 
     Raises:
-        BadInput: a number is not positive.
+        BadInput: a number is not positive, or `splits` names none or another split.
     """
 
-    def __init__(self, num_graphs: int = 256, every_n_epochs: int = 1, batch_size: int = 64, seed: int = 0) -> None:
-        numbers = {"num_graphs": num_graphs, "every_n_epochs": every_n_epochs, "batch_size": batch_size}
-        for option, number in numbers.items():
-            if number < 1:
-                raise BadInput(f"{option} of TrainTestGap must be 1 or more, got {number}.")
+    def __init__(
+        self,
+        num_graphs: int | None = 256,
+        every_n_epochs: int = 1,
+        batch_size: int = 64,
+        seed: int = 0,
+        splits: Sequence[Literal["val", "test"]] = ("val",),
+    ) -> None:
+        check_positive(
+            self,
+            num_graphs=1 if num_graphs is None else num_graphs,
+            every_n_epochs=every_n_epochs,
+            batch_size=batch_size,
+        )
+        if isinstance(splits, str) or not splits or not set(splits) <= {"val", "test"}:
+            raise BadInput(f"splits of TrainTestGap must be a list of val, test or both, got {splits!r}.")
         self.num_graphs, self.every_n_epochs = num_graphs, every_n_epochs
-        self.batch_size, self.seed = batch_size, seed
-        self.table = DiagnosticTable("train_test_gap", ("split", "measure", "train", "unseen", "gap"))
+        self.batch_size, self.seed, self.splits = batch_size, seed, tuple(dict.fromkeys(splits))
+        self.table = DiagnosticTable("train_test_gap", ("split", "measure", "train", "unseen", "gap", "stage"))
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Begin the table."""
         probed_module(pl_module)
         self.table.start(trainer)
+        if "test" in self.splits and trainer.is_global_zero:
+            log.warning("TrainTestGap scores the test split while training: choose nothing by what it shows.")
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Compare with the validation split while training."""
+        """Compare with the chosen splits while training."""
         turn = (trainer.current_epoch + 1) % self.every_n_epochs == 0
         if trainer.state.fn == "fit" and not trainer.sanity_checking and turn:
-            self._compare(trainer, probed_module(pl_module), "val")
+            module = probed_module(pl_module)
+            train = self._scores(trainer, module, "train", self.num_graphs)
+            for split in self.splits:
+                known = _known_scores(trainer, "val") if split == "val" else self._scores(trainer, module, split, None)
+                self._compare(trainer, module, split, train, known)
 
     def on_test_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Compare with the test split."""
-        self._compare(trainer, probed_module(pl_module), "test")
+        module = probed_module(pl_module)
+        train = self._scores(trainer, module, "train", self.num_graphs)
+        self._compare(trainer, module, "test", train, _known_scores(trainer, "test"))
 
-    def _compare(self, trainer: pl.Trainer, module: BenchmarkModule, split: str) -> None:
-        train = self._train_scores(trainer, module)
+    def _compare(
+        self,
+        trainer: pl.Trainer,
+        module: BenchmarkModule,
+        split: str,
+        train: dict[str, float],
+        unseen: dict[str, float],
+    ) -> None:
+        """Add the rows of a split, and log its gaps."""
         rows: list[dict[str, Any]] = []
-        spec = module.spec
-        for measure, higher_is_better in ((spec.metric, spec.higher_is_better), ("loss", False)):
-            unseen = trainer.callback_metrics.get(f"{split}/{measure}")
-            if unseen is not None:
-                gap = generalization_gap(train[measure], float(unseen), higher_is_better)
-                row = {"split": split, "measure": measure, "train": train[measure], "unseen": float(unseen), "gap": gap}
-                rows.append(row)
-        finished = trainer.current_epoch + (1 if trainer.state.fn == "fit" else 0)
-        self.table.add(trainer, finished, rows)
+        stage = "fit" if trainer.state.fn == "fit" else "test"
+        for measure, higher_is_better in ((module.spec.metric, module.spec.higher_is_better), ("loss", False)):
+            if measure in unseen:
+                gap = generalization_gap(train[measure], unseen[measure], higher_is_better)
+                scores = {"train": train[measure], "unseen": unseen[measure], "gap": gap}
+                rows.append({"split": split, "measure": measure, **scores, "stage": stage})
+        self.table.add(trainer, trainer.current_epoch + (1 if stage == "fit" else 0), rows)
         suffix = "" if split == "val" else f"_{split}"
         self.table.log(trainer, {f"{row['measure']}{suffix}": row["gap"] for row in rows})
 
-    def _train_scores(self, trainer: pl.Trainer, module: BenchmarkModule) -> dict[str, float]:
-        """Scores of the chosen training graphs; torchmetrics adds up what the processes have seen."""
-        chosen = choose_graphs(trainer, "train", self.num_graphs, self.seed)
+    def _scores(
+        self, trainer: pl.Trainer, module: BenchmarkModule, split: Split, num_graphs: int | None
+    ) -> dict[str, float]:
+        """Scores on chosen graphs of a split, or on all; torchmetrics adds up what the processes have seen."""
+        table = split_table(trainer, split)
+        chosen = choose_graphs(trainer, split, len(table) if num_graphs is None else num_graphs, self.seed)
         if len(chosen) >= trainer.world_size:  # else every process scores all: metrics cannot add up nothing
             chosen = chosen[trainer.global_rank :: trainer.world_size]
-        table = split_table(trainer, "train")
         with undisturbed(trainer, module, self.seed):
             scores = SplitScores(module.task, "probe").to(module.device)
             for part in chosen[table.num_nodes[chosen].argsort()].split(self.batch_size):
@@ -87,3 +121,9 @@ class TrainTestGap(pl.Callback):
                 output = module(batch)
                 scores.update(module.task, output, batch, torch.as_tensor(module.task.loss(output, batch)))
             return {name.partition("/")[2]: float(value) for name, value in scores.finish().items()}
+
+
+def _known_scores(trainer: pl.Trainer, split: str) -> dict[str, float]:
+    """What the loop that just ended has logged of a split, by name without it."""
+    metrics, prefix = trainer.callback_metrics, f"{split}/"
+    return {name.removeprefix(prefix): float(value) for name, value in metrics.items() if name.startswith(prefix)}

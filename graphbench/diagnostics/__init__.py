@@ -17,6 +17,9 @@ from graphbench.diagnostics.capacity import attention_capacity_per_graph as atte
 from graphbench.diagnostics.capacity import token_capacity as token_capacity
 from graphbench.diagnostics.capacity import token_capacity_per_graph as token_capacity_per_graph
 from graphbench.diagnostics.gap import generalization_gap as generalization_gap
+from graphbench.diagnostics.maps import AttentionMap as AttentionMap
+from graphbench.diagnostics.maps import attention_maps as attention_maps
+from graphbench.diagnostics.maps import spread_out as spread_out
 from graphbench.diagnostics.patterns import Patterns as Patterns
 from graphbench.diagnostics.patterns import pattern_matrix as pattern_matrix
 from graphbench.diagnostics.rank import effective_rank as effective_rank
@@ -45,6 +48,7 @@ from graphbench.diagnostics.traces import TokenState as TokenState
 from graphbench.diagnostics.traces import token_states as token_states
 
 __all__ = [
+    "AttentionMap",
     "DecayFactors",
     "LayerSummary",
     "Patterns",
@@ -54,6 +58,7 @@ __all__ = [
     "attention_capacity",
     "attention_capacity_per_graph",
     "attention_entropy",
+    "attention_maps",
     "attention_row_sum",
     "attention_zeros",
     "capacity_bound",
@@ -73,6 +78,7 @@ __all__ = [
     "rank_one_residual_per_graph",
     "record",
     "singular_values_per_graph",
+    "spread_out",
     "stable_rank",
     "stable_rank_per_graph",
     "summarise",

@@ -61,12 +61,14 @@ class LayerSummary:
         name: dotted name of its module.
         sums: measure -> sum over the graphs for which it is defined.
         counts: measure -> number of these graphs.
+        values: measure -> its values of these graphs, in the order in which they were added.
     """
 
     layer: int
     name: str = ""
     sums: dict[str, float] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
+    values: dict[str, list[float]] = field(default_factory=dict)
 
     def mean(self, measure: str) -> float:
         """Mean over graphs; NaN where no graph has the measure."""
@@ -77,19 +79,28 @@ class LayerSummary:
         """Mean of every measure."""
         return {measure: self.mean(measure) for measure in self.sums}
 
-    def add(self, sums: dict[str, float], counts: dict[str, int]) -> None:
-        """Add the sums and counts of other graphs."""
-        for measure in sums:
-            self.sums[measure] = self.sums.get(measure, 0.0) + sums[measure]
-            self.counts[measure] = self.counts.get(measure, 0) + counts[measure]
+    def add(self, other: LayerSummary) -> None:
+        """Add the sums, counts and values of other graphs."""
+        for measure in other.sums:
+            self.sums[measure] = self.sums.get(measure, 0.0) + other.sums[measure]
+            self.counts[measure] = self.counts.get(measure, 0) + other.counts[measure]
+            self.values.setdefault(measure, []).extend(other.values[measure])
 
     def add_graphs(self, measures: dict[str, Tensor]) -> None:
         """Add measures of single graphs `[G]` each; NaN means that a graph has no such measure."""
         if not measures:
             return
         rows = torch.stack([value.cpu().double() for value in measures.values()])
-        counts = (~rows.isnan()).sum(1).tolist()
-        self.add(dict(zip(measures, rows.nansum(1).tolist(), strict=True)), dict(zip(measures, counts, strict=True)))
+        defined = [row[~row.isnan()].tolist() for row in rows]
+        self.add(
+            LayerSummary(
+                self.layer,
+                self.name,
+                sums=dict(zip(measures, rows.nansum(1).tolist(), strict=True)),
+                counts={measure: len(values) for measure, values in zip(measures, defined, strict=True)},
+                values=dict(zip(measures, defined, strict=True)),
+            )
+        )
 
 
 Summary = dict[int, LayerSummary]
@@ -100,7 +111,7 @@ def merge(summaries: Iterable[Summary]) -> Summary:
     merged: Summary = {}
     for summary in summaries:
         for number, layer in summary.items():
-            merged.setdefault(number, LayerSummary(number, layer.name)).add(layer.sums, layer.counts)
+            merged.setdefault(number, LayerSummary(number, layer.name)).add(layer)
     return dict(sorted(merged.items()))
 
 

@@ -18,7 +18,7 @@ from graphbench.runs import RunFolder
 
 #: Columns that a diagnostic table by layer has, and the table of the gap.
 LAYER_COLUMNS = ("epoch", "layer", "measure", "value")
-GAP_COLUMNS = ("epoch", "split", "measure", "train", "unseen", "gap")
+GAP_COLUMNS = ("epoch", "split", "measure", "train", "unseen", "gap", "stage")
 
 
 @dataclass(eq=False)
@@ -35,7 +35,7 @@ class Run:
         curves: logged name -> values by finished epochs, see `graphbench.report.metrics`.
         layers: name of a diagnostic -> its table by layer and epoch, never empty.
         gap: table of the train-test gap, maybe empty.
-        pictures: files `diagnostics/*.png` and `*.svg`.
+        pictures: files `*.png` and `*.svg` in `diagnostics/` and its folders.
         predictions: `predictions-test.csv`, None where there is none.
         problems: sentences about what is missing or broken.
     """
@@ -195,9 +195,8 @@ def _read_metrics(run: Run) -> None:
 def _read_diagnostics(run: Run) -> None:
     if not run.folder.diagnostics.is_dir():
         return
-    files = sorted(run.folder.diagnostics.iterdir())
-    run.pictures = [path for path in files if path.suffix in (".png", ".svg")]
-    for path in (path for path in files if path.suffix == ".csv"):
+    run.pictures = [path for path in sorted(run.folder.diagnostics.rglob("*")) if path.suffix in (".png", ".svg")]
+    for path in sorted(run.folder.diagnostics.glob("*.csv")):
         table = _read_table(run, path)
         if set(GAP_COLUMNS) <= set(table):
             run.gap = table

@@ -15,7 +15,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from graphbench.report.curves import learning_curves
 from graphbench.report.depth import diagnostic_sections
 from graphbench.report.formats import as_csv, as_latex, as_markdown
-from graphbench.report.gap import gap_section
+from graphbench.report.gap import gap_section, looked_at_test
 from graphbench.report.groups import differences, flatten
 from graphbench.report.loading import Run
 from graphbench.report.pictures import picture_section
@@ -151,6 +151,11 @@ def _notes(table: ResultTable) -> list[str]:
         if group.repeated_seeds:
             told = " and ".join(group.repeated_seeds)
             notes.append(f"{group.label}: seed {told} was run more than once; ± counts every run, not every seed.")
+    notes += [
+        f"{group.label}: the test split was looked at while training, so its score is no longer that of unseen graphs."
+        for group in table.groups
+        if looked_at_test(group)
+    ]
     if any(row.kind == "rival" for row in table.rows):
         notes.append("Rivals are simple methods that the benchmark fits on the same splits; they have no seed.")
     known = [run.environment for group in table.groups for run in group.runs if run.environment]

@@ -22,8 +22,9 @@ def picture_section(runs: Sequence[Run], name: str) -> Section | None:
     for run in runs:
         for path in run.pictures:
             fault = _fault(path)
+            name_in_run = path.relative_to(run.folder.path).as_posix()
             if fault:
-                section.notes.append(f"{run.name}: diagnostics/{path.name} is not shown: {fault}.")
+                section.notes.append(f"{run.name}: {name_in_run} is not shown: {fault}.")
             else:
                 section.panels.append(Panel(_embedded(path, run), f"{run.name}, seed {run.seed}: {path.name}"))
     return section if section.panels or section.notes else None

@@ -67,6 +67,22 @@ def check_trace(trace: LayerTrace, batch: GraphBatch) -> None:
         assert trace.values.isfinite().all(), f"{where}: values are not finite"
     if trace.attention is not None:
         _check_attention(trace, sizes, where)
+    _check_extra(trace, num_tokens, where)
+
+
+def _check_extra(trace: LayerTrace, num_tokens: int, where: str) -> None:
+    """What diagnostics read from `extra`, where it is there."""
+    for name, dimensions in (("input", 2), ("substructure", 1)):
+        tensor = trace.extra.get(name)
+        if tensor is not None:
+            assert tensor.dim() == dimensions, f"{where}: extra[{name!r}] is {list(tensor.shape)}"
+            assert len(tensor) == num_tokens, f"{where}: extra[{name!r}] has {len(tensor)} rows for {num_tokens} tokens"
+    assert trace.extra.get("substructure", torch.ones(0, dtype=torch.bool)).dtype == torch.bool, (
+        f"{where}: extra['substructure'] must be bool, one a token"
+    )
+    assert trace.extra.get("residual_weight", torch.ones(())).numel() == 1, (
+        f"{where}: extra['residual_weight'] must be one number"
+    )
 
 
 def _check_attention(trace: LayerTrace, sizes: list[int], where: str) -> None:
@@ -80,6 +96,7 @@ def _check_attention(trace: LayerTrace, sizes: list[int], where: str) -> None:
             f"{where}: attention of graph {graph} must be [H, {size}, {expected[2]}], but is {list(matrix.shape)}"
         )
         assert matrix.isfinite().all(), f"{where}: attention of graph {graph} is not finite"
+        assert (matrix >= 0).all(), f"{where}: attention of graph {graph} has negative weights"
         if columns is not None and len(columns):
             lowest, highest = (int(bound) for bound in columns.aminmax())
             message = f"{where}: columns of graph {graph} must name tokens 0 .. {size - 1}, not {lowest} .. {highest}"

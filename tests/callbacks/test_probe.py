@@ -13,6 +13,7 @@ import pytorch_lightning as pl
 import torch
 
 from graphbench.callbacks.attention_capacity import AttentionCapacity
+from graphbench.callbacks.attention_maps import AttentionMaps
 from graphbench.callbacks.probe import choose_graphs, undisturbed
 from graphbench.callbacks.rank_progression import RankProgression
 from graphbench.callbacks.train_test_gap import TrainTestGap
@@ -24,7 +25,13 @@ Fit = Callable[..., tuple[BenchmarkModule, pl.Trainer]]
 
 
 def test_weights_are_bit_identical_with_and_without_callbacks(fit: Fit) -> None:
-    watched, trainer = fit(AttentionCapacity(num_graphs=5), RankProgression(num_graphs=5), TrainTestGap(num_graphs=7))
+    watchers = (
+        AttentionCapacity(num_graphs=5, every_n_epochs=1),
+        RankProgression(num_graphs=5),
+        TrainTestGap(num_graphs=7, splits=["val", "test"]),
+        AttentionMaps(num_graphs=2, every_n_epochs=1),
+    )
+    watched, trainer = fit(*watchers)
     drawn = (torch.rand(3), np.random.rand(3), random.random())
     alone, _ = fit(run="alone")
     again = (torch.rand(3), np.random.rand(3), random.random())
@@ -96,7 +103,8 @@ def test_a_model_without_attention_is_told_so(fit: Fit, caplog: pytest.LogCaptur
 
 
 def test_fast_dev_run_writes_nothing(fit: Fit, tmp_path: Path) -> None:
-    fit(AttentionCapacity(num_graphs=3), RankProgression(num_graphs=3), TrainTestGap(num_graphs=3), fast_dev_run=True)
+    watchers = (AttentionCapacity(num_graphs=3), RankProgression(num_graphs=3), TrainTestGap(num_graphs=3))
+    fit(*watchers, AttentionMaps(), fast_dev_run=True)
     assert not (tmp_path / "run" / "diagnostics").exists()
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.loggers import TensorBoardLogger
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from graphbench import diagnostics as D
 from graphbench.callbacks.probe import choose_graphs
@@ -34,3 +37,14 @@ def test_last_rows_are_the_measures_of_the_trained_model(fit: Fit, rows: Rows) -
     assert {row["graphs"] for row in rows("rank_progression")} == {"7"}
     logged = trainer.logger.last("rank_progression/effective_rank/layer_2")
     assert logged == pytest.approx(last["2", "effective_rank"])
+
+
+def test_tensorboard_shows_the_spread_over_graphs(fit: Fit, tmp_path: Path) -> None:
+    logger = TensorBoardLogger(str(tmp_path / "board"), name="", version="")
+    fit(RankProgression(num_graphs=6), logger=logger, max_epochs=1)
+    logger.experiment.flush()
+    events = EventAccumulator(str(tmp_path / "board"), size_guidance={"histograms": 0}).Reload()
+    assert sorted(events.Tags()["histograms"]) == [f"rank_progression/effective_rank/layer_{n}" for n in range(3)]
+    (before, after) = events.Histograms("rank_progression/effective_rank/layer_2")
+    assert (before.step, after.step) == (0, 4)
+    assert after.histogram_value.num == 6

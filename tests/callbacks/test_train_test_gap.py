@@ -10,6 +10,7 @@ import torch
 
 from graphbench.callbacks.probe import choose_graphs
 from graphbench.callbacks.train_test_gap import TrainTestGap
+from graphbench.errors import BadInput
 from graphbench.module import BenchmarkModule
 
 Rows = Callable[..., list[dict[str, str]]]
@@ -43,3 +44,35 @@ def test_gap_to_the_test_split_after_a_test(fit: Fit, rows: Rows) -> None:
     assert [row["split"] for row in table] == ["val", "val", "test", "test"]
     assert float(table[2]["unseen"]) == pytest.approx(mean_error(module, trainer, "test", torch.arange(8)), rel=1e-5)
     assert trainer.logger.last("train_test_gap/MAE_test") == pytest.approx(float(table[2]["gap"]))
+
+
+def test_opted_in_test_split_is_scored_while_training_and_marked(
+    fit: Fit, rows: Rows, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("WARNING"):
+        module, trainer = fit(TrainTestGap(num_graphs=None, splits=["val", "test"], batch_size=3), max_epochs=1)
+    table = rows("train_test_gap")
+    assert [(row["split"], row["measure"], row["stage"]) for row in table] == [
+        (split, measure, "fit") for split in ("val", "test") for measure in ("MAE", "loss")
+    ]
+    assert float(table[2]["train"]) == pytest.approx(mean_error(module, trainer, "train", torch.arange(16)), rel=1e-5)
+    assert float(table[2]["unseen"]) == pytest.approx(mean_error(module, trainer, "test", torch.arange(8)), rel=1e-5)
+    assert trainer.logger.last("train_test_gap/MAE_test") == pytest.approx(float(table[2]["gap"]))
+    assert "scores the test split while training" in caplog.text
+
+
+def test_stage_tells_a_test_of_the_run_from_a_look_while_training(fit: Fit, rows: Rows) -> None:
+    module, trainer = fit(TrainTestGap(num_graphs=5, splits=["test"]), max_epochs=1)
+    trainer.test(module, trainer.datamodule, verbose=False)
+    assert [row["stage"] for row in rows("train_test_gap")] == ["fit", "fit", "test", "test"]
+
+
+def test_the_test_split_stays_unread_unless_named(fit: Fit, rows: Rows) -> None:
+    fit(TrainTestGap(num_graphs=5))
+    assert {row["split"] for row in rows("train_test_gap")} == {"val"}
+
+
+@pytest.mark.parametrize("splits", [[], ["train"], "val", ["val", "predict"]])
+def test_other_splits_are_refused(splits: list[str]) -> None:
+    with pytest.raises(BadInput, match="splits of TrainTestGap must be a list of val, test or both"):
+        TrainTestGap(splits=splits)

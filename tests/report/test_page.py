@@ -69,7 +69,7 @@ def full(runs_in, tmp_path_factory, add_layers, add_predictions):
     add_layers(folders[0], stem="rank_progression", measures=("effective_rank",))
     add_predictions(folders[0], 0.25)
     (folders[0].diagnostics / "train_test_gap.csv").write_text(
-        "epoch,step,split,measure,train,unseen,gap\n1,10,val,MAE,0.5,0.7,0.2\n2,20,val,MAE,0.4,0.7,0.3\n"
+        "epoch,step,split,measure,train,unseen,gap,stage\n1,10,val,MAE,0.5,0.7,0.2,fit\n2,20,val,MAE,0.4,0.7,0.3,fit\n"
     )
     (folders[0].diagnostics / "attention.svg").write_text('<svg xmlns="http://www.w3.org/2000/svg"/>')
     write_report(folders, root / "report.html")

@@ -51,3 +51,13 @@ def test_names_are_escaped(folder):
     (folder.diagnostics / 'x"onload=".png').write_bytes(PIXEL)
     (panel,) = picture_section([load_run(folder, "<b>")], "p").panels
     assert 'alt="x&#34;onload=&#34; of &lt;b&gt;"' in panel.figure
+
+
+def test_pictures_in_folders_are_found(folder):
+    maps = folder.diagnostics / "attention_maps"
+    maps.mkdir()
+    (maps / "val-3_epoch-002_drawing.png").write_bytes(PIXEL)
+    (maps / "torn.png").write_bytes(b"")
+    section = picture_section([load_run(folder, "a")], "p")
+    assert [panel.caption for panel in section.panels] == ["a, seed 2: val-3_epoch-002_drawing.png"]
+    assert section.notes == ["a: diagnostics/attention_maps/torn.png is not shown: it is no PNG file."]

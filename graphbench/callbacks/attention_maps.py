@@ -1,0 +1,169 @@
+"""Pictures of what attention looks at in a few graphs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import pytorch_lightning as pl
+from matplotlib.figure import Figure
+from pytorch_lightning.loggers import TensorBoardLogger
+
+from graphbench.callbacks.attention_figures import drawing_figure, matrix_figure
+from graphbench.callbacks.graph_drawing import GraphDrawing, MoleculeDrawing, PlainDrawing
+from graphbench.callbacks.probe import Split, check_positive, choose_graphs, probed_module, split_table, undisturbed
+from graphbench.contracts import GraphBatch, GraphTable
+from graphbench.diagnostics import AttentionMap, attention_maps, record, spread_out
+from graphbench.errors import BadInput
+from graphbench.module import BenchmarkModule
+from graphbench.runs import RunFolder
+
+log = logging.getLogger(__name__)
+
+#: Layers and heads that are shown unless they are named; more make a picture that nobody can read.
+_MOST = 4
+
+
+class AttentionMaps(pl.Callback):
+    """Pictures of the attention of every layer and head on chosen graphs, as matrices and on the graph itself.
+
+    For each graph there are two files in `diagnostics/attention_maps/` of the run, and the same figures in
+    TensorBoard where its logger is on: matrices with the entropy, share of zeros and row sum of every head, and
+    drawings whose nodes and edges have the colour of the attention they get. Molecules are depicted by RDKit from the
+    benchmark's SMILES, other graphs lie at their coordinates or by distances along the graph.
+
+    Only the first process looks and draws; the others do not wait for it. Evaluation mode, no gradients, and random
+    numbers are put back.
+
+    Args:
+        num_graphs: graphs to draw, chosen by `seed`.
+        graphs: rows of the split to draw instead, in this order.
+        split: where they come from.
+        layers: numbers of the layers to draw; None for four evenly spread, or all of fewer.
+        heads: numbers of the heads to draw; None for the first four, or all of fewer.
+        every_n_epochs: draw after every so many epochs too; 0 for the end of the training alone.
+        file_format: png or svg.
+        seed: chooses the graphs.
+
+    Raises:
+        BadInput: a number is out of range; at the start of the training, for rows that the split, or
+            layers and heads that the model does not have.
+    """
+
+    def __init__(
+        self,
+        num_graphs: int = 2,
+        graphs: Sequence[int] | None = None,
+        split: Split = "val",
+        layers: Sequence[int] | None = None,
+        heads: Sequence[int] | None = None,
+        every_n_epochs: int = 0,
+        file_format: Literal["png", "svg"] = "png",
+        seed: int = 0,
+    ) -> None:
+        check_positive(self, num_graphs=num_graphs)
+        if every_n_epochs < 0:
+            raise BadInput(f"every_n_epochs of AttentionMaps must be 0 or more, got {every_n_epochs}.")
+        if file_format not in ("png", "svg"):
+            raise BadInput(f"file_format of AttentionMaps must be png or svg, got {file_format!r}.")
+        for option, numbers in (("graphs", graphs), ("layers", layers), ("heads", heads)):
+            if numbers is not None and (not numbers or min(numbers) < 0):
+                raise BadInput(f"{option} of AttentionMaps must be numbers from 0 on, got {list(numbers)}.")
+        self.num_graphs, self.graphs, self.split = num_graphs, graphs, split
+        self.layers, self.heads, self.every_n_epochs = layers, heads, every_n_epochs
+        self.file_format, self.seed = file_format, seed
+        self._finished, self._drawn = 0, -1
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Refuse what cannot be drawn before hours are spent on training."""
+        module, rows = probed_module(pl_module), self._rows(trainer)
+        if self.layers is not None or self.heads is not None:
+            self._maps(trainer, module, split_table(trainer, self.split).batch(rows[:1]))
+        self._finished, self._drawn = trainer.current_epoch, -1
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Draw, if it is this epoch's turn."""
+        self._finished = trainer.current_epoch + 1
+        if self.every_n_epochs and self._finished % self.every_n_epochs == 0:
+            self._draw(trainer, probed_module(pl_module))
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Draw the trained model, unless its last epoch has been drawn."""
+        if self._drawn != self._finished:
+            self._draw(trainer, probed_module(pl_module))
+
+    def _rows(self, trainer: pl.Trainer) -> list[int]:
+        """Rows of the chosen graphs."""
+        if self.graphs is None:
+            return choose_graphs(trainer, self.split, self.num_graphs, self.seed).tolist()
+        count = len(split_table(trainer, self.split))
+        if max(self.graphs) >= count:
+            raise BadInput(f"graphs must be rows of the {self.split} split, 0 .. {count - 1}, got {list(self.graphs)}.")
+        return list(self.graphs)
+
+    def _draw(self, trainer: pl.Trainer, module: BenchmarkModule) -> None:
+        """Look at the graphs and write their pictures; the first process alone."""
+        self._drawn = self._finished
+        if not trainer.is_global_zero or getattr(trainer, "fast_dev_run", False):
+            return
+        table, rows = split_table(trainer, self.split), self._rows(trainer)
+        for row, maps in zip(rows, self._maps(trainer, module, table.batch(rows)), strict=False):
+            drawing = self._drawing(trainer, table, row)
+            number = row if table.graph_ids is None else int(table.graph_ids[row])
+            title = f"{module.spec.name}, {self.split} graph {number}, after epoch {self._finished}"
+            for kind, figure in (
+                ("matrices", matrix_figure(maps, drawing.labels, title)),
+                ("drawing", drawing_figure(maps, drawing, title)),
+            ):
+                self._keep(trainer, figure, f"{self.split}-{number}", kind)
+
+    def _maps(self, trainer: pl.Trainer, module: BenchmarkModule, batch: GraphBatch) -> list[list[AttentionMap]]:
+        """Maps of every graph; an empty list for a model without attention matrices."""
+        with undisturbed(trainer, module, self.seed), record(module.architecture) as recording:
+            module.represent(batch.to(module.device))
+        shown = [trace for trace in recording if trace.attention]
+        if not shown:
+            name = type(module.architecture).__name__
+            log.warning("%s has no attention matrices to look at: no attention_maps are drawn.", name)
+            return []
+        layers = self.layers
+        if layers is None:
+            layers = [shown[place].layer for place in spread_out(len(shown), _MOST)]
+        fewest = min(len(trace.attention[0]) for trace in shown if trace.attention)
+        return attention_maps(recording, layers, list(range(min(fewest, _MOST))) if self.heads is None else self.heads)
+
+    def _drawing(self, trainer: pl.Trainer, table: GraphTable, row: int) -> GraphDrawing:
+        """The molecule where the benchmark has its SMILES, else the bare graph."""
+        graph = table.slice(row, row + 1)
+        edge_index, num_nodes = graph.columns["edge_index"].long().t(), int(graph.num_nodes[0])
+        data = getattr(trainer, "datamodule", None)
+        if data is not None and data.spec.molecules and hasattr(data, "smiles"):
+            try:
+                smiles = data.smiles(self.split)
+            except BadInput as error:
+                log.info("Molecules are drawn as bare graphs: %s", error)
+            else:
+                number = row if table.graph_ids is None else int(table.graph_ids[row])
+                molecule = MoleculeDrawing.of(smiles[number], edge_index, num_nodes)
+                if molecule is not None:
+                    return molecule
+                log.info("Graph %d is drawn bare: its nodes and edges are not the atoms and bonds of its SMILES.", row)
+        return PlainDrawing.of(edge_index, num_nodes, graph.columns.get("pos"))
+
+    def _keep(self, trainer: pl.Trainer, figure: Figure, graph: str, kind: str) -> None:
+        """Write a figure into the run's folder, and hand it to TensorBoard."""
+        folder = attention_folder(trainer)
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{graph}_epoch-{self._finished:03}_{kind}.{self.file_format}"
+        figure.savefig(path)
+        figure.set_layout_engine("none")  # laid out once, which takes longer than drawing
+        for logger in trainer.loggers:
+            if isinstance(logger, TensorBoardLogger):
+                logger.experiment.add_figure(f"attention_maps/{graph}/{kind}", figure, trainer.global_step)
+
+
+def attention_folder(trainer: pl.Trainer) -> Path:
+    """Where the pictures of this run lie."""
+    return RunFolder(Path(trainer.default_root_dir)).diagnostics / "attention_maps"

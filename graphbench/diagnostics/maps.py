@@ -1,0 +1,112 @@
+"""Attention matrices of single graphs, made ready to be looked at.
+
+Legend: H heads, t tokens of a graph (nodes first), n of them nodes, k columns of its matrix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from graphbench.contracts.trace import LayerTrace
+from graphbench.diagnostics.attention import attention_entropy, attention_row_sum, attention_zeros
+from graphbench.diagnostics.recording import Recording
+from graphbench.errors import BadInput
+
+
+@dataclass(frozen=True)
+class AttentionMap:
+    """What one layer attends to in one graph.
+
+    Args:
+        layer: number of the layer.
+        name: dotted name of its module.
+        heads: numbers of the heads shown `[H]`.
+        weights: `[H, t, t]`, float32 on the CPU, rows are queries; columns that sampled attention left out are zero.
+        num_nodes: n; the other tokens are extra ones.
+        entropy: mean entropy of the rows of each head, nats `[H]`.
+        zeros: share of exact zeros of each head among the k columns that it could attend to `[H]`.
+        row_sum: mean row sum of each head `[H]`.
+    """
+
+    layer: int
+    name: str
+    heads: tuple[int, ...]
+    weights: Tensor
+    num_nodes: int
+    entropy: Tensor
+    zeros: Tensor
+    row_sum: Tensor
+
+    @property
+    def received(self) -> Tensor:
+        """Attention that each node receives, mean over the nodes that ask `[H, n]`."""
+        return self.weights[:, : self.num_nodes, : self.num_nodes].mean(1)
+
+    def between(self, pairs: Tensor) -> Tensor:
+        """Mean weight of both directions between the nodes of each pair.
+
+        Args:
+            pairs: nodes `[2, pairs]`.
+
+        Returns:
+            `[H, pairs]`.
+        """
+        return (self.weights[:, pairs[0], pairs[1]] + self.weights[:, pairs[1], pairs[0]]) / 2
+
+
+def attention_maps(
+    recording: Recording | Sequence[LayerTrace],
+    layers: Sequence[int] | None = None,
+    heads: Sequence[int] | None = None,
+) -> list[list[AttentionMap]]:
+    """The maps of every graph of a recording, layer by layer; layers without attention matrices have none.
+
+    Args:
+        recording: of one forward pass.
+        layers: numbers of the layers to show; None for all.
+        heads: numbers of the heads to show; None for all.
+
+    Returns:
+        For each graph its maps.
+
+    Raises:
+        BadInput: no such layer, or a shown layer has no such head.
+    """
+    known = {trace.layer for trace in recording}
+    if layers is not None and known and not set(layers) <= known:
+        raise BadInput(f"layers must be among 0 .. {max(known)} of this model, got {list(layers)}.")
+    shown = [t for t in recording if t.attention is not None and (layers is None or t.layer in layers)]
+    count = max((len(trace.attention or ()) for trace in shown), default=0)
+    return [[_map_of(trace, graph, heads) for trace in shown] for graph in range(count)]
+
+
+def _map_of(trace: LayerTrace, graph: int, heads: Sequence[int] | None) -> AttentionMap:
+    assert trace.attention is not None
+    matrix = trace.attention[graph].detach().float().cpu()
+    numbers = tuple(range(len(matrix)) if heads is None else heads)
+    if not all(0 <= head < len(matrix) for head in numbers):
+        raise BadInput(f"heads must be among 0 .. {len(matrix) - 1} of {trace.name}, got {list(numbers)}.")
+    matrix = matrix[list(numbers)]
+    size = matrix.shape[1]
+    weights = matrix
+    if trace.columns is not None:
+        weights = matrix.new_zeros(len(matrix), size, size).index_add_(2, trace.columns[graph].cpu(), matrix)
+    return AttentionMap(
+        layer=trace.layer,
+        name=trace.name,
+        heads=numbers,
+        weights=weights,
+        num_nodes=size if trace.num_nodes is None else int(trace.num_nodes[graph]),
+        entropy=attention_entropy([matrix])[0],
+        zeros=attention_zeros([matrix])[0],
+        row_sum=attention_row_sum([matrix])[0],
+    )
+
+
+def spread_out(count: int, most: int) -> list[int]:
+    """At most `most` of the numbers `0 .. count - 1`, evenly spread, with the first and the last."""
+    return torch.linspace(0, count - 1, min(count, most)).round().long().tolist() if count else []
