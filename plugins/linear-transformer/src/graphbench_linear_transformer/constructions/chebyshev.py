@@ -1,0 +1,156 @@
+"""Chebyshev series of functions of the Laplacian, term by term through the layer of equation (7).
+
+With X = (L - m) / h, m and h the middle and half width of the interval that holds the eigenvalues, the polynomials
+T_(l+1) = 2 X T_l - T_(l-1) stay between -1 and 1 there, and f(L) = sum c_l T_l(X). For a function that is analytic
+around the interval the partial sums are within a small factor of the best polynomial of their degree (Trefethen,
+"Approximation Theory and Approximation Practice", chapters 8 and 16).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from scipy.fft import dct
+from scipy.special import ive
+
+from graphbench.errors import BadInput
+from graphbench_linear_transformer.constructions._models import IncidenceConstruction
+from graphbench_linear_transformer.constructions._weights import (
+    Form,
+    LayerWeights,
+    blocks,
+    check_options,
+    check_positive,
+)
+
+#: Interpolation points at most; enough for κ up to about 1e8.
+_MOST_POINTS = 2**18
+#: Feature blocks: the current polynomial, the one before it, the sum.
+_CURRENT, _BEFORE, _SUM = 0, 1, 2
+
+
+def electric_flow_chebyshev(
+    *, num_layers: int, lambda_min: float, lambda_max: float, form: Form = "general"
+) -> IncidenceConstruction:
+    """L† Ψ by the Chebyshev series of 1/λ, one term a layer. Call it as `model(incidence, demands) -> [n, k]`.
+
+    Error at most `2 ρ^L / λmin`, ρ = (sqrt κ - 1) / (sqrt κ + 1): sqrt(κ) layers do what κ layers of Lemma 1 do.
+
+    Args:
+        num_layers: L.
+        lambda_min: λmin, or a positive number below it.
+        lambda_max: λmax, or a number above it.
+        form: see `Form`.
+
+    Raises:
+        BadInput: not 0 < lambda_min < lambda_max.
+    """
+    series = interpolated_series(lambda value: 1 / value, lambda_min, lambda_max, num_layers)
+    return _series(series, lambda_min, lambda_max, form, balanced=True)
+
+
+def resistive_embedding_chebyshev(
+    *, num_layers: int, lambda_min: float, lambda_max: float, form: Form = "general"
+) -> IncidenceConstruction:
+    """sqrt(L†) Ψ by the Chebyshev series of λ^(-1/2). Call it as `model(incidence, demands) -> [n, k]`.
+
+    Error at most `2 ρ^L / sqrt(λmin)`; options as in `electric_flow_chebyshev`.
+    """
+    series = interpolated_series(lambda value: value**-0.5, lambda_min, lambda_max, num_layers)
+    return _series(series, lambda_min, lambda_max, form, balanced=True)
+
+
+def heat_kernel_chebyshev(
+    *, num_layers: int, time: float, lambda_max: float, form: Form = "general"
+) -> IncidenceConstruction:
+    """e^(-sL) Ψ by its Chebyshev series on [0, λmax]. Call it as `model(incidence, demands) -> [n, k]`.
+
+    Its error falls from about sqrt(s λmax) layers on, where Lemma 3 needs 8 s λmax, and nothing grows on the way.
+
+    Args:
+        num_layers: L.
+        time: s > 0.
+        lambda_max: λmax, or a number above it.
+        form: see `Form`.
+
+    Raises:
+        BadInput: the time or `lambda_max` is not positive.
+    """
+    check_positive("time", time)
+    check_positive("lambda_max", lambda_max)
+    check_options(num_layers, form)
+    return _series(heat_series(time, lambda_max, num_layers), 0.0, lambda_max, form, balanced=False)
+
+
+def _series(coefficients: list[float], low: float, high: float, form: Form, balanced: bool) -> IncidenceConstruction:
+    return IncidenceConstruction(series_layers(coefficients, low, high), form, num_blocks=3, balanced=balanced)
+
+
+def interpolated_series(
+    function: Callable[[np.ndarray], np.ndarray], low: float, high: float, num_terms: int
+) -> list[float]:
+    """The first Chebyshev coefficients of a function on [low, high], to rounding.
+
+    It is interpolated in more and more Chebyshev points until the last coefficients are nothing but rounding.
+
+    Args:
+        function: maps eigenvalues to values.
+        low: left end, positive.
+        high: right end, above it.
+        num_terms: coefficients to return.
+
+    Raises:
+        BadInput: the interval is empty or not positive, or its ends are so far apart that the series is hopeless.
+    """
+    if not 0 < low < high:
+        raise BadInput(f"Expected 0 < lambda_min < lambda_max, but got {low} and {high}.")
+    if num_terms < 1:
+        raise BadInput(f"num_layers must be at least 1, but got {num_terms}.")
+    points = 64
+    while points <= _MOST_POINTS:
+        angles = np.pi * (np.arange(points) + 0.5) / points
+        values = function(low + (high - low) * np.cos(angles / 2) ** 2)  # no cancellation near the lower end
+        coefficients = dct(values) / points
+        coefficients[0] /= 2
+        rounding = 8 * np.finfo(float).eps * np.abs(values).max()
+        if points >= 2 * num_terms and np.abs(coefficients[-points // 8 :]).max() < rounding:
+            return [float(value) for value in coefficients[:num_terms]]
+        points *= 2
+    raise BadInput(f"lambda_max / lambda_min = {high / low:.3g} is too large for a Chebyshev series.")
+
+
+def heat_series(time: float, high: float, num_terms: int) -> list[float]:
+    """Chebyshev coefficients of `e^(-time λ)` on [0, high]: `c_l = 2 (-1)^l e^(-a) I_l(a)`, a = time high / 2."""
+    degrees = np.arange(num_terms)
+    coefficients = 2.0 * (-1.0) ** degrees * ive(degrees, time * high / 2)
+    coefficients[0] /= 2
+    return [float(value) for value in coefficients]
+
+
+def series_layers(coefficients: list[float], low: float, high: float) -> list[LayerWeights]:
+    """One layer a coefficient, on the blocks (T_l, T_(l-1), sum) with Z_0^T = [B, Ψ, 0, 0].
+
+    `V_TT = s/h, R_TT = -s m/h - 1, R_TT' = -1, R_T'T = 1, R_T'T' = -1, R_ΣT = c_l` with s = 2, but s = 1 and
+    R_TT' = 0 in the first layer. Layers whose terms are below rounding do nothing: on the constant vector, whose
+    eigenvalue 0 lies outside the interval, T_l grows as fast as c_l falls, and would go on growing.
+    """
+    middle, half = (high + low) / 2, (high - low) / 2
+    num_layers = len(coefficients)
+    smallest = np.finfo(float).eps * max(map(abs, coefficients))
+    while abs(coefficients[-1]) < smallest:
+        coefficients = coefficients[:-1]
+    layers: list[LayerWeights] = []
+    for term, coefficient in enumerate(coefficients):
+        factor = 2.0 if term else 1.0
+        residual = {
+            (_CURRENT, _CURRENT): -factor * middle / half - 1,
+            (_CURRENT, _BEFORE): -1.0 if term else 0.0,
+            (_BEFORE, _CURRENT): 1.0,
+            (_BEFORE, _BEFORE): -1.0,
+            (_SUM, _CURRENT): coefficient,
+        }
+        value = blocks(3, {(_CURRENT, _CURRENT): factor / half})
+        layers.append(LayerWeights(value=value, residual=blocks(3, residual), incidence=1.0))
+    idle = LayerWeights(value=blocks(3, {}), residual=blocks(3, {}))
+    return layers + [idle] * (num_layers - len(layers))

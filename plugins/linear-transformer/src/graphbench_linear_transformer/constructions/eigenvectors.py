@@ -1,0 +1,96 @@
+"""Lemma 6 and Corollary 7: subspace iteration, with Gram-Schmidt by attention."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from graphbench.errors import BadInput
+from graphbench_linear_transformer.constructions._models import IncidenceConstruction
+from graphbench_linear_transformer.constructions._weights import (
+    Form,
+    LayerWeights,
+    blocks,
+    check_options,
+    check_positive,
+)
+
+
+def top_eigenvectors(*, num_layers: int, k: int, form: Form = "general") -> IncidenceConstruction:
+    """Lemma 6: subspace iteration for the k largest eigenvectors. Call it as `model(incidence, initial) -> [n, k]`.
+
+    In turns, one layer Φ+ = LΦ (`V_ΦΦ = I, QK_BB = I, R_ΦΦ = -I`) and k layers of Gram-Schmidt: layer i subtracts from
+    column i its parts along the columns after it (`V_ΦΦ = -A` with A_ii = 1, `QK_ΦΦ = H` with H_jj = 1 for j > i), for
+    i = k, ..., 1. Columns have unit norm after every layer (6). The last column leads: it tends to the largest
+    eigenvector, the one before it to the second largest, as `torch.linalg.eigh` orders them.
+
+    Args:
+        num_layers: L; k + 1 layers are one step of subspace iteration.
+        k: columns, fewer than nodes: L has rank n - 1.
+        form: see `Form`.
+
+    Raises:
+        BadInput: k is not positive; when called, k is not below the number of nodes.
+    """
+
+    def check(num_nodes: int, columns: int) -> None:
+        _check_columns(k, columns)
+        if k >= num_nodes:
+            raise BadInput(f"The Laplacian of {num_nodes} nodes has rank {num_nodes - 1} at most; k = {k} is too many.")
+
+    return _subspace_iteration(num_layers, k, form, value=1.0, residual=-1.0, check=check)
+
+
+def bottom_eigenvectors(*, num_layers: int, k: int, shift: float, form: Form = "general") -> IncidenceConstruction:
+    """Corollary 7: the k smallest eigenvectors. Call it as `model(incidence, initial) -> [n, k]`.
+
+    As `top_eigenvectors` with μI - L for L: `V_ΦΦ = -I, R_ΦΦ = (μ - 1) I`. The last column tends to the smallest
+    eigenvector, the constant, the one before it to the second smallest.
+
+    Args:
+        num_layers: L; k + 1 layers are one step of subspace iteration.
+        k: columns, at most as many as nodes.
+        shift: μ >= λmax.
+        form: see `Form`.
+
+    Raises:
+        BadInput: k or the shift is not positive; when called, k exceeds the number of nodes.
+    """
+    check_positive("shift", shift)
+
+    def check(num_nodes: int, columns: int) -> None:
+        _check_columns(k, columns)
+        if k > num_nodes:
+            raise BadInput(f"{num_nodes} nodes have {num_nodes} eigenvectors; k = {k} is too many.")
+
+    return _subspace_iteration(num_layers, k, form, value=-1.0, residual=shift - 1, check=check)
+
+
+def _subspace_iteration(
+    num_layers: int, k: int, form: Form, value: float, residual: float, check: Callable[[int, int], None]
+) -> IncidenceConstruction:
+    """`Φ+ = value LΦ + (1 + residual) Φ`, then Gram-Schmidt, then again, for `num_layers` layers in all."""
+    check_options(num_layers, form)
+    if k < 1:
+        raise BadInput(f"k must be at least 1, but got {k}.")
+    diagonal = [(column, column) for column in range(k)]
+    product = LayerWeights(
+        value=blocks(k, dict.fromkeys(diagonal, value)),
+        residual=blocks(k, dict.fromkeys(diagonal, residual)),
+        incidence=1.0,
+    )
+    orthogonal = [
+        LayerWeights(
+            value=blocks(k, {(column, column): -1.0}),
+            residual=blocks(k, {}),
+            features=blocks(k, dict.fromkeys(diagonal[column + 1 :], 1.0)),
+        )
+        for column in reversed(range(k))
+    ]
+    cycle = [product, *orthogonal]
+    weights = [cycle[layer % (k + 1)] for layer in range(num_layers)]
+    return IncidenceConstruction(weights, form, num_blocks=None, feature_norm="columns", check=check)
+
+
+def _check_columns(k: int, columns: int) -> None:
+    if columns != k:
+        raise BadInput(f"The construction was made for k = {k} columns, but the initial features have {columns}.")

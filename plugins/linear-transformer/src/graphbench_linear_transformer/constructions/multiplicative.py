@@ -1,0 +1,90 @@
+"""Lemmas 4 and 5: each layer multiplies the polynomials of the one before it."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from graphbench_linear_transformer.constructions._models import LaplacianConstruction
+from graphbench_linear_transformer.constructions._weights import (
+    Form,
+    LayerWeights,
+    blocks,
+    check_options,
+    check_positive,
+    gradient_step,
+)
+
+
+def electric_flow_fast(
+    *, num_layers: int, step: float | None = None, lambda_max: float | None = None, form: Form = "general"
+) -> LaplacianConstruction:
+    """Lemma 4: L† with 2^L terms of its power series. Call it as `model(laplacian) -> [n, n]`.
+
+    Blocks (Γ, Λ, Φ), Z_0^T = [I^ - δL, I, δI^] with I^ = I - 11^T / n. `V_ΓΓ = V_ΦΦ = I, QK_ΛΓ = I, R_ΓΓ = -I`, so
+    Γ+ = Γ² and Φ+ = (I + Γ) Φ: after L layers Φ = δ sum_(j < 2^L) Γ_0^j.
+
+    Args:
+        num_layers: L.
+        step: δ <= 1 / λmax.
+        lambda_max: λmax, instead of the step: δ = 1 / λmax.
+        form: see `Form`.
+
+    Raises:
+        BadInput: not exactly one of `step` and `lambda_max`, or a number that is not positive.
+    """
+    delta = gradient_step(step, lambda_max)
+    weights = LayerWeights(
+        value=blocks(3, {(0, 0): 1.0, (2, 2): 1.0}),
+        residual=blocks(3, {(0, 0): -1.0}),
+        features=blocks(3, {(1, 0): 1.0}),
+    )
+
+    def read_in(laplacian: Tensor, identity: Tensor, projection: Tensor) -> list[Tensor]:
+        return [projection - delta * laplacian, identity, delta * projection]
+
+    return LaplacianConstruction(weights, num_layers, form, read_in, lambda parts: parts[2])
+
+
+def heat_kernel_fast(
+    *, num_layers: int, time: float, form: Form = "general", centred: bool = True
+) -> LaplacianConstruction:
+    """Lemma 5: e^(-sL) as (1 - sL/N)^N with N = 3^L. Call it as `model(laplacian) -> [n, n]`.
+
+    As printed: Z_0^T = I - 3^(-L) s L, `V = QK = I, R = -I`, so Z+ = Z³. In float64 that Z_0 forgets L when 3^L grows:
+    rounding 1e-16 in Z_0 becomes 3^L 1e-16 in Z_L, more than the bound from 17 layers on. The centred form carries
+    Y = Z - I beside the identity instead, Z_0^T = [-3^(-L) s L, I], with `V_YY = I, QK_YY = I, QK_IY = 3I, R_YY = 2I`:
+    Y+ = 3Y + 3Y² + Y³ is the same map, exact to rounding for any L, and the answer is the sum of both blocks.
+
+    Args:
+        num_layers: L; the bound needs 3^L >= s λmax.
+        time: s > 0.
+        form: see `Form`.
+        centred: False for the weights as printed.
+
+    Raises:
+        BadInput: the time is not positive.
+    """
+    check_positive("time", time)
+    check_options(num_layers, form)
+    short = time * 3.0**-num_layers
+    if not centred:
+        printed = LayerWeights(value=((1.0,),), residual=((-1.0,),), features=((1.0,),))
+        return LaplacianConstruction(
+            printed, num_layers, form, lambda laplacian, identity, _: [identity - short * laplacian], _first
+        )
+    weights = LayerWeights(
+        value=blocks(2, {(0, 0): 1.0}),
+        residual=blocks(2, {(0, 0): 2.0}),
+        features=blocks(2, {(0, 0): 1.0, (1, 0): 3.0}),
+    )
+    return LaplacianConstruction(
+        weights,
+        num_layers,
+        form,
+        lambda laplacian, identity, _: [-short * laplacian, identity],
+        lambda parts: parts[0] + parts[1],
+    )
+
+
+def _first(parts: list[Tensor]) -> Tensor:
+    return parts[0]

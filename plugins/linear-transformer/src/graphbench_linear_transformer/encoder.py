@@ -1,0 +1,189 @@
+"""A learned positional encoding: the linear transformer of equation (16), in front of any architecture.
+
+"Graph Transformers Dream of Electric Flow" (arXiv 2410.16699), section 6 and appendix 14.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from graphbench import GraphBatch, PositionalEncoder
+from graphbench.errors import BadInput
+from graphbench.nn import DenseLayout
+from graphbench_linear_transformer.incidence import SparseIncidence
+from graphbench_linear_transformer.normalise import inverse_root, unit_columns
+from graphbench_linear_transformer.transformers import MolecularTransformer
+
+#: Where Φ_0 comes from, see `LinearTransformerPE`.
+Initial = Literal["walks", "slots", "random"]
+
+
+class LinearTransformerPE(PositionalEncoder):
+    """Features of nodes from a linear transformer that sees the incidence matrix alone.
+
+    `columns(M Φ_L)`: Φ_0 passes through `num_layers * num_loops` layers of (16), a linear map M without bias brings its
+    k columns to the width `dim`, and each column gets unit norm over the nodes of its graph, like an eigenvector. The
+    graph is made simple and undirected first, with unit resistances. It needs no stored encoding.
+
+    `initial` names Φ_0:
+
+    * "walks": `F C` with a trained C, F the return probabilities of random walks of 0, 2, 3, ... steps. The output is
+      exactly equivariant to the order of nodes, so symmetric nodes get equal features.
+    * "slots": one trained row a node slot, as the authors do; it depends on how the nodes of a graph are numbered.
+    * "random": Gaussian rows, new ones in every training step; equivariant in distribution, and of full rank, as
+      Lemma 6 asks. Evaluation gives node i of every graph the i-th row of one fixed sequence.
+
+    With 3 layers, k = 8 and `released=True`, "slots" has the 488 parameters that the authors count on ZINC
+    (`max_nodes=37, dim=6`) and the 240 on QM9 (`max_nodes=9, dim=3`).
+
+    Args:
+        dim: width of the result.
+        num_features: k, columns of Φ.
+        num_layers: distinct layers.
+        num_loops: passes through each of them.
+        initial: where Φ_0 comes from.
+        num_steps: columns of F, for "walks".
+        max_nodes: nodes of the largest graph, for "slots".
+        shuffle_slots: in training, give the nodes of a graph slots at random, for "slots". The paper permutes nodes,
+            but the released code permutes B and Φ_0 alike, which changes nothing: False is what was run.
+        keep_incidence: keep B, a column an edge: best where graphs have about as many edges as nodes. False keeps n x n
+            matrices instead, for graphs with many edges, and nothing waits for the device.
+        released: carry the authors' further 16 numbers a layer, see `MolecularLayer`.
+
+    Raises:
+        BadInput: an option is unknown or out of range.
+    """
+
+    def __init__(
+        self,
+        dim: int = 6,
+        num_features: int = 8,
+        num_layers: int = 3,
+        num_loops: int = 3,
+        initial: Initial = "walks",
+        num_steps: int = 16,
+        max_nodes: int = 37,
+        shuffle_slots: bool = False,
+        keep_incidence: bool = True,
+        released: bool = False,
+    ) -> None:
+        super().__init__()
+        sizes = {"dim": dim, "num_features": num_features, "num_layers": num_layers, "num_loops": num_loops}
+        sizes |= {"num_steps": num_steps, "max_nodes": max_nodes}
+        for name, value in sizes.items():
+            if value < 1:
+                raise BadInput(f"LinearTransformerPE: {name} must be at least 1, but got {value}.")
+        if initial not in get_args(Initial):
+            raise BadInput(f"LinearTransformerPE: initial must be one of {get_args(Initial)}, but got {initial!r}.")
+        self.dim, self.num_features = dim, num_features
+        self.initial, self.shuffle_slots, self.keep_incidence = initial, shuffle_slots, keep_incidence
+        self.slots = _unit_rows(max_nodes, num_features) if initial == "slots" else None
+        self.walks = _unit_rows(num_steps, num_features) if initial == "walks" else None
+        self.transformer = MolecularTransformer(num_layers, num_features, num_loops, released)
+        self.readout = nn.Linear(num_features, dim, bias=False)
+        self.readout.weight = _unit_rows(dim, num_features)
+
+    def forward(self, batch: GraphBatch) -> Tensor:
+        """Features of every node `[num_nodes, dim]`.
+
+        Raises:
+            BadInput: a graph has more nodes than there are slots.
+        """
+        return self.encode(batch, self.initial_features(batch))
+
+    def initial_features(self, batch: GraphBatch) -> Tensor:
+        """Φ_0 of every node `[num_nodes, num_features]`; random where `initial` says so, and in training only."""
+        # See `encode` on autocast.
+        with torch.autocast(batch.batch.device.type, enabled=False):
+            return self._initial_features(batch)
+
+    def _initial_features(self, batch: GraphBatch) -> Tensor:
+        number = torch.arange(batch.num_nodes, device=batch.batch.device) - batch.ptr[batch.batch]
+        if self.slots is not None:
+            return self.slots[self._slot(number, batch)]
+        if self.walks is not None:
+            layout = DenseLayout.from_batch(batch)
+            returns = return_probabilities(self._incidence(batch).similarity(), self.walks.shape[0])
+            returns = returns.masked_fill(~layout.mask.unsqueeze(-1), 0.0)
+            return layout.to_ragged(unit_columns(returns @ self.walks))
+        dtype = self.readout.weight.dtype
+        if self.training:
+            return torch.randn(batch.num_nodes, self.num_features, device=number.device, dtype=dtype)
+        return fixed_gaussians(number, self.num_features).to(dtype)
+
+    def encode(self, batch: GraphBatch, initial: Tensor) -> Tensor:
+        """Features of every node `[num_nodes, dim]` from a given Φ_0 `[num_nodes, num_features]`."""
+        # Repeated products with normalisation in between: eight bits of bfloat16 would leave nothing of them.
+        with torch.autocast(batch.batch.device.type, enabled=False):
+            layout, edges = DenseLayout.from_batch(batch), self._incidence(batch)
+            incidence = edges.dense() if self.keep_incidence else edges.evolving()
+            _, features = self.transformer(incidence, layout.to_dense(initial.to(edges.weight.dtype)))
+            return layout.to_ragged(unit_columns(self.readout(features)))
+
+    def _incidence(self, batch: GraphBatch) -> SparseIncidence:
+        return SparseIncidence.from_batch(batch, self.readout.weight.dtype)
+
+    def _slot(self, number: Tensor, batch: GraphBatch) -> Tensor:
+        """Slot of every node `[num_nodes]`: its number within the graph, or at random, all different."""
+        assert self.slots is not None
+        max_nodes = self.slots.shape[0]
+        if batch.max_nodes > max_nodes:
+            raise BadInput(
+                f"A graph of the batch has {batch.max_nodes} nodes, but LinearTransformerPE has {max_nodes} slots: set "
+                "max_nodes to the largest graph's size, or take initial='walks', which has no slots."
+            )
+        if not (self.training and self.shuffle_slots):
+            return number
+        order = torch.rand(batch.num_graphs, max_nodes, device=number.device).argsort(1)
+        return order[batch.batch, number]
+
+
+def return_probabilities(laplacian: Tensor, num_steps: int) -> Tensor:
+    """How likely a random walk is back after 0, 2, 3, ..., `num_steps` steps: `diag (D^-1 A)^j`, `[..., n, num_steps]`.
+
+    A step of 1 is left out, for it never leads back. Two powers give the diagonal of their product, so half the
+    products do.
+
+    Args:
+        laplacian: L = D - A `[..., n, n]` of simple graphs.
+        num_steps: columns.
+    """
+    degree = laplacian.diagonal(dim1=-2, dim2=-1)
+    root = inverse_root(degree).unsqueeze(-1)
+    walk = root * (torch.diag_embed(degree) - laplacian) * root.mT
+    columns, power = [torch.ones_like(degree)], walk
+    while len(columns) < num_steps:
+        columns.append((power * power).sum(-1))
+        longer = power @ walk
+        columns.append((power * longer).sum(-1))
+        power = longer
+    return torch.stack(columns[:num_steps], dim=-1)
+
+
+def fixed_gaussians(number: Tensor, num_columns: int) -> Tensor:
+    """Numbers that look Gaussian and depend on the row's number alone: `[rows, num_columns]`, float64.
+
+    Column c of row i is the normal quantile of the fractional part of `(i + 1) sqrt(p_c)`, p_c the c-th prime: a Weyl
+    sequence, so any number of rows can be had on any device without a generator.
+    """
+    primes = torch.tensor(_first_primes(num_columns), device=number.device, dtype=torch.float64)
+    uniform = ((number.double() + 1).unsqueeze(-1) * primes.sqrt()).frac()
+    return 2**0.5 * torch.erfinv(2 * uniform - 1)
+
+
+def _first_primes(count: int) -> list[int]:
+    primes: list[int] = []
+    candidate = 2
+    while len(primes) < count:
+        if all(candidate % prime for prime in primes):
+            primes.append(candidate)
+        candidate += 1
+    return primes
+
+
+def _unit_rows(rows: int, columns: int) -> nn.Parameter:
+    """Random rows of length 1."""
+    return nn.Parameter(nn.functional.normalize(torch.randn(rows, columns), dim=1))

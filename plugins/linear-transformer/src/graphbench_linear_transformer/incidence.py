@@ -1,0 +1,319 @@
+"""The incidence matrix B of a batch of graphs in three forms, and what a layer asks of it.
+
+Column j of B `[n, d]` belongs to edge j = (u -> v) of resistance r_j: -1/sqrt(r_j) at u, +1/sqrt(r_j) at v, whichever
+way the edge points. L = B B^T is the graph Laplacian (equation 1 of "Graph Transformers Dream of Electric Flow").
+
+* `DenseIncidence` holds B itself, padded with zero rows and columns. It does everything.
+* `SparseIncidence` holds the edges. A product L x costs O(d) per column; B can only be scaled.
+* `EvolvingIncidence` uses that the layers turn B into M B_0 with an n x n matrix M: it holds M and L_0, and no matrix
+  with a column an edge is ever stored.
+
+Legend: n nodes (padded), d edges (padded), m features; a batch adds leading axes.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from graphbench import GraphBatch
+from graphbench.errors import BadInput
+from graphbench_linear_transformer.absolute_sums import AbsoluteSums
+from graphbench_linear_transformer.normalise import nonzero, root
+
+
+class Incidence(ABC):
+    """B as the layers see it; nothing is changed in place."""
+
+    @abstractmethod
+    def product(self, x: Tensor) -> Tensor:
+        """`L x` for `x [..., n, m]`."""
+
+    @abstractmethod
+    def similarity(self) -> Tensor:
+        """`L = B B^T`, `[..., n, n]`."""
+
+    @abstractmethod
+    def absolute_sums(self) -> Tensor:
+        """`D_ii = sum_j |B_ij|`, `[..., n]`."""
+
+    @abstractmethod
+    def frobenius(self) -> Tensor:
+        """Frobenius norm of B, `[..., 1, 1]`."""
+
+    @abstractmethod
+    def scaled(self, factor: Tensor) -> Incidence:
+        """`factor B`; the factor is one number, or one a graph `[..., 1, 1]`."""
+
+    @abstractmethod
+    def evolved(self, left: Tensor) -> Incidence:
+        """`left B` for `left [..., n, n]`."""
+
+    def normalised(self) -> Incidence:
+        """B with Frobenius norm 1; a graph without edges keeps its zeros."""
+        return self.scaled(nonzero(self.frobenius()).reciprocal())
+
+
+@dataclass(frozen=True, eq=False)
+class DenseIncidence(Incidence):
+    """B as a matrix.
+
+    Args:
+        matrix: `[..., n, d]`.
+    """
+
+    matrix: Tensor
+
+    def product(self, x: Tensor) -> Tensor:
+        """`B (B^T x)`, O(n d) per column."""
+        return self.matrix @ (self.matrix.mT @ x)
+
+    def similarity(self) -> Tensor:
+        """`B B^T`."""
+        return self.matrix @ self.matrix.mT
+
+    def absolute_sums(self) -> Tensor:
+        """Row sums of |B|."""
+        return self.matrix.abs().sum(-1)
+
+    def frobenius(self) -> Tensor:
+        """Root of the sum of squares."""
+        return torch.linalg.vector_norm(self.matrix, dim=(-2, -1), keepdim=True)
+
+    def scaled(self, factor: Tensor) -> DenseIncidence:
+        """Every entry times the factor."""
+        return DenseIncidence(factor * self.matrix)
+
+    def evolved(self, left: Tensor) -> DenseIncidence:
+        """`left @ B`."""
+        return DenseIncidence(left @ self.matrix)
+
+
+@dataclass(frozen=True, eq=False)
+class SparseIncidence(Incidence):
+    """B as a list of edges.
+
+    Args:
+        tail: node that each edge leaves `[d]`; node i of graph g has number `g * n + i`.
+        head: node that it enters `[d]`.
+        weight: `1 / sqrt(r_j)` `[d]`; 0 for an edge that is absent.
+        shape: leading axes of the batch, then n: `(n,)` for one graph, `(B, n)` for B.
+    """
+
+    tail: Tensor
+    head: Tensor
+    weight: Tensor
+    shape: tuple[int, ...]
+
+    @classmethod
+    def from_edges(cls, edge_index: Tensor, num_nodes: int, resistance: Tensor | None = None) -> SparseIncidence:
+        """One graph.
+
+        Args:
+            edge_index: `[2, d]`, every edge once.
+            num_nodes: n.
+            resistance: r_j > 0 `[d]`; 1 without it. Its dtype is that of B (float32 without it).
+
+        Raises:
+            BadInput: the edges name other nodes than `0 .. n - 1`, or a resistance is not positive.
+        """
+        check_edges(edge_index, num_nodes, resistance)
+        weight = torch.ones(edge_index.shape[1], device=edge_index.device) if resistance is None else resistance.rsqrt()
+        return cls(edge_index[0], edge_index[1], weight, (num_nodes,))
+
+    @classmethod
+    def from_batch(cls, batch: GraphBatch, dtype: torch.dtype = torch.float32) -> SparseIncidence:
+        """The graphs of a batch with unit resistances, padded to `batch.max_nodes`.
+
+        Graphs are made simple and undirected: an edge in either direction counts once, loops not at all. The other
+        copies stay with weight 0, so that nothing waits for the device.
+        """
+        n = batch.max_nodes
+        slot = torch.arange(batch.num_nodes, device=batch.batch.device) - batch.ptr[batch.batch] + batch.batch * n
+        tail, head = slot[batch.edge_index[0]], slot[batch.edge_index[1]]
+        pair = torch.minimum(tail, head) * n + torch.maximum(tail, head) % n
+        number = torch.arange(len(pair), device=pair.device)
+        first = torch.full((batch.num_graphs * n * n,), len(pair), device=pair.device, dtype=number.dtype)
+        first = first.scatter_reduce(0, pair, number, "amin")
+        kept = (first[pair] == number) & (tail != head)
+        return cls(tail, head, kept.to(dtype), (batch.num_graphs, n))
+
+    @property
+    def num_nodes(self) -> int:
+        """Nodes n of each graph, padding included."""
+        return self.shape[-1]
+
+    def dense(self) -> DenseIncidence:
+        """B as a matrix with as many columns as the largest graph has edges; absent edges are left out.
+
+        The number of columns is read back, so on CUDA this waits for the device.
+        """
+        number = self.weight.nonzero().flatten()
+        tail, head, weight = self.tail[number], self.head[number], self.weight[number]
+        graph, order = (head // self.num_nodes).sort(stable=True)
+        counts = torch.bincount(graph, minlength=math.prod(self.shape[:-1]))
+        first = counts.cumsum(0) - counts
+        place = torch.arange(len(graph), device=graph.device) - first[graph]
+        width = int(counts.max())
+        flat = weight.new_zeros(math.prod(self.shape) * width)
+        for node, value in ((tail[order], -weight[order]), (head[order], weight[order])):
+            flat = flat.index_put((node * width + place,), value)
+        return DenseIncidence(flat.view(*self.shape, width))
+
+    def evolving(self) -> EvolvingIncidence:
+        """The same B, ready to be multiplied from the left without a column an edge."""
+        return EvolvingIncidence.from_laplacian(self.similarity(), self)
+
+    def product(self, x: Tensor) -> Tensor:
+        """`B (B^T x)`, O(d) per column."""
+        rows = x.reshape(-1, x.shape[-1])
+        weight = self.weight.unsqueeze(-1)
+        flow = weight * weight * (rows[self.head] - rows[self.tail])
+        total = torch.zeros_like(rows).index_add(0, self.head, flow).index_add(0, self.tail, -flow)
+        return total.view_as(x)
+
+    def similarity(self) -> Tensor:
+        """The Laplacian as a dense matrix."""
+        conductance = self.weight.square()
+        n = self.num_nodes
+        cells = [(self.head, self.head, 1), (self.tail, self.tail, 1), (self.head, self.tail, -1)]
+        cells.append((self.tail, self.head, -1))
+        flat = self.weight.new_zeros(math.prod(self.shape) * n)
+        for row, column, sign in cells:
+            flat = flat.index_add(0, row * n + column % n, sign * conductance)
+        return flat.view(*self.shape, n)
+
+    def absolute_sums(self) -> Tensor:
+        """Each edge adds its weight at both ends."""
+        total = self.weight.new_zeros(math.prod(self.shape)).index_add(0, self.head, self.weight.abs())
+        return total.index_add(0, self.tail, self.weight.abs()).view(self.shape)
+
+    def frobenius(self) -> Tensor:
+        """Each edge adds twice its squared weight."""
+        graph = self.head // self.num_nodes
+        squares = self.weight.new_zeros(math.prod(self.shape[:-1])).index_add(0, graph, 2 * self.weight.square())
+        return root(squares).view(*self.shape[:-1], 1, 1)
+
+    def scaled(self, factor: Tensor) -> SparseIncidence:
+        """Every weight times the factor of its graph."""
+        if factor.numel() > 1:
+            factor = factor.reshape(-1)[self.head // self.num_nodes]
+        return replace(self, weight=(factor * self.weight).view_as(self.weight))
+
+    def evolved(self, left: Tensor) -> SparseIncidence:
+        """Not possible: `left B` has a column full of entries for every edge.
+
+        Raises:
+            BadInput: always.
+        """
+        raise BadInput(
+            "A layer that changes B (alpha_value, evolve_incidence=True) fills it with entries, so it needs "
+            "incidence.evolving(), the dense matrix, or evolve_incidence=False."
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class EvolvingIncidence(Incidence):
+    """B = M B_0 through the n x n matrices M and L_0, without B itself.
+
+    Adding to a row of M a constant on a connected component changes nothing, for the columns of B_0 add up to 0. Left
+    alone such constants grow beyond all bounds while B is normalised, and take all digits with them; so M is 0 in the
+    column of the first node of each component. Then ‖M‖ is at most ‖B‖ over the smallest singular value of B_0, and
+    `M L_0 M^T`, computed from scratch in every layer, has a relative error of about `eps * lambda_max / lambda_min`.
+
+    Args:
+        left: M `[..., n, n]`.
+        weighted: `M L_0` `[..., n, n]`.
+        laplacian: L_0 `[..., n, n]`.
+        first: the first node of each node's component `[..., n]`.
+        edges: B_0; without it everything but `absolute_sums` works.
+    """
+
+    left: Tensor
+    weighted: Tensor
+    laplacian: Tensor
+    first: Tensor
+    edges: SparseIncidence | None = None
+
+    @classmethod
+    def from_laplacian(cls, laplacian: Tensor, edges: SparseIncidence | None = None) -> EvolvingIncidence:
+        """M = I on graphs with these Laplacians `[..., n, n]`, and with the edges they belong to."""
+        first = _first_of_component(laplacian)
+        left = _grounded(torch.eye(first.shape[-1]).to(laplacian).expand_as(laplacian), first)
+        return cls(left, laplacian, laplacian, first, edges)
+
+    def product(self, x: Tensor) -> Tensor:
+        """`M L_0 M^T x`, O(n^2) per column."""
+        return self.weighted @ (self.left.mT @ x)
+
+    def similarity(self) -> Tensor:
+        """`M L_0 M^T`."""
+        return self.weighted @ self.left.mT
+
+    def absolute_sums(self) -> Tensor:
+        """Row sums of |M B_0|, some edges at a time.
+
+        Raises:
+            BadInput: it was made of a Laplacian alone.
+        """
+        if self.edges is None:
+            raise BadInput(
+                "The row sums of |B| cannot be had from the Laplacian alone. Make the incidence of edges: "
+                "SparseIncidence.from_edges(...).evolving()."
+            )
+        return AbsoluteSums.apply(self.left, self.edges.weight, self.edges.tail, self.edges.head)
+
+    def frobenius(self) -> Tensor:
+        """`sqrt(trace M L_0 M^T)`."""
+        return root((self.weighted * self.left).sum((-2, -1), keepdim=True))
+
+    def scaled(self, factor: Tensor) -> EvolvingIncidence:
+        """M times the factor."""
+        return replace(self, left=factor * self.left, weighted=factor * self.weighted)
+
+    def evolved(self, left: Tensor) -> EvolvingIncidence:
+        """`left M`."""
+        own = _grounded(left @ self.left, self.first)
+        return replace(self, left=own, weighted=own @ self.laplacian)
+
+
+def _grounded(left: Tensor, first: Tensor) -> Tensor:
+    """M with the column of the first node of each component subtracted from the component's columns."""
+    return left - left.gather(-1, first.unsqueeze(-2).expand_as(left))
+
+
+@torch.no_grad()
+def _first_of_component(laplacian: Tensor) -> Tensor:
+    """The smallest number of a node that a path leads to `[..., n]`: reachability by repeated squaring."""
+    n = laplacian.shape[-1]
+    reached = (laplacian != 0).to(laplacian.dtype) + torch.eye(n).to(laplacian)
+    for _ in range(max(n - 1, 1).bit_length()):
+        reached = (reached @ reached).clamp(max=1)
+    return (reached > 0).int().argmax(-1)
+
+
+def as_incidence(incidence: Tensor | Incidence) -> Incidence:
+    """A tensor `[..., n, d]` as `DenseIncidence`; the other forms as they are."""
+    return DenseIncidence(incidence) if isinstance(incidence, Tensor) else incidence
+
+
+def check_edges(edge_index: Tensor, num_nodes: int, resistance: Tensor | None = None) -> None:
+    """Raise `BadInput` unless `edge_index [2, d]` names nodes `0 .. num_nodes - 1` and resistances are positive."""
+    if edge_index.dim() != 2 or edge_index.shape[0] != 2 or edge_index.is_floating_point():
+        raise BadInput(f"edge_index must be integers [2, edges], but got {edge_index.dtype} {list(edge_index.shape)}.")
+    if edge_index.numel() and (int(edge_index.min()) < 0 or int(edge_index.max()) >= num_nodes):
+        raise BadInput(
+            f"Edges name nodes {int(edge_index.min())} to {int(edge_index.max())}, but the graph has nodes 0 to "
+            f"{num_nodes - 1}."
+        )
+    if bool((edge_index[0] == edge_index[1]).any()):
+        raise BadInput("An edge joins a node to itself, which no current can use: leave loops out.")
+    if resistance is not None and (resistance.shape != edge_index.shape[1:] or not bool((resistance > 0).all())):
+        raise BadInput(
+            f"resistance must be one positive number an edge, [{edge_index.shape[1]}], but has shape "
+            f"{list(resistance.shape)} or values that are not positive."
+        )

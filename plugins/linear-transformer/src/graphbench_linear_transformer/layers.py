@@ -1,0 +1,201 @@
+"""One layer of the linear transformer in its four forms; no softmax anywhere.
+
+"Graph Transformers Dream of Electric Flow" (Cheng, Carin, Sra, ICLR 2025, arXiv 2410.16699). The paper writes Z with a
+column a node; here a node is a row, so `x = Z^T [..., n, h]` and every equation is its transpose:
+
+    Attn(Z) = W^V Z (Z^T W^Q^T W^K Z)    is    (x W^K^T) (x W^Q^T)^T (x W^V^T).
+
+Legend: n nodes, d edges, h = d + m rows of Z, m features (2k for k demands); a batch adds leading axes. There are no
+biases, so the zero rows of absent nodes stay zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from graphbench.errors import BadInput
+from graphbench_linear_transformer.incidence import Incidence
+from graphbench_linear_transformer.normalise import inverse_root
+
+#: Standard deviation of freshly drawn weights, as in the authors' synthetic experiments.
+_INITIAL_STD = 0.1
+_Layer = TypeVar("_Layer", bound=nn.Module)
+
+
+class GeneralLayer(nn.Module):
+    """Equation (3): `Z+ = Z + W^V Z Z^T W^Q^T W^K Z + W^R Z` with full matrices; 4 h^2 parameters.
+
+    Args:
+        dim: h, the rows of Z.
+    """
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.value, self.query, self.key, self.residual = (_drawn(dim, dim) for _ in range(4))
+
+    def forward(self, x: Tensor, present: Tensor | None = None, scale: Tensor | float = 1.0) -> Tensor:
+        """The next `Z^T` `[..., n, h]`.
+
+        Args:
+            x: `Z^T` `[..., n, h]`.
+            present: 1 for the rows of Z that exist, 0 for those of absent edges, `[..., 1, h]`. With it the layer
+                does what the layer with these rows and columns cut out of its weights would do.
+            scale: factor of the attention.
+        """
+        value, query, key = x @ self.value.mT, x @ self.query.mT, x @ self.key.mT
+        if present is not None:
+            query, key = query * present, key * present
+        out = x + x @ self.residual.mT + scale * _attend(key, query, value)
+        return out if present is None else out * present
+
+
+class BlockLayer(nn.Module):
+    """Equation (3) where every block of every weight matrix is a multiple of the identity; 4 p^2 parameters.
+
+    Z has p blocks of equal height, W^V = w^V ⊗ I with `w^V [p, p]`, and so on. This is what the parameter-efficient
+    form (7) does to Lemmas 1 to 3, done to the multiplicative expansions of Lemmas 4 and 5, which the paper leaves out:
+    the weights no longer depend on the size of the graph.
+
+    Args:
+        num_blocks: p.
+    """
+
+    def __init__(self, num_blocks: int) -> None:
+        super().__init__()
+        self.value, self.query, self.key, self.residual = (_drawn(num_blocks, num_blocks) for _ in range(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The next `Z^T` `[..., n, p * q]` for blocks of height q."""
+        value, query, key, residual = (
+            _mix_blocks(x, weight) for weight in (self.value, self.query, self.key, self.residual)
+        )
+        return x + residual + _attend(key, query, value)
+
+
+class EfficientLayer(nn.Module):
+    """Equation (7): B and the features Φ apart, scalars for B and m x m matrices for Φ; 4 m^2 + 4 parameters.
+
+        S   = α^Q α^K B B^T + Φ W^Q^T W^K Φ^T
+        B+^T = (1 + α^R) B^T + α^V B^T S            Φ+^T = (I + W^R) Φ^T + W^V Φ^T S
+
+    Args:
+        num_features: m.
+        evolve_incidence: False leaves α^V out, as all of the paper's constructions do: B is only scaled, and a
+            sparse B costs O(d m) a layer.
+    """
+
+    def __init__(self, num_features: int, evolve_incidence: bool = True) -> None:
+        super().__init__()
+        self.value, self.query, self.key, self.residual = (_drawn(num_features, num_features) for _ in range(4))
+        self.alpha_query, self.alpha_key = nn.Parameter(torch.ones(())), nn.Parameter(torch.ones(()))
+        self.alpha_value = _drawn() if evolve_incidence else None
+        self.alpha_residual = _drawn()
+
+    def forward(self, incidence: Incidence, features: Tensor, scale: Tensor | float = 1.0) -> tuple[Incidence, Tensor]:
+        """The next B, and the next Φ `[..., n, m]`.
+
+        Args:
+            incidence: B.
+            features: Φ `[..., n, m]`.
+            scale: factor of the attention.
+        """
+        query, key = features @ self.query.mT, features @ self.key.mT
+        alpha = self.alpha_query * self.alpha_key
+        mixed = alpha * incidence.product(features) + key @ (query.mT @ features)
+        updated = features + features @ self.residual.mT + scale * mixed @ self.value.mT
+        if self.alpha_value is None:
+            return incidence.scaled(1 + self.alpha_residual), updated
+        attention = alpha * incidence.similarity() + key @ query.mT
+        return incidence.evolved(_near_identity(self.alpha_residual, scale * self.alpha_value, attention)), updated
+
+    @torch.no_grad()
+    def as_general(self, num_edges: int) -> GeneralLayer:
+        """The layer (3) on `[B, Φ]` that does the same for graphs with `num_edges` edges (proof of Lemma 9)."""
+        layer = blank(lambda: GeneralLayer(num_edges + self.value.shape[0])).to(self.value)
+        alpha_value = torch.zeros_like(self.alpha_residual) if self.alpha_value is None else self.alpha_value
+        for own, scalar, whole in (
+            (self.value, alpha_value, layer.value),
+            (self.query, self.alpha_query, layer.query),
+            (self.key, self.alpha_key, layer.key),
+            (self.residual, self.alpha_residual, layer.residual),
+        ):
+            whole.copy_(torch.block_diag(scalar * torch.eye(num_edges).to(own), own))
+        return layer
+
+
+class MolecularLayer(nn.Module):
+    """Equation (16), before its normalisation: as (7), on the normalised Laplacian and with diagonal weights.
+
+        L~   = D^(-1/2) B B^T D^(-1/2),  D_ii = sum_j |B_ij|,     F = Φ W^Q W^K Φ^T
+        B+^T = (1 + α^R) B^T + α^V B^T (β_1 α L~ + β_2 F)        Φ+^T = (1 + r) Φ^T + W^V Φ^T (β_3 α L~ + β_4 F)
+
+    with W^V, W^Q, W^K diagonal and α = α^Q α^K one parameter, since only the product enters: 3 k + 8 parameters.
+    W^V and α^V start at 0, so a fresh layer changes nothing but lengths.
+
+    Args:
+        num_features: k.
+        released: carry the two vectors of k factors that the authors' code has besides, of which entries 1 and 3
+            scale B and Φ before and after attention and the others are never read: 5 k + 8 parameters.
+    """
+
+    def __init__(self, num_features: int, released: bool = False) -> None:
+        super().__init__()
+        if released and num_features < 4:
+            raise BadInput(f"released=True reads entry 3 of its vectors, so num_features={num_features} must be >= 4.")
+        self.value = nn.Parameter(torch.zeros(num_features))
+        self.query, self.key = nn.Parameter(torch.ones(num_features)), nn.Parameter(torch.ones(num_features))
+        self.residual = nn.Parameter(torch.zeros(()))
+        self.alpha = _drawn()
+        self.alpha_value, self.alpha_residual = nn.Parameter(torch.zeros(())), nn.Parameter(torch.zeros(()))
+        self.beta = nn.Parameter(torch.ones(4))
+        self.edge_factors = nn.Parameter(torch.ones(num_features)) if released else None
+        self.node_factors = nn.Parameter(torch.ones(num_features)) if released else None
+
+    def forward(self, incidence: Incidence, features: Tensor) -> tuple[Incidence, Tensor]:
+        """The next B and the next Φ `[..., n, k]`, not normalised yet."""
+        (edge_in, edge_out), (node_in, node_out) = _in_and_out(self.edge_factors), _in_and_out(self.node_factors)
+        root = inverse_root(incidence.absolute_sums()).unsqueeze(-1)
+        beta_1, beta_2, beta_3, beta_4 = self.beta.unbind()
+        alpha = self.alpha * edge_in**2
+        query, key = features * (node_in * self.query), features * (node_in * self.key)
+        laplacian = root * incidence.similarity() * root.mT
+        mixed = beta_3 * alpha * laplacian @ features + beta_4 * key @ (query.mT @ features)
+        updated = (1 + self.residual) * features + mixed * (node_in * node_out * self.value)
+        attention = beta_1 * alpha * laplacian + beta_2 * key @ query.mT
+        left = _near_identity(self.alpha_residual, edge_in * edge_out * self.alpha_value, attention)
+        return incidence.evolved(left), updated
+
+
+def blank(make: Callable[[], _Layer]) -> _Layer:
+    """A layer whose weights are about to be overwritten; torch's generator stays as it was."""
+    with torch.random.fork_rng(devices=[]):
+        return make()
+
+
+def _drawn(*shape: int) -> nn.Parameter:
+    return nn.Parameter(_INITIAL_STD * torch.randn(shape))
+
+
+def _attend(key: Tensor, query: Tensor, value: Tensor) -> Tensor:
+    """`key query^T value` for `[..., n, h]` each, in the cheaper order."""
+    n, h = key.shape[-2:]
+    return (key @ query.mT) @ value if n <= h else key @ (query.mT @ value)
+
+
+def _mix_blocks(x: Tensor, weight: Tensor) -> Tensor:
+    """`x (weight ⊗ I)^T` for `x [..., n, p * q]` and `weight [p, p]`."""
+    return (weight @ x.unflatten(-1, (weight.shape[0], -1))).flatten(-2)
+
+
+def _near_identity(residual: Tensor, value: Tensor, attention: Tensor) -> Tensor:
+    """`(1 + residual) I + value attention`, `[..., n, n]`: what multiplies B from the left."""
+    eye = torch.eye(attention.shape[-1], device=attention.device, dtype=attention.dtype)
+    return (1 + residual) * eye + value * attention
+
+
+def _in_and_out(factors: Tensor | None) -> tuple[Tensor | float, Tensor | float]:
+    return (1.0, 1.0) if factors is None else (factors[1], factors[3])

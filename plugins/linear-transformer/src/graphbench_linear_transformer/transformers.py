@@ -1,0 +1,233 @@
+"""Stacks of layers, with the normalisations that the paper puts between them.
+
+Legend: n nodes (padded), d edges (padded), m features; a batch adds leading axes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from graphbench.errors import BadInput
+from graphbench_linear_transformer.incidence import Incidence, as_incidence
+from graphbench_linear_transformer.layers import BlockLayer, EfficientLayer, GeneralLayer, MolecularLayer
+from graphbench_linear_transformer.normalise import unit_columns, unit_frobenius
+
+#: After every layer: B divided by its Frobenius norm, or left alone.
+IncidenceNorm = Literal["none", "frobenius"]
+#: After every layer: each column of Φ with unit norm (6), all of Φ with unit Frobenius norm (section 3.5), or neither.
+FeatureNorm = Literal["none", "columns", "frobenius"]
+_FEATURE_NORMS: dict[str, Callable[[Tensor], Tensor]] = {
+    "none": lambda x: x,
+    "columns": unit_columns,
+    "frobenius": unit_frobenius,
+}
+
+
+class GeneralTransformer(nn.Module):
+    """L layers of the general form (3), and with `feature_norm="columns"` of the normalised form (6).
+
+    A graph with fewer edges than `num_edges` fills its incidence with zero columns, a graph with fewer nodes fills
+    incidence and features with zero rows; both contribute exactly nothing.
+
+    Args:
+        layers: the layers, or their number to draw fresh ones; one layer may stand in several places.
+        num_edges: d, columns of B; 0 for constructions on other input.
+        num_features: m.
+        incidence_norm: see `IncidenceNorm`.
+        feature_norm: see `FeatureNorm`.
+        scale_by_nodes: divide attention by the number of nodes, as the authors' synthetic experiments do.
+
+    Raises:
+        BadInput: a normalisation is not known.
+    """
+
+    def __init__(
+        self,
+        layers: int | Iterable[GeneralLayer],
+        num_edges: int,
+        num_features: int,
+        incidence_norm: IncidenceNorm = "none",
+        feature_norm: FeatureNorm = "none",
+        scale_by_nodes: bool = False,
+    ) -> None:
+        super().__init__()
+        _check_norms(incidence_norm, feature_norm)
+        width = num_edges + num_features
+        self.layers = _stack(layers, lambda: GeneralLayer(width))
+        self.num_edges, self.num_features = num_edges, num_features
+        self.incidence_norm, self.feature_norm, self.scale_by_nodes = incidence_norm, feature_norm, scale_by_nodes
+
+    def forward(self, incidence: Tensor, features: Tensor, num_nodes: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Run all layers.
+
+        Args:
+            incidence: B `[..., n, d]`.
+            features: Φ_0 `[..., n, m]`.
+            num_nodes: nodes of each graph `[...]`, the first rows; without it all n rows are nodes.
+
+        Returns:
+            B `[..., n, d]` and Φ `[..., n, m]` after the last layer.
+
+        Raises:
+            BadInput: the shapes do not fit.
+        """
+        check_shapes(incidence, features)
+        if incidence.shape[-1] != self.num_edges or features.shape[-1] != self.num_features:
+            raise BadInput(
+                f"The transformer was made for {self.num_edges} edges and {self.num_features} features, but got "
+                f"{incidence.shape[-1]} and {features.shape[-1]}. Fill absent edges with zero columns."
+            )
+        incidence, features = _without_absent(num_nodes, incidence, features)
+        scale = _attention_scale(self.scale_by_nodes, features, num_nodes)
+        edges = incidence.ne(0).any(-2, keepdim=True).to(incidence.dtype)
+        present = torch.cat([edges, torch.ones_like(features[..., :1, :])], dim=-1)
+        for layer in self.layers:
+            x = layer(torch.cat([incidence, features], dim=-1), present, scale)
+            incidence, features = x.split((self.num_edges, self.num_features), dim=-1)
+            incidence = unit_frobenius(incidence) if self.incidence_norm == "frobenius" else incidence
+            features = _FEATURE_NORMS[self.feature_norm](features)
+        return incidence, features
+
+
+class EfficientTransformer(nn.Module):
+    """L layers of the parameter-efficient form (7); 4 m^2 + 4 parameters a layer, whatever the graph.
+
+    Args:
+        layers: the layers, or their number to draw fresh ones; one layer may stand in several places.
+        num_features: m.
+        evolve_incidence: see `EfficientLayer`; for fresh layers.
+        incidence_norm: see `IncidenceNorm`.
+        feature_norm: see `FeatureNorm`.
+        scale_by_nodes: divide attention by the number of nodes.
+
+    Raises:
+        BadInput: a normalisation is not known.
+    """
+
+    def __init__(
+        self,
+        layers: int | Iterable[EfficientLayer],
+        num_features: int,
+        evolve_incidence: bool = True,
+        incidence_norm: IncidenceNorm = "none",
+        feature_norm: FeatureNorm = "none",
+        scale_by_nodes: bool = False,
+    ) -> None:
+        super().__init__()
+        _check_norms(incidence_norm, feature_norm)
+        self.layers = _stack(layers, lambda: EfficientLayer(num_features, evolve_incidence))
+        self.num_features = num_features
+        self.incidence_norm, self.feature_norm, self.scale_by_nodes = incidence_norm, feature_norm, scale_by_nodes
+
+    def forward(
+        self, incidence: Tensor | Incidence, features: Tensor, num_nodes: Tensor | None = None
+    ) -> tuple[Incidence, Tensor]:
+        """Run all layers.
+
+        Args:
+            incidence: B, as a matrix `[..., n, d]` or in another form of `Incidence`.
+            features: Φ_0 `[..., n, m]`; the rows of absent nodes are zero.
+            num_nodes: nodes of each graph `[...]`, the first rows; without it all n rows are nodes.
+
+        Returns:
+            B and Φ `[..., n, m]` after the last layer.
+
+        Raises:
+            BadInput: the shapes do not fit.
+        """
+        if isinstance(incidence, Tensor):
+            check_shapes(incidence, features)
+        (features,) = _without_absent(num_nodes, features)
+        state, scale = as_incidence(incidence), _attention_scale(self.scale_by_nodes, features, num_nodes)
+        for layer in self.layers:
+            state, features = layer(state, features, scale)
+            state = state.normalised() if self.incidence_norm == "frobenius" else state
+            features = _FEATURE_NORMS[self.feature_norm](features)
+        return state, features
+
+
+class MolecularTransformer(nn.Module):
+    """The form that the paper uses on molecules (16): each layer repeated, B and Φ normalised after every pass.
+
+    Args:
+        num_layers: distinct layers.
+        num_features: k.
+        num_loops: passes through each layer before the next one; 3 layers with 3 loops are the paper's 9 layers.
+        released: see `MolecularLayer`.
+    """
+
+    def __init__(self, num_layers: int = 3, num_features: int = 8, num_loops: int = 3, released: bool = False) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(MolecularLayer(num_features, released) for _ in range(num_layers))
+        self.num_loops = num_loops
+
+    def forward(self, incidence: Tensor | Incidence, features: Tensor) -> tuple[Incidence, Tensor]:
+        """B and Φ `[..., n, k]` after all passes, from B and Φ_0; rows of absent nodes are zero and stay so."""
+        state = as_incidence(incidence)
+        for layer in self.layers:
+            for _ in range(self.num_loops):
+                state, features = layer(state, features)
+                state, features = state.normalised(), unit_columns(features)
+        return state, features
+
+
+class BlockTransformer(nn.Module):
+    """L layers of `BlockLayer`.
+
+    Args:
+        layers: the layers, or their number to draw fresh ones; one layer may stand in several places.
+        num_blocks: p.
+    """
+
+    def __init__(self, layers: int | Iterable[BlockLayer], num_blocks: int) -> None:
+        super().__init__()
+        self.layers = _stack(layers, lambda: BlockLayer(num_blocks))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`Z^T` `[..., n, p * q]` after the last layer."""
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+def check_shapes(incidence: Tensor, features: Tensor) -> None:
+    """Raise `BadInput` unless `incidence [..., n, d]` and `features [..., n, m]` belong to the same graphs."""
+    if incidence.dim() < 2 or features.dim() < 2 or incidence.shape[:-1] != features.shape[:-1]:
+        raise BadInput(
+            f"Expected an incidence matrix [..., n, d] and features [..., n, m] of the same nodes, but got "
+            f"{list(incidence.shape)} and {list(features.shape)}."
+        )
+    if incidence.dtype != features.dtype:
+        raise BadInput(f"Incidence is {incidence.dtype} and features are {features.dtype}; give both one dtype.")
+
+
+def _stack(layers: int | Iterable[nn.Module], make: Callable[[], nn.Module]) -> nn.ModuleList:
+    """The given layers, or as many fresh ones."""
+    return nn.ModuleList([make() for _ in range(layers)] if isinstance(layers, int) else layers)
+
+
+def _check_norms(incidence_norm: str, feature_norm: str) -> None:
+    if incidence_norm not in get_args(IncidenceNorm) or feature_norm not in get_args(FeatureNorm):
+        raise BadInput(
+            f"incidence_norm must be one of {get_args(IncidenceNorm)} and feature_norm one of "
+            f"{get_args(FeatureNorm)}, but they are {incidence_norm!r} and {feature_norm!r}."
+        )
+
+
+def _without_absent(num_nodes: Tensor | None, *rows: Tensor) -> tuple[Tensor, ...]:
+    """The tensors `[..., n, c]` with zeros in the rows beyond each graph's own nodes."""
+    if num_nodes is None:
+        return rows
+    number = torch.arange(rows[0].shape[-2], device=rows[0].device)
+    absent = (number >= num_nodes.unsqueeze(-1)).unsqueeze(-1)
+    return tuple(tensor.masked_fill(absent, 0.0) for tensor in rows)
+
+
+def _attention_scale(by_nodes: bool, features: Tensor, num_nodes: Tensor | None) -> Tensor | float:
+    if not by_nodes:
+        return 1.0
+    return 1 / features.shape[-2] if num_nodes is None else num_nodes.to(features.dtype).reciprocal()[..., None, None]

@@ -1,0 +1,238 @@
+"""Lemmas 1 to 3 against the algorithms themselves, their bounds, and the matrices of the paper."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from graphbench.errors import BadInput
+from graphbench_linear_transformer import SparseIncidence, bounds
+from graphbench_linear_transformer.constructions import electric_flow, heat_kernel, resistive_embedding
+from graphbench_linear_transformer.graphs import fully_connected, incidence_matrix, pad_incidence, sample_incidence
+
+FORMS = ("general", "efficient")
+#: What float64 leaves of an answer of size 1.
+ROUNDING = 1e-12
+
+
+def gradient_descent(laplacian, demands, steps, step):
+    x = torch.zeros_like(demands)
+    for _ in range(steps):
+        x = x - step * (laplacian @ x - demands)
+    return x
+
+
+def root_series(laplacian, demands, terms, step):
+    total, power = torch.zeros_like(demands), demands
+    for term in range(terms):
+        total = total + math.sqrt(step) * math.comb(2 * term, term) / 4**term * power
+        power = power - step * laplacian @ power
+    return total
+
+
+def heat_series(laplacian, demands, terms, time):
+    total, summand = torch.zeros_like(demands), demands
+    for term in range(terms):
+        total = total + summand
+        summand = -time / (term + 1) * laplacian @ summand
+    return total
+
+
+def worst(answer, exact, demands):
+    """Largest error of a column per unit of its demand's norm."""
+    return ((answer - exact).norm(dim=0) / demands.norm(dim=0)).max().item()
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("num_layers", [1, 2, 7, 30])
+def test_lemma_1_is_gradient_descent(graph, num_layers, form):
+    step = 0.9 / graph.lambda_max
+    answer = electric_flow(num_layers=num_layers, step=step, form=form)(graph.incidence, graph.demands)
+    expected = gradient_descent(graph.laplacian, graph.demands, num_layers, step)
+    torch.testing.assert_close(answer, expected, atol=1e-10, rtol=1e-10)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("num_layers", [1, 2, 7, 30])
+def test_lemma_2_is_the_power_series_of_the_root(graph, num_layers, form):
+    model = resistive_embedding(num_layers=num_layers, lambda_max=graph.lambda_max, form=form)
+    expected = root_series(graph.laplacian, graph.demands, num_layers, 1 / graph.lambda_max)
+    torch.testing.assert_close(model(graph.incidence, graph.demands), expected, atol=1e-10, rtol=1e-10)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("num_layers", [1, 2, 7, 30])
+def test_lemma_3_is_the_power_series_of_the_heat_kernel(graph, num_layers, form):
+    time = num_layers / (8 * graph.lambda_max)
+    expected = heat_series(graph.laplacian, graph.demands, num_layers, time)
+    answer = heat_kernel(num_layers=num_layers, time=time, form=form)(graph.incidence, graph.demands)
+    torch.testing.assert_close(answer, expected, atol=1e-10, rtol=1e-10)
+
+
+def test_lemma_1_meets_its_bound_for_1_to_60_layers(graph):
+    step, exact = 1 / graph.lambda_max, graph.function(lambda v: 1 / v) @ graph.demands
+    for num_layers in range(1, 61):
+        answer = electric_flow(num_layers=num_layers, step=step)(graph.incidence, graph.demands)
+        error = worst(answer, exact, graph.demands)
+        assert error <= bounds.electric_flow(num_layers, step, graph.lambda_min) + ROUNDING
+        if graph.lambda_min >= 1:
+            assert error <= bounds.electric_flow_printed(num_layers, step, graph.lambda_min) + ROUNDING
+
+
+def test_printed_bound_of_lemma_1_holds_for_the_energy(graph):
+    step, exact = 1 / graph.lambda_max, graph.function(lambda v: 1 / v) @ graph.demands
+    root = graph.function(torch.sqrt)
+    for num_layers in range(1, 61, 7):
+        answer = electric_flow(num_layers=num_layers, step=step)(graph.incidence, graph.demands)
+        error = worst(root @ answer, root @ exact, graph.demands)
+        assert error <= bounds.electric_flow_printed(num_layers, step, graph.lambda_min) + ROUNDING
+
+
+def test_printed_bound_of_lemma_1_fails_for_small_eigenvalues():
+    """A path of 12 nodes has λmin = 0.068; along its eigenvector one step leaves almost all of 1 / λmin."""
+    path = incidence_matrix(torch.stack([torch.arange(11), torch.arange(1, 12)]), 12)
+    values, vectors = torch.linalg.eigh(path @ path.mT)
+    lambda_min, step = float(values[1]), 1 / float(values[-1])
+    demand = vectors[:, 1:2]
+    error = (electric_flow(num_layers=1, step=step)(path, demand) - demand / lambda_min).norm().item()
+    assert error > 3 * bounds.electric_flow_printed(1, step, lambda_min)
+    assert error == pytest.approx(bounds.electric_flow(1, step, lambda_min), rel=1e-9)
+
+
+def test_lemma_2_meets_its_bound_for_1_to_60_layers(graph):
+    exact = graph.function(lambda v: v**-0.5) @ graph.demands
+    for num_layers in range(1, 61):
+        answer = resistive_embedding(num_layers=num_layers, lambda_max=graph.lambda_max)(graph.incidence, graph.demands)
+        bound = bounds.resistive_embedding(num_layers, graph.lambda_min, graph.lambda_max)
+        assert worst(answer, exact, graph.demands) <= bound + ROUNDING
+
+
+def test_lemma_3_meets_its_bound_for_1_to_60_layers(graph):
+    for num_layers in range(1, 61):
+        time = 0.999 * num_layers / (8 * graph.lambda_max)
+        answer = heat_kernel(num_layers=num_layers, time=time)(graph.incidence, graph.demands)
+        exact = graph.vectors @ torch.diag(torch.exp(-time * graph.values)) @ graph.vectors.mT @ graph.demands
+        bound = bounds.heat_kernel(num_layers, time, graph.lambda_max)
+        assert worst(answer, exact, graph.demands) <= bound + ROUNDING
+
+
+def block_diagonal(*parts):
+    size = sum(len(part) for part in parts)
+    whole, start = np.zeros((size, size)), 0
+    for part in parts:
+        whole[start : start + len(part), start : start + len(part)] = part
+        start += len(part)
+    return whole
+
+
+@pytest.mark.parametrize("lemma", [1, 2, 3])
+def test_general_weights_are_the_matrices_in_print(lemma):
+    """Equations (10) and (12) and the proof of Lemma 3 for d = 5, k = 2, layer 3."""
+    d, k, delta, time = 5, 2, 0.1, 0.4
+    zero, eye = np.zeros((k, k)), np.eye(k)
+    model = {
+        1: electric_flow(num_layers=4, step=delta),
+        2: resistive_embedding(num_layers=4, lambda_max=1 / delta),
+        3: heat_kernel(num_layers=4, time=time),
+    }[lemma].transformer(d, k)
+    layer = model.layers[3]
+    alpha = {1: delta, 2: math.sqrt(delta) * 20 / 64, 3: -(time**3) / 6}[lemma]
+    value = {1: (zero, -delta * eye), 2: (-delta * eye, zero), 3: (eye, zero)}[lemma]
+    residual = block_diagonal(np.zeros((d, d)), -eye if lemma == 3 else zero, zero)
+    residual[d + k :, d : d + k] = alpha * eye
+    similarity = (layer.query.T @ layer.key).detach().numpy()
+    np.testing.assert_allclose(layer.value.detach().numpy(), block_diagonal(np.zeros((d, d)), *value), atol=1e-15)
+    np.testing.assert_allclose(similarity, block_diagonal(np.eye(d), zero, zero), atol=1e-15)
+    np.testing.assert_allclose(layer.residual.detach().numpy(), residual, atol=1e-15)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("make", [electric_flow, resistive_embedding])
+def test_step_and_largest_eigenvalue_are_two_names_of_one_thing(graph, make, form):
+    by_step, by_value = make(num_layers=5, step=0.125, form=form), make(num_layers=5, lambda_max=8.0, form=form)
+    assert torch.equal(by_step(graph.incidence, graph.demands), by_value(graph.incidence, graph.demands))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_batch_of_constructions_equals_one_by_one(form):
+    generator = torch.Generator().manual_seed(0)
+    graphs = [sample_incidence("CSL", 1, 10, generator)[0], sample_incidence("FC", 1, 4, generator)[0]]
+    demands = [torch.randn(len(b), 3, generator=generator, dtype=torch.float64) for b in graphs]
+    demands = [psi - psi.mean(0) for psi in demands]
+    model = electric_flow(num_layers=6, step=0.03, form=form)
+    together = model(pad_incidence(graphs)[0], pad_incidence(demands)[0])
+    for row, (b, psi) in enumerate(zip(graphs, demands, strict=True)):
+        torch.testing.assert_close(together[row, : len(b)], model(b, psi), atol=1e-13, rtol=1e-12)
+        assert together[row, len(b) :].eq(0).all()
+
+
+@pytest.mark.parametrize(("make", "options"), [(electric_flow, {"step": 0.1}), (heat_kernel, {"time": 0.1})])
+def test_sparse_incidence_gives_the_same_answer(make, options):
+    edges = fully_connected(8)[:, ::3]
+    psi = torch.randn(8, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    psi -= psi.mean(0)
+    model = make(num_layers=9, form="efficient", **options)
+    sparse = SparseIncidence.from_edges(edges, 8, torch.ones(edges.shape[1], dtype=torch.float64))
+    expected = model(incidence_matrix(edges, 8), psi)
+    torch.testing.assert_close(model(sparse, psi), expected, atol=1e-13, rtol=1e-12)
+    torch.testing.assert_close(model(sparse.evolving(), psi), expected, atol=1e-13, rtol=1e-12)
+
+
+def test_general_form_needs_a_matrix(graph):
+    sparse = SparseIncidence.from_edges(fully_connected(len(graph.laplacian)), len(graph.laplacian))
+    with pytest.raises(BadInput, match="form='efficient'"):
+        electric_flow(num_layers=1, step=0.1)(sparse, graph.demands)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_float32_constructions_lose_only_digits(graph, form):
+    model = electric_flow(num_layers=20, lambda_max=graph.lambda_max, form=form)
+    exact = model(graph.incidence, graph.demands)
+    rounded = model(graph.incidence.float(), graph.demands.float())
+    assert rounded.dtype == torch.float32
+    torch.testing.assert_close(rounded.double(), exact, atol=1e-4, rtol=1e-4)
+
+
+def test_constructed_transformers_can_be_trained_further(graph):
+    model = electric_flow(num_layers=3, lambda_max=graph.lambda_max, form="efficient").transformer(0, 3)
+    _, features = model(graph.incidence, torch.cat([graph.demands, torch.zeros_like(graph.demands)], dim=1))
+    features.square().sum().backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+def test_gradients_reach_the_resistances(graph):
+    """The answer is differentiable in B and in the demands although the weights are frozen."""
+    b, psi = graph.incidence.clone().requires_grad_(), graph.demands.clone().requires_grad_()
+    model = electric_flow(num_layers=4, lambda_max=graph.lambda_max)
+    gradients = torch.autograd.grad(model(b, psi).square().sum(), (b, psi))
+    direct = gradient_descent(b @ b.mT, psi, 4, 1 / graph.lambda_max).square().sum()
+    for ours, theirs in zip(gradients, torch.autograd.grad(direct, (b, psi)), strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-10, rtol=1e-8)
+
+
+def test_building_a_construction_draws_no_random_numbers(graph):
+    before = torch.get_rng_state()
+    electric_flow(num_layers=2, step=0.1)(graph.incidence, graph.demands)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: electric_flow(num_layers=3), "either step or lambda_max"),
+        (lambda: electric_flow(num_layers=3, step=0.1, lambda_max=2.0), "either step or lambda_max"),
+        (lambda: electric_flow(num_layers=0, step=0.1), "num_layers must be at least 1"),
+        (lambda: electric_flow(num_layers=2, step=-0.1), "step must be a positive number"),
+        (lambda: resistive_embedding(num_layers=2, lambda_max=math.inf), "lambda_max must be a positive"),
+        (lambda: heat_kernel(num_layers=2, time=0.0), "time must be a positive number"),
+        (lambda: heat_kernel(num_layers=2, time=1.0, form="sparse"), "form must be one of"),
+        (lambda: electric_flow(num_layers=1, step=0.1)(torch.rand(3, 2), torch.ones(3, 1)), "add up to 0"),
+        (lambda: electric_flow(num_layers=1, step=0.1)(torch.rand(3, 2), torch.zeros(4, 1)), "of the same nodes"),
+    ],
+)
+def test_bad_quantities_are_refused(call, message):
+    with pytest.raises(BadInput, match=message):
+        call()
