@@ -215,6 +215,14 @@ def test_masked_keys_are_absent_and_may_hold_anything():
     assert torch.isfinite(penalty.grad)
 
 
+def test_a_single_matrix_needs_no_leading_dimension():
+    r, f = attention_rows(6, 9)
+    mask = torch.rand(6, 9, generator=torch.Generator().manual_seed(1)) < 0.7
+    for allowed in (None, mask):
+        expected = sparse_flow(r[None], f[None], 0.1, 0.1, allowed)[0]
+        assert torch.equal(sparse_flow(r, f, 0.1, 0.1, allowed), expected)
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_is_solved_in_float32(dtype):
     r, f = attention_rows(4, 16, dtype=dtype)

@@ -32,7 +32,7 @@ class KeyMask:
 
     Args:
         mask: boolean, broadcastable to `[*lead, N, K]`.
-        lead: leading dimensions of the attention, as `(graphs, heads)`.
+        lead: leading dimensions of the attention, as `(graphs, heads)`; may be empty.
         num_rows: N.
         num_keys: K.
 
@@ -42,6 +42,7 @@ class KeyMask:
 
     def __init__(self, mask: Tensor, lead: tuple[int, ...], num_rows: int, num_keys: int) -> None:
         check_mask(mask, (*lead, num_rows, num_keys))
+        lead = lead or (1,)
         mask = mask[(None,) * (len(lead) + 2 - mask.dim())]
         self._mask = mask.expand(*lead, mask.shape[-2], num_keys)
         self._lead = lead

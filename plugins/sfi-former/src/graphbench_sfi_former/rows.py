@@ -6,6 +6,10 @@ one: the flow without friction, that is ordinary attention. Then z_i = max(mu - 
     z_i = S_i max(t - g_i, 0),    g_i = (penalty / unit) f_i,    sum_i S_i max(t - g_i, 0) + (unit / alpha) t = 1
 
 with mu = unit t and a water level t (see `waterfill`), whose terms are all of order one whatever the resistances are.
+
+Greatest error of a flow, against rational arithmetic on the same r and f (softmaxes of normal logits, 64 keys, penalty
+1 / 64): 5e-8 in float32 and 6e-17 in float64 for logits of standard deviation 1; 7e-7 and 1e-15 for 3; 7e-3 and 3e-11
+for 10, where keys far apart in resistance are nearly tied. Row sums are right to rounding in all cases.
 """
 
 from __future__ import annotations
