@@ -1,0 +1,248 @@
+"""Attention of all tokens to a few sampled ones (SFT, section 4).
+
+Legend: T tokens of all graphs, B graphs of a block, N padded tokens, K sampled tokens, H heads, h head width,
+dim = H h.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal, get_args
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from graphbench import LayerTrace, Traced
+from graphbench.errors import BadInput
+from graphbench.nn import DenseLayout, mixed_values
+from graphbench_sft.leaky import leaky_relu_attention
+from graphbench_sft.maxout import maxout_scores
+from graphbench_sft.relative import Chunk, DenseRelation, EdgeRelation, RelativeTerms, ScoreMap
+from graphbench_sft.sampler import DifferentiableSampler, Sample, SamplingMode
+
+AttentionName = Literal["maxout_leaky", "maxout_relu", "softmax_dot"]
+SamplerName = Literal["without_replacement", "straight_through", "with_replacement", "none"]
+Relation = EdgeRelation | DenseRelation
+
+#: Scores that are worked on at once: 1 MB of float32 on a CPU, so that they never leave its cache between two
+#: operations.
+_CPU_CHUNK = 1 << 18
+_DEVICE_CHUNK = 1 << 26
+#: With more scores than this a training step keeps none of them and computes each chunk again on the way back.
+_KEPT_SCORES = 1 << 26
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """What attention of one chunk works on; `leak`, `mask` and `terms` may be absent."""
+
+    query: Tensor  # [b, H, n, h]
+    key: Tensor  # [b, H, K, h]
+    value: Tensor  # [b, H, K, h]
+    leak: Tensor | None  # [b, 1, K]
+    mask: Tensor | None  # [b, 1, K]
+    terms: ScoreMap | None
+
+
+#: What a trace needs of a block: its graphs (None: all), its padded shape, what was sampled and the operands.
+_Seen = tuple[Tensor | None, torch.Size, Sample, list[_Piece]]
+
+
+class SampledAttention(Traced):
+    """Multi-head attention of every token to the sampled tokens of its graph; O(n k) time and memory.
+
+    `out = W_O concat_h(P V) + b_O`; queries come from all tokens, keys, values and the leak from the sampled ones:
+
+    * maxout_leaky: `P = leaky_relu_attention(A, C)` of `A_ij = sum_c max(Q_ic, K_jc) / sqrt(h)`, `C = x W_C + b_C`;
+    * maxout_relu: the same without leak;
+    * softmax_dot: `P = softmax(A)` of `A = Q K^T / sqrt(h)`, the usual attention, for comparison (figure 6).
+
+    With relative terms A becomes `A * R_mul + R_add` first. Parameters with leak and relative terms of width r:
+    `4 (dim^2 + dim) + (dim + 1) + 2 H (r + 1)`, and `dim + 1` of the sampler.
+
+    Scores are worked on in chunks that stay in the cache. A training step with more than 67 million scores keeps none
+    of them for the way back, and so takes no more memory than its tokens and one chunk.
+
+    A trace holds the weights over the sampled tokens; its `columns` name them. While training, a column is the
+    sampled token mixed with its partner.
+
+    Args:
+        dim: width of the tokens.
+        num_heads: heads H; must divide `dim`.
+        num_samples: tokens to sample k.
+        attention: see above.
+        sampler: without_replacement, straight_through, with_replacement (see `DifferentiableSampler`), or none:
+            attention to all tokens.
+        relation_dim: width r of the relative features; None for no relative terms.
+        score_dropout: probability of dropping a channel of Q and K.
+        temperature: of the sampler.
+        compiled_scores: let torch.compile fuse the maxout scores, see `maxout_scores`.
+
+    Raises:
+        BadInput: an option is out of range.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int,
+        num_samples: int,
+        attention: AttentionName = "maxout_leaky",
+        sampler: SamplerName = "without_replacement",
+        relation_dim: int | None = None,
+        score_dropout: float = 0.0,
+        temperature: float = 1.0,
+        compiled_scores: bool = False,
+    ) -> None:
+        super().__init__()
+        if dim % num_heads:
+            raise BadInput(f"num_heads must divide hidden_dim, but got num_heads={num_heads} and hidden_dim={dim}.")
+        for option, given, known in (("attention", attention, AttentionName), ("sampler", sampler, SamplerName)):
+            if given not in get_args(known):
+                raise BadInput(f"{option} must be one of {', '.join(get_args(known))}, but got {given!r}.")
+        self.num_heads = num_heads
+        self.attention = attention
+        self.score_dropout = score_dropout
+        self.compiled_scores = compiled_scores
+        mode: SamplingMode | None = None if sampler == "none" else sampler
+        self.sampler = None if mode is None else DifferentiableSampler(dim, num_samples, mode, temperature)
+        self.query_map = nn.Linear(dim, dim)
+        self.key_map = nn.Linear(dim, dim)
+        self.value_map = nn.Linear(dim, dim)
+        self.leak_map = nn.Linear(dim, 1) if attention == "maxout_leaky" else None
+        self.out_map = nn.Linear(dim, dim)
+        self.relative = None if relation_dim is None else RelativeTerms(relation_dim, num_heads)
+
+    def forward(
+        self,
+        x: Tensor,
+        layout: DenseLayout,
+        relations: Sequence[Relation] | None = None,
+        visible: Tensor | None = None,
+    ) -> Tensor:
+        """Attend within each graph.
+
+        Args:
+            x: tokens `[T, dim]`.
+            layout: where they lie in padded graphs.
+            relations: relative information of each of `layout.blocks`; needed with relative terms.
+            visible: which tokens may be sampled, bool `[T]`; None: all.
+
+        Raises:
+            BadInput: relative terms miss their relations, or relations come to a layer without relative terms.
+        """
+        if (relations is None) != (self.relative is None):
+            raise BadInput("A layer with relation_dim needs relations in forward, and one without takes none.")
+        query = F.dropout(self.query_map(x), self.score_dropout, self.training)
+        mixed, seen = [], []
+        for number, block in enumerate(layout.blocks):
+            sample = self._sample(block.layout, block.take(x), None if visible is None else block.take(visible))
+            relation = None if relations is None else relations[number]
+            pieces = self._pieces(block.layout.to_dense(block.take(query)), sample, relation)
+            mixed.append(block.layout.to_ragged(self._mix(pieces, block.layout)))
+            if self.listening:
+                seen.append((block.graphs, block.layout.mask.shape, sample, pieces))
+        out = self.out_map(layout.join_blocks(mixed))
+        self.trace(lambda: self._record(x, layout, seen, out))
+        return out
+
+    def _sample(self, layout: DenseLayout, x: Tensor, visible: Tensor | None) -> Sample:
+        mask = None if layout.is_full else layout.mask
+        if visible is not None:
+            mask = layout.to_dense(visible.unsqueeze(-1)).squeeze(-1)
+        dense = layout.to_dense(x)
+        if self.sampler is not None:
+            return self.sampler(dense, mask)
+        index = torch.arange(layout.max_nodes, device=x.device).expand(layout.num_graphs, -1)
+        return Sample(dense, index, mask=mask)
+
+    def _pieces(self, query: Tensor, sample: Sample, relation: Relation | None) -> list[_Piece]:
+        """The operands of a block of graphs, cut into chunks in the order of padded rows; `query [B, N, dim]`."""
+        key = F.dropout(self.key_map(sample.tokens), self.score_dropout, self.training)
+        value = self.value_map(sample.tokens)
+        leak = None if self.leak_map is None else self.leak_map(sample.tokens).squeeze(-1).unsqueeze(1)
+        mask = None if sample.mask is None else sample.mask.unsqueeze(1)
+        query, key, value = (t.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for t in (query, key, value))
+        graphs, rows = _chunk_shape(query, key)
+        leaks, masks = (_split(tensor, graphs, query.shape[0]) for tensor in (leak, mask))
+        groups = zip(query.split(graphs), key.split(graphs), value.split(graphs), leaks, masks, strict=True)
+        pieces = [_Piece(part, k, v, c, m, None) for q, k, v, c, m in groups for part in q.split(rows, 2)]
+        if relation is None or self.relative is None:
+            return pieces
+        chunks = [
+            Chunk(slice(graph, graph + graphs), slice(row, row + rows))
+            for graph in range(0, query.shape[0], graphs)
+            for row in range(0, query.shape[2], rows)
+        ]
+        terms = relation.bind(self.relative, sample, chunks)
+        return [replace(piece, terms=own) for piece, own in zip(pieces, terms, strict=True)]
+
+    def _weights(self, piece: _Piece) -> Tensor:
+        """Attention weights `[b, H, n, K]` of a chunk."""
+        if self.attention == "softmax_dot":
+            scores = (piece.query * piece.query.shape[-1] ** -0.5) @ piece.key.transpose(-1, -2)
+        else:
+            scores = maxout_scores(piece.query, piece.key, self.compiled_scores)
+        if piece.terms is not None:
+            scores = piece.terms(scores)
+        if self.attention != "softmax_dot":
+            return leaky_relu_attention(scores, piece.leak, piece.mask)
+        mask = piece.mask
+        return (scores if mask is None else scores.masked_fill(~mask.unsqueeze(-2), -torch.inf)).softmax(-1)
+
+    def _mix(self, pieces: list[_Piece], layout: DenseLayout) -> Tensor:
+        """Mixed values `[B, N, dim]`."""
+
+        def mix(piece: _Piece) -> Tensor:
+            mixed = self._weights(piece).to(piece.value.dtype) @ piece.value
+            return mixed.transpose(1, 2).flatten(2).flatten(0, 1)
+
+        run: Callable[[_Piece], Tensor] = mix
+        num_scores = layout.mask.numel() * self.num_heads * pieces[0].key.shape[2]
+        if torch.is_grad_enabled() and num_scores > _KEPT_SCORES:
+            run = partial(checkpoint, mix, use_reentrant=False, preserve_rng_state=False)
+        return torch.cat([run(piece) for piece in pieces]).view(layout.num_graphs, layout.max_nodes, -1)
+
+    @torch.no_grad()
+    def _record(self, x: Tensor, layout: DenseLayout, seen: list[_Seen], out: Tensor) -> LayerTrace:
+        sizes = layout.ptr.diff()
+        found: dict[int, tuple[Tensor, Tensor]] = {}
+        for graphs, shape, sample, pieces in seen:
+            rows = torch.cat([self._weights(piece).transpose(1, 2).flatten(0, 1) for piece in pieces])
+            matrices = rows.unflatten(0, shape).transpose(1, 2)
+            for place, graph in enumerate(range(len(sizes)) if graphs is None else graphs.tolist()):
+                filled = slice(None) if sample.mask is None else sample.mask[place]
+                matrix = matrices[place, :, : int(sizes[graph])]
+                found[graph] = matrix[..., filled], sample.index[place][filled]
+        order = range(len(sizes))
+        return LayerTrace(
+            layer=self.layer,
+            tokens=out.detach(),
+            batch=torch.repeat_interleave(torch.arange(len(sizes), device=sizes.device), sizes),
+            values=mixed_values(x, self.value_map.weight, self.out_map.weight, self.num_heads),
+            attention=[found[graph][0] for graph in order],
+            columns=[found[graph][1] for graph in order],
+            num_nodes=sizes,
+            extra={"input": x.detach()},
+        )
+
+
+def _chunk_shape(query: Tensor, key: Tensor) -> tuple[int, int]:
+    """How many graphs, and how many rows of each, are worked on at once; all for torch.compile, which unrolls loops."""
+    batch, heads, rows, _ = query.shape
+    if torch.compiler.is_compiling():
+        return batch, rows
+    room = _CPU_CHUNK if query.device.type == "cpu" else _DEVICE_CHUNK
+    num_rows = max(1, room // max(heads * key.shape[2], 1))
+    if num_rows >= rows:
+        return min(num_rows // rows, batch), rows
+    return 1, -(-rows // -(-rows // num_rows))
+
+
+def _split(tensor: Tensor | None, size: int, total: int) -> Sequence[Tensor | None]:
+    """Groups of `size` of `total` graphs; views by `split`, see `EdgeRelation.bind`."""
+    return [None] * -(-total // size) if tensor is None else tensor.split(size)

@@ -1,0 +1,226 @@
+"""Relative information of token pairs in the attention scores (SFT, sections 4.2 and 4.3).
+
+Per head, `R_mul = softplus(W_mul x_R + b_mul)` and `R_add = W_add x_R + b_add`; a score A becomes
+`A * R_mul + R_add`. The columns of x_R at the sampled token and at its partner are mapped apart and then combined with
+the weights of the pair.
+
+Legend: B graphs, N padded tokens, K sampled tokens, H heads, r width of the relative features, E edges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from graphbench import BenchmarkSpec, GraphBatch
+from graphbench.nn import DenseLayout
+from graphbench_sft.sampler import Sample
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A part of the score tensor `[B, H, N, K]`: whole graphs, or some rows of one graph.
+
+    Args:
+        graphs: which graphs.
+        rows: which of their rows.
+    """
+
+    graphs: slice
+    rows: slice
+
+
+#: Turns the scores `[b, H, n, K]` of a chunk into those with relative terms.
+ScoreMap = Callable[[Tensor], Tensor]
+
+
+class RelativeTerms(nn.Module):
+    """The two linear maps of one layer; `2 H (r + 1)` parameters.
+
+    Args:
+        dim: width r of the relative features.
+        num_heads: heads H.
+    """
+
+    def __init__(self, dim: int, num_heads: int) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.linear = nn.Linear(dim, 2 * num_heads)
+
+    def at_zero(self) -> tuple[Tensor, Tensor]:
+        """`R_mul` and `R_add` of a pair without relative features, each `[H]`."""
+        mul, add = self.linear.bias.chunk(2)
+        return F.softplus(mul), add
+
+    def of_rows(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """`R_mul` and `R_add`, each `[rows, H]`, of relative features `[rows, r]`."""
+        mul, add = self.linear(features.to(self.linear.weight.dtype)).chunk(2, dim=-1)
+        return F.softplus(mul), add
+
+    def of_columns(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """`R_mul` and `R_add`, each `[b, H, n, K]`, of relative features `[b, r, n, K]`."""
+        weight = self.linear.weight
+        mapped = weight @ features.to(weight.dtype).flatten(2) + self.linear.bias[:, None]
+        mul, add = mapped.unflatten(2, features.shape[2:]).chunk(2, dim=1)
+        return F.softplus(mul), add
+
+
+@dataclass(frozen=True)
+class EdgeRelation:
+    """Relative information that is zero except on edges: `x_R[i, j]` are the features of edge j -> i.
+
+    Nothing here is larger than the edges. Features of parallel edges act one after the other: each adds its own
+    difference from a pair without edge.
+
+    Args:
+        row: padded number (`graph * N + node`) of the attending node of each edge `[E]`, ascending.
+        column: padded number of the node attended to `[E]`.
+        features: `[E, r]`.
+        num_slots: padded nodes `B * N`.
+    """
+
+    row: Tensor
+    column: Tensor
+    features: Tensor
+    num_slots: int
+
+    def bind(self, terms: RelativeTerms, sample: Sample, chunks: Sequence[Chunk]) -> list[ScoreMap]:
+        """What a layer does to the scores of each chunk (in the order of rows), in O(edges + scores)."""
+        edge, slot, share = self._at_samples(sample)
+        num_graphs, num_samples = sample.index.shape
+        num_nodes = self.num_slots // max(num_graphs, 1)
+        row = self.row[edge]
+        graph, place = row // num_nodes, row % num_nodes * num_samples + slot
+        mul_zero, add_zero = terms.at_zero()
+        mul, add = terms.of_rows(self.features[edge])
+        mul, add = (mul - mul_zero) * share.unsqueeze(-1), (add - add_zero) * share.unsqueeze(-1)
+        # Views by `split`: its gradient is put together once, where each slice would cost a tensor of full size.
+        sizes = _pairs_by_chunk(row, chunks, num_nodes)
+        parts = zip(chunks, *(tensor.split(sizes) for tensor in (graph, place, mul, add)), strict=True)
+
+        def make(chunk: Chunk, graph: Tensor, place: Tensor, mul: Tensor, add: Tensor) -> ScoreMap:
+            def apply(scores: Tensor) -> Tensor:
+                _, heads, rows, _ = scores.shape
+                first = (graph - chunk.graphs.start) * heads * rows - chunk.rows.start
+                index = (first * num_samples + place).unsqueeze(-1)
+                index = index + torch.arange(heads, device=index.device) * (rows * num_samples)
+                own = scores.reshape(-1)[index]
+                change = own * mul.to(own.dtype) + add.to(own.dtype)
+                moved = scores * _per_head(mul_zero, scores) + _per_head(add_zero, scores)
+                moved.view(-1).index_add_(0, index.flatten(), change.flatten())
+                return moved
+
+            return apply
+
+        return [make(*part) for part in parts]
+
+    def _at_samples(self, sample: Sample) -> tuple[Tensor, Tensor, Tensor]:
+        """Every pair of an edge and a slot that holds the node it comes from: edge, slot and share, each `[pairs]`."""
+        node, slot, share = _holders(sample, self.num_slots)
+        node, order = node.sort(stable=True)
+        count = torch.bincount(node, minlength=self.num_slots + 1)
+        first = count.cumsum(0) - count
+        repeats = count[self.column]
+        edge = torch.repeat_interleave(repeats)
+        before = (repeats.cumsum(0) - repeats)[edge]
+        holder = order[first[self.column[edge]] + torch.arange(len(edge), device=edge.device) - before]
+        return edge, slot[holder], share[holder]
+
+
+@dataclass(frozen=True)
+class DenseRelation:
+    """Relative information of all pairs, `values [B, r, N, N]`; rows attend to columns."""
+
+    values: Tensor
+
+    def bind(self, terms: RelativeTerms, sample: Sample, chunks: Sequence[Chunk]) -> list[ScoreMap]:
+        """What a layer does to the scores of each chunk, in O(r scores)."""
+
+        def terms_of(columns: Tensor, chunk: Chunk) -> tuple[Tensor, Tensor]:
+            values = self.values[chunk.graphs, :, chunk.rows]
+            index = columns[chunk.graphs, None, None].expand(*values.shape[:3], columns.shape[-1])
+            return terms.of_columns(values.gather(-1, index))
+
+        def make(chunk: Chunk) -> ScoreMap:
+            def apply(scores: Tensor) -> Tensor:
+                mul, add = terms_of(sample.index, chunk)
+                if sample.partner is not None and sample.weight is not None:
+                    other_mul, other_add = terms_of(sample.partner, chunk)
+                    weight = sample.weight[chunk.graphs, None, None].to(mul.dtype)
+                    mul, add = torch.lerp(other_mul, mul, weight), torch.lerp(other_add, add, weight)
+                return torch.addcmul(add.to(scores.dtype), scores, mul.to(scores.dtype))
+
+            return apply
+
+        return [make(chunk) for chunk in chunks]
+
+
+def relative_width(spec: BenchmarkSpec) -> int:
+    """Width r of what `relative_features` returns."""
+    return sum(spec.edge.vocabularies) + spec.edge.dense + 1
+
+
+def relative_features(spec: BenchmarkSpec, batch: GraphBatch) -> Tensor:
+    """Edge features for relative terms `[num_edges, r]`: one-hot columns, dense columns and a 1 for the adjacency."""
+    parts = []
+    if spec.edge.vocabularies:
+        columns = zip(batch.edge_attr.unbind(1), spec.edge.vocabularies, strict=True)
+        parts += [F.one_hot(column, size) for column, size in columns]
+    if spec.edge.dense:
+        parts.append(batch.edge_dense)
+    parts.append(torch.ones(batch.edge_index.shape[1], 1, device=batch.edge_index.device))
+    return torch.cat(parts, dim=1)
+
+
+def edge_relations(edge_index: Tensor, features: Tensor, layout: DenseLayout) -> tuple[EdgeRelation, ...]:
+    """The edges of a batch, once for all layers, cut as `layout.blocks` cuts the graphs.
+
+    Args:
+        edge_index: sources and targets `[2, E]`; a target attends to its sources.
+        features: `[E, r]`.
+        layout: where the nodes lie.
+    """
+    place = torch.empty_like(layout.index)
+    owner = torch.zeros_like(layout.index)
+    for number, block in enumerate(layout.blocks):
+        rows = slice(None) if block.rows is None else block.rows
+        place[rows], owner[rows] = block.layout.index, number
+    source, target = edge_index[0], edge_index[1]
+    size = layout.mask.numel()
+    order = (owner[target] * size + place[target]).argsort(stable=True)
+    sizes = [len(order)] if not layout.cut else torch.bincount(owner[target], minlength=len(layout.cut)).tolist()
+    row, column, features = place[target[order]], place[source[order]], features[order]
+    parts = zip(row.split(sizes), column.split(sizes), features.split(sizes), layout.blocks, strict=True)
+    return tuple(EdgeRelation(r, c, f, block.layout.mask.numel()) for r, c, f, block in parts)
+
+
+def _holders(sample: Sample, num_slots: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Padded node (`num_slots` for none), slot and share of everything that stands in a sample, each `[entries]`."""
+    shape = sample.index.shape
+    graph = torch.arange(shape[0], device=sample.index.device).unsqueeze(-1)
+    first = graph * (num_slots // max(shape[0], 1))
+    node = sample.index + first
+    node = node if sample.mask is None else node.masked_fill(~sample.mask, num_slots)
+    slot = torch.arange(shape[1], device=node.device).expand(shape).flatten()
+    if sample.partner is None or sample.weight is None:
+        return node.flatten(), slot, sample.tokens.new_ones(slot.shape)
+    other = (sample.partner + first).masked_fill(sample.partner == sample.index, num_slots)
+    shares = torch.cat([sample.weight.flatten(), 1.0 - sample.weight.flatten()])
+    return torch.cat([node.flatten(), other.flatten()]), slot.repeat(2), shares
+
+
+def _pairs_by_chunk(row: Tensor, chunks: Sequence[Chunk], num_nodes: int) -> list[int]:
+    """How many of ascending padded `row` numbers lie in each chunk."""
+    if len(chunks) == 1:
+        return [len(row)]
+    first = [chunk.graphs.start * num_nodes + chunk.rows.start for chunk in chunks]
+    start = torch.searchsorted(row, torch.tensor(first, device=row.device))
+    return torch.cat([start, start.new_tensor([len(row)])]).diff().tolist()
+
+
+def _per_head(value: Tensor, scores: Tensor) -> Tensor:
+    return value.to(scores.dtype).view(-1, 1, 1)

@@ -1,0 +1,209 @@
+"""Differentiable sampling of tokens by learned importance (SFT, section 4.2).
+
+Legend: n tokens of a graph (padded to the largest of the batch), k tokens to sample, K = min(k, n) slots, d width;
+`...` stands for any leading axes, usually one for the graphs of a batch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from graphbench.errors import BadInput
+
+SamplingMode = Literal["without_replacement", "straight_through", "with_replacement"]
+#: Below this score softplus(s) = exp(s) to double precision; its logarithm is s.
+_EXPONENTIAL = -30.0
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Which tokens were sampled and what stands for them.
+
+    Args:
+        tokens: `[..., K, d]`; zero in empty slots.
+        index: position of the sampled token of each slot `[..., K]`; 0 in empty slots.
+        partner: position of the token that is mixed into it `[..., K]`; None where nothing is mixed.
+        weight: share of the sampled token `[..., K]`, 1 where it has no partner; None where nothing is mixed.
+        mask: which slots are filled, bool `[..., K]`; None when all are.
+    """
+
+    tokens: Tensor
+    index: Tensor
+    partner: Tensor | None = None
+    weight: Tensor | None = None
+    mask: Tensor | None = None
+
+
+class DifferentiableSampler(nn.Module):
+    """Draws k tokens of each graph, such that gradients teach which tokens matter.
+
+    Importance `z = x w_S + b_S`, one Gumbel variable g a token. The modes while training:
+
+    * without_replacement: S1 are the k tokens of highest z + g, which samples one after the other without replacement
+      with odds exp(z). S2 are k others, drawn uniformly; each is paired with one of S1 at random, and what leaves the
+      sampler is `p x_1 + (1 - p) x_2` with `p = s_1 / (s_1 + s_2)`, `s = softplus(z + g) ** (1 / temperature)`.
+      When fewer than k others exist, as many random members of S1 are paired and the rest stay as they are.
+    * straight_through: the same draw; forward the pure `x_1`, backward the gradient of the mixture.
+    * with_replacement: k independent draws of the highest z + g; forward the pure token, backward the gradient of
+      `sum_i s_i x_i / sum_i s_i` over all tokens of the graph times `1 / k`, which the paper found to be needed.
+      Noise and weights of this mode take `n k` numbers.
+
+    A graph of fewer than k tokens gives all of them once (with replacement: k draws), and padding is never drawn. In
+    evaluation nothing is random: the k tokens of highest z, of equal ones the first. So what is sampled depends neither
+    on batch mates nor on the order of the tokens, except where z is equal (to rounding) across the edge of the sample.
+
+    Random numbers come from `generator`, a CPU generator seeded from torch's at construction; its state is part of
+    the module's state, so a checkpoint continues the same draws.
+
+    Args:
+        dim: width d of the tokens.
+        num_samples: tokens to sample k.
+        mode: see above.
+        temperature: of the mixture; towards 0 the higher score takes all. The paper uses 1 throughout.
+
+    Raises:
+        BadInput: an option is out of range.
+    """
+
+    def __init__(
+        self, dim: int, num_samples: int, mode: SamplingMode = "without_replacement", temperature: float = 1.0
+    ) -> None:
+        super().__init__()
+        if num_samples < 1:
+            raise BadInput(f"num_samples must be at least 1, but got {num_samples}.")
+        if mode not in get_args(SamplingMode):
+            raise BadInput(f"The sampling mode must be one of {', '.join(get_args(SamplingMode))}, but got {mode!r}.")
+        if not temperature > 0:
+            raise BadInput(f"The temperature of the sampler must be positive, but got {temperature}.")
+        self.num_samples = num_samples
+        self.mode = mode
+        self.temperature = temperature
+        self.score = nn.Linear(dim, 1)
+        self.generator = torch.Generator().manual_seed(int(torch.randint(2**62, ())))
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Sample:
+        """Sample tokens of each graph.
+
+        Args:
+            x: tokens `[..., n, d]`.
+            mask: which of them are real, bool `[..., n]`; None: all.
+
+        Raises:
+            BadInput: `mask` is not bool or not shaped like the tokens.
+        """
+        if mask is not None and (mask.dtype != torch.bool or mask.shape != x.shape[:-1]):
+            raise BadInput(f"mask must be bool {list(x.shape[:-1])}, but is {mask.dtype} {list(mask.shape)}.")
+        score = self.score(x).squeeze(-1)
+        score = score if score.dtype == torch.float64 else score.float()
+        if not self.training:
+            return self._best(x, score, mask)
+        if self.mode == "with_replacement":
+            return self._with_replacement(x, score, mask)
+        return self._without_replacement(x, score, mask)
+
+    def _best(self, x: Tensor, score: Tensor, mask: Tensor | None) -> Sample:
+        index = _largest(_hide(score, mask), min(self.num_samples, x.shape[-2]))
+        filled = _first_slots(index, _count(mask))
+        index = index if filled is None else index.masked_fill(~filled, 0)
+        return Sample(_fill(_take(x, index), filled), index, mask=filled)
+
+    def _without_replacement(self, x: Tensor, score: Tensor, mask: Tensor | None) -> Sample:
+        num_slots = min(self.num_samples, x.shape[-2])
+        noisy = score + self._gumbel(score)
+        best = _largest(_hide(noisy, mask), num_slots)
+        taken = torch.zeros_like(score, dtype=torch.bool).scatter_(-1, best, True)
+        # Both sets in random order: which tokens are paired, and which go without a partner, is then random too.
+        order = self._uniform(score)
+        real = taken.new_ones(()) if mask is None else mask
+        index = _largest(order.masked_fill(~(taken & real), -1.0), num_slots)
+        partner = _largest(order.masked_fill(taken | ~real, -1.0), num_slots)
+        count = torch.tensor(x.shape[-2], device=x.device) if mask is None else mask.sum(-1)
+        filled = _first_slots(index, _count(mask))
+        paired = torch.arange(num_slots, device=x.device) < (count - num_slots).unsqueeze(-1)
+        index = index if filled is None else index.masked_fill(~filled, 0)
+        partner = torch.where(paired, partner, index)
+        share = _log_softplus(noisy.gather(-1, index)) - _log_softplus(noisy.gather(-1, partner))
+        weight = torch.where(paired, torch.sigmoid(share / self.temperature), 1.0).to(x.dtype)
+        chosen = _take(x, index)
+        tokens = torch.lerp(_take(x, partner), chosen, weight.unsqueeze(-1))
+        if self.mode == "without_replacement":
+            return Sample(_fill(tokens, filled), index, partner, weight, filled)
+        return Sample(_fill(_straight_through(chosen, tokens), filled), index, mask=filled)
+
+    def _with_replacement(self, x: Tensor, score: Tensor, mask: Tensor | None) -> Sample:
+        shape = (*score.shape[:-1], self.num_samples, score.shape[-1])
+        noisy = _hide(score, mask).unsqueeze(-2) + self._gumbel(score, shape)
+        index = noisy.argmax(-1)
+        shares = (_log_softplus(noisy) / self.temperature).softmax(-1)
+        tokens = _straight_through(_take(x, index), shares.to(x.dtype) @ x)
+        return Sample(tokens.detach() + (tokens - tokens.detach()) / self.num_samples, index)
+
+    @torch.compiler.disable
+    def _uniform(self, like: Tensor) -> Tensor:
+        return torch.rand(like.shape, generator=self.generator).to(like.device)
+
+    @torch.compiler.disable
+    def _gumbel(self, like: Tensor, shape: tuple[int, ...] | None = None) -> Tensor:
+        """Standard Gumbel noise: minus the logarithm of an exponential variable."""
+        exponential = torch.empty(shape or like.shape).exponential_(generator=self.generator)
+        return -exponential.clamp_min_(torch.finfo(torch.float32).tiny).log_().to(like)
+
+    def get_extra_state(self) -> Tensor:
+        """State of the generator, for checkpoints."""
+        return self.generator.get_state()
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Continue the draws of a checkpoint."""
+        self.generator.set_state(state.cpu())
+
+    def extra_repr(self) -> str:
+        """The options, for `print(module)`."""
+        return f"num_samples={self.num_samples}, mode={self.mode}, temperature={self.temperature}"
+
+
+def _count(mask: Tensor | None) -> Tensor | None:
+    return None if mask is None else mask.sum(-1)
+
+
+def _hide(score: Tensor, mask: Tensor | None) -> Tensor:
+    return score if mask is None else score.masked_fill(~mask, -torch.inf)
+
+
+def _largest(keys: Tensor, count: int) -> Tensor:
+    """Positions of the `count` largest keys, descending; of equal ones the first."""
+    return keys.detach().sort(dim=-1, descending=True, stable=True).indices[..., :count]
+
+
+def _first_slots(index: Tensor, count: Tensor | None) -> Tensor | None:
+    """Which slots of `index` are filled when a graph has `count` tokens; None when all are (known on a CPU only)."""
+    if count is None:
+        return None
+    filled = torch.arange(index.shape[-1], device=index.device) < count.unsqueeze(-1)
+    if filled.device.type == "cpu" and not torch.compiler.is_compiling() and bool(filled.all()):
+        return None
+    return filled
+
+
+def _take(x: Tensor, index: Tensor) -> Tensor:
+    """Tokens `[..., K, d]` at `index [..., K]`."""
+    return x.gather(-2, index.unsqueeze(-1).expand(*index.shape, x.shape[-1]))
+
+
+def _fill(tokens: Tensor, filled: Tensor | None) -> Tensor:
+    return tokens if filled is None else tokens.masked_fill(~filled.unsqueeze(-1), 0.0)
+
+
+def _straight_through(hard: Tensor, soft: Tensor) -> Tensor:
+    """The value of `hard` with the gradient of `soft`."""
+    return hard.detach() + (soft - soft.detach())
+
+
+def _log_softplus(score: Tensor) -> Tensor:
+    """`log(softplus(score))`, also where softplus itself would underflow."""
+    ordinary = F.softplus(score.clamp_min(_EXPONENTIAL)).log()
+    return torch.where(score > _EXPONENTIAL, ordinary, score)

@@ -1,0 +1,213 @@
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from graphbench import BenchmarkSpec, Features
+from graphbench.errors import BadInput
+from graphbench.nn import RWSEEncoder
+from graphbench.testing import ArchitectureContract, tiny_batch, tiny_spec, tiny_table
+from graphbench_sft import SFT
+from graphbench_sft.model import SoftmaxReadout
+
+SMALL = {"hidden_dim": 16, "num_layers": 2, "num_heads": 4, "num_samples": 2}
+CONFIGS = Path(__file__).parents[3] / "configs" / "experiments" / "sft"
+
+
+class TestSFT(ArchitectureContract):
+    architecture = SFT
+    options = SMALL
+
+
+class TestSFTWithEnoughSamplesForAll(ArchitectureContract):
+    architecture = SFT
+    options = SMALL | {"num_samples": 75, "norm_position": "pre"}
+
+
+class TestAbsoluteSFT(ArchitectureContract):
+    architecture = SFT
+
+    def make_model(self, spec):
+        return SFT(spec, **SMALL, relative=False, positional_encoders=[RWSEEncoder(4, 4)])
+
+
+class TestSFTWithSoftmax(ArchitectureContract):
+    architecture = SFT
+    options = SMALL | {"attention": "softmax_dot", "embedding_dropout": 0.1}
+
+
+class TestSFTWithoutLeak(ArchitectureContract):
+    architecture = SFT
+    options = SMALL | {"attention": "maxout_relu", "sampler": "none"}
+
+
+class TestSFTWithReplacement(ArchitectureContract):
+    architecture = SFT
+    options = SMALL | {"sampler": "with_replacement"}
+
+
+class TestStraightThroughSFT(ArchitectureContract):
+    architecture = SFT
+    options = SMALL | {"sampler": "straight_through", "temperature": 0.5}
+
+
+class TestSFTOnNodes(ArchitectureContract):
+    architecture = SFT
+    options = SMALL
+    spec = tiny_spec("node-classification")
+
+
+def make(task="graph-regression", **options):
+    torch.manual_seed(0)
+    return SFT(tiny_spec(task), **(SMALL | options))
+
+
+def test_a_graph_representation_is_for_graph_tasks():
+    for task in ("graph-regression", "graph-classification", "graph-multilabel"):
+        model = make(task)
+        assert model(tiny_batch(model)).graph.shape == (4, 16)
+    for task in ("node-classification", "link-ranking"):
+        model = make(task)
+        assert model(tiny_batch(model)).graph is None
+
+
+def count(module):
+    return sum(p.numel() for p in module.parameters())
+
+
+def test_parameter_count_of_a_layer():
+    spec = BenchmarkSpec("P", "graph-regression", Features((7,)), Features((4, 3), dense=2), "MAE", False, "L1")
+    d, heads, r = 16, 4, 4 + 3 + 2 + 1
+    (layer,) = SFT(spec, hidden_dim=d, num_heads=heads, num_layers=1).layers
+    attention = 4 * (d**2 + d) + (d + 1) + 2 * heads * (r + 1) + (d + 1)
+    assert count(layer) == attention + (4 * d**2 + 4 * d) + (4 * d**2 + d) + 4 * d
+    plain = SFT(spec, hidden_dim=d, num_heads=heads, num_layers=1, relative=False, attention="softmax_dot")
+    assert count(layer) - count(plain.layers[0]) == (d + 1) + 2 * heads * (r + 1)
+
+
+@pytest.mark.parametrize("task", ["graph-regression", "node-classification"])
+def test_dropped_tokens_reach_no_other_token(task):
+    model = make(task, token_drop=0.5, score_dropout=0.0, ffn_dropout=0.0, relative=False).train()
+    batch = tiny_batch(model)
+    torch.manual_seed(3)
+    kept = model._kept_tokens(batch)
+    assert 0 < kept.sum() < len(kept)
+    outs = []
+    for shift in (0.0, 5.0):
+        changed = batch.clone()
+        changed.x_dense = batch.x_dense + shift * ~kept.unsqueeze(-1)
+        torch.manual_seed(3)
+        for layer in model.layers:
+            layer.attention.sampler.generator.manual_seed(1)
+        outs.append(model(changed))
+    torch.testing.assert_close(outs[0].node[kept], outs[1].node[kept])
+    assert not torch.allclose(outs[0].node[~kept], outs[1].node[~kept])
+    if task == "graph-regression":
+        torch.testing.assert_close(outs[0].graph, outs[1].graph)
+
+
+def test_no_graph_loses_all_its_tokens():
+    model = make(token_drop=0.95)
+    batch = tiny_table(model.spec, sizes=[1, 2, 30, 1]).batch(range(4))
+    for seed in range(20):
+        torch.manual_seed(seed)
+        kept = model._kept_tokens(batch)
+        assert (torch.zeros(4).index_add(0, batch.batch, kept.float()) > 0).all()
+
+
+def test_relative_information_is_all_that_tells_equal_nodes_apart():
+    spec = tiny_spec(kind="none")
+    torch.manual_seed(0)
+    relative, absolute = (SFT(spec, **SMALL | {"num_samples": 9}, relative=r).eval() for r in (True, False))
+    batch = tiny_table(spec, sizes=[9]).batch([0])
+    assert absolute(batch).node.std(0).max() < 1e-5
+    assert relative(batch).node.std(0).max() > 1e-3
+
+
+def test_edges_matter_in_their_direction():
+    model = make().eval()
+    batch = tiny_batch(model)
+    before = model(batch).node
+    half = batch.clone()
+    keep = batch.edge_index[0] < batch.edge_index[1]
+    half.edge_index, half.edge_attr = batch.edge_index[:, keep], batch.edge_attr[keep]
+    half.edge_dense = batch.edge_dense[keep]
+    assert not torch.allclose(model(half).node, before)
+    flipped = half.clone()
+    flipped.edge_index = half.edge_index.flip(0)
+    assert not torch.allclose(model(flipped).node, model(half).node)
+
+
+def test_readout_is_a_softmax_weighted_mean():
+    torch.manual_seed(0)
+    readout = SoftmaxReadout(4)
+    batch = tiny_table(tiny_spec(), sizes=[3, 5]).batch([0, 1])
+    x, visible = torch.randn(8, 4), torch.tensor([True, False, True] + 5 * [True])
+    graphs = readout(x, batch, visible)
+    for graph, rows in enumerate(([0, 2], [3, 4, 5, 6, 7])):
+        weights = (x[rows] @ readout.weight.weight[0]).softmax(0)
+        torch.testing.assert_close(graphs[graph], weights @ x[rows])
+
+
+def test_random_draws_of_a_training_step_can_be_repeated():
+    model, batch = make().train(), tiny_batch(make())
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    outs = []
+    for _ in range(2):
+        model.load_state_dict(state)
+        torch.manual_seed(5)
+        outs.append(model(batch).node)
+    assert torch.equal(*outs)
+    torch.manual_seed(5)
+    assert not torch.equal(model(batch).node, outs[0])
+
+
+def test_bad_options_of_sft_are_refused():
+    for options, message in (
+        ({"num_layers": 0}, "num_layers must be at least 1"),
+        ({"token_drop": 1.0}, "token_drop must be at least 0 and below 1"),
+        ({"ffn_dropout": -0.1}, "ffn_dropout must be at least 0"),
+        ({"norm_position": "middle"}, "norm_position must be pre or post"),
+        ({"num_samples": 0}, "num_samples must be at least 1"),
+    ):
+        with pytest.raises(BadInput, match=message):
+            make(**options)
+
+
+#: Published settings: k, drop token, width, heads, dropouts, layers; rate, weight decay, epochs, clip, decay.
+PUBLISHED = {
+    "peptides-func": ((75, 0.3, 144, 16, 0.1, 0.0, 0.2, 4), (8e-4, 0.17, 600, 16.0, 0.8)),
+    "peptides-struct": ((75, 0.3, 144, 16, 0.1, 0.0, 0.2, 4), (3e-4, 0.12, 600, 16.0, 0.8)),
+    "pascalvoc-sp": ((150, 0.3, 160, 16, 0.1, 0.0, 0.2, 4), (1e-3, 0.1, 600, 1.0, 0.9)),
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_configurations_hold_the_published_settings(name):
+    config = yaml.safe_load((CONFIGS / f"{name}.yaml").read_text())
+    options = config["model"]["architecture"]["init_args"]
+    model, training = PUBLISHED[name]
+    keys = ("num_samples", "token_drop", "hidden_dim", "num_heads")
+    keys += ("score_dropout", "embedding_dropout", "ffn_dropout", "num_layers")
+    assert tuple(options[key] for key in keys) == model
+    assert options["norm_position"] == "post"
+    SFT(tiny_spec(), **options)
+    optimizer, trainer = config["model"]["optimizer"]["init_args"], config["trainer"]
+    schedule = config["model"]["schedule"]
+    found = (optimizer["lr"], optimizer["weight_decay"], trainer["max_epochs"], trainer["gradient_clip_val"])
+    assert (*found, schedule["gamma"]) == training
+    assert schedule["warmup"] == round(2 / (1 - 0.999))
+    assert config["data"]["init_args"]["batch_size"] == 32
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
+def test_compiled_model_agrees_and_takes_other_batches():
+    model = make().eval()
+    compiled = torch.compile(model, dynamic=True)
+    table = tiny_table(model.spec, sizes=[5, 9, 3, 7])
+    for graphs in ([0, 1, 2, 3], [1, 3], [2, 0]):
+        batch = table.batch(graphs)
+        torch.testing.assert_close(compiled(batch).graph, model(batch).graph, rtol=1e-4, atol=1e-5)
