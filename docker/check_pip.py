@@ -37,7 +37,7 @@ def main(file: str) -> None:
     values = settings()
     lines = [f"{key} = {value}\n".replace("\n", "\n    ").rstrip(" ") for key, value in values.items()]
     Path(file).write_text("[global]\n" + "".join(lines), encoding="utf-8")
-    print(*sorted(folders(values)), sep="\n")
+    sys.stdout.writelines(f"{folder}\n" for folder in sorted(folders(values)))
 
 
 if __name__ == "__main__":

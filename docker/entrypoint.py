@@ -70,7 +70,7 @@ def register(plugin: Path, notes: Path) -> Path:
         The folder its code is imported from: `src`, or its own where there is none.
 
     Raises:
-        UnusablePlugin: there is no `[project]` table that registers something for graphbench.
+        UnusablePlugin: there is no `[project]` table that registers something for graphbench, or it is noted already.
     """
     file = plugin / "pyproject.toml"
     if not file.is_file():
@@ -83,12 +83,13 @@ def register(plugin: Path, notes: Path) -> Path:
     if "name" not in project or not any(group.startswith("graphbench.") for group in groups):
         raise UnusablePlugin(
             f"{file}: expected a [project] table with a name and entry points such as "
-            '[project.entry-points."graphbench.'
-            'architectures"]. A plug-in that computes them while it is built must be installed: FROM graphbench, '
-            "RUN pip install ..."
+            '[project.entry-points."graphbench.architectures"]. A plug-in that computes them while it is built must be '
+            "installed: FROM graphbench, RUN pip install ..."
         )
     name, version = re.sub(r"[-_.]+", "_", project["name"]), project.get("version", "0")
     folder = notes / f"{name}-{version}.dist-info"
+    if folder.exists():
+        raise UnusablePlugin(f"{plugin}: {project['name']} {version} is named twice. Name every plug-in once.")
     folder.mkdir()
     metadata = f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {version}\n"
     (folder / "METADATA").write_text(metadata, encoding="utf-8")
@@ -108,7 +109,7 @@ def python_path(plugins: str, notes: Path) -> str:
     Raises:
         UnusablePlugin: one of them cannot be used.
     """
-    sources = [register(Path(plugin), notes) for plugin in plugins.split(os.pathsep) if plugin]
+    sources = [register(Path(plugin).resolve(), notes) for plugin in plugins.split(os.pathsep) if plugin]
     return os.pathsep.join(filter(None, [str(notes), *map(str, sources), os.environ.get("PYTHONPATH")]))
 
 
@@ -118,9 +119,7 @@ def main(arguments: Sequence[str]) -> None:
         try:
             give_up_root(WORKSPACE)
         except PermissionError as error:
-            sys.exit(
-                f"Cannot give up root ({error}). Start the container with --user UID:GID, best the owner of the runs."
-            )
+            sys.exit(f"Cannot give up root ({error}). Name a user with --user UID:GID, best the owner of the runs.")
     plugins = os.environ.get("GRAPHBENCH_PLUGINS")
     if plugins:
         try:

@@ -40,4 +40,4 @@ def _normal(requirement: str) -> str:
 
 if __name__ == "__main__":
     tables = [tomllib.loads(Path(file).read_text(encoding="utf-8"))["project"] for file in sys.argv[1:]]
-    print("\n".join(third_party(tables)))
+    sys.stdout.writelines(f"{requirement}\n" for requirement in third_party(tables))

