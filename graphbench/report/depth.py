@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from matplotlib.ticker import FixedLocator, MaxNLocator
+from matplotlib.ticker import FixedLocator, Locator, MaxNLocator
 
 from graphbench.report.figures import Style, legend, panel_axes, shorten, svg
 from graphbench.report.groups import Group
@@ -203,13 +203,16 @@ def _heatmaps(frames: _Frames, groups: Sequence[Group], measure: str, depth: str
             axes.set_title(f"{title}: {shorten(groups[number].label)}")
             axes.set_xlabel("finished epochs")
             axes.set_ylabel(depth)
-            axes.yaxis.set_major_locator(
-                FixedLocator(list(map_.index)) if len(map_) <= 12 else MaxNLocator(integer=True)
-            )
-            axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
+            axes.yaxis.set_major_locator(_ticks(map_.index))
+            axes.xaxis.set_major_locator(_ticks(map_.columns))
             described = f"{title} by {depth} and epoch of {groups[number].label}"
             panels.append(Panel(svg(figure, described, f"{name}-map-{number}")))
     return panels
+
+
+def _ticks(measured: pd.Index) -> Locator:
+    """A tick at every measured place, or at round numbers where there are many."""
+    return FixedLocator(list(measured)) if len(measured) <= 12 else MaxNLocator("auto", integer=True)
 
 
 def _edges(centres: np.ndarray) -> np.ndarray:

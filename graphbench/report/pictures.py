@@ -17,16 +17,17 @@ _KINDS = {".png": ("image/png", b"\x89PNG\r\n\x1a\n"), ".svg": ("image/svg+xml",
 
 
 def picture_section(runs: Sequence[Run], name: str) -> Section | None:
-    """The pictures of all runs; None where there are none."""
-    section = Section(name, "Pictures", "Pictures that the runs' diagnostics drew, under their file names.")
-    for run in runs:
-        for path in run.pictures:
-            fault = _fault(path)
-            name_in_run = path.relative_to(run.folder.path).as_posix()
-            if fault:
-                section.notes.append(f"{run.name}: {name_in_run} is not shown: {fault}.")
-            else:
-                section.panels.append(Panel(_embedded(path, run), f"{run.name}, seed {run.seed}: {path.name}"))
+    """The pictures of all runs, those of one name side by side; None where there are none."""
+    intro = "Pictures that the runs' diagnostics drew, under their file names."
+    section = Section(name, "Pictures", intro, wide=True)
+    found = [(path.relative_to(run.folder.path).as_posix(), run) for run in runs for path in run.pictures]
+    for place, run in sorted(found, key=lambda pair: pair[0]):
+        path = run.folder.path / place
+        fault = _fault(path)
+        if fault:
+            section.notes.append(f"{run.name}: {place} is not shown: {fault}.")
+        else:
+            section.panels.append(Panel(_embedded(path, run), f"{run.name}, seed {run.seed}: {path.name}"))
     return section if section.panels or section.notes else None
 
 

@@ -32,6 +32,7 @@ class Section:
         intro: how to read the panels.
         legend: of the series in all panels.
         panels: shown at once.
+        wide: panels are pictures with small print: two in a row on a desktop instead of three.
         more_title: of what is folded away.
         more: panels that are folded away.
         notes: sentences below the panels.
@@ -42,6 +43,7 @@ class Section:
     intro: str
     legend: list[LegendEntry] = field(default_factory=list)
     panels: list[Panel] = field(default_factory=list)
+    wide: bool = False
     more_title: str = "Further measures"
     more: list[Panel] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)

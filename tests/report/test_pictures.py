@@ -61,3 +61,14 @@ def test_pictures_in_folders_are_found(folder):
     section = picture_section([load_run(folder, "a")], "p")
     assert [panel.caption for panel in section.panels] == ["a, seed 2: val-3_epoch-002_drawing.png"]
     assert section.notes == ["a: diagnostics/attention_maps/torn.png is not shown: it is no PNG file."]
+
+
+def test_pictures_of_one_name_stand_side_by_side(make_run):
+    runs = [load_run(make_run(name), name) for name in ("a", "b")]
+    for run in runs:
+        for picture in ("x.png", "y.png"):
+            (run.folder.diagnostics / picture).write_bytes(PIXEL)
+    section = picture_section([load_run(run.folder, run.name) for run in runs], "p")
+    assert [panel.caption for panel in section.panels] == [
+        "a, seed 0: x.png", "b, seed 0: x.png", "a, seed 0: y.png", "b, seed 0: y.png",
+    ]  # fmt: skip
