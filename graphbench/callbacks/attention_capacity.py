@@ -39,9 +39,7 @@ class AttentionCapacity(ProbeCallback):
             pattern, since capacity costs the square of their number.
         num_graphs: probe graphs in all, dealt over the processes.
         split: where they come from.
-        every_n_epochs: look after every so many epochs, and after the last. By default every second one, with which
-            all diagnostics of numbers together cost less than 5% of the quickstart's time
-            (`benchmarks/diagnostics_cost.py`).
+        every_n_epochs: look after every so many epochs, and after the last.
         batch_size: probe graphs that one process looks at at once; bounds the memory.
         seed: chooses the graphs.
 

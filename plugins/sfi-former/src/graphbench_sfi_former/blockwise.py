@@ -35,7 +35,8 @@ class Dropout:
 
     def fill(self, factors: Tensor) -> Tensor:
         """0 or 1 / (1 - rate), drawn into `factors`."""
-        return factors.bernoulli_(1 - self.rate, generator=self._generator).mul_(1 / (1 - self.rate))
+        # Uniform numbers are four times quicker to draw than Bernoulli ones on a CPU.
+        return factors.uniform_(generator=self._generator).ge_(self.rate).mul_(1 / (1 - self.rate))
 
 
 class BlockwiseAttention(torch.autograd.Function):
