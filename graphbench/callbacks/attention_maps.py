@@ -140,13 +140,12 @@ class AttentionMaps(pl.Callback):
         edge_index, num_nodes = graph.columns["edge_index"].long().t(), int(graph.num_nodes[0])
         data = getattr(trainer, "datamodule", None)
         if data is not None and data.spec.molecules and hasattr(data, "smiles"):
+            number = row if table.graph_ids is None else int(table.graph_ids[row])
             try:
-                smiles = data.smiles(self.split)
+                molecule = MoleculeDrawing.of(data.smiles(self.split)[number], edge_index, num_nodes)
             except BadInput as error:
-                log.info("Molecules are drawn as bare graphs: %s", error)
+                log.warning("Molecules are drawn as bare graphs: %s", error)
             else:
-                number = row if table.graph_ids is None else int(table.graph_ids[row])
-                molecule = MoleculeDrawing.of(smiles[number], edge_index, num_nodes)
                 if molecule is not None:
                     return molecule
                 log.info("Graph %d is drawn bare: its nodes and edges are not the atoms and bonds of its SMILES.", row)

@@ -19,10 +19,11 @@ from matplotlib.collections import LineCollection
 from PIL import Image
 from rdkit import Chem, rdBase
 from rdkit.Chem import rdDepictor
-from rdkit.Chem.Draw import rdMolDraw2D
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import shortest_path
 from torch import Tensor
+
+from graphbench.errors import BadInput
 
 Colour = tuple[float, float, float]
 
@@ -51,6 +52,21 @@ class GraphDrawing(Protocol):
         """Draw into `axes`, with a colour for each node and for each of `pairs`."""
 
 
+def rdkit_drawing() -> Any:
+    """RDKit's module that draws molecules; imported late, since it needs libraries that small systems lack.
+
+    Raises:
+        BadInput: a shared library is missing.
+    """
+    try:
+        from rdkit.Chem.Draw import rdMolDraw2D
+    except ImportError as error:
+        raise BadInput(
+            f"RDKit cannot draw molecules here: {error}. On Debian: apt-get install libxrender1 libxext6"
+        ) from error
+    return rdMolDraw2D
+
+
 def undirected_pairs(edge_index: Tensor) -> Tensor:
     """Every connected pair once, without loops `[2, pairs]`, lower number first."""
     ordered = edge_index.sort(0).values
@@ -69,7 +85,12 @@ class MoleculeDrawing:
 
     @classmethod
     def of(cls, smiles: str, edge_index: Tensor, num_nodes: int) -> MoleculeDrawing | None:
-        """The drawing of a SMILES, or None where its atoms and bonds are not the nodes and edges of the graph."""
+        """The drawing of a SMILES, or None where its atoms and bonds are not the nodes and edges of the graph.
+
+        Raises:
+            BadInput: RDKit's drawing code cannot be loaded.
+        """
+        rdkit_drawing()
         with rdBase.BlockLogs():
             molecule = Chem.MolFromSmiles(smiles)
         if molecule is None or molecule.GetNumAtoms() != num_nodes:
@@ -101,13 +122,14 @@ class MoleculeDrawing:
 
     def paint(self, axes: Axes, nodes: Sequence[Colour], lines: Sequence[Colour]) -> None:
         """Draw into `axes`, with a colour for each atom and bond."""
-        drawer = rdMolDraw2D.MolDraw2DCairo(_WIDTH, round(_WIDTH * self.aspect))
-        options: Any = drawer.drawOptions()  # RDKit's stubs give its attributes wrong types
+        drawing = rdkit_drawing()
+        drawer = drawing.MolDraw2DCairo(_WIDTH, round(_WIDTH * self.aspect))
+        options = drawer.drawOptions()
         options.useBWAtomPalette()
         options.padding = 0.04
         options.highlightRadius = 0.42
         options.highlightBondWidthMultiplier = 16
-        rdMolDraw2D.PrepareAndDrawMolecule(
+        drawing.PrepareAndDrawMolecule(
             drawer, self.molecule,
             highlightAtoms=list(range(len(nodes))), highlightAtomColors=dict(enumerate(nodes)),
             highlightBonds=list(range(len(lines))), highlightBondColors=dict(enumerate(lines)),

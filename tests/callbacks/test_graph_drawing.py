@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import networkx as nx
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from graphbench.callbacks.graph_drawing import MoleculeDrawing, PlainDrawing, distance_layout, undirected_pairs
+from graphbench.errors import BadInput
 
 PYRIDINE_BONDS = torch.tensor([[0, 1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 0]])
 BOTH_WAYS = torch.cat((PYRIDINE_BONDS, PYRIDINE_BONDS.flip(0)), 1)
@@ -83,3 +86,9 @@ def test_smallest_and_broken_graphs_have_layouts() -> None:
 def test_coordinates_of_the_graph_are_kept() -> None:
     pos = torch.tensor([[0.0, 1.0, 5.0], [2.0, 3.0, 5.0]])
     assert PlainDrawing.of(torch.tensor([[0], [1]]), 2, pos).positions.tolist() == [[0.0, 1.0], [2.0, 3.0]]
+
+
+def test_a_system_without_x_libraries_is_told_which(monkeypatch):
+    monkeypatch.setitem(sys.modules, "rdkit.Chem.Draw", None)
+    with pytest.raises(BadInput, match="apt-get install libxrender1 libxext6"):
+        MoleculeDrawing.of("CC", torch.tensor([[0, 1], [1, 0]]), 2)
