@@ -92,7 +92,7 @@ rm -rf "$work"/volumes/store/{*,.locks}
     --trainer.limit_train_batches 20 >"$work/stopped.log" 2>&1 &
 started=$!
 for _ in $(seq 300); do
-    ! grep -q "^epoch 1/" "$work/stopped.log" || break
+    ! grep -qs "^epoch 1/" "$work/stopped.log" || break
     sleep 1
 done
 SECONDS=0

@@ -77,3 +77,12 @@ def test_shellcheck_has_no_complaint(root):
     scripts = sorted((root / "docker").glob("*.sh"))
     result = subprocess.run(["shellcheck", *scripts], capture_output=True, text=True)
     assert result.returncode == 0, result.stdout
+
+
+@pytest.mark.skipif(shutil.which("docker-compose") is None, reason="docker-compose is not installed")
+def test_compose_file_is_valid(root):
+    result = subprocess.run(
+        ["docker-compose", "--file", root / "docker/compose.yaml", "config"], capture_output=True, text=True
+    )
+    assert result.returncode == 0, result.stderr
+    assert set(yaml.safe_load(result.stdout)["services"]) == {"train", "train-gpu", "tensorboard"}
