@@ -47,7 +47,7 @@ def draw_errors(axes: Axes, graph: nx.Graph, edges: torch.Tensor, exact: np.ndar
     limits = [2 * bounds.electric_flow_fast(n, step, lambda_min) for n in layers]
     axes.semilogy(layers, limits, color="0.6", label="bound (Lemma 4)")
     axes.semilogy(layers, errors, "o-", color="tab:blue", markersize=4, label="largest error against NetworkX")
-    axes.set(xlabel="layers", ylim=(1e-16, 100), xticks=layers[1::2])
+    axes.set(xlabel="layers", ylim=(1e-16, 1e5), xticks=layers[1::2])
     axes.legend(frameon=False, loc="upper right")
     axes.spines[["top", "right"]].set_visible(False)
 
