@@ -9,6 +9,7 @@ from graphbench import Architecture, GraphTable
 from graphbench.encodings import LapPE
 from graphbench.errors import BadInput
 from graphbench.nn.positional import DegreeEncoder, ESLapPEEncoder, LapPEEncoder, RWSEEncoder, SignNetEncoder
+from graphbench.testing import tiny_spec, tiny_table
 
 ENCODERS = {
     "lap_pe": lambda: LapPEEncoder(6, 8),
@@ -63,6 +64,7 @@ def undirected(graph: nx.Graph, order: torch.Tensor | None = None) -> dict:
         (LapPEEncoder(10, 16, num_layers=1), 2 * 16 + 16),
         (LapPEEncoder(10, 16, num_layers=3), 624 + 32 * 32 + 32),
         (LapPEEncoder(10, 16, model="linear"), 176),
+        (LapPEEncoder(6, 6, model="raw"), 0),
         (RWSEEncoder(20, 28), 40 + 21 * 28),
         (ESLapPEEncoder(10, 48), 10 * 48 + 48),
         (SignNetEncoder(), 74_844),
@@ -174,3 +176,13 @@ def test_lap_pe_features_are_finite_for_a_single_node():
     single = GraphTable.from_graphs([{"num_nodes": 1, "edge_index": torch.zeros(2, 0, dtype=torch.int64)}])
     batch = encode(single, encoder).batch([0])
     torch.testing.assert_close(encoder.eval()(batch)[0], encoder.encode(torch.tensor([1.0, 0.0])))
+
+
+def test_raw_positions_are_the_stored_eigenvectors():
+    encoder = LapPEEncoder(4, 4, model="raw", normalization="symmetric", skip_trivial=True).eval()
+    batch = encode(tiny_table(tiny_spec()), encoder).batch([0, 1, 2])
+    assert torch.equal(encoder(batch), batch.lap_pe_vectors)
+    drawn = encoder.train()(batch)
+    assert torch.equal(drawn.abs(), batch.lap_pe_vectors.abs())
+    with pytest.raises(BadInput, match="dim must be num_eigenvectors = 4, but it is 5"):
+        LapPEEncoder(4, 5, model="raw")

@@ -13,7 +13,7 @@ from graphbench.encodings import LapPE, Normalization
 from graphbench.errors import BadInput
 from graphbench.nn.positional._fields import encoded_field, valid_eigenvectors
 
-Model = Literal["deepset", "linear"]
+Model = Literal["deepset", "linear", "raw"]
 Sign = Literal["flip_graph", "flip_batch", "absolute", "none"]
 
 
@@ -23,16 +23,17 @@ class LapPEEncoder(PositionalEncoder):
     "deepset": every eigenpair of a node is a token (v_ik, lambda_k) in R^2; an MLP 2 -> 2p -> ... -> p with ReLU
     after every map encodes each token, the tokens of valid eigenvectors are summed. Two layers have 2p^2 + 7p
     parameters. "linear": one map K -> p of the node's eigenvector entries, without eigenvalues (Dwivedi and Bresson,
-    arXiv 2012.09699), K p + p parameters.
+    arXiv 2012.09699), K p + p parameters. "raw": the node's K eigenvector entries themselves, zero where a graph has
+    fewer, for models that map them on their own.
 
     Signs of eigenvectors mean nothing, so training draws new ones in every forward pass from torch's global
     generator; evaluation takes the stored signs and is deterministic.
 
     Args:
         num_eigenvectors: K.
-        dim: p.
+        dim: p; K where the model is "raw".
         num_layers: maps of the token MLP, at least 1; None for GraphGPS's 2. Only "deepset" has it.
-        model: "deepset" or "linear".
+        model: "deepset", "linear" or "raw".
         sign: in training, "flip_graph" draws one sign a graph and eigenvector, "flip_batch" one a column, the same
             for all graphs of the batch, as GraphGPS does; "none" keeps the stored signs. "absolute" takes |v|,
             also in evaluation.
@@ -61,22 +62,31 @@ class LapPEEncoder(PositionalEncoder):
                 f"LapPEEncoder: model must be one of {get_args(Model)} and sign one of {get_args(Sign)}, "
                 f"but they are {model!r} and {sign!r}."
             )
-        if num_layers is not None and (model == "linear" or num_layers < 1):
+        if num_layers is not None and (model != "deepset" or num_layers < 1):
             raise BadInput(
-                f"LapPEEncoder: num_layers must be at least 1 with model='deepset' and None with model='linear', "
+                f"LapPEEncoder: num_layers must be at least 1 with model='deepset' and None with another, "
                 f"but it is {num_layers} with model={model!r}."
+            )
+        if model == "raw" and dim != num_eigenvectors:
+            raise BadInput(
+                f"LapPEEncoder: model='raw' returns the eigenvectors, so dim must be num_eigenvectors = "
+                f"{num_eigenvectors}, but it is {dim}."
             )
         self.dim = dim
         self.encodings = (LapPE(num_eigenvectors, normalization, skip_trivial),)
         self.sign = sign
-        self.deepset = model == "deepset"
-        self.encode = _token_mlp(dim, num_layers or 2) if self.deepset else nn.Linear(num_eigenvectors, dim)
+        self.model = model
+        self.encode = {
+            "deepset": lambda: _token_mlp(dim, num_layers or 2),
+            "linear": lambda: nn.Linear(num_eigenvectors, dim),
+            "raw": nn.Identity,
+        }[model]()
 
     def forward(self, batch: GraphBatch) -> Tensor:
         """Features of every node `[num_nodes, dim]`."""
         (encoding,) = self.encodings
         vectors = self._signed(encoded_field(batch, "lap_pe_vectors", encoding), batch)
-        if not self.deepset:
+        if self.model != "deepset":
             return self.encode(vectors)
         values = encoded_field(batch, "lap_pe_values", encoding)[batch.batch]
         tokens = self.encode(torch.stack([vectors, values], dim=-1))
