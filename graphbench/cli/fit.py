@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import logging
 import signal
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytorch_lightning as pl
+from pytorch_lightning.callbacks import Timer
 from pytorch_lightning.utilities.exceptions import SIGTERMException
 from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
@@ -41,7 +42,6 @@ def fit(arguments: Sequence[str]) -> int:
         cli = GraphbenchCLI(request.arguments, _new_folder(request.own.run), fresh=True)
         _start(cli)
     assert cli.run_folder is not None
-    start = time.perf_counter()
     checkpoint = cli.run_folder.last if request.run else None
     try:
         cli.trainer.fit(cli.model, datamodule=cli.datamodule, ckpt_path=checkpoint, weights_only=True)
@@ -49,7 +49,7 @@ def fit(arguments: Sequence[str]) -> int:
         return _stopped(cli.run_folder, 128 + signal.SIGTERM)
     if cli.trainer.interrupted:
         return _stopped(cli.run_folder, 128 + signal.SIGINT)
-    _finish(cli, time.perf_counter() - start)
+    _finish(cli)
     return 0
 
 
@@ -91,7 +91,7 @@ def _start(cli: GraphbenchCLI) -> None:
     log.info("Run folder: %s", run.path)
 
 
-def _finish(cli: GraphbenchCLI, seconds: float) -> None:
+def _finish(cli: GraphbenchCLI) -> None:
     """Validate the best checkpoint and record its scores, so that `graphbench test` can be held against them."""
     trainer, model, run = cli.trainer, cli.model, cli.run_folder
     assert run is not None
@@ -105,7 +105,7 @@ def _finish(cli: GraphbenchCLI, seconds: float) -> None:
         "epochs": trainer.current_epoch,
         "steps": trainer.global_step,
         "seed": cli.config.get("seed_everything"),
-        "fit_seconds": round(seconds, 1),
+        "fit_seconds": round(_timer(trainer).time_elapsed(), 1),
         "peak_memory_mb": round(peak_memory_mb()),
     }
     if run.best.is_file():
@@ -116,6 +116,12 @@ def _finish(cli: GraphbenchCLI, seconds: float) -> None:
     _record(run, results)
     if "val" in results:
         log.info("Best epoch %d: %s %.4f", results["best_epoch"] + 1, model.monitor, results["val"][model.monitor])
+
+
+def _timer(trainer: pl.Trainer) -> Timer:
+    """The clock of the training, which counts all parts of a continued run."""
+    callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
+    return next(callback for callback in callbacks if isinstance(callback, Timer))
 
 
 @rank_zero_only

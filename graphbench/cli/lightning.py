@@ -10,7 +10,7 @@ from typing import Any
 import pytorch_lightning as pl
 import yaml
 from jsonargparse import ArgumentError
-from pytorch_lightning.callbacks import LearningRateMonitor, ModelCheckpoint, RichProgressBar
+from pytorch_lightning.callbacks import LearningRateMonitor, ModelCheckpoint, RichProgressBar, Timer
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
 from pytorch_lightning.loggers import CSVLogger, TensorBoardLogger
 
@@ -101,6 +101,8 @@ class GraphbenchCLI(LightningCLI):
             if config.get("enable_checkpointing") is not False:
                 callbacks += self._checkpoints(callbacks)
             callbacks += [ExactResume(), Throughput()]
+            if config.get("max_time") is None and not any(isinstance(callback, Timer) for callback in callbacks):
+                callbacks.append(Timer())  # goes on counting in a continued run
             if config["logger"]:
                 callbacks.append(LearningRateMonitor())
         else:

@@ -47,13 +47,15 @@ def test_continued_weights_are_equal(uninterrupted, data_options, tmp_path, even
     folder = tmp_path / "cut"
     done = graphbench("fit", *data_options, *SMALL_MODEL, *OPTIONS, "--run", folder, script=script, check=False)
     assert done.returncode == {"SIGKILL": -signal.SIGKILL, "SIGTERM": 128 + signal.SIGTERM}[event], done.stderr[-2000:]
-    stopped_at = torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["global_step"]
+    stopped = torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)
+    stopped_at, first_part = stopped["global_step"], stopped["callbacks"]["Timer"]["time_elapsed"]["train"]
     assert stopped_at == {"SIGKILL": 12, "SIGTERM": 9}[event]
     graphbench("fit", "--resume", folder)
     whole, continued = weights(uninterrupted), weights(folder)
     assert whole.keys() == continued.keys()
     for name, value in whole.items():
         assert torch.equal(value, continued[name]), name
+    assert json.loads((folder / "results.json").read_text())["fit_seconds"] >= round(first_part, 1) > 0
     scores = [json.loads((f / "results.json").read_text())["val"] for f in (uninterrupted, folder)]
     assert scores[0] == scores[1]
     curves = [pd.read_csv(f / "metrics.csv")["val/MAE"].dropna().tolist() for f in (uninterrupted, folder)]

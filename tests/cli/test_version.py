@@ -92,11 +92,11 @@ def test_closed_pipe_is_no_traceback():
 
 
 def test_light_commands_are_quick_and_import_no_torch():
-    """Half a second of processor time; wall time would measure what else the machine is doing."""
+    """0.2 s of processor time on an idle core, and up to three times that on a busy one; torch alone takes 2 s."""
     code = "import sys; from graphbench.cli import main; main(sys.argv[1:]); sys.exit('torch' in sys.modules)"
     for command in (["--version"], ["list"], ["list", "--json"], ["--help"]):
         start = os.times()
         subprocess.run([sys.executable, "-c", code, *command], check=True, stdout=subprocess.DEVNULL)
         end = os.times()
         seconds = end.children_user + end.children_system - start.children_user - start.children_system
-        assert seconds < 0.5, f"graphbench {' '.join(command)} took {seconds:.2f} s"
+        assert seconds < 1.0, f"graphbench {' '.join(command)} took {seconds:.2f} s"
