@@ -34,6 +34,8 @@ def load_checkpoint(path: str | Path) -> dict[str, Any]:
 def load_matching(module: nn.Module, path: str | Path) -> dict[str, list[str]]:
     """Copy the weights of a checkpoint into `module` where name and shape agree, and log what did not.
 
+    Options that modules keep beside their weights (PyTorch's extra state) belong to the trained model and stay there.
+
     Returns:
         Names by what became of them: `loaded`, `missing` (kept as initialised), `unused` (not in the module) and
         `reshaped` (in both, with different shapes; kept as initialised).
@@ -43,8 +45,7 @@ def load_matching(module: nn.Module, path: str | Path) -> dict[str, list[str]]:
         CorruptData: the file cannot be read.
     """
     content = load_checkpoint(path)
-    source = content.get("state_dict", content)
-    own = module.state_dict()
+    source, own = _tensors(content.get("state_dict", content)), _tensors(module.state_dict())
     outcome: dict[str, list[str]] = {"loaded": [], "missing": [], "unused": [], "reshaped": []}
     for name, value in own.items():
         if name not in source:
@@ -62,3 +63,7 @@ def load_matching(module: nn.Module, path: str | Path) -> dict[str, list[str]]:
         if outcome[kind]:
             log.warning("init_from %s: %s: %s", path, kind, ", ".join(outcome[kind]))
     return outcome
+
+
+def _tensors(state: dict[str, Any]) -> dict[str, torch.Tensor]:
+    return {name: value for name, value in state.items() if isinstance(value, torch.Tensor)}

@@ -34,6 +34,29 @@ def test_matching_weights_are_copied_and_the_rest_is_named(tmp_path, caplog):
     assert torch.equal(target[2].bias, kept)
 
 
+class Optioned(nn.Linear):
+    """Keeps an option beside its weights."""
+
+    def __init__(self, option):
+        super().__init__(2, 2)
+        self.option = option
+
+    def get_extra_state(self):
+        return {"option": self.option}
+
+    def set_extra_state(self, state):
+        self.option = state["option"]
+
+
+def test_options_of_the_trained_model_are_left_behind(tmp_path):
+    source, target = Optioned("trained"), Optioned("own")
+    torch.save({"state_dict": source.state_dict()}, tmp_path / "o.ckpt")
+    outcome = load_matching(target, tmp_path / "o.ckpt")
+    assert outcome == {"loaded": ["weight", "bias"], "missing": [], "unused": [], "reshaped": []}
+    assert torch.equal(target.weight, source.weight)
+    assert target.option == "own"
+
+
 def test_nothing_that_fits_is_an_error(tmp_path):
     torch.save({"state_dict": {"other": torch.zeros(1)}}, tmp_path / "b.ckpt")
     with pytest.raises(BadInput, match="no weight of"):

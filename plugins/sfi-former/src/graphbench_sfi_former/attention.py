@@ -28,6 +28,7 @@ from graphbench_sfi_former.masking import KeyMask, check_mask
 Solver = Callable[[Tensor, Tensor, "float | Tensor", "float | Tensor | None", "Tensor | None"], Tensor]
 
 
+@torch.compiler.disable
 def sparse_flow_attention(
     query: Tensor,
     key: Tensor,
@@ -111,13 +112,38 @@ def sparse_flow_weights(
     """
     _check_shapes(query, key, friction_query, friction_key, key)
     dtype = solving_dtype(query, key, friction_query, friction_key)
-    scores = -(query.to(dtype) @ key.to(dtype).transpose(-1, -2)) * query.shape[-1] ** -0.5
-    frictions = friction_query.to(dtype) @ friction_key.to(dtype).transpose(-1, -2) * friction_query.shape[-1] ** -0.5
     if mask is not None:
-        check_mask(mask, tuple(scores.shape))
-        lowest = torch.finfo(dtype).min  # finite, so that rows without a key do not become NaN
-        scores, frictions = scores.masked_fill(~mask, lowest), frictions.masked_fill(~mask, lowest)
-    return solver(scores.softmax(-1), frictions.softmax(-1), penalty, alpha, mask)
+        check_mask(mask, (*query.shape[:-1], key.shape[-2]))
+    resistance = _softmax_of_scores(-query.to(dtype), key.to(dtype), mask)
+    friction = _softmax_of_scores(friction_query.to(dtype), friction_key.to(dtype), mask)
+    return solver(resistance, friction, penalty, alpha, mask)
+
+
+def flow_resistance(query: Tensor, key: Tensor, mask: Tensor | None = None) -> Tensor:
+    """R = softmax(-Q K^T / sqrt d) `[..., N, K]`, for flows whose frictions come from elsewhere.
+
+    Args:
+        query: Q `[..., N, d]`.
+        key: K `[..., K, d]`.
+        mask: boolean, broadcastable to `[..., N, K]`; True where a key is allowed.
+
+    Returns:
+        In float32, or float64 if the inputs are; half precision cannot hold a flow.
+
+    Raises:
+        BadInput: a mask that is not boolean or does not fit.
+    """
+    if mask is not None:
+        check_mask(mask, (*query.shape[:-1], key.shape[-2]))
+    dtype = solving_dtype(query, key)
+    return _softmax_of_scores(-query.to(dtype), key.to(dtype), mask)
+
+
+def _softmax_of_scores(query: Tensor, key: Tensor, mask: Tensor | None) -> Tensor:
+    scores = query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5
+    if mask is not None:
+        scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)  # finite: rows without a key stay free of NaN
+    return scores.softmax(-1)
 
 
 def _check_shapes(

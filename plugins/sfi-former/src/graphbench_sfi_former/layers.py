@@ -1,0 +1,251 @@
+"""The global attentions of SFi-Former and DFi-Former."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from graphbench import GraphBatch
+from graphbench.errors import BadInput
+from graphbench.nn import DenseLayout
+from graphbench_sfi_former.adjacency import edge_mask
+from graphbench_sfi_former.attention import Solver, flow_resistance, sparse_flow_attention, sparse_flow_weights
+from graphbench_sfi_former.enhanced import AdjacencyEnhancedAttention, Heads, PaddedGraphs, Terms
+from graphbench_sfi_former.flow import sparse_flow
+from graphbench_sfi_former.iteration import ProximalOptions
+
+log = logging.getLogger(__name__)
+
+SolverName = Literal["exact", "compiled", "proximal"]
+PenaltySize = Literal["graph", "batch"]
+FrictionName = Literal["learned", "given"]
+FlowGraph = Literal["complete", "edges"]
+
+
+class SparseFlowAttention(AdjacencyEnhancedAttention):
+    """SFi-attention (sections 3.2 to 4.2): equation (13) with the flow of equation (11) or, without alpha, (7).
+
+    A drop-in for any GPS-like model: a `graphbench.nn.GlobalAttention`. Resistances and frictions are two multi-head
+    attentions, R = softmax(-Q K^T / sqrt dim) and F = softmax(Q~ K~^T / sqrt dim), and the weight of the friction is
+    `penalty / N`. With `terms="flow"` and without `extra_parameters` it is the flow alone.
+
+    Parameters: `6 H dim^2 + (5 H + 1) dim`, and 2 dim + 2 more, see `AdjacencyEnhancedAttention`.
+
+    Args:
+        dim: width of the nodes and of every head.
+        num_heads: heads H.
+        penalty: lambda*, non-negative.
+        alpha: weight of the unit-inflow term, positive; None for rows that sum to one.
+        dropout: probability of dropping a weight of the flow.
+        terms: "both", "flow" or "adjacency".
+        friction: "learned" as in the paper, or "given" to `forward`.
+        flow_graph: the flow runs over the "complete" graph as in the paper, or over the "edges" of the graph and loops;
+            `forward` takes any other graph.
+        penalty_size: N is the number of nodes of the "graph", or that of the largest graph of the "batch" as in the
+            paper, where a graph's answer depends on what shares its batch.
+        solver: "exact"; "compiled" for the same through torch.compile, meant for GPUs; "proximal" for T steps of the
+            paper's iteration.
+        proximal: options of the solver "proximal"; by default `ProximalOptions()`. They are stored with the weights.
+        extra_parameters: with the guessed parameters of `AdjacencyEnhancedAttention`.
+
+    Raises:
+        BadInput: an option is out of range, or two do not fit each other.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int = 4,
+        penalty: float = 1.0,
+        alpha: float | None = 0.1,
+        dropout: float = 0.0,
+        *,
+        terms: Terms = "both",
+        friction: FrictionName = "learned",
+        flow_graph: FlowGraph = "complete",
+        penalty_size: PenaltySize = "graph",
+        solver: SolverName = "exact",
+        proximal: ProximalOptions | None = None,
+        extra_parameters: bool = True,
+    ) -> None:
+        super().__init__(dim, num_heads, dropout, terms, extra_parameters)
+        _check_energy(penalty, alpha)
+        _check_choices(friction, flow_graph, penalty_size, solver)
+        if solver == "proximal" and alpha is None:
+            raise BadInput("The solver proximal needs alpha: the iteration has no hard constraint. Use solver: exact.")
+        if solver != "proximal" and proximal is not None:
+            raise BadInput(f"The options proximal go with solver: proximal, but the solver is {solver}.")
+        self.penalty, self.alpha = penalty, alpha
+        self.flow_graph, self.penalty_size, self.solver = flow_graph, penalty_size, solver
+        self.proximal = (proximal or ProximalOptions()) if solver == "proximal" else None
+        learned = self.with_flow and friction == "learned"
+        self.friction_proj = Heads(dim, num_heads, 2) if learned else None
+
+    @property
+    def projections(self) -> tuple[Heads, ...]:
+        """Q, K and V, and Q~ and K~ where frictions are learned."""
+        return (self.in_proj,) if self.friction_proj is None else (self.in_proj, self.friction_proj)
+
+    def forward(
+        self,
+        x: Tensor,
+        batch: GraphBatch,
+        layout: DenseLayout,
+        graph: Tensor | None = None,
+        friction: Tensor | None = None,
+    ) -> Tensor:
+        """As `AdjacencyEnhancedAttention.forward`.
+
+        Raises:
+            BadInput: frictions are given to a layer that learns them, or missing for one that does not.
+        """
+        if self.with_flow and (friction is None) != (self.friction_proj is not None):
+            raise BadInput(
+                "A SparseFlowAttention with friction='given' takes friction [B, H or 1, N, N] in forward, and one with "
+                "friction='learned' takes none."
+            )
+        if graph is None and self.flow_graph == "edges":
+            graph = edge_mask(batch, layout)
+        return super().forward(x, batch, layout, graph, friction)
+
+    def mix(self, graphs: PaddedGraphs) -> Tensor:
+        """Z V `[B, H, N, dim]`, with dropout while training."""
+        dropout = self.dropout if self.training else 0.0
+        if self.friction_proj is None:
+            value = graphs.maps[2]
+            return F.dropout(self.weights(graphs), dropout).to(value.dtype) @ value
+        query, key, value, friction_query, friction_key = graphs.maps
+        solver: Literal["exact", "compiled"] | Solver
+        solver = self.proximal.solve if self.proximal is not None else _fused(self.solver)
+        return sparse_flow_attention(
+            query,
+            key,
+            friction_query,
+            friction_key,
+            value,
+            self._weight_of_friction(graphs),
+            self.alpha,
+            self._mask(graphs),
+            dropout=dropout,
+            solver=solver,
+        )
+
+    def weights(self, graphs: PaddedGraphs) -> Tensor:
+        """Z `[B, H, N, N]`, without dropout."""
+        query, key = graphs.maps[:2]
+        penalty, solver = (
+            self._weight_of_friction(graphs),
+            sparse_flow if self.proximal is None else self.proximal.solve,
+        )
+        if self.friction_proj is not None:
+            friction_query, friction_key = graphs.maps[3:]
+            return sparse_flow_weights(
+                query, key, friction_query, friction_key, penalty, self.alpha, self._mask(graphs), solver
+            )
+        assert graphs.friction is not None
+        resistance = flow_resistance(query, key, graphs.mask)
+        friction = graphs.friction.to(resistance.dtype).expand(resistance.shape)
+        return solver(resistance, friction, penalty, self.alpha, self._mask(graphs))
+
+    def _weight_of_friction(self, graphs: PaddedGraphs) -> float | Tensor:
+        """lambda* / N, a number or `[B, 1, 1, 1]`."""
+        if self.penalty_size == "batch":
+            return self.penalty / graphs.largest
+        return self.penalty / graphs.num_nodes
+
+    def _mask(self, graphs: PaddedGraphs) -> Tensor | None:
+        """Allowed sources; the iteration's steps, one length a matrix, must not see padded rows either."""
+        if self.proximal is None or graphs.mask is None:
+            return graphs.mask
+        return graphs.mask & graphs.layout.mask[:, None, :, None]
+
+    def get_extra_state(self) -> dict[str, Any]:
+        """What a checkpoint holds beside weights: T, start, step and seed of the solver "proximal"; else nothing."""
+        return {} if self.proximal is None else self.proximal.as_dict()
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        """Warn where a checkpoint was trained with other options of the iteration; those of this layer stay."""
+        own = self.get_extra_state()
+        if state != own:
+            log.warning(
+                "Layer %d of the checkpoint was trained with %s, but this model has %s.",
+                self.layer,
+                state or "an exact solver",
+                own or "an exact solver",
+            )
+
+    def extra_repr(self) -> str:
+        """What decides the flow, for `print(module)`."""
+        return f"penalty={self.penalty}, alpha={self.alpha}, penalty_size={self.penalty_size}, solver={self.solver}"
+
+
+class DenseFlowAttention(AdjacencyEnhancedAttention):
+    """DFi-attention: equation (13) without friction, where the flow is softmax attention (equation 6).
+
+    Weights have the names and shapes of those of `SparseFlowAttention`, which can start from them (SFi-Former+).
+
+    Parameters: `4 H dim^2 + (3 H + 1) dim`, and 2 dim + 2 more, see `AdjacencyEnhancedAttention`.
+
+    Args:
+        dim: width of the nodes and of every head.
+        num_heads: heads H.
+        dropout: probability of dropping an attention weight.
+        terms: "both", "flow" or "adjacency".
+        extra_parameters: with the guessed parameters of `AdjacencyEnhancedAttention`.
+
+    Raises:
+        BadInput: an option is out of range.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int = 4,
+        dropout: float = 0.0,
+        *,
+        terms: Terms = "both",
+        extra_parameters: bool = True,
+    ) -> None:
+        super().__init__(dim, num_heads, dropout, terms, extra_parameters)
+
+    def mix(self, graphs: PaddedGraphs) -> Tensor:
+        """Softmax attention `[B, H, N, dim]`, with dropout while training."""
+        query, key, value = graphs.maps
+        if self.training and self.dropout and query.device.type == "cpu":
+            weights = self.weights(graphs)
+            kept = torch.rand(weights.shape, dtype=torch.float32) >= self.dropout  # quicker than Bernoulli numbers
+            return (weights * kept) @ (value / (1 - self.dropout))
+        dropout = self.dropout if self.training else 0.0
+        return F.scaled_dot_product_attention(query, key, value, graphs.mask, dropout)
+
+    def weights(self, graphs: PaddedGraphs) -> Tensor:
+        """Attention weights `[B, H, N, N]`, without dropout."""
+        query, key = graphs.maps[:2]
+        scores = (query * query.shape[-1] ** -0.5) @ key.transpose(-1, -2)
+        return (scores if graphs.mask is None else scores.masked_fill(~graphs.mask, -torch.inf)).softmax(-1)
+
+
+def _fused(solver: SolverName) -> Literal["exact", "compiled"]:
+    return "compiled" if solver == "compiled" else "exact"
+
+
+def _check_energy(penalty: float, alpha: float | None) -> None:
+    if not 0 <= penalty < float("inf"):
+        raise BadInput(f"penalty (lambda*) must be non-negative and finite, but is {penalty}.")
+    if alpha is not None and not 0 < alpha < float("inf"):
+        raise BadInput(f"alpha must be positive and finite, or null for rows that sum to one, but is {alpha}.")
+
+
+def _check_choices(friction: str, flow_graph: str, penalty_size: str, solver: str) -> None:
+    for name, value, known in (
+        ("friction", friction, ("learned", "given")),
+        ("flow_graph", flow_graph, ("complete", "edges")),
+        ("penalty_size", penalty_size, ("graph", "batch")),
+        ("solver", solver, ("exact", "compiled", "proximal")),
+    ):
+        if value not in known:
+            raise BadInput(f"{name} must be one of {', '.join(known)}, but is {value!r}.")

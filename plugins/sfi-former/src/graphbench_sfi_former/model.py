@@ -1,0 +1,185 @@
+"""SFi-Former and DFi-Former: GPS layers whose global branch is a sparse or a dense flow beside the adjacency matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+
+from graphbench import BenchmarkSpec, GraphBatch, PositionalEncoder, Representation
+from graphbench.nn import Categorical, GPSBackbone, LocalName, NormName
+from graphbench_sfi_former.adjacency import adjacency_dtype, with_adjacency
+from graphbench_sfi_former.enhanced import Terms
+from graphbench_sfi_former.iteration import ProximalOptions
+from graphbench_sfi_former.layers import DenseFlowAttention, FlowGraph, PenaltySize, SolverName, SparseFlowAttention
+
+
+class FlowBackbone(GPSBackbone):
+    """GPS layers around adjacency-enhanced attention; A~ is built once a batch.
+
+    Args:
+        spec: the benchmark's description.
+        hidden_dim: width of nodes and edges.
+        num_layers: GPS layers.
+        make_attention: makes the global attention of one layer.
+        positional_encoders: outputs stand beside the node features.
+        **options: of `GPSBackbone`.
+    """
+
+    def __init__(
+        self,
+        spec: BenchmarkSpec,
+        hidden_dim: int,
+        num_layers: int,
+        make_attention: Callable[[], nn.Module | None],
+        positional_encoders: list[PositionalEncoder] | None,
+        **options: Any,
+    ) -> None:
+        encoders = positional_encoders or ()
+        super().__init__(spec, hidden_dim, num_layers, make_attention, positional_encoders=encoders, **options)
+
+    def forward(self, batch: GraphBatch) -> Representation:
+        """Nodes `[num_nodes, hidden_dim]`, and edges `[num_edges, hidden_dim]` where the local layer reads them."""
+        weight = next(self.parameters())
+        return super().forward(with_adjacency(batch, adjacency_dtype(weight)))
+
+
+class SFiFormer(FlowBackbone):
+    """SFi-Former (Li et al., ICMR 2025); defaults are the paper's Peptides models without positional encodings.
+
+    A GPS layer holds GatedGCN beside `SparseFlowAttention`, whose weights are network flows of least energy with a
+    learned friction: exact zeros where friction wins. SFi-Former+ is this model started from the weights of a
+    `DFiFormer`: `--model.init_from CHECKPOINT`.
+
+    Args:
+        spec: the benchmark's description.
+        hidden_dim: width of nodes, edges and of every head.
+        num_layers: GPS layers.
+        num_heads: heads, of full width each (and of the local layer GAT).
+        penalty: lambda*, the weight of the friction times the number of nodes; the more the sparser.
+        alpha: weight of the unit-inflow term; None (null) for rows that sum to one.
+        terms: "both" for flow and adjacency matrix as in the paper; "flow" or "adjacency" for one of them (table 3).
+        flow_graph: the flow runs over the "complete" graph as in the paper, or over the "edges" of the graph and loops.
+        penalty_size: the friction's weight is `penalty` over the nodes of the "graph", or over those of the largest
+            graph of the "batch" as in the paper, where a graph's answer depends on what shares its batch.
+        solver: "exact"; "compiled" for the same through torch.compile, meant for GPUs; "proximal" for T steps of the
+            paper's iteration.
+        proximal: T (`num_steps`), start, step and seed of the solver "proximal".
+        extra_parameters: with 2 hidden_dim + 1 parameters a layer that make the published counts, see the README.
+        local_layer: GatedGCN as in the paper, GINE, GCN, GAT or none.
+        dropout: probability of every dropout but that of attention weights.
+        attention_dropout: probability of dropping a weight of the flow.
+        norm: batch, layer or none.
+        positional_encoders: outputs stand beside the node features, which get the remaining width.
+        gate_encoder: positions whose distances gate the edges of GatedGCN (ES-LapPE); not added to node features.
+        categorical: how categorical features enter: xavier_uniform, normal or one_hot.
+
+    Raises:
+        BadInput: an option is out of range, or the options do not fit each other.
+    """
+
+    def __init__(
+        self,
+        spec: BenchmarkSpec,
+        hidden_dim: int = 235,
+        num_layers: int = 2,
+        num_heads: int = 4,
+        penalty: float = 1.0,
+        alpha: float | None = 0.1,
+        terms: Terms = "both",
+        flow_graph: FlowGraph = "complete",
+        penalty_size: PenaltySize = "graph",
+        solver: SolverName = "exact",
+        proximal: ProximalOptions | None = None,
+        extra_parameters: bool = True,
+        local_layer: LocalName = "GatedGCN",
+        dropout: float = 0.1,
+        attention_dropout: float = 0.5,
+        norm: NormName = "batch",
+        positional_encoders: list[PositionalEncoder] | None = None,
+        gate_encoder: PositionalEncoder | None = None,
+        categorical: Categorical = "xavier_uniform",
+    ) -> None:
+        super().__init__(
+            spec,
+            hidden_dim,
+            num_layers,
+            lambda: SparseFlowAttention(
+                hidden_dim,
+                num_heads,
+                penalty,
+                alpha,
+                attention_dropout,
+                terms=terms,
+                flow_graph=flow_graph,
+                penalty_size=penalty_size,
+                solver=solver,
+                proximal=proximal,
+                extra_parameters=extra_parameters,
+            ),
+            positional_encoders,
+            local_layer=local_layer,
+            num_heads=num_heads,
+            dropout=dropout,
+            norm=norm,
+            gate_encoder=gate_encoder,
+            categorical=categorical,
+        )
+
+
+class DFiFormer(FlowBackbone):
+    """DFi-Former (Li et al., ICMR 2025): SFi-Former without friction, where the flow is softmax attention.
+
+    Its weights have the names and shapes of those of `SFiFormer`, which has the maps of the friction besides.
+
+    Args:
+        spec: the benchmark's description.
+        hidden_dim: width of nodes, edges and of every head.
+        num_layers: GPS layers.
+        num_heads: heads, of full width each (and of the local layer GAT).
+        terms: "both" for attention and adjacency matrix as in the paper; "flow" or "adjacency" for one of them.
+        extra_parameters: with 2 hidden_dim + 1 parameters a layer that make the published counts, see the README.
+        local_layer: GatedGCN as in the paper, GINE, GCN, GAT or none.
+        dropout: probability of every dropout but that of attention weights.
+        attention_dropout: probability of dropping an attention weight.
+        norm: batch, layer or none.
+        positional_encoders: outputs stand beside the node features, which get the remaining width.
+        gate_encoder: positions whose distances gate the edges of GatedGCN (ES-LapPE); not added to node features.
+        categorical: how categorical features enter: xavier_uniform, normal or one_hot.
+
+    Raises:
+        BadInput: an option is out of range, or the options do not fit each other.
+    """
+
+    def __init__(
+        self,
+        spec: BenchmarkSpec,
+        hidden_dim: int = 235,
+        num_layers: int = 2,
+        num_heads: int = 4,
+        terms: Terms = "both",
+        extra_parameters: bool = True,
+        local_layer: LocalName = "GatedGCN",
+        dropout: float = 0.1,
+        attention_dropout: float = 0.5,
+        norm: NormName = "batch",
+        positional_encoders: list[PositionalEncoder] | None = None,
+        gate_encoder: PositionalEncoder | None = None,
+        categorical: Categorical = "xavier_uniform",
+    ) -> None:
+        super().__init__(
+            spec,
+            hidden_dim,
+            num_layers,
+            lambda: DenseFlowAttention(
+                hidden_dim, num_heads, attention_dropout, terms=terms, extra_parameters=extra_parameters
+            ),
+            positional_encoders,
+            local_layer=local_layer,
+            num_heads=num_heads,
+            dropout=dropout,
+            norm=norm,
+            gate_encoder=gate_encoder,
+            categorical=categorical,
+        )

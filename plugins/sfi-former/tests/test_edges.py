@@ -1,0 +1,100 @@
+"""The flow over edges against the solver of dense rows."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.autograd import gradcheck
+
+from graphbench.errors import BadInput
+from graphbench_sfi_former import sparse_flow, sparse_flow_edges, with_virtual_nodes
+
+NODES, HEADS = 7, 3
+
+
+@pytest.fixture
+def graph():
+    """Resistances, frictions `[E, H]`, sources and targets; the last node has no edge, edges are in no order."""
+    generator = torch.Generator().manual_seed(0)
+    allowed = torch.rand(NODES, NODES, generator=generator) < 0.6
+    allowed[-1] = False
+    target, source = allowed.nonzero().T
+    order = torch.randperm(len(target), generator=generator)
+    values = torch.rand(2, len(target), HEADS, generator=generator, dtype=torch.float64) + 0.05
+    return values[0], values[1], source[order], target[order]
+
+
+def dense(values, source, target):
+    matrix = torch.ones(HEADS, NODES, NODES, dtype=torch.float64)
+    matrix[:, target, source] = values.T
+    return matrix
+
+
+@pytest.mark.parametrize("alpha", [None, 0.1, 1.0])
+@pytest.mark.parametrize("penalty", [0.0, 0.3, 5.0])
+def test_it_is_the_dense_flow_with_a_mask(graph, penalty, alpha):
+    resistance, friction, source, target = graph
+    mask = torch.zeros(NODES, NODES, dtype=torch.bool)
+    mask[target, source] = True
+    r, f = resistance.clone().requires_grad_(), friction.clone().requires_grad_()
+    flow = sparse_flow_edges(r, f, target, NODES, penalty, alpha)
+    expected = sparse_flow(dense(r, source, target), dense(f, source, target), penalty, alpha, mask)
+    torch.testing.assert_close(flow, expected[:, target, source].T)
+    upstream = torch.randn_like(flow)
+    gradients = torch.autograd.grad(flow, (r, f), upstream)
+    of_expected = torch.autograd.grad(expected[:, target, source].T, (r, f), upstream)
+    for gradient, other in zip(gradients, of_expected, strict=True):
+        torch.testing.assert_close(gradient, other)
+
+
+def test_a_penalty_of_each_node(graph):
+    resistance, friction, _, target = graph
+    penalty = torch.linspace(0, 3, NODES, dtype=torch.float64)
+    flow = sparse_flow_edges(resistance, friction, target, NODES, penalty)
+    for node in range(NODES - 1):
+        own = target == node
+        alone = sparse_flow_edges(resistance[own], friction[own], target[own], NODES, float(penalty[node]))
+        torch.testing.assert_close(flow[own], alone)
+    sums = torch.zeros(NODES, HEADS, dtype=torch.float64).index_add(0, target, flow)
+    torch.testing.assert_close(sums, torch.tensor([1.0] * (NODES - 1) + [0.0]).double()[:, None].expand(NODES, HEADS))
+
+
+@pytest.mark.parametrize("alpha", [None, 0.1])
+def test_gradients(graph, alpha):
+    resistance, friction, _, target = graph
+    penalty = torch.full((NODES,), 0.4, dtype=torch.float64, requires_grad=True)
+    inputs = (resistance.requires_grad_(), friction.requires_grad_(), penalty)
+    assert gradcheck(lambda r, f, p: sparse_flow_edges(r, f, target, NODES, p, alpha), inputs)
+
+
+def test_no_edges_at_all():
+    empty = torch.empty(0, 2)
+    assert sparse_flow_edges(empty, empty, torch.empty(0, dtype=torch.int64), 3, 1.0).shape == (0, 2)
+
+
+def test_virtual_nodes_reach_every_node_of_their_graph_and_no_other():
+    edges = with_virtual_nodes(torch.tensor([[0], [1]]), torch.tensor([0, 0, 1]), 2, num_virtual=2)
+    assert edges.shape == (2, 1 + 2 * 3 * 2)
+    pairs = set(map(tuple, edges.T.tolist()))
+    expected = {(0, 1)}
+    for node, virtual in ((0, 3), (0, 4), (1, 3), (1, 4), (2, 5), (2, 6)):
+        expected |= {(node, virtual), (virtual, node)}
+    assert pairs == expected
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"friction": torch.ones(2)}, "one shape"),
+        ({"friction": -torch.ones(3)}, "friction must be non-negative"),
+        ({"resistance": torch.tensor([1.0, torch.nan, 1.0])}, "resistance must be non-negative"),
+        ({"target": torch.tensor([0, 1, 2])}, r"0 \.\. 1"),
+        ({"penalty": torch.ones(3)}, "one a node"),
+        ({"penalty": -1.0}, "penalty must be non-negative"),
+        ({"alpha": 0.0}, "alpha must be positive"),
+    ],
+)
+def test_bad_arguments_are_named(change, message):
+    arguments = {"resistance": torch.ones(3), "friction": torch.ones(3), "target": torch.tensor([0, 1, 1])}
+    with pytest.raises(BadInput, match=message):
+        sparse_flow_edges(**(arguments | {"num_nodes": 2, "penalty": 1.0} | change))

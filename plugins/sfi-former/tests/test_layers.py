@@ -1,0 +1,305 @@
+"""Equation (13) against a float64 reference written node by node, and the options of the layers."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+import torch
+from torch_geometric.utils import softmax
+
+from graphbench.errors import BadInput
+from graphbench.nn import DenseLayout
+from graphbench.testing import tiny_spec, tiny_table
+from graphbench_sfi_former import (
+    DenseFlowAttention,
+    ProximalOptions,
+    SparseFlowAttention,
+    sparse_flow,
+    sparse_flow_edges,
+)
+
+DIM, HEADS = 6, 2
+
+
+@pytest.fixture
+def graphs():
+    """A batch, its layout and nodes in float64; sizes differ, so that the batch is padded (and cut on a CPU)."""
+    table = tiny_table(tiny_spec(), sizes=[5, 2, 9, 1])
+    batch = table.batch(range(4))
+    x = torch.randn(batch.num_nodes, DIM, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    return x, batch, DenseLayout.from_batch(batch)
+
+
+def make(kind=SparseFlowAttention, **options):
+    """A layer in float64 whose gamma, scale and shift are not their initial values."""
+    torch.manual_seed(0)
+    layer = kind(DIM, HEADS, **options).double().eval()
+    with torch.no_grad():
+        for name in ("log_gamma", "adjacency_weight", "scale", "shift"):
+            parameter = getattr(layer, name)
+            if parameter is not None:
+                parameter.add_(torch.randn_like(parameter) * 0.5)
+    return layer
+
+
+def normalised_adjacency(batch, graph):
+    start, end = batch.ptr[graph : graph + 2].tolist()
+    n = end - start
+    dense = torch.eye(n, dtype=torch.float64)
+    for source, target in batch.edge_index.T.tolist():
+        if start <= source < end:
+            dense[target - start, source - start] = 1
+    degree = dense.sum(1)
+    return dense / (degree[:, None] * degree[None]).sqrt()
+
+
+def maps(layer, rows):
+    """Q, K, V, Q~, K~ `[H, n, d]` of one graph."""
+    parts = []
+    for heads in layer.projections:
+        projected = rows @ heads.linear.weight.T + heads.linear.bias
+        parts += projected.view(len(rows), heads.num_maps, HEADS, DIM).permute(1, 2, 0, 3)
+    return parts
+
+
+def reference(layer, x, batch, flow_of):
+    """Equation (13) graph by graph and head by head; `flow_of(n, Q, K, Q~, K~)` gives one flow."""
+    outputs = []
+    for graph in range(batch.num_graphs):
+        rows = x[batch.ptr[graph] : batch.ptr[graph + 1]]
+        near, gamma = normalised_adjacency(batch, graph), layer.gamma
+        q, k, v, *friction = maps(layer, rows)
+        total = 0
+        for head in range(HEADS):
+            flow = flow_of(len(rows), q[head], k[head], *(part[head] for part in friction))
+            mixing = (layer.adjacency_weight * near + gamma * flow) / (1 + gamma)
+            w_out = layer.out_proj.weight[:, head * DIM : (head + 1) * DIM]
+            total = total + mixing @ v[head] @ w_out.T
+        outputs.append((total + layer.out_proj.bias) * layer.scale + layer.shift)
+    return torch.cat(outputs)
+
+
+@pytest.mark.parametrize("alpha", [0.1, None])
+def test_sparse_layer_is_equation_13(graphs, alpha):
+    x, batch, layout = graphs
+    layer = make(penalty=2.0, alpha=alpha)
+
+    def flow(n, q, k, friction_q, friction_k):
+        resistance, friction = (-q @ k.T / DIM**0.5).softmax(-1), (friction_q @ friction_k.T / DIM**0.5).softmax(-1)
+        return sparse_flow(resistance, friction, 2.0 / n, alpha)
+
+    torch.testing.assert_close(layer(x, batch, layout), reference(layer, x, batch, flow))
+
+
+def test_dense_layer_is_equation_13_with_softmax_attention(graphs):
+    x, batch, layout = graphs
+    layer = make(DenseFlowAttention)
+    expected = reference(layer, x, batch, lambda n, q, k: (q @ k.T / DIM**0.5).softmax(-1))
+    torch.testing.assert_close(layer(x, batch, layout), expected)
+
+
+def test_without_friction_the_sparse_layer_is_the_dense_one(graphs):
+    x, batch, layout = graphs
+    dense, sparse = make(DenseFlowAttention), make(penalty=0.0, alpha=None)
+    sparse.load_state_dict(dense.state_dict(), strict=False)
+    torch.testing.assert_close(sparse(x, batch, layout), dense(x, batch, layout))
+
+
+@pytest.mark.parametrize("kind", [DenseFlowAttention, SparseFlowAttention])
+def test_an_untrained_layer_is_the_equation_without_guessed_parameters(graphs, kind):
+    x, batch, layout = graphs
+    torch.manual_seed(0)
+    layer = kind(DIM, HEADS).double().eval()
+    torch.manual_seed(0)
+    bare = kind(DIM, HEADS, extra_parameters=False).double().eval()
+    torch.testing.assert_close(layer(x, batch, layout), bare(x, batch, layout))
+    assert bare.gamma == 1
+
+
+def test_terms_alone(graphs):
+    x, batch, layout = graphs
+    both = make(penalty=2.0, extra_parameters=False)
+    flow, near = (SparseFlowAttention(DIM, HEADS, 2.0, terms=t, extra_parameters=False) for t in ("flow", "adjacency"))
+    flow.double().load_state_dict({k: v for k, v in both.state_dict().items() if k != "log_gamma"})
+    near.double().out_proj.load_state_dict(both.out_proj.state_dict())
+    rows = HEADS * DIM
+    near.in_proj.linear.weight.data = both.in_proj.linear.weight.data[-rows:]
+    near.in_proj.linear.bias.data = both.in_proj.linear.bias.data[-rows:]
+    bias, gamma = both.out_proj.bias, both.gamma
+    parts = [layer(x, batch, layout) - bias for layer in (near, flow)]
+    torch.testing.assert_close(both(x, batch, layout) - bias, (parts[0] + gamma * parts[1]) / (1 + gamma))
+
+
+def count(module):
+    return sum(p.numel() for p in module.parameters())
+
+
+@pytest.mark.parametrize(("dim", "heads"), [(6, 2), (235, 4)])
+def test_parameter_counts(dim, heads):
+    sparse, dense = SparseFlowAttention(dim, heads), DenseFlowAttention(dim, heads)
+    assert count(sparse) == 6 * heads * dim**2 + (5 * heads + 1) * dim + 2 * dim + 2
+    assert count(dense) == 4 * heads * dim**2 + (3 * heads + 1) * dim + 2 * dim + 2
+    assert count(sparse) - count(SparseFlowAttention(dim, heads, extra_parameters=False)) == 2 * dim + 1
+
+
+def test_the_batch_maximum_is_an_option_that_couples_graphs(graphs):
+    x, batch, layout = graphs
+    own, shared = make(penalty=3.0), make(penalty=3.0, penalty_size="batch")
+    largest = slice(*batch.ptr[2:4].tolist())
+    with_own, with_shared = own(x, batch, layout), shared(x, batch, layout)
+    torch.testing.assert_close(with_own[largest], with_shared[largest])
+    smaller = slice(*batch.ptr[:2].tolist())
+    weaker = make(penalty=3.0 * 5 / 9)(x, batch, layout)
+    torch.testing.assert_close(with_shared[smaller], weaker[smaller])
+    assert not torch.allclose(with_own[smaller], with_shared[smaller])
+
+
+def test_traces_show_the_flow_and_what_it_mixes(graphs):
+    x, batch, layout = graphs
+    layer, traces = make(penalty=5.0, terms="flow"), []
+    layer._recorder = traces.append
+    out = layer(x, batch, layout)
+    (trace,) = traces
+    mixed = [
+        torch.einsum("hnk,khd->nd", *pair)
+        for pair in zip(trace.attention, trace.values.split([5, 2, 9, 1]), strict=True)
+    ]
+    constant = torch.cat(mixed) - out  # the rows of Z do not quite sum to one, so the bias of V is not quite constant
+    sums = torch.cat([a.sum(-1).T for a in trace.attention])
+    bias = layer.in_proj.linear.bias[-HEADS * DIM :].view(HEADS, DIM)
+    w_out = layer.out_proj.weight.view(DIM, HEADS, DIM)
+    of_bias = torch.einsum("nh,hd,ohd->no", sums, bias, w_out) + layer.out_proj.bias
+    torch.testing.assert_close(-constant, of_bias * layer.scale + layer.shift)
+    assert any((matrix == 0).any() for matrix in trace.attention)
+    assert trace.extra["input"] is not None
+    assert "gamma" not in trace.extra
+
+
+def test_given_frictions_and_a_given_graph(graphs):
+    x, batch, layout = graphs
+    layer = make(penalty=2.0, alpha=None, friction="given", terms="flow")
+    generator = torch.Generator().manual_seed(3)
+    friction = torch.rand(4, HEADS, 9, 9, generator=generator, dtype=torch.float64)
+    allowed = torch.rand(4, 1, 9, 9, generator=generator) < 0.6
+    traces = []
+    layer._recorder = traces.append
+    layer(x, batch, layout, allowed, friction)
+    for graph, (matrix, n) in enumerate(zip(traces[0].attention, (5, 2, 9, 1), strict=True)):
+        q, k, _ = maps(layer, x[batch.ptr[graph] : batch.ptr[graph + 1]])
+        mask = allowed[graph, :, :n, :n]
+        resistance = (-q @ k.mT / DIM**0.5).masked_fill(~mask, -1e30).softmax(-1)
+        torch.testing.assert_close(matrix, sparse_flow(resistance, friction[graph, :, :n, :n], 2.0 / n, None, mask))
+        assert not matrix[~mask.expand_as(matrix)].any()
+    for wrong, given in ((layer, None), (make(), friction)):
+        with pytest.raises(BadInput, match="takes friction"):
+            wrong(x, batch, layout, allowed, given)
+
+
+def test_a_given_graph_goes_through_the_fused_solver_and_the_dense_layer(graphs):
+    x, batch, layout = graphs
+    allowed = torch.eye(9, dtype=torch.bool).expand(4, 1, 9, 9)  # every node draws on itself alone
+    for layer in (make(penalty=0.0, alpha=None, terms="flow"), make(DenseFlowAttention, terms="flow")):
+        value = layer.in_proj(x)[:, -HEADS * DIM :]
+        expected = layer.out_proj(value) * layer.scale + layer.shift
+        torch.testing.assert_close(layer(x, batch, layout, allowed), expected)
+
+
+def test_a_flow_over_edges_is_the_solver_for_edges(graphs):
+    x, batch, layout = graphs
+    layer, traces = make(penalty=2.0, flow_graph="edges"), []
+    layer._recorder = traces.append
+    layer(x, batch, layout)
+    loops = torch.arange(len(x)).expand(2, -1)
+    source, target = torch.cat((batch.edge_index, loops), 1).unique(dim=1)
+    nodes = [torch.cat([maps(layer, x[a:b])[i] for a, b in pairwise(batch.ptr.tolist())], 1) for i in range(5)]
+    scores, tolls = ((nodes[i][:, target] * nodes[j][:, source]).sum(-1).T / DIM**0.5 for i, j in ((0, 1), (3, 4)))
+    resistance, friction = softmax(-scores, target), softmax(tolls, target)
+    sizes = batch.ptr.diff()[batch.batch]
+    expected = sparse_flow_edges(resistance, friction, target, len(x), 2.0 / sizes, 0.1)
+    for graph, matrix in enumerate(traces[0].attention):
+        own = batch.batch[target] == graph
+        dense = torch.zeros_like(matrix)
+        dense[:, target[own] - batch.ptr[graph], source[own] - batch.ptr[graph]] = expected[own].T
+        torch.testing.assert_close(matrix, dense)
+
+
+@pytest.mark.parametrize("kind", [DenseFlowAttention, SparseFlowAttention])
+def test_dropout_keeps_the_mean(kind):
+    batch = tiny_table(tiny_spec(), sizes=[9]).batch([0] * 2000)
+    x = torch.randn(9, DIM, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).repeat(2000, 1)
+    layer, layout = make(kind, dropout=0.5), DenseLayout.from_batch(batch)
+    expected = layer(x, batch, layout).view(2000, 9, DIM)
+    torch.manual_seed(0)
+    dropped = layer.train()(x, batch, layout).view(2000, 9, DIM)
+    torch.testing.assert_close(dropped.mean(0), expected[0], rtol=0, atol=0.01)
+    assert (dropped.std(0) > 1e-3).all()
+
+
+def test_iteration_to_convergence_is_the_exact_layer(graphs):
+    x, batch, layout = graphs
+    exact = make(penalty=1.0)
+    options = ProximalOptions(num_steps=400, start="uniform")
+    iterated = make(penalty=1.0, solver="proximal", proximal=options)
+    torch.testing.assert_close(iterated(x, batch, layout), exact(x, batch, layout), rtol=1e-5, atol=1e-6)
+
+
+def test_a_random_start_does_not_depend_on_batch_mates(graphs):
+    x, batch, layout = graphs
+    layer = make(solver="proximal", proximal=ProximalOptions(num_steps=2))
+    alone = tiny_table(tiny_spec(), sizes=[5, 2, 9, 1]).batch([0])
+    rows = slice(*batch.ptr[:2].tolist())
+    torch.testing.assert_close(layer(x[rows], alone, DenseLayout.from_batch(alone)), layer(x, batch, layout)[rows])
+    other = make(solver="proximal", proximal=ProximalOptions(num_steps=2, seed=1))
+    assert not torch.allclose(other(x, batch, layout), layer(x, batch, layout))
+
+
+def test_an_iteration_with_negative_flows_shows_no_matrix(graphs):
+    x, batch, layout = graphs
+    traces = []
+    for steps in (2, 400):
+        layer = make(solver="proximal", proximal=ProximalOptions(num_steps=steps))
+        layer._recorder = traces.append
+        layer(x, batch, layout)
+    early, late = traces
+    assert early.attention is None
+    assert len(late.attention) == 4
+
+
+def test_the_checkpoint_names_the_iteration(caplog):
+    trained = make(solver="proximal", proximal=ProximalOptions(num_steps=7, start="scaled"))
+    state = trained.state_dict()
+    assert state["_extra_state"] == {"num_steps": 7, "start": "scaled", "step": "barzilai-borwein", "seed": 0}
+    with caplog.at_level("WARNING", logger="graphbench_sfi_former"):
+        make(solver="proximal", proximal=ProximalOptions(num_steps=7, start="scaled")).load_state_dict(state)
+        assert not caplog.records
+        make().load_state_dict(state)
+    assert "'num_steps': 7" in caplog.text
+    assert "an exact solver" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_heads": 0}, "num_heads"),
+        ({"penalty": -1.0}, "penalty"),
+        ({"alpha": 0.0}, "alpha must be positive"),
+        ({"dropout": 1.0}, "dropout"),
+        ({"terms": "none"}, "terms must be"),
+        ({"solver": "sort"}, "solver must be one of exact"),
+        ({"penalty_size": "mean"}, "penalty_size"),
+        ({"friction": "none"}, "friction must be"),
+        ({"flow_graph": "tree"}, "flow_graph must be"),
+        ({"solver": "proximal", "alpha": None}, "needs alpha"),
+        ({"proximal": ProximalOptions()}, "go with solver: proximal"),
+    ],
+)
+def test_bad_options_are_named(options, message):
+    with pytest.raises(BadInput, match=message):
+        SparseFlowAttention(DIM, **options)
+
+
+@pytest.mark.parametrize("options", [{"num_steps": 0}, {"start": "ones"}, {"step": "newton"}])
+def test_bad_options_of_the_iteration_are_named(options):
+    with pytest.raises(BadInput, match=next(iter(options))):
+        ProximalOptions(**options)
