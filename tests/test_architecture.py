@@ -17,7 +17,7 @@ PLUGINS = sorted((ROOT / "plugins").glob("*/src/graphbench_*"))
 ARROWS = {
     "__init__": {"contracts", "module"},
     "__main__": {"cli"},
-    "benchmarks": {"contracts", "data", "encodings", "errors", "images", "molecules"},
+    "benchmarks": {"contracts", "data", "encodings", "errors", "images", "molecules", "points", "sequences"},
     "callbacks": {"contracts", "data", "diagnostics", "encodings", "errors", "module", "runs"},
     "checkpoints": {"errors"},
     "cli": {"__init__", "callbacks", "checkpoints", "contracts", "errors", "module", "registry", "report", "runs"},
@@ -32,9 +32,11 @@ ARROWS = {
     "molecules": {"contracts", "errors"},
     "nn": {"contracts", "encodings", "errors"},
     "optim": {"contracts", "errors"},
+    "points": {"contracts", "errors"},
     "registry": {"contracts", "describe", "errors"},
     "report": {"contracts", "diagnostics", "errors", "runs"},
     "runs": {"errors"},
+    "sequences": {"contracts", "errors"},
     "tasks": {"contracts", "errors", "nn"},
     "testing": {"contracts", "diagnostics", "errors", "nn", "registry", "tasks"},
 }

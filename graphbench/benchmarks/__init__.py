@@ -11,9 +11,18 @@ if TYPE_CHECKING:
     from graphbench.benchmarks.block_models import PATTERN as PATTERN
     from graphbench.benchmarks.circulant import CSL as CSL
     from graphbench.benchmarks.cycles import CYCLES as CYCLES
+    from graphbench.benchmarks.listops import ListOps as ListOps
+    from graphbench.benchmarks.long_text import Retrieval as Retrieval
+    from graphbench.benchmarks.long_text import Text as Text
+    from graphbench.benchmarks.modelnet import ModelNet40 as ModelNet40
     from graphbench.benchmarks.molecules import Molecules as Molecules
     from graphbench.benchmarks.nci import NCI as NCI
     from graphbench.benchmarks.own_superpixels import Superpixels as Superpixels
+    from graphbench.benchmarks.pathfinder import Pathfinder as Pathfinder
+    from graphbench.benchmarks.sequential_images import SequentialFashionMNIST as SequentialFashionMNIST
+    from graphbench.benchmarks.sequential_images import SequentialImage as SequentialImage
+    from graphbench.benchmarks.shapenet import ShapeNetPart as ShapeNetPart
+    from graphbench.benchmarks.solids import Solids as Solids
     from graphbench.benchmarks.superpixels import CIFAR10Superpixels as CIFAR10Superpixels
     from graphbench.benchmarks.superpixels import DigitsSuperpixels as DigitsSuperpixels
     from graphbench.benchmarks.superpixels import MNISTSuperpixels as MNISTSuperpixels
@@ -26,11 +35,20 @@ _HOME = {
     "CYCLES": "cycles",
     "DigitsSuperpixels": "superpixels",
     "GraphBenchmark": "base",
+    "ListOps": "listops",
     "MNISTSuperpixels": "superpixels",
+    "ModelNet40": "modelnet",
     "Molecules": "molecules",
     "NCI": "nci",
     "PATTERN": "block_models",
+    "Pathfinder": "pathfinder",
+    "Retrieval": "long_text",
+    "SequentialFashionMNIST": "sequential_images",
+    "SequentialImage": "sequential_images",
+    "ShapeNetPart": "shapenet",
+    "Solids": "solids",
     "Superpixels": "own_superpixels",
+    "Text": "long_text",
     "ZINC": "zinc",
 }
 __all__ = sorted(_HOME)

@@ -116,7 +116,7 @@ def _facts(spec: BenchmarkSpec | None) -> tuple[str, ...]:
         return ("depends on options", *[""] * (len(_BENCHMARK_HEADER) - 2))
     return (
         spec.task,
-        _known(None if spec.split_sizes is None else sum(spec.split_sizes), "{:,}"),
+        _known(spec.num_graphs, "{:,}"),
         _known(spec.mean_nodes, "{:.1f}"),
         _known(spec.mean_edges, "{:.1f}"),
         f"{spec.metric} {'↑' if spec.higher_is_better else '↓'}",

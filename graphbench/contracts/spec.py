@@ -48,7 +48,7 @@ class BenchmarkSpec:
         target_names: one name a target (regression, multi-label) or a class.
         target_units: one unit a regression target; "" where it has none.
         metric: the score that selects the best checkpoint: MAE, RMSE, accuracy, class_accuracy, macro_F1, AP,
-            AUROC, MRR.
+            AUROC, MRR, instance_IoU, class_IoU.
         higher_is_better: whether a larger `metric` is better.
         loss: L1, MSE, cross_entropy, weighted_cross_entropy, BCE, contrastive_BCE, normalised_MSE.
         coordinates: width of `pos` `[num_nodes, coordinates]`; 0 when nodes have no position.
@@ -58,6 +58,8 @@ class BenchmarkSpec:
         disk_mb: size of the prepared data on disk, in MB.
         licence, citation, source: where the data come from and on which terms.
         molecules: node column 0 is an atom type that `graphbench` can draw with RDKit.
+        extra: further facts. `validation: test` where published practice validates by the test split; `parts`: how
+            many parts each category has, "4 2 2", for part segmentation.
     """
 
     name: str
@@ -83,6 +85,14 @@ class BenchmarkSpec:
     source: str = ""
     molecules: bool = False
     extra: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def num_graphs(self) -> int | None:
+        """Graphs of all splits; those that validate and test are counted once where they are the same."""
+        if self.split_sizes is None:
+            return None
+        train, val, test = self.split_sizes
+        return train + test + (0 if self.extra.get("validation") == "test" else val)
 
     @property
     def output_dim(self) -> int:

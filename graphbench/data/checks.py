@@ -82,7 +82,7 @@ class _TableCheck:
                 raise BadInput(f"{self.where}: {categorical} must hold integers, got {values.dtype}.")
             for number, size in enumerate(features.vocabularies):
                 name = features.names[number] if features.names else f"column {number}"
-                column = values[:, number]
+                column = values[:, number].to(torch.int64)  # in a byte, a limit of 256 would be 0
                 fault = f"has a value outside 0 .. {size - 1} in {categorical} ({name})"
                 self.forbid((column < 0) | (column >= size), axis, fault, column)
         if features.dense:
@@ -101,6 +101,7 @@ class _TableCheck:
         count = self.spec.num_classes
         if values.is_floating_point() or count is None:
             raise BadInput(f"{self.where}: y must hold class numbers (integers below num_classes), got {values.dtype}.")
+        values = values.to(torch.int64)
         outside = ((values < 0) | (values >= count)).any(1)
         self.forbid(outside, axis, f"has a class outside 0 .. {count - 1} in y", values[:, 0])
 

@@ -18,6 +18,7 @@ from graphbench.nn.heads import HeadConfig
 from graphbench.tasks.base import Task
 from graphbench.tasks.heads import GraphHead, NodeHead
 from graphbench.tasks.losses import weighted_cross_entropy
+from graphbench.tasks.metrics import PartIoU, parts_of
 
 
 class _Classification(Task):
@@ -78,11 +79,36 @@ class GraphClassification(_Classification):
 
 
 class NodeClassification(_Classification):
-    """One class a node."""
+    """One class a node.
+
+    Where the specification's `extra["parts"]` tells how many parts each category of graphs has (column 0 of `x`), the
+    classes are parts, and the IoU of parts is scored too: `instance_IoU` and `class_IoU`.
+    """
 
     def __init__(self, spec: BenchmarkSpec, dim: int, head: HeadConfig) -> None:
         super().__init__(spec, dim, head)
         self.head = NodeHead(dim, spec.output_dim, head)
+        self.parts = parts_of(spec.extra["parts"]) if "parts" in spec.extra else ()
+        if self.parts and (sum(self.parts) != self.num_classes or spec.node.vocabularies[:1] != (len(self.parts),)):
+            raise BadInput(
+                f"{spec.name}: extra['parts'] names {len(self.parts)} categories with {sum(self.parts)} parts, but "
+                f"there are {self.num_classes} classes, and node vocabularies {spec.node.vocabularies}."
+            )
+
+    def build_metrics(self) -> dict[str, Metric]:
+        """Those of classes, and of parts where there are some."""
+        metrics = super().build_metrics()
+        if self.parts:
+            metrics["instance_IoU"] = PartIoU(self.parts, average="instance")
+            metrics["class_IoU"] = PartIoU(self.parts, average="class")
+        return metrics
+
+    def update(self, metrics: Mapping[str, Metric], output: Tensor, batch: GraphBatch) -> None:
+        """Add a batch; the IoU of parts sees whole graphs with their categories."""
+        super().update({k: v for k, v in metrics.items() if not isinstance(v, PartIoU)}, output, batch)
+        for metric in metrics.values():
+            if isinstance(metric, PartIoU):
+                metric.update(output, batch.y.reshape(-1), batch.batch, batch.x[batch.ptr[:-1], 0])
 
     def rows(self, batch: GraphBatch) -> int:
         """Labelled nodes of the batch."""

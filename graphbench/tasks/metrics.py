@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torchmetrics import Metric
+from torchmetrics import MeanMetric, Metric
 from torchmetrics.functional.classification import binary_auroc, binary_average_precision
 from torchmetrics.utilities import dim_zero_cat
+
+from graphbench.errors import BadInput
 
 
 class _PerTask(Metric):
@@ -87,3 +90,80 @@ class GraphMean(Metric):
     def compute(self) -> Tensor:
         """The mean; NaN before any graph had an item."""
         return (self.total / self.graphs).float()
+
+
+class PartIoU(Metric):
+    """Intersection over union of the parts of shapes, as ShapeNetPart is scored (Qi et al., PointNet, CVPR 2017).
+
+    A point gets the highest-scored part of its shape's category. The IoU of a part is the number of points that have it
+    by prediction and by truth, over the number that have it by either; 1 where neither has any. A shape's IoU is the
+    mean over all parts of its category.
+
+    Args:
+        parts: parts of each category; they are numbered category after category.
+        average: `instance`: the mean over shapes; `class`: the mean over categories of the mean over their shapes, of
+            the categories that have any.
+    """
+
+    higher_is_better = True
+    is_differentiable = False
+    full_state_update = False
+    total: Tensor
+    shapes: Tensor
+    owns: Tensor
+
+    def __init__(self, parts: Sequence[int], average: Literal["instance", "class"] = "instance", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.average, self.num_parts = average, sum(parts)
+        owner = torch.repeat_interleave(torch.arange(len(parts)), torch.tensor(parts))
+        #: Which parts a category has, bool `[categories, parts]`.
+        self.register_buffer("owns", owner == torch.arange(len(parts))[:, None], persistent=False)
+        self.add_state("total", default=torch.zeros(len(parts), dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_state("shapes", default=torch.zeros(len(parts), dtype=torch.int64), dist_reduce_fx="sum")
+
+    def update(self, scores: Tensor, target: Tensor, shape: Tensor, category: Tensor) -> None:
+        """Add whole shapes.
+
+        Args:
+            scores: of every part at every point `[points, parts]`, any monotone scale.
+            target: true part of each point `[points]`.
+            shape: shape of each point `[points]`, in 0 .. S - 1.
+            category: category of each shape `[S]`.
+        """
+        owns = self.owns.to(category.device)[category]
+        predicted = scores.detach().masked_fill(~owns[shape], -torch.inf).argmax(1)
+        size = len(category) * self.num_parts
+        both = torch.bincount((shape * self.num_parts + target)[predicted == target], minlength=size)
+        by_either = torch.bincount(shape * self.num_parts + target, minlength=size) - both
+        by_either += torch.bincount(shape * self.num_parts + predicted, minlength=size)
+        ratio = torch.where(by_either > 0, both.double() / by_either.clamp(min=1), 1.0).reshape(owns.shape)
+        value = (ratio * owns).sum(1) / owns.sum(1)
+        self.total.index_add_(0, category, value)
+        self.shapes += torch.bincount(category, minlength=len(self.shapes))
+
+    def compute(self) -> Tensor:
+        """The average; NaN before any shape came."""
+        if self.average == "instance":
+            return (self.total.sum() / self.shapes.sum()).float()
+        seen = self.shapes > 0
+        return (self.total[seen] / self.shapes[seen]).mean().float()
+
+
+def parts_of(description: str) -> tuple[int, ...]:
+    """Parts of each category out of a specification's `extra["parts"]`, such as "4 2 2".
+
+    Raises:
+        BadInput: these are no numbers of at least 1.
+    """
+    parts = description.split()
+    if not parts or not all(part.isdecimal() and int(part) > 0 for part in parts):
+        raise BadInput(f'extra["parts"] must be the number of parts of each category ("4 2 2"), got {description!r}.')
+    return tuple(map(int, parts))
+
+
+class LogMean(MeanMetric):
+    """Natural logarithm of the mean of all values."""
+
+    def compute(self) -> Tensor:
+        """The logarithm; minus infinity for a mean of 0, NaN before any value."""
+        return super().compute().log()

@@ -135,3 +135,10 @@ def test_json_holds_everything(capsys):
 def test_unknown_group_is_refused_with_a_hint(capsys):
     assert main(["list", "benchmark"]) == 1
     assert "Did you mean benchmarks" in capsys.readouterr().err
+
+
+def test_graphs_that_validate_and_test_are_counted_once():
+    from graphbench.benchmarks import ModelNet40
+
+    assert ModelNet40.spec.num_graphs == 12_311
+    assert ModelNet40(held_out=843).spec.num_graphs == 12_311
