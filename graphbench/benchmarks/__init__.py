@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from graphbench.benchmarks.block_models import PATTERN as PATTERN
     from graphbench.benchmarks.circulant import CSL as CSL
     from graphbench.benchmarks.cycles import CYCLES as CYCLES
+    from graphbench.benchmarks.electric_flow import ElectricFlow as ElectricFlow
     from graphbench.benchmarks.listops import ListOps as ListOps
     from graphbench.benchmarks.long_text import Retrieval as Retrieval
     from graphbench.benchmarks.long_text import Text as Text
@@ -34,6 +35,7 @@ _HOME = {
     "CSL": "circulant",
     "CYCLES": "cycles",
     "DigitsSuperpixels": "superpixels",
+    "ElectricFlow": "electric_flow",
     "GraphBenchmark": "base",
     "ListOps": "listops",
     "MNISTSuperpixels": "superpixels",

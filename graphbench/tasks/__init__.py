@@ -8,6 +8,7 @@ from graphbench.nn.heads import HeadConfig
 from graphbench.tasks.base import Task as Task
 from graphbench.tasks.classification import GraphClassification, NodeClassification
 from graphbench.tasks.link_ranking import LinkRanking
+from graphbench.tasks.map_recovery import MapRecovery
 from graphbench.tasks.multilabel import GraphMultilabel
 from graphbench.tasks.regression import GraphRegression
 
@@ -17,6 +18,7 @@ TASKS: dict[str, type[Task]] = {
     "graph-multilabel": GraphMultilabel,
     "node-classification": NodeClassification,
     "link-ranking": LinkRanking,
+    "map-recovery": MapRecovery,
 }
 
 

@@ -30,3 +30,43 @@ def weighted_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
 def masked_mean(values: Tensor, valid: Tensor) -> Tensor:
     """Mean of the entries where `valid`; 0 (with gradients) when there are none. Both `[...]` of one shape."""
     return torch.where(valid, values, 0.0).sum() / valid.sum().clamp(min=1)
+
+
+def column_norms(matrix: Tensor, graph_of: Tensor, num_graphs: int, by_column: bool) -> Tensor:
+    """Euclidean length of each graph's columns `[num_graphs, c]`, or of its whole block `[num_graphs, 1]`; never 0.
+
+    Args:
+        matrix: `[num_nodes, c]`, the nodes of all graphs one after the other.
+        graph_of: graph of each node `[num_nodes]`.
+        num_graphs: how many there are.
+        by_column: lengths of columns, not of blocks.
+    """
+    squares = matrix.square() if by_column else matrix.square().sum(1, keepdim=True)
+    total = squares.new_zeros(num_graphs, squares.shape[1]).index_add(0, graph_of, squares)
+    return total.clamp(min=torch.finfo(total.dtype).tiny).sqrt()
+
+
+def normalised_map_errors(output: Tensor, target: Tensor, graph_of: Tensor, num_graphs: int) -> Tensor:
+    """`‖ Φ / ‖Φ‖_F - T / ‖T‖_F ‖²_F` of each graph `[num_graphs]` (arXiv 2410.16699, section 3.5).
+
+    Args:
+        output: Φ `[num_nodes, c]`, the nodes of all graphs one after the other.
+        target: T `[num_nodes, c]`.
+        graph_of: graph of each node `[num_nodes]`.
+        num_graphs: how many there are.
+    """
+    norms = [column_norms(matrix, graph_of, num_graphs, by_column=False) for matrix in (output, target)]
+    squares = (output / norms[0][graph_of] - target / norms[1][graph_of]).square().sum(1)
+    return squares.new_zeros(num_graphs).index_add(0, graph_of, squares)
+
+
+def sign_invariant_errors(output: Tensor, target: Tensor, graph_of: Tensor, num_graphs: int) -> Tensor:
+    """`min(‖φ_i - v_i‖², ‖φ_i + v_i‖²)` of each graph and column `[num_graphs, c]` (arXiv 2410.16699, section 4.1).
+
+    Columns are brought to unit length first; `output`, `target`, `graph_of`, `num_graphs` as above.
+    """
+    norms = [column_norms(matrix, graph_of, num_graphs, by_column=True) for matrix in (output, target)]
+    unit, true = output / norms[0][graph_of], target / norms[1][graph_of]
+    squares = torch.cat([(unit - true).square(), (unit + true).square()], dim=1)
+    same, opposite = squares.new_zeros(num_graphs, squares.shape[1]).index_add(0, graph_of, squares).chunk(2, dim=1)
+    return torch.minimum(same, opposite)

@@ -14,7 +14,9 @@ from graphbench_linear_transformer.layers import GeneralLayer as GeneralLayer
 from graphbench_linear_transformer.layers import MolecularLayer as MolecularLayer
 from graphbench_linear_transformer.losses import eigenvector_loss as eigenvector_loss
 from graphbench_linear_transformer.losses import sign_invariant_errors as sign_invariant_errors
+from graphbench_linear_transformer.positions import Positions as Positions
 from graphbench_linear_transformer.resistance import effective_resistances as effective_resistances
+from graphbench_linear_transformer.synthetic import LinearTransformer as LinearTransformer
 from graphbench_linear_transformer.transformers import BlockTransformer as BlockTransformer
 from graphbench_linear_transformer.transformers import EfficientTransformer as EfficientTransformer
 from graphbench_linear_transformer.transformers import GeneralTransformer as GeneralTransformer
@@ -30,9 +32,11 @@ __all__ = [
     "GeneralLayer",
     "GeneralTransformer",
     "Incidence",
+    "LinearTransformer",
     "LinearTransformerPE",
     "MolecularLayer",
     "MolecularTransformer",
+    "Positions",
     "SparseIncidence",
     "bounds",
     "constructions",

@@ -1,0 +1,336 @@
+"""Which nodes are joined: many graphs of a family at once, on any device, without a loop over graphs.
+
+Legend: G graphs, N nodes and D undirected edges of the largest one. Graphs are padded rows, so that every family goes
+through the same few vectorised operations. All randomness comes from the generator that is handed in.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+import torch
+from scipy.sparse import coo_matrix
+from scipy.sparse.csgraph import connected_components
+from torch import Tensor
+from torch.nn.functional import pad
+
+from graphbench.contracts import GraphTable
+from graphbench.contracts.table import pointer
+from graphbench.errors import BadInput
+
+#: "FC": all pairs. "CSL": a cycle and links that skip an even number of nodes. "ER": Erdős-Rényi. "grid": the most
+#: square grid. "regular": random regular. The last three are drawn among connected graphs.
+Family = Literal["FC", "CSL", "ER", "grid", "regular"]
+
+_CANDIDATES = (5_000, 400)  # before giving up: at least, and a graph
+_LARGEST_ROUND = 1 << 24  # adjacency entries of the candidates of a round: bounds memory where hardly any is accepted
+_DEGREES = (3, 4)  # pairing stubs gives a simple graph with probability e^((1 - r^2) / 4): 1 in 43 for r = 4
+
+
+@dataclass(frozen=True)
+class Wires:
+    """Undirected edges of G graphs.
+
+    Args:
+        tail: one end of every edge `[G, D]`, int64, numbered within the graph; 0 where an edge is absent.
+        head: the other end `[G, D]`.
+        present: which edges exist `[G, D]`, bool.
+        num_nodes: nodes of each graph `[G]`.
+        max_nodes: N.
+    """
+
+    tail: Tensor
+    head: Tensor
+    present: Tensor
+    num_nodes: Tensor
+    max_nodes: int
+
+    def shuffled(self, generator: torch.Generator) -> Wires:
+        """The same graphs with their nodes and their edges in random order, present edges first."""
+        nodes = torch.arange(self.max_nodes, device=self.tail.device) < self.num_nodes[:, None]
+        label = random_orders(nodes, generator)
+        order = random_orders(self.present, generator)
+        present = self.present.gather(1, order)
+        ends = [label.gather(1, end).gather(1, order) * present for end in (self.tail, self.head)]
+        return Wires(ends[0], ends[1], present, self.num_nodes, self.max_nodes)
+
+
+def random_orders(present: Tensor, generator: torch.Generator) -> Tensor:
+    """A uniform permutation of the present columns of every row, followed by the absent ones: `[rows, columns]`.
+
+    Random keys carry their column in the low bits, so sorting the keys alone sorts the columns; NumPy's vectorised
+    sort does this many times as fast as `torch.argsort` on a CPU.
+
+    Args:
+        present: `[rows, columns]`, bool.
+        generator: on the same device.
+    """
+    rows, columns = present.shape
+    bits = max(columns - 1, 1).bit_length()
+    keys = torch.randint(1 << (62 - bits), (rows, columns), generator=generator, device=present.device) << bits
+    keys += torch.arange(columns, device=present.device)
+    keys += (~present).to(torch.int64) << 62
+    keys = torch.from_numpy(np.sort(keys.numpy(), axis=1)) if keys.device.type == "cpu" else keys.sort(1).values
+    return keys & ((1 << bits) - 1)
+
+
+class Wiring(ABC):
+    """A distribution of graphs.
+
+    Subclasses set `max_nodes` and `max_edges` (undirected).
+    """
+
+    max_nodes: int
+    max_edges: int
+
+    @abstractmethod
+    def draw(self, num_graphs: int, generator: torch.Generator) -> Wires:
+        """That many graphs on the generator's device, nodes and edges in an order of no significance."""
+
+
+class FixedWiring(Wiring):
+    """One of a few graphs of equal size, each equally likely.
+
+    Args:
+        kinds: undirected edges of each kind `[kinds, 2, D]`.
+        num_nodes: N.
+    """
+
+    def __init__(self, kinds: Tensor, num_nodes: int) -> None:
+        self.kinds, self.max_nodes, self.max_edges = kinds, num_nodes, kinds.shape[2]
+
+    def draw(self, num_graphs: int, generator: torch.Generator) -> Wires:
+        """Random kinds."""
+        kinds = self.kinds.to(generator.device)
+        chosen = kinds[torch.randint(len(kinds), (num_graphs,), generator=generator, device=kinds.device)]
+        sizes = torch.full((num_graphs,), self.max_nodes, device=kinds.device)
+        return Wires(chosen[:, 0], chosen[:, 1], torch.ones_like(chosen[:, 0], dtype=torch.bool), sizes, self.max_nodes)
+
+
+class ErdosRenyiWiring(Wiring):
+    """G(n, p) given that it is connected: graphs that are not are drawn again."""
+
+    def __init__(self, num_nodes: int, probability: float) -> None:
+        self.pairs = all_pairs(num_nodes)
+        self.max_nodes, self.max_edges, self.probability = num_nodes, self.pairs.shape[1], probability
+
+    def draw(self, num_graphs: int, generator: torch.Generator) -> Wires:
+        """Connected graphs.
+
+        Raises:
+            BadInput: hardly any graph is connected.
+        """
+        tail, head = self.pairs.to(generator.device)
+
+        def candidates(count: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+            drawn = torch.rand(count, len(tail), generator=generator, device=tail.device) < self.probability
+            ends = tail.expand_as(drawn) * drawn, head.expand_as(drawn) * drawn
+            return *ends, drawn, _connected(*ends, drawn, self.max_nodes)
+
+        what = f"ER graphs of {self.max_nodes} nodes and edge_probability {self.probability}"
+        return _accepted(candidates, num_graphs, self.max_nodes, what)
+
+
+class RegularWiring(Wiring):
+    """Uniform among connected simple graphs in which every node has the same degree: stubs are paired at random."""
+
+    def __init__(self, num_nodes: int, degree: int) -> None:
+        self.max_nodes, self.degree, self.max_edges = num_nodes, degree, num_nodes * degree // 2
+
+    def draw(self, num_graphs: int, generator: torch.Generator) -> Wires:
+        """Pairings without loops and double edges that connect all nodes."""
+        n, stubs = self.max_nodes, self.max_nodes * self.degree
+
+        def candidates(count: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+            everywhere = torch.ones(count, stubs, dtype=torch.bool, device=generator.device)
+            tail, head = (random_orders(everywhere, generator) // self.degree).chunk(2, dim=1)
+            pairs = (torch.minimum(tail, head) * n + torch.maximum(tail, head)).sort(1).values
+            simple = (pairs.diff(dim=1) != 0).all(1) & (tail != head).all(1)
+            present = everywhere[:, : stubs // 2]
+            valid = simple.clone()
+            valid[simple] = _connected(tail[simple], head[simple], present[simple], n)
+            return tail, head, present, valid
+
+        return _accepted(candidates, num_graphs, n, f"regular graphs of {n} nodes and degree {self.degree}")
+
+
+class TableWiring(Wiring):
+    """Graphs of a table, any of them equally likely.
+
+    They are made simple and undirected; those that are not connected or have a single node are left out, for current
+    cannot flow between their parts.
+
+    Args:
+        table: the graphs.
+        name: of the benchmark, for messages.
+
+    Raises:
+        BadInput: no graph is connected.
+    """
+
+    def __init__(self, table: GraphTable, name: str) -> None:
+        sizes = table.num_nodes
+        graph = torch.repeat_interleave(torch.arange(len(table)), table.num_edges)
+        ends = table.columns["edge_index"].to(torch.int64)
+        low, high = ends.amin(1), ends.amax(1)
+        base = int(sizes.max())
+        keys = ((graph * base + low) * base + high)[low != high].unique()
+        graph, tail, head = keys // base**2, keys // base % base, keys % base
+        kept = (_num_components(sizes, graph, tail, head) == 1) & (sizes > 1)
+        if not bool(kept.any()):
+            raise BadInput(f"{name} has no connected graph with an edge: no current can flow in any of them.")
+        edges = torch.bincount(graph, minlength=len(table))
+        mine = kept[graph]
+        self._tail, self._head = tail[mine], head[mine]
+        self._sizes, self._first = sizes[kept], pointer(edges[kept])
+        self.max_nodes, self.max_edges = int(self._sizes.max()), int(edges[kept].max())
+
+    def draw(self, num_graphs: int, generator: torch.Generator) -> Wires:
+        """Random rows of the table."""
+        device = generator.device
+        if self._tail.device != device:
+            self._tail, self._head = self._tail.to(device), self._head.to(device)
+            self._sizes, self._first = self._sizes.to(device), self._first.to(device)
+        rows = torch.randint(len(self._sizes), (num_graphs,), generator=generator, device=device)
+        number = torch.arange(self.max_edges, device=device)
+        present = number < self._first.diff()[rows][:, None]
+        place = (self._first[rows][:, None] + number) * present
+        return Wires(
+            self._tail[place] * present, self._head[place] * present, present, self._sizes[rows], self.max_nodes
+        )
+
+
+class MixedWiring(Wiring):
+    """Graphs of several sizes: each distribution equally likely."""
+
+    def __init__(self, parts: Sequence[Wiring]) -> None:
+        self.parts = tuple(parts)
+        self.max_nodes = max(part.max_nodes for part in parts)
+        self.max_edges = max(part.max_edges for part in parts)
+
+    def draw(self, num_graphs: int, generator: torch.Generator) -> Wires:
+        """Graphs ordered by size."""
+        chosen = torch.randint(len(self.parts), (num_graphs,), generator=generator, device=generator.device)
+        counts = torch.bincount(chosen, minlength=len(self.parts)).tolist()
+        drawn = [part.draw(count, generator) for part, count in zip(self.parts, counts, strict=True) if count]
+        sizes = torch.cat([wires.num_nodes for wires in drawn])
+
+        def joined(parts: list[Tensor]) -> Tensor:
+            return torch.cat([pad(part, (0, self.max_edges - part.shape[1])) for part in parts])
+
+        tail, head, present = (joined([getattr(w, name) for w in drawn]) for name in ("tail", "head", "present"))
+        return Wires(tail, head, present, sizes, self.max_nodes)
+
+
+def make_wiring(family: Family, sizes: Sequence[int], edge_probability: float, degree: int) -> Wiring:
+    """The distribution of a family, with sizes uniform among those of `sizes` that the family has.
+
+    Args:
+        family: see `Family`.
+        sizes: numbers of nodes.
+        edge_probability: of "ER".
+        degree: of "regular".
+
+    Raises:
+        BadInput: the family is not known, or has no graph of any of these sizes.
+    """
+    if family not in get_args(Family):
+        raise BadInput(f"family must be one of {', '.join(get_args(Family))}, got {family!r}.")
+    if family == "ER" and not 0 < edge_probability <= 1:
+        raise BadInput(f"edge_probability must be above 0 and at most 1, got {edge_probability}.")
+    if family == "regular" and degree not in _DEGREES:
+        raise BadInput(f"degree must be one of {_DEGREES}: others are too rarely simple when drawn, got {degree}.")
+    made = [_of_size(family, size, edge_probability, degree) for size in sizes]
+    known = [wiring for wiring in made if wiring is not None]
+    if not known:
+        least = {"CSL": "5 nodes", "regular": f"{degree + 1} nodes, and an even number for degree 3"}
+        raise BadInput(
+            f"There is no {family} graph of {min(sizes)} to {max(sizes)} nodes; it takes at least "
+            f"{least.get(family, '2 nodes')}."
+        )
+    return known[0] if len(known) == 1 else MixedWiring(known)
+
+
+def _of_size(family: Family, n: int, probability: float, degree: int) -> Wiring | None:
+    """The distribution for one number of nodes; None where the family has no such graph."""
+    if n < 2:
+        return None
+    if family == "FC":
+        return FixedWiring(all_pairs(n)[None], n)
+    if family == "grid":
+        return FixedWiring(grid_edges(n)[None], n)
+    if family == "ER":
+        return ErdosRenyiWiring(n, probability)
+    if family == "regular":
+        return RegularWiring(n, degree) if n > degree and n * degree % 2 == 0 else None
+    skips = [skip for skip in range(2, n - 1, 2) if 2 * skip != n]  # at n / 2 two links would fall on each other
+    return FixedWiring(torch.stack([skip_links(n, skip) for skip in skips]), n) if skips else None
+
+
+def all_pairs(num_nodes: int) -> Tensor:
+    """Every pair of nodes `[2, n (n - 1) / 2]`."""
+    return torch.combinations(torch.arange(num_nodes)).t().contiguous()
+
+
+def skip_links(num_nodes: int, skip: int) -> Tensor:
+    """A cycle and a link from every node to the one `skip` further on, `[2, 2 n]`."""
+    node = torch.arange(num_nodes)
+    return torch.cat([torch.stack((node, (node + hop) % num_nodes)) for hop in (1, skip)], dim=1)
+
+
+def grid_edges(num_nodes: int) -> Tensor:
+    """Edges `[2, D]` of the most square grid with that many nodes; a path where the number is prime."""
+    rows = max(divisor for divisor in range(1, math.isqrt(num_nodes) + 1) if num_nodes % divisor == 0)
+    node = torch.arange(num_nodes).view(rows, -1)
+    across = torch.stack((node[:, :-1].flatten(), node[:, 1:].flatten()))
+    return torch.cat((across, torch.stack((node[:-1].flatten(), node[1:].flatten()))), dim=1)
+
+
+def _accepted(
+    candidates: Callable[[int], tuple[Tensor, Tensor, Tensor, Tensor]], num_graphs: int, num_nodes: int, what: str
+) -> Wires:
+    """The first `num_graphs` valid candidates; `candidates(count)` returns tail, head, present and valid."""
+    parts: list[list[Tensor]] = []
+    missing, share = num_graphs, 0.5
+    left = max(_CANDIDATES[0], _CANDIDATES[1] * num_graphs)
+    while left > 0:
+        count = min(math.ceil(missing / share) + 8, _LARGEST_ROUND // num_nodes**2 + 1, left)
+        left -= count
+        *columns, valid = candidates(count)
+        rows = valid.nonzero().flatten()
+        share = max(len(rows), 0.5) / count
+        parts.append([column[rows[:missing]] for column in columns])
+        missing -= min(len(rows), missing)
+        if not missing:
+            tail, head, present = (torch.cat(column) for column in zip(*parts, strict=True))
+            sizes = torch.full((num_graphs,), num_nodes, device=tail.device)
+            return Wires(tail, head, present, sizes, num_nodes)
+    raise BadInput(f"Hardly any is connected: {missing} of {num_graphs} {what} could not be drawn.")
+
+
+def _connected(tail: Tensor, head: Tensor, present: Tensor, num_nodes: int) -> Tensor:
+    """Whether each graph is connected `[G]`: reachability by repeated squaring."""
+    reached = torch.eye(num_nodes, device=tail.device).repeat(len(tail), 1, 1)
+    weight = present.to(reached.dtype)
+    for row, column in ((tail, head), (head, tail)):
+        reached.view(len(tail), -1).scatter_add_(1, row * num_nodes + column, weight)
+    for _ in range(max(num_nodes - 1, 1).bit_length()):
+        reached = (reached @ reached).clamp_(max=1)
+    return (reached[:, 0] > 0).all(1)
+
+
+def _num_components(sizes: Tensor, graph: Tensor, tail: Tensor, head: Tensor) -> Tensor:
+    """Connected components of each graph `[G]`."""
+    first = pointer(sizes)
+    total = int(first[-1])
+    ends = ((first[graph] + tail).numpy(), (first[graph] + head).numpy())
+    adjacency = coo_matrix((np.ones(len(graph), dtype=bool), ends), shape=(total, total))
+    labels = torch.from_numpy(connected_components(adjacency, directed=False)[1]).to(torch.int64)
+    owner = torch.repeat_interleave(torch.arange(len(sizes)), sizes)
+    one_each = (owner * total + labels).unique() // total
+    return torch.bincount(one_each, minlength=len(sizes))

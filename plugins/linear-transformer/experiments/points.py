@@ -1,0 +1,130 @@
+"""What the figures are made of: one trained transformer a point, and how long each is trained.
+
+A point is a configuration of `configs/experiments/linear-transformer` and what differs from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+CONFIGS = Path(__file__).parents[3] / "configs" / "experiments" / "linear-transformer"
+LAYERS = (1, 3, 5, 7, 9)
+FAMILIES = ("FC", "CSL")
+MAPS = ("electric", "resistive", "heat")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How long points are trained.
+
+    Args:
+        suffix: of the configuration's name.
+        steps: optimizer steps by number of layers, for maps.
+        eigenvector_steps: for eigenvectors.
+        lr: learning rate of maps is the smaller of this over the number of layers and `largest_lr`.
+        largest_lr: see `lr`.
+        drops: how often the rate is halved, at equal distances; 0 where the configuration's schedule needs no number.
+    """
+
+    suffix: str
+    steps: Mapping[int, int]
+    eigenvector_steps: Mapping[int, int]
+    lr: float
+    largest_lr: float
+    drops: int = 5
+
+
+#: "published": appendix 13 and the authors' code. "reduced": what one core does in about an hour.
+RECIPES = {
+    "published": Recipe(
+        suffix="",
+        steps={1: 3_100, 3: 6_100, 5: 10_100, 7: 14_100, 9: 40_100},
+        eigenvector_steps=dict.fromkeys(LAYERS, 40_100),
+        lr=0.02,
+        largest_lr=0.02,
+    ),
+    "reduced": Recipe(
+        suffix="-reduced",
+        steps={1: 500, 3: 1_000, 5: 2_000, 7: 3_000, 9: 4_000},
+        eigenvector_steps={1: 500, 3: 1_000, 5: 2_000, 7: 3_000, 9: 4_000},
+        lr=0.05,
+        largest_lr=0.02,
+        drops=0,
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Point:
+    """One training run.
+
+    Args:
+        figure: 1, 2 or 15.
+        family: FC or CSL.
+        target: electric, resistive, heat or eigenvectors.
+        num_eigenvectors: trained on loss_1 to this one; 0 for maps.
+        num_layers: L.
+        seed: of weights and graphs.
+        recipe: key of `RECIPES`.
+    """
+
+    figure: int
+    family: str
+    target: str
+    num_eigenvectors: int
+    num_layers: int
+    seed: int
+    recipe: str
+
+    @property
+    def form(self) -> str:
+        """Which of the two forms of layers."""
+        return "efficient" if self.figure == 15 else "general"
+
+    @property
+    def config(self) -> Path:
+        """The configuration that the point changes."""
+        figure = 2 if self.target == "eigenvectors" else self.figure
+        return CONFIGS / f"electric-flow-figure-{figure}{RECIPES[self.recipe].suffix}.yaml"
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps."""
+        recipe = RECIPES[self.recipe]
+        return (recipe.eigenvector_steps if self.num_eigenvectors else recipe.steps)[self.num_layers]
+
+    def arguments(self) -> list[str]:
+        """What a graphbench command takes to train this point."""
+        recipe = RECIPES[self.recipe]
+        changes = {
+            "seed_everything": self.seed,
+            "data.init_args.family": self.family,
+            "data.init_args.target": self.target,
+            "model.architecture.init_args.form": self.form,
+            "model.architecture.init_args.num_layers": self.num_layers,
+            "trainer.max_steps": self.steps,
+        }
+        if recipe.drops:
+            changes["model.schedule.step_size"] = self.steps // recipe.drops
+        if self.num_eigenvectors:
+            changes["data.init_args.num_eigenvectors"] = self.num_eigenvectors
+        else:
+            changes["model.optimizer.init_args.lr"] = min(recipe.lr / self.num_layers, recipe.largest_lr)
+        return ["--config", str(self.config), *(f"--{name}={value}" for name, value in changes.items())]
+
+
+def points(figures: list[int], layers: list[int], seeds: int, recipe: str) -> Iterator[Point]:
+    """Every point of the figures: all layers of all curves with one seed, then with the next.
+
+    Figure 15 has the four problems of figures 1 and 2(d): three maps, and eigenvectors trained on loss_1-10.
+    """
+    for seed in range(seeds):
+        for figure in figures:
+            curves = [] if figure == 2 else [(target, 0) for target in MAPS]
+            curves += {1: [], 2: [("eigenvectors", 5), ("eigenvectors", 10)], 15: [("eigenvectors", 10)]}[figure]
+            for target, number in curves:
+                for family in FAMILIES:
+                    for num_layers in layers:
+                        yield Point(figure, family, target, number, num_layers, seed, recipe)

@@ -1,0 +1,33 @@
+"""An architecture that adds nothing, to train a positional encoding by itself."""
+
+from __future__ import annotations
+
+from graphbench import Architecture, BenchmarkSpec, GraphBatch, Representation
+from graphbench.errors import BadInput
+
+
+class Positions(Architecture):
+    """The nodes' real-valued features as they are: trains the positional encoding in front of it and nothing else.
+
+    With `--model.positional_encoding` on a benchmark whose nodes carry no features of their own, the representation is
+    what the encoding returns, so that its targets are learned by the encoding alone. The checkpoint is what `init_from`
+    of a model with the same encoding starts from.
+
+    Args:
+        spec: the benchmark's description.
+
+    Raises:
+        BadInput: the nodes' features have another width than the targets.
+    """
+
+    def __init__(self, spec: BenchmarkSpec) -> None:
+        if spec.node.dense != spec.num_targets:
+            raise BadInput(
+                f"Positions returns the nodes' {spec.node.dense} real-valued features, but {spec.name} has "
+                f"{spec.num_targets} targets: give model.positional_encoding with dim {spec.num_targets}."
+            )
+        super().__init__(spec, spec.node.dense)
+
+    def forward(self, batch: GraphBatch) -> Representation:
+        """Nodes `[num_nodes, dim]`."""
+        return Representation(node=batch.x_dense)

@@ -1,0 +1,177 @@
+"""The linear transformer as a model of its own: it reads resistances and demands and returns the map.
+
+"Graph Transformers Dream of Electric Flow" (arXiv 2410.16699), sections 3.5 and 4.1 and figures 1, 2 and 15.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from graphbench import Architecture, BenchmarkSpec, GraphBatch, Representation
+from graphbench.errors import BadInput
+from graphbench.nn import DenseLayout
+from graphbench_linear_transformer.incidence import SparseIncidence
+from graphbench_linear_transformer.transformers import EfficientTransformer, FeatureNorm, GeneralTransformer
+
+#: "general": equation (3) with full matrices. "efficient": equation (7).
+TrainedForm = Literal["general", "efficient"]
+#: Weights of a fresh model. "gaussian": all drawn with standard deviation 0.1. "near_identity": W^Q = W^K = I, and W^V
+#: and W^R a tenth of that. "identity": W^Q = W^K = I and W^V = W^R = 0.
+Start = Literal["gaussian", "near_identity", "identity"]
+_SHARE = {"near_identity": 0.1, "identity": 0.0}
+#: Name of the edges' column of resistances.
+_RESISTANCE = "resistance"
+_INITIAL_STD = 0.1  # of Φ_0, as of the weights
+
+
+class LinearTransformer(Architecture):
+    """Attention without softmax on `Z^T = [B, Φ]`: currents, heat kernels and eigenvectors from the incidence matrix.
+
+    Where nodes carry demands Ψ (`x_dense [num_nodes, k]`) Z_0^T = [B, Ψ, 0], after every layer B and (Λ, Φ) are
+    divided by their Frobenius norms, and the last k columns are the answer (section 3.5). Where they carry nothing
+    Φ_0 is a trained matrix with a row a node slot and 2 n columns, every column of Φ is brought to unit length
+    instead, and the first `spec.num_targets` of the last n columns are the answer (section 4.1). That variant depends
+    on how the nodes of a graph are numbered. Attention is divided by the number of nodes.
+
+    The answer is not learned beyond scale, because of the norms. The general form has a row of its weights for every
+    edge, so it is made for graphs with at most `num_edges` edges, and its answer depends on the order of the edges.
+
+    Resistances are read from the edge column "resistance"; without it they are 1. Other features are not read, but
+    for the demands. Edges are made simple and undirected.
+
+    Args:
+        spec: the benchmark's description.
+        form: "general", equation (3), or "efficient", equation (7).
+        num_layers: L.
+        num_edges: undirected edges of the largest graph, for the general form; by default what the benchmark says,
+            else all pairs of nodes.
+        evolve_incidence: let B change beyond its scale, for the efficient form.
+        start: see `Start`; by default "gaussian" on demands and "identity" on eigenvectors, as in the authors' code.
+            "identity" cannot learn from demands: the answer would start at 0, which has no direction.
+
+    Raises:
+        BadInput: an option is out of range, or the benchmark does not say how many nodes its graphs have.
+    """
+
+    def __init__(
+        self,
+        spec: BenchmarkSpec,
+        form: TrainedForm = "general",
+        num_layers: int = 9,
+        num_edges: int | None = None,
+        evolve_incidence: bool = True,
+        start: Start | None = None,
+    ) -> None:
+        demands = spec.node.dense
+        super().__init__(spec, demands or spec.num_targets)
+        if form not in get_args(TrainedForm):
+            raise BadInput(f"form must be one of {get_args(TrainedForm)}, but got {form!r}.")
+        if num_layers < 1 or (num_edges is not None and num_edges < 1):
+            raise BadInput(f"num_layers and num_edges must be at least 1, but got {num_layers} and {num_edges}.")
+        start = start or ("gaussian" if demands else "identity")
+        if start not in get_args(Start) or (demands and start == "identity"):
+            raise BadInput(f"start must be one of {get_args(Start)}, and not identity on demands, but got {start!r}.")
+        self.form, self.demands = form, demands
+        self.width = demands or _max_nodes(spec)
+        if self.width < self.dim:
+            raise BadInput(f"Graphs of {self.width} nodes have no {self.dim} eigenvectors: ask for fewer targets.")
+        self._resistance = _resistance_column(spec)
+        feature_norm: FeatureNorm = "frobenius" if demands else "columns"
+        self.num_edges = (num_edges or _max_edges(spec)) if form == "general" else 0
+        self.transformer: GeneralTransformer | EfficientTransformer
+        if form == "general":
+            self.transformer = GeneralTransformer(
+                num_layers, self.num_edges, 2 * self.width, "frobenius", feature_norm, scale_by_nodes=True
+            )
+        else:
+            self.transformer = EfficientTransformer(
+                num_layers, 2 * self.width, evolve_incidence, "frobenius", feature_norm, scale_by_nodes=True
+            )
+            for name, parameter in self.transformer.layers[-1].named_parameters():
+                if name in ("alpha_value", "alpha_residual"):  # nothing reads B after the last layer
+                    parameter.requires_grad_(False)
+        self.initial: nn.Parameter | None = None
+        if not demands:
+            self.initial = nn.Parameter(_INITIAL_STD * torch.randn(_max_nodes(spec), 2 * self.width))
+        if start != "gaussian":
+            start_as_identity(self.transformer, _SHARE[start])
+
+    def forward(self, batch: GraphBatch) -> Representation:
+        """The map, up to scale, `[num_nodes, dim]`.
+
+        Raises:
+            BadInput: a graph has more nodes or edges than the model was made for.
+        """
+        # Products of many layers in eight bits of bfloat16 would leave nothing of a small loss
+        with torch.autocast(batch.batch.device.type, enabled=False):
+            layout = DenseLayout.from_batch(batch)
+            dtype = next(self.parameters()).dtype
+            features = self._initial_features(batch, layout, dtype)
+            incidence = self.incidence(batch, dtype)
+            _, features = self.transformer(incidence, features, batch.ptr.diff())
+            last = features[..., self.width : self.width + self.dim]
+            return Representation(layout.to_ragged(last))
+
+    def incidence(self, batch: GraphBatch, dtype: torch.dtype) -> Tensor:
+        """B `[num_graphs, max_nodes, d]` of equation (1); d = `num_edges` in the general form."""
+        edges = SparseIncidence.from_batch(batch, dtype)
+        if self._resistance is not None:
+            resistance = batch.edge_dense[:, self._resistance].to(dtype)
+            edges = replace(edges, weight=edges.weight * resistance.rsqrt())
+        matrix = edges.dense().matrix
+        missing = self.num_edges - matrix.shape[-1]
+        if self.form == "efficient" or missing == 0:
+            return matrix
+        if missing < 0:
+            raise BadInput(
+                f"A graph of the batch has {matrix.shape[-1]} edges, but LinearTransformer was made for "
+                f"{self.num_edges}: raise num_edges, or take form='efficient', which has no such limit."
+            )
+        return nn.functional.pad(matrix, (0, missing))
+
+    def _initial_features(self, batch: GraphBatch, layout: DenseLayout, dtype: torch.dtype) -> Tensor:
+        """Φ_0 `[num_graphs, max_nodes, 2 width]`: demands and zeros, or the trained rows."""
+        if self.initial is None:
+            return nn.functional.pad(layout.to_dense(batch.x_dense.to(dtype)), (0, self.width))
+        if batch.max_nodes > len(self.initial):
+            raise BadInput(
+                f"A graph of the batch has {batch.max_nodes} nodes, but LinearTransformer has {len(self.initial)} rows "
+                "of initial features, as many as the benchmark's max_nodes."
+            )
+        return self.initial[: batch.max_nodes].expand(batch.num_graphs, -1, -1)
+
+
+@torch.no_grad()
+def start_as_identity(transformer: nn.Module, share: float) -> None:
+    """Set W^Q = W^K = I and leave of W^V and W^R, and of the scalars like them, a share; 0 is the authors' start."""
+    for name, parameter in transformer.named_parameters():
+        kind = name.rpartition(".")[2]
+        if kind in ("value", "residual", "alpha_value", "alpha_residual"):
+            parameter.mul_(share)
+        elif kind in ("query", "key"):
+            parameter.copy_(torch.eye(len(parameter)))
+
+
+def _max_nodes(spec: BenchmarkSpec) -> int:
+    if spec.max_nodes is None:
+        raise BadInput(
+            f"{spec.name} does not say how many nodes its graphs have at most, which LinearTransformer needs."
+        )
+    return spec.max_nodes
+
+
+def _max_edges(spec: BenchmarkSpec) -> int:
+    """Undirected edges of the largest graph, as far as the specification knows."""
+    told = spec.extra.get("max_edges")
+    return int(told) if told else max(1, _max_nodes(spec) * (_max_nodes(spec) - 1) // 2)
+
+
+def _resistance_column(spec: BenchmarkSpec) -> int | None:
+    """Which column of `edge_dense` holds resistances."""
+    if _RESISTANCE not in spec.edge.names:
+        return None
+    return spec.edge.names.index(_RESISTANCE) - len(spec.edge.vocabularies)

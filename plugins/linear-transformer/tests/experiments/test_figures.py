@@ -1,0 +1,90 @@
+"""The command that draws the paper's figures: which points, resumption, one tiny run, constructions against bounds."""
+
+import csv
+import importlib
+import math
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+FOLDER = Path(__file__).parents[2] / "experiments"
+
+
+@pytest.fixture(scope="module")
+def modules():
+    """`points`, `drawing` and `figures`, which import each other as a command's files do."""
+    sys.path.insert(0, str(FOLDER))
+    try:
+        yield {name: importlib.import_module(name) for name in ("points", "drawing", "figures")}
+    finally:
+        sys.path.remove(str(FOLDER))
+        for name in ("points", "drawing", "figures"):
+            sys.modules.pop(name, None)
+
+
+def test_every_figure_has_its_points(modules):
+    points, layers = modules["points"].points, list(modules["points"].LAYERS)
+    counts = {figure: len(list(points([figure], layers, 3, "published"))) for figure in (1, 2, 15)}
+    assert counts == {1: 3 * 2 * 5 * 3, 2: 2 * 2 * 5 * 3, 15: 4 * 2 * 5 * 3}
+    everything = list(points([1, 2, 15], layers, 2, "reduced"))
+    assert len(set(everything)) == len(everything)
+    assert [point.seed for point in everything] == sorted(point.seed for point in everything)
+
+
+@pytest.mark.parametrize("recipe", ["published", "reduced"])
+def test_nine_layers_are_the_configurations_themselves(modules, recipe):
+    """What the command sets for the first point of each file is what the file says."""
+    for figure, target, number in ((1, "electric", 0), (15, "electric", 0), (2, "eigenvectors", 5)):
+        point = modules["points"].Point(figure, "FC", target, number, 9, 0, recipe)
+        config = yaml.safe_load(point.config.read_text())
+        for argument in point.arguments()[2:]:
+            name, value = argument.removeprefix("--").split("=")
+            found = config
+            for part in name.split("."):
+                found = found[part]
+            expected = yaml.safe_load(value)
+            assert found == (pytest.approx(expected, rel=1e-3) if isinstance(expected, float) else expected), name
+
+
+def test_constructions_keep_to_what_the_lemmas_promise(modules):
+    electric = modules["drawing"].constructed("FC", "electric")
+    assert all(later < earlier for earlier, later in zip(electric["Lemma 1"], electric["Lemma 1"][1:], strict=False))
+    assert electric["Chebyshev"][-1] < electric["Lemma 1"][-1]
+    vectors = modules["drawing"].constructed("CSL", "eigenvectors", 5)["Corollary 7"]
+    assert all(math.isfinite(loss) and loss <= math.log(2) for loss in vectors)
+
+
+def test_sweep_trains_draws_and_goes_on(modules, tmp_path):
+    short = [
+        "--data.init_args.batch_size=16", "--data.init_args.sizes=[4,8,16]", f"--data.init_args.root={tmp_path}",
+        "--trainer.max_steps=3", "--trainer.accelerator=cpu",
+    ]  # fmt: skip
+    main = modules["figures"].main
+    common = ["--figures", "2", "--output", str(tmp_path / "out"), *short]
+    main([*common, "--layers", "1"])
+    rows = list(csv.DictReader((tmp_path / "out" / "points.csv").open()))
+    assert [(row["family"], row["num_eigenvectors"]) for row in rows] == [
+        ("FC", "5"), ("CSL", "5"), ("FC", "10"), ("CSL", "10"),
+    ]  # fmt: skip
+    assert all(math.isfinite(float(row["log_loss"])) and row["steps"] == "3" for row in rows)
+    assert all((row["log_loss_6"] == "") == (row["num_eigenvectors"] == "5") for row in rows)
+    main([*common, "--layers", "1", "3"])
+    again = list(csv.DictReader((tmp_path / "out" / "points.csv").open()))
+    assert again[:4] == rows
+    assert [row["num_layers"] for row in again[4:]] == ["3"] * 4
+    assert (tmp_path / "out" / "figure-2-reduced.png").stat().st_size > 10_000
+
+
+def test_maps_are_drawn_from_the_table(modules, tmp_path):
+    points = modules["points"].points([1, 15], [1, 9], 2, "reduced")
+    rows = [
+        {name: str(value) for name, value in vars(point).items()}
+        | {"log_loss": str(-point.num_layers - point.seed)}
+        | {f"log_loss_{i + 1}": "-1" for i in range(point.num_eigenvectors)}
+        for point in points
+    ]
+    written = modules["drawing"].draw_all(rows, tmp_path, "reduced")
+    assert [path.name for path in written] == ["figure-1-reduced.png", "figure-15-reduced.png"]
+    assert not modules["drawing"].draw_all(rows, tmp_path, "published")

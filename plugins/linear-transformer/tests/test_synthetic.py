@@ -1,0 +1,154 @@
+"""The trainable linear transformer: contract, its two forms, and Lemma 1 inside it."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from graphbench import BenchmarkSpec, Features, GraphTable
+from graphbench.errors import BadInput
+from graphbench.testing import ArchitectureContract
+from graphbench_linear_transformer.graphs import sample_demands, sample_incidence, target_matrix
+from graphbench_linear_transformer.synthetic import LinearTransformer
+
+MAPS = BenchmarkSpec(
+    name="maps",
+    task="map-recovery",
+    node=Features(dense=3),
+    edge=Features(dense=1, names=("resistance",)),
+    metric="log_loss",
+    higher_is_better=False,
+    loss="normalised_MSE",
+    num_targets=3,
+    max_nodes=24,
+)
+VECTORS = dataclasses.replace(MAPS, node=Features(), num_targets=4, max_nodes=8, loss="eigenvector")
+
+
+def table_of(incidences, demands=None):
+    """Graphs with the edges of these incidence matrices, every edge in both directions."""
+    graphs = []
+    for number, matrix in enumerate(incidences):
+        tail, head = matrix.argmin(0), matrix.argmax(0)
+        resistance = matrix.amax(0) ** -2
+        graph = {
+            "num_nodes": matrix.shape[0],
+            "edge_index": torch.stack((torch.cat((tail, head)), torch.cat((head, tail)))),
+            "edge_dense": torch.cat((resistance, resistance))[:, None],
+        }
+        graphs.append(graph if demands is None else graph | {"x_dense": demands[number]})
+    return GraphTable.from_graphs(graphs)
+
+
+def batch_of(incidences, demands=None):
+    table = table_of(incidences, demands)
+    return table.batch(range(len(table)))
+
+
+class TestMapsOfDemands(ArchitectureContract):
+    architecture = LinearTransformer
+    options = {"num_layers": 2, "form": "efficient"}  # noqa: RUF012
+    spec = dataclasses.replace(MAPS, node=Features(dense=3), edge=Features())
+
+
+class TestGeneralForm(ArchitectureContract):
+    """Weights belong to edges by their order, which a renumbering of nodes leaves alone."""
+
+    architecture = LinearTransformer
+    options = {"num_layers": 2}  # noqa: RUF012
+    spec = dataclasses.replace(MAPS, edge=Features())
+
+
+class TestTrainedInitialFeatures(ArchitectureContract):
+    architecture = LinearTransformer
+    options = {"num_layers": 2, "form": "efficient"}  # noqa: RUF012
+    spec = dataclasses.replace(VECTORS, edge=Features(), max_nodes=24)
+    random_method = "Φ_0 has a row a node slot"
+
+
+def test_incidence_has_resistances_and_padding():
+    generator = torch.Generator().manual_seed(0)
+    large, small = sample_incidence("FC", 1, 6, generator)[0], sample_incidence("CSL", 1, 5, generator)[0]
+    model = LinearTransformer(MAPS, num_edges=20).double()
+    batch = batch_of([large, small], [torch.zeros(6, 3).double(), torch.zeros(5, 3).double()])
+    matrix = model.incidence(batch, torch.float64)
+    assert matrix.shape == (2, 6, 20)
+    torch.testing.assert_close(matrix[0] @ matrix[0].mT, large @ large.mT)
+    torch.testing.assert_close((matrix[1] @ matrix[1].mT)[:5, :5], small @ small.mT)
+    assert not matrix[1, 5].any()
+    assert not matrix[0, :, 15:].any()
+
+
+@pytest.mark.parametrize("form", ["general", "efficient"])
+def test_lemma_1_is_one_of_its_configurations(form):
+    """Gradient descent, with the norms in between: L† Ψ up to scale."""
+    generator = torch.Generator().manual_seed(1)
+    incidence = sample_incidence("FC", 4, 8, generator)
+    demands = sample_demands(4, 8, 3, generator)
+    model = LinearTransformer(MAPS, form, num_layers=300, num_edges=28).double()
+    size = model.num_edges
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+        for layer in model.transformer.layers:
+            eye = torch.eye(3).double()
+            # B has Frobenius norm 1 from the second layer on, so L has trace 1 and a step of 1 is safe; attention is
+            # divided by n. The common norm of (Λ, Φ) scales both alike.
+            layer.value[size + 3 :, size + 3 :] = -8 * eye
+            layer.residual[size + 3 :, size : size + 3] = eye
+            if form == "general":
+                layer.query[:size, :size] = layer.key[:size, :size] = torch.eye(size)
+            else:
+                layer.alpha_query.fill_(1.0)
+                layer.alpha_key.fill_(1.0)
+    answer = model(batch_of(incidence, demands)).node.view(4, 8, 3)
+    exact = target_matrix(incidence @ incidence.mT, "electric") @ demands
+    norms = [torch.linalg.matrix_norm(matrix)[:, None, None] for matrix in (answer, exact)]
+    torch.testing.assert_close(answer / norms[0], exact / norms[1], atol=1e-4, rtol=0)
+
+
+def test_eigenvectors_start_from_the_trained_rows():
+    incidence = sample_incidence("CSL", 3, 8, torch.Generator().manual_seed(2))
+    model = LinearTransformer(VECTORS, "efficient", num_layers=4).double()
+    answer = model(batch_of(incidence)).node.view(3, 8, 4)
+    first = model.initial[:, 8:12]  # W^V = W^R = 0 at the start: nothing but lengths changes
+    torch.testing.assert_close(answer, (first / first.norm(dim=0)).expand(3, -1, -1))
+    assert {name for name, _ in model.named_parameters()} >= {"initial"}
+
+
+@pytest.mark.parametrize("form", ["general", "efficient"])
+def test_near_identity_start(form):
+    layer = LinearTransformer(MAPS, form, num_layers=1, num_edges=9, start="near_identity").transformer.layers[0]
+    for weight in (layer.query, layer.key):
+        assert torch.equal(weight, torch.eye(len(weight)))
+    for weight in (layer.value, layer.residual):
+        assert 0 < weight.std() < 0.02
+
+
+def test_sizes_follow_the_benchmark():
+    spec = dataclasses.replace(MAPS, node=Features(dense=10), num_targets=10, max_nodes=10)
+    told = dataclasses.replace(spec, extra={"max_edges": "20"})
+    for given, edges in ((spec, 45), (told, 20)):
+        model = LinearTransformer(given, num_layers=3)
+        assert sum(p.numel() for p in model.parameters()) == 3 * 4 * (edges + 20) ** 2
+    efficient = LinearTransformer(told, "efficient", num_layers=3)
+    assert sum(p.numel() for p in efficient.parameters()) == 3 * (4 * 20**2 + 4)
+
+
+def test_what_does_not_fit_says_so():
+    for options, message in (
+        ({"form": "sparse"}, "form"),
+        ({"num_layers": 0}, "num_layers"),
+        ({"start": "identity"}, "start"),
+    ):
+        with pytest.raises(BadInput, match=message):
+            LinearTransformer(MAPS, **options)
+    with pytest.raises(BadInput, match="how many nodes"):
+        LinearTransformer(dataclasses.replace(MAPS, max_nodes=None))
+    with pytest.raises(BadInput, match="eigenvectors"):
+        LinearTransformer(dataclasses.replace(VECTORS, num_targets=9))
+    incidence = sample_incidence("FC", 1, 10, torch.Generator().manual_seed(0)).float()
+    with pytest.raises(BadInput, match="raise num_edges"):
+        LinearTransformer(MAPS, num_edges=20)(batch_of(incidence, torch.zeros(1, 10, 3)))
+    with pytest.raises(BadInput, match="rows of initial features"):
+        LinearTransformer(VECTORS)(batch_of(incidence))
