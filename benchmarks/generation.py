@@ -23,7 +23,7 @@ from sklearn.datasets import load_digits
 
 from graphbench.benchmarks.block_model_drawing import Chunk
 from graphbench.benchmarks.block_models import CLUSTER, PATTERN, BlockModelBenchmark
-from graphbench.benchmarks.processes import available_cores, map_in_processes
+from graphbench.data.pool import available_cores, map_in_processes
 from graphbench.images.idx import read_idx_folder
 from graphbench.images.superpixels import ImageChunk, SlicSettings, segment, superpixel_graphs
 

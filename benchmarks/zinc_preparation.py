@@ -19,8 +19,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from graphbench.benchmarks.zinc import ZINC
+from graphbench.data.pool import available_cores
 from graphbench.encodings import RWSE, LapPE
-from graphbench.molecules.reading import available_cores
 from graphbench.molecules.zinc_smiles import SUBSET_SIZES
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data" / "zinc"

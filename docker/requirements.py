@@ -10,8 +10,9 @@ from typing import Any
 
 import tomllib
 
-#: Optional dependencies that do not belong into the image: the tools of who works on the project.
-LEFT_OUT = "dev"
+#: Optional dependencies that do not belong into the image: the tools of who works on the project, and packages of data
+#: beside those that its offline benchmarks need.
+LEFT_OUT = ("dev", "peptides", "qm9", "satellite")
 
 
 def third_party(projects: Iterable[dict[str, Any]]) -> list[str]:
@@ -26,7 +27,7 @@ def third_party(projects: Iterable[dict[str, Any]]) -> list[str]:
     for project in projects:
         found.update(project.get("dependencies", ()))
         for extra, requirements in project.get("optional-dependencies", {}).items():
-            if extra != LEFT_OUT:
+            if extra not in LEFT_OUT:
                 found.update(requirements)
     return sorted(requirement for requirement in found if _normal(requirement) not in ours)
 

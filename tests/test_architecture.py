@@ -29,7 +29,7 @@ ARROWS = {
     "errors": set(),
     "module": {"checkpoints", "contracts", "errors", "nn", "optim", "registry", "tasks"},
     "images": {"contracts", "errors"},
-    "molecules": {"contracts", "errors"},
+    "molecules": {"contracts", "data", "errors"},
     "nn": {"contracts", "encodings", "errors"},
     "optim": {"contracts", "errors"},
     "points": {"contracts", "errors"},

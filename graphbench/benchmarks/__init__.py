@@ -15,11 +15,18 @@ if TYPE_CHECKING:
     from graphbench.benchmarks.listops import ListOps as ListOps
     from graphbench.benchmarks.long_text import Retrieval as Retrieval
     from graphbench.benchmarks.long_text import Text as Text
+    from graphbench.benchmarks.lrgb import COCOSP as COCOSP
+    from graphbench.benchmarks.lrgb import PascalVOCSP as PascalVOCSP
+    from graphbench.benchmarks.lrgb_molecules import PCQMContact as PCQMContact
+    from graphbench.benchmarks.lrgb_molecules import PeptidesFunc as PeptidesFunc
+    from graphbench.benchmarks.lrgb_molecules import PeptidesStruct as PeptidesStruct
     from graphbench.benchmarks.modelnet import ModelNet40 as ModelNet40
     from graphbench.benchmarks.molecules import Molecules as Molecules
     from graphbench.benchmarks.nci import NCI as NCI
     from graphbench.benchmarks.own_superpixels import Superpixels as Superpixels
     from graphbench.benchmarks.pathfinder import Pathfinder as Pathfinder
+    from graphbench.benchmarks.peptides import AMPPeptides as AMPPeptides
+    from graphbench.benchmarks.satellite import SatelliteSuperpixels as SatelliteSuperpixels
     from graphbench.benchmarks.sequential_images import SequentialFashionMNIST as SequentialFashionMNIST
     from graphbench.benchmarks.sequential_images import SequentialImage as SequentialImage
     from graphbench.benchmarks.shapenet import ShapeNetPart as ShapeNetPart
@@ -30,8 +37,10 @@ if TYPE_CHECKING:
     from graphbench.benchmarks.zinc import ZINC as ZINC
 
 _HOME = {
+    "AMPPeptides": "peptides",
     "CIFAR10Superpixels": "superpixels",
     "CLUSTER": "block_models",
+    "COCOSP": "lrgb",
     "CSL": "circulant",
     "CYCLES": "cycles",
     "DigitsSuperpixels": "superpixels",
@@ -43,8 +52,13 @@ _HOME = {
     "Molecules": "molecules",
     "NCI": "nci",
     "PATTERN": "block_models",
+    "PCQMContact": "lrgb_molecules",
+    "PascalVOCSP": "lrgb",
     "Pathfinder": "pathfinder",
+    "PeptidesFunc": "lrgb_molecules",
+    "PeptidesStruct": "lrgb_molecules",
     "Retrieval": "long_text",
+    "SatelliteSuperpixels": "satellite",
     "SequentialFashionMNIST": "sequential_images",
     "SequentialImage": "sequential_images",
     "ShapeNetPart": "shapenet",

@@ -23,10 +23,10 @@ from graphbench.benchmarks.block_model_drawing import (
     draw_patterns,
 )
 from graphbench.benchmarks.gnn_benchmark_files import Graph, address, fetch, read_splits
-from graphbench.benchmarks.processes import map_in_processes
 from graphbench.benchmarks.sizes import with_sizes
 from graphbench.contracts import BenchmarkSpec, Features, GraphTable
 from graphbench.contracts.table import EDGE, EDGE_INDEX, NODE, Column, pointer
+from graphbench.data.pool import map_in_processes
 from graphbench.data.splits import NAMES
 from graphbench.errors import BadInput
 from graphbench.molecules.problems import check_choice

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from graphbench.benchmarks.point_cloud_base import PointCloudBenchmark, Rotations, cloud_table
-from graphbench.benchmarks.processes import map_in_processes
 from graphbench.contracts import BenchmarkSpec, Features, GraphTable
+from graphbench.data.pool import map_in_processes
 from graphbench.data.splits import permutation
 from graphbench.errors import BadInput, MissingData
 from graphbench.points.files import Files, find_files

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from graphbench.benchmarks.base import GraphBenchmark
-from graphbench.benchmarks.processes import map_in_processes
 from graphbench.contracts import GraphBatch, GraphTable
 from graphbench.contracts.table import EDGE, EDGE_INDEX, GRAPH, NODE, Column, pointer
 from graphbench.data.checks import check_table
+from graphbench.data.pool import map_in_processes
 from graphbench.data.splits import NAMES
 from graphbench.sequences.ragged import Sequences
 

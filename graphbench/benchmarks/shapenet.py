@@ -10,9 +10,9 @@ import numpy as np
 import torch
 
 from graphbench.benchmarks.point_cloud_base import PointCloudBenchmark, Rotations
-from graphbench.benchmarks.processes import map_in_processes
 from graphbench.contracts import BenchmarkSpec, Features, GraphTable
 from graphbench.contracts.table import EDGE, EDGE_INDEX, NODE, Column, pointer
+from graphbench.data.pool import map_in_processes
 from graphbench.errors import MissingData
 from graphbench.points.files import Files, find_files
 from graphbench.points.shapenet import CATEGORY_FILE, ShapeChunk, Shapes, read_shapes, shape_lists

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from graphbench.benchmarks.point_cloud_base import PointCloudBenchmark, Rotations, cloud_table
-from graphbench.benchmarks.processes import map_in_processes
 from graphbench.benchmarks.sizes import with_sizes
 from graphbench.contracts import BenchmarkSpec, Features, GraphTable
+from graphbench.data.pool import map_in_processes
 from graphbench.data.splits import NAMES
 from graphbench.errors import BadInput
 from graphbench.points.solids import NUM_FAMILIES, SolidChunk, SolidSettings, draw_solids

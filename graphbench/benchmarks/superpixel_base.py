@@ -15,9 +15,9 @@ from torch import Tensor
 
 from graphbench.benchmarks.base import GraphBenchmark
 from graphbench.benchmarks.gnn_benchmark_files import Graph
-from graphbench.benchmarks.processes import map_in_processes
 from graphbench.contracts import GraphTable
 from graphbench.contracts.table import EDGE, EDGE_INDEX, GRAPH, NODE, Column, pointer
+from graphbench.data.pool import map_in_processes
 from graphbench.data.splits import NAMES, random_split
 from graphbench.errors import BadInput, MissingExtra
 from graphbench.images.idx import idx_files

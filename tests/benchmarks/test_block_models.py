@@ -12,7 +12,6 @@ import pytest
 import torch
 from torch_geometric.datasets import GNNBenchmarkDataset
 
-from graphbench.benchmarks import gnn_benchmark_files, processes
 from graphbench.benchmarks.block_model_drawing import (
     Chunk,
     draw_cluster_graphs,
@@ -21,6 +20,7 @@ from graphbench.benchmarks.block_model_drawing import (
 )
 from graphbench.benchmarks.block_models import CLUSTER, PATTERN
 from graphbench.cli import main
+from graphbench.data import download, pool
 from graphbench.errors import BadInput, CorruptData, MissingData
 from graphbench.testing.benchmarks import BenchmarkContract
 
@@ -182,10 +182,10 @@ def test_splits_share_patterns_evenly():
 @pytest.mark.parametrize("kind", [PATTERN, CLUSTER])
 def test_graphs_depend_on_the_seed_alone(kind, tmp_path, monkeypatch):
     """One and two processes give the same bytes; another seed gives others."""
-    monkeypatch.setattr(processes, "available_cores", lambda: 2)
+    monkeypatch.setattr(pool, "available_cores", lambda: 2)
     first = kind(sizes=(250, 30, 30), store=str(tmp_path / "two"))
     first.prepare_data()
-    monkeypatch.setattr(processes, "available_cores", lambda: 1)
+    monkeypatch.setattr(pool, "available_cores", lambda: 1)
     second = kind(sizes=(250, 30, 30), store=str(tmp_path / "one"))
     second.prepare_data()
     other = kind(sizes=(250, 30, 30), graph_seed=1, store=str(tmp_path / "one"))
@@ -287,7 +287,7 @@ def test_no_network_names_file_address_folder_and_the_way_out(tmp_path, monkeypa
     def offline(*args, **kwargs):
         raise URLError("no route to host")
 
-    monkeypatch.setattr(gnn_benchmark_files.urllib.request, "urlopen", offline)
+    monkeypatch.setattr(download.urllib.request, "urlopen", offline)
     with pytest.raises(MissingData, match=r"CLUSTER_v2\.zip from https://.*\n.*source=generated") as told:
         CLUSTER(source="pyg", root=str(tmp_path)).prepare_data()
     assert str(tmp_path / "CLUSTER" / "raw") in str(told.value)

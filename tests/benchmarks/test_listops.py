@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from graphbench.benchmarks import processes
 from graphbench.benchmarks.listops import ListOps
 from graphbench.contracts import GraphTable
+from graphbench.data import pool
 from graphbench.errors import BadInput
 from graphbench.testing.benchmarks import BenchmarkContract
 
@@ -36,7 +36,7 @@ def tables(folder, **options):
 
 def test_one_seed_gives_one_set_on_any_number_of_processes(store, tmp_path, monkeypatch):
     first = tables(store)
-    monkeypatch.setattr(processes, "available_cores", lambda: 1)
+    monkeypatch.setattr(pool, "available_cores", lambda: 1)
     again, other = tables(tmp_path / "again"), tables(tmp_path / "other", data_seed=1)
     assert torch.equal(first["train"].columns["x"], again["train"].columns["x"])
     assert not torch.equal(first["val"].num_nodes, other["val"].num_nodes)

@@ -18,9 +18,10 @@ import torch
 from sklearn.datasets import load_digits
 from torch_geometric.datasets import GNNBenchmarkDataset
 
-from graphbench.benchmarks import gnn_benchmark_files, processes, superpixel_base, superpixels
+from graphbench.benchmarks import superpixel_base, superpixels
 from graphbench.benchmarks.superpixels import CIFAR10Superpixels, DigitsSuperpixels, MNISTSuperpixels
 from graphbench.cli import main
+from graphbench.data import download, pool
 from graphbench.errors import BadInput, CorruptData, MissingData, MissingExtra
 from graphbench.images import cifar
 from graphbench.testing.benchmarks import BenchmarkContract
@@ -147,7 +148,7 @@ def test_graphs_do_not_depend_on_the_number_of_processes(mnist_folder, small_mni
     monkeypatch.setattr(superpixel_base, "_CHUNK", 5)
     tables = []
     for cores in (1, 2):
-        monkeypatch.setattr(processes, "available_cores", lambda cores=cores: cores)
+        monkeypatch.setattr(pool, "available_cores", lambda cores=cores: cores)
         benchmark = MNISTSuperpixels(source="idx", images=str(mnist_folder), store=str(tmp_path / str(cores)))
         benchmark.setup()
         tables.append(benchmark.tables)
@@ -261,7 +262,7 @@ def test_no_network_is_one_message_and_no_other_source(kind, name, way_out, tmp_
     def offline(*args, **kwargs):
         raise URLError("no route to host")
 
-    monkeypatch.setattr(gnn_benchmark_files.urllib.request, "urlopen", offline)
+    monkeypatch.setattr(download.urllib.request, "urlopen", offline)
     with pytest.raises(MissingData, match=rf"{name}_v2\.zip from https://") as told:
         kind(root=str(tmp_path)).prepare_data()
     assert str(tmp_path / name / "raw") in str(told.value)

@@ -12,8 +12,8 @@ import torch
 
 from graphbench.benchmarks import zinc
 from graphbench.benchmarks.zinc import ZINC
+from graphbench.data import download
 from graphbench.errors import BadInput, MissingData
-from graphbench.molecules import zinc_published
 from graphbench.molecules.vocabulary import ZINC_ATOM_TYPES, ZINC_BOND_TYPES
 from graphbench.testing.benchmarks import BenchmarkContract
 
@@ -62,10 +62,10 @@ def test_no_network_is_one_message_and_no_other_source(tmp_path, monkeypatch):
     def offline(*args, **kwargs):
         raise URLError("no route to host")
 
-    monkeypatch.setattr(zinc_published.urllib.request, "urlopen", offline)
+    monkeypatch.setattr(download.urllib.request, "urlopen", offline)
     monkeypatch.setattr(zinc, "read_molga", lambda *args: pytest.fail("fell back to another source"))
     benchmark = ZINC(root=str(tmp_path))
-    with pytest.raises(MissingData, match=r"train\.pickle, val\.pickle, test\.pickle from the archive") as told:
+    with pytest.raises(MissingData, match=r"train\.pickle, val\.pickle, test\.pickle, which it holds") as told:
         benchmark.prepare_data()
     assert str(tmp_path / "ZINC" / "raw") in str(told.value)
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from ogb.utils import smiles2graph
 
+from graphbench.data import pool
 from graphbench.errors import GraphbenchError
 from graphbench.molecules import reading
 from graphbench.molecules.reading import Recipe, read_molecules
@@ -97,7 +98,7 @@ def _dies(recipe, chunk):
 
 def test_killed_worker_is_one_message(monkeypatch):
     monkeypatch.setattr(reading, "read_chunk", _dies)
-    with pytest.raises(GraphbenchError, match="worker process died"):
+    with pytest.raises(GraphbenchError, match="Reading molecules: a process was ended from outside"):
         read_molecules(["C"] * 600, Recipe("zinc"), num_workers=2)
 
 
@@ -108,6 +109,6 @@ def test_workers_do_not_import_torch():
 
 def test_spawned_workers_give_the_same(monkeypatch):
     """As on platforms where a fork is not safe."""
-    monkeypatch.setattr(reading, "worker_context", lambda: multiprocessing.get_context("spawn"))
+    monkeypatch.setattr(pool, "worker_context", lambda: multiprocessing.get_context("spawn"))
     smiles = GOOD * 50
     assert same(read_molecules(smiles, RECIPE, num_workers=2), read_molecules(smiles, RECIPE, num_workers=0))

@@ -4,14 +4,15 @@ import io
 import os
 import pickle
 import zipfile
+from typing import ClassVar
 from urllib.error import URLError
 
 import pytest
 import torch
 from torch_geometric.datasets import ZINC as PyGZINC
 
+from graphbench.data import download
 from graphbench.errors import CorruptData, MissingData
-from graphbench.molecules import zinc_published
 from graphbench.molecules.zinc_published import addresses, fetch_published, load_tensors, read_published
 
 SIZES = {"train": 7, "val": 5, "test": 4}
@@ -90,6 +91,10 @@ def test_code_inside_a_tensor_storage_is_not_run(tmp_path):
     assert not target.exists()
 
 
+class _Answer(io.BytesIO):
+    headers: ClassVar[dict[str, str]] = {}
+
+
 class _Storage:
     """Pickles like a storage of torch, with bytes of one's own."""
 
@@ -132,7 +137,7 @@ def test_no_network_is_one_message(tmp_path, monkeypatch):
     def offline(*args, **kwargs):
         raise URLError("no route to host")
 
-    monkeypatch.setattr(zinc_published.urllib.request, "urlopen", offline)
+    monkeypatch.setattr(download.urllib.request, "urlopen", offline)
     with pytest.raises(MissingData) as caught:
         fetch_published(tmp_path)
     text = str(caught.value)
@@ -155,9 +160,9 @@ def network(monkeypatch, raw, tmp_path_factory):
     def answer(url, timeout):
         assert timeout
         asked.append(url)
-        return io.BytesIO(content[url])
+        return _Answer(content[url])
 
-    monkeypatch.setattr(zinc_published.urllib.request, "urlopen", answer)
+    monkeypatch.setattr(download.urllib.request, "urlopen", answer)
     return asked
 
 
@@ -181,6 +186,6 @@ def test_only_missing_files_are_fetched(network, raw):
 
 def test_page_instead_of_archive_is_told(network, raw, monkeypatch):
     (raw / "val.pickle").unlink()
-    monkeypatch.setattr(zinc_published.urllib.request, "urlopen", lambda url, timeout: io.BytesIO(b"<html>"))
-    with pytest.raises(MissingData, match=r"BadZipFile(.|\n)*val\.pickle from the archive"):
+    monkeypatch.setattr(download.urllib.request, "urlopen", lambda url, timeout: _Answer(b"<html>"))
+    with pytest.raises(CorruptData, match=r"BadZipFile(.|\n)*molecules\.zip from https.*or val\.pickle, which"):
         fetch_published(raw.parent)

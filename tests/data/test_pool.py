@@ -1,10 +1,14 @@
 """Work on several processes: in order, lazily, with errors that arrive."""
 
+import multiprocessing
 import os
+from functools import partial
 
+import numpy as np  # loaded before processes are forked, so that its threads are counted
 import pytest
+from threadpoolctl import threadpool_info
 
-from graphbench.benchmarks.processes import map_in_processes
+from graphbench.data.pool import map_in_processes, ordered_map
 from graphbench.errors import CorruptData, GraphbenchError
 
 
@@ -46,3 +50,37 @@ def test_errors_pass_unchanged(workers):
 def test_a_killed_process_is_told():
     with pytest.raises(GraphbenchError, match=r"Dying: a process was ended from outside.*2 of them"):
         list(map_in_processes(die, range(4), 4, "Dying", workers=2))
+
+
+_loaded = []
+
+
+def load(number):
+    _loaded.append(number)
+
+
+def loaded(_):
+    return list(_loaded)
+
+
+def test_initializer_runs_in_every_process_and_not_here():
+    assert list(ordered_map(loaded, range(6), 2, "Loading", partial(load, 7))) == [[7]] * 6
+    assert _loaded == []
+
+
+def threads(_):
+    assert np.ones(1).sum() == 1
+    return max((library["num_threads"] for library in threadpool_info()), default=1)
+
+
+def test_processes_use_one_thread():
+    assert set(ordered_map(threads, range(4), 2, "Counting")) == {1}
+
+
+def test_a_closed_reader_ends_the_processes():
+    results = ordered_map(square, range(1000), 2, "Squaring")
+    next(results)
+    children = multiprocessing.active_children()
+    assert len(children) == 2
+    results.close()
+    assert not any(child.is_alive() for child in children)

@@ -1,0 +1,216 @@
+"""A pickled list of graphs, read graph by graph and without running code of the file.
+
+LRGB publishes its superpixel graphs as one pickled list a split. COCO-SP's training list has over 10 GB once it is
+unpickled, and `pickle` can neither stop on the way nor forget what it has read. Here the instructions that
+`pickletools` decodes are carried out by a machine that knows plain containers, NumPy arrays and tensors, hands graphs
+out as they come, and forgets them.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import pickletools
+import struct
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import torch
+
+from graphbench.errors import CorruptData
+
+_KINDS = "biuf"  # booleans, integers and real numbers: arrays of Python objects are refused
+#: What reading raises on files that are cut short, altered, or hold something else.
+_BAD = (
+    *(ValueError, TypeError, LookupError, AttributeError, ArithmeticError, AssertionError),
+    *(EOFError, OSError, RuntimeError, MemoryError, struct.error, pickle.UnpicklingError),
+)
+
+
+class _Refused(ValueError):
+    """The file asks for something that no list of graphs needs."""
+
+
+def _load_storage(content: bytes) -> Any:
+    """A tensor's memory, as `torch.storage._load_from_bytes` gives it, but without running code."""
+    return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+
+
+def _empty_array(kind: Any, shape: Any, letter: Any) -> np.ndarray:
+    """What pickle makes before it fills an array."""
+    if kind is not np.ndarray or tuple(shape) != (0,):
+        raise _Refused("an array of an unknown kind")
+    return np.empty(0, dtype=np.int8)
+
+
+def _dtype(name: Any, *flags: Any) -> np.dtype[Any]:
+    """A little-endian number type."""
+    dtype = np.dtype(str(name)).newbyteorder("<")
+    if dtype.kind not in _KINDS:
+        raise _Refused(f"an array of {dtype} instead of numbers")
+    return dtype
+
+
+def _array(buffer: bytes, dtype: np.dtype[Any], shape: Any, order: str) -> np.ndarray:
+    """A whole array, as pickle's fifth protocol stores it."""
+    return np.frombuffer(buffer, dtype=dtype).reshape(shape, order="F" if order == "F" else "C")
+
+
+_REBUILD_TENSOR = torch.empty(0).__reduce_ex__(2)[0]
+#: Names that a file may ask for, under NumPy's old and new modules. All but the class `ndarray` may be called.
+_ALLOWED: dict[tuple[str, str], Any] = {
+    ("torch._utils", "_rebuild_tensor_v2"): _REBUILD_TENSOR,
+    ("torch.storage", "_load_from_bytes"): _load_storage,
+    ("collections", "OrderedDict"): OrderedDict,
+    ("numpy", "ndarray"): np.ndarray,
+    ("numpy", "dtype"): _dtype,
+    **{(f"numpy.{core}.multiarray", "_reconstruct"): _empty_array for core in ("core", "_core")},
+    **{(f"numpy.{core}.numeric", "_frombuffer"): _array for core in ("core", "_core")},
+}
+_CALLABLE = [value for value in _ALLOWED.values() if value is not np.ndarray]
+_LITERALS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
+#: Instructions whose argument is the value itself.
+_NUMBERS = ("BININT", "BININT1", "BININT2", "LONG1", "LONG4", "BINFLOAT")
+_BYTES = ("BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8")
+_TEXTS = ("BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8")
+_VALUES = frozenset(_NUMBERS + _BYTES + _TEXTS)
+_TUPLES = {"EMPTY_TUPLE": 0, "TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
+_PUT, _GET = ("BINPUT", "LONG_BINPUT"), ("BINGET", "LONG_BINGET")
+_IGNORED = ("PROTO", "FRAME")
+
+
+class _Machine:
+    """A pickle machine for one list, whose items are taken away as they come."""
+
+    def __init__(self) -> None:
+        self.stack: list[Any] = []
+        self.marks: list[int] = []
+        self.memo: dict[int, Any] = {}
+        self.memoised = 0
+        self.fetched: set[int] = set()
+        self.done = False
+        self._handlers: dict[str, Callable[[Any], None]] = {
+            "MARK": lambda _: self.marks.append(len(self.stack)),
+            "EMPTY_LIST": lambda _: self.stack.append([]),
+            "EMPTY_DICT": lambda _: self.stack.append({}),
+            "TUPLE": lambda _: self.stack.append(tuple(self._above_mark())),
+            "MEMOIZE": lambda _: self._remember(self.memoised),
+            "GLOBAL": lambda text: self._name(*text.split(" ", 1)),
+            "STACK_GLOBAL": lambda _: self._name(*self._top(2)),
+            "REDUCE": lambda _: self._call(*self._top(2)),
+            "BUILD": lambda _: self._fill(self.stack.pop()),
+            "STOP": lambda _: self._stop(),
+        }
+
+    def run(self, name: str, argument: Any) -> list[Any]:
+        """Carry out one instruction; gives the items that it adds to the outermost list."""
+        if name in _VALUES:
+            self.stack.append(argument)
+        elif name in _LITERALS:
+            self.stack.append(_LITERALS[name])
+        elif name in _TUPLES:
+            self.stack.append(tuple(self._top(_TUPLES[name])))
+        elif name in _GET:
+            self.fetched.add(argument)
+            self.stack.append(self.memo[argument])
+        elif name in _PUT:
+            self._remember(argument)
+        elif name in ("APPEND", "APPENDS"):
+            return self._append(self._top(1) if name == "APPEND" else self._above_mark())
+        elif name in self._handlers:
+            self._handlers[name](argument)
+        elif name not in _IGNORED:
+            raise _Refused(f"the instruction {name}")
+        return []
+
+    def _top(self, count: int) -> list[Any]:
+        items = self.stack[len(self.stack) - count :]
+        del self.stack[len(self.stack) - count :]
+        return items
+
+    def _above_mark(self) -> list[Any]:
+        return self._top(len(self.stack) - self.marks.pop())
+
+    def _append(self, items: list[Any]) -> list[Any]:
+        target = self.stack[-1]
+        if not isinstance(target, list):
+            raise _Refused(f"something to append to a {type(target).__name__}")
+        if len(self.stack) > 1:
+            target.extend(items)
+            return []
+        # what a thousand graphs share (names, number types, constants) was referred to by now; the rest is theirs alone
+        self.memo = {
+            place: value
+            for place, value in self.memo.items()
+            if place in self.fetched or isinstance(value, str | np.dtype) or value is target or self._is_name(value)
+        }
+        return items
+
+    @staticmethod
+    def _is_name(value: Any) -> bool:
+        return any(value is allowed for allowed in _ALLOWED.values())
+
+    def _remember(self, place: int) -> None:
+        self.memo[place] = self.stack[-1]
+        self.memoised += 1
+
+    def _name(self, module: str, name: str) -> None:
+        if (module, name) not in _ALLOWED:
+            raise _Refused(f"{module}.{name}")
+        self.stack.append(_ALLOWED[module, name])
+
+    def _call(self, function: Any, arguments: Any) -> None:
+        if not any(function is allowed for allowed in _CALLABLE):
+            raise _Refused(f"a call of {type(function).__name__}")
+        self.stack.append(function(*arguments))
+
+    def _fill(self, state: Any) -> None:
+        """Fill the array on top of the stack; a number type was made whole."""
+        target = self.stack[-1]
+        if isinstance(target, np.dtype) and state[1] in ("<", "|"):
+            return
+        if not isinstance(target, np.ndarray) or not isinstance(state[2], np.dtype) or not isinstance(state[4], bytes):
+            raise _Refused(f"a state of {type(target).__name__}")
+        target.__setstate__(state)
+
+    def _stop(self) -> None:
+        if len(self.stack) != 1 or not isinstance(self.stack[0], list):
+            raise _Refused("something else than one list")
+        self.done = True
+
+
+def read_pickled_graphs(path: Path) -> Iterator[tuple[Any, ...]]:
+    """The tuples of a pickled list, one after the other, in the memory of about a thousand of them.
+
+    Reads tensors, NumPy arrays of numbers, numbers, strings, bytes, lists and tuples that protocols 3 to 5 of
+    `pickle` wrote; refuses everything else before anything is called.
+
+    Args:
+        path: the pickle.
+
+    Raises:
+        CorruptData: the file is cut short, altered, no such list, or holds other things; also while graphs are taken.
+    """
+    with path.open("rb") as file:
+        yield from _graphs(path, file)
+
+
+def _graphs(path: Path, file: BinaryIO) -> Iterator[tuple[Any, ...]]:
+    machine = _Machine()
+    instructions = pickletools.genops(file)
+    while not machine.done:
+        try:
+            opcode, argument, _ = next(instructions)
+            items = machine.run(opcode.name, argument)
+            if not all(isinstance(item, tuple) for item in items):
+                raise _Refused("a list of other things than tuples")
+        except _Refused as error:
+            raise CorruptData(f"{path}: holds {error}, which no list of graphs needs. Nothing was run.") from error
+        except StopIteration as error:
+            raise CorruptData(f"{path} ends before its list does. Delete it to fetch it again.") from error
+        except _BAD as error:
+            raise CorruptData(f"{path} was not read: {error}\nDelete it to fetch it again.") from error
+        yield from items
