@@ -5,8 +5,8 @@ import torch
 
 from graphbench import GraphTable
 from graphbench.nn import ESLapPEEncoder, LapPEEncoder, RWSEEncoder
-from graphbench.testing import ArchitectureContract
-from graphbench_baselines import GAT, GCN, GIN, GINE, GPS, GT, GatedGCN, GraphSAGE
+from graphbench.testing import ArchitectureContract, encode
+from graphbench_baselines import GAT, GCN, GIN, GINE, GPS, GT, SAT, GatedGCN, Graphormer, GraphSAGE, RandomWalkPE
 
 SMALL = {"hidden_dim": 16, "num_layers": 2}
 
@@ -81,6 +81,53 @@ class TestGPSWithoutAttention(ArchitectureContract):
 class TestGPSAroundGCN(ArchitectureContract):
     architecture = GPS
     options = SMALL | {"local_layer": "GCN", "norm": "none"}
+
+
+GRAPHORMER = SMALL | {"ffn_dim": 16, "num_heads": 4}
+STRUCTURED = SMALL | {"num_heads": 4, "edge_dim": 8}
+
+
+class TestGraphormer(ArchitectureContract):
+    architecture = Graphormer
+    options = GRAPHORMER
+
+
+class TestGraphormerForFairseq(ArchitectureContract):
+    architecture = Graphormer
+    options = GRAPHORMER | {"version": "fairseq", "fusion": True, "checkpointing": True, "max_hops": 2}
+
+
+class TestGraphormerWithReAttention(ArchitectureContract):
+    architecture = Graphormer
+    options = GRAPHORMER | {"re_attention": True, "checkpointing": True, "max_hops": 0}
+
+
+class TestSAT(ArchitectureContract):
+    architecture = SAT
+
+    def make_model(self, spec):
+        encoders = [RandomWalkPE(4), LapPEEncoder(3, 3, model="raw")]
+        return SAT(spec, **STRUCTURED, positional_encoders=encoders)
+
+
+class TestSATOnSubgraphs(ArchitectureContract):
+    architecture = SAT
+    options = STRUCTURED | {"extractor": "subgraph", "norm": "layer", "fusion": True, "checkpointing": True}
+
+
+class TestSATWithReAttention(ArchitectureContract):
+    architecture = SAT
+    options = STRUCTURED | {"gnn": "GINE", "re_attention": True, "checkpointing": True}
+
+
+@pytest.mark.parametrize("gnn", ["GCN", "GIN", "GraphConv", "GraphSAGE"])
+@pytest.mark.parametrize("extractor", ["subtree", "subgraph"])
+def test_every_network_can_extract(gnn, extractor, spec, graphs):
+    torch.manual_seed(0)
+    model = SAT(spec, **STRUCTURED, gnn=gnn, extractor=extractor).double().eval()
+    table = encode(GraphTable.from_graphs(graphs), model.required_encodings())
+    together, alone = model(table.batch(range(len(graphs)))).node, model(table.batch([2])).node
+    torch.testing.assert_close(together[6:15], alone, atol=1e-9, rtol=1e-7)
 
 
 every_model = pytest.mark.parametrize("model", [GCN, GraphSAGE, GAT, GIN, GINE, GatedGCN, GT, GPS])

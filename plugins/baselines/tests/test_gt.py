@@ -1,5 +1,8 @@
+from pathlib import Path
+
 import pytest
 import torch
+import yaml
 
 from graphbench import BenchmarkSpec, Features, PositionalEncoder
 from graphbench.errors import BadInput
@@ -35,6 +38,18 @@ def count(module):
 def test_published_parameter_counts(node_types, position_dim, published):
     model = GT(molecules(node_types), positional_encoders=[Raw(position_dim)], released=True)
     assert count(model) + count(HeadConfig(2, "output").mlp(128, 1)) == published
+
+
+@pytest.mark.parametrize(("name", "position_dim"), [("qm9-gt", 0), ("qm9-gt-lappe", 3)])
+def test_qm9_configurations_have_the_parameters_they_name(name, position_dim):
+    path = Path(__file__).parents[3] / "configs/experiments/linear-transformer" / f"{name}.yaml"
+    text = path.read_text(encoding="utf-8")
+    model = yaml.safe_load(text)["model"]
+    ogb = Features((119, 5, 12, 12, 10, 6, 6, 2, 2)), Features((5, 6, 2))
+    spec = BenchmarkSpec("QM9", "graph-regression", *ogb, "MAE", False, "L1")
+    positions = [Raw(position_dim)] if position_dim else None
+    gt = GT(spec, **model["architecture"]["init_args"], positional_encoders=positions)
+    assert f"Parameters {count(gt) + count(HeadConfig(**model['head']).mlp(128, 1)):,}" in text
 
 
 def test_released_layers_carry_two_maps_more():

@@ -1,6 +1,7 @@
-"""GCN, GIN, GINE, GAT, GraphSAGE, GatedGCN, GT and GPS for graphbench."""
+"""GCN, GIN, GINE, GAT, GraphSAGE, GatedGCN, GT, GPS, Graphormer and SAT for graphbench."""
 
 from graphbench_baselines.gps import GPS as GPS
+from graphbench_baselines.graphormer import Graphormer as Graphormer
 from graphbench_baselines.gt import GT as GT
 from graphbench_baselines.message_passing import GAT as GAT
 from graphbench_baselines.message_passing import GCN as GCN
@@ -8,3 +9,5 @@ from graphbench_baselines.message_passing import GIN as GIN
 from graphbench_baselines.message_passing import GINE as GINE
 from graphbench_baselines.message_passing import GatedGCN as GatedGCN
 from graphbench_baselines.message_passing import GraphSAGE as GraphSAGE
+from graphbench_baselines.sat import SAT as SAT
+from graphbench_baselines.structure import RandomWalkPE as RandomWalkPE

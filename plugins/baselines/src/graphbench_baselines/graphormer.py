@@ -1,0 +1,237 @@
+"""Graphormer: global attention that knows degrees, distances and the edges between nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from graphbench import Architecture, BenchmarkSpec, GraphBatch, Representation
+from graphbench.errors import BadInput
+from graphbench.nn import DenseLayout
+from graphbench_baselines.attention import StructuredAttention
+from graphbench_baselines.depth import GateFusion, run_layer
+from graphbench_baselines.graphormer_tables import FIRST_TABLES, SECOND_TABLES, CentralityEmbedding, SpatialBias
+
+#: "paper": norms before the branches and one after the last layer. "fairseq": norms after the branches and on the
+#: embeddings, and a read-out behind the last layer.
+Version = Literal["paper", "fairseq"]
+#: Standard deviation of embeddings, and of weights in a network of one layer, at the start.
+_STD = 0.02
+#: Fused attention kernels of CUDA want biases whose rows start at multiples of this many elements.
+_CUDA_ALIGNMENT = 8
+
+
+class GraphormerLayer(nn.Module):
+    """Attention and a feed-forward network, `4 d^2 + 2 d f + 9 d + f` parameters.
+
+        y  = x + Drop(Attention(LN(x)))         x' = y + Drop(FFN(LN(y)))       norms first (equations 8 and 9)
+        y  = LN(x + Drop(Attention(x)))         x' = LN(y + Drop(FFN(y)))       norms after
+        FFN(x) = W_2 Drop_act(GELU(W_1 x + b_1)) + b_2
+
+    Args:
+        dim: width d of the tokens.
+        ffn_dim: width f of the feed-forward network.
+        num_heads: heads; must divide `dim`.
+        dropout: probability of Drop.
+        attention_dropout: probability of dropping an attention weight.
+        activation_dropout: probability of Drop_act.
+        norm_first: norms before the branches.
+        re_attention: let heads exchange their weights, see `ReAttention`.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        ffn_dim: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+        activation_dropout: float = 0.0,
+        norm_first: bool = True,
+        re_attention: bool = False,
+    ) -> None:
+        super().__init__()
+        self.norm_first, self.dropout, self.activation_dropout = norm_first, dropout, activation_dropout
+        self.attention = StructuredAttention(
+            dim, num_heads, attention_dropout, re_attention=re_attention, extra_tokens=1
+        )
+        self.attention_norm = nn.LayerNorm(dim)
+        self.expand = nn.Linear(dim, ffn_dim)
+        self.contract = nn.Linear(ffn_dim, dim)
+        self.ffn_norm = nn.LayerNorm(dim)
+
+    def forward(self, x: Tensor, layout: DenseLayout, biases: Sequence[Tensor | None]) -> Tensor:
+        """Tokens `[T, dim]` after the layer; arguments as those of `StructuredAttention.forward`."""
+        if self.norm_first:
+            x = x + self._drop(self.attention(self.attention_norm(x), layout, biases), self.dropout)
+            return x + self._feed_forward(self.ffn_norm(x))
+        x = self.attention_norm(x + self._drop(self.attention(x, layout, biases), self.dropout))
+        normed: Tensor = self.ffn_norm(x + self._feed_forward(x))
+        return normed
+
+    def _feed_forward(self, x: Tensor) -> Tensor:
+        hidden = self._drop(F.gelu(self.expand(x)), self.activation_dropout)
+        return self._drop(self.contract(hidden), self.dropout)
+
+    def _drop(self, x: Tensor, probability: float) -> Tensor:
+        return F.dropout(x, probability, self.training)
+
+
+class Readout(nn.Module):
+    """`LN(GELU(W x + b))` of every token, before the task's linear head; `d^2 + 3 d` parameters."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(dim, dim)
+        self.norm = nn.LayerNorm(dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Tokens `[T, dim]`, shaped as they came."""
+        normed: Tensor = self.norm(F.gelu(self.linear(x)))
+        return normed
+
+
+class Graphormer(Architecture):
+    """Graphormer (Ying et al., NeurIPS 2021, arXiv 2106.05234); defaults are the slim model of the paper's ZINC.
+
+    The base model has `hidden_dim=768, ffn_dim=768, num_heads=32`, the small one 512, 512, 32 and six layers. The
+    tokens of a graph are its nodes and a graph token, which is `graph` of the representation; the head should have one
+    layer (`head: {num_layers: 1}`).
+
+    Args:
+        spec: the benchmark's description.
+        hidden_dim: width d of the tokens.
+        ffn_dim: width of the feed-forward networks.
+        num_layers: layers L.
+        num_heads: heads H; must divide `hidden_dim`.
+        dropout: probability of dropout on both branches of a layer.
+        input_dropout: probability of dropout on the embeddings.
+        attention_dropout: probability of dropping an attention weight.
+        activation_dropout: probability of dropout inside the feed-forward networks.
+        max_distance: larger distances share its bias.
+        max_degree: larger degrees share its embedding.
+        max_hops: edges of a shortest path that enter the edge term; 0 leaves the term out.
+        version: paper or fairseq, the authors' second code, which DeepGraph's authors deepened.
+        fusion: hand the head a gated mean of all depths, see `GateFusion`.
+        re_attention: let heads exchange their weights, see `ReAttention`.
+        checkpointing: keep only the tokens between layers in memory and compute each layer again on the way back.
+        released: carry the tables of the released code of this version with all their unused rows, and for fairseq a
+            map that nothing reads, which published parameter counts include. `max_distance` and `max_degree` are then
+            its own.
+
+    Raises:
+        BadInput: an option is out of range, or `released` meets features that the released tables cannot hold.
+    """
+
+    def __init__(
+        self,
+        spec: BenchmarkSpec,
+        hidden_dim: int = 80,
+        ffn_dim: int = 80,
+        num_layers: int = 12,
+        num_heads: int = 8,
+        dropout: float = 0.1,
+        input_dropout: float = 0.0,
+        attention_dropout: float = 0.1,
+        activation_dropout: float = 0.0,
+        max_distance: int = 40,
+        max_degree: int = 8,
+        max_hops: int = 5,
+        version: Version = "paper",
+        fusion: bool = False,
+        re_attention: bool = False,
+        checkpointing: bool = False,
+        released: bool = False,
+    ) -> None:
+        super().__init__(spec, hidden_dim)
+        drops = {"dropout": dropout, "attention_dropout": attention_dropout, "activation_dropout": activation_dropout}
+        _check_options(num_layers, max_hops, version, drops | {"input_dropout": input_dropout})
+        fairseq = version == "fairseq"
+        tables = (SECOND_TABLES if fairseq else FIRST_TABLES) if released else None
+        if tables is not None:
+            tables.check(spec)
+        self.input_dropout, self.checkpointing = input_dropout, checkpointing
+        self.embedding = CentralityEmbedding(spec, hidden_dim, max_degree, tables)
+        self.graph_token = nn.Embedding(1, hidden_dim)
+        self.embedding_norm = nn.LayerNorm(hidden_dim) if fairseq else None
+        self.bias = SpatialBias(spec, num_heads, max_distance, max_hops, tables)
+        self.layers = nn.ModuleList()
+        for number in range(num_layers):
+            layer = GraphormerLayer(
+                hidden_dim, ffn_dim, num_heads, **drops, norm_first=not fairseq, re_attention=re_attention
+            )
+            layer.attention.layer = number
+            self.layers.append(layer)
+        self.fusion = GateFusion(hidden_dim) if fusion else None
+        self.final: nn.Module = Readout(hidden_dim) if fairseq else nn.LayerNorm(hidden_dim)
+        #: The fairseq code allocates this map and never uses it.
+        self.pooler = nn.Linear(hidden_dim, hidden_dim) if released and fairseq else None
+        self._reset_parameters(_STD if fairseq else _STD * num_layers**-0.5)
+
+    @torch.no_grad()
+    def _reset_parameters(self, std: float) -> None:
+        """Draw weights of maps from N(0, std^2) and embeddings from N(0, 0.02^2); biases are zero."""
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.normal_(module.weight, std=std)
+                nn.init.zeros_(module.bias)
+        for part in (self.embedding, self.graph_token, self.bias):
+            for name, parameter in part.named_parameters():
+                if not name.endswith(("linear.weight", "linear.bias")):
+                    nn.init.normal_(parameter, std=_STD)
+
+    def forward(self, batch: GraphBatch) -> Representation:
+        """Nodes `[num_nodes, hidden_dim]` and graph tokens `[num_graphs, hidden_dim]`."""
+        layout, node, graph = token_layout(batch)
+        x = torch.cat([self.embedding(batch), self.graph_token.weight.expand(batch.num_graphs, -1)])
+        x = x[torch.cat([node, graph]).argsort()]
+        if self.embedding_norm is not None:
+            x = self.embedding_norm(x)
+        x = F.dropout(x, self.input_dropout, self.training)
+        bias = self.bias(batch, layout.index[node], layout.max_nodes)
+        biases = layout.block_biases(bias.to(_compute_dtype(x)))
+        states = [x]
+        for layer in self.layers:
+            x = run_layer(layer, x, layout, biases, checkpointing=self.checkpointing)
+            if self.fusion is not None:
+                states.append(x)
+        x = self.final(x if self.fusion is None else self.fusion(states))
+        return Representation(node=x[node], graph=x[graph])
+
+
+def token_layout(batch: GraphBatch) -> tuple[DenseLayout, Tensor, Tensor]:
+    """Where nodes and graph tokens stand; within a graph the graph token is the last.
+
+    Returns:
+        The layout of all tokens, the token of each node `[num_nodes]`, the graph token of each graph `[num_graphs]`.
+    """
+    numbers = torch.arange(batch.num_graphs, device=batch.ptr.device)
+    ptr = batch.ptr + torch.arange(batch.num_graphs + 1, device=batch.ptr.device)
+    graph_of = torch.repeat_interleave(numbers, ptr.diff(), output_size=batch.num_nodes + batch.num_graphs)
+    node = torch.arange(batch.num_nodes, device=ptr.device) + batch.batch
+    most = batch.max_nodes + 1
+    if ptr.is_cuda:
+        most = -(-most // _CUDA_ALIGNMENT) * _CUDA_ALIGNMENT
+    return DenseLayout.from_rows(graph_of, ptr, most), node, ptr[1:] - 1
+
+
+def _compute_dtype(x: Tensor) -> torch.dtype:
+    """The precision that attention works in."""
+    device = x.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
+
+
+def _check_options(num_layers: int, max_hops: int, version: str, drops: dict[str, float]) -> None:
+    """Raise `BadInput` for options out of range."""
+    for name, value, least in (("num_layers", num_layers, 1), ("max_hops", max_hops, 0)):
+        if value < least:
+            raise BadInput(f"{name} must be at least {least}, but got {value}.")
+    if version not in get_args(Version):
+        raise BadInput(f"version must be one of {', '.join(get_args(Version))}, but got {version!r}.")
+    for name, probability in drops.items():
+        if not 0.0 <= probability < 1.0:
+            raise BadInput(f"{name} must be at least 0 and below 1, but got {probability}.")

@@ -1,0 +1,206 @@
+"""SAT: global attention whose queries and keys see the structure around a node."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import get_args
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from graphbench import Architecture, BenchmarkSpec, GraphBatch, PositionalEncoder, Representation
+from graphbench.errors import BadInput
+from graphbench.nn import Categorical, DenseLayout, EdgeEncoder, FeedForward, NodeEncoder, NormName, make_norm
+from graphbench_baselines.attention import StructuredAttention
+from graphbench_baselines.depth import GateFusion, run_layer
+from graphbench_baselines.structure import (
+    EDGE_GNNS,
+    GNN,
+    Extractor,
+    MessagePassing,
+    SubgraphExtractor,
+    Subgraphs,
+    SubtreeExtractor,
+    khop_subgraphs,
+    subgraph_distances,
+)
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What all layers of a forward pass share.
+
+    Args:
+        layout: where nodes lie in padded graphs.
+        biases: what hides padding in each block of the layout.
+        edge_index: edges `[2, num_edges]`.
+        edge: edge vectors `[num_edges, edge_dim]`; None where the network reads none.
+        subgraphs: for the subgraph extractor.
+        damping: `1 / sqrt(1 + out-degree)` of every node `[num_nodes, 1]`.
+    """
+
+    layout: DenseLayout
+    biases: Sequence[Tensor | None]
+    edge_index: Tensor
+    edge: Tensor | None
+    subgraphs: Subgraphs | None
+    damping: Tensor
+
+
+class SATLayer(nn.Module):
+    """`y = Norm(x + Drop(c * Attention(x)))`, `x' = Norm(y + FFN(y))`, with `c_i = 1 / sqrt(1 + degree_i)`.
+
+    Queries and keys are maps of what the extractor returns, values maps of x; these three maps have no bias.
+
+    Args:
+        dim: width of the nodes.
+        ffn_dim: width of the feed-forward network.
+        num_heads: heads; must divide `dim`.
+        extractor: structure of every node.
+        dropout: probability of every dropout.
+        norm: batch, layer or none.
+        re_attention: let heads exchange their weights, see `ReAttention`.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        ffn_dim: int,
+        num_heads: int,
+        extractor: nn.Module,
+        dropout: float = 0.0,
+        norm: NormName = "batch",
+        re_attention: bool = False,
+    ) -> None:
+        super().__init__()
+        self.extractor = extractor
+        self.attention = StructuredAttention(dim, num_heads, dropout, bias=False, re_attention=re_attention)
+        for linear in (self.attention.qk_map, self.attention.v_map):
+            nn.init.xavier_uniform_(linear.weight)
+        self.attention_norm = make_norm(norm, dim)
+        self.feed_forward = FeedForward(dim, ffn_dim, dropout)
+        self.ffn_norm = make_norm(norm, dim)
+        self.dropout = dropout
+
+    def forward(self, x: Tensor, around: Surroundings) -> Tensor:
+        """Nodes `[num_nodes, dim]` after the layer."""
+        structure = self.extractor(x, around.edge_index, around.edge, around.subgraphs)
+        mixed = self.attention(x, around.layout, around.biases, structure)
+        x = self.attention_norm(x + F.dropout(around.damping * mixed, self.dropout, self.training))
+        normed: Tensor = self.ffn_norm(x + self.feed_forward(x))
+        return normed
+
+
+class SAT(Architecture):
+    """Structure-Aware Transformer (Chen et al., ICML 2022, arXiv 2202.03036); defaults are k-subtree SAT on ZINC.
+
+    Args:
+        spec: the benchmark's description.
+        hidden_dim: width of the nodes.
+        ffn_dim: width of the feed-forward networks; twice `hidden_dim` when left out.
+        num_layers: layers.
+        num_heads: heads; must divide `hidden_dim`.
+        extractor: subtree or subgraph, see `SubtreeExtractor` and `SubgraphExtractor`.
+        gnn: network of the extractor: GCN, GIN, GINE, GraphConv, GraphSAGE or PNA.
+        num_hops: rounds of messages k, and the radius of subgraphs.
+        num_towers: towers of PNA; must divide `hidden_dim`.
+        edge_dim: width of edge vectors for GINE and PNA, if the benchmark has edge features; 0: do not read them.
+        dropout: probability of every dropout.
+        norm: batch, layer or none.
+        positional_encoders: their outputs are concatenated, mapped to `hidden_dim` and added to the node features:
+            `RandomWalkPE`, or `graphbench.nn.LapPEEncoder` with `model: raw`.
+        categorical: how categorical features enter: xavier_uniform, normal or one_hot.
+        fusion: hand the head a gated mean of all depths, see `GateFusion`.
+        re_attention: let heads exchange their weights, see `ReAttention`.
+        checkpointing: keep only the nodes between layers in memory and compute each layer again on the way back.
+        released: carry the unused norm and map of the authors' subgraph extractor, which published counts include.
+
+    Raises:
+        BadInput: an option is unknown or out of range, or `released` meets the subtree extractor.
+    """
+
+    def __init__(
+        self,
+        spec: BenchmarkSpec,
+        hidden_dim: int = 64,
+        ffn_dim: int | None = None,
+        num_layers: int = 6,
+        num_heads: int = 8,
+        extractor: Extractor = "subtree",
+        gnn: GNN = "PNA",
+        num_hops: int = 3,
+        num_towers: int = 4,
+        edge_dim: int = 32,
+        dropout: float = 0.2,
+        norm: NormName = "batch",
+        positional_encoders: list[PositionalEncoder] | None = None,
+        categorical: Categorical = "normal",
+        fusion: bool = False,
+        re_attention: bool = False,
+        checkpointing: bool = False,
+        released: bool = False,
+    ) -> None:
+        super().__init__(spec, hidden_dim)
+        _check_options(num_layers, num_hops, edge_dim, dropout, extractor, released)
+        has_edges = bool(spec.edge.vocabularies or spec.edge.dense)
+        width = edge_dim if has_edges and gnn in EDGE_GNNS and edge_dim else None
+        self.checkpointing, self.num_hops = checkpointing, num_hops
+        self.subgraphs = extractor == "subgraph"
+        self.encodings = (subgraph_distances(num_hops),) if self.subgraphs else ()
+        self.node_encoder = NodeEncoder(spec, hidden_dim, categorical=categorical)
+        self.edge_encoder = EdgeEncoder(spec, width, categorical) if width else None
+        self.positional = nn.ModuleList(positional_encoders or ())
+        positions = sum(encoder.dim for encoder in positional_encoders or ())
+        self.position_map = nn.Linear(positions, hidden_dim) if positions else None
+        self.layers = nn.ModuleList()
+        for number in range(num_layers):
+            network = MessagePassing(gnn, hidden_dim, num_hops, width, num_towers)
+            structure: nn.Module = SubtreeExtractor(network, hidden_dim, norm)
+            if self.subgraphs:
+                structure = SubgraphExtractor(network, hidden_dim, norm, released)
+            layer = SATLayer(hidden_dim, ffn_dim or 2 * hidden_dim, num_heads, structure, dropout, norm, re_attention)
+            layer.attention.layer = number
+            self.layers.append(layer)
+        self.fusion = GateFusion(hidden_dim) if fusion else None
+
+    def forward(self, batch: GraphBatch) -> Representation:
+        """Nodes `[num_nodes, hidden_dim]`."""
+        x = self.node_encoder(batch)
+        if self.position_map is not None:
+            x = x + self.position_map(torch.cat([encoder(batch) for encoder in self.positional], dim=-1))
+        around = self._surroundings(batch, x.dtype)
+        states = [x]
+        for layer in self.layers:
+            x = run_layer(layer, x, around, checkpointing=self.checkpointing)
+            if self.fusion is not None:
+                states.append(x)
+        return Representation(node=x if self.fusion is None else self.fusion(states))
+
+    def _surroundings(self, batch: GraphBatch, dtype: torch.dtype) -> Surroundings:
+        layout = DenseLayout.from_batch(batch)
+        degree = torch.bincount(batch.edge_index[0], minlength=int(batch.num_nodes))
+        return Surroundings(
+            layout=layout,
+            biases=layout.block_biases(),
+            edge_index=batch.edge_index,
+            edge=self.edge_encoder(batch) if self.edge_encoder is not None else None,
+            subgraphs=khop_subgraphs(batch, self.num_hops) if self.subgraphs else None,
+            damping=(1 + degree).to(dtype).rsqrt()[:, None],
+        )
+
+
+def _check_options(
+    num_layers: int, num_hops: int, edge_dim: int, dropout: float, extractor: str, released: bool
+) -> None:
+    """Raise `BadInput` for options out of range."""
+    for name, value, least in (("num_layers", num_layers, 1), ("num_hops", num_hops, 1), ("edge_dim", edge_dim, 0)):
+        if value < least:
+            raise BadInput(f"{name} must be at least {least}, but got {value}.")
+    if not 0.0 <= dropout < 1.0:
+        raise BadInput(f"dropout must be at least 0 and below 1, but got {dropout}.")
+    if extractor not in get_args(Extractor):
+        raise BadInput(f"extractor must be one of {', '.join(get_args(Extractor))}, but got {extractor!r}.")
+    if released and extractor != "subgraph":
+        raise BadInput("released: true adds unused parts of the subgraph extractor, but extractor is 'subtree'.")

@@ -1,0 +1,203 @@
+"""What a node of SAT asks with: representations of the subtree or the subgraph around it.
+
+Chen, O'Bray & Borgwardt, "Structure-Aware Transformer for Graph Representation Learning", ICML 2022, section 4.2.
+Legend: P node pairs, S (root, member) pairs of all subgraphs, M their edges, k hops.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch_geometric.nn import GCNConv, GINConv, GINEConv, GraphConv, PNAConv, SAGEConv
+
+from graphbench import GraphBatch, PositionalEncoder
+from graphbench.encodings import RWSE, ShortestPaths
+from graphbench.errors import BadInput
+from graphbench.nn import NormName, make_norm
+
+#: Message passing inside an extractor. PNA has the aggregators mean, sum and max and no degree scalers, as published.
+GNN = Literal["GCN", "GIN", "GINE", "GraphConv", "GraphSAGE", "PNA"]
+#: What the extractor sees: k rounds of messages on the whole graph, or on the k-hop subgraph of each node.
+Extractor = Literal["subtree", "subgraph"]
+#: Networks that read edge vectors.
+EDGE_GNNS = ("GINE", "PNA")
+
+
+class RandomWalkPE(PositionalEncoder):
+    """Return probabilities of random walks of 1 .. `num_steps` steps, as they are: SAT maps them itself.
+
+    Args:
+        num_steps: longest walk; also the width of the result.
+    """
+
+    def __init__(self, num_steps: int = 20) -> None:
+        super().__init__()
+        self.dim = num_steps
+        self.encodings = (RWSE(num_steps),)
+
+    def forward(self, batch: GraphBatch) -> Tensor:
+        """Features of every node `[num_nodes, num_steps]`."""
+        probabilities: Tensor = batch.rwse
+        return probabilities
+
+
+@dataclass(frozen=True)
+class Subgraphs:
+    """The k-hop subgraphs of all nodes of a batch as one large graph.
+
+    Args:
+        root: node whose subgraph a member belongs to `[S]`.
+        member: node that the member is `[S]`.
+        edge_index: edges between members of one subgraph `[2, M]`, numbers below S.
+        edge: edge of the batch that each of them is `[M]`.
+    """
+
+    root: Tensor
+    member: Tensor
+    edge_index: Tensor
+    edge: Tensor
+
+
+def khop_subgraphs(batch: GraphBatch, num_hops: int) -> Subgraphs:
+    """Every node with the nodes that reach it within k edges, and all edges between those (induced).
+
+    Args:
+        batch: with the distances of `subgraph_distances(k)`.
+        num_hops: k.
+    """
+    graph = torch.repeat_interleave(
+        torch.arange(batch.num_graphs, device=batch.ptr.device), batch.pair_ptr.diff(),
+        output_size=len(batch.shortest_path_distance),
+    )  # fmt: skip
+    rank = torch.arange(len(graph), device=graph.device) - batch.pair_ptr[graph]
+    size = batch.ptr.diff()[graph]
+    member, root = batch.ptr[graph] + rank // size, batch.ptr[graph] + rank % size
+    inside = batch.shortest_path_distance <= num_hops
+    number = torch.where(inside, inside.cumsum(0) - 1, -1)
+    root, member = root[inside], member[inside]
+    source, target = batch.edge_index[0], batch.edge_index[1]
+    # Each member meets the edges that leave its node; an edge stays if its other end is in the same subgraph.
+    by_source = source.argsort(stable=True)
+    degree = torch.bincount(source, minlength=int(batch.num_nodes))
+    first = degree.cumsum(0) - degree
+    start = torch.repeat_interleave(torch.arange(len(member), device=member.device), degree[member])
+    offset = torch.arange(len(start), device=start.device) - (degree[member].cumsum(0) - degree[member])[start]
+    edge = by_source[first[member[start]] + offset]
+    home = batch.batch[root[start]]
+    node = target[edge] - batch.ptr[home]
+    pair = batch.pair_ptr[home] + node * batch.ptr.diff()[home] + root[start] - batch.ptr[home]
+    end = number[pair]
+    kept = end >= 0
+    return Subgraphs(root, member, torch.stack([start[kept], end[kept]]), edge[kept])
+
+
+class MessagePassing(nn.Module):
+    """k rounds of messages, each followed by ReLU.
+
+    Args:
+        gnn: kind of network.
+        dim: width of the nodes.
+        num_layers: rounds k.
+        edge_dim: width of edge vectors; None where there are none.
+        num_towers: towers of PNA; must divide `dim`.
+
+    Raises:
+        BadInput: the name is not known, or `num_towers` does not divide `dim`.
+    """
+
+    def __init__(self, gnn: GNN, dim: int, num_layers: int, edge_dim: int | None, num_towers: int) -> None:
+        super().__init__()
+        if gnn not in get_args(GNN):
+            raise BadInput(f"gnn must be one of {', '.join(get_args(GNN))}, but got {gnn!r}.")
+        if gnn == "PNA" and (num_towers < 1 or dim % num_towers):
+            raise BadInput(f"num_towers must divide hidden_dim, but got num_towers={num_towers} and hidden_dim={dim}.")
+        self.reads_edges = gnn in EDGE_GNNS and edge_dim is not None
+        self.layers = nn.ModuleList(_make_convolution(gnn, dim, edge_dim, num_towers) for _ in range(num_layers))
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge: Tensor | None) -> list[Tensor]:
+        """The nodes `[num_nodes, dim]` as they came and after each round."""
+        states = [x]
+        for layer in self.layers:
+            new = layer(states[-1], edge_index, edge) if self.reads_edges else layer(states[-1], edge_index)
+            states.append(F.relu(new))
+        return states
+
+
+class SubtreeExtractor(nn.Module):
+    """`W Norm([x, h^1, ..., h^k]) + b`, h^l the nodes after l rounds of messages on the whole graph.
+
+    Args:
+        network: the k rounds.
+        dim: width of the nodes.
+        norm: batch, layer or none.
+    """
+
+    def __init__(self, network: MessagePassing, dim: int, norm: NormName) -> None:
+        super().__init__()
+        self.network = network
+        width = (len(network.layers) + 1) * dim
+        self.norm = make_norm(norm, width)
+        self.linear = nn.Linear(width, dim)
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge: Tensor | None, subgraphs: Subgraphs | None) -> Tensor:
+        """Structure of every node `[num_nodes, dim]`; it needs no subgraphs."""
+        out: Tensor = self.linear(self.norm(torch.cat(self.network(x, edge_index, edge), dim=-1)))
+        return out
+
+
+class SubgraphExtractor(nn.Module):
+    """`W Norm([x, sum_{j in N_k(i)} h_j^(i)]) + b`, h^(i) the nodes of the subgraph of i after k rounds within it.
+
+    Args:
+        network: the k rounds.
+        dim: width of the nodes.
+        norm: batch, layer or none.
+        released: carry a norm and a map of the authors' code that nothing reads; `dim^2 + 3 dim` parameters.
+    """
+
+    def __init__(self, network: MessagePassing, dim: int, norm: NormName, released: bool = False) -> None:
+        super().__init__()
+        self.network = network
+        self.norm = make_norm(norm, 2 * dim)
+        self.linear = nn.Linear(2 * dim, dim)
+        self.unused = nn.ModuleList([make_norm(norm, dim), nn.Linear(dim, dim)] if released else [])
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge: Tensor | None, subgraphs: Subgraphs | None) -> Tensor:
+        """Structure of every node `[num_nodes, dim]`."""
+        assert subgraphs is not None
+        inner = None if edge is None else edge[subgraphs.edge]
+        member = self.network(x[subgraphs.member], subgraphs.edge_index, inner)[-1]
+        pooled = torch.zeros_like(x, dtype=member.dtype).index_add(0, subgraphs.root, member)
+        out: Tensor = self.linear(self.norm(torch.cat([x, pooled.to(x.dtype)], dim=-1)))
+        return out
+
+
+def subgraph_distances(num_hops: int) -> ShortestPaths:
+    """The encoding that `khop_subgraphs` reads; its largest distance stands for all larger ones, so it is k + 1."""
+    return ShortestPaths(max_distance=num_hops + 1)
+
+
+def _make_convolution(gnn: GNN, dim: int, edge_dim: int | None, num_towers: int) -> nn.Module:
+    if gnn in ("GIN", "GINE"):
+        mlp = nn.Sequential(nn.Linear(dim, dim), nn.ReLU(), nn.Linear(dim, dim))
+        if gnn == "GINE" and edge_dim is not None:
+            return GINEConv(mlp, train_eps=True, edge_dim=edge_dim)
+        return GINConv(mlp, train_eps=True)
+    if gnn == "PNA":
+        return PNAConv(
+            dim,
+            dim,
+            aggregators=["mean", "sum", "max"],
+            scalers=["identity"],
+            deg=torch.ones(2),  # a histogram of degrees, which this scaler does not read
+            edge_dim=edge_dim,
+            towers=num_towers,
+            divide_input=True,
+        )
+    plain = {"GCN": GCNConv, "GraphConv": GraphConv, "GraphSAGE": SAGEConv}
+    made: nn.Module = plain[gnn](dim, dim)
+    return made
