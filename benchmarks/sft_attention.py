@@ -6,12 +6,14 @@ disturb less than wall time.
 1. Scores, forward and backward, 4 x 1,024 tokens, 8 heads of 32, k = 256: ours in eager mode, ours fused by
    torch.compile, the L1 identity with torch.cdist, the broadcast form, and dot products.
 2. Growth: one SFT layer (training step), k = 256, 1,024 to 65,536 tokens; every size in a process of its own. Memory
-   is the peak above what the process held before the step (Linux).
+   is the peak above what the process held before the step (Linux). The last row is one graph of 100,000 nodes and
+   1,000,000 directed edges.
 3. Table 6: an SFT layer with relative terms against torch's TransformerEncoderLayer and against the same layer around
    scaled_dot_product_attention, 4 x 1,024 tokens of width 256, for 16 heads (the paper's number at this width) and 8.
 
     python benchmarks/sft_attention.py --quick
     python benchmarks/sft_attention.py --rounds 7 --no-compile
+    python benchmarks/sft_attention.py --tables growth
 """
 
 from __future__ import annotations
@@ -32,11 +34,15 @@ from torch import Tensor, nn
 from graphbench.nn import DenseLayout
 from graphbench_sft import SampledAttention, SFTLayer, maxout_scores
 from graphbench_sft.attention import Relation
-from graphbench_sft.relative import DenseRelation, edge_relations
+from graphbench_sft.pairs import DistanceRelation
+from graphbench_sft.relative import edge_relations
 
 BATCH, TOKENS, WIDTH = 4, 1024, 256
 EDGES_PER_TOKEN = 4
+#: Nodes and directed edges of the large graph.
+LARGE = (100_000, 1_000_000)
 SAMPLES = (32, 64, 128, 256, 512)
+TABLES = ("scores", "growth", "layers")
 Step = Callable[[], object]
 
 
@@ -134,17 +140,17 @@ def make_layout(batch: int, tokens: int) -> DenseLayout:
     return DenseLayout.from_rows(graph_of, torch.arange(0, (batch + 1) * tokens, tokens), tokens)
 
 
-def make_edges(layout: DenseLayout) -> tuple[Relation, ...]:
+def make_edges(layout: DenseLayout, edges_per_token: int = EDGES_PER_TOKEN) -> tuple[Relation, ...]:
     """Random edges with one feature."""
     batch, tokens = layout.mask.shape
-    sources = torch.randint(tokens, (2, batch, EDGES_PER_TOKEN * tokens)) + torch.arange(batch)[:, None] * tokens
+    sources = torch.randint(tokens, (2, batch, edges_per_token * tokens)) + torch.arange(batch)[:, None] * tokens
     edge_index = sources.flatten(1)
     return edge_relations(edge_index, torch.ones(edge_index.shape[1], 1), layout)
 
 
-def make_sft(num_heads: int, k: int, compiled: bool = False) -> SFTLayer:
-    """An SFT layer of the benchmark's width with relative terms of width 1."""
-    return SFTLayer(WIDTH, SampledAttention(WIDTH, num_heads, k, relation_dim=1, compiled_scores=compiled))
+def make_sft(num_heads: int, k: int, compiled: bool = False, relation_dim: int = 1) -> SFTLayer:
+    """An SFT layer of the benchmark's width with relative terms."""
+    return SFTLayer(WIDTH, SampledAttention(WIDTH, num_heads, k, relation_dim=relation_dim, compiled_scores=compiled))
 
 
 def resident_megabytes(field: str) -> float:
@@ -153,12 +159,12 @@ def resident_megabytes(field: str) -> float:
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(field))
 
 
-def growth_step(tokens: int, rounds: int) -> tuple[float, float]:
+def growth_step(tokens: int, edges_per_token: int, rounds: int) -> tuple[float, float]:
     """Median CPU seconds and peak megabytes of a training step of one layer; runs in a process of its own."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     layer, layout = make_sft(8, 256), make_layout(1, tokens)
-    x, relations = torch.randn(tokens, WIDTH), make_edges(layout)
+    x, relations = torch.randn(tokens, WIDTH), make_edges(layout, edges_per_token)
     before = resident_megabytes("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # forget the peak of the imports
     seconds = medians({"step": partial(train, partial(layer, x, layout, relations))}, rounds)["step"]
@@ -168,12 +174,13 @@ def growth_step(tokens: int, rounds: int) -> tuple[float, float]:
 def growth_table(sizes: list[int], rounds: int) -> None:
     """Time and memory against the number of tokens."""
     print("\nGrowth: training step of an SFT layer, width 256, 8 heads, k = 256, relative terms from edges")
-    print(f"{'tokens':>8}{'s':>9}{'ms / 1k tokens':>17}{'peak MB':>10}{'MB / 1k tokens':>17}")
+    print(f"{'tokens':>8}{'edges':>10}{'s':>9}{'ms / 1k tokens':>17}{'peak MB':>10}{'MB / 1k tokens':>17}")
     with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
-        for tokens in sizes:
-            seconds, megabytes = pool.apply(growth_step, (tokens, rounds))
+        shapes = [(tokens, EDGES_PER_TOKEN * tokens) for tokens in sizes]
+        for tokens, edges in [*shapes, LARGE]:
+            seconds, megabytes = pool.apply(growth_step, (tokens, edges // tokens, rounds))
             per_thousand = f"{seconds / tokens * 1e6:17.1f}{megabytes:10.0f}{megabytes / tokens * 1e3:17.1f}"
-            print(f"{tokens:8d}{seconds:9.3f}{per_thousand}", flush=True)
+            print(f"{tokens:8d}{edges:10d}{seconds:9.3f}{per_thousand}", flush=True)
 
 
 # -- 3: table 6 --------------------------------------------------------------------------------------------------
@@ -184,7 +191,7 @@ def make_layers(num_heads: int, compiled: bool, training: bool) -> dict[str, Cal
     layout = make_layout(BATCH, TOKENS)
     x = torch.randn(BATCH * TOKENS, WIDTH)
     edges = make_edges(layout)
-    dense: tuple[Relation, ...] = (DenseRelation(torch.rand(BATCH, 1, TOKENS, TOKENS)),)
+    points: tuple[Relation, ...] = (DistanceRelation(torch.rand(BATCH, TOKENS, 3), torch.rand(BATCH, TOKENS, 3)),)
     encoder = nn.TransformerEncoderLayer(
         WIDTH, num_heads, 4 * WIDTH, dropout=0.0, activation="gelu", batch_first=True
     ).train(training)
@@ -196,12 +203,12 @@ def make_layers(num_heads: int, compiled: bool, training: bool) -> dict[str, Cal
     }
 
     def add(name: str, k: int, relations: tuple[Relation, ...], compiled: bool = False) -> None:
-        layer = make_sft(num_heads, k, compiled).train(training)
+        layer = make_sft(num_heads, k, compiled, relation_dim=1 if relations is edges else 2).train(training)
         calls[name] = lambda: layer(x, layout, relations)
 
     for k in SAMPLES:
         add(f"SFT, edges, k = {k}", k, edges)
-    add("SFT, dense, k = 256", 256, dense)
+    add("SFT, distances, k = 256", 256, points)
     for k in SAMPLES if compiled else ():
         add(f"SFT, edges, k = {k}, compiled", k, edges, compiled=True)
     return calls
@@ -242,16 +249,20 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="rounds of every table")
     parser.add_argument("--quick", action="store_true", help="two rounds, 16 heads, growth up to 8,192 tokens")
     parser.add_argument("--no-compile", action="store_true", help="leave out what torch.compile fuses")
+    parser.add_argument("--tables", nargs="+", choices=TABLES, default=TABLES, help="which tables to print")
     options = parser.parse_args()
     rounds = 2 if options.quick else options.rounds
     torch.set_num_threads(1)
     torch.manual_seed(0)
     compiled = not options.no_compile and can_compile()
     print(f"torch {torch.__version__}, {platform.processor() or platform.machine()}, 1 thread, medians of {rounds}")
-    score_table(rounds, compiled)
-    growth_table([1024 * 2**i for i in range(4 if options.quick else 7)], 1 if options.quick else min(rounds, 3))
+    if "scores" in options.tables:
+        score_table(rounds, compiled)
+    if "growth" in options.tables:
+        growth_table([1024 * 2**i for i in range(4 if options.quick else 7)], 1 if options.quick else min(rounds, 3))
     for num_heads in (16,) if options.quick else (16, 8):
-        layer_table(num_heads, rounds, compiled)
+        if "layers" in options.tables:
+            layer_table(num_heads, rounds, compiled)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,8 @@ class Schedule:
     the remaining run that has passed:
 
     * constant: 1; cosine: (1 + cos πp) / 2; linear: 1 - p, both down to `floor`;
-    * step: `gamma ** (e // step_size)`; exponential: `gamma ** (e / step_size)`, e counted after warm-up;
+    * step: `gamma ** (e // step_size)`; exponential: `gamma ** (e / step_size)`, e counted after warm-up (see
+      `warmup_overlaps`);
     * one_cycle: cosine rise over the warm-up instead of a linear one, then cosine;
     * plateau: torch's ReduceLROnPlateau on the benchmark's validation metric, after warm-up.
 
@@ -35,6 +36,9 @@ class Schedule:
         warmup_floor: smallest factor during warm-up. With `interval: epoch` epoch e trains at `e / warmup`, so
             epoch 0 needs a floor; GraphGPS trains it at 1e-6 of the rate. By default warm-up counts from 1
             (`(e + 1) / warmup`), which wastes no epoch.
+        warmup_overlaps: count epochs (or steps) of what follows from the start of the run, not from the end of warm-up;
+            during warm-up the two factors are multiplied. So runs a scheduler of PyTorch beneath a linear warm-up (Ma &
+            Yarats, "On the adequacy of untuned warmup for adaptive optimization", 2021).
         floor: smallest factor at the end of cosine, linear and one_cycle.
         step_size: intervals between two drops (step, exponential).
         gamma: factor of a drop (step, exponential).
@@ -45,6 +49,7 @@ class Schedule:
     interval: Literal["step", "epoch"] = "step"
     warmup: int = 0
     warmup_floor: float | None = None
+    warmup_overlaps: bool = False
     floor: float = 0.0
     step_size: int = 1
     gamma: float = 0.5
@@ -61,14 +66,24 @@ class Schedule:
 
     def factor_at(self, count: int, total: int) -> float:
         """Factor of the rate in interval `count` (from 0) of `total`."""
-        if count < self.warmup:
-            if self.name == "one_cycle":
-                return (1 - math.cos(math.pi * (count + 1) / self.warmup)) / 2
-            if self.warmup_floor is not None:
-                return max(self.warmup_floor, count / self.warmup)
-            return (count + 1) / self.warmup
-        after = count - self.warmup
-        passed = min(1.0, after / max(1, total - self.warmup))
+        if count >= self.warmup:
+            return self._decay(count, total)
+        rise = self._rise(count)
+        return rise * self._decay(count, total) if self.warmup_overlaps else rise
+
+    def _rise(self, count: int) -> float:
+        """Factor of the warm-up."""
+        if self.name == "one_cycle":
+            return (1 - math.cos(math.pi * (count + 1) / self.warmup)) / 2
+        if self.warmup_floor is not None:
+            return max(self.warmup_floor, count / self.warmup)
+        return (count + 1) / self.warmup
+
+    def _decay(self, count: int, total: int) -> float:
+        """Factor of what follows the warm-up, or runs beneath it."""
+        start = 0 if self.warmup_overlaps else self.warmup
+        after = count - start
+        passed = min(1.0, after / max(1, total - start))
         if self.name in ("cosine", "one_cycle"):
             return self.floor + (1 - self.floor) * (1 + math.cos(math.pi * passed)) / 2
         if self.name == "linear":

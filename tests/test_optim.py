@@ -38,6 +38,22 @@ def test_step_and_exponential_agree_where_a_step_ends():
     assert step.factor_at(59, 0) == pytest.approx(0.8)
 
 
+def test_warmup_over_a_running_decay_equals_the_product_of_torch_schedulers():
+    schedule = Schedule("step", warmup=7, warmup_overlaps=True, step_size=4, gamma=0.5)
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)
+    decay = torch.optim.lr_scheduler.StepLR(optimizer, step_size=4, gamma=0.5)
+    for step in range(20):
+        assert schedule.factor_at(step, 0) == pytest.approx(decay.get_last_lr()[0] * min(1.0, (step + 1) / 7))
+        optimizer.step()
+        decay.step()
+
+
+def test_an_overlapping_warmup_leaves_the_length_of_the_run_to_the_decay():
+    schedule = Schedule("linear", warmup=5, warmup_overlaps=True)
+    assert schedule.factor_at(0, 20) == pytest.approx(1 / 5)
+    assert [schedule.factor_at(i, 20) for i in (5, 10, 20)] == pytest.approx([0.75, 0.5, 0.0])
+
+
 def test_torch_optimizer_follows_the_factor():
     parameter = nn.Parameter(torch.zeros(1))
     optimizer = torch.optim.SGD([parameter], lr=0.5)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
+from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from graphbench.cli.console import show_table
@@ -71,13 +72,21 @@ def profile(arguments: Sequence[str]) -> int:
     """Train some steps and show time by part, throughput, peak memory and operations by submodule.
 
     Raises:
-        BadInput: `--steps` is not a number above the warm-up.
+        BadInput: `--steps` is not a number above the warm-up, or `--depth` is none of at least 1.
     """
-    parser = own_parser("profile", run="folder of a run", steps="training steps to time (default 50)")
+    parser = own_parser(
+        "profile",
+        run="folder of a run",
+        steps="training steps to time (default 50)",
+        depth="levels of modules in the table of operations (default 3)",
+    )
     request = split(parser, arguments)
     steps = request.own.steps or "50"
     if not steps.isdigit() or int(steps) <= _WARM_UP:
         raise BadInput(f"--steps {steps}: must be a whole number above the {_WARM_UP} steps of the warm-up.")
+    depth = request.own.depth or "3"
+    if not depth.isdigit() or int(depth) < 1:
+        raise BadInput(f"--depth {depth}: must be a whole number of at least 1.")
     total = str(int(steps))
     limits = ["--trainer.max_steps", total, "--trainer.max_epochs", "-1", "--trainer.limit_val_batches", "0"]
     cli = GraphbenchCLI([*request.arguments, *limits])
@@ -86,7 +95,7 @@ def profile(arguments: Sequence[str]) -> int:
     cli.trainer.fit(cli.model, datamodule=cli.datamodule)
     _show_times(clock)
     batch = cli.datamodule.transfer_batch_to_device(next(iter(cli.datamodule.train_dataloader())), cli.model.device, 0)
-    _show_operations(cli.model, batch)
+    _show_operations(cli.model, batch, int(depth))
     log.info("Peak memory: %.0f MB", peak_memory_mb())
     return 0
 
@@ -111,17 +120,43 @@ def _show_times(clock: StepClock) -> None:
     show_table(f"A training step, {rate:,.0f} graphs/s", ["part", "median ms", "share of time"], rows)
 
 
-def _show_operations(model: BenchmarkModule, batch: GraphBatch) -> None:
-    """Floating-point operations of matrix products and attention in a forward pass, three levels of modules deep."""
-    counter = FlopCounterMode(display=False)
-    with counter, torch.no_grad():
-        model(batch)
-    counts = {name: sum(ops.values()) for name, ops in counter.get_flop_counts().items()}
-    total = counts.get("Global", 0)
-    rows = []
-    for name, count in counts.items():
-        inner = name.partition(".")[2]
-        if inner and inner.count(".") < 3 and count:
-            rows.append([inner, f"{count / 1e9:.4f}", f"{100 * count / max(1, total):.1f} %"])
-    title = f"Operations of a forward pass ({batch.num_graphs} graphs, {batch.num_nodes} nodes)"
+def count_operations(model: nn.Module, batch: GraphBatch) -> dict[str, int]:
+    """Floating-point operations of a forward pass in evaluation mode, by module; a product and its sum count as two.
+
+    Matrix products, convolutions and PyTorch's fused attention count; whatever works number by number does not (norms,
+    activations, distances and the maxima of maxout scores among it). Modules of a list are taken together: their number
+    is a `*`.
+
+    Args:
+        model: any module that takes a batch.
+        batch: on the model's device.
+
+    Returns:
+        Dotted name -> operations, `""` for the whole model; modules without operations are left out.
+    """
+    counter, training = FlopCounterMode(display=False), model.training
+    model.eval()
+    try:
+        with counter:  # not under no_grad: the counter's hooks fail on views of parameters there
+            model(batch)
+    finally:
+        model.train(training)
+    counts: dict[str, int] = defaultdict(int)
+    for name, operations in counter.get_flop_counts().items():
+        if name != "Global" and any(operations.values()):
+            inner = name.partition(".")[2].split(".")
+            counts[".".join("*" if part.isdigit() else part for part in inner)] += sum(operations.values())
+    return dict(counts)
+
+
+def _show_operations(model: BenchmarkModule, batch: GraphBatch, depth: int) -> None:
+    """Operations of an evaluation, `depth` levels of modules deep."""
+    counts = count_operations(model, batch)
+    total = counts.pop("", 0)
+    rows = [
+        [name, f"{count / 1e9:.4f}", f"{100 * count / max(1, total):.1f} %"]
+        for name, count in sorted(counts.items())
+        if len(name.split(".")) <= depth
+    ]
+    title = f"Operations of a forward pass in evaluation mode ({batch.num_graphs} graphs, {batch.num_nodes} nodes)"
     show_table(title, ["module", "GFLOP", "share"], [*rows, ["total", f"{total / 1e9:.4f}", "100.0 %"]])

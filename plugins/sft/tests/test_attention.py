@@ -9,7 +9,8 @@ from graphbench.errors import BadInput
 from graphbench.nn import DenseLayout
 from graphbench_sft import SampledAttention, attention
 from graphbench_sft.leaky import EPSILON
-from graphbench_sft.relative import DenseRelation, edge_relations
+from graphbench_sft.pairs import DenseRelation
+from graphbench_sft.relative import edge_relations
 
 DIM, HEADS = 8, 2
 SIZES = (5, 1, 9, 4, 12, 3)
@@ -68,7 +69,7 @@ def by_hand(layer, x, sizes, edge_index=None, features=None):
             else:
                 total = scores.relu().sum(-1, keepdim=True) + EPSILON
                 if layer.leak_map is not None:
-                    total = total + F.softplus(layer.leak_map(own[chosen])).sum()
+                    total = total + F.softplus(layer.leak_map(own[chosen])[:, h]).sum()
                 weights = scores.relu() / total
             heads.append(weights @ v[:, part])
         out.append(layer.out_map(torch.cat(heads, dim=-1)))

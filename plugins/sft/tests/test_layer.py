@@ -24,7 +24,7 @@ def test_layer_follows_the_equations(norm_position):
     x = torch.randn(9, DIM, dtype=torch.float64)
 
     def feed_forward(y):
-        return layer.contract(F.gelu(layer.expand(y)))
+        return layer.ffn.contract(F.gelu(layer.ffn.expand(y)))
 
     if norm_position == "pre":
         y = x + layer.attention(layer.attention_norm(x), layout)
@@ -33,7 +33,7 @@ def test_layer_follows_the_equations(norm_position):
         y = layer.attention_norm(x + layer.attention(x, layout))
         expected = layer.ffn_norm(y + feed_forward(y))
     torch.testing.assert_close(layer(x, layout), expected)
-    assert layer.expand.out_features == 4 * DIM
+    assert layer.ffn.expand.out_features == 4 * DIM
 
 
 @pytest.mark.parametrize("option", ["embedding_dropout", "ffn_dropout"])

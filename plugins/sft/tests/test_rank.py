@@ -1,6 +1,8 @@
+import csv
+
 import torch
 
-from graphbench_sft.rank import main, rank_by_depth
+from graphbench_sft.rank import by_layer, main, measure, rank_by_depth
 
 SIZE = {"num_tokens": 48, "dim": 64}
 
@@ -23,10 +25,27 @@ def test_ranks_repeat_and_leave_the_global_generator_alone():
     assert not torch.equal(rank_by_depth(num_layers=3, seed=1, **SIZE), first)
 
 
-def test_the_command_prints_one_line_a_layer(monkeypatch, capsys):
-    monkeypatch.setattr("sys.argv", ["rank", "--num-tokens", "8", "--dim", "8", "--num-layers", "2"])
+def test_an_interrupted_measurement_continues(tmp_path):
+    file, size = tmp_path / "deep" / "rank.csv", {"num_tokens": 8, "dim": 8, "num_layers": 3}
+    assert measure(file, 1, **size) == 1
+    first = file.read_text()
+    assert measure(file, 3, **size) == 2
+    assert measure(file, 3, **size) == 0
+    assert file.read_text().startswith(first)
+    with file.open(newline="") as stream:
+        assert [row["draw"] for row in csv.DictReader(stream)] == ["0"] * 4 + ["1"] * 4 + ["2"] * 4
+    ranks = by_layer(file)
+    assert ranks["leaky"].shape == (3, 4)
+    assert torch.equal(ranks["leaky"][2], rank_by_depth(num_tokens=8, dim=8, num_layers=3, seed=2))
+    assert (ranks["without_leak"] == 1).all()
+
+
+def test_the_command_writes_medians_and_a_figure(monkeypatch, capsys, tmp_path):
+    size = ["--num-tokens", "8", "--dim", "8", "--num-layers", "2", "--draws", "3"]
+    monkeypatch.setattr("sys.argv", ["rank", *size, "--output", str(tmp_path / "r.csv")])
     main()
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["layer", "leaky", "without", "leak"]
     assert [line.split()[0] for line in lines[1:]] == ["0", "1", "2"]
     assert lines[1].split()[1:] == ["1", "1"]
+    assert (tmp_path / "r.png").read_bytes().startswith(b"\x89PNG")

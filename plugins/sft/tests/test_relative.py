@@ -5,9 +5,9 @@ import torch.nn.functional as F
 from graphbench import BenchmarkSpec, Features, GraphTable
 from graphbench.nn import DenseLayout
 from graphbench.testing import tiny_spec, tiny_table
+from graphbench_sft.pairs import DenseRelation
 from graphbench_sft.relative import (
     Chunk,
-    DenseRelation,
     RelativeTerms,
     edge_relations,
     relative_features,

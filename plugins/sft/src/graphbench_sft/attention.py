@@ -21,12 +21,14 @@ from graphbench.errors import BadInput
 from graphbench.nn import DenseLayout, mixed_values
 from graphbench_sft.leaky import leaky_relu_attention
 from graphbench_sft.maxout import maxout_scores
-from graphbench_sft.relative import Chunk, DenseRelation, EdgeRelation, RelativeTerms, ScoreMap
+from graphbench_sft.pairs import PairRelation
+from graphbench_sft.relative import Chunk, EdgeRelation, RelativeTerms, ScoreMap
 from graphbench_sft.sampler import DifferentiableSampler, Sample, SamplingMode
+from graphbench_sft.traces import join_parts
 
 AttentionName = Literal["maxout_leaky", "maxout_relu", "softmax_dot"]
 SamplerName = Literal["without_replacement", "straight_through", "with_replacement", "none"]
-Relation = EdgeRelation | DenseRelation
+Relation = EdgeRelation | PairRelation
 
 #: Scores that are worked on at once: 1 MB of float32 on a CPU, so that they never leave its cache between two
 #: operations.
@@ -43,7 +45,7 @@ class _Piece:
     query: Tensor  # [b, H, n, h]
     key: Tensor  # [b, H, K, h]
     value: Tensor  # [b, H, K, h]
-    leak: Tensor | None  # [b, 1, K]
+    leak: Tensor | None  # [b, H, K]
     mask: Tensor | None  # [b, 1, K]
     terms: ScoreMap | None
 
@@ -57,18 +59,21 @@ class SampledAttention(Traced):
 
     `out = W_O concat_h(P V) + b_O`; queries come from all tokens, keys, values and the leak from the sampled ones:
 
-    * maxout_leaky: `P = leaky_relu_attention(A, C)` of `A_ij = sum_c max(Q_ic, K_jc) / sqrt(h)`, `C = x W_C + b_C`;
+    * maxout_leaky: `P = leaky_relu_attention(A, C)` of `A_ij = sum_c max(Q_ic, K_jc) / sqrt(h)`, `C = x W_C + b_C`,
+      one number a head (the operations of C in the paper's table 7 are those of 16 numbers a token);
     * maxout_relu: the same without leak;
     * softmax_dot: `P = softmax(A)` of `A = Q K^T / sqrt(h)`, the usual attention, for comparison (figure 6).
 
     With relative terms A becomes `A * R_mul + R_add` first. Parameters with leak and relative terms of width r:
-    `4 (dim^2 + dim) + (dim + 1) + 2 H (r + 1)`, and `dim + 1` of the sampler.
+    `4 (dim^2 + dim) + H (dim + 1) + 2 H (r + 1)`, and `dim + 1` of the sampler.
 
     Scores are worked on in chunks that stay in the cache. A training step with more than 67 million scores keeps none
     of them for the way back, and so takes no more memory than its tokens and one chunk.
 
     A trace holds the weights over the sampled tokens; its `columns` name them. While training, a column is the
     sampled token mixed with its partner.
+
+    Attribute `parts`: how many successive graphs of the layout a trace shows as one.
 
     Args:
         dim: width of the tokens.
@@ -104,6 +109,7 @@ class SampledAttention(Traced):
         for option, given, known in (("attention", attention, AttentionName), ("sampler", sampler, SamplerName)):
             if given not in get_args(known):
                 raise BadInput(f"{option} must be one of {', '.join(get_args(known))}, but got {given!r}.")
+        self.parts = 1
         self.num_heads = num_heads
         self.attention = attention
         self.score_dropout = score_dropout
@@ -113,7 +119,7 @@ class SampledAttention(Traced):
         self.query_map = nn.Linear(dim, dim)
         self.key_map = nn.Linear(dim, dim)
         self.value_map = nn.Linear(dim, dim)
-        self.leak_map = nn.Linear(dim, 1) if attention == "maxout_leaky" else None
+        self.leak_map = nn.Linear(dim, num_heads) if attention == "maxout_leaky" else None
         self.out_map = nn.Linear(dim, dim)
         self.relative = None if relation_dim is None else RelativeTerms(relation_dim, num_heads)
 
@@ -164,7 +170,7 @@ class SampledAttention(Traced):
         """The operands of a block of graphs, cut into chunks in the order of padded rows; `query [B, N, dim]`."""
         key = F.dropout(self.key_map(sample.tokens), self.score_dropout, self.training)
         value = self.value_map(sample.tokens)
-        leak = None if self.leak_map is None else self.leak_map(sample.tokens).squeeze(-1).unsqueeze(1)
+        leak = None if self.leak_map is None else self.leak_map(sample.tokens).transpose(1, 2)
         mask = None if sample.mask is None else sample.mask.unsqueeze(1)
         query, key, value = (t.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for t in (query, key, value))
         graphs, rows = _chunk_shape(query, key)
@@ -176,7 +182,7 @@ class SampledAttention(Traced):
         chunks = [
             Chunk(slice(graph, graph + graphs), slice(row, row + rows))
             for graph in range(0, query.shape[0], graphs)
-            for row in range(0, query.shape[2], rows)
+            for row in range(0, max(query.shape[2], 1), rows)
         ]
         terms = relation.bind(self.relative, sample, chunks)
         return [replace(piece, terms=own) for piece, own in zip(pieces, terms, strict=True)]
@@ -205,7 +211,7 @@ class SampledAttention(Traced):
         num_scores = layout.mask.numel() * self.num_heads * pieces[0].key.shape[2]
         if torch.is_grad_enabled() and num_scores > _KEPT_SCORES:
             run = partial(checkpoint, mix, use_reentrant=False, preserve_rng_state=False)
-        return torch.cat([run(piece) for piece in pieces]).view(layout.num_graphs, layout.max_nodes, -1)
+        return torch.cat([run(piece) for piece in pieces]).unflatten(0, layout.mask.shape)
 
     @torch.no_grad()
     def _record(self, x: Tensor, layout: DenseLayout, seen: list[_Seen], out: Tensor) -> LayerTrace:
@@ -218,14 +224,17 @@ class SampledAttention(Traced):
                 filled = slice(None) if sample.mask is None else sample.mask[place]
                 matrix = matrices[place, :, : int(sizes[graph])]
                 found[graph] = matrix[..., filled], sample.index[place][filled]
-        order = range(len(sizes))
+        attention = [found[graph][0] for graph in range(len(sizes))]
+        columns = [found[graph][1] for graph in range(len(sizes))]
+        if self.parts > 1:
+            attention, columns, sizes = join_parts(attention, columns, sizes, self.parts)
         return LayerTrace(
             layer=self.layer,
             tokens=out.detach(),
             batch=torch.repeat_interleave(torch.arange(len(sizes), device=sizes.device), sizes),
             values=mixed_values(x, self.value_map.weight, self.out_map.weight, self.num_heads),
-            attention=[found[graph][0] for graph in order],
-            columns=[found[graph][1] for graph in order],
+            attention=attention,
+            columns=columns,
             num_nodes=sizes,
             extra={"input": x.detach()},
         )
@@ -239,7 +248,7 @@ def _chunk_shape(query: Tensor, key: Tensor) -> tuple[int, int]:
     room = _CPU_CHUNK if query.device.type == "cpu" else _DEVICE_CHUNK
     num_rows = max(1, room // max(heads * key.shape[2], 1))
     if num_rows >= rows:
-        return min(num_rows // rows, batch), rows
+        return min(num_rows // max(rows, 1), batch), max(rows, 1)
     return 1, -(-rows // -(-rows // num_rows))
 
 

@@ -17,19 +17,39 @@ NormPosition = Literal["pre", "post"]
 _EXPANSION = 4
 
 
+class GELUNetwork(nn.Module):
+    """`W_2 Drop(GELU(W_1 x + b_1)) + b_2`; parameters `2 d f + f + d`.
+
+    Args:
+        dim: input and output width d.
+        hidden_dim: width f between the two maps.
+        dropout: probability of Drop.
+    """
+
+    def __init__(self, dim: int, hidden_dim: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.expand = nn.Linear(dim, hidden_dim)
+        self.contract = nn.Linear(hidden_dim, dim)
+        self.dropout = dropout
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Rows `[..., dim]` to rows `[..., dim]`, without the residual."""
+        return self.contract(F.dropout(F.gelu(self.expand(x)), self.dropout, self.training))
+
+
 class SFTLayer(nn.Module):
     """Sampled attention and a feed-forward network, each with a residual and a layer norm (SFT, figure 1).
 
     post: `y = Norm(x + Drop(Attention(x)))`, `x' = Norm(y + Drop(FFN(y)))`;
     pre: `y = x + Drop(Attention(Norm(x)))`, `x' = y + Drop(FFN(Norm(y)))`;
-    `FFN(y) = W_2 Drop_ffn(GELU(W_1 y + b_1)) + b_2`, of width 4 dim.
+    FFN is a `GELUNetwork` of width 4 dim.
 
     Args:
         dim: width of the tokens.
         attention: the attention.
         norm_position: pre or post.
         embedding_dropout: probability of Drop.
-        ffn_dropout: probability of Drop_ffn.
+        ffn_dropout: probability of dropout inside FFN.
 
     Raises:
         BadInput: `norm_position` is not known.
@@ -48,12 +68,10 @@ class SFTLayer(nn.Module):
             raise BadInput(f"norm_position must be pre or post, but got {norm_position!r}.")
         self.attention = attention
         self.attention_norm = nn.LayerNorm(dim)
-        self.expand = nn.Linear(dim, _EXPANSION * dim)
-        self.contract = nn.Linear(_EXPANSION * dim, dim)
+        self.ffn = GELUNetwork(dim, _EXPANSION * dim, ffn_dropout)
         self.ffn_norm = nn.LayerNorm(dim)
         self.norm_position = norm_position
         self.embedding_dropout = embedding_dropout
-        self.ffn_dropout = ffn_dropout
 
     def forward(
         self,
@@ -65,13 +83,9 @@ class SFTLayer(nn.Module):
         """Tokens `[T, dim]` after the layer; arguments as those of `SampledAttention.forward`."""
         if self.norm_position == "pre":
             x = x + self._drop(self.attention(self.attention_norm(x), layout, relations, visible))
-            return x + self._drop(self._feed_forward(self.ffn_norm(x)))
+            return x + self._drop(self.ffn(self.ffn_norm(x)))
         x = self.attention_norm(x + self._drop(self.attention(x, layout, relations, visible)))
-        return self.ffn_norm(x + self._drop(self._feed_forward(x)))
-
-    def _feed_forward(self, x: Tensor) -> Tensor:
-        hidden = F.gelu(self.expand(x))
-        return self.contract(F.dropout(hidden, self.ffn_dropout, self.training))
+        return self.ffn_norm(x + self._drop(self.ffn(x)))
 
     def _drop(self, x: Tensor) -> Tensor:
         return F.dropout(x, self.embedding_dropout, self.training)

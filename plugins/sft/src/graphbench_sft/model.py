@@ -1,50 +1,38 @@
-"""SFT: the Sampling Foundational Transformer for graphs."""
+"""SFT: the Sampling Foundational Transformer for graphs, point clouds and sequences."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.utils import softmax
 
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, PositionalEncoder, Representation
 from graphbench.errors import BadInput
-from graphbench.nn import Categorical, DenseLayout, NodeEncoder
+from graphbench.nn import Categorical, DenseLayout
 from graphbench_sft.attention import AttentionName, SampledAttention, SamplerName
+from graphbench_sft.documents import has_towers, split_documents
+from graphbench_sft.inputs import RelativeName, TokenEncoder, relative_information
 from graphbench_sft.layer import NormPosition, SFTLayer
-from graphbench_sft.relative import edge_relations, relative_features, relative_width
+from graphbench_sft.readout import ReadoutName, SampledMaxReadout, SoftmaxReadout, TowerPair
 
 GRAPH_TASKS = ("graph-regression", "graph-classification", "graph-multilabel")
 
 
-class SoftmaxReadout(nn.Module):
-    """A graph as the weighted mean of its tokens, `sum_i softmax_i(x_i w) x_i`; `dim` parameters.
-
-    The paper says "softmax aggregation" and no more; this is its form with one learned weight a token.
-
-    Args:
-        dim: width of the tokens.
-    """
-
-    def __init__(self, dim: int) -> None:
-        super().__init__()
-        self.weight = nn.Linear(dim, 1, bias=False)  # softmax ignores a bias
-
-    def forward(self, x: Tensor, batch: GraphBatch, visible: Tensor | None = None) -> Tensor:
-        """Graphs `[num_graphs, dim]` of tokens `[T, dim]`; only `visible` tokens (bool `[T]`) take part."""
-        logits = self.weight(x).float() if x.dtype != torch.float64 else self.weight(x)
-        if visible is not None:
-            logits = logits.masked_fill(~visible.unsqueeze(-1), -torch.inf)
-        weighted = softmax(logits, batch.batch, num_nodes=batch.num_graphs) * x
-        return weighted.new_zeros(batch.num_graphs, x.shape[1]).index_add(0, batch.batch, weighted)
-
-
 class SFT(Architecture):
-    """Sampling Foundational Transformer (Nguyen et al. 2024, arXiv 2408.05822) on graphs; defaults are Peptides-func.
+    """Sampling Foundational Transformer (Nguyen et al. 2024, arXiv 2408.05822); defaults are those of Peptides-func.
 
-    Every layer samples some nodes of each graph by learned importance, and all nodes attend to these. Edges enter as
-    relative information: their features and a 1, zero between other nodes. In evaluation the sample is the plain
-    top k, so a graph gets the same answer whatever shares its batch and whatever the order of its nodes, except where
-    importances are equal: nodes with equal features then enter by their position.
+    Every layer samples some tokens of each graph by learned importance, and all tokens attend to these. What is known
+    of pairs of tokens enters the scores:
+
+    * relative edges: edge features and a 1 on edges, zero elsewhere (graphs);
+    * relative distances: squared distances, and dot products of normals; places do not enter the tokens, so that no
+      rotation changes the answer (point clouds);
+    * relative positions: products of sinusoids of the positions (sequences);
+    * none: nothing; places enter the tokens instead (the absolute variant of table 5).
+
+    In evaluation the sample is the plain top k, so a graph gets the same answer whatever shares its batch and whatever
+    the order of its nodes, except where importances are equal: nodes with equal features then enter by their position.
+    Where a benchmark has a column "tower", the two documents of a graph are read apart by the same weights, and meet
+    in the read-out.
 
     Dropped tokens are hidden from the sampler and the read-out while training. They still attend, so that every node
     has a representation; for graph tasks this equals removing them.
@@ -60,16 +48,18 @@ class SFT(Architecture):
         embedding_dropout: probability of dropout after attention and after the feed-forward network.
         ffn_dropout: probability of dropout inside the feed-forward network.
         norm_position: pre or post.
-        relative: relative information from edges; False leaves positions to `positional_encoders` (table 5).
+        relative: edges, distances, positions or none, see above.
         attention: maxout_leaky (the paper's), maxout_relu (without leak) or softmax_dot (figure 6).
         sampler: without_replacement (the paper's), straight_through, with_replacement or none (attend to all nodes).
         temperature: of the sampler.
         compiled_scores: let torch.compile fuse the maxout scores alone, which needs a compiler.
+        readout: of graph tasks: softmax (a weighted mean) or sampled_max (the paper's on ModelNet40).
+        readout_samples: tokens that sampled_max draws.
         positional_encoders: outputs stand beside the node features, which get the remaining width.
         categorical: how categorical features enter: xavier_uniform, normal or one_hot.
 
     Raises:
-        BadInput: an option is out of range.
+        BadInput: an option is out of range or does not fit the benchmark.
     """
 
     def __init__(
@@ -84,11 +74,13 @@ class SFT(Architecture):
         embedding_dropout: float = 0.0,
         ffn_dropout: float = 0.2,
         norm_position: NormPosition = "post",
-        relative: bool = True,
+        relative: RelativeName = "edges",
         attention: AttentionName = "maxout_leaky",
         sampler: SamplerName = "without_replacement",
         temperature: float = 1.0,
         compiled_scores: bool = False,
+        readout: ReadoutName = "softmax",
+        readout_samples: int = 512,
         positional_encoders: list[PositionalEncoder] | None = None,
         categorical: Categorical = "one_hot",
     ) -> None:
@@ -96,45 +88,48 @@ class SFT(Architecture):
         if num_layers < 1:
             raise BadInput(f"num_layers must be at least 1, but got {num_layers}.")
         drops = {"token_drop": token_drop, "score_dropout": score_dropout}
-        drops |= {"embedding_dropout": embedding_dropout, "ffn_dropout": ffn_dropout}
-        for name, value in drops.items():
-            if not 0.0 <= value < 1.0:
-                raise BadInput(f"{name} must be at least 0 and below 1, but got {value}.")
-        self.token_drop = token_drop
-        self.relative = relative
-        self.node_encoder = NodeEncoder(spec, hidden_dim, positional_encoders or (), categorical)
-        width = relative_width(spec) if relative else None
-        self.layers = nn.ModuleList()
-        for number in range(num_layers):
-            mixer = SampledAttention(
-                hidden_dim,
-                num_heads,
-                num_samples,
-                attention=attention,
-                sampler=sampler,
-                relation_dim=width,
-                score_dropout=score_dropout,
-                temperature=temperature,
-                compiled_scores=compiled_scores,
+        _check_probabilities(drops | {"embedding_dropout": embedding_dropout, "ffn_dropout": ffn_dropout})
+        self.parts = 2 if has_towers(spec) else 1
+        if self.parts > 1 and (relative == "edges" or positional_encoders):
+            raise BadInput(
+                f"{spec.name} has two documents a graph, without edges and encodings: take relative: positions (or "
+                "none) and no positional_encoders."
             )
-            mixer.layer = number
-            self.layers.append(SFTLayer(hidden_dim, mixer, norm_position, embedding_dropout, ffn_dropout))
+        self.token_drop = token_drop
+        self.information = relative_information(spec, relative, hidden_dim, num_heads)
+        self.node_encoder = TokenEncoder(spec, hidden_dim, relative, positional_encoders or (), categorical)
+        width = None if self.information is None else self.information.dim
+        shared = (hidden_dim, num_heads, num_samples, attention, sampler, width)
+        mixers = [SampledAttention(*shared, score_dropout, temperature, compiled_scores) for _ in range(num_layers)]
+        for number, mixer in enumerate(mixers):
+            mixer.layer, mixer.parts = number, self.parts
+        self.layers = nn.ModuleList(
+            SFTLayer(hidden_dim, mixer, norm_position, embedding_dropout, ffn_dropout) for mixer in mixers
+        )
         self.final_norm = nn.LayerNorm(hidden_dim) if norm_position == "pre" else None
-        self.readout = SoftmaxReadout(hidden_dim) if spec.task in GRAPH_TASKS else None
+        aggregates = spec.task in GRAPH_TASKS
+        self.readout = _make_readout(readout, hidden_dim, readout_samples, temperature) if aggregates else None
+        self.pair = TowerPair(hidden_dim) if aggregates and self.parts > 1 else None
 
     def forward(self, batch: GraphBatch) -> Representation:
         """Nodes `[num_nodes, hidden_dim]`; for graph tasks also graphs `[num_graphs, hidden_dim]`."""
+        if self.parts == 1:
+            return self._read(batch)
+        documents, order = split_documents(batch, self.spec)
+        read = self._read(documents)
+        graph = read.graph if read.graph is None or self.pair is None else self.pair(read.graph)
+        return Representation(node=torch.empty_like(read.node).index_copy(0, order, read.node), graph=graph)
+
+    def _read(self, batch: GraphBatch) -> Representation:
         x = self.node_encoder(batch)
         layout = DenseLayout.from_batch(batch)
         visible = self._kept_tokens(batch) if self.training and self.token_drop else None
-        relations = None
-        if self.relative:
-            relations = edge_relations(batch.edge_index, relative_features(self.spec, batch), layout)
+        relations = None if self.information is None else self.information(batch, layout)
         for layer in self.layers:
             x = layer(x, layout, relations, visible)
         if self.final_norm is not None:
             x = self.final_norm(x)
-        graph = None if self.readout is None else self.readout(x, batch, visible)
+        graph = None if self.readout is None else self.readout(x, batch, layout, visible)
         return Representation(node=x, graph=graph)
 
     def _kept_tokens(self, batch: GraphBatch) -> Tensor:
@@ -142,3 +137,19 @@ class SFT(Architecture):
         kept = torch.rand(batch.num_nodes, device=batch.batch.device) >= self.token_drop
         count = torch.zeros(batch.num_graphs, device=kept.device).index_add_(0, batch.batch, kept.float())
         return kept | (count == 0)[batch.batch]
+
+
+def _check_probabilities(options: dict[str, float]) -> None:
+    for name, value in options.items():
+        if not 0.0 <= value < 1.0:
+            raise BadInput(f"{name} must be at least 0 and below 1, but got {value}.")
+
+
+def _make_readout(
+    name: ReadoutName, dim: int, num_samples: int, temperature: float
+) -> SoftmaxReadout | SampledMaxReadout:
+    if name == "softmax":
+        return SoftmaxReadout(dim)
+    if name == "sampled_max":
+        return SampledMaxReadout(dim, num_samples, temperature)
+    raise BadInput(f"readout must be softmax or sampled_max, but got {name!r}.")

@@ -1,6 +1,6 @@
-"""Rank of the tokens by depth in a network of random SFT layers (SFT, figure 3).
+"""Rank of the tokens by depth in networks of random SFT layers (SFT, figure 3).
 
-    python -m graphbench_sft.rank --num-layers 100
+    python -m graphbench_sft.rank --draws 30 --output plugins/sft/results/rank.csv
 
 All tokens are equal at first (rank 1), and only the relative information tells them apart. Without leak every row of
 attention weights sums to one, so all tokens stay equal; with it they part.
@@ -9,16 +9,21 @@ attention weights sums to one, so all tokens stay equal; with it they part.
 from __future__ import annotations
 
 import argparse
+import csv
 import sys
+from pathlib import Path
 
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor
 
 from graphbench.diagnostics import numerical_rank
 from graphbench.nn import DenseLayout
 from graphbench_sft.attention import AttentionName, SampledAttention
 from graphbench_sft.layer import SFTLayer
-from graphbench_sft.relative import DenseRelation
+from graphbench_sft.pairs import DenseRelation
+
+FIELDS = ("draw", "layer", "leaky", "without_leak")
 
 
 @torch.no_grad()
@@ -58,17 +63,75 @@ def rank_by_depth(
     return torch.stack([torch.as_tensor(rank) for rank in ranks]).long()
 
 
+def measure(file: Path, draws: int, num_tokens: int = 256, dim: int = 512, num_layers: int = 100) -> int:
+    """Append the ranks of every draw that the file lacks, a row a layer; draw i has seed i.
+
+    Args:
+        file: CSV with the columns of `FIELDS`; what it holds already stays, so an interrupted run can be continued.
+        draws: networks with and without leak.
+        num_tokens: tokens.
+        dim: width of the tokens.
+        num_layers: layers.
+
+    Returns:
+        How many draws were added.
+    """
+    known = {int(row["draw"]) for row in _rows(file)} if file.exists() else set()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    missing = [draw for draw in range(draws) if draw not in known]
+    for draw in missing:
+        ranks = [
+            rank_by_depth(attention, num_tokens, dim, num_layers, seed=draw).tolist()
+            for attention in ("maxout_leaky", "maxout_relu")
+        ]
+        with file.open("a", newline="") as stream:
+            writer = csv.writer(stream, lineterminator="\n")
+            if not stream.tell():
+                writer.writerow(FIELDS)
+            writer.writerows([draw, layer, *pair] for layer, pair in enumerate(zip(*ranks, strict=True)))
+    return len(missing)
+
+
+def by_layer(file: Path) -> dict[str, Tensor]:
+    """Ranks `[draws, num_layers + 1]` of the networks with ("leaky") and without leak ("without_leak")."""
+    rows = _rows(file)
+    num_layers = 1 + max(int(row["layer"]) for row in rows)
+    return {name: torch.tensor([int(row[name]) for row in rows]).view(-1, num_layers) for name in FIELDS[2:]}
+
+
+def _rows(file: Path) -> list[dict[str, str]]:
+    with file.open(newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def draw_figure(file: Path, picture: Path) -> None:
+    """Mean rank by layer, and the range of the draws, as figure 3 shows them."""
+    figure = Figure(figsize=(5, 3.2), layout="constrained")
+    axes = figure.subplots()
+    labels = {"leaky": "maxout, leaky ReLU", "without_leak": "maxout, ReLU without leak"}
+    for name, ranks in by_layer(file).items():
+        layers = range(ranks.shape[1])
+        (line,) = axes.plot(layers, ranks.float().mean(0), label=labels[name])
+        axes.fill_between(layers, ranks.amin(0), ranks.amax(0), alpha=0.25, color=line.get_color())
+    axes.set(xlabel="layer", ylabel="rank of the tokens", title=f"{len(ranks)} draws: mean and range")
+    axes.legend(frameon=False)
+    figure.savefig(picture, dpi=110)
+
+
 def main() -> None:
-    """Print the ranks with and without leak, one layer a line."""
+    """Measure, draw the figure beside the CSV and write the medians, one layer a line."""
     parser = argparse.ArgumentParser(description="Rank of the tokens by depth in random SFT layers.")
+    parser.add_argument("--draws", type=int, default=1)
     parser.add_argument("--num-tokens", type=int, default=256)
     parser.add_argument("--dim", type=int, default=512)
     parser.add_argument("--num-layers", type=int, default=100)
-    parser.add_argument("--seed", type=int, default=0)
-    options = vars(parser.parse_args())
-    leaky, plain = rank_by_depth("maxout_leaky", **options), rank_by_depth("maxout_relu", **options)
+    parser.add_argument("--output", type=Path, default=Path("rank.csv"), help="CSV; the figure stands beside it")
+    options = parser.parse_args()
+    measure(options.output, options.draws, options.num_tokens, options.dim, options.num_layers)
+    draw_figure(options.output, options.output.with_suffix(".png"))
+    medians = {name: ranks.median(0).values.tolist() for name, ranks in by_layer(options.output).items()}
     sys.stdout.write("layer  leaky  without leak\n")
-    for layer, (with_leak, without) in enumerate(zip(leaky.tolist(), plain.tolist(), strict=True)):
+    for layer, (with_leak, without) in enumerate(zip(*medians.values(), strict=True)):
         sys.stdout.write(f"{layer:5d}  {with_leak:5d}  {without:12d}\n")
 
 

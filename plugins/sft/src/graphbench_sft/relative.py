@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -36,6 +37,8 @@ class Chunk:
 
 #: Turns the scores `[b, H, n, K]` of a chunk into those with relative terms.
 ScoreMap = Callable[[Tensor], Tensor]
+#: Gives `W x_R + b` of a weight `[2 H, r]` and a bias `[2 H]`.
+AffineMap = Callable[[Tensor, Tensor], Tensor]
 
 
 class RelativeTerms(nn.Module):
@@ -51,6 +54,16 @@ class RelativeTerms(nn.Module):
         self.num_heads = num_heads
         self.linear = nn.Linear(dim, 2 * num_heads)
 
+    def forward(self, mapped: AffineMap, dim: int) -> tuple[Tensor, Tensor]:
+        """`R_mul` and `R_add` of relative features that know how to apply an affine map to themselves.
+
+        Args:
+            mapped: gives `W x_R + b` of a weight `[2 H, r]` and a bias `[2 H]`.
+            dim: axis of its result that counts the `2 H` numbers of a pair.
+        """
+        mul, add = mapped(self.linear.weight, self.linear.bias).chunk(2, dim)
+        return F.softplus(mul), add
+
     def at_zero(self) -> tuple[Tensor, Tensor]:
         """`R_mul` and `R_add` of a pair without relative features, each `[H]`."""
         mul, add = self.linear.bias.chunk(2)
@@ -58,15 +71,7 @@ class RelativeTerms(nn.Module):
 
     def of_rows(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """`R_mul` and `R_add`, each `[rows, H]`, of relative features `[rows, r]`."""
-        mul, add = self.linear(features.to(self.linear.weight.dtype)).chunk(2, dim=-1)
-        return F.softplus(mul), add
-
-    def of_columns(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """`R_mul` and `R_add`, each `[b, H, n, K]`, of relative features `[b, r, n, K]`."""
-        weight = self.linear.weight
-        mapped = weight @ features.to(weight.dtype).flatten(2) + self.linear.bias[:, None]
-        mul, add = mapped.unflatten(2, features.shape[2:]).chunk(2, dim=1)
-        return F.softplus(mul), add
+        return self(partial(F.linear, features.to(self.linear.weight.dtype)), -1)
 
 
 @dataclass(frozen=True)
@@ -129,34 +134,6 @@ class EdgeRelation:
         before = (repeats.cumsum(0) - repeats)[edge]
         holder = order[first[self.column[edge]] + torch.arange(len(edge), device=edge.device) - before]
         return edge, slot[holder], share[holder]
-
-
-@dataclass(frozen=True)
-class DenseRelation:
-    """Relative information of all pairs, `values [B, r, N, N]`; rows attend to columns."""
-
-    values: Tensor
-
-    def bind(self, terms: RelativeTerms, sample: Sample, chunks: Sequence[Chunk]) -> list[ScoreMap]:
-        """What a layer does to the scores of each chunk, in O(r scores)."""
-
-        def terms_of(columns: Tensor, chunk: Chunk) -> tuple[Tensor, Tensor]:
-            values = self.values[chunk.graphs, :, chunk.rows]
-            index = columns[chunk.graphs, None, None].expand(*values.shape[:3], columns.shape[-1])
-            return terms.of_columns(values.gather(-1, index))
-
-        def make(chunk: Chunk) -> ScoreMap:
-            def apply(scores: Tensor) -> Tensor:
-                mul, add = terms_of(sample.index, chunk)
-                if sample.partner is not None and sample.weight is not None:
-                    other_mul, other_add = terms_of(sample.partner, chunk)
-                    weight = sample.weight[chunk.graphs, None, None].to(mul.dtype)
-                    mul, add = torch.lerp(other_mul, mul, weight), torch.lerp(other_add, add, weight)
-                return torch.addcmul(add.to(scores.dtype), scores, mul.to(scores.dtype))
-
-            return apply
-
-        return [make(chunk) for chunk in chunks]
 
 
 def relative_width(spec: BenchmarkSpec) -> int:

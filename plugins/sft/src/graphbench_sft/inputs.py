@@ -1,0 +1,193 @@
+"""What enters the tokens, and what enters the scores instead (SFT, section 5.2 and appendix D.1)."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from graphbench import BenchmarkSpec, Features, GraphBatch, PositionalEncoder
+from graphbench.errors import BadInput
+from graphbench.nn import Categorical, DenseLayout, NodeEncoder
+from graphbench_sft.attention import Relation
+from graphbench_sft.pairs import DistanceRelation, PositionRelation
+from graphbench_sft.relative import edge_relations, relative_features, relative_width
+
+RelativeName = Literal["edges", "distances", "positions", "none"]
+NORMALS = ("normal_x", "normal_y", "normal_z")
+#: Categorical column that says which of two documents a token belongs to.
+TOWER = "tower"
+
+
+def sinusoids(position: Tensor, width: int) -> Tensor:
+    """Sines and cosines of positions (SFT, equations 23 and 24).
+
+    `S[i, 2j] = sin(i / 10000^(j / width))`, `S[i, 2j + 1] = cos(i / 10000^(j / width))`, `2j < width`.
+
+    Args:
+        position: `[..., c]`.
+        width: numbers a coordinate, even.
+
+    Returns:
+        `[..., c * width]`.
+    """
+    exponent = torch.arange(width // 2, device=position.device, dtype=position.dtype) / width
+    angle = position.unsqueeze(-1) * 10_000.0**-exponent
+    return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-3)
+
+
+def sinusoid_width(spec: BenchmarkSpec, dim: int) -> int:
+    """Numbers a coordinate, so that all coordinates together take about `dim`; even, at least 2."""
+    return max(2, dim // spec.coordinates // 2 * 2)
+
+
+class TokenEncoder(nn.Module):
+    """Vectors of the tokens before the first layer.
+
+    * relative edges: the node features;
+    * relative distances: the features that no rotation changes, so neither positions nor normals; where nothing is
+      left, one learned row, which is what a linear map makes of the paper's inputs of ones;
+    * relative positions: the node features without their place;
+    * none: features and place. A place of one coordinate enters as sinusoids, one of more as it is.
+
+    Args:
+        spec: the benchmark's description.
+        dim: width of the tokens.
+        relative: what the scores know.
+        positional_encoders: their outputs stand beside the encoded features.
+        categorical: how categorical features enter.
+    """
+
+    def __init__(
+        self,
+        spec: BenchmarkSpec,
+        dim: int,
+        relative: RelativeName,
+        positional_encoders: Sequence[PositionalEncoder] = (),
+        categorical: Categorical = "one_hot",
+    ) -> None:
+        super().__init__()
+        codes, dense = _column_names(spec.node)
+        self.codes = [number for number, name in enumerate(codes) if name != TOWER]
+        hidden = NORMALS if relative == "distances" else ()
+        self.dense = [number for number, name in enumerate(dense) if name not in hidden]
+        self.placed = relative == "none" and spec.coordinates > 0
+        self.wave_width = sinusoid_width(spec, dim) if spec.coordinates == 1 else None
+        place = (self.wave_width or spec.coordinates) if self.placed else 0
+        vocabularies = tuple(spec.node.vocabularies[number] for number in self.codes)
+        seen = replace(spec, node=Features(vocabularies, dense=len(self.dense) + place))
+        self.encoder = NodeEncoder(
+            seen if relative == "edges" else replace(seen, coordinates=0), dim, positional_encoders, categorical
+        )
+
+    def forward(self, batch: GraphBatch) -> Tensor:
+        """`[num_nodes, dim]`."""
+        seen = copy.copy(batch)  # containers only: the tensors are shared
+        if self.codes:
+            seen.x = batch.x[:, self.codes]
+        parts = [batch.x_dense[:, self.dense]] if self.dense else []
+        if self.placed:
+            parts.append(batch.pos if self.wave_width is None else sinusoids(batch.pos, self.wave_width))
+        if parts:
+            seen.x_dense = torch.cat(parts, dim=1)
+        return self.encoder(seen)
+
+
+def _column_names(features: Features) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Names of the categorical and of the dense columns; "" for those without, which a specification may end in."""
+    count = len(features.vocabularies)
+    names = features.names + ("",) * (count + features.dense - len(features.names))
+    return names[:count], names[count:]
+
+
+class EdgeInformation(nn.Module):
+    """Edges with their features and a 1; zero between other nodes.
+
+    Args:
+        spec: the benchmark's description.
+    """
+
+    def __init__(self, spec: BenchmarkSpec) -> None:
+        super().__init__()
+        self.spec = spec
+        self.dim = relative_width(spec)
+
+    def forward(self, batch: GraphBatch, layout: DenseLayout) -> tuple[Relation, ...]:
+        """One relation for each of `layout.blocks`."""
+        return edge_relations(batch.edge_index, relative_features(self.spec, batch), layout)
+
+
+class DistanceInformation(nn.Module):
+    """Squared distances, and dot products of normals where the benchmark has them.
+
+    Args:
+        spec: the benchmark's description.
+    """
+
+    def __init__(self, spec: BenchmarkSpec) -> None:
+        super().__init__()
+        _, names = _column_names(spec.node)
+        self.normals = [names.index(name) for name in NORMALS] if set(NORMALS) <= set(names) else []
+        self.dim = 2 if self.normals else 1
+
+    def forward(self, batch: GraphBatch, layout: DenseLayout) -> tuple[Relation, ...]:
+        """One relation for each of `layout.blocks`."""
+        normal = batch.x_dense[:, self.normals] if self.normals else None
+        return tuple(
+            DistanceRelation(
+                block.layout.to_dense(block.take(batch.pos)),
+                None if normal is None else block.layout.to_dense(block.take(normal)),
+            )
+            for block in layout.blocks
+        )
+
+
+class PositionInformation(nn.Module):
+    """Products of sinusoids through a linear map to one number a head, which all layers share.
+
+    Parameters: `H (c width + 1)`, c coordinates.
+
+    Args:
+        spec: the benchmark's description.
+        dim: width of the tokens, and about that of the sinusoids.
+        num_heads: heads H.
+    """
+
+    def __init__(self, spec: BenchmarkSpec, dim: int, num_heads: int) -> None:
+        super().__init__()
+        self.wave_width = sinusoid_width(spec, dim)
+        self.linear = nn.Linear(spec.coordinates * self.wave_width, num_heads)
+        self.dim = num_heads
+
+    def forward(self, batch: GraphBatch, layout: DenseLayout) -> tuple[Relation, ...]:
+        """One relation for each of `layout.blocks`."""
+        waves = sinusoids(batch.pos, self.wave_width)
+        return tuple(
+            PositionRelation(block.layout.to_dense(block.take(waves)), self.linear.weight, self.linear.bias)
+            for block in layout.blocks
+        )
+
+
+def relative_information(
+    spec: BenchmarkSpec, name: RelativeName, dim: int, num_heads: int
+) -> EdgeInformation | DistanceInformation | PositionInformation | None:
+    """What a batch knows of pairs of tokens; None where the scores know nothing.
+
+    Raises:
+        BadInput: the name is not known, or the scores are to know places and the benchmark has none.
+    """
+    if name in ("distances", "positions") and not spec.coordinates:
+        raise BadInput(f"relative: {name} needs nodes with a position, but {spec.name} has none. Take relative: edges.")
+    if name == "none":
+        return None
+    if name == "edges":
+        return EdgeInformation(spec)
+    if name == "distances":
+        return DistanceInformation(spec)
+    if name == "positions":
+        return PositionInformation(spec, dim, num_heads)
+    raise BadInput(f"relative must be edges, distances, positions or none, but got {name!r}.")

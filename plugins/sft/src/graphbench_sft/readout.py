@@ -1,0 +1,85 @@
+"""How tokens become one vector a graph (SFT, appendix D.2)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch_geometric.utils import softmax
+
+from graphbench import GraphBatch
+from graphbench.nn import DenseLayout
+from graphbench_sft.sampler import DifferentiableSampler
+
+ReadoutName = Literal["softmax", "sampled_max"]
+
+
+class SoftmaxReadout(nn.Module):
+    """A graph as the weighted mean of its tokens, `sum_i softmax_i(x_i w) x_i`; `dim` parameters.
+
+    The paper says "softmax aggregation" and no more; this is its form with one learned weight a token.
+
+    Args:
+        dim: width of the tokens.
+    """
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.weight = nn.Linear(dim, 1, bias=False)  # softmax ignores a bias
+
+    def forward(self, x: Tensor, batch: GraphBatch, layout: DenseLayout, visible: Tensor | None = None) -> Tensor:
+        """Graphs `[num_graphs, dim]` of tokens `[T, dim]`; only `visible` tokens (bool `[T]`) take part."""
+        logits = self.weight(x).float() if x.dtype != torch.float64 else self.weight(x)
+        if visible is not None:
+            logits = logits.masked_fill(~visible.unsqueeze(-1), -torch.inf)
+        weighted = softmax(logits, batch.batch, num_nodes=batch.num_graphs) * x
+        return weighted.new_zeros(batch.num_graphs, x.shape[1]).index_add(0, batch.batch, weighted)
+
+
+class SampledMaxReadout(nn.Module):
+    """A graph as the maximum, channel by channel, of tokens drawn by learned importance; `dim + 1` parameters.
+
+    This is the head of the paper's ModelNet40 model, which draws 512 tokens. A graph without token gives zeros.
+
+    Args:
+        dim: width of the tokens.
+        num_samples: tokens to draw.
+        temperature: of the sampler.
+    """
+
+    def __init__(self, dim: int, num_samples: int = 512, temperature: float = 1.0) -> None:
+        super().__init__()
+        self.sampler = DifferentiableSampler(dim, num_samples, temperature=temperature)
+
+    def forward(self, x: Tensor, batch: GraphBatch, layout: DenseLayout, visible: Tensor | None = None) -> Tensor:
+        """Graphs `[num_graphs, dim]` of tokens `[T, dim]`; only `visible` tokens (bool `[T]`) take part."""
+        mask = None if layout.is_full else layout.mask
+        if visible is not None:
+            mask = layout.to_dense(visible.unsqueeze(-1)).squeeze(-1)
+        sample = self.sampler(layout.to_dense(x), mask)
+        if sample.mask is None:
+            return sample.tokens.amax(1)
+        lowest = torch.finfo(sample.tokens.dtype).min
+        highest = sample.tokens.masked_fill(~sample.mask.unsqueeze(-1), lowest).amax(1)
+        return highest.masked_fill(~sample.mask.any(1, keepdim=True), 0.0)
+
+
+class TowerPair(nn.Module):
+    """One vector out of those of two documents: `GELU(W [a, b, a * b, a - b] + c)`; `4 dim^2 + dim` parameters.
+
+    The paper does not say how its two towers meet; these four parts are what the Long Range Arena's own models join.
+
+    Args:
+        dim: width of the vectors.
+    """
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4 * dim, dim)
+
+    def forward(self, documents: Tensor) -> Tensor:
+        """Graphs `[G, dim]` of documents `[2 G, dim]`, the two of a graph one after the other."""
+        a, b = documents.unflatten(0, (-1, 2)).unbind(1)
+        return F.gelu(self.linear(torch.cat([a, b, a * b, a - b], dim=-1)))

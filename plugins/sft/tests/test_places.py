@@ -1,0 +1,168 @@
+"""SFT on point clouds and sequences: contracts, rotations, two documents a graph."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from graphbench import Features, GraphTable
+from graphbench.diagnostics import record
+from graphbench.errors import BadInput
+from graphbench.testing import ArchitectureContract, tiny_spec, tiny_table
+from graphbench_sft import SFT
+from graphbench_sft.documents import split_documents
+from graphbench_sft.inputs import NORMALS
+
+SMALL = {"hidden_dim": 16, "num_layers": 2, "num_heads": 4, "num_samples": 2}
+CLOUD = replace(
+    tiny_spec("graph-classification", "coordinates"), node=Features(dense=3, names=NORMALS), edge=Features()
+)
+PARTS = replace(
+    tiny_spec("node-classification", "coordinates"),
+    node=Features((4,), dense=3, names=("category", *NORMALS)),
+    edge=Features(),
+)
+SEQUENCE = replace(
+    tiny_spec("graph-classification", "categorical"), node=Features((9,), names=("token",)), coordinates=1
+)
+TOWERS = replace(SEQUENCE, node=Features((9, 2), names=("token", "tower")), edge=Features())
+
+
+class TestSFTOnDistances(ArchitectureContract):
+    architecture = SFT
+    options = SMALL | {"relative": "distances", "readout": "sampled_max", "readout_samples": 4}
+
+
+class TestSFTOnRotatedParts(ArchitectureContract):
+    architecture = SFT
+    options = SMALL | {"relative": "distances", "num_samples": 30}  # of equal tokens a smaller sample takes the first
+    spec = PARTS
+
+
+class TestAbsoluteSFTOnPoints(ArchitectureContract):
+    architecture = SFT
+    options = SMALL | {"relative": "none", "readout": "sampled_max"}
+    spec = CLOUD
+
+
+class TestSFTOnPositions(ArchitectureContract):
+    architecture = SFT
+    options = SMALL | {"relative": "positions", "norm_position": "pre"}
+    spec = SEQUENCE
+
+
+class TestAbsoluteSFTOnSequences(ArchitectureContract):
+    architecture = SFT
+    options = SMALL | {"relative": "none"}
+    spec = SEQUENCE
+
+
+class TestSFTOnTowers(ArchitectureContract):
+    architecture = SFT
+    options = SMALL | {"relative": "positions", "num_samples": 30}
+    spec = TOWERS
+
+
+def make(spec, **options):
+    torch.manual_seed(0)
+    return SFT(spec, **(SMALL | options)).eval()
+
+
+def random_rotation(generator):
+    q, r = torch.linalg.qr(torch.randn(3, 3, generator=generator, dtype=torch.float64))
+    q = q * r.diagonal().sign()
+    return q * q.det().sign()
+
+
+@pytest.mark.parametrize("task", ["graph-classification", "node-classification"])
+def test_no_rotation_changes_the_relative_variant(task):
+    spec = CLOUD if task == "graph-classification" else PARTS
+    options = {"hidden_dim": 32, "num_samples": 64, "readout": "sampled_max", "readout_samples": 128}
+    model, absolute = make(spec, relative="distances", **options), make(spec, relative="none", **options)
+    batch = tiny_table(spec, sizes=[256, 200]).batch([0, 1])
+    before = model(batch)
+    generator = torch.Generator().manual_seed(1)
+    for _ in range(5):
+        rotation = random_rotation(generator).float()
+        assert torch.linalg.det(rotation) == pytest.approx(1.0, abs=1e-5)
+        turned = batch.clone()
+        turned.pos, turned.x_dense = batch.pos @ rotation, batch.x_dense @ rotation
+        after = model(turned)
+        torch.testing.assert_close(after.node, before.node, rtol=0, atol=1e-4)
+        if task == "graph-classification":
+            torch.testing.assert_close(after.graph, before.graph, rtol=0, atol=1e-4)
+        assert (absolute(turned).node - absolute(batch).node).abs().max() > 0.01
+
+
+def test_places_matter_to_the_relative_variant():
+    model, batch = make(CLOUD, relative="distances", num_samples=9), tiny_table(CLOUD, sizes=[9]).batch([0])
+    stretched = batch.clone()
+    stretched.pos = 2 * batch.pos
+    assert not torch.allclose(model(stretched).node, model(batch).node)
+
+
+def test_the_order_of_a_sequence_matters():
+    for relative in ("positions", "none"):
+        model = make(SEQUENCE, relative=relative, num_samples=9)
+        batch = tiny_table(SEQUENCE, sizes=[9]).batch([0])
+        batch.pos = torch.arange(9.0).unsqueeze(1)
+        turned = batch.clone()
+        turned.pos = batch.pos.flip(0)
+        assert not torch.allclose(model(turned).graph, model(batch).graph)
+
+
+def make_documents():
+    """Two graphs whose documents have 3 and 2, and 1 and 4 tokens."""
+    graphs = []
+    for first, second in ((3, 2), (1, 4)):
+        size = first + second
+        x = torch.stack([torch.arange(size) + size, torch.arange(size) // first > 0], 1).clamp(max=8).long()
+        x[:, 1] = torch.arange(size) >= first
+        graphs.append({"num_nodes": size, "edge_index": torch.zeros(2, 0, dtype=torch.int64), "x": x})
+        graphs[-1] |= {"pos": torch.randn(size, 1), "y": torch.zeros(1, 1, dtype=torch.int64)}
+    return GraphTable.from_graphs(graphs)
+
+
+def test_documents_are_graphs_of_their_own():
+    batch = make_documents().batch([0, 1])
+    documents, order = split_documents(batch, TOWERS)
+    assert documents.ptr.tolist() == [0, 3, 5, 6, 10]
+    assert (documents.num_graphs, documents.max_nodes) == (4, 4)
+    assert order.tolist() == list(range(10))
+    assert batch.num_graphs == 2
+
+
+def test_a_document_is_read_alone_and_its_tower_is_no_feature():
+    model, batch = make(TOWERS, relative="positions"), make_documents().batch([0, 1])
+    before, other = model(batch), batch.clone()
+    other.x = batch.x.clone()
+    other.x[3:5, 0] = 0  # the second document of the first graph
+    after = model(other)
+    assert torch.equal(after.node[:3], before.node[:3])
+    assert not torch.allclose(after.graph[0], before.graph[0])
+    torch.testing.assert_close(after.graph[1], before.graph[1])
+    swapped = batch.clone()
+    swapped.x = batch.x.clone()
+    swapped.x[:, 1] = 1 - batch.x[:, 1]
+    torch.testing.assert_close(model(swapped).node, before.node)
+    assert not torch.allclose(model(swapped).graph, before.graph)
+
+
+def test_traces_show_two_documents_as_one_graph():
+    model, batch = make(TOWERS, relative="positions"), make_documents().batch([0, 1])
+    with record(model) as traces:
+        model(batch)
+    trace = next(iter(traces))
+    assert trace.num_nodes.tolist() == [5, 5]
+    first, second = trace.attention
+    assert first.shape == (4, 5, 4)
+    assert second.shape == (4, 5, 3)
+    assert (first[:, :3, 2:] == 0).all()
+    assert (first[:, 3:, :2] == 0).all()
+    assert sorted(trace.columns[0][2:].tolist()) == [3, 4]
+    assert trace.columns[1][0] == 0
+
+
+def test_towers_refuse_edges():
+    with pytest.raises(BadInput, match="two documents a graph"):
+        make(TOWERS)

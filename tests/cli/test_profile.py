@@ -1,0 +1,61 @@
+"""`graphbench profile`: operations by module against counts by hand, and the command as a whole."""
+
+import pytest
+import torch
+from command_line import SMALL_MODEL
+from torch import nn
+
+from graphbench.cli import main
+from graphbench.cli.profile import count_operations, profile
+from graphbench.errors import BadInput
+
+
+class Stack(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.encoder = nn.Linear(3, 8)
+        self.layers = nn.ModuleList(nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 8)) for _ in range(5))
+
+    def forward(self, x):
+        x = self.encoder(x)
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+def test_modules_of_a_list_are_counted_together():
+    rows = 7
+    model = Stack()
+    counts = count_operations(model, torch.randn(rows, 3))
+    assert model.training
+    encoder, layers = 2 * rows * 3 * 8, 5 * 2 * (2 * rows * 8 * 16)
+    assert counts["encoder"] == encoder
+    assert counts["layers.*"] == layers
+    assert counts["layers.*.*"] == layers
+    assert counts[""] == encoder + layers
+
+
+@pytest.mark.parametrize(("depth", "shown"), [("1", 1), ("5", 5)])
+def test_the_table_is_as_deep_as_asked(depth, shown, data_options, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    options = [
+        *data_options,
+        *SMALL_MODEL,
+        "--steps",
+        "6",
+        "--depth",
+        depth,
+        "--trainer.default_root_dir",
+        str(tmp_path),
+    ]
+    assert main(["profile", *options]) == 0
+    table = capsys.readouterr().out.partition("Operations")[2].splitlines()[2:]
+    names = [line.strip("│ ").split()[0] for line in table if "%" in line]
+    assert "architecture" in names
+    assert max(len(name.split(".")) for name in names) == shown
+    assert any("layers.*" in name for name in names) == (shown > 1)
+
+
+def test_impossible_depths_are_refused():
+    with pytest.raises(BadInput, match="--depth 0: must be a whole number of at least 1"):
+        profile(["--data", "NCI", "--model.architecture", "GPS", "--depth", "0"])
