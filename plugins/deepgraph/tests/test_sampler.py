@@ -13,7 +13,13 @@ from rdkit import Chem, RDConfig, RDLogger
 from graphbench.contracts import GraphTable
 from graphbench.encodings.substructures import Kind, Substructures
 from graphbench.errors import BadInput
-from graphbench_deepgraph.sampler import CoverageSampler, draw_seeds, evaluation_seeds, training_generator
+from graphbench_deepgraph.sampler import (
+    CoverageSampler,
+    draw_seeds,
+    evaluation_seeds,
+    training_generator,
+    training_seeds,
+)
 
 ENCODING = Substructures(distinct_neighbourhoods=False)
 
@@ -225,10 +231,25 @@ def test_graphs_without_candidates_and_empty_batches(released):
     assert sampler(*mixed, torch.tensor([1, 2])).tolist() == [0]
 
 
-def test_seeds_follow_rank_epoch_draw_and_graph(molecules):
-    drawn = [draw_seeds(4, training_generator(*key)) for key in ((0, 0, 0), (0, 0, 0), (0, 0, 1), (0, 1, 0), (1, 0, 0))]
+def test_training_seeds_follow_seed_step_and_rank(monkeypatch):
+    def drawn(seed, rank=0, steps=1):
+        torch.manual_seed(seed)
+        monkeypatch.setattr(torch.distributed, "is_initialized", lambda: rank > 0)
+        monkeypatch.setattr(torch.distributed, "get_rank", lambda: rank)
+        return tuple([training_seeds(4) for _ in range(steps)][-1].tolist())
+
+    assert drawn(0) == drawn(0)
+    assert len({drawn(0), drawn(1), drawn(0, rank=1), drawn(0, rank=2), drawn(0, steps=2)}) == 5
+
+
+def test_generators_follow_seed_rank_and_epoch():
+    keys = ((0, 0, 0), (0, 0, 0), (0, 0, 1), (0, 1, 0), (1, 0, 0))
+    drawn = [draw_seeds(4, training_generator(*key)) for key in keys]
     assert torch.equal(drawn[0], drawn[1])
     assert len({tuple(seeds.tolist()) for seeds in drawn}) == 4
+
+
+def test_evaluation_seeds_follow_draw_and_graph(molecules):
     batch, alone = molecules.batch([4, 9, 4]), molecules.batch([9])
     seeds = evaluation_seeds(batch.edge_index, batch.batch, batch.ptr)
     assert seeds[0] == seeds[2] != seeds[1]

@@ -2,7 +2,7 @@
 
 All graphs of a batch are sampled at once; the only loop is over selection rounds. Random numbers are hashes of one seed
 a graph (`graphbench.encodings.substructures.mix`), so the draw of a graph does not depend on what shares its batch:
-`draw_seeds` gives seeds for training, `evaluation_seeds` gives the same seeds for the same graph every time.
+`training_seeds` gives fresh seeds, `evaluation_seeds` gives the same seeds for the same graph every time.
 
 Legend: B graphs, S candidate substructures, M members of all of them, N nodes; batch numbering throughout.
 """
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 
 import torch
-from torch import Tensor
+from torch import Tensor, distributed
 
 from graphbench.encodings.substructures import Kind, mix, structure_hash
 from graphbench.errors import BadInput
@@ -269,14 +269,24 @@ def _multiplier(number: int) -> int:
 
 
 def draw_seeds(num_graphs: int, generator: torch.Generator, device: torch.device | str = "cpu") -> Tensor:
-    """Fresh seeds for training `[num_graphs]`, from a generator on the CPU."""
+    """Fresh seeds `[num_graphs]`, from a generator on the CPU."""
     return torch.randint(-(2**63), 2**63 - 1, (num_graphs,), generator=generator).to(device)
 
 
 def training_generator(seed: int, rank: int, epoch: int) -> torch.Generator:
-    """A generator on the CPU whose numbers differ between seeds, ranks and epochs."""
+    """A generator on the CPU whose numbers differ between seeds, ranks and epochs, to sample outside of a training."""
     state = mix(torch.tensor(epoch), mix(torch.tensor(rank), mix(torch.tensor(seed))))
     return torch.Generator().manual_seed(int(state) & 0x7FFFFFFFFFFFFFFF)
+
+
+def training_seeds(num_graphs: int, device: torch.device | str = "cpu") -> Tensor:
+    """Fresh seeds for a training step `[num_graphs]`, different in every epoch and on every process.
+
+    They come from PyTorch's generator on the CPU, which Lightning seeds and checkpoints keep: a resumed run draws what
+    an uninterrupted one would have. Lightning may seed all processes alike, hence the rank is mixed in.
+    """
+    rank = distributed.get_rank() if distributed.is_available() and distributed.is_initialized() else 0
+    return mix(draw_seeds(num_graphs, torch.default_generator), rank).to(device)
 
 
 def evaluation_seeds(edge_index: Tensor, batch: Tensor, ptr: Tensor, draw: int = 0) -> Tensor:

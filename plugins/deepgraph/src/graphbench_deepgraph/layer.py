@@ -1,0 +1,84 @@
+"""One layer of DeepGraph: attention and a feed-forward network with deepnorm residuals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from graphbench_deepgraph.attention import TokenAttention
+from graphbench_deepgraph.tokens import TokenLayout
+
+
+def deepnorm_factors(num_layers: int) -> tuple[float, float]:
+    """`alpha = (2 L)^(1/4)` and `beta = (8 L)^(-1/4)` of L layers (Wang et al. 2022, arXiv 2203.00555)."""
+    return (2 * num_layers) ** 0.25, (8 * num_layers) ** -0.25
+
+
+class DeepGraphLayer(nn.Module):
+    """Post-norm transformer layer (section 5), `4 d^2 + 2 d f + 9 d + f` parameters.
+
+        y  = LN(alpha x + Drop(Attention(x)))
+        x' = LN(alpha y + Drop(W_2 Drop_act(GELU(W_1 y + b_1)) + b_2))
+
+    Values, the output map and the feed-forward network start at beta times their usual size, biases included.
+
+    Args:
+        dim: width d of the tokens.
+        ffn_dim: width f of the feed-forward network.
+        num_heads: heads; must divide `dim`.
+        dropout: probability of Drop.
+        attention_dropout: probability of dropping an attention weight.
+        activation_dropout: probability of Drop_act.
+        alpha: weight of the residual branches.
+        beta: scale of the weights named above at the start.
+
+    Raises:
+        BadInput: `num_heads` does not divide `dim`.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        ffn_dim: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+        activation_dropout: float = 0.0,
+        alpha: float = 1.0,
+        beta: float = 1.0,
+    ) -> None:
+        super().__init__()
+        self.alpha, self.dropout, self.activation_dropout = alpha, dropout, activation_dropout
+        self.attention = TokenAttention(dim, num_heads, attention_dropout, residual_weight=alpha)
+        self.attention_norm = nn.LayerNorm(dim)
+        self.expand = nn.Linear(dim, ffn_dim)
+        self.contract = nn.Linear(ffn_dim, dim)
+        self.ffn_norm = nn.LayerNorm(dim)
+        self.reset_parameters(beta)
+
+    @torch.no_grad()
+    def reset_parameters(self, beta: float) -> None:
+        """Draw the weights: xavier-uniform, with gain 1/sqrt(2) for queries, keys and values; then scale by beta."""
+        for linear in (self.attention.in_proj, self.attention.out_proj, self.expand, self.contract):
+            linear.reset_parameters()
+        for weight in self.attention.in_proj.weight.chunk(3):
+            nn.init.xavier_uniform_(weight, gain=2**-0.5)
+        nn.init.xavier_uniform_(self.attention.out_proj.weight)
+        nn.init.zeros_(self.attention.out_proj.bias)
+        for part in (self.attention.in_proj.weight, self.attention.in_proj.bias):
+            part.chunk(3)[2].mul_(beta)
+        for linear in (self.attention.out_proj, self.expand, self.contract):
+            linear.weight.mul_(beta)
+            linear.bias.mul_(beta)
+
+    def forward(self, x: Tensor, tokens: TokenLayout, biases: Sequence[Tensor]) -> Tensor:
+        """Tokens `[T, dim]` after the layer; arguments as those of `TokenAttention.forward`."""
+        x = self.attention_norm(self.alpha * x + self._drop(self.attention(x, tokens, biases), self.dropout))
+        hidden = self._drop(F.gelu(self.expand(x)), self.activation_dropout)
+        return self.ffn_norm(self.alpha * x + self._drop(self.contract(hidden), self.dropout))
+
+    def _drop(self, x: Tensor, probability: float) -> Tensor:
+        return F.dropout(x, probability, self.training)

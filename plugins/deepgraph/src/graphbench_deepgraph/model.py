@@ -1,0 +1,247 @@
+"""DeepGraph: a deep graph transformer with substructure tokens and local attention."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from graphbench import Architecture, BenchmarkSpec, GraphBatch, Representation
+from graphbench.encodings.substructures import Substructures
+from graphbench.errors import BadInput
+from graphbench_deepgraph.bias import RelativeBias
+from graphbench_deepgraph.features import EMBEDDING_STD, NodeEmbedding, ReleasedNodeEmbedding
+from graphbench_deepgraph.layer import DeepGraphLayer, deepnorm_factors
+from graphbench_deepgraph.sampler import CoverageSampler, evaluation_seeds, training_seeds
+from graphbench_deepgraph.substructure_encoder import Content, SubstructureEncoder
+from graphbench_deepgraph.tokens import TokenLayout, draw_substructures
+
+#: Nodes of the largest substructure of ZINC: a node with its neighbours of two hops.
+_ZINC_SIZE = 14
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """What a forward pass needs and autograd does not: the layout, and what the substructure encoder reads."""
+
+    tokens: TokenLayout
+    substructures: Tensor | None
+
+
+class Readout(nn.Module):
+    """`LN(GELU(W x + b))` of every token before the task's linear head; `d^2 + 3 d` parameters."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(dim, dim)
+        self.norm = nn.LayerNorm(dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Tokens `[T, dim]`, shaped as they came."""
+        normed: Tensor = self.norm(F.gelu(self.linear(x)))
+        return normed
+
+
+class DeepGraph(Architecture):
+    """DeepGraph (Zhao et al., "Are More Layers Beneficial to Graph Transformers?", ICLR 2023); defaults are ZINC.
+
+    The tokens of a graph are its nodes, a graph token and sampled substructures. Nodes attend to all nodes and to the
+    substructures they are in; a substructure attends to its nodes and the graph token only. Layers have deepnorm
+    residuals. `graph` of the representation is the graph token, `tokens` are the substructures; the head should have
+    one layer (`head: {num_layers: 1}`), since the read-out has the other.
+
+    The method is random: each training step samples substructures and orders anew. In evaluation both follow from the
+    graph as it is numbered, so a graph gets the same answer every time and whatever shares its batch, but another
+    numbering of its nodes is another draw; `num_draws` averages over several.
+
+    Args:
+        spec: the benchmark's description.
+        hidden_dim: width d of the tokens.
+        ffn_dim: width of the feed-forward networks.
+        num_layers: layers L.
+        num_heads: heads H; must divide `hidden_dim`.
+        dropout: probability of dropout on the embeddings and on both branches of a layer.
+        attention_dropout: probability of dropping an attention weight.
+        activation_dropout: probability of dropout inside the feed-forward networks.
+        substructures: which substructures to look for; its `max_size` is the padded size s of the encoder. None: the
+            vocabulary for molecules, with neighbourhoods of at most 14 nodes.
+        sampling: which of them become tokens.
+        num_draws: draws that evaluation averages over.
+        local_attention: False leaves the substructures out (ablation).
+        substructure_content: adjacency, type or random (ablation), see `SubstructureEncoder`.
+        deepnorm: False takes residuals of weight 1 and usual initial weights (ablation).
+        max_distance: larger distances share its bias.
+        max_degree: larger degrees share its embedding.
+        checkpointing: keep only the tokens between layers in memory and compute each layer again on the way back.
+        released: as the released code does: its sampler, ascending node numbers instead of depth-first order, and its
+            tables with all their unused rows and layers, which published parameter counts include. `max_distance` and
+            `max_degree` are then its own. Its faults are not reproduced.
+
+    Raises:
+        BadInput: an option is out of range, or `released` meets features that the released tables cannot hold.
+    """
+
+    kind_of_type: Tensor
+
+    def __init__(
+        self,
+        spec: BenchmarkSpec,
+        hidden_dim: int = 80,
+        ffn_dim: int = 80,
+        num_layers: int = 12,
+        num_heads: int = 8,
+        dropout: float = 0.0,
+        attention_dropout: float = 0.1,
+        activation_dropout: float = 0.1,
+        substructures: Substructures | None = None,
+        sampling: CoverageSampler = CoverageSampler(),  # noqa: B008 - frozen dataclass
+        num_draws: int = 1,
+        local_attention: bool = True,
+        substructure_content: Content = "adjacency",
+        deepnorm: bool = True,
+        max_distance: int = 40,
+        max_degree: int = 8,
+        checkpointing: bool = False,
+        released: bool = False,
+    ) -> None:
+        super().__init__(spec, hidden_dim)
+        drops = {"dropout": dropout, "attention_dropout": attention_dropout, "activation_dropout": activation_dropout}
+        _check_options(num_layers, num_draws, drops)
+        self.checkpointing, self.num_draws, self.dropout = checkpointing, num_draws, dropout
+        self.sampling = replace(sampling, released=True) if released else sampling
+        self.node_embedding: nn.Module = (
+            ReleasedNodeEmbedding(spec, hidden_dim) if released else NodeEmbedding(spec, hidden_dim, max_degree)
+        )
+        self.graph_embedding = nn.Parameter(torch.empty(1, hidden_dim))
+        nn.init.normal_(self.graph_embedding, std=EMBEDDING_STD)
+        self.substructure_encoder: SubstructureEncoder | None = None
+        if local_attention:
+            self.substructures = _bounded(substructures, released)
+            self.encodings = (self.substructures,)
+            self.substructure_encoder = SubstructureEncoder(
+                self.substructures, hidden_dim, substructure_content, ordered=not released
+            )
+            self.register_buffer("kind_of_type", self.substructures.kind_of_type, persistent=False)
+        self.embedding_norm = nn.LayerNorm(hidden_dim)
+        self.bias = RelativeBias(spec, num_heads, max_distance, local_attention, released)
+        alpha, beta = deepnorm_factors(num_layers) if deepnorm else (1.0, 1.0)
+        self.layers = nn.ModuleList()
+        for number in range(num_layers):
+            layer = DeepGraphLayer(hidden_dim, ffn_dim, num_heads, **drops, alpha=alpha, beta=beta)
+            layer.attention.layer = number
+            self.layers.append(layer)
+        self.readout = Readout(hidden_dim)
+        #: The released code allocates this map and never uses it.
+        self.pooler = nn.Linear(hidden_dim, hidden_dim) if released else None
+
+    def forward(self, batch: GraphBatch) -> Representation:
+        """Nodes `[num_nodes, dim]`, graph tokens `[num_graphs, dim]` and substructures `[m, dim]` with their graphs.
+
+        Raises:
+            BadInput: the batch lacks an encoding, or a substructure is larger than the encoder takes.
+        """
+        draws = 1 if self.training else self.num_draws
+        parts = [self._represent(batch, draw) for draw in range(draws)]
+        if len(parts) == 1:
+            return parts[0]
+        return Representation(
+            node=torch.stack([part.node for part in parts]).mean(0),
+            graph=torch.stack([part.graph for part in parts if part.graph is not None]).mean(0),
+            tokens=_joined([part.tokens for part in parts]),
+            tokens_batch=_joined([part.tokens_batch for part in parts]),
+        )
+
+    def seeds(self, batch: GraphBatch, draw: int = 0) -> Tensor:
+        """One 64-bit seed a graph `[num_graphs]`: fresh ones in training, those of the graphs in evaluation.
+
+        Args:
+            batch: the graphs.
+            draw: number of the draw.
+        """
+        if self.training:
+            return training_seeds(batch.num_graphs, batch.ptr.device)
+        return evaluation_seeds(batch.edge_index, batch.batch, batch.ptr, draw)
+
+    def _represent(self, batch: GraphBatch, draw: int) -> Representation:
+        """The representation under one draw; only the first one is shown to listeners."""
+        prepared = self._prepare(batch, draw, cut=not torch.compiler.is_compiling())
+        tokens = prepared.tokens
+        x = self._embed(batch, prepared)
+        bias = self.bias(batch, tokens).to(_compute_dtype(x))
+        biases = tuple(block.take_pairs(bias) for block in tokens.dense.blocks)
+        for layer in self.layers:
+            assert isinstance(layer, DeepGraphLayer)
+            x = self._run(layer, x, tokens, biases)
+        x = self.readout(x)
+        local = self.substructure_encoder is not None
+        return Representation(
+            node=x[tokens.node],
+            graph=x[tokens.graph],
+            tokens=x[tokens.substructure] if local else None,
+            tokens_batch=tokens.batch[tokens.substructure] if local else None,
+        )
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    @torch.no_grad()
+    def _prepare(self, batch: GraphBatch, draw: int, cut: bool) -> _Prepared:
+        """Draw substructures and lay the tokens out; sizes depend on the data, so this is not compiled."""
+        if self.substructure_encoder is None:
+            return _Prepared(replace(TokenLayout.of(batch, None, cut), traced=draw == 0), None)
+        drawn = draw_substructures(batch, self.substructures, self.kind_of_type, self.sampling, self.seeds(batch, draw))
+        tokens = replace(TokenLayout.of(batch, drawn, cut), traced=draw == 0)
+        return _Prepared(tokens, self.substructure_encoder.inputs(batch, drawn))
+
+    def _embed(self, batch: GraphBatch, prepared: _Prepared) -> Tensor:
+        """Tokens that enter the first layer `[T, dim]`."""
+        node = self.node_embedding(batch)
+        substructure = None
+        if self.substructure_encoder is not None and prepared.substructures is not None:
+            substructure = self.substructure_encoder(prepared.substructures, node.dtype)
+        x = prepared.tokens.assemble(node, self.graph_embedding.expand(batch.num_graphs, -1), substructure)
+        return F.dropout(self.embedding_norm(x), self.dropout, self.training)
+
+    def _run(self, layer: DeepGraphLayer, x: Tensor, tokens: TokenLayout, biases: Sequence[Tensor]) -> Tensor:
+        """Tokens after a layer; a listener hears it once, so nothing is computed again while one is there."""
+        if self.checkpointing and torch.is_grad_enabled() and not layer.attention.listening:
+            computed: Tensor = checkpoint(layer, x, tokens, biases, use_reentrant=False)
+            return computed
+        output: Tensor = layer(x, tokens, biases)
+        return output
+
+
+def _check_options(num_layers: int, num_draws: int, drops: dict[str, float]) -> None:
+    """Raise `BadInput` for numbers out of range."""
+    for name, number in (("num_layers", num_layers), ("num_draws", num_draws)):
+        if number < 1:
+            raise BadInput(f"{name} must be at least 1, but got {number}.")
+    for name, value in drops.items():
+        if not 0.0 <= value < 1.0:
+            raise BadInput(f"{name} must be at least 0 and below 1, but got {value}.")
+
+
+def _bounded(substructures: Substructures | None, released: bool) -> Substructures:
+    """The encoding, or the default one; refuses one that has no bound on its sizes."""
+    if substructures is None:
+        return Substructures(max_neighbourhood=_ZINC_SIZE, distinct_neighbourhoods=not released)
+    if substructures.max_size is None:
+        raise BadInput(
+            "The substructure encoder needs to know the largest substructure: give Substructures a max_neighbourhood, "
+            f"such as {_ZINC_SIZE} for ZINC or 17 for PCQM4M."
+        )
+    return substructures
+
+
+def _compute_dtype(x: Tensor) -> torch.dtype:
+    """The precision that attention works in."""
+    device = x.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
+
+
+def _joined(parts: Sequence[Tensor | None]) -> Tensor | None:
+    """All rows, or None where there are none."""
+    present = [part for part in parts if part is not None]
+    return torch.cat(present) if present else None

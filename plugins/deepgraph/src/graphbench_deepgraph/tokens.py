@@ -1,0 +1,157 @@
+"""The tokens of a batch: its nodes, one graph token a graph, and the substructures that were drawn.
+
+Legend: G graphs, n nodes, m drawn substructures, T = n + G + m tokens; s padded size of a substructure. Within a graph
+the nodes come first, then the graph token, then the substructures.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from graphbench import GraphBatch
+from graphbench.encodings.substructures import Substructures
+from graphbench.errors import BadInput
+from graphbench.nn import DenseLayout
+from graphbench_deepgraph.ordering import ordering_seeds, pad_members
+from graphbench_deepgraph.sampler import CoverageSampler
+
+#: Fused attention kernels of CUDA want biases whose rows start at multiples of this many elements.
+_CUDA_ALIGNMENT = 8
+
+
+@dataclass(frozen=True)
+class Draw:
+    """The substructures that were drawn for a batch.
+
+    Args:
+        graph: graph of each, ascending `[m]`.
+        kind: index into the vocabulary of each `[m]`.
+        size: nodes of each `[m]`.
+        members: nodes of each in batch numbering `[m, s]`, -1 where padded.
+        seeds: one 64-bit seed each, for whatever is random about it `[m]`.
+    """
+
+    graph: Tensor
+    kind: Tensor
+    size: Tensor
+    members: Tensor
+    seeds: Tensor
+
+
+def draw_substructures(
+    batch: GraphBatch, encoding: Substructures, kind_of_type: Tensor, sampler: CoverageSampler, seeds: Tensor
+) -> Draw:
+    """Draw substructures for every graph.
+
+    Args:
+        batch: with the fields of `encoding`.
+        encoding: what the substructures were found with.
+        kind_of_type: `encoding.kind_of_type` on the batch's device `[vocabulary]`.
+        sampler: chooses.
+        seeds: one 64-bit seed a graph `[G]`.
+
+    Raises:
+        BadInput: the batch has no substructures, or one is larger than the encoding says.
+    """
+    missing = [name for name in encoding.layout if name not in batch]
+    if missing:
+        raise BadInput(
+            f"The batch has no {', '.join(missing)}, which {encoding.name} computes. Ask the data for it before they "
+            "are prepared: benchmark.require(model.required_encodings())."
+        )
+    first, types = batch.substructure_ptr, batch.substructure_type
+    chosen = sampler(batch.member_node, batch.member_substructure, kind_of_type[types], first, batch.ptr, seeds)
+    graph, size = batch.substructure_batch[chosen], batch.substructure_size
+    assert encoding.max_size is not None  # the model refuses an encoding without bound
+    return Draw(
+        graph=graph,
+        kind=types[chosen],
+        size=size[chosen],
+        members=pad_members(batch.member_node, size, chosen, encoding.max_size),
+        seeds=ordering_seeds(seeds, graph, chosen - first[graph]),
+    )
+
+
+@dataclass(frozen=True)
+class TokenLayout:
+    """Where every token stands; built once per forward pass and shared by all layers.
+
+    Args:
+        dense: where tokens lie in padded graphs.
+        batch: graph of each token `[T]`.
+        node: token of each node `[n]`.
+        graph: token of each graph `[G]`.
+        substructure: token of each drawn substructure `[m]`.
+        member_node: token of a node, for each membership of it in a drawn substructure `[K]`.
+        member_substructure: token of that substructure `[K]`.
+        num_nodes: nodes of each graph `[G]`.
+        traced: whether layers may hand out traces.
+    """
+
+    dense: DenseLayout
+    batch: Tensor
+    node: Tensor
+    graph: Tensor
+    substructure: Tensor
+    member_node: Tensor
+    member_substructure: Tensor
+    num_nodes: Tensor
+    traced: bool = True
+
+    @classmethod
+    def of(cls, batch: GraphBatch, draw: Draw | None, cut: bool = True) -> TokenLayout:
+        """The layout of a batch.
+
+        Args:
+            batch: the graphs.
+            draw: their substructures; None for graphs without.
+            cut: let attention on a CPU work on graphs of similar size together, see `DenseLayout`.
+        """
+        numbers = torch.arange(batch.num_graphs, device=batch.ptr.device)
+        none = numbers[:0]
+        of_substructure = none if draw is None else draw.graph
+        num_substructures = torch.bincount(of_substructure, minlength=batch.num_graphs)
+        before = num_substructures.cumsum(0) - num_substructures + numbers
+        ptr = batch.ptr.clone()
+        ptr[1:] += numbers + 1 + num_substructures.cumsum(0)
+        node = torch.arange(batch.num_nodes, device=ptr.device) + before[batch.batch]
+        rank = torch.arange(len(of_substructure), device=ptr.device)
+        substructure = rank + batch.ptr[of_substructure + 1] + of_substructure + 1
+        member_node, member_substructure = none, none
+        if draw is not None:
+            inside = draw.members >= 0
+            member_node = node[draw.members[inside]]
+            member_substructure = substructure[inside.nonzero()[:, 0]]
+        graph_of = torch.repeat_interleave(numbers, ptr.diff())
+        most = int(ptr.diff().max()) if batch.num_graphs else 0
+        if ptr.is_cuda:
+            most = -(-most // _CUDA_ALIGNMENT) * _CUDA_ALIGNMENT
+        dense = DenseLayout.from_rows(graph_of, ptr, most)
+        return cls(
+            dense=dense if cut else replace(dense, cut=()),
+            batch=graph_of,
+            node=node,
+            graph=batch.ptr[1:] + before,
+            substructure=substructure,
+            member_node=member_node,
+            member_substructure=member_substructure,
+            num_nodes=batch.ptr.diff(),
+        )
+
+    @property
+    def is_substructure(self) -> Tensor:
+        """Which tokens stand for substructures, bool `[T]`."""
+        marks = torch.zeros_like(self.batch, dtype=torch.bool)
+        marks[self.substructure] = True
+        return marks
+
+    def assemble(self, node: Tensor, graph: Tensor, substructure: Tensor | None) -> Tensor:
+        """Tokens `[T, dim]` of nodes `[n, dim]`, graph tokens `[G, dim]` and substructures `[m, dim]`."""
+        parts, places = [node, graph], [self.node, self.graph]
+        if substructure is not None:
+            parts.append(substructure.to(node.dtype))
+            places.append(self.substructure)
+        return torch.cat(parts)[torch.cat(places).argsort()]

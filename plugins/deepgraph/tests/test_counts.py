@@ -1,0 +1,125 @@
+"""Parameters of the experiment files and of the released model, against Appendix H and the closed form of its parts."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from graphbench import BenchmarkModule, BenchmarkSpec
+from graphbench.benchmarks import CLUSTER, PATTERN, ZINC
+from graphbench.contracts import Features
+from graphbench.encodings import Substructures
+from graphbench.nn import HeadConfig
+from graphbench_deepgraph import CoverageSampler, DeepGraph
+
+CONFIGS = Path(__file__).parents[3] / "configs" / "experiments" / "deepgraph"
+PCQM4M = BenchmarkSpec(
+    name="PCQM4Mv2",
+    task="graph-regression",
+    node=Features((119, 5, 12, 12, 10, 6, 6, 2, 2)),
+    edge=Features((5, 6, 2)),
+    metric="MAE",
+    higher_is_better=False,
+    loss="L1",
+)
+SPECS = {"ZINC": ZINC.spec, "CLUSTER": CLUSTER.spec, "PATTERN": PATTERN.spec, "PCQM4Mv2": PCQM4M}
+#: Appendix H: file, what it must be built with, count.
+PUBLISHED = [
+    ("zinc-24", {}, 1_078_225),
+    ("zinc-48", {}, 2_019_025),
+    ("cluster-12", {"num_layers": 16}, 382_865),
+    ("cluster-24", {"num_layers": 32}, 686_225),
+    ("cluster-48", {}, 989_585),
+    ("pattern-12", {"walks": 15}, 612_705),
+    ("pattern-24", {"walks": 15}, 1_083_105),
+    ("pattern-48", {"walks": 15}, 2_023_905),
+    ("pcqm4m-12", {}, 45_563_393),
+    ("pcqm4m-24", {}, 88_122_881),
+    ("pcqm4m-48", {}, 173_241_857),
+]
+
+
+@cache
+def read(name):
+    return yaml.safe_load((CONFIGS / f"{name}.yaml").read_text())
+
+
+@cache
+def build(name, walks=None, **changes):
+    """The module of an experiment file, with other options, on no device: nothing is allocated."""
+    content = read(name)
+    options = dict(content["model"]["architecture"]["init_args"])
+    encoding = options.pop("substructures")["init_args"]
+    options["substructures"] = Substructures(**encoding | ({} if walks is None else {"walks": [walks]}))
+    options["sampling"] = CoverageSampler(**options["sampling"])
+    spec = SPECS[content["data"]["class_path"]]
+    with torch.device("meta"):
+        model = BenchmarkModule(
+            spec, lambda seen: DeepGraph(seen, **options | changes), head=HeadConfig(**content["model"]["head"])
+        )
+    return model, spec
+
+
+def count(module):
+    return sum(parameter.numel() for parameter in module.parameters() if parameter.requires_grad)
+
+
+@pytest.mark.parametrize(("name", "changes", "published"), PUBLISHED, ids=[row[0] for row in PUBLISHED])
+def test_released_counts_are_those_of_appendix_h(name, changes, published):
+    """The released output layer is `C dim` weights and one shared scalar; ours has C biases, and one logit for two."""
+    model, spec = build(name, released=True, **changes)
+    outputs = spec.num_classes or spec.num_targets
+    assert count(model.architecture) + outputs * model.architecture.dim + 1 == published
+    if spec.num_classes is None:
+        assert count(model) == published
+
+
+@pytest.mark.parametrize("name", ["zinc-12", "cluster-24", "pattern-12"])
+def test_released_counts_follow_the_closed_form(name):
+    """The entries that the paper does not print, or prints for another model."""
+    model, spec = build(name, released=True)
+    architecture = model.architecture
+    d, heads, layers = architecture.dim, architecture.layers[0].attention.num_heads, len(architecture.layers)
+    f, s = architecture.layers[0].expand.out_features, architecture.substructures.max_size
+    outputs = spec.num_classes or spec.num_targets
+    base = 3 * d**2 + (1124 + s**2 + outputs) * d + 128 * heads**2 + 544 * heads + 1
+    total = base + layers * (4 * d**2 + 2 * d * f + 9 * d + f)
+    assert total == {"zinc-12": 607_825, "cluster-24": 534_545, "pattern-12": 601_905}[name]
+    assert count(architecture) + outputs * d + 1 == total
+
+
+@pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.yaml")), ids=lambda path: path.stem)
+def test_first_comment_of_a_configuration_holds_its_count(path):
+    model, _ = build(path.stem)
+    assert f"parameters {count(model):,}" in path.read_text().splitlines()[0]
+
+
+def test_configurations_cover_every_benchmark_and_depth():
+    expected = {f"{name}-{depth}" for name in ("zinc", "cluster", "pattern", "pcqm4m") for depth in (12, 24, 48)}
+    assert {path.stem for path in CONFIGS.glob("*.yaml")} == expected
+    for name in expected:
+        assert str(read(name)["model"]["architecture"]["init_args"]["num_layers"]) == name.split("-")[1]
+
+
+@pytest.mark.parametrize("name", ["zinc-12", "cluster-48", "pattern-12"])
+def test_no_parameter_of_ours_is_dead(name):
+    """Ours has neither pooler nor unread hops nor a second table of degrees; tables end where the data do."""
+    ours, released = (build(name, released=flag)[0].architecture for flag in (False, True))
+    assert ours.pooler is None
+    assert ours.node_embedding.degree.num_embeddings < released.node_embedding.in_degree.num_embeddings / 3
+    assert ours.bias.edge_term is None or len(ours.bias.edge_term.hops) == 5
+    assert count(ours.layers) == count(released.layers)
+    assert count(ours) < count(released) - 50_000
+
+
+def test_scores_are_comparable():
+    """PATTERN and CLUSTER by class-averaged accuracy and weighted loss, all chosen on the validation split."""
+    for name in ("PATTERN", "CLUSTER"):
+        assert (SPECS[name].metric, SPECS[name].loss) == ("class_accuracy", "weighted_cross_entropy")
+    for name, spec in (("pattern-48", PATTERN.spec), ("zinc-48", ZINC.spec)):
+        model, _ = build(name)
+        assert model.monitor == f"val/{spec.metric}"

@@ -1,0 +1,343 @@
+"""DeepGraph as a whole: the contract, any graph, options, and what the released code gets wrong."""
+
+from __future__ import annotations
+
+import networkx as nx
+import pytest
+import torch
+
+from graphbench.contracts import GraphTable
+from graphbench.diagnostics import Patterns, record, summarise
+from graphbench.encodings.substructures import Kind, Substructures
+from graphbench.errors import BadInput
+from graphbench.testing import ArchitectureContract, encode, permute_nodes, tiny_batch, tiny_spec, tiny_table
+from graphbench_deepgraph import CoverageSampler, DeepGraph
+
+SMALL = {"hidden_dim": 16, "ffn_dim": 24, "num_layers": 2, "num_heads": 2}
+GEOMETRIC = Substructures(hops=())
+WALKS = Substructures(cycles=(), paths=(), stars=(), hops=(), walks=(10,))
+
+
+class GivenDraw(DeepGraph):
+    """One seed for all graphs, so that the draw does not depend on how nodes are numbered."""
+
+    def seeds(self, batch, draw=0):
+        return torch.full((batch.num_graphs,), 77 + draw)
+
+
+class TestGivenDraw(ArchitectureContract):
+    """Under a given draw every promise holds, that about the order of the nodes included."""
+
+    architecture = GivenDraw
+    options = SMALL
+
+
+class TestDeepGraph(ArchitectureContract):
+    architecture = DeepGraph
+    options = SMALL | {"num_draws": 2}
+
+    def test_node_order_does_not_matter(self):
+        """In evaluation another numbering is another draw: the mean over draws agrees, within its error."""
+        torch.manual_seed(0)
+        spec = tiny_spec()
+        model = DeepGraph(spec, **SMALL | {"num_draws": 150}).eval()
+        table = encode(tiny_table(spec, sizes=[7, 9]), model.required_encodings())
+        moved, origin = permute_nodes(table)
+        with torch.no_grad():
+            before, after = model(table.batch([0, 1])), model(moved.batch([0, 1]))
+            model.num_draws = 1
+            single = model(moved.batch([0, 1]))
+        far = (single.node - before.node[origin]).abs().max()
+        assert (after.node - before.node[origin]).abs().max() < 0.35 * far
+        assert (after.graph - before.graph).abs().max() < 0.35 * far
+
+
+class TestReleased(ArchitectureContract):
+    """The released tables and sampler; ascending node numbers, so the order of the nodes matters."""
+
+    architecture = GivenDraw
+    options = SMALL | {"released": True}
+    spec = tiny_spec("node-classification", "categorical")
+    without_gradient = ("pooler.*",)
+
+
+class TestWithoutLocalAttention(ArchitectureContract):
+    """A relative-position transformer: no sampling, so any node order gives the same."""
+
+    architecture = DeepGraph
+    options = SMALL | {"local_attention": False}
+
+
+def small(kind="both", **options):
+    torch.manual_seed(0)
+    return DeepGraph(tiny_spec(kind=kind), **SMALL | options).eval()
+
+
+def graph_of(net, spec, seed=0):
+    """A graph with random features; both directions of every edge of networkx, as often as they occur."""
+    edges = torch.tensor(list(net.edges()), dtype=torch.int64).reshape(-1, 2).t()
+    generator = torch.Generator().manual_seed(seed)
+    graph = {"num_nodes": len(net), "edge_index": torch.cat([edges, edges.flip(0)], 1), "y": torch.zeros(1, 2)}
+    graph["x"] = torch.randint(5, (len(net), 1), generator=generator)
+    graph["edge_attr"] = torch.randint(4, (2 * edges.shape[1], 1), generator=generator)
+    return graph
+
+
+# -- any graph -------------------------------------------------------------------------------------------------------
+
+
+AWKWARD = {
+    "components": nx.disjoint_union(nx.cycle_graph(5), nx.path_graph(4)),
+    "single": nx.empty_graph(1),
+    "no edges": nx.empty_graph(6),
+    "no cycle": nx.path_graph(3),
+    "multi-edges": nx.MultiGraph([(0, 1), (0, 1), (1, 2), (2, 2), (2, 3)]),
+    "self-loop alone": nx.Graph([(0, 0)]),
+    "star": nx.star_graph(12),
+    "hundreds": nx.connected_watts_strogatz_graph(400, 4, 0.1, seed=1),
+}
+
+
+@pytest.mark.parametrize("encoding", [None, GEOMETRIC, WALKS], ids=["both", "geometric", "walks"])
+def test_any_graph_trains_alone_and_together(encoding):
+    """Rows for every node, finite gradients, and the same answer alone as together."""
+    model = small("categorical", substructures=encoding)
+    table = GraphTable.from_graphs([graph_of(net, model.spec) for net in AWKWARD.values()])
+    table = encode(table, model.required_encodings())
+    together = model(table.batch(range(len(table))))
+    assert len(together.node) == sum(len(net) for net in AWKWARD.values()), "no graph is left out, however large"
+    batch = table.batch(range(len(table)))
+    for number, name in enumerate(AWKWARD):
+        with torch.no_grad():
+            alone = model(table.batch([number]))
+        assert torch.allclose(alone.node, together.node[batch.batch == number], atol=1e-5), name
+        assert torch.allclose(alone.graph[0], together.graph[number], atol=1e-5), name
+    model.train()(batch).node.square().sum().backward()
+    assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
+
+
+def test_graphs_without_any_substructure_work():
+    """Geometric patterns alone on graphs that have none: nodes and graph token are left."""
+    model = small("categorical", substructures=GEOMETRIC)
+    graphs = [graph_of(nx.path_graph(2), model.spec), graph_of(nx.empty_graph(3), model.spec)]
+    table = encode(GraphTable.from_graphs(graphs), model.required_encodings())
+    output = model(table.batch([0, 1]))
+    assert output.tokens.shape == (0, 16)
+    assert output.node.isfinite().all()
+    assert output.graph.shape == (2, 16)
+
+
+# -- what the released code gets wrong (sheet, section 6) ------------------------------------------------------------
+
+
+def first_tokens(model, batch):
+    """Tokens that enter the first layer, before the norm, and their layout."""
+    prepared = model._prepare(batch, 0, True)
+    model.embedding_norm = torch.nn.Identity()
+    return model._embed(batch, prepared), prepared
+
+
+def test_depth_first_order_enters_the_encoding():
+    """Fault 1, order lost: ours differs from ascending numbers, and does not depend on the numbering."""
+    ours, released = small("categorical"), small("categorical", released=True)
+    table = GraphTable.from_graphs([graph_of(nx.gnp_random_graph(12, 0.3, seed=s), ours.spec) for s in range(6)])
+    table = encode(table, ours.required_encodings())
+    batch = table.batch(range(6))
+    prepared = ours._prepare(batch, 0, True).substructures
+    ours.substructure_encoder.ordered = False
+    ascending = ours._prepare(batch, 0, True).substructures
+    assert (prepared != ascending).any(1).float().mean() > 0.5
+    assert torch.equal(prepared.sum(1), ascending.sum(1)), "the same edges in another order"
+    assert not released.substructure_encoder.ordered
+
+
+def test_no_substructure_token_is_zeroed():
+    """Fault 2, first token zeroed: every token holds its encoding, alone and beside larger graphs."""
+    model = small("categorical")
+    table = GraphTable.from_graphs([graph_of(nx.cycle_graph(size), model.spec) for size in (4, 9, 6)])
+    table = encode(table, model.required_encodings())
+    for rows in ([0], [0, 1, 2], [1, 0]):
+        x, prepared = first_tokens(model, table.batch(rows))
+        expected = model.substructure_encoder(prepared.substructures, x.dtype)
+        assert torch.equal(x[prepared.tokens.substructure], expected)
+        assert (x[prepared.tokens.substructure].abs().sum(1) > 0).all()
+
+
+def test_long_paths_of_batch_mates_do_not_matter():
+    """Fault 3, hops beyond a path: a triangle's bias is the same beside a path of 12 nodes."""
+    model = small("categorical")
+    table = GraphTable.from_graphs([graph_of(net, model.spec) for net in (nx.cycle_graph(3), nx.path_graph(12))])
+    table = encode(table, model.required_encodings())
+    with torch.no_grad():
+        alone, beside = model(table.batch([0])), model(table.batch([0, 1]))
+    assert torch.allclose(alone.graph[0], beside.graph[0], atol=1e-6)
+
+
+def test_substructures_without_edges_do_not_shift_others():
+    """Fault 4: an isolated node's neighbourhood has an empty matrix of its own; the others keep theirs."""
+    model = small("categorical")
+    net = nx.disjoint_union(nx.empty_graph(1), nx.cycle_graph(5))
+    table = encode(GraphTable.from_graphs([graph_of(net, model.spec)]), model.required_encodings())
+    batch = table.batch([0])
+    prepared = model._prepare(batch, 0, True)
+    members = torch.bincount(prepared.tokens.member_substructure, minlength=len(prepared.tokens.batch))
+    size = members[prepared.tokens.substructure]
+    edges = prepared.substructures.long().sum(1)
+    assert torch.equal(edges[size == 1], torch.zeros_like(edges[size == 1]))
+    assert (edges[size > 1] > 0).all()
+    assert (size == 1).any()
+
+
+def test_large_graphs_keep_their_labels():
+    """Fault 5, graphs over a limit dropped: node i of the answer is node i of the batch, in a graph of 600 too."""
+    spec = tiny_spec("node-classification", "categorical")
+    model = DeepGraph(spec, **SMALL, substructures=WALKS, sampling=CoverageSampler(coverage=1)).eval()
+    table = encode(tiny_table(spec, sizes=[3, 600, 2]), model.required_encodings())
+    batch = table.batch([0, 1, 2])
+    with torch.no_grad():
+        output = model(batch)
+        small_ones = [model(table.batch([number])).node for number in (0, 2)]
+    assert len(output.node) == len(batch.y) == 605
+    assert torch.allclose(output.node[:3], small_ones[0], atol=1e-5)
+    assert torch.allclose(output.node[603:], small_ones[1], atol=1e-5)
+
+
+def test_evaluation_draws_once_and_training_anew():
+    """Fault 6, random at test: evaluation repeats; training does not; several draws are averaged."""
+    model = small(attention_dropout=0.0, activation_dropout=0.0)
+    batch = tiny_batch(model)
+    with torch.no_grad():
+        first, second = model(batch), model(batch)
+        assert torch.equal(first.graph, second.graph)
+        model.train()
+        drawn = [model(batch).graph for _ in range(2)]
+        assert not torch.equal(*drawn)
+        torch.manual_seed(3)
+        again = model(batch).graph
+        torch.manual_seed(3)
+        assert torch.equal(again, model(batch).graph)
+        model.eval()
+        singles = [model._represent(batch, draw) for draw in range(3)]
+        model.num_draws = 3
+        mean = model(batch)
+    assert torch.allclose(mean.graph, torch.stack([part.graph for part in singles]).mean(0))
+    assert len(mean.tokens) == len(mean.tokens_batch) == sum(len(part.tokens) for part in singles)
+    with torch.no_grad(), record(model) as recording:
+        model(batch)
+    assert len(recording) == 2, "a listener hears one draw"
+
+
+def test_released_takes_its_sampler_and_tables():
+    model = small("categorical", released=True)
+    assert model.sampling.released
+    assert not model.substructures.distinct_neighbourhoods
+    assert model.node_embedding.atom.num_embeddings == 91
+    assert not small("categorical").sampling.released
+    with pytest.raises(BadInput, match="categorical node features only"):
+        small("dense", released=True)
+
+
+# -- options ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "kinds"),
+    [
+        ({"substructures": GEOMETRIC}, {Kind.CYCLE, Kind.PATH, Kind.STAR}),
+        ({"substructures": Substructures((), (), (), max_neighbourhood=10)}, {Kind.HOP}),
+        ({"substructures": WALKS}, {Kind.WALK}),
+        ({"substructures": Substructures((), (), (), (), walks=(5,)), "substructure_content": "type"}, {Kind.WALK}),
+        ({"substructure_content": "random"}, {Kind.CYCLE, Kind.PATH, Kind.STAR, Kind.HOP}),
+        ({"deepnorm": False}, {Kind.CYCLE, Kind.PATH, Kind.STAR, Kind.HOP}),
+    ],
+)
+def test_ablations_do_what_they_say(options, kinds):
+    model = small(**options)
+    batch = tiny_batch(model)
+    output = model(batch)
+    assert set(model.substructures.kind_of_type.tolist()) == kinds
+    assert output.graph.isfinite().all()
+    assert model.layers[0].alpha == (1.0 if "deepnorm" in options else 4**0.25)
+    content = options.get("substructure_content", "adjacency")
+    size = {"adjacency": (model.substructures.max_size**2 + 1) * 16 + 272, "type": 16, "random": 0}[content]
+    assert sum(p.numel() for p in model.substructure_encoder.parameters()) == size
+
+
+def test_random_content_is_normal_and_repeats():
+    model = small(substructure_content="random")
+    inputs = torch.arange(400) * 7919
+    drawn = model.substructure_encoder(inputs, torch.float64)
+    assert torch.equal(drawn, model.substructure_encoder(inputs, torch.float64))
+    assert drawn.mean().abs() < 4 / drawn.numel() ** 0.5
+    assert drawn.var() == pytest.approx(1, abs=0.08)
+    assert torch.corrcoef(drawn.T)[0, 1:].abs().max() < 0.25
+
+
+def test_checkpointing_changes_memory_alone():
+    """The same losses and gradients, dropout included; fewer tensors kept for the way back."""
+    results, kept = [], []
+    for checkpointing in (False, True):
+        model = small(checkpointing=checkpointing, dropout=0.2, num_layers=6).train()
+        batch = tiny_batch(model)
+        torch.manual_seed(5)
+        total = []
+
+        def keep(tensor, sizes=total):
+            sizes.append(tensor.numel())
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            loss = model(batch).node.square().mean()
+        loss.backward()
+        results.append([loss.detach(), *[p.grad for p in model.parameters()]])
+        kept.append(sum(total))
+    assert kept[1] < 0.6 * kept[0]
+    for expected, actual in zip(*results, strict=True):
+        assert torch.allclose(expected, actual, atol=1e-6)
+
+
+def test_compiled_forward_agrees():
+    model = small()
+    batch = tiny_batch(model)
+    with torch.no_grad():
+        expected = model(batch)
+        compiled = torch.compile(model, backend="eager", dynamic=True)(batch)
+    assert torch.allclose(compiled.node, expected.node, atol=1e-6)
+    assert torch.allclose(compiled.graph, expected.graph, atol=1e-6)
+
+
+def test_capacity_of_substructure_tokens_is_measured():
+    model = small("categorical")
+    table = GraphTable.from_graphs([graph_of(nx.cycle_graph(6), model.spec), graph_of(nx.star_graph(5), model.spec)])
+    table = encode(table, model.required_encodings())
+    batch = table.batch([0, 1])
+    patterns = Patterns.uniform(
+        batch.member_node, batch.member_substructure, batch.substructure_batch, batch.ptr.diff()
+    )
+    with torch.no_grad(), record(model) as recording:
+        model(batch)
+    measures = [layer.means() for layer in summarise(recording, patterns).values()]
+    assert len(measures) == 3, "two layers and the output"
+    assert all(layer[name] > 0 for layer in measures[:2] for name in ("capacity", "token_capacity"))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_layers": 0}, "num_layers must be at least 1"),
+        ({"num_draws": 0}, "num_draws must be at least 1"),
+        ({"attention_dropout": 1.0}, "attention_dropout must be at least 0"),
+        ({"substructures": Substructures()}, "max_neighbourhood"),
+        ({"substructure_content": "words"}, "adjacency, type or random"),
+        ({"num_heads": 3}, "must divide"),
+    ],
+)
+def test_wrong_options_are_refused(options, message):
+    with pytest.raises(BadInput, match=message):
+        small(**options)
+
+
+def test_missing_encoding_is_named():
+    model = small()
+    with pytest.raises(BadInput, match=r"member_node, member_substructure.*required_encodings"):
+        model(encode(tiny_table(model.spec), model.bias.encodings).batch([0]))
