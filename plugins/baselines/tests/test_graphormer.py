@@ -3,6 +3,7 @@ import pytest
 import torch
 
 from graphbench import BenchmarkSpec, Features, GraphTable
+from graphbench.diagnostics import record, summarise
 from graphbench.errors import BadInput
 from graphbench.testing import encode
 from graphbench_baselines import Graphormer
@@ -160,3 +161,13 @@ def test_initial_weights_shrink_with_depth(spec):
 def test_graphormer_refuses(spec, options, message):
     with pytest.raises(BadInput, match=message):
         Graphormer(spec, **options)
+
+
+def test_the_graph_token_is_no_substructure(graphs, spec):
+    model = Graphormer(spec, hidden_dim=16, ffn_dim=16, num_layers=2, num_heads=2).eval()
+    batch = encoded(graphs, model)
+    with torch.no_grad(), record(model) as recording:
+        model(batch)
+    measured = summarise(recording)[0].means()
+    assert "effective_rank" in measured
+    assert "token_capacity" not in measured

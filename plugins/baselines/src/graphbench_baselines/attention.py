@@ -124,6 +124,9 @@ class StructuredAttention(Traced):
             graphs = range(len(sizes)) if block.graphs is None else block.graphs.tolist()
             matrices.update(zip(graphs, attention_weights(q, k, bias), strict=True))
         cut = [matrices[graph][:, :size, :size] for graph, size in enumerate(sizes.tolist())]
+        extra = {"input": x.detach(), "residual_weight": torch.ones((), device=x.device)}
+        if self.extra_tokens:  # a graph token stands for no substructure
+            extra["substructure"] = torch.zeros(len(x), dtype=torch.bool, device=x.device)
         return LayerTrace(
             layer=self.layer,
             tokens=out.detach(),
@@ -131,7 +134,7 @@ class StructuredAttention(Traced):
             values=mixed_values(x, self.v_map.weight, self.out_map.weight, self.num_heads),
             attention=cut if self.re_attention is None else None,
             num_nodes=sizes - self.extra_tokens,
-            extra={"input": x.detach(), "residual_weight": torch.ones((), device=x.device)},
+            extra=extra,
         )
 
 
