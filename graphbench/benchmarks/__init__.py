@@ -23,8 +23,12 @@ if TYPE_CHECKING:
     from graphbench.benchmarks.modelnet import ModelNet40 as ModelNet40
     from graphbench.benchmarks.molecules import Molecules as Molecules
     from graphbench.benchmarks.nci import NCI as NCI
+    from graphbench.benchmarks.ogb_molecules import MolHIV as MolHIV
+    from graphbench.benchmarks.ogb_molecules import MolPCBA as MolPCBA
     from graphbench.benchmarks.own_superpixels import Superpixels as Superpixels
     from graphbench.benchmarks.pathfinder import Pathfinder as Pathfinder
+    from graphbench.benchmarks.pcqm import PCQM4M as PCQM4M
+    from graphbench.benchmarks.pcqm import PCQM4Mv2 as PCQM4Mv2
     from graphbench.benchmarks.peptides import AMPPeptides as AMPPeptides
     from graphbench.benchmarks.satellite import SatelliteSuperpixels as SatelliteSuperpixels
     from graphbench.benchmarks.sequential_images import SequentialFashionMNIST as SequentialFashionMNIST
@@ -49,9 +53,13 @@ _HOME = {
     "ListOps": "listops",
     "MNISTSuperpixels": "superpixels",
     "ModelNet40": "modelnet",
+    "MolHIV": "ogb_molecules",
+    "MolPCBA": "ogb_molecules",
     "Molecules": "molecules",
     "NCI": "nci",
     "PATTERN": "block_models",
+    "PCQM4M": "pcqm",
+    "PCQM4Mv2": "pcqm",
     "PCQMContact": "lrgb_molecules",
     "PascalVOCSP": "lrgb",
     "Pathfinder": "pathfinder",
