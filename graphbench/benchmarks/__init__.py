@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from graphbench.benchmarks.pcqm import PCQM4M as PCQM4M
     from graphbench.benchmarks.pcqm import PCQM4Mv2 as PCQM4Mv2
     from graphbench.benchmarks.peptides import AMPPeptides as AMPPeptides
+    from graphbench.benchmarks.qm9 import QM9 as QM9
+    from graphbench.benchmarks.qm9 import QM9Contacts as QM9Contacts
     from graphbench.benchmarks.satellite import SatelliteSuperpixels as SatelliteSuperpixels
     from graphbench.benchmarks.sequential_images import SequentialFashionMNIST as SequentialFashionMNIST
     from graphbench.benchmarks.sequential_images import SequentialImage as SequentialImage
@@ -65,6 +67,8 @@ _HOME = {
     "Pathfinder": "pathfinder",
     "PeptidesFunc": "lrgb_molecules",
     "PeptidesStruct": "lrgb_molecules",
+    "QM9": "qm9",
+    "QM9Contacts": "qm9",
     "Retrieval": "long_text",
     "SatelliteSuperpixels": "satellite",
     "SequentialFashionMNIST": "sequential_images",
