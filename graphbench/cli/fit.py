@@ -19,6 +19,7 @@ from graphbench.cli.lightning import GraphbenchCLI, write_config
 from graphbench.cli.options import own_parser, split
 from graphbench.cli.params import count
 from graphbench.cli.profile import peak_memory_mb
+from graphbench.cli.score import scores_of
 from graphbench.errors import BadInput
 from graphbench.runs import RunFolder, describe_environment, write_text
 
@@ -112,7 +113,7 @@ def _finish(cli: GraphbenchCLI) -> None:
         results["best_epoch"] = load_checkpoint(run.best)["epoch"]
         trainer.loggers = []  # the best epoch's scores are in the logs already
         scores = trainer.validate(model, cli.datamodule, ckpt_path=str(run.best), verbose=False, weights_only=True)
-        results["val"] = scores[0]
+        results["val"] = scores_of("val", scores[0])
     _record(run, results)
     if "val" in results:
         log.info("Best epoch %d: %s %.4f", results["best_epoch"] + 1, model.monitor, results["val"][model.monitor])

@@ -57,7 +57,8 @@ def _score(arguments: Sequence[str], command: str, splits: Sequence[str]) -> int
     scores: dict[str, Mapping[str, float]] = {}
     for name in splits:
         evaluate = cli.trainer.validate if name == "val" else cli.trainer.test
-        scores[name] = evaluate(cli.model, cli.datamodule, ckpt_path=str(path), verbose=False, weights_only=True)[0]
+        logged = evaluate(cli.model, cli.datamodule, ckpt_path=str(path), verbose=False, weights_only=True)[0]
+        scores[name] = scores_of(name, logged)
     if not cli.trainer.is_global_zero:
         return 0
     others = cli.datamodule.rivals()
@@ -69,6 +70,11 @@ def _score(arguments: Sequence[str], command: str, splits: Sequence[str]) -> int
         write_report([request.run], request.run.report)
         log.info("Report: %s", request.run.report)
     return 0
+
+
+def scores_of(split: str, logged: Mapping[str, float]) -> dict[str, float]:
+    """The metrics of a split (`val/MAE`) among all that was logged, callbacks included."""
+    return {key: value for key, value in logged.items() if key.startswith(f"{split}/")}
 
 
 def _record(run: RunFolder, scores: Mapping[str, Mapping[str, float]], others: Rivals) -> None:

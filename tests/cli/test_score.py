@@ -64,3 +64,10 @@ def test_a_truncated_checkpoint_is_named(finished_run, tmp_path, capsys):
     torn.write_bytes(whole[: len(whole) // 2])
     assert main(["test", "--run", str(finished_run), "--checkpoint", str(torn)]) == 1
     assert "cannot be read" in capsys.readouterr().err
+
+
+def test_what_callbacks_log_is_no_score():
+    from graphbench.cli.score import scores_of
+
+    logged = {"val/MAE": 1.0, "val/loss": 1.0, "flow_sparsity/zeros/layer_0_head_0": 0.3, "validity/x": 2.0}
+    assert scores_of("val", logged) == {"val/MAE": 1.0, "val/loss": 1.0}
