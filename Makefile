@@ -18,11 +18,18 @@ quickstart: env  ## train a graph transformer on real molecules, test it, write 
 	$(BIN)/graphbench fit --config configs/quickstart.yaml --run $(RUN)
 	$(BIN)/graphbench test --run $(RUN)
 
-test: env  ## the test suite
+test: env browser  ## the test suite
 	$(BIN)/python -m pytest -q -m "not slow" -n 2
 
 test-slow: env  ## the tests that take longer than a minute
 	$(BIN)/python -m pytest -q -m slow
+
+.PHONY: browser
+browser: # shows the report in tests; root in a container gets Debian's package, elsewhere these tests are skipped
+	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+	    { timeout 300 apt-get install -qq --yes --no-install-recommends chromium || \
+	      { timeout 120 apt-get update -qq && timeout 300 apt-get install -qq --yes --no-install-recommends chromium; }; } \
+	    >/dev/null 2>&1; } || echo "No Chromium here: the tests that show the report in it are skipped."
 
 env: $(STAMP)  ## the virtual environment with the project, its plug-ins and the tools
 
