@@ -101,7 +101,7 @@ def throughput(graphs: list[dict[str, Any]], source: str, rounds: int = 7) -> No
     table = GraphTable.from_graphs(graphs, {"pe": Column("node")})
     data = [Data(**graph) for graph in graphs]
     rows = []
-    for workers in (0, 2):
+    for workers in (0, 1, 2):
         sampler = SizeBucketSampler(table.num_nodes, 32, shuffle=True)
         options: dict[str, Any] = {"num_workers": workers, "persistent_workers": workers > 0}
         loaders = {

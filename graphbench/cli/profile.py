@@ -88,7 +88,8 @@ def profile(arguments: Sequence[str]) -> int:
     if not depth.isdigit() or int(depth) < 1:
         raise BadInput(f"--depth {depth}: must be a whole number of at least 1.")
     total = str(int(steps))
-    limits = ["--trainer.max_steps", total, "--trainer.max_epochs", "-1", "--trainer.limit_val_batches", "0"]
+    # An epoch has a step at least; schedules that count epochs need a finite number of them.
+    limits = ["--trainer.max_steps", total, "--trainer.max_epochs", total, "--trainer.limit_val_batches", "0"]
     cli = GraphbenchCLI([*request.arguments, *limits])
     clock = StepClock()
     cli.trainer.callbacks.append(clock)  # type: ignore[attr-defined]

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from graphbench.contracts import GraphBatch, GraphTable
 from graphbench.data.mapped import Prefetcher, trim_mapped
+from graphbench.data.packing import PackedBatch
 from graphbench.data.sampler import SizeBucketSampler
 from graphbench.errors import BadInput
 
@@ -18,8 +19,8 @@ from graphbench.errors import BadInput
 _TRIM_EVERY = 8
 
 
-class _Rows(Dataset[GraphBatch]):
-    """Hands the rows of a batch to `GraphTable.batch` in one call."""
+class _Rows(Dataset[GraphBatch | PackedBatch]):
+    """Hands the rows of a batch to `GraphTable.batch` in one call; packs the result where it runs in a worker."""
 
     def __init__(self, table: GraphTable) -> None:
         self.table = table
@@ -32,7 +33,7 @@ class _Rows(Dataset[GraphBatch]):
     def __getitem__(self, index: int) -> GraphBatch:
         return self.table.batch([index])
 
-    def __getitems__(self, indices: Sequence[int]) -> GraphBatch:
+    def __getitems__(self, indices: Sequence[int]) -> GraphBatch | PackedBatch:
         self._batches += 1
         if self._batches % _TRIM_EVERY == 0:
             trim_mapped()
@@ -43,7 +44,8 @@ class _Rows(Dataset[GraphBatch]):
         threads = torch.get_num_threads()
         torch.set_num_threads(1)
         try:
-            return self.table.batch(indices)
+            batch = self.table.batch(indices)
+            return batch if get_worker_info() is None else PackedBatch.pack(batch)
         finally:
             torch.set_num_threads(threads)
 
@@ -80,7 +82,7 @@ class GraphLoader:
         self.table, self.batch_sampler = table, batch_sampler
         self.num_workers, self.pin_memory = num_workers, pin_memory
         self._progress = (0, 0)
-        self._loader: DataLoader[GraphBatch] | None = None
+        self._loader: DataLoader[GraphBatch | PackedBatch] | None = None
 
     def __len__(self) -> int:
         return len(self.batch_sampler)
@@ -93,9 +95,9 @@ class GraphLoader:
         for batch in self._loader:
             done += 1
             self._progress = (epoch, done)
-            yield batch
+            yield batch.unpack() if isinstance(batch, PackedBatch) else batch
 
-    def _open(self) -> DataLoader[GraphBatch]:
+    def _open(self) -> DataLoader[GraphBatch | PackedBatch]:
         """The loader behind: workers by fork where there is one, and a generator that is no global one."""
         context = None
         if self.num_workers and "fork" in multiprocessing.get_all_start_methods():

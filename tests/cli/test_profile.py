@@ -56,6 +56,13 @@ def test_the_table_is_as_deep_as_asked(depth, shown, data_options, tmp_path, cap
     assert any("layers.*" in name for name in names) == (shown > 1)
 
 
+def test_schedules_that_count_epochs_have_a_length(data_options, tmp_path, capsys):
+    schedule = ["--model.schedule.name", "cosine", "--model.schedule.interval", "epoch"]
+    run = ["--steps", "6", "--trainer.default_root_dir", str(tmp_path)]
+    assert main(["profile", *data_options, *SMALL_MODEL, *schedule, *run]) == 0
+    assert "A training step" in capsys.readouterr().out
+
+
 def test_impossible_depths_are_refused():
     with pytest.raises(BadInput, match="--depth 0: must be a whole number of at least 1"):
         profile(["--data", "NCI", "--model.architecture", "GPS", "--depth", "0"])
