@@ -134,12 +134,12 @@ class GraphBenchmark(Benchmark):
         entry = self.store.open_or_build(key, self._write, f"data of {name}")
         splits = entry.meta["splits"]
         self._num_graphs: dict[str, int] = {split: splits[split]["num_graphs"] for split in NAMES}
-        self.tables = {split: self._encoded(entry, split) for split in NAMES}
+        self.tables = {split: self.open_split(entry, split) for split in NAMES}
         if self.train_fraction < 1:
             self.tables["train"] = self._part(self.tables["train"])
         self._opened_with = self.encodings
 
-    def _encoded(self, entry: Entry, split: str) -> GraphTable:
+    def open_split(self, entry: Entry, split: str) -> GraphTable:
         """One split with all required encodings."""
         raw = table = read_table(entry, split)
         key = content_key(entry, split)

@@ -61,9 +61,9 @@ class MoleculeBenchmark(GraphBenchmark):
         super().__init__(**options)
         self._with_texts: dict[str, GraphTable] = {}
 
-    def _encoded(self, entry: Entry, split: str) -> GraphTable:
+    def open_split(self, entry: Entry, split: str) -> GraphTable:
         """One split with all encodings; its texts are set aside."""
-        table = super()._encoded(entry, split)
+        table = super().open_split(entry, split)
         self._with_texts[split] = table
         return without(table, TEXTS)
 
