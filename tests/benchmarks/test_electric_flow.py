@@ -157,15 +157,15 @@ def test_position_in_another_run_is_refused(tmp_path):
 
 
 def test_fixed_splits_depend_on_the_graph_seed_alone(tmp_path):
-    def test_graphs(**options):
+    def targets_of(**options):
         return benchmark(tmp_path, **options).tables["test"].columns["y"]
 
-    assert torch.equal(test_graphs(), test_graphs(seed=5))
-    assert not torch.equal(test_graphs(), test_graphs(graph_seed=1))
+    assert torch.equal(targets_of(), targets_of(seed=5))
+    assert not torch.equal(targets_of(), targets_of(graph_seed=1))
     tables = benchmark(tmp_path).tables
     assert not torch.equal(tables["val"].columns["y"], tables["test"].columns["y"][: 12 * 10])
-    larger = test_graphs(sizes=(24, 12, 40))
-    assert torch.equal(larger[:200], test_graphs()), "a larger split must begin with the smaller one"
+    larger = targets_of(sizes=(24, 12, 40))
+    assert torch.equal(larger[:200], targets_of()), "a larger split must begin with the smaller one"
 
 
 def test_graphs_of_another_benchmark(tmp_path):

@@ -39,6 +39,7 @@ def papers(tmp_path, monkeypatch):
 
 class TestText(BenchmarkContract):
     complete = True
+    reduced = True
 
     @pytest.fixture(autouse=True)
     def _place(self, reviews):
@@ -47,12 +48,10 @@ class TestText(BenchmarkContract):
     def make_benchmark(self):
         return Text(root=self.root)
 
-    def test_listed_specification_is_the_real_one(self):
-        """The class's own specification is replaced here."""
-
 
 class TestRetrieval(BenchmarkContract):
     complete = True
+    reduced = True
 
     @pytest.fixture(autouse=True)
     def _place(self, papers):
@@ -60,9 +59,6 @@ class TestRetrieval(BenchmarkContract):
 
     def make_benchmark(self):
         return Retrieval(root=self.root)
-
-    def test_listed_specification_is_the_real_one(self):
-        """The class's own specification is replaced here."""
 
 
 def opened(benchmark):

@@ -51,6 +51,7 @@ def clothes(tmp_path, monkeypatch):
 
 class TestSequentialImage(BenchmarkContract):
     complete = True
+    reduced = True
 
     @pytest.fixture(autouse=True)
     def _place(self, photographs, tmp_path):
@@ -59,12 +60,10 @@ class TestSequentialImage(BenchmarkContract):
     def make_benchmark(self):
         return SequentialImage(root=self.root)
 
-    def test_listed_specification_is_the_real_one(self):
-        """The class's own specification is replaced here."""
-
 
 class TestSequentialFashionMNIST(BenchmarkContract):
     complete = True
+    reduced = True
 
     @pytest.fixture(autouse=True)
     def _place(self, clothes, tmp_path):
@@ -72,9 +71,6 @@ class TestSequentialFashionMNIST(BenchmarkContract):
 
     def make_benchmark(self):
         return SequentialFashionMNIST(root=self.root)
-
-    def test_listed_specification_is_the_real_one(self):
-        """The class's own specification is replaced here."""
 
 
 def opened(cls, root):

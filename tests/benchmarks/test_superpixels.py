@@ -64,6 +64,7 @@ def small_mnist(monkeypatch):
 @needs_slic
 class TestMNISTFromIDX(BenchmarkContract):
     complete = True
+    reduced = True
 
     @pytest.fixture(autouse=True)
     def _place(self, mnist_folder, small_mnist, tmp_path):
@@ -71,9 +72,6 @@ class TestMNISTFromIDX(BenchmarkContract):
 
     def make_benchmark(self):
         return MNISTSuperpixels(source="idx", **self.place)
-
-    def test_listed_specification_is_the_real_one(self):
-        """The class's own specification is replaced here; `test_specifications_are_as_listed` compares it."""
 
 
 @pytest.fixture
@@ -95,6 +93,7 @@ def cifar_folder(tmp_path, monkeypatch):
 @needs_slic
 class TestCIFAR10FromBatches(BenchmarkContract):
     complete = True
+    reduced = True
 
     @pytest.fixture(autouse=True)
     def _place(self, cifar_folder):
@@ -102,9 +101,6 @@ class TestCIFAR10FromBatches(BenchmarkContract):
 
     def make_benchmark(self):
         return CIFAR10Superpixels(source="batches", root=self.root)
-
-    def test_listed_specification_is_the_real_one(self):
-        """The class's own specification is replaced here; `test_specifications_are_as_listed` compares it."""
 
 
 @pytest.fixture(scope="module")

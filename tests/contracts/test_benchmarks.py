@@ -1,0 +1,12 @@
+"""`graphbench list` reads specifications from source text; every registered class must say the same."""
+
+from __future__ import annotations
+
+import pytest
+
+from graphbench import registry
+
+
+@pytest.mark.parametrize("name", sorted(registry.benchmarks()))
+def test_listed_specification_is_that_of_the_class(name):
+    assert registry.benchmarks()[name].spec == registry.load("benchmarks", name).spec
