@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 from drawing import draw_all
-from points import LAYERS, RECIPES, Point, points
+from points import FAMILIES, LAYERS, MAPS, RECIPES, Point, points
 
 from graphbench.cli.console import set_up_logging
 from graphbench.cli.lightning import GraphbenchCLI
@@ -131,6 +131,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--recipe", choices=sorted(RECIPES), default="reduced")
     parser.add_argument("--figures", type=int, nargs="+", choices=(1, 2, 15), default=[1, 2, 15])
     parser.add_argument("--layers", type=int, nargs="+", choices=LAYERS, default=list(LAYERS))
+    parser.add_argument("--families", nargs="+", choices=FAMILIES, default=list(FAMILIES))
+    parser.add_argument("--targets", nargs="+", choices=(*MAPS, "eigenvectors"), default=[*MAPS, "eigenvectors"])
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--output", type=Path, required=True)
@@ -141,7 +143,9 @@ def main(arguments: list[str] | None = None) -> None:
     options.output.mkdir(parents=True, exist_ok=True)
     table = options.output / "points.csv"
     if not options.draw_only:
-        sweep(list(points(options.figures, options.layers, options.seeds, options.recipe)), table, extra)
+        wanted = points(options.figures, options.layers, options.seeds, options.recipe)
+        chosen = [p for p in wanted if p.family in options.families and p.target in options.targets]
+        sweep(chosen, table, extra)
     for path in draw_all(rows(table), options.output, options.recipe):
         log.info("%s", path)
 
