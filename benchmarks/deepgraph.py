@@ -33,10 +33,11 @@ from graphbench.benchmarks import CLUSTER, ZINC
 from graphbench.contracts import GraphTable
 from graphbench.encodings import path_edges_in_batch
 from graphbench.encodings.substructures import Substructures
+from graphbench.nn import PathEdgeTerm
 from graphbench.testing import encode
 from graphbench_deepgraph import CoverageSampler, DeepGraph
 from graphbench_deepgraph.attention import TokenAttention, attention_weights
-from graphbench_deepgraph.bias import MAX_HOPS, PathEdgeTerm
+from graphbench_deepgraph.bias import MAX_HOPS
 from graphbench_deepgraph.tokens import TokenLayout
 
 WAYS = ("ours", "checkpointing", "naive")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from graphbench.nn.attention import MultiHeadAttention as MultiHeadAttention
+    from graphbench.nn.attention import compute_dtype as compute_dtype
     from graphbench.nn.attention import mixed_values as mixed_values
     from graphbench.nn.dense import DenseLayout as DenseLayout
     from graphbench.nn.features import Categorical as Categorical
@@ -24,6 +25,13 @@ if TYPE_CHECKING:
     from graphbench.nn.gps import GPSLayer as GPSLayer
     from graphbench.nn.gps import TransformerAttention as TransformerAttention
     from graphbench.nn.gps import number_traces as number_traces
+    from graphbench.nn.graphormer import EMBEDDING_STD as EMBEDDING_STD
+    from graphbench.nn.graphormer import FAIRSEQ_TABLES as FAIRSEQ_TABLES
+    from graphbench.nn.graphormer import CentralityEmbedding as CentralityEmbedding
+    from graphbench.nn.graphormer import PairBias as PairBias
+    from graphbench.nn.graphormer import PathEdgeTerm as PathEdgeTerm
+    from graphbench.nn.graphormer import ReleasedTables as ReleasedTables
+    from graphbench.nn.graphormer import TokenReadout as TokenReadout
     from graphbench.nn.heads import DotProductHead as DotProductHead
     from graphbench.nn.heads import HeadConfig as HeadConfig
     from graphbench.nn.heads import MLPHead as MLPHead
@@ -44,14 +52,17 @@ if TYPE_CHECKING:
 _HOME = {
     "BatchNorm": "norms",
     "Categorical": "features",
+    "CentralityEmbedding": "graphormer",
     "ConvLayer": "local",
     "DegreeEncoder": "positional",
     "DenseLayout": "dense",
     "EDGE_LAYERS": "local",
     "DotProductHead": "heads",
+    "EMBEDDING_STD": "graphormer",
     "ESLapPEEncoder": "positional",
     "EdgeEncoder": "features",
     "EdgeGate": "gated_gcn",
+    "FAIRSEQ_TABLES": "graphormer",
     "FeatureEncoder": "features",
     "FeedForward": "feed_forward",
     "GPSBackbone": "gps",
@@ -65,10 +76,15 @@ _HOME = {
     "MultiHeadAttention": "attention",
     "NodeEncoder": "features",
     "NormName": "norms",
+    "PairBias": "graphormer",
+    "PathEdgeTerm": "graphormer",
     "Pooling": "heads",
     "RWSEEncoder": "positional",
+    "ReleasedTables": "graphormer",
     "SignNetEncoder": "positional",
+    "TokenReadout": "graphormer",
     "TransformerAttention": "gps",
+    "compute_dtype": "attention",
     "make_local_layer": "local",
     "make_norm": "norms",
     "mixed_values": "attention",

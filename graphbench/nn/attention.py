@@ -14,6 +14,12 @@ from graphbench.errors import BadInput
 from graphbench.nn.dense import DenseLayout, SizeBlock
 
 
+def compute_dtype(x: Tensor) -> torch.dtype:
+    """The precision that attention over `x` works in: that of autocast where it is on, else that of `x`."""
+    device = x.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
+
+
 class MultiHeadAttention(Traced):
     """Multi-head attention (Vaswani et al. 2017, section 3.2) of every graph of a batch with itself.
 

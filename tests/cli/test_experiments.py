@@ -13,6 +13,21 @@ from graphbench.cli import main
 EXPERIMENTS = Path(__file__).parents[2] / "configs" / "experiments"
 #: Configurations that name data, model and trainer; the others are laid over one of these.
 WHOLE = sorted(path for path in EXPERIMENTS.glob("*/*.yaml") if "data" in yaml.safe_load(path.read_text()))
+OVERLAYS = sorted(EXPERIMENTS.glob("*/overlays/*.yaml"))
+#: What the overlays of a folder go over: the smallest model that takes all of them.
+BASES = {
+    "deepgraph": "zinc-12",
+    "graphormer": "zinc",
+    "linear-transformer": "zinc-gt",
+    "sat": "zinc",
+    "sfi-former": "pattern",
+    "sft": "listops",
+}
+#: Where one goes over another file than the rest.
+OTHER_BASES = {
+    **{f"deepgraph/walks-{steps}": "cluster-12" for steps in (5, 10, 15)},
+    "linear-transformer/short-pretrain": "zinc-pretrain",
+}
 
 
 @pytest.mark.parametrize("path", WHOLE, ids=lambda path: f"{path.parent.name}/{path.stem}")
@@ -27,3 +42,12 @@ def test_experiment_is_understood(path, capsys):
 def test_experiment_says_what_to_expect_in_its_first_lines(path):
     head = path.read_text().partition("seed_everything")[0].lower()
     assert any(word in head for word in ("expected", "published", "no published", "figure", "pre-train")), head
+
+
+@pytest.mark.parametrize("path", OVERLAYS, ids=lambda path: f"{path.parts[-3]}/{path.stem}")
+def test_overlay_is_understood(path, capsys):
+    folder = path.parent.parent
+    base = folder / f"{OTHER_BASES.get(f'{folder.name}/{path.stem}', BASES[folder.name])}.yaml"
+    assert main(["params", "--config", str(base), "--config", str(path)]) == 0
+    assert "total" in capsys.readouterr().out
+    assert path.read_text().startswith("# "), "an overlay says in its first line what it changes"

@@ -9,6 +9,7 @@ import yaml
 
 import graphbench_baselines
 from graphbench import BenchmarkSpec, Features
+from graphbench.benchmarks import PCQM4M
 from graphbench.errors import BadInput
 from graphbench.nn import HeadConfig
 from graphbench_baselines import SAT, Graphormer, RandomWalkPE
@@ -26,7 +27,7 @@ SPECS = {
     "ZINC": make_spec("ZINC", (28,), (4,)),
     "PATTERN": make_spec("PATTERN", (3,), num_classes=2),
     "CLUSTER": make_spec("CLUSTER", (7,), num_classes=6),
-    "PCQM4Mv2": make_spec("PCQM4Mv2", (119, 5, 12, 12, 10, 6, 6, 2, 2), (5, 6, 2)),
+    "PCQM4M": PCQM4M.spec,
 }
 SLIM = {"hidden_dim": 80, "ffn_dim": 80, "num_heads": 8}
 BASE = {"hidden_dim": 768, "ffn_dim": 768, "num_heads": 32}
@@ -53,8 +54,8 @@ def instantiate(value):
 @pytest.mark.parametrize(
     ("data", "size", "num_layers", "published"),
     [
-        ("PCQM4Mv2", BASE, 12, 44_750_081),
-        ("PCQM4Mv2", BASE, 24, 87_309_569),
+        ("PCQM4M", BASE, 12, 44_750_081),
+        ("PCQM4M", BASE, 24, 87_309_569),
         ("ZINC", SLIM, 24, 1_055_985),
         ("ZINC", SLIM, 48, 1_996_785),
     ],
@@ -66,7 +67,7 @@ def test_released_graphormer_counts(data, size, num_layers, published):
 
 def test_deepest_graphormer_is_the_base_and_thirty_six_layers():
     """48 layers of width 768 would take a while to draw."""
-    model = Graphormer(SPECS["PCQM4Mv2"], num_layers=1, version="fairseq", released=True, **BASE)
+    model = Graphormer(SPECS["PCQM4M"], num_layers=1, version="fairseq", released=True, **BASE)
     assert count_with_head(model, 1, 1) + 47 * count(model.layers[0]) == 172_428_545
 
 
@@ -143,4 +144,4 @@ def test_released_tables_refuse_dense_features(version):
 
 def test_first_tables_take_one_column():
     with pytest.raises(BadInput, match="one column of each"):
-        Graphormer(SPECS["PCQM4Mv2"], released=True)
+        Graphormer(SPECS["PCQM4M"], released=True)

@@ -1,4 +1,3 @@
-import networkx as nx
 import pytest
 import torch
 
@@ -7,8 +6,7 @@ from graphbench.diagnostics import record, summarise
 from graphbench.errors import BadInput
 from graphbench.testing import encode
 from graphbench_baselines import Graphormer
-from graphbench_baselines.graphormer import GraphormerLayer, token_layout
-from graphbench_baselines.graphormer_tables import SECOND_TABLES, SpatialBias
+from graphbench_baselines.graphormer import GraphormerLayer, SpatialBias, token_layout
 
 HEADS = 3
 CATEGORICAL = BenchmarkSpec("C", "graph-regression", Features((7, 3)), Features((4,)), "MAE", False, "L1")
@@ -17,55 +15,6 @@ CATEGORICAL = BenchmarkSpec("C", "graph-regression", Features((7, 3)), Features(
 def encoded(graphs, model):
     encodings = getattr(model, "required_encodings", lambda: model.encodings)()
     return encode(GraphTable.from_graphs(graphs), encodings).batch(range(len(graphs)))
-
-
-def shortest_path(edges, distance, start, goal):
-    """Edges of the shortest path that takes the lowest edge number at each step; distances are networkx's."""
-    path, at = [], start
-    while at != goal:
-        left = distance[at][goal]
-        number = next(
-            n for n, (a, b) in enumerate(edges) if a == at and goal in distance[b] and distance[b][goal] == left - 1
-        )
-        path.append(number)
-        at = edges[number][1]
-    return path
-
-
-def expected_pairs(module, graph, paths, rows, divisor_of=len):
-    """`D[distance] + 1/k sum_h q(e_h) W_h` for every pair of one graph, by loops."""
-    network = nx.MultiDiGraph()
-    network.add_nodes_from(range(graph["num_nodes"]))
-    edges = graph["edge_index"].t().tolist()
-    network.add_edges_from(edges)
-    distance = dict(nx.all_pairs_shortest_path_length(network))
-    expected = []
-    for start in range(graph["num_nodes"]):
-        for goal in range(graph["num_nodes"]):
-            if goal not in distance[start]:
-                expected.append(module.distance.weight[paths.unreachable])
-                continue
-            bias = module.distance.weight[min(distance[start][goal], paths.max_distance)]
-            path = shortest_path(edges, distance, start, goal)[: module.edge_term.max_hops]
-            terms = [rows[edge] @ module.edge_term.hops[hop] for hop, edge in enumerate(path)]
-            expected.append(bias + sum(terms) / divisor_of(path) if path else bias)
-    return torch.stack(expected)
-
-
-@pytest.mark.parametrize("tables", [None, SECOND_TABLES], ids=["own", "released"])
-def test_bias_agrees_with_brute_force(graphs, tables):
-    torch.manual_seed(0)
-    module = SpatialBias(CATEGORICAL, HEADS, max_distance=3, max_hops=2, tables=tables).double()
-    torch.nn.init.normal_(module.edge_term.hops)
-    (paths,) = module.encodings
-    batch = encoded(graphs, module)
-    pairs = module.pairs(batch)
-    for number, graph in enumerate(graphs):
-        codes = graph["edge_attr"][:, 0]
-        rows = module.edge_term.features.table[codes] if tables is None else module.edge_term.table.weight[codes + 3]
-        expected = expected_pairs(module, graph, paths, rows)
-        actual = pairs[batch.pair_ptr[number] : batch.pair_ptr[number + 1]]
-        torch.testing.assert_close(actual, expected, atol=1e-12, rtol=1e-10)
 
 
 def test_bias_lies_where_the_tokens_are(graphs):

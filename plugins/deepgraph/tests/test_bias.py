@@ -46,7 +46,7 @@ def reference(batch, draw, bias, graph, max_distance):
         paths = nx.single_source_shortest_path(net, i)
         for j in nodes:
             far = len(paths[j]) - 1 if j in paths else max_distance + 1
-            value = bias.distance[min(far, max_distance) if j in paths else max_distance + 1].clone()
+            value = bias.distance.weight[min(far, max_distance) if j in paths else max_distance + 1].clone()
             if edges is not None and j in paths and far:
                 walk, at = [], i
                 while at != j and len(walk) < MAX_HOPS:
@@ -64,7 +64,7 @@ def reference(batch, draw, bias, graph, max_distance):
     for place, index in enumerate(own):
         for node in draw.members[index][draw.members[index] >= 0].tolist():
             for a, b in ((n + 1 + place, node - first), (node - first, n + 1 + place)):
-                expected[a, b] = bias.distance[bias.member_row]
+                expected[a, b] = bias.member[0]
     expected[n, :] = expected[:, n] = bias.graph[0]
     return expected.permute(2, 0, 1)
 
@@ -121,30 +121,16 @@ def test_substructure_rows_have_their_nodes_and_the_graph_token():
 def test_released_substructures_share_the_row_of_unreachable_pairs():
     spec = tiny_spec(kind="categorical")
     bias = RelativeBias(spec, HEADS, max_distance=5, released=True)
-    (paths,) = bias.encodings
-    assert bias.member_row == paths.unreachable == 510
-    assert bias.distance.shape == (512, HEADS)
+    assert bias.member is None
+    assert bias.paths.unreachable == 510
+    assert bias.distance.weight.shape == (512, HEADS)
     batch, _, tokens = prepared(spec, bias)
     substructure, node = tokens.dense.index[tokens.member_substructure], tokens.dense.index[tokens.member_node]
     padded = tokens.dense.max_nodes
     rows = bias(batch, tokens).permute(0, 2, 3, 1).reshape(-1, HEADS)[substructure * padded + node % padded]
-    assert torch.equal(rows, bias.distance[510].expand_as(rows))
+    assert torch.equal(rows, bias.distance.weight[510].expand_as(rows))
 
 
 def test_released_edge_table_refuses_dense_features():
     with pytest.raises(BadInput, match="dense"):
         RelativeBias(tiny_spec(kind="both"), HEADS, 5, released=True)
-
-
-def test_edge_term_has_right_gradients():
-    """The gathered sum is differentiated as the plain formula would be, in float64."""
-    spec = tiny_spec(kind="dense")
-    bias = RelativeBias(spec, 2, max_distance=4).double()
-    table = encode(tiny_table(spec, sizes=[4, 6]), bias.encodings)
-    batch = table.batch([0, 1])
-    batch.edge_dense = batch.edge_dense.double()
-
-    def term(hops):
-        return torch.func.functional_call(bias.edge_term, {"hops": hops}, (batch,))
-
-    assert torch.autograd.gradcheck(term, bias.edge_term.hops.detach().requires_grad_())

@@ -1,4 +1,4 @@
-"""DeepGraph as a whole: the contract, any graph, options, and what the released code gets wrong."""
+"""DeepGraph as a whole: the contract, any graph, and options."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from graphbench.diagnostics import Patterns, record, summarise
 from graphbench.encodings.substructures import Kind, Substructures
 from graphbench.errors import BadInput
 from graphbench.testing import ArchitectureContract, encode, permute_nodes, tiny_batch, tiny_spec, tiny_table
-from graphbench_deepgraph import CoverageSampler, DeepGraph
+from graphbench_deepgraph import DeepGraph
 
 SMALL = {"hidden_dim": 16, "ffn_dim": 24, "num_layers": 2, "num_heads": 2}
 GEOMETRIC = Substructures(hops=())
@@ -127,117 +127,17 @@ def test_graphs_without_any_substructure_work():
     assert output.graph.shape == (2, 16)
 
 
-# -- what the released code gets wrong (sheet, section 6) ------------------------------------------------------------
-
-
-def first_tokens(model, batch):
-    """Tokens that enter the first layer, before the norm, and their layout."""
-    prepared = model._prepare(batch, 0, True)
-    model.embedding_norm = torch.nn.Identity()
-    return model._embed(batch, prepared), prepared
-
-
-def test_depth_first_order_enters_the_encoding():
-    """Fault 1, order lost: ours differs from ascending numbers, and does not depend on the numbering."""
-    ours, released = small("categorical"), small("categorical", released=True)
-    table = GraphTable.from_graphs([graph_of(nx.gnp_random_graph(12, 0.3, seed=s), ours.spec) for s in range(6)])
-    table = encode(table, ours.required_encodings())
-    batch = table.batch(range(6))
-    prepared = ours._prepare(batch, 0, True).substructures
-    ours.substructure_encoder.ordered = False
-    ascending = ours._prepare(batch, 0, True).substructures
-    assert (prepared != ascending).any(1).float().mean() > 0.5
-    assert torch.equal(prepared.sum(1), ascending.sum(1)), "the same edges in another order"
-    assert not released.substructure_encoder.ordered
-
-
-def test_no_substructure_token_is_zeroed():
-    """Fault 2, first token zeroed: every token holds its encoding, alone and beside larger graphs."""
-    model = small("categorical")
-    table = GraphTable.from_graphs([graph_of(nx.cycle_graph(size), model.spec) for size in (4, 9, 6)])
-    table = encode(table, model.required_encodings())
-    for rows in ([0], [0, 1, 2], [1, 0]):
-        x, prepared = first_tokens(model, table.batch(rows))
-        expected = model.substructure_encoder(prepared.substructures, x.dtype)
-        assert torch.equal(x[prepared.tokens.substructure], expected)
-        assert (x[prepared.tokens.substructure].abs().sum(1) > 0).all()
-
-
-def test_long_paths_of_batch_mates_do_not_matter():
-    """Fault 3, hops beyond a path: a triangle's bias is the same beside a path of 12 nodes."""
-    model = small("categorical")
-    table = GraphTable.from_graphs([graph_of(net, model.spec) for net in (nx.cycle_graph(3), nx.path_graph(12))])
-    table = encode(table, model.required_encodings())
-    with torch.no_grad():
-        alone, beside = model(table.batch([0])), model(table.batch([0, 1]))
-    assert torch.allclose(alone.graph[0], beside.graph[0], atol=1e-6)
-
-
-def test_substructures_without_edges_do_not_shift_others():
-    """Fault 4: an isolated node's neighbourhood has an empty matrix of its own; the others keep theirs."""
-    model = small("categorical")
-    net = nx.disjoint_union(nx.empty_graph(1), nx.cycle_graph(5))
-    table = encode(GraphTable.from_graphs([graph_of(net, model.spec)]), model.required_encodings())
-    batch = table.batch([0])
-    prepared = model._prepare(batch, 0, True)
-    members = torch.bincount(prepared.tokens.member_substructure, minlength=len(prepared.tokens.batch))
-    size = members[prepared.tokens.substructure]
-    edges = prepared.substructures.long().sum(1)
-    assert torch.equal(edges[size == 1], torch.zeros_like(edges[size == 1]))
-    assert (edges[size > 1] > 0).all()
-    assert (size == 1).any()
-
-
-def test_large_graphs_keep_their_labels():
-    """Fault 5, graphs over a limit dropped: node i of the answer is node i of the batch, in a graph of 600 too."""
-    spec = tiny_spec("node-classification", "categorical")
-    model = DeepGraph(spec, **SMALL, substructures=WALKS, sampling=CoverageSampler(coverage=1)).eval()
-    table = encode(tiny_table(spec, sizes=[3, 600, 2]), model.required_encodings())
-    batch = table.batch([0, 1, 2])
-    with torch.no_grad():
-        output = model(batch)
-        small_ones = [model(table.batch([number])).node for number in (0, 2)]
-    assert len(output.node) == len(batch.y) == 605
-    assert torch.allclose(output.node[:3], small_ones[0], atol=1e-5)
-    assert torch.allclose(output.node[603:], small_ones[1], atol=1e-5)
-
-
-def test_evaluation_draws_once_and_training_anew():
-    """Fault 6, random at test: evaluation repeats; training does not; several draws are averaged."""
-    model = small(attention_dropout=0.0, activation_dropout=0.0)
-    batch = tiny_batch(model)
-    with torch.no_grad():
-        first, second = model(batch), model(batch)
-        assert torch.equal(first.graph, second.graph)
-        model.train()
-        drawn = [model(batch).graph for _ in range(2)]
-        assert not torch.equal(*drawn)
-        torch.manual_seed(3)
-        again = model(batch).graph
-        torch.manual_seed(3)
-        assert torch.equal(again, model(batch).graph)
-        model.eval()
-        singles = [model._represent(batch, draw) for draw in range(3)]
-        model.num_draws = 3
-        mean = model(batch)
-    assert torch.allclose(mean.graph, torch.stack([part.graph for part in singles]).mean(0))
-    assert len(mean.tokens) == len(mean.tokens_batch) == sum(len(part.tokens) for part in singles)
-    with torch.no_grad(), record(model) as recording:
-        model(batch)
-    assert len(recording) == 2, "a listener hears one draw"
+# -- options ---------------------------------------------------------------------------------------------------------
 
 
 def test_released_takes_its_sampler_and_tables():
     model = small("categorical", released=True)
     assert model.sampling.released
     assert not model.substructures.distinct_neighbourhoods
-    assert model.node_embedding.atom.num_embeddings == 91
+    assert len(model.node_embedding.features.table) == 91
     assert not small("categorical").sampling.released
-    with pytest.raises(BadInput, match="categorical node features only"):
+    with pytest.raises(BadInput, match="categorical features only"):
         small("dense", released=True)
-
-
-# -- options ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -11,15 +11,25 @@ from torch import Tensor, nn
 
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, Representation
 from graphbench.errors import BadInput
-from graphbench.nn import DenseLayout
+from graphbench.nn import (
+    EMBEDDING_STD,
+    FAIRSEQ_TABLES,
+    CentralityEmbedding,
+    DenseLayout,
+    PairBias,
+    ReleasedTables,
+    TokenReadout,
+    compute_dtype,
+)
 from graphbench_baselines.attention import StructuredAttention
 from graphbench_baselines.depth import GateFusion, run_layer
-from graphbench_baselines.graphormer_tables import FIRST_TABLES, SECOND_TABLES, CentralityEmbedding, SpatialBias
 
 #: "paper": norms before the branches and one after the last layer. "fairseq": norms after the branches and on the
 #: embeddings, and a read-out behind the last layer.
 Version = Literal["paper", "fairseq"]
-#: Standard deviation of embeddings, and of weights in a network of one layer, at the start.
+#: Tables of the first code on ZINC.
+FIRST_TABLES = ReleasedTables(atoms=64, degrees=64, edges=64, hops=40, distances=40, step=0, first=1)
+#: Standard deviation of weights in a network of one layer at the start.
 _STD = 0.02
 #: Fused attention kernels of CUDA want biases whose rows start at multiples of this many elements.
 _CUDA_ALIGNMENT = 8
@@ -81,18 +91,43 @@ class GraphormerLayer(nn.Module):
         return F.dropout(x, probability, self.training)
 
 
-class Readout(nn.Module):
-    """`LN(GELU(W x + b))` of every token, before the task's linear head; `d^2 + 3 d` parameters."""
+class SpatialBias(PairBias):
+    """What Graphormer adds to attention logits (equations 6 and 7), the same in all layers.
 
-    def __init__(self, dim: int) -> None:
-        super().__init__()
-        self.linear = nn.Linear(dim, dim)
-        self.norm = nn.LayerNorm(dim)
+    Node pairs have that of `PairBias`; the graph token to anything and anything to it: `t[h]`.
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Tokens `[T, dim]`, shaped as they came."""
-        normed: Tensor = self.norm(F.gelu(self.linear(x)))
-        return normed
+    Args:
+        spec: the benchmark's description.
+        num_heads: heads H.
+        max_distance: larger distances share its row.
+        max_hops: edges of a path that count; 0 leaves the edge term out, as do edges without features.
+        tables: sizes of a released code; they decide `max_distance` too.
+
+    Raises:
+        BadInput: the released tables cannot hold the features.
+    """
+
+    def __init__(
+        self,
+        spec: BenchmarkSpec,
+        num_heads: int,
+        max_distance: int,
+        max_hops: int,
+        tables: ReleasedTables | None = None,
+    ) -> None:
+        super().__init__(spec, num_heads, max_distance, max_hops, tables)
+        self.token = nn.Embedding(1, num_heads)
+        nn.init.normal_(self.token.weight, std=EMBEDDING_STD)
+
+    def forward(self, batch: GraphBatch, node_slots: Tensor, padded: int) -> Tensor:
+        """The bias `[G, H, N, N]` in the precision of the parameters, rows are queries; padding is arbitrary.
+
+        Args:
+            batch: the graphs.
+            node_slots: slot of each node among the `G * N` padded ones `[num_nodes]`.
+            padded: padded tokens N of a graph.
+        """
+        return self.place(batch, node_slots, self.token.weight.expand(batch.num_graphs, padded, padded, -1))
 
 
 class Graphormer(Architecture):
@@ -151,9 +186,7 @@ class Graphormer(Architecture):
         drops = {"dropout": dropout, "attention_dropout": attention_dropout, "activation_dropout": activation_dropout}
         _check_options(num_layers, max_hops, version, drops | {"input_dropout": input_dropout})
         fairseq = version == "fairseq"
-        tables = (SECOND_TABLES if fairseq else FIRST_TABLES) if released else None
-        if tables is not None:
-            tables.check(spec)
+        tables = (FAIRSEQ_TABLES if fairseq else FIRST_TABLES) if released else None
         self.input_dropout, self.checkpointing = input_dropout, checkpointing
         self.embedding = CentralityEmbedding(spec, hidden_dim, max_degree, tables)
         self.graph_token = nn.Embedding(1, hidden_dim)
@@ -167,22 +200,19 @@ class Graphormer(Architecture):
             layer.attention.layer = number
             self.layers.append(layer)
         self.fusion = GateFusion(hidden_dim) if fusion else None
-        self.final: nn.Module = Readout(hidden_dim) if fairseq else nn.LayerNorm(hidden_dim)
+        self.final: nn.Module = TokenReadout(hidden_dim) if fairseq else nn.LayerNorm(hidden_dim)
         #: The fairseq code allocates this map and never uses it.
         self.pooler = nn.Linear(hidden_dim, hidden_dim) if released and fairseq else None
         self._reset_parameters(_STD if fairseq else _STD * num_layers**-0.5)
 
     @torch.no_grad()
     def _reset_parameters(self, std: float) -> None:
-        """Draw weights of maps from N(0, std^2) and embeddings from N(0, 0.02^2); biases are zero."""
+        """Draw maps from N(0, std^2) and the graph token from N(0, 0.02^2), like the tables; biases are zero."""
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.normal_(module.weight, std=std)
                 nn.init.zeros_(module.bias)
-        for part in (self.embedding, self.graph_token, self.bias):
-            for name, parameter in part.named_parameters():
-                if not name.endswith(("linear.weight", "linear.bias")):
-                    nn.init.normal_(parameter, std=_STD)
+        nn.init.normal_(self.graph_token.weight, std=EMBEDDING_STD)
 
     def forward(self, batch: GraphBatch) -> Representation:
         """Nodes `[num_nodes, hidden_dim]` and graph tokens `[num_graphs, hidden_dim]`."""
@@ -193,7 +223,7 @@ class Graphormer(Architecture):
             x = self.embedding_norm(x)
         x = F.dropout(x, self.input_dropout, self.training)
         bias = self.bias(batch, layout.index[node], layout.max_nodes)
-        biases = layout.block_biases(bias.to(_compute_dtype(x)))
+        biases = layout.block_biases(bias.to(compute_dtype(x)))
         states = [x]
         for layer in self.layers:
             x = run_layer(layer, x, layout, biases, checkpointing=self.checkpointing)
@@ -217,12 +247,6 @@ def token_layout(batch: GraphBatch) -> tuple[DenseLayout, Tensor, Tensor]:
     if ptr.is_cuda:
         most = -(-most // _CUDA_ALIGNMENT) * _CUDA_ALIGNMENT
     return DenseLayout.from_rows(graph_of, ptr, most), node, ptr[1:] - 1
-
-
-def _compute_dtype(x: Tensor) -> torch.dtype:
-    """The precision that attention works in."""
-    device = x.device.type
-    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
 
 
 def _check_options(num_layers: int, max_hops: int, version: str, drops: dict[str, float]) -> None:

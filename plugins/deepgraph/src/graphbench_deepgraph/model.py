@@ -13,8 +13,8 @@ from torch.utils.checkpoint import checkpoint
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, Representation
 from graphbench.encodings.substructures import Substructures
 from graphbench.errors import BadInput
+from graphbench.nn import EMBEDDING_STD, FAIRSEQ_TABLES, CentralityEmbedding, TokenReadout, compute_dtype
 from graphbench_deepgraph.bias import RelativeBias
-from graphbench_deepgraph.features import EMBEDDING_STD, NodeEmbedding, ReleasedNodeEmbedding
 from graphbench_deepgraph.layer import DeepGraphLayer, deepnorm_factors
 from graphbench_deepgraph.sampler import CoverageSampler, evaluation_seeds, training_seeds
 from graphbench_deepgraph.substructure_encoder import Content, SubstructureEncoder
@@ -30,20 +30,6 @@ class _Prepared:
 
     tokens: TokenLayout
     substructures: Tensor | None
-
-
-class Readout(nn.Module):
-    """`LN(GELU(W x + b))` of every token before the task's linear head; `d^2 + 3 d` parameters."""
-
-    def __init__(self, dim: int) -> None:
-        super().__init__()
-        self.linear = nn.Linear(dim, dim)
-        self.norm = nn.LayerNorm(dim)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Tokens `[T, dim]`, shaped as they came."""
-        normed: Tensor = self.norm(F.gelu(self.linear(x)))
-        return normed
 
 
 class DeepGraph(Architecture):
@@ -113,8 +99,9 @@ class DeepGraph(Architecture):
         _check_options(num_layers, num_draws, drops)
         self.checkpointing, self.num_draws, self.dropout = checkpointing, num_draws, dropout
         self.sampling = replace(sampling, released=True) if released else sampling
-        self.node_embedding: nn.Module = (
-            ReleasedNodeEmbedding(spec, hidden_dim) if released else NodeEmbedding(spec, hidden_dim, max_degree)
+        # Graphs are undirected: a table of outgoing degrees would read the same row as that of incoming ones.
+        self.node_embedding = CentralityEmbedding(
+            spec, hidden_dim, max_degree, FAIRSEQ_TABLES if released else None, directed=False
         )
         self.graph_embedding = nn.Parameter(torch.empty(1, hidden_dim))
         nn.init.normal_(self.graph_embedding, std=EMBEDDING_STD)
@@ -134,7 +121,7 @@ class DeepGraph(Architecture):
             layer = DeepGraphLayer(hidden_dim, ffn_dim, num_heads, **drops, alpha=alpha, beta=beta)
             layer.attention.layer = number
             self.layers.append(layer)
-        self.readout = Readout(hidden_dim)
+        self.readout = TokenReadout(hidden_dim)
         #: The released code allocates this map and never uses it.
         self.pooler = nn.Linear(hidden_dim, hidden_dim) if released else None
 
@@ -171,7 +158,7 @@ class DeepGraph(Architecture):
         prepared = self._prepare(batch, draw, cut=not torch.compiler.is_compiling())
         tokens = prepared.tokens
         x = self._embed(batch, prepared)
-        bias = self.bias(batch, tokens).to(_compute_dtype(x))
+        bias = self.bias(batch, tokens).to(compute_dtype(x))
         biases = tuple(block.take_pairs(bias) for block in tokens.dense.blocks)
         for layer in self.layers:
             assert isinstance(layer, DeepGraphLayer)
@@ -233,12 +220,6 @@ def _bounded(substructures: Substructures | None, released: bool) -> Substructur
             f"such as {_ZINC_SIZE} for ZINC or 17 for PCQM4M."
         )
     return substructures
-
-
-def _compute_dtype(x: Tensor) -> torch.dtype:
-    """The precision that attention works in."""
-    device = x.device.type
-    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
 
 
 def _joined(parts: Sequence[Tensor | None]) -> Tensor | None:

@@ -1,0 +1,290 @@
+"""What Graphormer and the models after it share: degrees, distances, the edges on shortest paths, and a read-out.
+
+Ying et al., "Do Transformers Really Perform Badly for Graph Representation?", NeurIPS 2021, arXiv 2106.05234, section
+3.1. Legend: G graphs, N padded tokens, P node pairs, E edges, H heads, d width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from graphbench.contracts import BenchmarkSpec, GraphBatch
+from graphbench.encodings import Degree, ShortestPaths, path_edges_in_batch
+from graphbench.errors import BadInput
+from graphbench.nn.features import FeatureEncoder, NodeEncoder
+
+#: Standard deviation of embeddings at the start.
+EMBEDDING_STD = 0.02
+
+
+@dataclass(frozen=True)
+class ReleasedTables:
+    """Rows of the embedding tables of a released code, which published parameter counts include.
+
+    Value x of feature column f reads row `x + first + step * f`, so columns overlap: on PCQM4M silicon reads the row of
+    a chirality. Values past the end, where released code stops, share the last row.
+
+    Args:
+        atoms: rows for features of nodes.
+        degrees: rows for in-degrees, and as many for out-degrees.
+        edges: rows for features of edges.
+        hops: H x H matrices, one a hop.
+        distances: rows for distances.
+        step: rows between the first values of two feature columns; 0 where only one column fits.
+        first: row of value 0 of a node's column 0; an edge's is the next one.
+    """
+
+    atoms: int
+    degrees: int
+    edges: int
+    hops: int
+    distances: int
+    step: int
+    first: int
+
+    @property
+    def max_distance(self) -> int:
+        """Largest distance with a row: one row stands for padding, one for pairs that no path joins."""
+        return self.distances - 3
+
+    def check(self, spec: BenchmarkSpec) -> None:
+        """Raise `BadInput` for features that the tables cannot hold."""
+        columns = max(len(spec.node.vocabularies), len(spec.edge.vocabularies))
+        dense = spec.node.dense + spec.edge.dense + spec.coordinates
+        if not spec.node.vocabularies or dense or (columns > 1 and not self.step):
+            raise BadInput(
+                f"released: true reads categorical features only{'' if self.step else ', one column of each'}, but "
+                f"{spec.name} has node vocabularies {spec.node.vocabularies}, edge vocabularies "
+                f"{spec.edge.vocabularies} and {dense} dense columns and coordinates."
+            )
+
+
+#: Of Graphormer's second code, for fairseq, which DeepGraph's authors took over.
+FAIRSEQ_TABLES = ReleasedTables(atoms=91, degrees=512, edges=31, hops=128, distances=512, step=10, first=2)
+
+
+class ReleasedFeatures(nn.Module):
+    """Categorical columns through one table of a released code: `out = sum_f or mean_f T[row(x_f, f)]`.
+
+    Args:
+        size: rows of the table.
+        dim: width d.
+        first: row of value 0 of column 0.
+        step: rows between the first values of two columns, see `ReleasedTables`.
+        mode: how the columns come together.
+    """
+
+    def __init__(self, size: int, dim: int, first: int, step: int, mode: Literal["sum", "mean"]) -> None:
+        super().__init__()
+        self.first, self.step, self.mode = first, step, mode
+        self.table = nn.Parameter(torch.empty(size, dim))
+        nn.init.normal_(self.table, std=EMBEDDING_STD)
+
+    def forward(self, categories: Tensor) -> Tensor:
+        """Vectors `[num_rows, d]` of columns `[num_rows, columns]`."""
+        columns = torch.arange(categories.shape[1], device=categories.device)
+        rows = (categories + self.first + self.step * columns).clamp(max=len(self.table) - 1)
+        return F.embedding_bag(rows, self.table, mode=self.mode)
+
+
+class CentralityEmbedding(nn.Module):
+    """`h_i = features(x_i) + z^-[in-degree_i] + z^+[out-degree_i]` (equation 5), `[num_nodes, d]`.
+
+    Args:
+        spec: the benchmark's description.
+        dim: width d.
+        max_degree: larger degrees share its row.
+        tables: sizes of a released code, which decide `max_degree` and always have both directions; None for tables
+            as large as the benchmark's features.
+        directed: False leaves `z^+` out: in undirected graphs both tables would read the same row.
+
+    Raises:
+        BadInput: the released tables cannot hold the features.
+    """
+
+    def __init__(
+        self,
+        spec: BenchmarkSpec,
+        dim: int,
+        max_degree: int,
+        tables: ReleasedTables | None = None,
+        directed: bool = True,
+    ) -> None:
+        super().__init__()
+        self.features: NodeEncoder | ReleasedFeatures
+        if tables is None:
+            self.features = NodeEncoder(spec, dim, categorical="normal")
+            degrees = max_degree + 1
+        else:
+            tables.check(spec)
+            self.features = ReleasedFeatures(tables.atoms, dim, tables.first, tables.step, "sum")
+            degrees = tables.degrees
+        self.encodings = (Degree(degrees - 1),)
+        self.in_degree = nn.Embedding(degrees, dim)
+        self.out_degree = nn.Embedding(degrees, dim) if directed or tables is not None else None
+        _draw_embeddings(self)
+
+    def forward(self, batch: GraphBatch) -> Tensor:
+        """Vectors of all nodes `[num_nodes, d]`."""
+        encoded: Tensor = self.features(batch.x if isinstance(self.features, ReleasedFeatures) else batch)
+        encoded = encoded + self.in_degree(batch.in_degree)
+        return encoded if self.out_degree is None else encoded + self.out_degree(batch.out_degree)
+
+
+class PathEdgeTerm(nn.Module):
+    """Bias from the edges on a shortest path (equation 7): `[P, H]`.
+
+    `c_ij = 1/k sum_{h=1..k} q(e_h) W_h`, with e_h the h-th edge of one shortest path i -> j and k the number of its
+    edges, at most `max_hops`; 0 for i = j and where no path leads. `q(e) W_h` is computed once for every edge and hop,
+    then gathered and summed in one pass, so no `[P, max_hops, H]` tensor exists. Parameters: q and `max_hops H^2`.
+
+    Args:
+        spec: the benchmark's description; its edges have features.
+        num_heads: heads H.
+        max_hops: edges of a path that count.
+        tables: sizes of a released code, which averages the columns and has more W than it reads; None for a table as
+            large as the features.
+    """
+
+    def __init__(
+        self, spec: BenchmarkSpec, num_heads: int, max_hops: int, tables: ReleasedTables | None = None
+    ) -> None:
+        super().__init__()
+        self.max_hops = max_hops
+        self.features: FeatureEncoder | ReleasedFeatures
+        if tables is None:
+            self.features = FeatureEncoder(spec.edge, num_heads, categorical="normal")
+        else:
+            self.features = ReleasedFeatures(tables.edges, num_heads, tables.first + 1, tables.step, "mean")
+        self.hops = nn.Parameter(torch.empty(max_hops if tables is None else tables.hops, num_heads, num_heads))
+        _draw_embeddings(self)
+
+    def edges(self, batch: GraphBatch) -> Tensor:
+        """The vector q of every edge `[E, H]`."""
+        if isinstance(self.features, ReleasedFeatures):
+            released: Tensor = self.features(batch.edge_attr)
+            return released
+        encoded: Tensor = self.features(batch.get("edge_attr"), batch.get("edge_dense"))
+        return encoded
+
+    def forward(self, batch: GraphBatch) -> Tensor:
+        """The term of every node pair `[P, H]`."""
+        by_hop = torch.einsum("eh,khg->ekg", self.edges(batch), self.hops[: self.max_hops]).flatten(0, 1)
+        path = path_edges_in_batch(batch)
+        inside = path >= 0
+        # Row 0 stands for "no edge".
+        row = torch.where(inside, path * self.max_hops + torch.arange(self.max_hops, device=path.device) + 1, 0)
+        table = torch.cat([by_hop.new_zeros(1, by_hop.shape[1]), by_hop])
+        total = F.embedding_bag(row, table, mode="sum", padding_idx=0)
+        return total / inside.sum(1, keepdim=True).clamp(min=1)
+
+
+class PairBias(nn.Module):
+    """Base of attention biases: `D[distance_ij, h]` + edge term of node pair (i, j) (equations 6 and 7).
+
+    Pairs that no path joins have a row of D of their own and no edge term. A model says what stands at the pairs of
+    other tokens and lets `place` put the node pairs among them.
+
+    Args:
+        spec: the benchmark's description.
+        num_heads: heads H.
+        max_distance: larger distances share its row.
+        max_hops: edges of a path that count; 0 leaves the edge term out, as do edges without features.
+        tables: sizes of a released code; they decide `max_distance` too. Without edge features its edge tables are
+            carried, but not read: the released term is then a constant for each distance.
+
+    Raises:
+        BadInput: the released tables cannot hold the features.
+    """
+
+    def __init__(
+        self,
+        spec: BenchmarkSpec,
+        num_heads: int,
+        max_distance: int,
+        max_hops: int,
+        tables: ReleasedTables | None = None,
+    ) -> None:
+        super().__init__()
+        if tables is not None:
+            tables.check(spec)
+            max_distance = tables.max_distance
+        has_edges = bool(spec.edge.vocabularies or spec.edge.dense)
+        self.reads_edges = has_edges and max_hops > 0
+        self.paths = ShortestPaths(max_distance, with_edges=max_hops if self.reads_edges else 0)
+        self.encodings = (self.paths,)
+        self.distance = nn.Embedding(self.paths.num_distances if tables is None else tables.distances, num_heads)
+        nn.init.normal_(self.distance.weight, std=EMBEDDING_STD)
+        self.edge_term: PathEdgeTerm | None = None
+        if self.reads_edges or tables is not None:
+            self.edge_term = PathEdgeTerm(spec, num_heads, max_hops, tables)
+
+    def pairs(self, batch: GraphBatch) -> Tensor:
+        """The bias of every node pair `[P, H]`, pair `i * n + j` of a graph."""
+        rows: Tensor = self.distance(batch.shortest_path_distance)
+        if self.edge_term is not None and self.reads_edges:
+            rows = rows + self.edge_term(batch)
+        return rows
+
+    def place(self, batch: GraphBatch, node_slots: Tensor, others: Tensor) -> Tensor:
+        """The bias `[G, H, N, N]` of all pairs of slots in the precision of the parameters; rows are queries.
+
+        Args:
+            batch: the graphs.
+            node_slots: slot of each node among the `G * N` padded ones `[num_nodes]`.
+            others: the bias of all other pairs of slots `[G, N, N, H]`.
+        """
+        with torch.autocast(batch.ptr.device.type, enabled=False):
+            slots = _pair_slots(batch, node_slots, others.shape[1])
+            flat = others.reshape(-1, others.shape[-1]).index_copy(0, slots, self.pairs(batch))
+            return flat.view(others.shape).permute(0, 3, 1, 2).contiguous()
+
+
+def _pair_slots(batch: GraphBatch, node_slots: Tensor, padded: int) -> Tensor:
+    """Place of every node pair (query, key) among all `G * N * N` pairs of slots `[P]`.
+
+    Args:
+        batch: the graphs, with the pairs of `ShortestPaths`.
+        node_slots: slot of each node among the `G * N` padded ones `[num_nodes]`.
+        padded: padded tokens N of a graph.
+    """
+    sizes, first = batch.ptr.diff(), batch.pair_ptr
+    graph = torch.repeat_interleave(
+        torch.arange(batch.num_graphs, device=first.device), first.diff(), output_size=len(batch.shortest_path_distance)
+    )
+    rank = torch.arange(len(graph), device=first.device) - first[graph]
+    start, size = batch.ptr[graph], sizes[graph]
+    query, key = node_slots[start + rank // size], node_slots[start + rank % size]
+    return query * padded + key % padded
+
+
+class TokenReadout(nn.Module):
+    """`LN(GELU(W x + b))` of every token before the task's linear head; `d^2 + 3 d` parameters.
+
+    The fairseq code of Graphormer has it, and DeepGraph after it.
+
+    Args:
+        dim: width d.
+    """
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(dim, dim)
+        self.norm = nn.LayerNorm(dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Tokens `[T, d]`, shaped as they came."""
+        normed: Tensor = self.norm(F.gelu(self.linear(x)))
+        return normed
+
+
+def _draw_embeddings(module: nn.Module) -> None:
+    """Draw all parameters but the linear maps of dense features from N(0, 0.02^2)."""
+    for name, parameter in module.named_parameters():
+        if not name.endswith(("linear.weight", "linear.bias")):
+            nn.init.normal_(parameter, std=EMBEDDING_STD)
