@@ -135,9 +135,13 @@ class RunFolder:
         loaded: dict[str, Any] = json.loads(self.results.read_text(encoding="utf-8"))
         return loaded
 
+    def write_results(self, values: Mapping[str, Any]) -> None:
+        """Replace `results.json`."""
+        write_text(self.results, json.dumps(dict(values), indent=2) + "\n")
+
     def update_results(self, values: Mapping[str, Any]) -> None:
         """Add or replace top-level entries of `results.json`."""
-        write_text(self.results, json.dumps(self.read_results() | dict(values), indent=2) + "\n")
+        self.write_results(self.read_results() | dict(values))
 
 
 def describe_environment() -> dict[str, Any]:

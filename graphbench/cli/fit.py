@@ -127,4 +127,7 @@ def _timer(trainer: pl.Trainer) -> Timer:
 
 @rank_zero_only
 def _record(run: RunFolder, results: dict[str, Any]) -> None:
-    run.update_results(results)
+    """Replace what is stored; test scores stay where the best checkpoint is still the one they were taken from."""
+    stored = run.read_results()
+    same = all(stored.get(key) == results.get(key) for key in ("best_epoch", "val"))
+    run.write_results({key: stored[key] for key in ("test", "rivals") if same and key in stored} | results)

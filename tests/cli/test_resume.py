@@ -50,7 +50,10 @@ def test_continued_weights_are_equal(uninterrupted, data_options, tmp_path, even
     stopped = torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)
     stopped_at, first_part = stopped["global_step"], stopped["callbacks"]["Timer"]["time_elapsed"]["train"]
     assert stopped_at == {"SIGKILL": 12, "SIGTERM": 9}[event]
+    tested_too_early = {"test": {"test/MAE": 9.0}}
+    (folder / "results.json").write_text(json.dumps(tested_too_early))
     graphbench("fit", "--resume", folder)
+    assert "test" not in json.loads((folder / "results.json").read_text())
     whole, continued = weights(uninterrupted), weights(folder)
     assert whole.keys() == continued.keys()
     for name, value in whole.items():
