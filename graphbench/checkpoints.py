@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import pickle
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -59,10 +60,33 @@ def load_matching(module: nn.Module, path: str | Path) -> dict[str, list[str]]:
         raise BadInput(f"init_from: no weight of {path} fits this model by name and shape.")
     module.load_state_dict({name: source[name] for name in outcome["loaded"]}, strict=False)
     log.info("init_from %s: %d tensors loaded", path, len(outcome["loaded"]))
-    for kind in ("missing", "unused", "reshaped"):
+    for kind, every in (("missing", own), ("unused", source), ("reshaped", own)):
         if outcome[kind]:
-            log.warning("init_from %s: %s: %s", path, kind, ", ".join(outcome[kind]))
+            log.warning("init_from %s: %s: %s", path, kind, ", ".join(folded(outcome[kind], every)))
     return outcome
+
+
+def folded(names: Collection[str], every: Iterable[str], above: str = "") -> list[str]:
+    """Dotted names in short: a part of the model all of whose n > 1 tensors are named becomes `part.* (n)`.
+
+    Args:
+        names: what to say.
+        every: all names there are, in order.
+        above: the part that `every` belongs to; for the recursion.
+    """
+    parts: dict[str, list[str]] = {}
+    for name in every:
+        parts.setdefault(above + name.removeprefix(above).partition(".")[0], []).append(name)
+    said: list[str] = []
+    for part, inside in parts.items():
+        named = [name for name in inside if name in names]
+        if len(named) == len(inside) > 1:
+            said.append(f"{part}.* ({len(inside)})")
+        elif len(inside) > 1 and named:
+            said += folded(named, inside, f"{part}.")
+        else:
+            said += named
+    return said
 
 
 def _tensors(state: dict[str, Any]) -> dict[str, torch.Tensor]:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from graphbench.checkpoints import load_checkpoint, load_matching
+from graphbench.checkpoints import folded, load_checkpoint, load_matching
 from graphbench.errors import BadInput, CorruptData
 
 
@@ -32,6 +32,13 @@ def test_matching_weights_are_copied_and_the_rest_is_named(tmp_path, caplog):
     }
     assert torch.equal(target[0].weight, source[0].weight)
     assert torch.equal(target[2].bias, kept)
+
+
+def test_names_are_folded_where_a_whole_part_is_meant():
+    every = ["a.0.w", "a.0.b", "a.1.w", "a.1.b", "b.w", "c", "d.x.w", "d.y"]
+    assert folded([*every[:4], "b.w", "d.y"], every) == ["a.* (4)", "b.w", "d.y"]
+    assert folded(["a.0.w", "a.0.b", "a.1.b", "c"], every) == ["a.0.* (2)", "a.1.b", "c"]
+    assert folded([], every) == []
 
 
 class Optioned(nn.Linear):
