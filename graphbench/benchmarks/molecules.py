@@ -91,10 +91,15 @@ class MoleculeBenchmark(GraphBenchmark):
         if self.spec.task != "graph-regression" or "smiles" not in self._with_texts["train"].columns:
             return {}
         targets = [self.tables[split].columns["y"].numpy() for split in SPLITS]
-        smiles = [self.smiles(split) for split in SPLITS]
+        smiles = [self._used(split) for split in SPLITS]
         pairs = [part for pair in zip(smiles, targets, strict=True) for part in pair]
         scores = (mean_rival(*targets), ridge_rival(*pairs, num_bits=None))  # type: ignore[arg-type]
         return {s.name: {"val": {"val/MAE": s.val_mae}, "test": {"test/MAE": s.test_mae}} for s in scores}
+
+    def _used(self, split: str) -> list[str]:
+        """SMILES of the molecules that `train_fraction` leaves in a split, in the order of its table."""
+        smiles, rows = self.smiles(split), self.tables[split].graph_ids
+        return smiles if rows is None else [smiles[row] for row in rows.tolist()]
 
     def _texts(self, split: str, name: str) -> list[str]:
         if split not in SPLITS:
