@@ -27,6 +27,7 @@ ARROWS = {
     "diagnostics": {"contracts", "errors"},
     "encodings": {"contracts", "errors"},
     "errors": set(),
+    "experiments": {"errors", "runs"},
     "module": {"checkpoints", "contracts", "errors", "nn", "optim", "registry", "tasks"},
     "images": {"contracts", "errors"},
     "molecules": {"contracts", "data", "errors"},

@@ -21,10 +21,6 @@ same 32 validation graphs and with one vocabulary for all models of a benchmark:
 from __future__ import annotations
 
 import argparse
-import csv
-import json
-import subprocess
-import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,6 +29,8 @@ from statistics import fmean
 from typing import Any
 
 import yaml
+
+from graphbench.experiments import assign, read_csv, results, train, write_csv
 
 CONFIGS = Path(__file__).resolve().parents[3] / "configs" / "experiments" / "deepgraph"
 #: Vocabularies to measure capacity with; matches are limited, since it costs the square of their number.
@@ -98,60 +96,20 @@ def configuration(run: Run, epochs: int) -> dict[str, Any]:
     return content
 
 
-def assign(content: dict[str, Any], assignment: str) -> None:
-    """Apply `a.b.c=VALUE`, VALUE in YAML, to nested mappings.
-
-    Raises:
-        SystemExit: there is no `=`.
-    """
-    path, sign, value = assignment.partition("=")
-    if not sign:
-        raise SystemExit(f"--set expects NAME=VALUE, such as trainer.accelerator=gpu, but got {assignment!r}.")
-    *parents, last = path.split(".")
-    for parent in parents:
-        content = content.setdefault(parent, {})
-    content[last] = yaml.safe_load(value)
-
-
-def graphbench(*arguments: str) -> None:
-    """Run a command of graphbench.
-
-    Raises:
-        SystemExit: it failed; what is finished stays.
-    """
-    code = subprocess.run([sys.executable, "-m", "graphbench", *arguments], check=False).returncode
-    if code:
-        raise SystemExit(f"graphbench {arguments[0]} ended with {code}. Give the same command again to go on.")
-
-
-def results(folder: Path) -> dict[str, Any]:
-    """Scores of a run, empty before its training is finished."""
-    path = folder / "results.json"
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-
-
 def execute(run: Run, output: Path, epochs: int, assignments: Sequence[str]) -> None:
     """Train and test, from wherever an earlier call stopped."""
     folder = run.folder(output)
-    if "val" not in results(folder):
-        if (folder / "checkpoints" / "last.ckpt").is_file():
-            graphbench("fit", "--resume", str(folder))
-        else:
-            number = 0
-            while folder.exists():  # stopped before its first checkpoint: nothing to go on from
-                number += 1
-                stopped = folder.with_name(f"{folder.name}.stopped-{number}")
-                if not stopped.exists():
-                    folder.rename(stopped)
-            content = configuration(run, epochs)
-            for assignment in assignments:
-                assign(content, assignment)
-            path = output / "configs" / f"{folder.name}.yaml"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(yaml.safe_dump(content), encoding="utf-8")
-            graphbench("fit", "--config", str(path), "--run", str(folder))
-    if "test" not in results(folder):
-        graphbench("test", "--run", str(folder))
+
+    def options() -> list[str]:
+        content = configuration(run, epochs)
+        for assignment in assignments:
+            assign(content, assignment)
+        path = output / "configs" / f"{folder.name}.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(yaml.safe_dump(content), encoding="utf-8")
+        return ["--config", str(path)]
+
+    train(folder, options)
 
 
 def score_rows(runs: Sequence[Run], output: Path) -> Iterator[dict[str, Any]]:
@@ -174,27 +132,14 @@ def capacity_rows(runs: Sequence[Run], output: Path) -> Iterator[dict[str, Any]]
         path = run.folder(output) / "diagnostics" / "attention_capacity.csv"
         if "test" not in results(run.folder(output)) or not path.is_file():
             continue
-        with path.open(newline="", encoding="utf-8") as file:
-            # Only DeepGraph's extra tokens stand for substructures.
-            measures = ("capacity", "token_capacity") if run.model == "deepgraph" else ("capacity",)
-            rows = [row for row in csv.DictReader(file) if row["measure"] in measures]
+        # Only DeepGraph's extra tokens stand for substructures.
+        measures = ("capacity", "token_capacity") if run.model == "deepgraph" else ("capacity",)
+        rows = [row for row in read_csv(path) if row["measure"] in measures]
         last = max(int(row["epoch"]) for row in rows)
         for row in rows:
             if int(row["epoch"]) == last:
                 named = {"epoch": last, "layer": int(row["layer"]), "measure": row["measure"]}
                 yield dict(zip(COLUMNS, run.key, strict=True)) | named | {"value": float(row["value"])}
-
-
-def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Replace a table as a whole, so that a reader never sees half of it."""
-    if not rows:
-        return
-    temporary = path.with_suffix(".part")
-    with temporary.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, rows[0].keys())
-        writer.writeheader()
-        writer.writerows(rows)
-    temporary.replace(path)
 
 
 def means(rows: Sequence[Mapping[str, Any]], key: str, value: str, **where: Any) -> dict[int, float]:

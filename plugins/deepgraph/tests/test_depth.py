@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from graphbench import experiments
 from graphbench.benchmarks import CLUSTER, ZINC
 from graphbench.encodings import Substructures
 from graphbench_deepgraph import CoverageSampler, DeepGraph
@@ -43,16 +44,6 @@ def test_rivals_share_width_and_depth(depth, data, spec):
         assert (model.substructure_encoder is None) == (name == "relative")
 
 
-def test_assignments_reach_nested_options(depth):
-    content = {"data": {"init_args": {"batch_size": 4}}}
-    depth.assign(content, "data.init_args.sizes=[4, 2]")
-    depth.assign(content, "trainer.accelerator=gpu")
-    assert content["data"]["init_args"] == {"batch_size": 4, "sizes": [4, 2]}
-    assert content["trainer"] == {"accelerator": "gpu"}
-    with pytest.raises(SystemExit, match="NAME=VALUE"):
-        depth.assign(content, "trainer.accelerator")
-
-
 def finished(depth, run, output, test):
     """A folder as `graphbench fit` and `test` leave it."""
     folder = run.folder(output)
@@ -71,7 +62,7 @@ def test_finished_runs_are_collected_and_never_run_again(depth, tmp_path, monkey
     runs = [depth.Run("zinc", "deepgraph", 2, seed) for seed in (0, 1)]
     for run, test in zip(runs, (0.2, 0.4), strict=True):
         finished(depth, run, tmp_path, test)
-    monkeypatch.setattr(depth, "graphbench", lambda *arguments: pytest.fail(f"ran {arguments}"))
+    monkeypatch.setattr(experiments, "graphbench", lambda *arguments: pytest.fail(f"ran {arguments}"))
     for run in runs:
         depth.execute(run, tmp_path, 3, [])
     depth.collect([*runs, depth.Run("zinc", "graphormer", 2, 0)], tmp_path)
@@ -84,14 +75,13 @@ def test_finished_runs_are_collected_and_never_run_again(depth, tmp_path, monkey
     assert depth.means(rows, "layers", "test", data="zinc", model="deepgraph") == pytest.approx({2: 0.3})
 
 
-def test_interrupted_runs_go_on_and_stopped_ones_start_anew(depth, tmp_path, monkeypatch):
+def test_a_new_run_gets_the_assigned_configuration(depth, tmp_path, monkeypatch):
     calls = []
-    monkeypatch.setattr(depth, "graphbench", lambda *arguments: calls.append(arguments[:2]))
-    going, stopped = (depth.Run("zinc", "deepgraph", 2, seed) for seed in (0, 1))
-    (going.folder(tmp_path) / "checkpoints").mkdir(parents=True)
-    (going.folder(tmp_path) / "checkpoints" / "last.ckpt").touch()
-    stopped.folder(tmp_path).mkdir()
-    for run in (going, stopped):
-        depth.execute(run, tmp_path, 3, [])
-    assert [call for call in calls if call[0] == "fit"] == [("fit", "--resume"), ("fit", "--config")]
-    assert (tmp_path / "runs" / "zinc-deepgraph-2-1.stopped-1").is_dir()
+    monkeypatch.setattr(experiments, "graphbench", lambda *arguments: calls.append(arguments))
+    run = depth.Run("zinc", "deepgraph", 2, 5)
+    depth.execute(run, tmp_path, 3, ["data.init_args.batch_size=7"])
+    command, option, path, *_ = calls[0]
+    assert (command, option) == ("fit", "--config")
+    content = yaml.safe_load(Path(path).read_text())
+    assert content["data"]["init_args"]["batch_size"] == 7
+    assert (content["seed_everything"], content["trainer"]["max_epochs"]) == (5, 3)

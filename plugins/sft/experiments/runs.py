@@ -1,0 +1,228 @@
+"""Trained evidence for SFT by a reduced recipe: against a dense transformer, figure 6 and figure 7 of the paper.
+
+Every training is an ordinary `graphbench fit` and `test` in a folder of its own under OUTPUT/runs, from a file of
+`reduced/` with the overlays of `configs/experiments/sft/overlays`. What is finished is skipped and what was interrupted
+goes on, so the command may be stopped at any time and given again, also for other models or seeds. After each training
+it writes, of everything finished in OUTPUT so far,
+
+- OUTPUT/runs.csv: one row a training, with parameters, scores and seconds;
+- OUTPUT/convergence.csv and .png: figure 6, scores by epoch of maxout with leaky ReLU, softmax of dot products, and a
+  dense transformer without relative terms;
+- OUTPUT/sampling.csv and .png: figure 7, scores on Solids by epoch and sampling rate.
+
+    python plugins/sft/experiments/runs.py --output runs/sft
+    python plugins/sft/experiments/runs.py --output runs/sft --benchmarks solids --models sft dense --seeds 1 2
+    python plugins/sft/experiments/runs.py --output runs/trial --trainer.max_epochs 2    # to all trainings
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from graphbench.experiments import read_csv, results, train, write_csv
+
+RECIPES = Path(__file__).parent / "reduced"
+OVERLAYS = Path(__file__).resolve().parents[3] / "configs" / "experiments" / "sft" / "overlays"
+_OPTION = "--model.architecture.init_args"
+#: Points of a reduced cloud, and what share of them a layer samples.
+POINTS = 128
+RATES = {"sft-6": 0.0625, "sft-12": 0.125, "sft": 0.25, "sft-50": 0.5, "sft-100": 1.0}
+
+
+def _overlay(name: str) -> tuple[str, str]:
+    return "--config", str(OVERLAYS / f"{name}.yaml")
+
+
+#: Benchmark -> model -> what differs from its recipe. `softmax` samples as SFT does and attends by a softmax of dot
+#: products; `dense` is the transformer of the same width and depth that attends so to all tokens, without relative
+#: terms: positions and coordinates enter its tokens, and places of atoms by random walks.
+MODELS: dict[str, dict[str, tuple[str, ...]]] = {
+    "solids": {
+        "sft": (),
+        "softmax": _overlay("softmax"),
+        "dense": _overlay("vanilla"),
+        **{
+            model: (f"{_OPTION}.num_samples", str(round(rate * POINTS)))
+            for model, rate in RATES.items()
+            if rate != 0.25
+        },
+        "sft-invariant": (f"{_OPTION}.relative", "distances"),
+    },
+    "listops": {"sft": (), "softmax": _overlay("softmax"), "dense": _overlay("vanilla")},
+    "amppeptides": {
+        "sft": (),
+        "softmax": _overlay("softmax"),
+        "dense": (*_overlay("random-walks"), *_overlay("vanilla")),
+        "sft-walks": _overlay("random-walks"),
+    },
+}
+#: Curves of figure 6 and their names in it.
+CONVERGENCE = {"sft": "maxout, leaky ReLU", "softmax": "softmax of dot products", "dense": "dense transformer"}
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training.
+
+    Args:
+        benchmark: a key of `MODELS`.
+        model: one of its models.
+        seed: of weights, sampling and order of the data; the data are the same.
+    """
+
+    benchmark: str
+    model: str
+    seed: int
+
+    def folder(self, output: Path) -> Path:
+        """Where it lies."""
+        return output / "runs" / f"{self.benchmark}-{self.model}-{self.seed}"
+
+    def options(self, extra: Sequence[str] = ()) -> list[str]:
+        """What `graphbench fit` gets: the recipe, what this model changes, and `extra`."""
+        recipe = ["--config", str(RECIPES / f"{self.benchmark}.yaml")]
+        return [*recipe, *MODELS[self.benchmark][self.model], "--seed_everything", str(self.seed), *extra]
+
+
+def finished(output: Path) -> list[Run]:
+    """Trained and tested runs in OUTPUT, whatever call made them, in the order of `MODELS`, then by seed."""
+    found = []
+    for benchmark, models in MODELS.items():
+        for model in models:
+            start = f"{benchmark}-{model}-"
+            folders = (path.name.removeprefix(start) for path in (output / "runs").glob(f"{start}*"))
+            runs = [Run(benchmark, model, seed) for seed in sorted(int(rest) for rest in folders if rest.isdigit())]
+            found += [run for run in runs if "test" in results(run.folder(output))]
+    return found
+
+
+def score_row(run: Run, output: Path) -> dict[str, Any]:
+    """Facts and scores of a finished run; `val` is that of its best epoch, whose weights were tested."""
+    stored = results(run.folder(output))
+    metric = stored["metric"]
+    return {
+        "benchmark": run.benchmark,
+        "model": run.model,
+        "seed": run.seed,
+        "parameters": stored["parameters"],
+        "epochs": stored["epochs"],
+        "metric": metric,
+        "val": round(stored["val"][f"val/{metric}"], 4),
+        "test": round(stored["test"][f"test/{metric}"], 4),
+        "seconds": stored["fit_seconds"],
+    }
+
+
+def curve_rows(run: Run, output: Path) -> Iterator[dict[str, Any]]:
+    """Training and validation score of every epoch, and the best of each so far, as the paper draws them."""
+    metric = results(run.folder(output))["metric"]
+    scores: dict[int, dict[str, float]] = {}
+    for row in read_csv(run.folder(output) / "metrics.csv"):
+        for part in ("train", "val"):
+            if row.get(f"{part}/{metric}"):  # an epoch that was resumed stands twice: the later row counts
+                scores.setdefault(int(float(row["epoch"])), {})[part] = round(float(row[f"{part}/{metric}"]), 4)
+    best = {"train": 0.0, "val": 0.0}
+    for epoch in sorted(scores):
+        best = {part: max(best[part], scores[epoch][part]) for part in best}
+        yield {
+            "benchmark": run.benchmark,
+            "model": run.model,
+            "seed": run.seed,
+            "epoch": epoch + 1,
+            "metric": metric,
+            **{part: scores[epoch][part] for part in best},
+            **{f"best_{part}": value for part, value in best.items()},
+        }
+
+
+def sampling_rows(run: Run, output: Path) -> Iterator[dict[str, Any]]:
+    """`curve_rows` with the sampling rate in front and the test score behind."""
+    test = score_row(run, output)["test"]
+    for row in curve_rows(run, output):
+        yield {"rate": RATES[run.model], **row, "test": test}
+
+
+def mean_by(rows: Sequence[Mapping[str, Any]], key: str, value: str) -> tuple[list[float], list[float]]:
+    """Keys, ascending, and the mean of `value` at each."""
+    groups = groupby(sorted(rows, key=lambda row: row[key]), key=lambda row: row[key])
+    points = [(at, fmean(row[value] for row in group)) for at, group in groups]
+    return [at for at, _ in points], [mean for _, mean in points]
+
+
+def draw_curves(axes: Any, rows: Sequence[Mapping[str, Any]], part: str, names: Mapping[str, str]) -> None:
+    """Mean score by epoch of each model (thin) and of the best so far (thick)."""
+    for colour, (model, label) in enumerate(names.items()):
+        own = [row for row in rows if row["model"] == model]
+        if own:
+            axes.plot(*mean_by(own, "epoch", part), color=f"C{colour}", linewidth=0.6, alpha=0.7)
+            axes.plot(*mean_by(own, "epoch", f"best_{part}"), color=f"C{colour}", linewidth=1.8, label=label)
+    where = {"train": "training", "val": "validation"}[part]
+    axes.set(title=rows[0]["benchmark"], xlabel="epoch", ylabel=f"{where} {rows[0]['metric']}")
+    axes.legend(frameon=False, fontsize="small")
+
+
+def draw_convergence(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """Figure 6: a row a benchmark, training and validation; means over seeds."""
+    benchmarks = list(dict.fromkeys(row["benchmark"] for row in rows))
+    figure = Figure(figsize=(8, 2.6 * len(benchmarks)), layout="constrained")
+    for line, benchmark in zip(figure.subplots(len(benchmarks), 2, squeeze=False), benchmarks, strict=True):
+        for axes, part in zip(line, ("train", "val"), strict=True):
+            draw_curves(axes, [row for row in rows if row["benchmark"] == benchmark], part, CONVERGENCE)
+    figure.savefig(path, dpi=72)
+
+
+def draw_sampling(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """Figure 7: training and validation by epoch and rate, test by rate; means over seeds."""
+    figure = Figure(figsize=(11, 3.2), layout="constrained")
+    *curves, last = figure.subplots(1, 3)
+    for axes, part in zip(curves, ("train", "val"), strict=True):
+        draw_curves(axes, rows, part, {model: f"rate {100 * rate:g} %" for model, rate in RATES.items()})
+    last.plot(*mean_by(rows, "rate", "test"), "o-")
+    last.set(title=rows[0]["benchmark"], xlabel="sampling rate", ylabel=f"test {rows[0]['metric']}", xscale="log")
+    figure.savefig(path, dpi=80)
+
+
+def collect(output: Path) -> None:
+    """Write the tables and the figures of what is finished."""
+    runs = finished(output)
+    convergence = [row for run in runs if run.model in CONVERGENCE for row in curve_rows(run, output)]
+    rates = [run for run in runs if run.benchmark == "solids" and run.model in RATES]
+    sampling = [row for run in rates for row in sampling_rows(run, output)]
+    write_csv(output / "runs.csv", [score_row(run, output) for run in runs])
+    write_csv(output / "convergence.csv", convergence)
+    write_csv(output / "sampling.csv", sampling)
+    if convergence:
+        draw_convergence(convergence, output / "convergence.png")
+    if sampling:
+        draw_sampling(sampling, output / "sampling.png")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Train what is missing and collect after each."""
+    names = list(dict.fromkeys(model for models in MODELS.values() for model in models))
+    parser = argparse.ArgumentParser(
+        description="SFT by a reduced recipe; other options go to every graphbench fit.", allow_abbrev=False
+    )
+    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--benchmarks", nargs="+", choices=list(MODELS), default=list(MODELS))
+    parser.add_argument("--models", nargs="+", choices=names, default=names, help="those that a benchmark has")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
+    options, extra = parser.parse_known_args(arguments)
+    for seed in options.seeds:
+        for benchmark in options.benchmarks:
+            for run in (Run(benchmark, model, seed) for model in MODELS[benchmark] if model in options.models):
+                train(run.folder(options.output), lambda run=run: run.options(extra))  # type: ignore[misc]
+                collect(options.output)
+    collect(options.output)
+
+
+if __name__ == "__main__":
+    main()
