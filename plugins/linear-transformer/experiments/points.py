@@ -25,6 +25,7 @@ class Recipe:
         eigenvector_steps: for eigenvectors.
         lr: learning rate of maps is the smaller of this over the number of layers and `largest_lr`.
         largest_lr: see `lr`.
+        general_too: whether the general form learns eigenvectors at that rate too, not at the configuration's.
         drops: how often the rate is halved, at equal distances; 0 where the configuration's schedule needs no number.
     """
 
@@ -33,6 +34,7 @@ class Recipe:
     eigenvector_steps: Mapping[int, int]
     lr: float
     largest_lr: float
+    general_too: bool = False
     drops: int = 5
 
 
@@ -51,6 +53,7 @@ RECIPES = {
         eigenvector_steps={1: 500, 3: 1_000, 5: 2_000, 7: 3_000, 9: 4_000},
         lr=0.05,
         largest_lr=0.02,
+        general_too=True,
         drops=0,
     ),
 }
@@ -110,7 +113,7 @@ class Point:
             changes["model.schedule.step_size"] = self.steps // recipe.drops
         if self.num_eigenvectors:
             changes["data.init_args.num_eigenvectors"] = self.num_eigenvectors
-        else:
+        if not self.num_eigenvectors or (recipe.general_too and self.form == "general"):
             changes["model.optimizer.init_args.lr"] = min(recipe.lr / self.num_layers, recipe.largest_lr)
         return ["--config", str(self.config), *(f"--{name}={value}" for name, value in changes.items())]
 
