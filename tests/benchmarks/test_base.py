@@ -308,38 +308,6 @@ def test_overfitting_repeats_its_batches(toy):
     assert model.epochs[:3] == model.epochs[3:]
 
 
-class Sizes(Mean):
-    """Notes the spread of sizes in its training batches."""
-
-    def __init__(self, norm):
-        super().__init__()
-        self.norm, self.spread = norm, []
-
-    def training_step(self, batch, batch_idx):
-        sizes = batch.ptr.diff()
-        self.spread.append(int(sizes.max() - sizes.min()))
-        return super().training_step(batch, batch_idx)
-
-
-@pytest.mark.parametrize(
-    ("norm", "bucketing", "by_size"),
-    [
-        (nn.LayerNorm(4), None, True),
-        (nn.BatchNorm1d(4), None, False),
-        (nn.SyncBatchNorm(4), None, False),
-        (nn.BatchNorm1d(4), True, True),
-        (nn.LayerNorm(4), False, False),
-    ],
-)
-def test_training_of_batch_norms_mixes_sizes_unless_told_otherwise(make, norm, bucketing, by_size):
-    model = Sizes(norm)
-    trainer(max_epochs=1, limit_val_batches=0).fit(model, make(batch_size=6, bucketing=bucketing))
-    # Sizes are uniform in 2 .. 19: six of one bucket of 61 lie within about 2 of each other, six at random within 13.
-    mean = sum(model.spread) / len(model.spread)
-    assert (mean < 5) == by_size
-    assert mean > 9 or by_size
-
-
 class Stop(pl.Callback):
     """Saves a checkpoint at one hook and ends the fit there."""
 
