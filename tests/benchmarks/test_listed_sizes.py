@@ -1,0 +1,42 @@
+"""What `graphbench list benchmarks` says of sizes, against the data: every benchmark that needs no network, in full."""
+
+from __future__ import annotations
+
+import pytest
+
+from graphbench import registry
+from graphbench.errors import GraphbenchError
+
+#: ElectricFlow draws its graphs while training; the specifications of the others depend on the user's files.
+COMPLETE = sorted(
+    name
+    for name, record in registry.benchmarks().items()
+    if record.spec.offline and record.spec.split_sizes is not None and name != "ElectricFlow"
+)
+
+
+#: Relative tolerance. PATTERN lists the means of the published graphs, 2 and 4 % above what their recipe gives on average.
+TOLERANCE = {"PATTERN": 0.05}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", COMPLETE)
+def test_sizes_are_as_listed(name, tmp_path):
+    spec = registry.benchmarks()[name].spec
+    benchmark = registry.load("benchmarks", name)(root=str(tmp_path))
+    try:
+        benchmark.setup()
+    except GraphbenchError as error:
+        if "pip install" not in str(error):
+            raise
+        pytest.skip(str(error))
+    tables = [benchmark.tables[split] for split in ("train", "val", "test")]
+    assert tuple(map(len, tables)) == spec.split_sizes
+    graphs = sum(map(len, tables))
+    nodes = sum(int(table.ptr["node"][-1]) for table in tables) / graphs
+    edges = sum(int(table.ptr["edge"][-1]) for table in tables) / graphs
+    tolerance = TOLERANCE.get(name, 0.01)
+    assert nodes == pytest.approx(spec.mean_nodes, rel=tolerance)
+    assert edges == pytest.approx(spec.mean_edges, rel=tolerance)
+    stored = sum(path.stat().st_size for path in benchmark.store.root.glob("table-*/*")) / 1e6
+    assert stored == pytest.approx(spec.disk_mb, rel=0.1, abs=0.1)
