@@ -14,7 +14,8 @@ from graphbench.errors import BadInput
 from graphbench.sequences.pathfinder import PathfinderSettings, draw_pathfinder
 
 _CHUNK = 500  # images a job; another number would draw other images
-_MOST_DASHES = 18  # of a path: one attempt in fifty succeeds
+_PIXELS_PER_DASH = 56  # 18 dashes in 32 x 32 pixels, 4 in 16 x 16: with more, under one attempt in fifty succeeds
+_SMALLEST, _PUBLISHED = 12, 32  # pixels a side
 
 
 class Pathfinder(SequenceBenchmark):
@@ -27,6 +28,8 @@ class Pathfinder(SequenceBenchmark):
     Args:
         data_seed: of the images.
         sizes: images in train, validation and test for a smaller (or larger) set.
+        image_size: pixels a side; fewer than the arena's 32 make shorter sequences of the same task for machines that
+            are too small for it. Paths then begin nearer to each other in proportion, dashes keep their size.
         path_dashes: dashes of the two long paths; the arena's easier sets have 6 and 9.
         distractors: short paths.
         options: see `GraphBenchmark`.
@@ -61,19 +64,33 @@ class Pathfinder(SequenceBenchmark):
         self,
         data_seed: int = 0,
         sizes: tuple[int, int, int] | None = None,
+        image_size: int = _PUBLISHED,
         path_dashes: int = 14,
         distractors: int = 5,
         **options: Any,
     ) -> None:
         super().__init__(**options)
-        if not 2 <= path_dashes <= _MOST_DASHES or not 0 <= distractors <= _MOST_DASHES:
+        if not _SMALLEST <= image_size <= _PUBLISHED:
+            raise BadInput(f"image_size must be {_SMALLEST} to {_PUBLISHED}, got {image_size}.")
+        most = image_size**2 // _PIXELS_PER_DASH
+        if not 2 <= path_dashes <= most or not 0 <= distractors <= most:
             raise BadInput(
-                f"path_dashes must be 2 to {_MOST_DASHES} and distractors 0 to {_MOST_DASHES} (32 x 32 pixels have no "
-                f"room for more), got {path_dashes} and {distractors}."
+                f"path_dashes must be 2 to {most} and distractors 0 to {most} ({image_size} x {image_size} pixels have "
+                f"no room for more), got {path_dashes} and {distractors}."
             )
-        self.settings = replace(PathfinderSettings(), path_dashes=path_dashes, distractors=distractors)
+        published = PathfinderSettings()
+        self.settings = replace(
+            published,
+            side=image_size,
+            seed_distance=published.seed_distance * image_size / _PUBLISHED,
+            path_dashes=path_dashes,
+            distractors=distractors,
+        )
         self.data_seed = data_seed
-        self.spec = with_sizes(type(self).spec, sizes)
+        spec = type(self).spec
+        if image_size != _PUBLISHED:
+            spec = replace(spec, mean_nodes=float(image_size**2), max_nodes=image_size**2, disk_mb=None)
+        self.spec = with_sizes(spec, sizes)
 
     def source_key(self) -> dict[str, Any]:
         """What decides about the images."""

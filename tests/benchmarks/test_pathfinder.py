@@ -39,7 +39,23 @@ def test_published_sizes_are_in_the_specification():
     assert Pathfinder().spec.split_sizes == (160_000, 20_000, 20_000)
 
 
-@pytest.mark.parametrize("options", [{"path_dashes": 1}, {"path_dashes": 40}, {"distractors": -1}])
+def test_smaller_images_are_shorter_sequences(tmp_path):
+    benchmark = Pathfinder(sizes=(8, 4, 4), image_size=16, path_dashes=4, distractors=2, store=str(tmp_path))
+    benchmark.setup()
+    assert benchmark.tables["train"].num_nodes.tolist() == [256] * 8
+    assert (benchmark.spec.mean_nodes, benchmark.spec.max_nodes) == (256.0, 256)
+    assert benchmark.settings.seed_distance == 3.5
+
+
+@pytest.mark.parametrize("image_size", [8, 64])
+def test_image_sizes_out_of_range_are_refused(image_size):
+    with pytest.raises(BadInput, match="image_size must be 12 to 32"):
+        Pathfinder(image_size=image_size)
+
+
+@pytest.mark.parametrize(
+    "options", [{"path_dashes": 1}, {"path_dashes": 40}, {"distractors": -1}, {"image_size": 16, "path_dashes": 5}]
+)
 def test_paths_without_room_are_refused(options):
     with pytest.raises(BadInput, match="path_dashes must be"):
         Pathfinder(**options)
