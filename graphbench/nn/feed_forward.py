@@ -2,26 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Literal
+
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from graphbench.errors import BadInput
+
+Activation = Literal["relu", "gelu"]
+_ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu}
+
 
 class FeedForward(nn.Module):
-    """`Drop(W2 Drop(ReLU(W1 x)))`, both maps with bias; parameters `2 d f + f + d`.
+    """`Drop(W2 Drop_act(act(W1 x + b1)) + b2)`; parameters `2 d f + f + d`.
 
     Args:
         dim: input and output width d.
         hidden_dim: width f between the two maps.
-        dropout: probability of both dropouts.
+        dropout: probability of Drop.
+        activation: act, relu or gelu.
+        activation_dropout: probability of Drop_act; without it that of Drop.
+
+    Raises:
+        BadInput: `activation` is not known.
     """
 
-    def __init__(self, dim: int, hidden_dim: int, dropout: float = 0.0) -> None:
+    def __init__(
+        self,
+        dim: int,
+        hidden_dim: int,
+        dropout: float = 0.0,
+        activation: Activation = "relu",
+        activation_dropout: float | None = None,
+    ) -> None:
         super().__init__()
+        if activation not in _ACTIVATIONS:
+            raise BadInput(f"activation must be one of {', '.join(_ACTIVATIONS)}, but got {activation!r}.")
         self.expand = nn.Linear(dim, hidden_dim)
         self.contract = nn.Linear(hidden_dim, dim)
+        self.activation: Activation = activation
         self.dropout = dropout
+        self.activation_dropout = dropout if activation_dropout is None else activation_dropout
 
     def forward(self, x: Tensor) -> Tensor:
-        """Rows `[num_rows, dim]` to rows `[num_rows, dim]`, without the residual."""
-        hidden = F.dropout(F.relu(self.expand(x)), self.dropout, self.training)
+        """Rows `[..., dim]` to rows `[..., dim]`, without the residual."""
+        hidden = F.dropout(_ACTIVATIONS[self.activation](self.expand(x)), self.activation_dropout, self.training)
         return F.dropout(self.contract(hidden), self.dropout, self.training)

@@ -50,7 +50,7 @@ def test_layer_has_its_norms_in_place(graphs, spec, norm_first):
     biases = layout.block_biases(model.bias(batch, layout.index[node], layout.max_nodes))
     layer = GraphormerLayer(16, 24, 4, norm_first=norm_first).double()
     x = torch.randn(len(layout.index), 16, dtype=torch.float64)
-    ffn = torch.nn.Sequential(layer.expand, torch.nn.GELU(), layer.contract)
+    ffn = torch.nn.Sequential(layer.ffn.expand, torch.nn.GELU(), layer.ffn.contract)
     if norm_first:
         y = x + layer.attention(layer.attention_norm(x), layout, biases)
         expected = y + ffn(layer.ffn_norm(y))
@@ -92,7 +92,9 @@ def test_released_model_trains_without_edge_features(graphs):
 
 
 def test_initial_weights_shrink_with_depth(spec):
-    shallow, deep = (Graphormer(spec, num_layers=layers).layers[0].expand.weight.detach().std() for layers in (1, 4))
+    shallow, deep = (
+        Graphormer(spec, num_layers=layers).layers[0].ffn.expand.weight.detach().std() for layers in (1, 4)
+    )
     assert float(shallow) == pytest.approx(0.02, rel=0.05)
     assert float(deep) == pytest.approx(0.01, rel=0.05)
 

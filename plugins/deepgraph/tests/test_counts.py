@@ -74,7 +74,7 @@ def test_released_counts_follow_the_closed_form(name):
     model, spec = build(name, released=True)
     architecture = model.architecture
     d, heads, layers = architecture.dim, architecture.layers[0].attention.num_heads, len(architecture.layers)
-    f, s = architecture.layers[0].expand.out_features, architecture.substructures.max_size
+    f, s = architecture.layers[0].ffn.expand.out_features, architecture.substructures.max_size
     outputs = spec.num_classes or spec.num_targets
     base = 3 * d**2 + (1124 + s**2 + outputs) * d + 128 * heads**2 + 544 * heads + 1
     total = base + layers * (4 * d**2 + 2 * d * f + 9 * d + f)

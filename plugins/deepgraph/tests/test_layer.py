@@ -33,8 +33,8 @@ def test_initial_weights_have_their_scale(beta):
         (key, xavier * 2**-0.5),
         (value, xavier * 2**-0.5 * beta),
         (layer.attention.out_proj.weight, xavier * beta),
-        (layer.expand.weight, 64**-0.5 * beta),
-        (layer.contract.bias, 96**-0.5 * beta),
+        (layer.ffn.expand.weight, 64**-0.5 * beta),
+        (layer.ffn.contract.bias, 96**-0.5 * beta),
     ):
         assert bound * 0.9 < weight.abs().max() <= bound * (1 + 1e-6)
     assert not layer.attention.out_proj.bias.any()
@@ -62,7 +62,7 @@ def test_layers_equal_the_formula():
         heads = value.unflatten(-1, (2, -1)).transpose(0, 1)
         mixed = layer.attention.out_proj((weights @ heads).transpose(0, 1).flatten(1))
         y = layer.attention_norm(alpha * x + mixed)
-        expected = layer.ffn_norm(alpha * y + layer.contract(F.gelu(layer.expand(y))))
+        expected = layer.ffn_norm(alpha * y + layer.ffn.contract(F.gelu(layer.ffn.expand(y))))
         assert torch.allclose(second.extra["input"][second.batch == graph], expected, atol=1e-10)
 
 

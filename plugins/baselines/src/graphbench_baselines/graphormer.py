@@ -16,6 +16,7 @@ from graphbench.nn import (
     FAIRSEQ_TABLES,
     CentralityEmbedding,
     DenseLayout,
+    FeedForward,
     PairBias,
     ReleasedTables,
     TokenReadout,
@@ -38,9 +39,9 @@ _CUDA_ALIGNMENT = 8
 class GraphormerLayer(nn.Module):
     """Attention and a feed-forward network, `4 d^2 + 2 d f + 9 d + f` parameters.
 
-        y  = x + Drop(Attention(LN(x)))         x' = y + Drop(FFN(LN(y)))       norms first (equations 8 and 9)
-        y  = LN(x + Drop(Attention(x)))         x' = LN(y + Drop(FFN(y)))       norms after
-        FFN(x) = W_2 Drop_act(GELU(W_1 x + b_1)) + b_2
+        y  = x + Drop(Attention(LN(x)))         x' = y + FFN(LN(y))       norms first (equations 8 and 9)
+        y  = LN(x + Drop(Attention(x)))         x' = LN(y + FFN(y))       norms after
+        FFN a `FeedForward` with GELU
 
     Args:
         dim: width d of the tokens.
@@ -48,7 +49,7 @@ class GraphormerLayer(nn.Module):
         num_heads: heads; must divide `dim`.
         dropout: probability of Drop.
         attention_dropout: probability of dropping an attention weight.
-        activation_dropout: probability of Drop_act.
+        activation_dropout: probability of dropout inside FFN.
         norm_first: norms before the branches.
         re_attention: let heads exchange their weights, see `ReAttention`.
     """
@@ -65,30 +66,25 @@ class GraphormerLayer(nn.Module):
         re_attention: bool = False,
     ) -> None:
         super().__init__()
-        self.norm_first, self.dropout, self.activation_dropout = norm_first, dropout, activation_dropout
+        self.norm_first, self.dropout = norm_first, dropout
         self.attention = StructuredAttention(
             dim, num_heads, attention_dropout, re_attention=re_attention, extra_tokens=1
         )
         self.attention_norm = nn.LayerNorm(dim)
-        self.expand = nn.Linear(dim, ffn_dim)
-        self.contract = nn.Linear(ffn_dim, dim)
+        self.ffn = FeedForward(dim, ffn_dim, dropout, "gelu", activation_dropout)
         self.ffn_norm = nn.LayerNorm(dim)
 
     def forward(self, x: Tensor, layout: DenseLayout, biases: Sequence[Tensor | None]) -> Tensor:
         """Tokens `[T, dim]` after the layer; arguments as those of `StructuredAttention.forward`."""
         if self.norm_first:
-            x = x + self._drop(self.attention(self.attention_norm(x), layout, biases), self.dropout)
-            return x + self._feed_forward(self.ffn_norm(x))
-        x = self.attention_norm(x + self._drop(self.attention(x, layout, biases), self.dropout))
-        normed: Tensor = self.ffn_norm(x + self._feed_forward(x))
+            x = x + self._drop(self.attention(self.attention_norm(x), layout, biases))
+            return x + self.ffn(self.ffn_norm(x))
+        x = self.attention_norm(x + self._drop(self.attention(x, layout, biases)))
+        normed: Tensor = self.ffn_norm(x + self.ffn(x))
         return normed
 
-    def _feed_forward(self, x: Tensor) -> Tensor:
-        hidden = self._drop(F.gelu(self.expand(x)), self.activation_dropout)
-        return self._drop(self.contract(hidden), self.dropout)
-
-    def _drop(self, x: Tensor, probability: float) -> Tensor:
-        return F.dropout(x, probability, self.training)
+    def _drop(self, x: Tensor) -> Tensor:
+        return F.dropout(x, self.dropout, self.training)
 
 
 class SpatialBias(PairBias):

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from graphbench.nn import FeedForward
 from graphbench_deepgraph.attention import TokenAttention
 from graphbench_deepgraph.tokens import TokenLayout
 
@@ -21,7 +22,7 @@ class DeepGraphLayer(nn.Module):
     """Post-norm transformer layer (section 5), `4 d^2 + 2 d f + 9 d + f` parameters.
 
         y  = LN(alpha x + Drop(Attention(x)))
-        x' = LN(alpha y + Drop(W_2 Drop_act(GELU(W_1 y + b_1)) + b_2))
+        x' = LN(alpha y + FFN(y)),      FFN a `FeedForward` with GELU
 
     Values, the output map and the feed-forward network start at beta times their usual size, biases included.
 
@@ -31,7 +32,7 @@ class DeepGraphLayer(nn.Module):
         num_heads: heads; must divide `dim`.
         dropout: probability of Drop.
         attention_dropout: probability of dropping an attention weight.
-        activation_dropout: probability of Drop_act.
+        activation_dropout: probability of dropout inside FFN.
         alpha: weight of the residual branches.
         beta: scale of the weights named above at the start.
 
@@ -51,18 +52,17 @@ class DeepGraphLayer(nn.Module):
         beta: float = 1.0,
     ) -> None:
         super().__init__()
-        self.alpha, self.dropout, self.activation_dropout = alpha, dropout, activation_dropout
+        self.alpha, self.dropout = alpha, dropout
         self.attention = TokenAttention(dim, num_heads, attention_dropout, residual_weight=alpha)
         self.attention_norm = nn.LayerNorm(dim)
-        self.expand = nn.Linear(dim, ffn_dim)
-        self.contract = nn.Linear(ffn_dim, dim)
+        self.ffn = FeedForward(dim, ffn_dim, dropout, "gelu", activation_dropout)
         self.ffn_norm = nn.LayerNorm(dim)
         self.reset_parameters(beta)
 
     @torch.no_grad()
     def reset_parameters(self, beta: float) -> None:
         """Draw the weights: xavier-uniform, with gain 1/sqrt(2) for queries, keys and values; then scale by beta."""
-        for linear in (self.attention.in_proj, self.attention.out_proj, self.expand, self.contract):
+        for linear in (self.attention.in_proj, self.attention.out_proj, self.ffn.expand, self.ffn.contract):
             linear.reset_parameters()
         for weight in self.attention.in_proj.weight.chunk(3):
             nn.init.xavier_uniform_(weight, gain=2**-0.5)
@@ -70,15 +70,12 @@ class DeepGraphLayer(nn.Module):
         nn.init.zeros_(self.attention.out_proj.bias)
         for part in (self.attention.in_proj.weight, self.attention.in_proj.bias):
             part.chunk(3)[2].mul_(beta)
-        for linear in (self.attention.out_proj, self.expand, self.contract):
+        for linear in (self.attention.out_proj, self.ffn.expand, self.ffn.contract):
             linear.weight.mul_(beta)
             linear.bias.mul_(beta)
 
     def forward(self, x: Tensor, tokens: TokenLayout, biases: Sequence[Tensor]) -> Tensor:
         """Tokens `[T, dim]` after the layer; arguments as those of `TokenAttention.forward`."""
-        x = self.attention_norm(self.alpha * x + self._drop(self.attention(x, tokens, biases), self.dropout))
-        hidden = self._drop(F.gelu(self.expand(x)), self.activation_dropout)
-        return self.ffn_norm(self.alpha * x + self._drop(self.contract(hidden), self.dropout))
-
-    def _drop(self, x: Tensor, probability: float) -> Tensor:
-        return F.dropout(x, probability, self.training)
+        attended = F.dropout(self.attention(x, tokens, biases), self.dropout, self.training)
+        x = self.attention_norm(self.alpha * x + attended)
+        return self.ffn_norm(self.alpha * x + self.ffn(x))

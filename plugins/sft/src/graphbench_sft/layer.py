@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from graphbench.errors import BadInput
-from graphbench.nn import DenseLayout
+from graphbench.nn import DenseLayout, FeedForward
 from graphbench_sft.attention import Relation, SampledAttention
 
 NormPosition = Literal["pre", "post"]
@@ -17,32 +17,12 @@ NormPosition = Literal["pre", "post"]
 _EXPANSION = 4
 
 
-class GELUNetwork(nn.Module):
-    """`W_2 Drop(GELU(W_1 x + b_1)) + b_2`; parameters `2 d f + f + d`.
-
-    Args:
-        dim: input and output width d.
-        hidden_dim: width f between the two maps.
-        dropout: probability of Drop.
-    """
-
-    def __init__(self, dim: int, hidden_dim: int, dropout: float = 0.0) -> None:
-        super().__init__()
-        self.expand = nn.Linear(dim, hidden_dim)
-        self.contract = nn.Linear(hidden_dim, dim)
-        self.dropout = dropout
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Rows `[..., dim]` to rows `[..., dim]`, without the residual."""
-        return self.contract(F.dropout(F.gelu(self.expand(x)), self.dropout, self.training))
-
-
 class SFTLayer(nn.Module):
     """Sampled attention and a feed-forward network, each with a residual and a layer norm (SFT, figure 1).
 
     post: `y = Norm(x + Drop(Attention(x)))`, `x' = Norm(y + Drop(FFN(y)))`;
     pre: `y = x + Drop(Attention(Norm(x)))`, `x' = y + Drop(FFN(Norm(y)))`;
-    FFN is a `GELUNetwork` of width 4 dim.
+    FFN is a `FeedForward` with GELU of width 4 dim, without a dropout of its own behind it.
 
     Args:
         dim: width of the tokens.
@@ -68,7 +48,7 @@ class SFTLayer(nn.Module):
             raise BadInput(f"norm_position must be pre or post, but got {norm_position!r}.")
         self.attention = attention
         self.attention_norm = nn.LayerNorm(dim)
-        self.ffn = GELUNetwork(dim, _EXPANSION * dim, ffn_dropout)
+        self.ffn = FeedForward(dim, _EXPANSION * dim, 0.0, "gelu", ffn_dropout)
         self.ffn_norm = nn.LayerNorm(dim)
         self.norm_position = norm_position
         self.embedding_dropout = embedding_dropout
