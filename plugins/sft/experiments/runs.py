@@ -57,6 +57,7 @@ MODELS: dict[str, dict[str, tuple[str, ...]]] = {
         "sft-invariant": (f"{_OPTION}.relative", "distances"),
     },
     "listops": {"sft": (), "softmax": _overlay("softmax"), "dense": _overlay("vanilla")},
+    "pathfinder": {"sft": (), "softmax": _overlay("softmax"), "dense": _overlay("vanilla")},
     "amppeptides": {
         "sft": (),
         "softmax": _overlay("softmax"),
