@@ -48,7 +48,7 @@ def test_every_recipe_says_that_it_is_reduced(runs):
         assert (runs.RECIPES / f"{benchmark}.yaml").read_text().startswith("# REDUCED: no published recipe")
 
 
-@pytest.mark.parametrize("benchmark", ["solids", "listops", "amppeptides"])
+@pytest.mark.parametrize("benchmark", ["solids", "listops", "pathfinder", "amppeptides"])
 def test_rivals_share_everything_but_attention_and_places(runs, benchmark):
     models = {model: merged(runs, runs.Run(benchmark, model, 0)) for model in runs.MODELS[benchmark]}
     free = {"attention", "relative", "sampler", "num_samples", "positional_encoders"}
