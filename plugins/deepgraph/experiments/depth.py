@@ -29,6 +29,7 @@ from statistics import fmean
 from typing import Any
 
 import yaml
+from matplotlib.figure import Figure
 
 from graphbench.experiments import assign, read_csv, results, train, write_csv
 
@@ -152,32 +153,35 @@ def means(rows: Sequence[Mapping[str, Any]], key: str, value: str, **where: Any)
 
 
 def draw(scores: Sequence[Mapping[str, Any]], capacities: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """A row a benchmark: test score by depth, then capacity by layer; thicker lines are deeper models."""
-    import matplotlib as mpl
+    """A row a benchmark: test score by depth, then capacity of nodes and of substructure tokens by layer.
 
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
-
+    Deeper models have thicker lines.
+    """
     names = sorted({row["data"] for row in scores})
-    figure, axes = plt.subplots(len(names), 2, figsize=(10, 3.6 * len(names)), squeeze=False, layout="constrained")
-    for (left, right), data in zip(axes, names, strict=True):
+    figure = Figure(figsize=(12, 3.2 * len(names)), layout="constrained")
+    for axes, data in zip(figure.subplots(len(names), 3, squeeze=False), names, strict=True):
+        depths = sorted({row["layers"] for row in scores if row["data"] == data})
         for colour, model in zip(("C0", "C1", "C2"), MODELS, strict=True):
             tests = means(scores, "layers", "test", data=data, model=model)
-            left.plot(list(tests), list(tests.values()), "o-", color=colour, label=model if tests else None)
-            for depth in tests:
-                for measure, style, note in (("capacity", "-", ""), ("token_capacity", ":", ", substructure tokens")):
+            if tests:
+                axes[0].plot(list(tests), list(tests.values()), "o-", color=colour, label=model)
+            for axis, measure in zip(axes[1:], ("capacity", "token_capacity"), strict=True):
+                for depth in tests:
                     curve = means(capacities, "layer", "value", data=data, model=model, layers=depth, measure=measure)
                     if curve:
-                        label = f"{model} {depth}{note}"
-                        width = 0.6 + depth / 24
-                        right.plot(list(curve), list(curve.values()), style, color=colour, linewidth=width, label=label)
+                        width = 0.7 + 0.6 * depths.index(depth)
+                        label = f"{model} {depth}"
+                        axis.plot(list(curve), list(curve.values()), color=colour, linewidth=width, label=label)
         metric = next(row["metric"] for row in scores if row["data"] == data)
-        left.set(title=data, xlabel="layers", ylabel=f"test {metric}")
-        right.set(title=f"{data}: attention capacity", xlabel="layer", ylabel="capacity / norm of the values")
-        left.legend()
-        right.legend(fontsize="x-small")
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
+        axes[0].set(title=data, xlabel="layers", ylabel=f"test {metric}", xticks=depths)
+        axes[1].set(
+            title=f"{data}: capacity of attention, nodes", xlabel="layer", ylabel="capacity / norm of the values"
+        )
+        axes[2].set(title=f"{data}: substructure tokens", xlabel="layer")
+        for axis in axes:
+            if axis.get_legend_handles_labels()[0]:
+                axis.legend(fontsize="x-small", frameon=False)
+    figure.savefig(path, dpi=90)
 
 
 def collect(runs: Sequence[Run], output: Path) -> None:
