@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, ReduceLROnPlateau
 
 from graphbench.errors import BadInput
+
+logger = logging.getLogger(__name__)
 
 ScheduleName = Literal["constant", "cosine", "linear", "step", "exponential", "one_cycle", "plateau"]
 
@@ -133,6 +136,13 @@ class Schedule:
                     f"schedule.name: {self.name} needs the length of the run: set trainer.max_epochs or max_steps."
                 )
             total = int(length)
+            if self.warmup >= total:
+                logger.warning(
+                    "schedule.warmup is %d %ss, and the run has %d: it ends before the rate is reached.",
+                    self.warmup,
+                    self.interval,
+                    total,
+                )
         scheduler: LRScheduler = LambdaLR(optimizer, lambda count: self.factor_at(count, total))
         return {"scheduler": scheduler, "interval": self.interval, "name": "lr"}
 

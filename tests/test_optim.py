@@ -85,6 +85,13 @@ def test_a_run_without_length_is_refused(total):
         Schedule("cosine").configure(optimizer, lambda: total, lambda: None, "val/MAE", "min")
 
 
+@pytest.mark.parametrize(("interval", "warned"), [("step", False), ("epoch", True)])
+def test_a_run_that_ends_in_its_warmup_is_told(caplog, interval, warned):
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)
+    Schedule("linear", interval=interval, warmup=50).configure(optimizer, lambda: 1_000, lambda: 10, "val/MAE", "min")
+    assert ("schedule.warmup is 50 epochs, and the run has 10" in caplog.text) == warned
+
+
 def test_impossible_schedules_are_refused():
     with pytest.raises(BadInput, match=r"schedule\.warmup is -1"):
         Schedule("cosine", warmup=-1)
