@@ -19,7 +19,7 @@ quickstart: env  ## train a graph transformer on real molecules, test it, write 
 	$(BIN)/graphbench test --run $(RUN)
 
 test: env browser  ## the test suite
-	$(BIN)/python -m pytest -q -m "not slow" -n 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m "not slow" -n 2  # a thread for each of the two processes
 
 test-slow: env  ## the tests that take longer than a minute
 	$(BIN)/python -m pytest -q -m slow
