@@ -18,8 +18,10 @@ quickstart: env  ## train a graph transformer on real molecules, test it, write 
 	$(BIN)/graphbench fit --config configs/quickstart.yaml --run $(RUN)
 	$(BIN)/graphbench test --run $(RUN)
 
+# A thread for each of the two processes, which else fight for the cores.
+test: export OMP_NUM_THREADS ?= 1
 test: env browser  ## the test suite
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m "not slow" -n 2  # a thread for each of the two processes
+	$(BIN)/python -m pytest -q -m "not slow" -n 2
 
 test-slow: env  ## the tests that take longer than a minute
 	$(BIN)/python -m pytest -q -m slow
