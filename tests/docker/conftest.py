@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 import pytest
+from scripts import load_script
 
 ROOT = Path(__file__).parents[2]
 
@@ -18,10 +18,7 @@ def root():
 
 def _module(name):
     pytest.importorskip("tomllib", reason="the image has Python 3.11 or later")
-    spec = importlib.util.spec_from_file_location(f"docker_{name}", ROOT / "docker" / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script(ROOT / "docker" / f"{name}.py")
 
 
 @pytest.fixture(scope="session")

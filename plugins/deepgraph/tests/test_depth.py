@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import csv
-import importlib.util
 import json
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
+from scripts import load_script
 
 from graphbench import experiments
 from graphbench.benchmarks import CLUSTER, ZINC
@@ -21,12 +20,7 @@ SCRIPT = Path(__file__).parents[1] / "experiments" / "depth.py"
 
 @pytest.fixture(scope="module")
 def depth():
-    specification = importlib.util.spec_from_file_location("depth_experiment", SCRIPT)
-    module = importlib.util.module_from_spec(specification)
-    sys.modules[specification.name] = module
-    specification.loader.exec_module(module)
-    yield module
-    del sys.modules[specification.name]
+    return load_script(SCRIPT)
 
 
 @pytest.mark.parametrize(("data", "spec"), [("zinc", ZINC.spec), ("cluster", CLUSTER.spec)])

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 import yaml
+from scripts import load_script
 
 from graphbench import Features, experiments
 from graphbench.experiments import read_csv
@@ -23,12 +22,7 @@ SCRIPT = Path(__file__).parents[1] / "experiments" / "runs.py"
 
 @pytest.fixture(scope="module")
 def runs():
-    specification = importlib.util.spec_from_file_location("sft_runs", SCRIPT)
-    module = importlib.util.module_from_spec(specification)
-    sys.modules[specification.name] = module
-    specification.loader.exec_module(module)
-    yield module
-    del sys.modules[specification.name]
+    return load_script(SCRIPT)
 
 
 def merged(runs, run):
