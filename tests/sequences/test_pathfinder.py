@@ -10,6 +10,7 @@ from scipy import ndimage
 from graphbench.sequences.pathfinder import PathfinderSettings, draw_pathfinder, draw_scenes, paint
 
 SETTINGS = PathfinderSettings()
+SMALL = PathfinderSettings(side=14, path_dashes=3, distractors=1, seed_distance=7 * 14 / 32)
 COUNT = 80
 FINE = 16  # cells a pixel of the raster in which components are found
 
@@ -24,31 +25,33 @@ def long_paths(scenes):
     return scenes.dashes[:, : 2 * SETTINGS.path_dashes].reshape(COUNT, 2, SETTINGS.path_dashes, 2, 2)
 
 
-def polylines(scene):
+def polylines(scene, settings):
     """Every path of a picture without its gaps: a list of corners each."""
-    n, m = SETTINGS.path_dashes, SETTINGS.distractor_dashes
+    n, m = settings.path_dashes, settings.distractor_dashes
     groups = [scene[:n], scene[n : 2 * n], *(scene[k : k + m] for k in range(2 * n, len(scene), m))]
     found = []
     for dashes in groups:
         if np.isfinite(dashes).all():
-            before = dashes[:, 1] + SETTINGS.margin * (dashes[:, 1] - dashes[:, 0]) / SETTINGS.dash_length  # pivots
+            before = dashes[:, 1] + settings.margin * (dashes[:, 1] - dashes[:, 0]) / settings.dash_length  # pivots
             found.append(np.concatenate([np.stack([d[0], d[1], p]) for d, p in zip(dashes, before, strict=True)])[:-1])
     return found
 
 
-def component_map(scene):
-    raster = np.zeros((SETTINGS.side * FINE,) * 2, dtype=bool)
-    for corners in polylines(scene):
+def component_map(scene, settings):
+    raster = np.zeros((settings.side * FINE,) * 2, dtype=bool)
+    for corners in polylines(scene, settings):
         for begin, end in pairwise(corners):
             places = begin + np.linspace(0, 1, 6 * FINE)[:, None] * (end - begin)
             raster[tuple((places * FINE).astype(int).T)] = True
     return ndimage.label(raster, structure=np.ones((3, 3)))
 
 
-def test_labels_are_connectivity_of_the_undashed_paths(scenes):
+@pytest.mark.parametrize("settings", [SETTINGS, SMALL], ids=["published", "small"])
+def test_labels_are_connectivity_of_the_undashed_paths(settings):
+    scenes = draw_scenes((5, 0, 0), COUNT, settings)
     for dashes, dots, label in zip(scenes.dashes, scenes.dots, scenes.labels, strict=True):
-        components, count = component_map(dashes)
-        assert count == len(polylines(dashes)), "two paths touch"
+        components, count = component_map(dashes, settings)
+        assert count == len(polylines(dashes, settings)), "two paths touch"
         ends = components[tuple((dots * FINE).astype(int).T)]
         assert (ends > 0).all()
         assert (ends[0] == ends[1]) == label

@@ -148,9 +148,10 @@ def test_parameter_without_gradient_may_be_excepted():
     contract.test_gradients_reach_every_parameter()
 
 
-def test_random_method_skips_with_its_reason():
+@pytest.mark.parametrize("reason", ["random_method", "random_order"])
+def test_what_is_random_skips_the_order_of_nodes_with_its_reason(reason):
     contract = _contract(Sound, flaw="numbers nodes")
-    contract.random_method = "numbers are drawn"
+    setattr(contract, reason, "numbers are drawn")
     with pytest.raises(SkipTest, match="numbers are drawn"):
         contract.test_node_order_does_not_matter()
 
