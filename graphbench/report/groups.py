@@ -106,10 +106,11 @@ def _labels(groups: Sequence[Sequence[Run]]) -> list[str]:
 
 def _label(run: Run, peers: Sequence[Run]) -> str:
     place = next(number for number, peer in enumerate(peers) if peer is run)
-    options = [(name, values[place]) for name, values in _differing(peers).items() if values[place]]
+    options = {name: values for name, values in _differing(peers).items() if values[place]}
     if not options:
         return run.architecture
-    parts = [f"{_short(name)} {_cut(value)}" for name, value in options[:_NAMED_OPTIONS]]
+    named = sorted(options, key=lambda name: _rank(name, place, options[name]))[:_NAMED_OPTIONS]
+    parts = [f"{_short(name)} {_short_value(name, options[name][place])}" for name in named]
     return f"{run.architecture} ({', '.join(parts)}{', …' if len(options) > _NAMED_OPTIONS else ''})"
 
 
@@ -119,5 +120,19 @@ def _short(name: str) -> str:
     return parts[-1] if not parts[-1].isdigit() else ".".join(parts[-2:])
 
 
-def _cut(value: str) -> str:
-    return value if len(value) <= _LONGEST_VALUE else value[: _LONGEST_VALUE - 1] + "…"
+def _rank(name: str, place: int, values: Sequence[str]) -> int:
+    """Which options a label names first: classes, values that others have otherwise, the rest, what was left out."""
+    if name.endswith("class_path"):
+        return 0
+    if values[place] == "none":
+        return 3
+    return 1 if len(set(values) - {""}) > 1 else 2
+
+
+def _short_value(name: str, value: str) -> str:
+    """A class without its module, the end of a long path, the beginning of any other long value."""
+    if name.endswith("class_path"):
+        value = value.rpartition(".")[2]
+    if len(value) <= _LONGEST_VALUE:
+        return value
+    return f"…{value[1 - _LONGEST_VALUE :]}" if "/" in value else f"{value[: _LONGEST_VALUE - 1]}…"

@@ -36,6 +36,35 @@ def test_many_differences_are_cut_and_labels_stay_different(make_run):
     assert labels[:2] == ["GPS (o0 0, o1 1, o2 2, …) [a]", "GPS (o0 0, o1 1, o2 2, …) [b]"]
 
 
+def test_a_label_names_classes_first_and_what_was_left_out_last(make_run):
+    groups = grouped(
+        make_run("a", rate=None, encoder={"class_path": "graphbench.nn.RWSEEncoder"}),
+        make_run("b", rate=0.1, encoder={"class_path": "graphbench.nn.LapPEEncoder"}),
+    )
+    assert [group.label for group in groups] == [
+        "GPS (encoder RWSEEncoder, rate none)",
+        "GPS (encoder LapPEEncoder, rate 0.1)",
+    ]
+
+
+def test_a_label_names_what_runs_have_otherwise_before_what_comes_with_a_class(make_run):
+    def encoder(name, **options):
+        return {"class_path": name, "init_args": {"dim": 6, "depth": 3, "width": 8, **options}}
+
+    groups = grouped(
+        make_run("a", encoder=encoder("zoo.Walks", start="ones")),
+        make_run("b", encoder=encoder("zoo.Walks", start="zeros")),
+        make_run("c", encoder={"class_path": "zoo.Plain"}),
+    )
+    assert groups[1].label == "GPS (encoder Walks, start zeros, depth 3, …)"
+
+
+def test_of_a_long_path_the_end_is_shown(make_run):
+    start = "runs/a-long-name/checkpoints/best.ckpt"
+    groups = grouped(make_run("a", start=start), make_run("b", start="other"))
+    assert groups[0].label == "GPS (start …e/checkpoints/best.ckpt)"
+
+
 def test_a_run_without_configuration_joins_nobody(make_run):
     folders = [make_run(name, seed=seed) for seed, name in enumerate("abc")]
     for folder in folders[1:]:
