@@ -142,8 +142,11 @@ def test_untyped_option_is_caught():
         _contract(Untyped).test_options_are_typed_and_have_defaults()
 
 
-def test_parameter_without_gradient_may_be_excepted():
+def test_parameters_without_gradient_are_excepted_by_name_alone():
     contract = _contract(Sound, flaw="starves a parameter")
+    contract.without_gradient = ("encoder.*",)
+    with pytest.raises(AssertionError, match="no gradient reaches watched"):
+        contract.test_gradients_reach_every_parameter()
     contract.without_gradient = ("watched.*",)
     contract.test_gradients_reach_every_parameter()
 
