@@ -145,7 +145,7 @@ def test_threads_are_given_back(make_table, self_sums):
     assert torch.get_num_threads() == before
 
 
-ORPHANS = """
+ORPHANS = r"""
 import os, sys, time, importlib.util
 from graphbench.data import encode
 from graphbench.data.store import Store
@@ -156,7 +156,7 @@ encode.CHUNK_GRAPHS, encode.POOL_FROM = 4, -1.0
 class SelfSums(helpers.SelfSums):
     def compute(self, graphs):
         if graphs.columns["y"][0] > 0:
-            print(os.getpid(), flush=True)
+            os.write(1, b"%d\n" % os.getpid())  # one write, so that two workers' lines cannot mix
             time.sleep(600)
         return super().compute(graphs)
 encode.encode(helpers.random_table(), SelfSums(), Store(sys.argv[2]), "content", workers=2)
