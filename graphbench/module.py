@@ -211,12 +211,16 @@ class BenchmarkModule(pl.LightningModule):
             self.architecture.compile(dynamic=True)
 
     def configure_optimizers(self) -> Any:
-        """Optimizer with its groups, and the schedule."""
-        probe = self._make_optimizer([nn.Parameter(torch.zeros(()))])
+        """Optimizer with its groups, and the schedule.
+
+        Raises:
+            BadInput: the optimizer does not take an option's value or the shapes of these parameters.
+        """
+        probe = self._optimizer_of([nn.Parameter(torch.zeros(1, 1))])  # a matrix: Muon takes nothing else
         groups = parameter_groups(
             self, self.architecture.parameter_groups(), lr=probe.defaults["lr"], lr_scales=self.lr_scales
         )
-        optimizer = self._make_optimizer(groups)
+        optimizer = self._optimizer_of(groups)
         scheduler = self.schedule.configure(
             optimizer,
             steps=lambda: self.trainer.estimated_stepping_batches,
@@ -225,6 +229,12 @@ class BenchmarkModule(pl.LightningModule):
             mode=self.monitor_mode,
         )
         return {"optimizer": optimizer} | ({"lr_scheduler": scheduler} if scheduler else {})
+
+    def _optimizer_of(self, parameters: list[Any]) -> torch.optim.Optimizer:
+        try:
+            return self._make_optimizer(parameters)
+        except ValueError as error:
+            raise BadInput(f"The optimizer of --model.optimizer cannot be made for this model: {error}") from error
 
 
 def build(

@@ -70,6 +70,19 @@ def test_parts_can_have_their_own_learning_rate(spec):
         assert rates[id(parameter)] == pytest.approx(0.001 if name.startswith("architecture.encoder") else 0.01)
 
 
+@pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="this torch has no Muon: from 2.9")
+def test_an_optimizer_of_matrices_alone_is_made_or_refused_by_its_option(spec):
+    muon = partial(torch.optim.Muon, lr=0.01)
+    module = BenchmarkModule(spec, Tiny, optimizer=muon)
+    with pytest.raises(BadInput, match=r"--model\.optimizer cannot be made .* 2D parameters"):
+        module.configure_optimizers()  # Tiny has biases
+    for parameter in module.parameters():
+        parameter.requires_grad_(parameter.dim() == 2)
+    (group,) = module.configure_optimizers()["optimizer"].param_groups
+    assert all(p.dim() == 2 for p in group["params"])
+    assert group["lr"] == 0.01
+
+
 def test_standardized_training_needs_a_regression():
     with pytest.raises(BadInput, match="standardize_targets is for graph regression"):
         BenchmarkModule(tiny_spec("graph-multilabel"), Tiny, standardize_targets=True)
