@@ -83,6 +83,12 @@ def test_an_optimizer_of_matrices_alone_is_made_or_refused_by_its_option(spec):
     assert group["lr"] == 0.01
 
 
+def test_an_optimizer_that_refuses_a_value_is_named_by_its_option(spec):
+    module = BenchmarkModule(spec, Tiny, optimizer=partial(torch.optim.AdamW, lr=-1.0))
+    with pytest.raises(BadInput, match=r"--model\.optimizer .* -1\.0"):
+        module.configure_optimizers()
+
+
 def test_standardized_training_needs_a_regression():
     with pytest.raises(BadInput, match="standardize_targets is for graph regression"):
         BenchmarkModule(tiny_spec("graph-multilabel"), Tiny, standardize_targets=True)

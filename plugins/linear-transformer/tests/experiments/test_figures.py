@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 
 FOLDER = Path(__file__).parents[2] / "experiments"
@@ -56,11 +57,34 @@ def test_constructions_keep_to_what_the_lemmas_promise(modules):
     assert all(math.isfinite(loss) and loss <= math.log(2) for loss in vectors)
 
 
-def test_sweep_trains_draws_and_goes_on(modules, tmp_path):
-    short = [
+@pytest.fixture
+def short(tmp_path):
+    """What makes a point one of three steps on a few graphs."""
+    return [
         "--data.init_args.batch_size=16", "--data.init_args.sizes=[4,8,16]", f"--data.init_args.root={tmp_path}",
         "--trainer.max_steps=3", "--trainer.accelerator=cpu",
     ]  # fmt: skip
+
+
+@pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="this torch has no Muon: from 2.9")
+def test_maps_are_trained_by_both_recipes(modules, short, tmp_path):
+    main, out = modules["figures"].main, tmp_path / "out"
+    options = ["--families", "CSL", "--layers", "3", "--output", str(out), *short]
+    main(["--recipe", "reduced", "--figures", "1", "15", "--targets", "electric", "heat", *options])
+    main(["--recipe", "published", "--figures", "1", "--targets", "electric", *options])
+    rows = list(csv.DictReader((out / "points.csv").open()))
+    assert [(row["recipe"], row["form"], row["target"]) for row in rows] == [
+        ("reduced", "general", "electric"), ("reduced", "general", "heat"),
+        ("reduced", "efficient", "electric"), ("reduced", "efficient", "heat"),
+        ("published", "general", "electric"),
+    ]  # fmt: skip
+    assert all(math.isfinite(float(row["log_loss"])) for row in rows)
+    assert sorted(path.stem for path in out.glob("*.png")) == [
+        "figure-1-published", "figure-1-reduced", "figure-15-reduced",
+    ]  # fmt: skip
+
+
+def test_sweep_trains_draws_and_goes_on(modules, short, tmp_path):
     main = modules["figures"].main
     common = ["--figures", "2", "--output", str(tmp_path / "out"), *short]
     main([*common, "--layers", "1"])
