@@ -38,7 +38,7 @@ class Recipe:
     drops: int = 5
 
 
-#: "published": appendix 13 and the authors' code. "reduced": what one core does in about an hour.
+#: "published": appendix 13 and the authors' code. "reduced": one core does figure 1 in about an hour.
 RECIPES = {
     "published": Recipe(
         suffix="",
