@@ -1,70 +1,28 @@
 """graphbench: train, compare and look inside graph transformers.
 
-Everything here is loaded on first use, so that `import graphbench` and the light commands do without torch.
+Public names are listed in `__init__.pyi` and loaded on first use, so that `import graphbench` and the light commands do
+without torch.
 """
 
-from __future__ import annotations
+from typing import Any
 
-import importlib
-from typing import TYPE_CHECKING, Any
+import lazy_loader
 
-if TYPE_CHECKING:
-    from graphbench.contracts import Architecture as Architecture
-    from graphbench.contracts import Benchmark as Benchmark
-    from graphbench.contracts import BenchmarkSpec as BenchmarkSpec
-    from graphbench.contracts import Column as Column
-    from graphbench.contracts import Encoded as Encoded
-    from graphbench.contracts import Encoding as Encoding
-    from graphbench.contracts import Features as Features
-    from graphbench.contracts import GraphBatch as GraphBatch
-    from graphbench.contracts import GraphTable as GraphTable
-    from graphbench.contracts import LayerTrace as LayerTrace
-    from graphbench.contracts import PositionalEncoder as PositionalEncoder
-    from graphbench.contracts import Representation as Representation
-    from graphbench.contracts import Traced as Traced
-    from graphbench.module import BenchmarkModule as BenchmarkModule
-    from graphbench.module import build as build
+from graphbench import moved
 
-    __version__: str
-
-#: Public name -> module that defines it.
-_HOME = {
-    "Architecture": "contracts",
-    "Benchmark": "contracts",
-    "BenchmarkModule": "module",
-    "BenchmarkSpec": "contracts",
-    "Column": "contracts",
-    "Encoded": "contracts",
-    "Encoding": "contracts",
-    "Features": "contracts",
-    "GraphBatch": "contracts",
-    "GraphTable": "contracts",
-    "LayerTrace": "contracts",
-    "PositionalEncoder": "contracts",
-    "Representation": "contracts",
-    "Traced": "contracts",
-    "build": "module",
-}
-#: Rooms that `import graphbench` reaches as attributes (`graphbench.registry.load(...)`).
-_ROOMS = ("benchmarks", "contracts", "data", "diagnostics", "encodings", "errors", "nn", "registry", "testing")
-__all__ = sorted(_HOME)
+_lazy, _, __all__ = lazy_loader.attach_stub(__name__, __file__)
+moved.install()
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        value = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
-    elif name in _ROOMS:
-        return importlib.import_module(f"{__name__}.{name}")
-    elif name == "__version__":
-        value = _version()
-    else:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = value
-    return value
+    if name != "__version__":
+        return _lazy(name)
+    globals()[name] = _version()
+    return globals()[name]
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOME, *_ROOMS, "__version__"})
+    return sorted({*globals(), *__all__, "__version__"})
 
 
 def _version() -> str:

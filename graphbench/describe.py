@@ -85,12 +85,14 @@ def _parse(module: str) -> _Source | None:
     path = find_source(module)
     if path is None:
         return None
+    stub = path.with_suffix(".pyi")  # where a package lists the names that it loads on first use
     try:
-        tree = ast.parse(path.read_bytes())
+        bindings = _bindings(ast.parse(stub.read_bytes()).body) if stub.is_file() else {}
+        bindings |= _bindings(ast.parse(path.read_bytes()).body)
     except (SyntaxError, ValueError, OSError):  # loading the class reports the reason; the list stays readable
         return None
     parts = module.split(".")
-    return _Source(module, parts if path.name == "__init__.py" else parts[:-1], _bindings(tree.body))
+    return _Source(module, parts if path.name == "__init__.py" else parts[:-1], bindings)
 
 
 def _resolve(module: str, name: str) -> tuple[_Source, ast.stmt] | None:

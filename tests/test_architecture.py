@@ -15,11 +15,11 @@ PLUGINS = sorted((ROOT / "plugins").glob("*/src/graphbench_*"))
 #: Room (a folder or file of graphbench/) -> the rooms it may import. Benchmarks and models never meet but through the
 #: contracts, nothing imports the command line, and nothing imports what is made for tests.
 ARROWS = {
-    "__init__": {"contracts", "module"},
+    "__init__": {"moved"},
     "__main__": {"cli"},
-    "benchmarks": {"contracts", "data", "encodings", "errors", "images", "molecules", "points", "sequences"},
-    "callbacks": {"contracts", "data", "diagnostics", "encodings", "errors", "module", "runs"},
-    "checkpoints": {"errors"},
+    "benchmarks": {"contracts", "data", "encodings", "errors"},
+    "callbacks": {"checkpoints", "contracts", "data", "diagnostics", "encodings", "errors", "module", "runs"},
+    "checkpoints": {"errors", "runs"},
     "cli": {"__init__", "callbacks", "checkpoints", "contracts", "errors", "module", "registry", "report", "runs"},
     "contracts": {"errors"},
     "data": {"contracts", "errors"},
@@ -28,18 +28,15 @@ ARROWS = {
     "encodings": {"contracts", "errors"},
     "errors": set(),
     "experiments": {"errors", "runs"},
+    "moved": set(),
     "module": {"checkpoints", "contracts", "errors", "nn", "optim", "registry", "tasks"},
-    "images": {"contracts", "errors"},
-    "molecules": {"contracts", "data", "errors"},
     "nn": {"contracts", "encodings", "errors"},
     "optim": {"contracts", "errors"},
-    "points": {"contracts", "errors"},
     "registry": {"contracts", "describe", "errors"},
     "report": {"contracts", "diagnostics", "errors", "runs"},
     "runs": {"errors"},
-    "sequences": {"contracts", "errors"},
     "tasks": {"contracts", "errors", "nn"},
-    "testing": {"contracts", "diagnostics", "errors", "nn", "registry", "tasks"},
+    "testing": {"contracts", "diagnostics", "errors", "module", "nn", "registry", "tasks"},
 }
 
 #: Modules whose `__all__` is the public interface; plug-ins import nothing else of graphbench.
@@ -52,7 +49,7 @@ PUBLIC = (
     "graphbench.encodings",
     "graphbench.encodings.substructures",
     "graphbench.errors",
-    "graphbench.molecules",
+    "graphbench.benchmarks.molecules",
     "graphbench.nn",
     "graphbench.testing",
 )

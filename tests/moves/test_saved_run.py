@@ -1,6 +1,6 @@
-"""What was saved before the benchmarks moved into folders still works: a run, its store, dotted paths, keys and names.
+"""What was saved before the benchmarks moved into folders still works: a run, its store, dotted paths, keys, names.
 
-`saved/` is the folder of a run of version 0.1.0 with its data and its store; `pinned.json` what that version called things.
+`saved/` is the folder of a run of version 0.1.0 with its data and its store; `pinned.json` holds that version's names.
 """
 
 from __future__ import annotations
@@ -69,6 +69,7 @@ def test_a_saved_run_is_continued_and_reported(saved):
     assert "GPS" in (saved / "report" / "report.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.filterwarnings("ignore:.* moved to:DeprecationWarning")
 @pytest.mark.parametrize("module", PINNED["modules"])
 def test_dotted_paths_resolve(module):
     found = importlib.import_module(module)

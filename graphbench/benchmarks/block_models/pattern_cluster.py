@@ -1,0 +1,215 @@
+"""PATTERN and CLUSTER: classes of nodes in stochastic block models, generated here or downloaded."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphbench.benchmarks.base import GraphBenchmark
+from graphbench.benchmarks.block_models.sampling import (
+    NUM_PATTERNS,
+    BlockGraphs,
+    Chunk,
+    draw_cluster_graphs,
+    draw_pattern_graphs,
+    draw_patterns,
+)
+from graphbench.benchmarks.gnn_benchmark_files import Graph, address, fetch, read_splits
+from graphbench.benchmarks.molecules.chemistry.problems import check_choice
+from graphbench.benchmarks.sizes import with_sizes
+from graphbench.contracts import BenchmarkSpec, Features, GraphTable
+from graphbench.contracts.table import EDGE, EDGE_INDEX, NODE, Column, pointer
+from graphbench.data.pool import map_in_processes
+from graphbench.data.splits import NAMES
+from graphbench.errors import BadInput
+
+Source = Literal["generated", "pyg"]
+_CHUNK = 100  # graphs a job: about 20 ms; another number would draw other graphs
+_BYTE = 256  # features and classes are stored in one byte
+
+
+class BlockModelBenchmark(GraphBenchmark):
+    """Base of PATTERN and CLUSTER.
+
+    Args:
+        source: `generated`: drawn here with the published parameters, the same for the same `graph_seed` whatever the
+            number of processes; the published graphs have the same distribution, but their seed is not known.
+            `pyg`: the published graphs, downloaded from where PyG does.
+        graph_seed: of the generated graphs.
+        sizes: graphs in train, validation and test for a smaller (or larger) generated set.
+        options: see `GraphBenchmark`.
+
+    Raises:
+        BadInput: for options that the source cannot honour.
+    """
+
+    def __init__(
+        self,
+        source: Source = "generated",
+        graph_seed: int = 0,
+        sizes: tuple[int, int, int] | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(**options)
+        check_choice("source", source, get_args(Source))
+        if source == "pyg" and (graph_seed or sizes):
+            raise BadInput("source=pyg brings its own graphs: graph_seed and sizes belong to source=generated.")
+        self.source, self.graph_seed = source, graph_seed
+        self.spec = with_sizes(type(self).spec, sizes)
+        if source == "pyg":
+            self.spec = replace(
+                self.spec, offline=False, licence="MIT", source=f"{self.spec.name}_v2.zip, by the address in PyG"
+            )
+
+    def source_key(self) -> dict[str, Any]:
+        """Address of the published file, or what decides about the generated graphs."""
+        if self.source == "pyg":
+            return {"source": "pyg", "address": address(self.spec.name)}
+        return {"source": "generated", "graph_seed": self.graph_seed, "sizes": list(self.spec.split_sizes or ())}
+
+    def read(self) -> Mapping[str, Iterator[GraphTable]]:
+        """Draw the graphs on all cores, or download and convert them.
+
+        Raises:
+            MissingData: the published file could not be fetched; says how to get it.
+            CorruptData: the published file is damaged.
+        """
+        name = self.spec.name
+        if self.source == "generated":
+            sizes = zip(NAMES, self.spec.split_sizes or (), strict=True)
+            return {split: self._drawn(number, size) for number, (split, size) in enumerate(sizes)}
+        otherwise = "Or use graphs of the same distribution without a network: source=generated."
+        path = fetch(name, Path(self.root, name), otherwise)
+        return read_splits(path, partial(_from_published, vocabulary=self.spec.node.vocabularies[0]))
+
+    def _drawn(self, split: int, size: int) -> Iterator[GraphTable]:
+        jobs = [
+            Chunk((self.graph_seed, split + 1, start // _CHUNK), min(_CHUNK, size - start), self.patterns(start, size))
+            for start in range(0, size, _CHUNK)
+        ]
+        description = f"Drawing {self.spec.name} {NAMES[split]}"
+        for graphs in map_in_processes(self.draw(), jobs, len(jobs), description, unit=f"chunks of {_CHUNK} graphs"):
+            yield _to_table(graphs)
+
+    @abstractmethod
+    def draw(self) -> Callable[[Chunk], BlockGraphs]:
+        """The function that draws a chunk."""
+
+    def patterns(self, start: int, size: int) -> np.ndarray | None:
+        """Pattern of each graph of the chunk that begins with graph `start` of a split of `size` graphs."""
+        return None
+
+
+class PATTERN(BlockModelBenchmark):
+    """Which nodes belong to a pattern that is hidden among communities? 14,000 graphs, generated or downloaded.
+
+    Five communities of 5 to 34 nodes (edge probability 0.5 inside, 0.35 across) and one of 100 patterns of 5 to 34
+    nodes (0.5), each of whose nodes is joined to every other node with probability 0.5; the patterns are the same in
+    all splits ("Benchmarking Graph Neural Networks", Dwivedi et al., JMLR 2023). Generated graphs have 117 nodes and
+    5,870 directed edges in expectation; how far a set is from that depends on its 100 patterns.
+
+    Args:
+        options: `source`, `graph_seed` and `sizes` as in `BlockModelBenchmark`; see also `GraphBenchmark`.
+    """
+
+    spec = BenchmarkSpec(
+        name="PATTERN",
+        task="node-classification",
+        node=Features(vocabularies=(3,), names=("colour",)),
+        edge=Features(),
+        metric="class_accuracy",
+        higher_is_better=True,
+        loss="weighted_cross_entropy",
+        num_classes=2,
+        target_names=("community", "pattern"),
+        split_sizes=(10_000, 2_000, 2_000),
+        mean_nodes=118.9,
+        max_nodes=204,
+        mean_edges=6078.6,
+        offline=True,
+        disk_mb=166.9,
+        licence="generated here; the published graphs are under the MIT licence",
+        citation="Dwivedi et al., JMLR 24 (2023)",
+        source="generated with the published parameters",
+    )
+
+    def draw(self) -> Callable[[Chunk], BlockGraphs]:
+        """Draws graphs around the patterns of `graph_seed`."""
+        return partial(draw_pattern_graphs, patterns=draw_patterns(self.graph_seed))
+
+    def patterns(self, start: int, size: int) -> np.ndarray | None:
+        """Equally many graphs of each pattern, one pattern after the other."""
+        return np.arange(start, min(start + _CHUNK, size)) * NUM_PATTERNS // size
+
+
+class CLUSTER(BlockModelBenchmark):
+    """Which community is each node of, when one node a community tells? 12,000 graphs, generated or downloaded.
+
+    Six communities of 5 to 34 nodes (edge probability 0.55 inside, 0.25 across); the feature of one random node of
+    each is its community, that of the others is 0 ("Benchmarking Graph Neural Networks", Dwivedi et al., JMLR 2023).
+    Generated graphs have 117 nodes and 4,289 directed edges in expectation.
+
+    Args:
+        options: `source`, `graph_seed` and `sizes` as in `BlockModelBenchmark`; see also `GraphBenchmark`.
+    """
+
+    spec = BenchmarkSpec(
+        name="CLUSTER",
+        task="node-classification",
+        node=Features(vocabularies=(7,), names=("told_community",)),
+        edge=Features(),
+        metric="class_accuracy",
+        higher_is_better=True,
+        loss="weighted_cross_entropy",
+        num_classes=6,
+        split_sizes=(10_000, 1_000, 1_000),
+        mean_nodes=117.2,
+        max_nodes=204,
+        mean_edges=4301.8,
+        offline=True,
+        disk_mb=105.9,
+        licence="generated here; the published graphs are under the MIT licence",
+        citation="Dwivedi et al., JMLR 24 (2023)",
+        source="generated with the published parameters",
+    )
+
+    def draw(self) -> Callable[[Chunk], BlockGraphs]:
+        """Draws communities alone."""
+        return draw_cluster_graphs
+
+
+def _to_table(graphs: BlockGraphs) -> GraphTable:
+    columns = {"x": graphs.x, "y": graphs.y, "edge_index": graphs.edge_index}
+    return GraphTable(
+        {name: torch.from_numpy(column) for name, column in columns.items()},
+        {"x": Column(NODE), "y": Column(NODE), "edge_index": EDGE_INDEX},
+        {NODE: pointer(torch.from_numpy(graphs.num_nodes)), EDGE: pointer(torch.from_numpy(graphs.num_edges))},
+    )
+
+
+def _from_published(graphs: Sequence[Graph], vocabulary: int) -> dict[str, tuple[Tensor, str]]:
+    """Categories out of one-hot rows (or plain numbers), and classes; both `[nodes, 1]`.
+
+    Raises:
+        ValueError: the rows are neither.
+    """
+    x = torch.cat([graph["x"] for graph in graphs])
+    if x.dim() == 2 and x.shape[1] == vocabulary:
+        if not bool(((x == 0) | (x == 1)).all()) or not bool((x.sum(1) == 1).all()):
+            raise ValueError("x is not one-hot")
+        x = x.argmax(1)
+    elif x.dim() > 2 or x.shape[1:].numel() != 1 or x.is_floating_point():
+        raise ValueError(f"x has shape {list(x.shape)} and {x.dtype} instead of one of {vocabulary} values a node")
+    y = torch.cat([graph["y"].reshape(-1) for graph in graphs])
+    for name, column in (("x", x), ("y", y)):
+        if not 0 <= int(column.min()) <= int(column.max()) < _BYTE:
+            raise ValueError(f"{name} holds {int(column.min())} to {int(column.max())}")
+    return {"x": (x.reshape(-1, 1).to(torch.uint8), NODE), "y": (y.reshape(-1, 1).to(torch.uint8), NODE)}

@@ -1,0 +1,323 @@
+"""ElectricFlow: what currents, heat and eigenvectors a model computes from resistor networks, drawn while it trains."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Literal, get_args
+
+import torch
+
+from graphbench.benchmarks.base import GraphBenchmark
+from graphbench.benchmarks.electric_flow.loader import FreshLoader
+from graphbench.benchmarks.electric_flow.resistor_graphs import Family, TableWiring, Wiring, make_wiring
+from graphbench.benchmarks.electric_flow.sampling import Problem, Target, stream
+from graphbench.benchmarks.molecules.chemistry.problems import check_choice
+from graphbench.benchmarks.sizes import with_sizes
+from graphbench.contracts import BenchmarkSpec, Features, GraphBatch, GraphTable
+from graphbench.data.encode import with_encoding
+from graphbench.data.loader import GraphLoader
+from graphbench.data.splits import NAMES
+from graphbench.errors import BadInput
+
+_CHUNK = 1000  # graphs of a fixed split that are drawn together: another number would draw other graphs
+_FIXED = 1  # first word of the streams of the fixed splits; training batches have another
+_DEMANDS = 10  # on another benchmark's graphs
+
+
+class ElectricFlow(GraphBenchmark):
+    """Resistor networks and Gaussian demands: return L† Ψ, √L† Ψ, e^(-sL) Ψ, or the eigenvectors of L.
+
+    The synthetic data of "Graph Transformers Dream of Electric Flow" (Cheng, Carin, Sra, ICLR 2025, appendix 13):
+    n = 10 nodes, all joined (FC) or on a cycle with links that skip 2, 4, 6 or 8 nodes (CSL); resistances e^u with u
+    uniform in [-2, 2]; n Gaussian demands whose columns add up to 0; nodes and edges in random order. Other families,
+    numbers of nodes and the graphs of any other benchmark are options. The authors' notebook of figure 1 centres
+    demands for the heat kernel alone; `centred=False` is what it does for the other two maps, whose losses then are
+    units higher.
+
+    Training graphs are drawn on the device that trains, fresh ones in every batch (or every `fresh_every` steps):
+    an epoch is `steps_per_epoch` steps. Validation and test graphs are fixed by `graph_seed`, and so is the train
+    split that diagnostics and `predict_split=train` read, and that `fresh=False` trains on.
+
+    A batch holds resistances `edge_dense [num_edges, 1]` (every edge in both directions), demands
+    `x_dense [num_nodes, k]` and targets `y [num_nodes, k]`. Eigenvectors need no demands; their targets are
+    v_1, v_2, ... in ascending order of eigenvalues, with the constant v_1, as in the paper's loss_1-5 and loss_1-10.
+
+    Args:
+        family: FC, CSL, ER (Erdős-Rényi), grid (the most square one) or regular; the last three are connected.
+        target: electric (L†), resistive (√L†), heat (e^(-sL)) or eigenvectors.
+        num_nodes: nodes of a graph.
+        min_nodes: draw sizes uniformly from `min_nodes` to `num_nodes`, leaving out those the family does not have.
+        num_demands: k; by default `num_nodes`, as in the paper, and 10 on another benchmark's graphs.
+        num_eigenvectors: how many of the smallest, for target=eigenvectors; by default `num_nodes` (10 on another
+            benchmark's graphs). Graphs with fewer nodes have columns of zeros instead.
+        laplacian: whose eigenvectors, unnormalised (L, the paper's) or symmetric (D^(-1/2) L D^(-1/2)).
+        skip_trivial: leave out the first eigenvector, which is known beforehand.
+        centred: the columns of demands add up to 0, as in the paper's text.
+        heat_time: s of the heat kernel.
+        log_resistance: resistances are e^u with u uniform between minus and plus this.
+        edge_probability: of ER.
+        degree: of regular; 3 or 4.
+        graphs: another benchmark whose graphs are taken instead of a family: simple, undirected, connected ones, with
+            resistances drawn here; drawn with replacement, each split from the same split.
+        fresh: draw training graphs while training; without it, train on the fixed train split.
+        fresh_every: steps for which a batch serves before another is drawn; the paper's is 10.
+        steps_per_epoch: optimizer steps between two validations.
+        graph_seed: of the fixed splits; training graphs follow `seed`.
+        sizes: graphs in the fixed train, validation and test splits.
+        options: see `GraphBenchmark`.
+
+    Raises:
+        BadInput: for options out of range, that the chosen target or source of graphs does not use, or whose loss is
+            degenerate: one map for all graphs, eigenvectors that are arbitrary, nothing left to learn.
+    """
+
+    spec = BenchmarkSpec(
+        name="ElectricFlow",
+        task="map-recovery",
+        node=Features(dense=10),
+        edge=Features(dense=1, names=("resistance",)),
+        metric="log_loss",
+        higher_is_better=False,
+        loss="normalised_MSE",
+        num_targets=10,
+        split_sizes=(2_000, 2_000, 10_000),
+        mean_nodes=10.0,
+        max_nodes=10,
+        mean_edges=90.0,
+        offline=True,
+        disk_mb=21.0,
+        licence="generated here",
+        citation="Cheng, Carin and Sra, ICLR 2025, arXiv 2410.16699",
+        source="generated",
+        extra={"max_edges": "45"},
+    )
+
+    def __init__(
+        self,
+        family: Family = "FC",
+        target: Target = "electric",
+        num_nodes: int = 10,
+        min_nodes: int | None = None,
+        num_demands: int | None = None,
+        num_eigenvectors: int | None = None,
+        laplacian: Literal["unnormalised", "symmetric"] = "unnormalised",
+        skip_trivial: bool = False,
+        centred: bool = True,
+        heat_time: float = 0.5,
+        log_resistance: float = 2.0,
+        edge_probability: float = 0.5,
+        degree: int = 3,
+        graphs: GraphBenchmark | None = None,
+        fresh: bool = True,
+        fresh_every: int = 1,
+        steps_per_epoch: int = 100,
+        graph_seed: int = 0,
+        sizes: tuple[int, int, int] | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(**options)
+        self.family, self.target, self.num_nodes = family, target, num_nodes
+        self.min_nodes = num_nodes if min_nodes is None else min_nodes
+        self.num_demands, self.num_eigenvectors = num_demands, num_eigenvectors
+        self.laplacian, self.skip_trivial = laplacian, skip_trivial
+        self.centred, self.heat_time, self.log_resistance = centred, heat_time, log_resistance
+        self.edge_probability, self.degree, self.graphs = edge_probability, degree, graphs
+        self.fresh, self.fresh_every, self.steps_per_epoch = fresh, fresh_every, steps_per_epoch
+        self.graph_seed = graph_seed
+        self._check()
+        asked = num_eigenvectors if target == "eigenvectors" else num_demands
+        self.num_targets = (num_nodes - self.skip_trivial if graphs is None else _DEMANDS) if asked is None else asked
+        self._wirings: dict[str, Wiring] = {}
+        if graphs is None:
+            family_wiring = make_wiring(family, range(self.min_nodes, num_nodes + 1), edge_probability, degree)
+            self._wirings = dict.fromkeys(NAMES, family_wiring)
+        self.spec = with_sizes(self._described(), sizes)
+
+    def _check(self) -> None:
+        if self.target not in get_args(Target):
+            raise BadInput(f"target must be one of {', '.join(get_args(Target))}, got {self.target!r}.")
+        check_choice("laplacian", self.laplacian, ("unnormalised", "symmetric"))
+        if self.target == "eigenvectors" and not self.centred:
+            raise BadInput("centred is about demands, which target=eigenvectors has not: leave it out.")
+        if self.target != "eigenvectors" and (self.laplacian == "symmetric" or self.skip_trivial):
+            raise BadInput(f"laplacian and skip_trivial do not go with target={self.target}: leave them out.")
+        unused = "num_demands" if self.target == "eigenvectors" else "num_eigenvectors"
+        if getattr(self, unused) is not None:
+            raise BadInput(f"{unused} does not go with target={self.target}: leave it out.")
+        numbers = {"num_demands": self.num_demands, "num_eigenvectors": self.num_eigenvectors}
+        numbers |= {"fresh_every": self.fresh_every, "steps_per_epoch": self.steps_per_epoch}
+        for name, value in numbers.items():
+            if value is not None and value < 1:
+                raise BadInput(f"{name} must be at least 1, got {value}.")
+        if not 3 <= self.min_nodes <= self.num_nodes:
+            raise BadInput(
+                f"Expected 3 <= min_nodes <= num_nodes, got {self.min_nodes} and {self.num_nodes}. (On two nodes every "
+                "map is a number times the demands.)"
+            )
+        if self.heat_time <= 0 or self.log_resistance < 0:
+            raise BadInput("heat_time must be positive and log_resistance not negative.")
+        if self.fresh and self.train_fraction < 1:
+            raise BadInput("train_fraction takes a part of a fixed training split: set fresh=False with it.")
+        wanted = (self.num_eigenvectors or 0) + self.skip_trivial
+        if self.graphs is None and wanted > self.min_nodes:
+            raise BadInput(f"Graphs of {self.min_nodes} nodes have no {wanted} eigenvectors.")
+        if self.graphs is None:
+            self._check_not_degenerate()
+
+    def _check_not_degenerate(self) -> None:
+        """Refuse families whose targets are the same for all graphs, or arbitrary."""
+        first_alone = self.target == "eigenvectors" and self.num_eigenvectors == 1 and not self.skip_trivial
+        if first_alone and self.laplacian == "unnormalised":
+            raise BadInput(
+                "num_eigenvectors=1 asks for the first eigenvector alone, which is constant on every graph: ask "
+                "for more, or set skip_trivial."
+            )
+        if self.log_resistance > 0:
+            return
+        if self.family == "FC":
+            raise BadInput(
+                "family=FC with log_resistance=0 is one graph on which every map is a number times the demands and "
+                "every eigenvalue but the first is the same: take log_resistance above 0, or another family."
+            )
+        sizes = range(self.min_nodes, self.num_nodes + 1)
+        square = any(math.isqrt(size) ** 2 == size for size in sizes)
+        if self.target == "eigenvectors" and (self.family == "CSL" or (self.family == "grid" and square)):
+            raise BadInput(
+                f"family={self.family} with log_resistance=0 has graphs with equal eigenvalues, whose eigenvectors "
+                "are arbitrary: take log_resistance above 0."
+            )
+
+    def _described(self) -> BenchmarkSpec:
+        """The specification of these options."""
+        spec = type(self).spec
+        demands = 0 if self.target == "eigenvectors" else self.num_targets
+        loss = "eigenvector" if self.target == "eigenvectors" else "normalised_MSE"
+        spec = replace(spec, node=Features(dense=demands), num_targets=self.num_targets, loss=loss)
+        if self.graphs is not None:
+            of = self.graphs.spec
+            spec = replace(spec, mean_nodes=of.mean_nodes, max_nodes=of.max_nodes, mean_edges=of.mean_edges, extra={})
+            return replace(spec, offline=of.offline, disk_mb=None, licence=of.licence, source=of.source)
+        if self._is_default_size():
+            return spec
+        wiring = self._wirings["train"]
+        fixed = self.min_nodes == self.num_nodes
+        mean_edges = 2.0 * wiring.max_edges if fixed and self.family != "ER" else None
+        return replace(
+            spec,
+            mean_nodes=float(self.num_nodes) if fixed else None,
+            max_nodes=wiring.max_nodes,
+            mean_edges=mean_edges,
+            disk_mb=None,
+            extra={"max_edges": str(wiring.max_edges)},
+        )
+
+    def _is_default_size(self) -> bool:
+        return (self.family, self.min_nodes, self.num_nodes) == ("FC", 10, 10)
+
+    # -- the fixed splits ----------------------------------------------------------------------------------------
+
+    def source_key(self) -> dict[str, Any]:
+        """Everything that decides about the graphs of the fixed splits."""
+        key: dict[str, Any] = {
+            "target": self.target,
+            "num_targets": self.num_targets,
+            "log_resistance": self.log_resistance,
+            "graph_seed": self.graph_seed,
+            "sizes": list(self.spec.split_sizes or ()),
+        }
+        if self.target == "heat":
+            key["heat_time"] = self.heat_time
+        if not self.centred:
+            key["centred"] = False
+        if self.laplacian != "unnormalised" or self.skip_trivial:
+            key |= {"laplacian": self.laplacian, "skip_trivial": self.skip_trivial}
+        if self.graphs is not None:
+            of = {"name": type(self.graphs).__name__, "version": self.graphs.data_version}
+            return key | {"graphs": of | {"source": self.graphs.source_key()}}
+        key |= {"family": self.family, "nodes": [self.min_nodes, self.num_nodes]}
+        option = {"ER": "edge_probability", "regular": "degree"}.get(self.family)
+        return key | ({option: getattr(self, option)} if option else {})
+
+    def read(self) -> Mapping[str, Iterator[GraphTable]]:
+        """Draw the fixed splits."""
+        sizes = zip(NAMES, self.spec.split_sizes or (), strict=True)
+        return {split: self._drawn(split, number, size) for number, (split, size) in enumerate(sizes)}
+
+    def _drawn(self, split: str, number: int, size: int) -> Iterator[GraphTable]:
+        problem = self.problem(split)
+        for chunk in range(-(-size // _CHUNK)):
+            generator = stream(torch.device("cpu"), _FIXED, self.graph_seed, number, chunk)
+            networks = problem.draw(_CHUNK, generator)
+            if chunk == 0:
+                heat = f", heat_time={self.heat_time:g}" if self.target == "heat" else ""
+                networks.check(f"target={self.target}, log_resistance={self.log_resistance:g}{heat}")
+            table = networks.table()
+            yield table.slice(0, min(_CHUNK, size - chunk * _CHUNK))
+
+    def problem(self, split: str) -> Problem:
+        """What the graphs of a split are drawn from.
+
+        Raises:
+            BadInput: the other benchmark has no connected graph.
+        """
+        if split not in self._wirings:
+            assert self.graphs is not None
+            self.graphs.setup()
+            self._wirings[split] = TableWiring(self.graphs.tables[split], f"{self.graphs.spec.name} {split}")
+        wiring = self._wirings[split]
+        normalised, skip = self.laplacian == "symmetric", int(self.skip_trivial)
+        return Problem(
+            wiring,
+            self.target,
+            self.num_targets,
+            self.log_resistance,
+            self.heat_time,
+            normalised,
+            skip,
+            self.centred,
+        )
+
+    def prepare_data(self) -> None:
+        """Prepare the other benchmark, if there is one, and draw the fixed splits unless the store has them."""
+        if self.graphs is not None:
+            self.graphs.prepare_data()
+        super().prepare_data()
+
+    # -- fresh batches -------------------------------------------------------------------------------------------
+
+    def train_dataloader(self) -> GraphLoader | FreshLoader:  # type: ignore[override]
+        """Fresh graphs; the fixed split with `fresh=False`, or while a trainer overfits a few batches."""
+        trainer = self.trainer
+        if not self.fresh or getattr(trainer, "overfit_batches", 0) > 0:
+            return super().train_dataloader()
+        problem = self.problem("train")
+
+        def draw(generator: torch.Generator, first_id: int) -> GraphBatch:
+            networks = problem.draw(self.batch_size, generator)
+            if not self.encodings:
+                return networks.batch(first_id)
+            table = networks.table()
+            table.graph_ids = torch.arange(first_id, first_id + len(table))
+            return self._encoded_batch(table)
+
+        # Encodings are computed from tables, which live on the CPU
+        device = torch.device("cpu") if trainer is None or self.encodings else trainer.strategy.root_device
+        return FreshLoader(
+            draw,
+            self.steps_per_epoch,
+            self.batch_size,
+            self.fresh_every,
+            self.sampling_seed(),
+            device,
+            world_size=trainer.world_size if trainer else 1,
+            rank=trainer.global_rank if trainer else 0,
+        )
+
+    def _encoded_batch(self, table: GraphTable) -> GraphBatch:
+        """Fresh graphs with the encodings that the model asked for, computed here and now."""
+        raw = table
+        for encoding in self.encodings:
+            table = with_encoding(table, encoding, encoding.compute(raw))
+        return table.batch(range(len(table)))

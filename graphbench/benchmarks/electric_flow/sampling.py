@@ -1,0 +1,258 @@
+"""Random resistor networks and what is to be computed on them, many graphs at once on any device.
+
+"Graph Transformers Dream of Electric Flow" (Cheng, Carin, Sra, ICLR 2025, arXiv 2410.16699), sections 3.5 and 4.1 and
+appendix 13. Legend: G graphs, N nodes and D undirected edges of the largest one, k demands. L is the Laplacian with
+conductances 1 / r as weights, L† its pseudo-inverse; all graphs are connected.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphbench.benchmarks.electric_flow.resistor_graphs import Wires, Wiring
+from graphbench.contracts import GraphBatch, GraphTable
+from graphbench.contracts.table import EDGE, EDGE_INDEX, NODE, Column, pointer
+from graphbench.errors import BadInput
+
+#: What becomes of the demands Ψ: L† Ψ, its root's √L† Ψ, e^(-sL) Ψ; or the eigenvectors of L, which need no demands.
+Target = Literal["electric", "resistive", "heat", "eigenvectors"]
+
+#: Norm of a target, per unit of its demands', below which it is made of the rounding of demands.
+_SHORTEST = 1e-5
+#: Mean loss of returning the demands below which there is nothing to learn: what is left is rounding.
+_LEAST_LOSS = 1e-9
+
+LAYOUT = {"edge_index": EDGE_INDEX, "edge_dense": Column(EDGE), "x_dense": Column(NODE), "y": Column(NODE)}
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is drawn and asked.
+
+    Args:
+        wiring: distribution of the graphs.
+        target: see `Target`.
+        num_targets: k demands, or the number of eigenvectors.
+        log_resistance: resistances are e^u with u uniform between minus and plus this.
+        time: s of the heat kernel.
+        normalised: eigenvectors are those of `D^(-1/2) L D^(-1/2)`.
+        skip: eigenvectors to leave out, from the smallest eigenvalue on.
+        centred: the columns of demands add up to 0.
+    """
+
+    wiring: Wiring
+    target: Target
+    num_targets: int
+    log_resistance: float = 2.0
+    time: float = 0.5
+    normalised: bool = False
+    skip: int = 0
+    centred: bool = True
+
+    def draw(self, num_graphs: int, generator: torch.Generator) -> Networks:
+        """That many networks on the generator's device; nodes and edges in random order.
+
+        Graphs, resistances, demands and targets depend on the generator's state alone.
+        """
+        wires = self.wiring.draw(num_graphs, generator).shuffled(generator)
+        device = generator.device
+        uniform = torch.rand(wires.tail.shape, generator=generator, device=device)
+        resistance = torch.exp(self.log_resistance * (2 * uniform - 1))
+        laplacian = laplacians(wires, resistance)
+        if self.target == "eigenvectors":
+            laplacian = symmetric_normalised(laplacian) if self.normalised else laplacian
+            targets = smallest_eigenvectors(laplacian, wires.num_nodes, self.skip + self.num_targets)
+            return Networks(wires, resistance, None, targets[..., self.skip :].float())
+        shape = (num_graphs, wires.max_nodes, self.num_targets)
+        demands = torch.randn(shape, generator=generator, device=device)
+        if self.centred:
+            demands = centred(demands, wires.num_nodes)
+        else:
+            demands = demands * _node_mask(wires.num_nodes, wires.max_nodes)[..., None]
+        mapped = map_demands(laplacian, wires.num_nodes, demands.double(), self.target, self.time)
+        return Networks(wires, resistance, demands, mapped.float())
+
+
+@dataclass(frozen=True)
+class Networks:
+    """G graphs as padded rows.
+
+    Args:
+        wires: the edges.
+        resistance: of every edge `[G, D]`.
+        demands: Ψ `[G, N, k]`, or None.
+        targets: `[G, N, num_targets]`.
+    """
+
+    wires: Wires
+    resistance: Tensor
+    demands: Tensor | None
+    targets: Tensor
+
+    def check(self, told: str) -> None:
+        """Refuse a map that leaves nothing of the demands, or nothing to learn.
+
+        Args:
+            told: the options that decide, for the message.
+
+        Raises:
+            BadInput: the loss, which divides maps by their norms, is 0 / 0 or 0 for a model that returns its input.
+        """
+        if self.demands is None:
+            return
+        lengths = [torch.linalg.vector_norm(matrix, dim=(1, 2)) for matrix in (self.targets, self.demands)]
+        left = float((lengths[0] / lengths[1]).min())
+        if not left > _SHORTEST:
+            raise BadInput(
+                f"{told}: the map leaves {left:.1g} of the norm of some demands, which is rounding, and the loss "
+                "divides by it. Take values for which it leaves more."
+            )
+        units = [m / n[:, None, None] for m, n in zip((self.targets, self.demands), lengths, strict=True)]
+        loss = float((units[0] - units[1]).square().sum((1, 2)).mean())
+        if loss < _LEAST_LOSS:
+            raise BadInput(
+                f"{told}: the target is the demands times a number, so a model that returns its input has loss "
+                f"{loss:.1g}. Take values for which the graph matters."
+            )
+
+    def table(self) -> GraphTable:
+        """The graphs as a table on the CPU; node numbers as int16 where they fit, else int32."""
+        columns, nodes, edges = self._columns()
+        ends = torch.stack((columns.pop("tail"), columns.pop("head")), dim=1)
+        columns["edge_index"] = ends.to(torch.int16 if self.wires.max_nodes < 2**15 else torch.int32)
+        columns = {name: column.cpu() for name, column in columns.items()}
+        ptr = {NODE: pointer(nodes.cpu()), EDGE: pointer(edges.cpu())}
+        return GraphTable(columns, {name: LAYOUT[name] for name in columns}, ptr)
+
+    def batch(self, first_id: int = 0) -> GraphBatch:
+        """The graphs as a batch on their device, numbered from `first_id`."""
+        columns, nodes, edges = self._columns()
+        device, num_graphs = nodes.device, len(nodes)
+        ptr = torch.zeros(num_graphs + 1, dtype=torch.int64, device=device)
+        torch.cumsum(nodes, 0, out=ptr[1:])
+        total = len(columns["y"])
+        graph = torch.arange(num_graphs, device=device)
+        shift = torch.repeat_interleave(ptr[:-1], edges, output_size=len(columns["tail"]))
+        batch = GraphBatch()
+        batch.edge_index = torch.stack((columns.pop("tail"), columns.pop("head"))) + shift
+        for name, column in columns.items():
+            batch[name] = column
+        batch.batch, batch.ptr = torch.repeat_interleave(graph, nodes, output_size=total), ptr
+        batch.graph_id = graph + first_id
+        batch.num_nodes, batch.num_graphs, batch.max_nodes = total, num_graphs, self.wires.max_nodes
+        if not self._same_size:
+            batch.max_nodes = int(nodes.max())
+        return batch
+
+    @property
+    def _same_size(self) -> bool:
+        return self.targets.shape[0] * self.wires.max_nodes == int(self.wires.num_nodes.sum())
+
+    def _columns(self) -> tuple[dict[str, Tensor], Tensor, Tensor]:
+        """Rows of all graphs one after the other, nodes of each graph and directed edges of each graph.
+
+        An edge comes in both directions: all of a graph's edges one way, then all of them the other way.
+        """
+        wires = self.wires
+        present = wires.present.repeat(1, 2)
+        columns = {
+            "tail": _rows(torch.cat((wires.tail, wires.head), 1), present),
+            "head": _rows(torch.cat((wires.head, wires.tail), 1), present),
+            "edge_dense": _rows(self.resistance.repeat(1, 2), present)[:, None],
+        }
+        nodes = _node_mask(wires.num_nodes, wires.max_nodes)
+        if self.demands is not None:
+            columns["x_dense"] = _rows(self.demands, nodes)
+        columns["y"] = _rows(self.targets, nodes)
+        return columns, wires.num_nodes, present.sum(1)
+
+
+def _rows(padded: Tensor, present: Tensor) -> Tensor:
+    """The rows `[rows, ...]` of `padded [G, width, ...]` where `present [G, width]`."""
+    if padded.shape[1] == 0 or bool(present.all()):
+        return padded.flatten(0, 1)
+    return padded[present]
+
+
+def _node_mask(num_nodes: Tensor, max_nodes: int) -> Tensor:
+    return torch.arange(max_nodes, device=num_nodes.device) < num_nodes[:, None]
+
+
+def laplacians(wires: Wires, resistance: Tensor) -> Tensor:
+    """`L = D - A` with `A_uv = 1 / r_uv`: `[G, N, N]`, float64; absent nodes have zero rows and columns."""
+    n = wires.max_nodes
+    conductance = resistance.double().reciprocal() * wires.present
+    adjacency = conductance.new_zeros(len(wires.tail), n * n)
+    adjacency.scatter_add_(1, wires.tail * n + wires.head, conductance)
+    adjacency = adjacency.view(-1, n, n)
+    adjacency = adjacency + adjacency.mT
+    return torch.diag_embed(adjacency.sum(-1)) - adjacency
+
+
+def centred(demands: Tensor, num_nodes: Tensor) -> Tensor:
+    """Demands `[G, N, k]` whose columns add up to 0 over the nodes of each graph; 0 at absent nodes."""
+    mask = _node_mask(num_nodes, demands.shape[1])[..., None].to(demands.dtype)
+    demands = demands * mask
+    return demands - mask * demands.sum(1, keepdim=True) / num_nodes[:, None, None]
+
+
+def map_demands(laplacian: Tensor, num_nodes: Tensor, demands: Tensor, target: Target, time: float = 0.5) -> Tensor:
+    """`U Ψ` `[G, N, k]` for U = L†, √L† or e^(-sL).
+
+    `L† = (L + 11^T / n)^(-1) - 11^T / n` on a connected graph, so `L† Ψ = (L + 11^T / n)^(-1) Ψ` once the columns of
+    Ψ are centred, which changes nothing for L†; the others take the eigenvalues.
+
+    Args:
+        laplacian: L `[G, N, N]`; absent nodes have zero rows and columns.
+        num_nodes: nodes of each graph `[G]`.
+        demands: Ψ `[G, N, k]`; 0 at absent nodes.
+        target: "electric", "resistive" or "heat".
+        time: s.
+    """
+    mask = _node_mask(num_nodes, laplacian.shape[-1]).to(laplacian.dtype)
+    if target == "electric":
+        ones = mask[:, :, None] * mask[:, None, :] / num_nodes[:, None, None]
+        inverse = torch.linalg.inv_ex(laplacian + ones + torch.diag_embed(1 - mask)).inverse
+        return inverse @ centred(demands, num_nodes)
+    values, vectors = _eigen(laplacian, mask)
+    if target == "heat":
+        mapped = torch.exp(-time * values)
+    else:
+        mapped = values.clamp(min=torch.finfo(values.dtype).tiny).rsqrt()
+        mapped[:, 0] = 0.0  # the constant vector
+    return vectors @ (mapped[..., None] * (vectors.mT @ demands)) * mask[..., None]
+
+
+def symmetric_normalised(laplacian: Tensor) -> Tensor:
+    """`D^(-1/2) L D^(-1/2)` `[G, N, N]`, D the diagonal of L; absent nodes keep zero rows and columns."""
+    degree = laplacian.diagonal(dim1=-2, dim2=-1)
+    root = torch.where(degree > 0, degree, 1.0).rsqrt()
+    return root[..., :, None] * laplacian * root[..., None, :]
+
+
+def smallest_eigenvectors(laplacian: Tensor, num_nodes: Tensor, number: int) -> Tensor:
+    """v_1, v_2, ... in ascending order of eigenvalues `[G, N, number]`; of L itself v_1 is the constant `1 / sqrt(n)`.
+
+    Graphs with fewer nodes have columns of zeros instead.
+    """
+    mask = _node_mask(num_nodes, laplacian.shape[-1]).to(laplacian.dtype)
+    vectors = _eigen(laplacian, mask)[1][..., :number] * mask[..., None]
+    return torch.nn.functional.pad(vectors, (0, number - vectors.shape[-1]))
+
+
+def _eigen(laplacian: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Eigenvalues `[G, N]` in ascending order and eigenvectors; those of absent nodes come last."""
+    largest = 2 * laplacian.diagonal(dim1=-2, dim2=-1).amax(-1, keepdim=True)  # no eigenvalue of L is above
+    values, vectors = torch.linalg.eigh(laplacian + torch.diag_embed((1 - mask) * (1 + largest)))
+    return values, vectors
+
+
+def stream(device: torch.device, *numbers: int) -> torch.Generator:
+    """A generator that depends on the numbers alone: another stream for any other numbers."""
+    state = np.random.SeedSequence([number % (1 << 64) for number in numbers]).generate_state(1, np.uint64)
+    return torch.Generator(device).manual_seed(int(state[0] >> np.uint64(1)))

@@ -1,0 +1,179 @@
+"""LRGB's five data sets as PyG publishes them: an archive each, with one file a split.
+
+The superpixel sets hold pickled lists (`train.pickle`), the molecular ones lists saved by torch (`train.pt`); an item
+is a tuple of tensors. The files lie where PyG's `LRGBDataset` puts them below its own root: `NAME/raw/`.
+"""
+
+from __future__ import annotations
+
+import pickle
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from graphbench.benchmarks.lrgb.pickles import read_pickled_graphs
+from graphbench.contracts import GraphTable
+from graphbench.contracts.table import EDGE, EDGE_INDEX, GRAPH, NODE, Column, pointer
+from graphbench.data.progress import track
+from graphbench.errors import CorruptData
+
+Graph = Sequence[Any]
+Convert = Callable[[Sequence[Graph]], GraphTable]
+
+#: Axis and column of the true pairs of PCQM-Contact.
+CONTACT, CONTACTS = "contact", "contact_index"
+_CHUNK = 1000  # graphs a table: about 60 MB of superpixel graphs
+_INDEX = torch.int16  # node numbers within a graph
+_BAD_GRAPHS = (TypeError, ValueError, IndexError, AttributeError, RuntimeError)
+#: What torch raises on files that are cut short, altered, or hold anything but tensors.
+_BAD_FILE = (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError, AttributeError, OSError)
+#: COCO's category numbers, with background first; their places are the classes of COCO-SP.
+COCO_CATEGORIES = (
+    *range(12),
+    *range(13, 26),
+    *(27, 28),
+    *range(31, 45),
+    *range(46, 66),
+    *(67, 70),
+    *range(72, 83),
+    *range(84, 91),
+)
+
+
+def read_superpixels(path: Path, categories: Sequence[int]) -> Iterator[GraphTable]:
+    """Graphs of one pickled split in parts, in the memory of some thousand graphs.
+
+    Node features stay in half precision where the file has them so, as the published files do.
+
+    Args:
+        path: `train.pickle`, `val.pickle` or `test.pickle`.
+        categories: label in the file of each class.
+
+    Raises:
+        CorruptData: the file is damaged or holds something else; also while the tables are taken.
+    """
+    class_of = torch.full((max(categories) + 1,), -1, dtype=torch.int16)
+    class_of[torch.tensor(list(categories))] = torch.arange(len(categories), dtype=torch.int16)
+    return _in_parts(path, read_pickled_graphs(path), lambda graphs: superpixel_table(graphs, class_of))
+
+
+def superpixel_table(graphs: Sequence[Graph], class_of: Tensor) -> GraphTable:
+    """Graphs `(x [n, 14], edge_attr [e, 2], edge_index [2, e], y [n])` as one table.
+
+    Args:
+        graphs: of the file.
+        class_of: class of each label in the file, -1 where there is none.
+
+    Raises:
+        ValueError: a label is no class, or nodes are more than 16 bits count.
+    """
+    x = torch.cat([graph[0] for graph in graphs])
+    labels = torch.cat([torch.as_tensor(graph[3]).reshape(-1) for graph in graphs]).to(torch.int64)
+    if len(labels) != len(x):
+        raise ValueError(f"{len(x)} nodes have {len(labels)} labels")
+    if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < len(class_of):
+        raise ValueError(f"labels reach from {int(labels.min())} to {int(labels.max())}")
+    y = class_of[labels]
+    if bool((y < 0).any()):
+        raise ValueError(f"the label {int(labels[y < 0][0])} is no class")
+    columns = {
+        "x_dense": (x if x.dtype == torch.float16 else x.float(), NODE),
+        "edge_dense": (torch.cat([graph[1] for graph in graphs]).float(), EDGE),
+        "y": (y.to(torch.uint8)[:, None], NODE),
+    }
+    return _table(graphs, columns)
+
+
+def read_molecules(path: Path, convert: Convert) -> Iterator[GraphTable]:
+    """Graphs of one split that torch saved, read without running code of the file and mapped where it allows that.
+
+    Args:
+        path: `train.pt`, `val.pt` or `test.pt`.
+        convert: `peptide_table` or `contact_table`.
+
+    Raises:
+        CorruptData: the file is damaged or holds something else; also while the tables are taken.
+    """
+    try:
+        graphs = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+    except _BAD_FILE as error:
+        raise CorruptData(f"{path} was not read: {error}\nDelete it to fetch it again.") from error
+    if not isinstance(graphs, list | tuple):
+        raise CorruptData(f"{path}: expected a list of graphs, got {type(graphs).__name__}.")
+    return _in_parts(path, graphs, convert)
+
+
+def peptide_table(graphs: Sequence[Graph]) -> GraphTable:
+    """Graphs `(x [n, 9], edge_attr [e, 3], edge_index [2, e], y [1, T])` as one table."""
+    y = torch.cat([graph[3].reshape(1, -1) for graph in graphs]).float()
+    return _table(graphs, _atoms_and_bonds(graphs) | {"y": (y, GRAPH)})
+
+
+def contact_table(graphs: Sequence[Graph]) -> GraphTable:
+    """Graphs `(x, edge_attr, edge_index, edge_label_index [2, p], edge_label [p])` as one table.
+
+    Only pairs of label 1 are contacts; wrong pairs, where a file has them, are left out: the task draws its own.
+    """
+    contacts = [graph[3].t()[graph[4].reshape(-1) == 1] for graph in graphs]
+    table = _table(graphs, _atoms_and_bonds(graphs))
+    counts = torch.tensor([len(pairs) for pairs in contacts])
+    pairs = torch.cat(contacts).to(torch.int64)
+    nodes = table.num_nodes.repeat_interleave(counts)[:, None]
+    if bool(((pairs < 0) | (pairs >= nodes)).any()):
+        raise ValueError("a contact joins atoms that do not exist")
+    return table.with_columns(
+        {CONTACTS: pairs.to(_INDEX)}, {CONTACTS: Column(CONTACT, index_of=NODE)}, {CONTACT: pointer(counts)}
+    )
+
+
+def _atoms_and_bonds(graphs: Sequence[Graph]) -> dict[str, tuple[Tensor, str]]:
+    return {
+        "x": (_small(torch.cat([graph[0] for graph in graphs])), NODE),
+        "edge_attr": (_small(torch.cat([graph[1] for graph in graphs])), EDGE),
+    }
+
+
+def _small(values: Tensor) -> Tensor:
+    """Codes in one byte each."""
+    if values.is_floating_point() or (values.numel() and not 0 <= int(values.min()) <= int(values.max()) < 256):
+        raise ValueError("features are no numbers of OGB's vocabularies")
+    return values.to(torch.uint8)
+
+
+def _table(graphs: Sequence[Graph], columns: dict[str, tuple[Tensor, str]]) -> GraphTable:
+    nodes = torch.tensor([len(graph[0]) for graph in graphs])
+    edges = torch.tensor([graph[2].shape[1] for graph in graphs])
+    if int(nodes.max()) > torch.iinfo(_INDEX).max:
+        raise ValueError(f"a graph has {int(nodes.max())} nodes")
+    ends = torch.cat([graph[2].t() for graph in graphs])
+    if len(ends) and not 0 <= int(ends.min()) <= int(ends.max()) < int(nodes.max()):
+        raise ValueError("edge_index leads to nodes that do not exist")
+    return GraphTable(
+        {"edge_index": ends.to(_INDEX)} | {name: column for name, (column, _) in columns.items()},
+        {"edge_index": EDGE_INDEX} | {name: Column(axis) for name, (_, axis) in columns.items()},
+        {NODE: pointer(nodes), EDGE: pointer(edges)},
+    )
+
+
+def _in_parts(path: Path, graphs: Iterable[Graph], convert: Convert) -> Iterator[GraphTable]:
+    def parts() -> Iterator[list[Graph]]:
+        rest = iter(graphs)
+        while part := list(islice(rest, _CHUNK)):
+            yield part
+
+    unit = f"chunks of {_CHUNK} graphs"
+    for number, part in enumerate(track(parts(), f"Reading {path.parent.parent.name} {path.stem}", unit=unit)):
+        try:
+            table = convert(part)
+        except _BAD_GRAPHS as error:
+            first = number * _CHUNK
+            raise CorruptData(
+                f"{path}: graphs {first} to {first + len(part) - 1} are not what this set holds "
+                f"({type(error).__name__}: {error})."
+            ) from error
+        yield table

@@ -1,0 +1,75 @@
+"""What all benchmarks of molecules with SMILES have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from graphbench.benchmarks.base import GraphBenchmark
+from graphbench.benchmarks.molecules.chemistry.baselines import mean_rival, ridge_rival
+from graphbench.benchmarks.molecules.chemistry.scaffolds import SPLITS
+from graphbench.benchmarks.molecules.chemistry.tables import TEXTS, read_text, without
+from graphbench.contracts import GraphTable
+from graphbench.data.entry import Entry
+from graphbench.errors import BadInput
+
+
+class MoleculeBenchmark(GraphBenchmark):
+    """Base of benchmarks that store the texts `smiles` and `id` of every molecule; batches do not carry them.
+
+    Args:
+        options: see `GraphBenchmark`.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._with_texts: dict[str, GraphTable] = {}
+
+    def open_split(self, entry: Entry, split: str) -> GraphTable:
+        """One split with all encodings; its texts are set aside."""
+        table = super().open_split(entry, split)
+        self._with_texts[split] = table
+        return without(table, TEXTS)
+
+    def smiles(self, split: str) -> list[str]:
+        """SMILES of every molecule of a split, in the order of its rows, as the source spells them.
+
+        Raises:
+            BadInput: the data are not open, or their source has no SMILES.
+        """
+        return self._texts(split, "smiles")
+
+    def ids(self, split: str) -> Sequence[Any]:
+        """Names of the molecules of a split, in the order of its rows; row numbers where the source has no names."""
+        if split in self._with_texts and "id" not in self._with_texts[split].columns:
+            return super().ids(split)
+        return self._texts(split, "id")
+
+    def rivals(self) -> dict[str, dict[str, dict[str, float]]]:
+        """Scores of two models without a network, fitted on the same split: training mean and ridge on Morgan counts.
+
+        Returns:
+            Name -> split ("val", "test") -> metric as it is logged ("val/MAE") -> value; empty for other tasks than
+            regression and for sources without SMILES.
+        """
+        if self.spec.task != "graph-regression" or "smiles" not in self._with_texts["train"].columns:
+            return {}
+        targets = [self.tables[split].columns["y"].numpy() for split in SPLITS]
+        smiles = [self._used(split) for split in SPLITS]
+        pairs = [part for pair in zip(smiles, targets, strict=True) for part in pair]
+        scores = (mean_rival(*targets), ridge_rival(*pairs, num_bits=None))  # type: ignore[arg-type]
+        return {s.name: {"val": {"val/MAE": s.val_mae}, "test": {"test/MAE": s.test_mae}} for s in scores}
+
+    def _used(self, split: str) -> list[str]:
+        """SMILES of the molecules that `train_fraction` leaves in a split, in the order of its table."""
+        smiles, rows = self.smiles(split), self.tables[split].graph_ids
+        return smiles if rows is None else [smiles[row] for row in rows.tolist()]
+
+    def _texts(self, split: str, name: str) -> list[str]:
+        if split not in SPLITS:
+            raise BadInput(f"{self.spec.name}: split must be one of {', '.join(SPLITS)}, got {split!r}.")
+        if split not in self._with_texts:
+            raise BadInput(f"{self.spec.name} is not open yet: call prepare_data() and setup() first.")
+        if name not in self._with_texts[split].columns:
+            raise BadInput(f"{self.spec.name}: the source of these graphs has no {name}: {self.spec.source}")
+        return read_text(self._with_texts[split], name)

@@ -1,0 +1,163 @@
+"""A user's file of molecules to a table: read, check every row, tell all problems at once."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from graphbench.benchmarks.molecules.chemistry.files import MoleculeRows, read_rows, shorten
+from graphbench.benchmarks.molecules.chemistry.problems import RowProblem, describe_problems, refuse_problems
+from graphbench.benchmarks.molecules.chemistry.properties import combine_terms
+from graphbench.benchmarks.molecules.chemistry.reading import MoleculeArrays, Recipe, Track, read_molecules
+from graphbench.benchmarks.molecules.chemistry.tables import subset, to_table, with_targets, with_text
+from graphbench.benchmarks.molecules.chemistry.targets import TargetTask, parse_targets
+from graphbench.contracts import GraphTable
+from graphbench.errors import BadInput
+
+logger = logging.getLogger(__name__)
+
+OnError = Literal["stop", "skip"]
+
+#: The word that asks for a computed target.
+PENALIZED_LOGP = "penalized_logp"
+#: Words for the splits, in lower case.
+SPLIT_WORDS = {
+    "train": "train",
+    "training": "train",
+    "val": "val",
+    "valid": "val",
+    "validation": "val",
+    "dev": "val",
+    "test": "test",
+    "testing": "test",
+}
+
+
+@dataclass(frozen=True)
+class FileRequest:
+    """What to read from a user's file.
+
+    Args:
+        file: see `graphbench.benchmarks.molecules.chemistry.files.read_rows` for the formats.
+        smiles_column: where the SMILES stand.
+        targets: target columns; `("penalized_logp",)` computes that property instead.
+        task: what the targets are.
+        num_classes: classes of a classification.
+        id_column: column with the molecules' names; None names them by their line.
+        split_column: column that names each row's split, if any.
+        scaffold: whether Murcko scaffolds are wanted.
+        on_error: whether one bad row stops everything, or bad rows are left out with a warning.
+    """
+
+    file: Path
+    smiles_column: str = "smiles"
+    targets: tuple[str, ...] = (PENALIZED_LOGP,)
+    task: TargetTask = "regression"
+    num_classes: int = 2
+    id_column: str | None = None
+    split_column: str | None = None
+    scaffold: bool = False
+    on_error: OnError = "stop"
+
+    @property
+    def computed(self) -> bool:
+        """Whether the target is computed from the molecule instead of read."""
+        return self.targets == (PENALIZED_LOGP,)
+
+    @property
+    def columns(self) -> list[str]:
+        """Columns to read beside the SMILES."""
+        named = () if self.computed else self.targets
+        return list(dict.fromkeys([*named, *filter(None, (self.id_column, self.split_column))]))
+
+
+@dataclass
+class UserMolecules:
+    """The usable molecules of a file.
+
+    Args:
+        table: OGB features, `y`, and the texts `smiles` and `id`.
+        scaffolds: one a molecule, where asked for.
+        split_labels: one of `SPLIT_WORDS` a molecule, where the file has a split column.
+    """
+
+    table: GraphTable
+    scaffolds: list[str]
+    split_labels: list[str]
+
+
+def read_user_file(request: FileRequest, track: Track | None = None) -> UserMolecules:
+    """Read and check a file of molecules.
+
+    Args:
+        request: what to read.
+        track: shows the progress.
+
+    Raises:
+        BadInput: a problem with the file as a whole, or (with `on_error="stop"`) with any row; the message counts
+            the problems and names lines.
+    """
+    rows = read_rows(request.file, request.smiles_column, request.columns)
+    if request.computed and PENALIZED_LOGP in rows.header:
+        raise BadInput(
+            f"{request.file}: the target {PENALIZED_LOGP!r} is computed, but the file has a column of that name too. "
+            "Rename the column: one word cannot mean both."
+        )
+    problems = list(rows.problems)
+    y = np.zeros((len(rows.lines), 0))
+    if not request.computed:
+        y, found = parse_targets(rows, request.targets, request.task, request.num_classes)
+        problems += found
+    problems += _split_problems(rows, request.split_column)
+    recipe = Recipe("ogb", "smallest_rings" if request.computed else None, request.scaffold)
+    arrays = read_molecules(rows.columns[request.smiles_column], recipe, track=track)
+    problems += [RowProblem(kind, rows.lines[row], detail) for row, kind, detail in arrays.problems]
+    _report(problems, rows, request.on_error)
+    bad = {problem.line for problem in problems}
+    kept = np.array([place for place, row in enumerate(arrays.rows) if rows.lines[row] not in bad], dtype=np.int64)
+    if len(kept) == 0:
+        told = describe_problems(problems, rows.source, rows.num_rows, rows.unit)
+        raise BadInput(f"{told}\nNo usable molecule is left.")
+    return _collect(request, rows, arrays, y, kept)
+
+
+def _split_problems(rows: MoleculeRows, column: str | None) -> list[RowProblem]:
+    if column is None:
+        return []
+    return [
+        RowProblem("the split is not train, val or test", line, shorten(label))
+        for line, label in zip(rows.lines, rows.columns[column], strict=True)
+        if label.lower() not in SPLIT_WORDS
+    ]
+
+
+def _report(problems: list[RowProblem], rows: MoleculeRows, on_error: OnError) -> None:
+    if on_error == "stop":
+        advice = "Correct these rows, or leave them out with on_error=skip."
+        refuse_problems(problems, rows.source, rows.num_rows, advice, rows.unit)
+    elif problems:
+        told = describe_problems(problems, rows.source, rows.num_rows, rows.unit)
+        logger.warning("%s\nThese rows are left out.", told)
+
+
+def _collect(
+    request: FileRequest, rows: MoleculeRows, arrays: MoleculeArrays, y: np.ndarray, kept: np.ndarray
+) -> UserMolecules:
+    """Attach targets and texts to the molecules `kept` (places among the readable ones)."""
+    source = arrays.rows[kept].tolist()
+    names = rows.columns[request.id_column] if request.id_column else [str(line) for line in rows.lines]
+    smiles = rows.columns[request.smiles_column]
+    targets = combine_terms(arrays.terms[kept]) if request.computed else y[source]
+    table = with_targets(subset(to_table(arrays), kept), targets)
+    table = with_text(table, {"smiles": [smiles[row] for row in source], "id": [names[row] for row in source]})
+    scaffolds = arrays.scaffold_list() if request.scaffold else []
+    labels = rows.columns[request.split_column] if request.split_column else []
+    return UserMolecules(
+        table,
+        [scaffolds[place] for place in kept.tolist()] if scaffolds else [],
+        [labels[row].lower() for row in source] if labels else [],
+    )

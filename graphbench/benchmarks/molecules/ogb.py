@@ -1,0 +1,181 @@
+"""MolHIV and MolPCBA: ogbg-molhiv and ogbg-molpcba of the Open Graph Benchmark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
+import torch
+
+from graphbench.benchmarks.molecules.base import MoleculeBenchmark
+from graphbench.benchmarks.molecules.chemistry.tables import subset, with_targets, with_text
+from graphbench.benchmarks.molecules.chemistry.vocabulary import (
+    OGB_ATOM_NAMES,
+    OGB_ATOM_SIZES,
+    OGB_BOND_NAMES,
+    OGB_BOND_SIZES,
+)
+from graphbench.benchmarks.molecules.ogb_files import read_numbers, read_table_file
+from graphbench.contracts import BenchmarkSpec, Column, Features, GraphTable
+from graphbench.contracts.table import EDGE, EDGE_INDEX, NODE, pointer
+from graphbench.data.download import fetch_members
+from graphbench.errors import CorruptData
+
+#: Files of the archive: name here -> path inside the folder of the set.
+_FILES = {
+    **{f"{name}.csv.gz": f"raw/{name}.csv.gz" for name in ("edge", "edge-feat", "node-feat", "graph-label")},
+    **{f"num-{name}-list.csv.gz": f"raw/num-{name}-list.csv.gz" for name in ("node", "edge")},
+    **{f"{name}.csv.gz": f"split/scaffold/{name}.csv.gz" for name in ("train", "valid", "test")},
+    "mol.csv.gz": "mapping/mol.csv.gz",
+}
+_SPLITS = {"train": "train", "val": "valid", "test": "test"}
+
+
+@cache
+def _published() -> pd.DataFrame:
+    """OGB's own table of its sets."""
+    import ogb.graphproppred
+
+    return pd.read_csv(Path(ogb.graphproppred.__file__).with_name("master.csv"), index_col=0, keep_default_na=False)
+
+
+class OGBMolecules(MoleculeBenchmark):
+    """Base of OGB's molecular sets: their published graphs, labels and scaffold split, out of one archive.
+
+    Every bond becomes two directed edges. Labels are 0, 1, or NaN where a molecule was not tested; the scores are those
+    of `ogb.graphproppred.Evaluator` (means over tasks that have both labels, of the known ones).
+
+    Args:
+        options: see `GraphBenchmark`.
+    """
+
+    #: Name in OGB.
+    published_name: ClassVar[str]
+
+    def source_key(self) -> dict[str, Any]:
+        """Address of the published archive."""
+        return {"address": self._about("url")}
+
+    def _about(self, what: str) -> str:
+        return str(_published().loc[what, self.published_name])
+
+    def read(self) -> Mapping[str, GraphTable]:
+        """Download where needed, and convert.
+
+        Raises:
+            MissingData: the archive could not be fetched; says what, from where, and where to put it.
+            CorruptData: a file is damaged or holds something else.
+        """
+        folder, inner = Path(self.root, self.spec.name), self._about("download_name")
+        members = {name: f"{inner}/{path}" for name, path in _FILES.items()}
+        advice = "NCI and AMPPeptides need no download."
+        paths = fetch_members(self._about("url"), folder, members, what=self.published_name, advice=advice)
+        table = read_graphs(paths, self.spec.num_targets)
+        splits = {name: read_numbers(paths[f"{file}.csv.gz"], 1, np.int64)[:, 0] for name, file in _SPLITS.items()}
+        every = np.sort(np.concatenate(list(splits.values())))
+        if not np.array_equal(every, np.arange(len(table))):
+            raise CorruptData(
+                f"{folder}: the splits do not hold every molecule once. Delete the files to fetch them again."
+            )
+        return {name: subset(table, rows) for name, rows in splits.items()}
+
+
+def read_graphs(paths: Mapping[str, Path], num_targets: int) -> GraphTable:
+    """All graphs of a set with labels, SMILES and OGB's names of the molecules.
+
+    Args:
+        paths: of the files, by the names in `_FILES`.
+        num_targets: columns of labels.
+
+    Raises:
+        CorruptData: a file is damaged, or the files do not fit each other.
+    """
+    nodes, edges = (read_numbers(paths[f"num-{n}-list.csv.gz"], 1, np.int64)[:, 0] for n in ("node", "edge"))
+    x = read_numbers(paths["node-feat.csv.gz"], len(OGB_ATOM_SIZES), np.uint8)
+    bonds = read_numbers(paths["edge.csv.gz"], 2, np.int32)
+    bond_types = read_numbers(paths["edge-feat.csv.gz"], len(OGB_BOND_SIZES), np.uint8)
+    labels = read_numbers(paths["graph-label.csv.gz"], num_targets, np.float32)
+    molecules = read_table_file(paths["mol.csv.gz"], ("smiles", "mol_id"))
+    found = (len(x), len(bonds), len(bond_types), len(edges), len(labels), len(molecules))
+    expected = (nodes.sum(), edges.sum(), edges.sum(), len(nodes), len(nodes), len(nodes))
+    if found != expected:
+        raise CorruptData(
+            f"{paths['edge.csv.gz'].parent}: the files have {found} rows of atoms, bonds, bond features and molecules, "
+            f"where they should have {tuple(int(n) for n in expected)}. Delete them to fetch them again."
+        )
+    both_ways = np.stack([bonds, bonds[:, ::-1]], axis=1).reshape(-1, 2)
+    columns = {
+        "x": torch.from_numpy(x),
+        "edge_index": torch.from_numpy(both_ways),
+        "edge_attr": torch.from_numpy(bond_types.repeat(2, axis=0)),
+    }
+    layout = {"x": Column(NODE), "edge_index": EDGE_INDEX, "edge_attr": Column(EDGE)}
+    ptr = {NODE: pointer(torch.from_numpy(nodes)), EDGE: pointer(torch.from_numpy(2 * edges))}
+    table = with_targets(GraphTable(columns, layout, ptr), labels)
+    return with_text(
+        table, {"smiles": molecules["smiles"].astype(str).tolist(), "id": molecules["mol_id"].astype(str).tolist()}
+    )
+
+
+class MolHIV(OGBMolecules):
+    """ogbg-molhiv: 41,127 molecules of MoleculeNet, and whether they inhibit the replication of HIV.
+
+    Args:
+        options: see `GraphBenchmark`.
+    """
+
+    published_name: ClassVar[str] = "ogbg-molhiv"
+    spec = BenchmarkSpec(
+        name="MolHIV",
+        task="graph-multilabel",
+        node=Features(vocabularies=OGB_ATOM_SIZES, names=OGB_ATOM_NAMES),
+        edge=Features(vocabularies=OGB_BOND_SIZES, names=OGB_BOND_NAMES),
+        metric="AUROC",
+        higher_is_better=True,
+        loss="BCE",
+        target_names=("HIV_active",),
+        split_sizes=(32_901, 4_113, 4_113),
+        mean_nodes=25.5,
+        max_nodes=222,
+        mean_edges=54.9,
+        disk_mb=38.0,
+        licence="MIT",
+        citation="Hu et al., NeurIPS (2020); Wu et al., Chem. Sci. 9, 513 (2018)",
+        source="hiv.zip, by the address in ogb",
+        molecules=True,
+        extra={"atom_vocabulary": "ogb"},
+    )
+
+
+class MolPCBA(OGBMolecules):
+    """ogbg-molpcba: 437,929 molecules of MoleculeNet and their activity in 128 assays, most of them unknown.
+
+    Args:
+        options: see `GraphBenchmark`.
+    """
+
+    published_name: ClassVar[str] = "ogbg-molpcba"
+    spec = BenchmarkSpec(
+        name="MolPCBA",
+        task="graph-multilabel",
+        node=Features(vocabularies=OGB_ATOM_SIZES, names=OGB_ATOM_NAMES),
+        edge=Features(vocabularies=OGB_BOND_SIZES, names=OGB_BOND_NAMES),
+        metric="AP",
+        higher_is_better=True,
+        loss="BCE",
+        num_targets=128,
+        split_sizes=(350_343, 43_793, 43_793),
+        mean_nodes=26.0,
+        max_nodes=332,
+        mean_edges=56.2,
+        disk_mb=640.0,
+        licence="MIT",
+        citation="Hu et al., NeurIPS (2020); Wu et al., Chem. Sci. 9, 513 (2018)",
+        source="pcba.zip, by the address in ogb",
+        molecules=True,
+        extra={"atom_vocabulary": "ogb"},
+    )

@@ -1,0 +1,197 @@
+"""Molecules of your own: one file with SMILES and targets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+from rdkit import rdBase
+from torch import Tensor
+
+from graphbench.benchmarks.molecules.base import MoleculeBenchmark
+from graphbench.benchmarks.molecules.chemistry.problems import check_choice
+from graphbench.benchmarks.molecules.chemistry.scaffolds import SPLITS, check_fractions, scaffold_split
+from graphbench.benchmarks.molecules.chemistry.tables import subset
+from graphbench.benchmarks.molecules.chemistry.targets import TargetTask
+from graphbench.benchmarks.molecules.chemistry.user_file import (
+    PENALIZED_LOGP,
+    SPLIT_WORDS,
+    FileRequest,
+    OnError,
+    UserMolecules,
+    read_user_file,
+)
+from graphbench.benchmarks.molecules.chemistry.vocabulary import (
+    OGB_ATOM_NAMES,
+    OGB_ATOM_SIZES,
+    OGB_BOND_NAMES,
+    OGB_BOND_SIZES,
+)
+from graphbench.contracts import BenchmarkSpec, Features, GraphTable
+from graphbench.contracts.spec import TaskName
+from graphbench.data.package_files import file_sha256
+from graphbench.data.progress import track
+from graphbench.data.splits import given_split, random_split
+from graphbench.errors import BadInput
+
+SplitKind = Literal["random", "scaffold", "column"]
+
+_TASKS: dict[TargetTask, TaskName] = {
+    "regression": "graph-regression",
+    "classification": "graph-classification",
+    "multilabel": "graph-multilabel",
+}
+_LOSSES = {"regression": "L1", "classification": "cross_entropy", "multilabel": "BCE"}
+#: Metrics of each task, the default first.
+_METRICS = {
+    "regression": ("MAE", "RMSE"),
+    "classification": ("accuracy", "class_accuracy", "macro_F1", "AUROC"),
+    "multilabel": ("AP", "AUROC"),
+}
+
+
+class Molecules(MoleculeBenchmark):
+    """Molecules of your own: a CSV, TSV, SMILES, SDF or Parquet file with targets.
+
+    Atoms and bonds get OGB's nine and three categorical columns. Rows that cannot be used (RDKit cannot read the
+    molecule, it has no atoms, a target is missing or no number, ...) are counted and named with their line in one
+    message.
+
+    Args:
+        file: the file; its suffix tells the format. CSV and TSV files have a header. A `.smi`, `.smiles` or `.txt`
+            file has a SMILES and a name (column `_Name`) on each line, or a header that begins with `smiles_column`.
+            An `.sdf` file has properties, and names in `_Name`.
+        target: target column, or several; `penalized_logp` computes that property (constants of ZINC-full, smallest
+            rings) and needs no column.
+        task: regression; classification (one column of class numbers from 0); multilabel (columns of 0 and 1). Cells
+            may be empty in some of several target columns: a missing label is neither trained on nor scored.
+        num_classes: classes of a classification.
+        smiles_column: where the SMILES stand.
+        id_column: column with names for predictions; by default molecules are named by their line.
+        split: `random` by `split_seed`; `scaffold`: whole Murcko scaffolds, largest first; `column`: as
+            `split_column` says (train, val or test; a few other spellings are understood).
+        split_column: the column for `split=column`.
+        fractions: shares of train, validation and test for random and scaffold splits.
+        split_seed: decides the random split.
+        on_error: stop at unusable rows, or skip them with a warning.
+        metric: the score that selects checkpoints; by default MAE, accuracy or AP.
+        options: see `GraphBenchmark`.
+
+    Raises:
+        BadInput: for options that contradict each other.
+    """
+
+    spec = BenchmarkSpec(
+        name="Molecules",
+        task="graph-regression",
+        node=Features(vocabularies=OGB_ATOM_SIZES, names=OGB_ATOM_NAMES),
+        edge=Features(vocabularies=OGB_BOND_SIZES, names=OGB_BOND_NAMES),
+        metric="MAE",
+        higher_is_better=False,
+        loss="L1",
+        offline=True,
+        licence="that of your file",
+        source="your file of SMILES and targets",
+        molecules=True,
+        extra={"atom_vocabulary": "ogb"},
+    )
+
+    def __init__(
+        self,
+        file: str,
+        target: str | list[str],
+        task: TargetTask = "regression",
+        num_classes: int | None = None,
+        smiles_column: str = "smiles",
+        id_column: str | None = None,
+        split: SplitKind = "random",
+        split_column: str | None = None,
+        fractions: tuple[float, float, float] = (0.8, 0.1, 0.1),
+        split_seed: int = 0,
+        on_error: OnError = "stop",
+        metric: str | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(**options)
+        check_choice("task", task, get_args(TargetTask))
+        check_choice("split", split, get_args(SplitKind))
+        check_choice("on_error", on_error, get_args(OnError))
+        targets = (target,) if isinstance(target, str) else tuple(target)
+        self.request = FileRequest(
+            file=Path(file),
+            smiles_column=smiles_column,
+            targets=targets,
+            task=task,
+            num_classes=num_classes or 2,
+            id_column=id_column,
+            split_column=split_column,
+            scaffold=split == "scaffold",
+            on_error=on_error,
+        )
+        self.split, self.fractions, self.split_seed = split, check_fractions(fractions), split_seed
+        _check_targets(targets, task, num_classes, metric)
+        if (split == "column") != (split_column is not None):
+            raise BadInput("split=column and split_column=NAME belong together: give both or neither.")
+        self.spec = replace(
+            type(self).spec,
+            task=_TASKS[task],
+            metric=metric or _METRICS[task][0],
+            higher_is_better=task != "regression",
+            loss=_LOSSES[task],
+            num_targets=len(targets),
+            num_classes=num_classes,
+            target_names=() if task == "classification" else targets,
+            source=f"the file {Path(file).name}",
+        )
+
+    def source_key(self) -> dict[str, Any]:
+        """Checksum of the file, version of RDKit, and every option that decides about rows, targets or splits."""
+        request = self.request
+        return {
+            "file": file_sha256(request.file),
+            "format": request.file.suffix.lower(),
+            "rdkit": rdBase.rdkitVersion,
+            "columns": [request.smiles_column, list(request.targets), request.id_column, request.split_column],
+            "task": [request.task, request.num_classes],
+            "split": [self.split, list(self.fractions), self.split_seed],
+            "on_error": request.on_error,
+        }
+
+    def read(self) -> dict[str, GraphTable]:
+        """Read, check and split the file.
+
+        Raises:
+            BadInput: as `chemistry.user_file.read_user_file`, or a split would be empty.
+        """
+        molecules = read_user_file(self.request, track)
+        return {name: subset(molecules.table, rows) for name, rows in self._divide(molecules).items()}
+
+    def _divide(self, molecules: UserMolecules) -> Mapping[str, np.ndarray | Tensor]:
+        if self.split == "scaffold":
+            return scaffold_split(molecules.scaffolds, self.fractions)
+        if self.split == "column":
+            return given_split(molecules.split_labels, SPLIT_WORDS)
+        return random_split(len(molecules.table), dict(zip(SPLITS, self.fractions, strict=True)), self.split_seed)
+
+
+def _check_targets(targets: tuple[str, ...], task: TargetTask, num_classes: int | None, metric: str | None) -> None:
+    """Refuse targets that do not fit their task.
+
+    Raises:
+        BadInput: says which options contradict each other.
+    """
+    if not targets or len(set(targets)) != len(targets):
+        raise BadInput(f"target: expected one or several distinct columns, got {list(targets)}.")
+    if PENALIZED_LOGP in targets and (len(targets) > 1 or task != "regression"):
+        raise BadInput(f"target={PENALIZED_LOGP} is computed: it must be the only target, of a regression.")
+    if task == "classification" and (len(targets) > 1 or num_classes is None or num_classes < 2):
+        raise BadInput("task=classification needs one target column and num_classes of 2 or more.")
+    if task != "classification" and num_classes is not None:
+        raise BadInput(f"num_classes belongs to task=classification, not to task={task}.")
+    if metric is not None and metric not in _METRICS[task]:
+        raise BadInput(f"metric={metric}: a {task} is scored by {', '.join(_METRICS[task])}.")
+    if metric == "AUROC" and task == "classification" and num_classes != 2:
+        raise BadInput("metric=AUROC needs num_classes=2.")

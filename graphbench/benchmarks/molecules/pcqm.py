@@ -1,0 +1,181 @@
+"""PCQM4Mv2 and PCQM4M: millions of molecules and their HOMO-LUMO gap, of OGB's Large-Scale Challenge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
+from rdkit import rdBase
+
+from graphbench.benchmarks.molecules.base import MoleculeBenchmark
+from graphbench.benchmarks.molecules.chemistry.problems import RowProblem, refuse_problems
+from graphbench.benchmarks.molecules.chemistry.reading import Recipe, read_parts
+from graphbench.benchmarks.molecules.chemistry.tables import to_table, with_targets, with_text
+from graphbench.benchmarks.molecules.chemistry.vocabulary import (
+    OGB_ATOM_NAMES,
+    OGB_ATOM_SIZES,
+    OGB_BOND_NAMES,
+    OGB_BOND_SIZES,
+)
+from graphbench.benchmarks.molecules.ogb_files import load_split_dict, read_table_file
+from graphbench.contracts import BenchmarkSpec, Features, GraphTable
+from graphbench.data.download import fetch_members
+from graphbench.data.progress import progress
+from graphbench.data.splits import permutation
+from graphbench.errors import BadInput, CorruptData
+
+_HELD_OUT = 150_000
+_PART = 16_384  # molecules a part: about 8 MB of graphs
+_DATA, _SPLIT = "data.csv.gz", "split_dict.pt"
+
+
+class LargeScaleChallenge(MoleculeBenchmark):
+    """Base of the two sets: `data.csv.gz` and `split_dict.pt` out of OGB's archive, graphs by RDKit on all cores.
+
+    The organisers keep the labels of their test molecules, so scores here are of what they call validation: it is the
+    test split. To validate, `held_out` molecules of their training set are set aside, as GraphGPS does; with
+    `held_out=0` the test split validates too, which is how most published figures came about.
+
+    Args:
+        held_out: training molecules that validate.
+        split_seed: chooses them.
+        options: see `GraphBenchmark`.
+
+    Raises:
+        BadInput: there are not as many training molecules.
+    """
+
+    address: ClassVar[str]
+    #: Folder inside the archive, also the archive's name.
+    published_name: ClassVar[str]
+
+    def __init__(self, held_out: int = _HELD_OUT, split_seed: int = 42, **options: Any) -> None:
+        super().__init__(**options)
+        spec = type(self).spec
+        train, val, test = spec.split_sizes or (0, 0, 0)
+        if not 0 <= held_out < train + val:
+            raise BadInput(f"held_out must be 0 to {train + val - 1:,}, the training molecules, but it is {held_out}.")
+        self.held_out, self.split_seed = held_out, split_seed
+        if held_out:
+            self.spec = replace(spec, split_sizes=(train + val - held_out, held_out, test))
+        else:
+            self.spec = replace(spec, split_sizes=(train + val, test, test), extra={**spec.extra, "validation": "test"})
+
+    def source_key(self) -> dict[str, Any]:
+        """The published set, the split, and the version of RDKit that builds the graphs."""
+        return {
+            "address": self.address,
+            "held_out": self.held_out,
+            "split_seed": self.split_seed if self.held_out else 0,
+            "rdkit": rdBase.rdkitVersion,
+        }
+
+    def read(self) -> Mapping[str, Iterator[GraphTable]]:
+        """Download where needed, and build the graphs part by part.
+
+        Raises:
+            MissingData: the archive could not be fetched; says what, from where, and where to put it.
+            CorruptData: a file is damaged or holds something else.
+        """
+        name, folder = self.spec.name, Path(self.root, self.spec.name)
+        inside = {_DATA: f"{self.published_name}/raw/{_DATA}", _SPLIT: f"{self.published_name}/{_SPLIT}"}
+        paths = fetch_members(self.address, folder, inside, what=name, advice="NCI and QM9 need no download.")
+        data = read_table_file(paths[_DATA], ("smiles", "homolumogap"))
+        split = load_split_dict(paths[_SPLIT], ("train", "valid"), len(data))
+        order = permutation(len(split["train"]), self.split_seed)
+        kept, set_aside = np.sort(order[self.held_out :]), np.sort(order[: self.held_out])
+        rows = {"train": split["train"][kept], "val": split["train"][set_aside], "test": split["valid"]}
+        if not self.held_out:
+            rows["val"] = rows["test"]
+        return {part: self._parts(data, chosen, paths[_DATA], part) for part, chosen in rows.items()}
+
+    def _parts(self, data: pd.DataFrame, rows: np.ndarray, path: Path, split: str) -> Iterator[GraphTable]:
+        """Tables of some molecules, in their order."""
+        smiles, gap = data["smiles"].to_numpy()[rows].tolist(), data["homolumogap"].to_numpy(np.float64)[rows]
+        if np.isnan(gap).any():
+            raise CorruptData(
+                f"{path} lacks the target of molecule {rows[np.isnan(gap).argmax()]} of the {split} split."
+            )
+        description, done = f"Reading {self.spec.name} {split}", 0
+        parts = read_parts(smiles, Recipe("ogb"), description=description, size=_PART)
+        with progress(description, len(smiles), "molecules") as advance:
+            for arrays in parts:
+                stop = min(done + _PART, len(smiles))
+                problems = [RowProblem(kind, int(rows[row]) + 2, detail) for row, kind, detail in arrays.problems]
+                refuse_problems(problems, str(path), len(data), "Fetch the file again, or take another RDKit.")
+                texts = {"smiles": smiles[done:stop], "id": [str(row) for row in rows[done:stop]]}
+                yield with_text(with_targets(to_table(arrays), gap[done:stop]), texts)
+                advance(stop - done)
+                done = stop
+
+
+class PCQM4Mv2(LargeScaleChallenge):
+    """3,452,151 labelled molecules of PubChemQC and their HOMO-LUMO gap in eV (OGB-LSC, NeurIPS 2021 to 2022).
+
+    Args:
+        held_out: training molecules that validate; the test split is what the challenge calls validation.
+        split_seed: chooses them.
+        options: see `GraphBenchmark`.
+    """
+
+    address: ClassVar[str] = "https://dgl-data.s3-accelerate.amazonaws.com/dataset/OGB-LSC/pcqm4m-v2.zip"
+    published_name: ClassVar[str] = "pcqm4m-v2"
+    spec = BenchmarkSpec(
+        name="PCQM4Mv2",
+        task="graph-regression",
+        node=Features(vocabularies=OGB_ATOM_SIZES, names=OGB_ATOM_NAMES),
+        edge=Features(vocabularies=OGB_BOND_SIZES, names=OGB_BOND_NAMES),
+        metric="MAE",
+        higher_is_better=False,
+        loss="L1",
+        target_names=("homo_lumo_gap",),
+        target_units=("eV",),
+        split_sizes=(3_228_606, 150_000, 73_545),
+        mean_nodes=14.1,
+        mean_edges=29.1,
+        disk_mb=1_750.0,
+        licence="CC BY 4.0",
+        citation="Hu et al., OGB-LSC, NeurIPS Datasets and Benchmarks (2021)",
+        source="pcqm4m-v2.zip, by the address in ogb",
+        molecules=True,
+        extra={"atom_vocabulary": "ogb"},
+    )
+
+
+class PCQM4M(LargeScaleChallenge):
+    """3,426,030 labelled molecules of the first challenge (PCQM4M-LSC, KDD Cup 2021), HOMO-LUMO gap in eV.
+
+    Superseded by `PCQM4Mv2`; here for what was published on it (DeepGraph, Graphormer).
+
+    Args:
+        held_out: training molecules that validate; the test split is what the challenge calls validation.
+        split_seed: chooses them.
+        options: see `GraphBenchmark`.
+    """
+
+    address: ClassVar[str] = "https://dgl-data.s3-accelerate.amazonaws.com/dataset/OGB-LSC/pcqm4m_kddcup2021.zip"
+    published_name: ClassVar[str] = "pcqm4m_kddcup2021"
+    spec = BenchmarkSpec(
+        name="PCQM4M",
+        task="graph-regression",
+        node=Features(vocabularies=OGB_ATOM_SIZES, names=OGB_ATOM_NAMES),
+        edge=Features(vocabularies=OGB_BOND_SIZES, names=OGB_BOND_NAMES),
+        metric="MAE",
+        higher_is_better=False,
+        loss="L1",
+        target_names=("homo_lumo_gap",),
+        target_units=("eV",),
+        split_sizes=(2_895_360, 150_000, 380_670),
+        mean_nodes=14.1,
+        mean_edges=29.1,
+        disk_mb=1_740.0,
+        licence="CC BY 4.0",
+        citation="Hu et al., OGB-LSC, KDD Cup (2021)",
+        source="pcqm4m_kddcup2021.zip, by the address in ogb",
+        molecules=True,
+        extra={"atom_vocabulary": "ogb"},
+    )

@@ -1,0 +1,360 @@
+"""QM9: 130,831 small molecules with their geometry and quantum-chemical properties."""
+
+from __future__ import annotations
+
+import logging
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+from rdkit import rdBase
+
+from graphbench.benchmarks.molecules.base import MoleculeBenchmark
+from graphbench.benchmarks.molecules.chemistry.problems import RowProblem, check_choice, refuse_problems
+from graphbench.benchmarks.molecules.chemistry.properties import combine_terms
+from graphbench.benchmarks.molecules.chemistry.tables import subset, to_table, with_targets, with_text
+from graphbench.benchmarks.molecules.chemistry.vocabulary import (
+    OGB_ATOM_NAMES,
+    OGB_ATOM_SIZES,
+    OGB_BOND_NAMES,
+    OGB_BOND_SIZES,
+)
+from graphbench.benchmarks.molecules.qm9_sources import (
+    PACK_FILES,
+    QM9Rows,
+    addresses,
+    fetch_published,
+    pack_paths,
+    read_pack,
+    read_published,
+)
+from graphbench.benchmarks.molecules.qm9_structures import StructureRecipe, Structures, join_structures, read_structures
+from graphbench.benchmarks.molecules.qm9_targets import CONSTRAINED_SOLUBILITY, QM9_TARGETS
+from graphbench.contracts import BenchmarkSpec, Column, Features, GraphTable
+from graphbench.contracts.table import NODE, pointer
+from graphbench.data.pool import map_in_processes
+from graphbench.data.splits import NAMES, permutation
+from graphbench.errors import BadInput
+
+logger = logging.getLogger(__name__)
+
+Source = Literal["pyg", "qm9pack"]
+Split = Literal["standard", "electric-flow"]
+Constants = Literal["train", "zinc-full"]
+
+NUM_MOLECULES = 130_831
+#: Train, validation and test molecules.
+_SIZES: dict[Split, tuple[int, int, int]] = {
+    "standard": (110_000, 10_000, 10_831),
+    "electric-flow": (20_000, 2_000, 100_000),
+}
+_CHUNK = 512  # molecules a task of a process
+_SOURCES: dict[Source, str] = {
+    "pyg": "gdb9.sdf and gdb9.sdf.csv, by the addresses in PyG",
+    "qm9pack": "files in the package qm9pack",
+}
+
+
+class QM9Source(MoleculeBenchmark):
+    """Base of what is made of QM9's molecules: where they come from, and how they are read.
+
+    Args:
+        source: `pyg` or `qm9pack`, see `QM9`.
+        options: see `GraphBenchmark`.
+    """
+
+    def __init__(self, source: Source, **options: Any) -> None:
+        super().__init__(**options)
+        check_choice("source", source, get_args(Source))
+        self.source = source
+
+    @property
+    @abstractmethod
+    def recipe(self) -> StructureRecipe:
+        """What to compute of every molecule."""
+
+    def source_key(self) -> dict[str, Any]:
+        """Addresses or checksums of the files (a prepared store needs neither), and version of RDKit."""
+        files = list(addresses()) if self.source == "pyg" else list(PACK_FILES.values())
+        return {"source": self.source, "files": files, "rdkit": rdBase.rdkitVersion}
+
+    def rows(self, targets: Sequence[str] = ()) -> QM9Rows:
+        """All molecules as records, and the physical targets that are named.
+
+        Raises:
+            MissingData: files are absent; says which, from where, and where to put them.
+            MissingExtra: qm9pack is not installed.
+            CorruptData: files hold something else.
+        """
+        if self.source == "pyg":
+            return read_published(fetch_published(Path(self.root, "QM9")), targets)
+        return read_pack(pack_paths(), targets, self.recipe.geometry)
+
+    def structures(self, rows: QM9Rows) -> Structures:
+        """All molecules as arrays, on all cores.
+
+        Raises:
+            BadInput: a molecule cannot be read; names it.
+        """
+        starts = range(0, len(rows.records), _CHUNK)
+        chunks = ((start, rows.records[start : start + _CHUNK]) for start in starts)
+        read = partial(read_structures, self.recipe)
+        unit = f"chunks of {_CHUNK} molecules"
+        parts = map_in_processes(read, chunks, len(starts), f"Reading {self.spec.name}", unit=unit)
+        found = join_structures(list(parts))
+        problems = [RowProblem(kind, row + 1, detail) for row, kind, detail in found.arrays.problems]
+        advice = "Fetch the files again, or use another version of RDKit."
+        refuse_problems(problems, self.spec.source, len(rows.records), advice, "molecule")
+        return found
+
+    def table(self, rows: QM9Rows, found: Structures) -> GraphTable:
+        """Graphs of all molecules with names, SMILES and, where asked for, positions."""
+        table = with_text(to_table(found.arrays), {"smiles": found.smiles, "id": rows.names})
+        if not self.recipe.positions:
+            return table
+        return table.with_columns({"pos": torch.from_numpy(found.positions)}, {"pos": Column(NODE)})
+
+
+class QM9(QM9Source):
+    """Small molecules of up to nine C, N, O and F atoms: a quantum-chemical property, or penalised logP.
+
+    Atoms and bonds have OGB's nine and three columns, hydrogens are nodes. Properties are those of Ramakrishnan et al.
+    (B3LYP/6-31G(2df,p)) without the 3,054 molecules whose geometry is not that of their formula. All energies are in
+    eV, as in PyG; targets by name are those of PyG: mu, alpha, homo, lumo, gap, r2, zpve, u0, u298, h298, g298, cv,
+    their atomisation energies u0_atom, u298_atom, h298_atom and g298_atom, and rotational_a, _b and _c.
+
+    The source is what `source` says and nothing else:
+
+    `pyg`: the raw files that PyG fetches, `gdb9.sdf`, `gdb9.sdf.csv` and `uncharacterized.txt` in `root`/QM9/raw.
+    `qm9pack`: the same molecules from the files of the package qm9pack, without a network. Bonds are those of its
+    SMILES. Atomisation energies are total energies less those of free atoms.
+
+    `target=constrained_solubility` is the penalised logP of "Graph Transformers Dream of Electric Flow" (arXiv
+    2410.16699), of which only sizes of the split and loss are published: logP - SA - ring penalty, each less its mean
+    and over its standard deviation. `split=standard` is the one of SchNet and DimeNet, 110,000 / 10,000 / 10,831;
+    `electric-flow` takes 20,000 / 2,000 / 100,000 and leaves 8,831 over. Both cut one permutation by `split_seed`:
+    sizes are published, rows are not.
+
+    Args:
+        target: a physical target, several of them, or `constrained_solubility` alone.
+        source: where the molecules come from.
+        hydrogens: hydrogens are nodes; without them an atom knows their number.
+        positions: every node has its coordinates in Angstrom.
+        split: `standard` or `electric-flow`; by default the one that is usual for the target.
+        split_seed: of the permutation.
+        constants: means and deviations of constrained solubility: over the training molecules (default) or those of
+            ZINC (`zinc-full`).
+        options: see `GraphBenchmark`.
+
+    Raises:
+        BadInput: for unknown or contradicting options.
+    """
+
+    spec = BenchmarkSpec(
+        name="QM9",
+        task="graph-regression",
+        node=Features(vocabularies=OGB_ATOM_SIZES, names=OGB_ATOM_NAMES),
+        edge=Features(vocabularies=OGB_BOND_SIZES, names=OGB_BOND_NAMES),
+        metric="MAE",
+        higher_is_better=False,
+        loss="L1",
+        target_names=("gap",),
+        target_units=("eV",),
+        split_sizes=(110_000, 10_000, 10_831),
+        mean_nodes=18.0,
+        max_nodes=29,
+        mean_edges=37.3,
+        offline=False,
+        disk_mb=52.0,
+        licence="CC BY 4.0",
+        citation="Ramakrishnan et al., Scientific Data 1, 140022 (2014); Wu et al., Chem. Sci. 9, 513 (2018)",
+        source="gdb9.sdf and gdb9.sdf.csv, by the addresses in PyG",
+        molecules=True,
+        extra={"atom_vocabulary": "ogb"},
+    )
+
+    def __init__(
+        self,
+        target: str | list[str] = "gap",
+        source: Source = "pyg",
+        hydrogens: bool = True,
+        positions: bool = False,
+        split: Split | None = None,
+        split_seed: int = 0,
+        constants: Constants | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(source, **options)
+        check_choice("split", split, (None, *get_args(Split)))
+        check_choice("constants", constants, (None, *get_args(Constants)))
+        self.targets = (target,) if isinstance(target, str) else tuple(target)
+        self.computed = self.targets == (CONSTRAINED_SOLUBILITY,)
+        if not self.computed:
+            _check_physical(self.targets)
+            if constants is not None:
+                raise BadInput(f"constants belongs to target={CONSTRAINED_SOLUBILITY}, not to {self.targets[0]}.")
+        self.constants: Constants = constants or "train"
+        self.split: Split = split or ("electric-flow" if self.computed else "standard")
+        self.hydrogens, self.positions, self.split_seed = hydrogens, positions, split_seed
+        self.spec = self._described()
+
+    def _described(self) -> BenchmarkSpec:
+        """The specification with what the options change."""
+        units = ("",) if self.computed else tuple(QM9_TARGETS[name].unit for name in self.targets)
+        spec = replace(
+            type(self).spec,
+            num_targets=len(self.targets),
+            target_names=self.targets,
+            target_units=units,
+            split_sizes=_SIZES[self.split],
+            coordinates=3 if self.positions else 0,
+            offline=self.source == "qm9pack",
+            source=_SOURCES[self.source],
+        )
+        if not self.hydrogens:
+            spec = replace(spec, mean_nodes=8.8, max_nodes=9, mean_edges=18.8)
+        if self.computed:
+            spec = replace(spec, extra={**spec.extra, "labels": f"recomputed, {self.constants} constants"})
+        return spec
+
+    @property
+    def recipe(self) -> StructureRecipe:
+        """What to compute of every molecule."""
+        return StructureRecipe(self.hydrogens, self.positions, terms=self.computed)
+
+    def source_key(self) -> dict[str, Any]:
+        """The source, and every option that changes graphs, targets or split."""
+        key = super().source_key() | {"hydrogens": self.hydrogens, "positions": self.positions}
+        labels = self.constants if self.computed else "physical"
+        return key | {"targets": [list(self.targets), labels], "split": [self.split, self.split_seed]}
+
+    def read(self) -> Mapping[str, GraphTable]:
+        """Find or download the molecules, build the graphs, and split.
+
+        Raises:
+            MissingData, MissingExtra, CorruptData, BadInput: see `rows` and `structures`.
+        """
+        logger.info("QM9: %s, %s in %s", self.spec.source, ", ".join(self.targets), ", ".join(self.spec.target_units))
+        rows = self.rows(() if self.computed else self.targets)
+        found = self.structures(rows)
+        split = self.rows_of_splits(len(rows.records))
+        targets = self._solubility(found.arrays.terms, split["train"]) if self.computed else rows.targets
+        table = with_targets(self.table(rows, found), targets)
+        return {name: subset(table, split[name]) for name in NAMES}
+
+    def rows_of_splits(self, num_molecules: int) -> dict[str, np.ndarray]:
+        """Rows of each split: consecutive parts of one permutation of all molecules.
+
+        Raises:
+            BadInput: there are fewer molecules than the split takes.
+        """
+        sizes = self.spec.split_sizes
+        assert sizes is not None
+        if num_molecules < sum(sizes):
+            raise BadInput(f"QM9 has {num_molecules:,} molecules, but split={self.split} takes {sum(sizes):,}.")
+        order = permutation(num_molecules, self.split_seed)
+        ends = np.cumsum(sizes)
+        return dict(zip(NAMES, np.split(order[: ends[-1]], ends[:-1]), strict=True))
+
+    def _solubility(self, terms: np.ndarray, train: np.ndarray) -> np.ndarray:
+        """Sum of the normalised terms `[molecules]`."""
+        if self.constants == "zinc-full":
+            return combine_terms(terms)
+        return ((terms - terms[train].mean(0)) / terms[train].std(0)).sum(axis=1)
+
+
+def _check_physical(targets: Sequence[str]) -> None:
+    """Refuse targets that QM9 does not have.
+
+    Raises:
+        BadInput: names all that there are.
+    """
+    if CONSTRAINED_SOLUBILITY in targets:
+        raise BadInput(f"target={CONSTRAINED_SOLUBILITY} is computed: it must be the only target.")
+    if not targets or len(set(targets)) != len(targets):
+        raise BadInput(f"target: expected one or several distinct targets, got {list(targets)}.")
+    for name in targets:
+        check_choice("target", name, (*QM9_TARGETS, CONSTRAINED_SOLUBILITY))
+
+
+class QM9Contacts(QM9Source):
+    """Which atoms of QM9's molecules touch in space though five bonds or more apart: a stand-in for PCQM-Contact.
+
+    Not PCQM-Contact (`PCQMContact`), whose molecules are others and larger: scores do not compare. The rule is its:
+    a pair of atoms, hydrogens included, is in contact when it is closer than 3.5 Angstrom and at least five bonds
+    apart; molecules without a contact are left out. As there, 90, 5 and 5% of the rest train, validate and test, by a
+    permutation of seed 42. Geometries are those of B3LYP/6-31G(2df,p). A batch holds each pair once, the smaller number
+    first, as `contact_index [num_pairs, 2]`; training draws wrong partners, evaluation ranks the true one among all
+    atoms of the molecule (`graphbench.tasks.link_ranking`). Positions are not in the batch: they would tell.
+
+    Args:
+        source: `qm9pack`, without a network, or `pyg`, see `QM9`.
+        options: see `GraphBenchmark`.
+    """
+
+    spec = BenchmarkSpec(
+        name="QM9Contacts",
+        task="link-ranking",
+        node=Features(vocabularies=OGB_ATOM_SIZES, names=OGB_ATOM_NAMES),
+        edge=Features(vocabularies=OGB_BOND_SIZES, names=OGB_BOND_NAMES),
+        metric="MRR",
+        higher_is_better=True,
+        loss="contrastive_BCE",
+        target_names=("contact",),
+        split_sizes=(83_454, 4_636, 4_636),
+        mean_nodes=18.9,
+        max_nodes=29,
+        mean_edges=39.1,
+        offline=True,
+        disk_mb=39.0,
+        licence="MIT (qm9pack); QM9: CC BY 4.0",
+        citation="Ramakrishnan et al., Scientific Data 1, 140022 (2014); rule: Dwivedi et al., NeurIPS 2022",
+        source="files in the package qm9pack",
+        molecules=True,
+        extra={"atom_vocabulary": "ogb", "stands_for": "PCQM-Contact"},
+    )
+
+    def __init__(self, source: Source = "qm9pack", **options: Any) -> None:
+        super().__init__(source, **options)
+        if source == "pyg":
+            self.spec = replace(
+                type(self).spec, split_sizes=None, offline=False, source=_SOURCES["pyg"], licence="CC BY 4.0"
+            )
+
+    @property
+    def recipe(self) -> StructureRecipe:
+        """What to compute of every molecule."""
+        return StructureRecipe(contacts=True)
+
+    def read(self) -> Mapping[str, GraphTable]:
+        """Find or download the molecules, build the graphs and their contacts, and split.
+
+        Raises:
+            MissingData, MissingExtra, CorruptData, BadInput: see `rows` and `structures`.
+        """
+        rows = self.rows()
+        found = self.structures(rows)
+        table = self.table(rows, found).with_columns(
+            {"contact_index": torch.from_numpy(found.contacts)},
+            {"contact_index": Column("contact", index_of=NODE)},
+            {"contact": pointer(torch.from_numpy(found.num_contacts))},
+        )
+        split = contact_split(found.num_contacts)
+        return {name: subset(table, split[name]) for name in NAMES}
+
+
+def contact_split(num_contacts: np.ndarray) -> dict[str, np.ndarray]:
+    """Rows of the molecules that have a contact: 90, 5 and 5% of them, by a permutation of seed 42.
+
+    Args:
+        num_contacts: of each molecule `[molecules]`.
+    """
+    rows = np.flatnonzero(num_contacts)
+    shuffled = rows[permutation(len(rows), 42)]
+    held = len(rows) // 20
+    return dict(zip(NAMES, np.split(shuffled, [len(rows) - 2 * held, len(rows) - held]), strict=True))

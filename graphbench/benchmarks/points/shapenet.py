@@ -1,0 +1,121 @@
+"""ShapeNetPart: the parts of objects of 16 categories, point by point."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from graphbench.benchmarks.points.base import PointCloudBenchmark, Rotations
+from graphbench.benchmarks.points.files import Files, find_files
+from graphbench.benchmarks.points.shapenet_files import CATEGORY_FILE, ShapeChunk, Shapes, read_shapes, shape_lists
+from graphbench.contracts import BenchmarkSpec, Features, GraphTable
+from graphbench.contracts.table import EDGE, EDGE_INDEX, NODE, Column, pointer
+from graphbench.data.pool import map_in_processes
+from graphbench.errors import MissingData
+
+FOLDER = "shapenetcore_partanno_segmentation_benchmark_v0_normal"
+ARCHIVE = f"{FOLDER}.zip"
+ADDRESS = f"https://shapenet.cs.stanford.edu/media/{ARCHIVE}"
+_CHUNK = 64  # shapes a job
+
+
+class ShapeNetPart(PointCloudBenchmark):
+    """Which part does each point belong to? 16,881 shapes of 16 categories with 50 parts in all, 2,500 points each.
+
+    The published points with normals ("A scalable active framework for region annotation", Yi et al., SIGGRAPH Asia
+    2016), all of them stored; training draws 2,500 of a shape anew at each step, evaluation takes the same ones each
+    time, and a smaller shape repeats its points. A shape's category is given. Scores are IoU of parts, by shape
+    (`instance_IoU`) and by category (`class_IoU`); see `graphbench.tasks.metrics.PartIoU`. y is upright.
+
+    Put the archive into `root`/ShapeNetPart, or the folder out of it (also as `raw`, where PyG puts it).
+
+    Args:
+        num_points: points a shape.
+        rotations, scaling, rotation_seed: see `PointCloudBenchmark`.
+        data_seed: of the order of points, which decides about those in evaluation.
+        options: see `GraphBenchmark`.
+
+    Raises:
+        BadInput: for options out of range.
+    """
+
+    spec = BenchmarkSpec(
+        name="ShapeNetPart",
+        task="node-classification",
+        node=Features(vocabularies=(16,), dense=3, names=("category", "normal_x", "normal_y", "normal_z")),
+        edge=Features(),
+        metric="instance_IoU",
+        higher_is_better=True,
+        loss="cross_entropy",
+        num_classes=50,
+        coordinates=3,
+        split_sizes=(12_137, 1_870, 2_874),
+        mean_nodes=2500.0,
+        mean_edges=0.0,
+        disk_mb=618.7,
+        licence="ShapeNet's terms of use: non-commercial research",
+        citation="Yi et al., SIGGRAPH Asia (2016); Chang et al., arXiv:1512.03012",
+        source="shapenetcore_partanno_segmentation_benchmark_v0_normal.zip of Stanford",
+        extra={"parts": "4 2 2 4 4 3 3 2 4 2 6 2 3 3 3 3"},
+    )
+    upright = 1
+
+    def __init__(
+        self,
+        num_points: int = 2_500,
+        rotations: Rotations = "none",
+        scaling: tuple[float, float] = (0.6, 1.4),
+        rotation_seed: int = 0,
+        data_seed: int = 0,
+        **options: Any,
+    ) -> None:
+        super().__init__(num_points, rotations, scaling, rotation_seed, **options)
+        self.data_seed = data_seed
+
+    def source_key(self) -> dict[str, Any]:
+        """The published set and the order of points: a prepared store needs no file of it."""
+        return {"source": ARCHIVE, "data_seed": self.data_seed}
+
+    def read(self) -> Mapping[str, Iterator[GraphTable]]:
+        """Read the shapes on all cores.
+
+        Raises:
+            MissingData: the shapes are not there; says what to fetch, from where, and where to put it.
+            CorruptData: a file is damaged.
+        """
+        folder = Path(self.root, "ShapeNetPart")
+        files = find_files(folder, ARCHIVE, FOLDER, CATEGORY_FILE)
+        if files is None:
+            raise MissingData(
+                f"ShapeNetPart is not there. Put this file into {folder}:\n"
+                f"  {ARCHIVE} from {ADDRESS} (or the folder {FOLDER}, which it holds)\n"
+                "If that server is down, the same archive is on kaggle.com as mitkir/shapenet."
+            )
+        return {split: self._read(files, split, names) for split, names in shape_lists(files).items()}
+
+    def _read(self, files: Files, split: str, names: list[str]) -> Iterator[GraphTable]:
+        jobs = [
+            ShapeChunk(files, tuple(names[start : start + _CHUNK]), self.data_seed)
+            for start in range(0, len(names), _CHUNK)
+        ]
+        unit = f"chunks of {_CHUNK} shapes"
+        for shapes in map_in_processes(read_shapes, jobs, len(jobs), f"Reading ShapeNetPart, {split}", unit=unit):
+            yield _to_table(shapes)
+
+
+def _to_table(shapes: Shapes) -> GraphTable:
+    columns = {
+        "pos": shapes.points,
+        "x_dense": shapes.normals,
+        "x": np.repeat(shapes.categories, shapes.sizes)[:, None],
+        "y": shapes.parts[:, None],
+        "edge_index": np.zeros((0, 2), dtype=np.uint8),
+    }
+    layout = {name: Column(NODE) for name in columns} | {"edge_index": EDGE_INDEX}
+    sizes = torch.from_numpy(shapes.sizes)
+    tensors = {name: torch.from_numpy(column) for name, column in columns.items()}
+    return GraphTable(tensors, layout, {NODE: pointer(sizes), EDGE: pointer(torch.zeros_like(sizes))})

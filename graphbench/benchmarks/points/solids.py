@@ -1,0 +1,104 @@
+"""Parametric solids as point clouds: a classification that needs no download."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+
+from graphbench.benchmarks.points.base import PointCloudBenchmark, Rotations, cloud_table
+from graphbench.benchmarks.points.parametric import NUM_FAMILIES, SolidChunk, SolidSettings, draw_solids
+from graphbench.benchmarks.sizes import with_sizes
+from graphbench.contracts import BenchmarkSpec, Features, GraphTable
+from graphbench.data.pool import map_in_processes
+from graphbench.data.splits import NAMES
+from graphbench.errors import BadInput
+
+_CHUNK = NUM_FAMILIES  # solids a job: one of each family; another number would draw other solids
+
+
+class Solids(PointCloudBenchmark):
+    """Which cross-section along which profile? 36 families of noisy solids as clouds of 1,024 points with normals.
+
+    Six sections (round, three polygons, five and four lobes) times six profiles (straight, tapering, bulging, waisted,
+    ball, ring), slanted, bent, twisted and stretched at random; see `points.parametric`. Equal numbers of every family
+    in every split (one more or less where sizes are no multiples of 36). z is upright.
+
+    Args:
+        num_points: points a solid.
+        rotations, scaling, rotation_seed: see `PointCloudBenchmark`.
+        data_seed: of the solids.
+        sizes: solids in train, validation and test for a smaller (or larger) set.
+        stretch: every axis is stretched by a factor of 1 / stretch to stretch.
+        point_noise: standard deviation of the noise on points, in radii.
+        normal_noise: standard deviation of the noise on normals.
+        options: see `GraphBenchmark`.
+
+    Raises:
+        BadInput: for options out of range.
+    """
+
+    spec = BenchmarkSpec(
+        name="Solids",
+        task="graph-classification",
+        node=Features(dense=3, names=("normal_x", "normal_y", "normal_z")),
+        edge=Features(),
+        metric="accuracy",
+        higher_is_better=True,
+        loss="cross_entropy",
+        num_classes=36,
+        coordinates=3,
+        split_sizes=(7_200, 1_800, 1_800),
+        mean_nodes=1024.0,
+        max_nodes=1_024,
+        mean_edges=0.0,
+        offline=True,
+        disk_mb=132.9,
+        licence="generated here",
+        source="generated; a benchmark of graphbench",
+    )
+
+    def __init__(
+        self,
+        num_points: int = 1_024,
+        rotations: Rotations = "none",
+        scaling: tuple[float, float] = (0.6, 1.4),
+        rotation_seed: int = 0,
+        data_seed: int = 0,
+        sizes: tuple[int, int, int] | None = None,
+        stretch: float = 1.8,
+        point_noise: float = 0.02,
+        normal_noise: float = 0.15,
+        **options: Any,
+    ) -> None:
+        super().__init__(num_points, rotations, scaling, rotation_seed, **options)
+        if stretch < 1 or min(point_noise, normal_noise) < 0:
+            raise BadInput(
+                "stretch must be at least 1 and noise at least 0, got "
+                f"stretch={stretch}, point_noise={point_noise} and normal_noise={normal_noise}."
+            )
+        self.settings = SolidSettings(num_points, stretch, point_noise, normal_noise, data_seed)
+        spec = with_sizes(type(self).spec, sizes)
+        if num_points != spec.max_nodes:
+            spec = replace(spec, mean_nodes=float(num_points), max_nodes=num_points, disk_mb=None)
+        self.spec = spec
+
+    def source_key(self) -> dict[str, Any]:
+        """What decides about the solids."""
+        return asdict(self.settings) | {"sizes": list(self.spec.split_sizes or ())}
+
+    def read(self) -> Mapping[str, Iterator[GraphTable]]:
+        """Draw the solids on all cores."""
+        sizes = zip(NAMES, self.spec.split_sizes or (), strict=True)
+        return {split: self._drawn(number, size) for number, (split, size) in enumerate(sizes)}
+
+    def _drawn(self, split: int, size: int) -> Iterator[GraphTable]:
+        jobs = [
+            SolidChunk(np.arange(start, min(start + _CHUNK, size)) % NUM_FAMILIES, self.settings, (split, start))
+            for start in range(0, size, _CHUNK)
+        ]
+        unit = f"chunks of {_CHUNK} solids"
+        for clouds in map_in_processes(draw_solids, jobs, len(jobs), f"Drawing Solids {NAMES[split]}", unit=unit):
+            yield cloud_table(clouds.points, clouds.normals, clouds.labels)

@@ -1,0 +1,175 @@
+"""ListOps: nested lists of digits under MIN, MAX, MED and SM, drawn and evaluated for many expressions at once.
+
+The grammar of "Long Range Arena" (Tay et al., 2021, section 2.2.1; after Nangia and Bowman, 2018), with the published
+constants: below depth 10 an expression is a list with probability 1/4, else a digit; a list has one of the four
+operators and 2 to 10 arguments, all drawn uniformly. Expressions of 501 to 1,999 tokens are kept.
+
+MED is the median rounded down, SM the sum modulo 10. Tokens are the digits, the opening operators and the closing
+bracket; parentheses of the published files carry no information, and the published pipeline drops them too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from graphbench.benchmarks.sequences.ragged import Sequences
+from graphbench.errors import BadInput
+
+TOKENS = ("0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "[MIN", "[MAX", "[MED", "[SM", "]")
+MIN, MAX, MED, SM, END = 10, 11, 12, 13, 14
+_LIST_PROBABILITY = 0.25
+_FEWEST_ARGUMENTS = 2
+_FRUITLESS = 20  # rounds without any expression before giving up
+_CANDIDATES = 8_000  # expressions begun at once: about a million nodes
+
+
+@dataclass(frozen=True)
+class Grammar:
+    """What expressions are drawn.
+
+    Args:
+        max_depth: lists that may lie in each other, and one digit.
+        max_arguments: arguments of a list at most.
+        min_length: expressions have more tokens than this.
+        max_length: expressions have fewer tokens than this.
+    """
+
+    max_depth: int = 10
+    max_arguments: int = 10
+    min_length: int = 500
+    max_length: int = 2_000
+
+
+@dataclass
+class _Level:
+    """All nodes of one depth, children of one list side by side in the order of their parents.
+
+    Args:
+        root: expression of each node `[nodes]`.
+        code: token of each, an operator or a digit `[nodes]`.
+        arguments: children of each list `[lists]`.
+        parent: which of the lists one level up each belongs to `[nodes]`.
+    """
+
+    root: np.ndarray
+    code: np.ndarray
+    arguments: np.ndarray
+    parent: np.ndarray
+
+    @property
+    def is_list(self) -> np.ndarray:
+        return self.code >= MIN
+
+
+def draw_listops(seed: tuple[int, ...], count: int, grammar: Grammar | None = None) -> Sequences:
+    """Draw expressions and their values.
+
+    Args:
+        seed: decides everything.
+        count: expressions S.
+        grammar: the published one by default.
+
+    Returns:
+        Tokens (numbers of `TOKENS`) and values 0 to 9.
+
+    Raises:
+        BadInput: the grammar makes hardly any expression of such lengths.
+    """
+    grammar = grammar or Grammar()
+    generator = np.random.RandomState([part % (1 << 32) for part in seed])
+    tokens, lengths, values = [], [], []
+    missing, rounds = count, 0
+    while missing > 0:
+        levels, chosen = _draw_trees(generator, grammar)
+        rounds += 1
+        if not len(chosen):
+            if rounds >= _FRUITLESS and missing == count:
+                raise BadInput(
+                    f"Of {rounds * _CANDIDATES:,} ListOps expressions drawn with {grammar}, none had a length to keep. "
+                    "Allow deeper, wider or shorter expressions."
+                )
+            continue
+        part = _read_off(_renumber(levels, chosen[:missing]))
+        tokens.append(part.tokens)
+        lengths.append(part.lengths)
+        values.append(part.labels)
+        missing -= len(part)
+    return Sequences(np.concatenate(tokens), np.concatenate(lengths), np.concatenate(values))
+
+
+def _draw_trees(generator: np.random.RandomState, grammar: Grammar) -> tuple[list[_Level], np.ndarray]:
+    """Draw level by level; also which expressions have a length to keep, ascending."""
+    length = np.zeros(_CANDIDATES, dtype=np.int64)
+    root = parent = np.arange(_CANDIDATES)
+    levels = []
+    for depth in range(1, grammar.max_depth + 1):
+        code = generator.randint(0, 10, len(root)).astype(np.uint8)
+        if depth < grammar.max_depth:
+            is_list = generator.random_sample(len(root)) < _LIST_PROBABILITY
+            code[is_list] = generator.randint(MIN, SM + 1, int(is_list.sum()))
+        lists = code >= MIN
+        length += np.bincount(root, minlength=_CANDIDATES) + np.bincount(root[lists], minlength=_CANDIDATES)
+        arguments = generator.randint(_FEWEST_ARGUMENTS, grammar.max_arguments + 1, int(lists.sum()))
+        levels.append(_Level(root, code, arguments, parent))
+        if not len(arguments):
+            break
+        parent = np.repeat(np.arange(len(arguments)), arguments)
+        root = root[lists][parent]
+    return levels, np.flatnonzero((length > grammar.min_length) & (length < grammar.max_length))
+
+
+def _renumber(levels: list[_Level], chosen: np.ndarray) -> list[_Level]:
+    """The levels of the chosen expressions alone, which get new numbers."""
+    number = np.full(_CANDIDATES, -1)
+    number[chosen] = np.arange(len(chosen))
+    kept = []
+    new_parent = number
+    for level in levels:
+        stays = number[level.root] >= 0
+        lists_stay = stays[level.is_list]
+        kept.append(
+            _Level(
+                number[level.root[stays]],
+                level.code[stays],
+                level.arguments[lists_stay],
+                new_parent[level.parent[stays]],
+            )
+        )
+        new_parent = lists_stay.cumsum() - 1
+    return [level for level in kept if len(level.code)]
+
+
+def _read_off(levels: list[_Level]) -> Sequences:
+    """Lengths and values from the leaves up, then places of tokens from the roots down."""
+    sizes: list[np.ndarray] = []
+    value = size = np.zeros(0, dtype=np.int64)
+    for level in reversed(levels):
+        below, below_size = value, size
+        value, size = level.code.astype(np.int64), np.ones(len(level.code), dtype=np.int64)
+        if len(level.arguments):
+            starts = level.arguments.cumsum() - level.arguments
+            size[level.is_list] = 2 + np.add.reduceat(below_size, starts)
+            value[level.is_list] = _evaluate(level.code[level.is_list], below, starts, level.arguments)
+        sizes.append(size)
+    sizes.reverse()
+    tokens = np.zeros(int(size.sum()), dtype=np.uint8)
+    start = size.cumsum() - size
+    for number, level in enumerate(levels):
+        if number:
+            before = sizes[number].cumsum() - sizes[number]  # tokens of all nodes left of this one
+            first = np.flatnonzero(np.diff(level.parent, prepend=-1))
+            start = start[levels[number - 1].is_list][level.parent] + 1 + before - before[first][level.parent]
+        tokens[start] = level.code
+        tokens[(start + sizes[number] - 1)[level.is_list]] = END
+    return Sequences(tokens, size, value.astype(np.uint8))
+
+
+def _evaluate(operators: np.ndarray, values: np.ndarray, starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Values of lists `[lists]` whose arguments lie side by side in `values`."""
+    owner = np.repeat(np.arange(len(starts)), counts)
+    ordered = values[np.lexsort((values, owner))]
+    median = (ordered[starts + (counts - 1) // 2] + ordered[starts + counts // 2]) // 2
+    low, high = ordered[starts], ordered[starts + counts - 1]
+    return np.choose(operators - MIN, [low, high, median, np.add.reduceat(values, starts) % 10])

@@ -1,0 +1,97 @@
+"""ListOps of the Long Range Arena, generated with its grammar."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, replace
+from functools import partial
+from typing import Any
+
+from graphbench.benchmarks.sequences.base import SequenceBenchmark
+from graphbench.benchmarks.sequences.expressions import Grammar, draw_listops
+from graphbench.benchmarks.sizes import with_sizes
+from graphbench.contracts import BenchmarkSpec, Features, GraphTable
+from graphbench.errors import BadInput
+
+_CHUNK = 500  # expressions a job; another number would draw other expressions
+
+
+class ListOps(SequenceBenchmark):
+    """Value of a nested list of digits under MIN, MAX, MED and SM: 100,000 sequences of 501 to 1,999 tokens.
+
+    Generated with the published grammar ("Long Range Arena", Tay et al., 2021); the published expressions have the
+    same distribution, but their seed is not known. Tokens: ten digits, four opening operators, one closing bracket.
+
+    Args:
+        data_seed: of the expressions.
+        sizes: sequences in train, validation and test for a smaller (or larger) set.
+        min_length, max_length: expressions have more tokens than the one and fewer than the other.
+        max_depth: lists that may lie in each other, and one digit.
+        max_arguments: arguments of a list at most.
+        options: see `GraphBenchmark`.
+
+    Raises:
+        BadInput: for limits that no expression, or hardly one, meets.
+    """
+
+    spec = BenchmarkSpec(
+        name="ListOps",
+        task="graph-classification",
+        node=Features(vocabularies=(15,), names=("token",)),
+        edge=Features(),
+        metric="accuracy",
+        higher_is_better=True,
+        loss="cross_entropy",
+        num_classes=10,
+        target_names=("0", "1", "2", "3", "4", "5", "6", "7", "8", "9"),
+        coordinates=1,
+        split_sizes=(96_000, 2_000, 2_000),
+        mean_nodes=1033.2,
+        max_nodes=1_999,
+        mean_edges=0.0,
+        offline=True,
+        disk_mb=105.0,
+        licence="generated here",
+        citation="Tay et al., ICLR (2021); Nangia and Bowman, NAACL SRW (2018)",
+        source="generated with the published grammar",
+    )
+
+    def __init__(
+        self,
+        data_seed: int = 0,
+        sizes: tuple[int, int, int] | None = None,
+        min_length: int = 500,
+        max_length: int = 2_000,
+        max_depth: int = 10,
+        max_arguments: int = 10,
+        **options: Any,
+    ) -> None:
+        super().__init__(**options)
+        self.grammar = Grammar(max_depth, max_arguments, min_length, max_length)
+        self.data_seed = data_seed
+        if not 0 <= min_length < max_length - 1 or max_depth < 1 or max_arguments < 2:
+            raise BadInput(
+                "min_length must be at least 0 and two below max_length, max_depth at least 1 and max_arguments at "
+                f"least 2; got {min_length}, {max_length}, {max_depth} and {max_arguments}."
+            )
+        spec = with_sizes(type(self).spec, sizes)
+        if self.grammar != Grammar():
+            spec = replace(spec, max_nodes=max_length - 1, mean_nodes=None, disk_mb=None)
+        self.spec = spec
+
+    def source_key(self) -> dict[str, Any]:
+        """What decides about the expressions."""
+        return {
+            "data_seed": self.data_seed,
+            "sizes": list(self.spec.split_sizes or ()),
+            "grammar": asdict(self.grammar),
+            "chunk": _CHUNK,
+        }
+
+    def read(self) -> Mapping[str, Iterator[GraphTable]]:
+        """Draw the expressions on all cores.
+
+        Raises:
+            BadInput: the grammar makes next to no expression of such lengths.
+        """
+        return self.drawn(partial(draw_listops, grammar=self.grammar), self.data_seed, _CHUNK)

@@ -1,0 +1,157 @@
+"""Text and Retrieval of the Long Range Arena: classes of documents, byte by byte."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from graphbench.benchmarks.sequences.aan import find_pairs, read_pairs
+from graphbench.benchmarks.sequences.base import SequenceBenchmark, to_table
+from graphbench.benchmarks.sequences.reviews import ARCHIVE, read_reviews
+from graphbench.contracts import BenchmarkSpec, Features, GraphTable
+from graphbench.data.splits import permutation
+from graphbench.errors import BadInput
+
+_CHUNK = 500  # pairs a table
+
+
+class Text(SequenceBenchmark):
+    """Is a film review positive? 50,000 reviews of IMDb as bytes, at most 1,024 of each.
+
+    The byte-level text classification of the Long Range Arena (Tay et al., 2021) on the Large Movie Review Dataset
+    (Maas et al., ACL 2011). A token is a byte. SFT reads 1,024 bytes of a review, the arena's configuration 1,000.
+
+    The data have no validation split. As in the arena, the test reviews validate, so that the best checkpoint is chosen
+    by them; `held_out` training reviews validate instead where that is above 0.
+
+    Put `aclImdb_v1.tar.gz` into `root`/Text, or the folder out of it.
+
+    Args:
+        max_length: bytes of a review to read, from its beginning.
+        held_out: training reviews that validate; 0 for validation by the test reviews.
+        data_seed: of the choice of reviews that are held out.
+        options: see `GraphBenchmark`.
+
+    Raises:
+        BadInput: for options out of range.
+    """
+
+    spec = BenchmarkSpec(
+        name="Text",
+        task="graph-classification",
+        node=Features(vocabularies=(256,), names=("token",)),
+        edge=Features(),
+        metric="accuracy",
+        higher_is_better=True,
+        loss="cross_entropy",
+        num_classes=2,
+        target_names=("negative", "positive"),
+        coordinates=1,
+        split_sizes=(25_000, 25_000, 25_000),
+        max_nodes=1_024,
+        mean_edges=0.0,
+        licence="for research; cite Maas et al.",
+        citation="Maas et al., ACL (2011); Tay et al., ICLR (2021)",
+        source="aclImdb_v1.tar.gz of Stanford",
+        extra={"validation": "test"},
+    )
+
+    def __init__(self, max_length: int = 1_024, held_out: int = 0, data_seed: int = 0, **options: Any) -> None:
+        super().__init__(**options)
+        train, _, test = type(self).spec.split_sizes or (0, 0, 0)
+        if max_length < 1 or not 0 <= held_out < train:
+            raise BadInput(
+                f"max_length must be at least 1, held_out 0 to {train - 1:,}; got {max_length} and {held_out}."
+            )
+        self.max_length, self.held_out, self.data_seed = max_length, held_out, data_seed
+        self.spec = replace(type(self).spec, max_nodes=max_length)
+        if held_out:
+            self.spec = replace(self.spec, split_sizes=(train - held_out, held_out, test), extra={})
+
+    def source_key(self) -> dict[str, Any]:
+        """The published set and what is taken of it: a prepared store needs no review."""
+        return {
+            "source": ARCHIVE,
+            "max_length": self.max_length,
+            "held_out": self.held_out,
+            "data_seed": self.data_seed if self.held_out else 0,
+        }
+
+    def read(self) -> Mapping[str, GraphTable]:
+        """Read the reviews.
+
+        Raises:
+            MissingData: they are not there; says what to fetch, from where, and where to put it.
+            CorruptData: a file is damaged.
+        """
+        parts = read_reviews(Path(self.root, "Text"), self.max_length)
+        train, test = to_table(parts["train"]), to_table(parts["test"])
+        if not self.held_out:
+            return {"train": train, "val": test, "test": test}
+        rows = permutation(len(train), self.data_seed)
+        val, rest = (torch.from_numpy(part).sort().values for part in np.split(rows, [self.held_out]))
+        return {"train": train.select(rest), "val": train.select(val), "test": test}
+
+
+class Retrieval(SequenceBenchmark):
+    """Does one paper cite the other? 182,613 pairs of papers as bytes, at most 4,096 of each.
+
+    The byte-level document retrieval of the Long Range Arena (Tay et al., 2021) on the ACL Anthology Network (Radev et
+    al., 2013), with the arena's pairs and splits. A token is a byte. Both papers of a pair lie in one graph: the second
+    column of `x` tells the tower, 0 or 1, and `pos` counts within a paper; a model that must not let the towers see
+    each other masks by tower. SFT reads 4,096 bytes of a paper, the arena's configuration 4,000.
+
+    Put the release's three files new_aan_pairs.{train,eval,test}.tsv into `root`/Retrieval.
+
+    Args:
+        max_length: bytes of a paper to read, from its beginning.
+        options: see `GraphBenchmark`.
+
+    Raises:
+        BadInput: for options out of range.
+    """
+
+    spec = BenchmarkSpec(
+        name="Retrieval",
+        task="graph-classification",
+        node=Features(vocabularies=(256, 2), names=("token", "tower")),
+        edge=Features(),
+        metric="accuracy",
+        higher_is_better=True,
+        loss="cross_entropy",
+        num_classes=2,
+        target_names=("unrelated", "cited"),
+        coordinates=1,
+        split_sizes=(147_086, 18_090, 17_437),
+        max_nodes=8_192,
+        mean_edges=0.0,
+        licence="CC BY-NC-SA 3.0 (ACL Anthology Network)",
+        citation="Radev et al., Language Resources and Evaluation 47 (2013); Tay et al., ICLR (2021)",
+        source="new_aan_pairs.*.tsv of the Long Range Arena's release",
+    )
+
+    def __init__(self, max_length: int = 4_096, **options: Any) -> None:
+        super().__init__(**options)
+        if max_length < 1:
+            raise BadInput(f"max_length must be at least 1, got {max_length}.")
+        self.max_length = max_length
+        self.spec = replace(type(self).spec, max_nodes=2 * max_length)
+
+    def source_key(self) -> dict[str, Any]:
+        """The published set and what is taken of it: a prepared store needs no file."""
+        return {"source": "new_aan_pairs", "max_length": self.max_length}
+
+    def read(self) -> Mapping[str, Iterator[GraphTable]]:
+        """Read the pairs, some at a time: the files are larger than memory may be.
+
+        Raises:
+            MissingData: they are not there; says what to fetch, from where, and where to put it.
+            CorruptData: a file is damaged.
+        """
+        files = find_pairs(Path(self.root, "Retrieval"))
+        return {split: map(to_table, read_pairs(file, self.max_length, _CHUNK)) for split, file in files.items()}

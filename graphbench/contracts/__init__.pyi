@@ -1,0 +1,13 @@
+from .architecture import Architecture as Architecture
+from .architecture import PositionalEncoder as PositionalEncoder
+from .architecture import Representation as Representation
+from .benchmark import Benchmark as Benchmark
+from .encoding import Encoded as Encoded
+from .encoding import Encoding as Encoding
+from .spec import BenchmarkSpec as BenchmarkSpec
+from .spec import Features as Features
+from .table import Column as Column
+from .table import GraphBatch as GraphBatch
+from .table import GraphTable as GraphTable
+from .trace import LayerTrace as LayerTrace
+from .trace import Traced as Traced

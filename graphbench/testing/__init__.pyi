@@ -1,0 +1,12 @@
+from .architectures import ArchitectureContract as ArchitectureContract
+from .architectures import check_architecture as check_architecture
+from .benchmarks import BenchmarkContract as BenchmarkContract
+from .benchmarks import check_batch as check_batch
+from .encodings import EncodingContract as EncodingContract
+from .encodings import PositionalEncoderContract as PositionalEncoderContract
+from .tiny import FEATURE_KINDS as FEATURE_KINDS
+from .tiny import encode as encode
+from .tiny import permute_nodes as permute_nodes
+from .tiny import tiny_batch as tiny_batch
+from .tiny import tiny_spec as tiny_spec
+from .tiny import tiny_table as tiny_table

@@ -1,0 +1,240 @@
+"""Speed and memory of the data path: padding, batches a second against PyG, warm start, and a set larger than memory.
+
+    python speed/data_path.py            # padding, batches a second, warm start of 12,000 molecules
+    python speed/data_path.py --large    # 123,286 graphs with 59 million nodes, in a temporary folder (4.4 GB)
+
+Molecules are real (SMILES of the ZINC validation split) where that file is at hand, else of similar size; the table
+says which. Rivals run by turns, so that a busy machine slows both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import resource
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+from torch_geometric.data import Data
+from torch_geometric.loader import DataLoader
+
+from graphbench.contracts import Column, GraphTable
+from graphbench.contracts.table import EDGE_INDEX, pointer
+from graphbench.data.encode import encode, with_encoding
+from graphbench.data.loader import GraphLoader
+from graphbench.data.sampler import SizeBucketSampler, useful_share
+from graphbench.data.store import Store
+from graphbench.data.tables import content_key, read_table, write_table
+from graphbench.encodings import RWSE, LapPE
+
+SMILES = Path(__file__).resolve().parents[2] / "shared" / "data" / "zinc" / "val.smi"
+LARGE_GRAPHS, LARGE_NODES, LARGE_DEGREE = 123_286, 478.6, 5.65
+GIB = 1 << 30
+
+
+def show(title: str, header: list[str], rows: Iterable[Iterable[Any]]) -> None:
+    """Print one table."""
+    table = Table(*header, title=title, title_justify="left")
+    for row in rows:
+        table.add_row(*map(str, row))
+    Console(width=120).print(table)
+
+
+def molecules(count: int) -> tuple[str, list[dict[str, Any]]]:
+    """Graphs of real molecules, or random trees with extra edges of the same sizes; and which of the two."""
+    if not SMILES.is_file():
+        rng = np.random.default_rng(0)
+        sizes = np.clip(rng.normal(23.1, 4.5, count).round(), 6, 38).astype(int)
+        return "synthetic molecules", [_graph(n, [(int(rng.integers(i)), i) for i in range(1, n)], rng) for n in sizes]
+    from rdkit import Chem
+
+    rng, graphs = np.random.default_rng(0), []
+    for line in SMILES.read_text().split()[:count]:
+        molecule = Chem.MolFromSmiles(line)
+        bonds = [(bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()) for bond in molecule.GetBonds()]
+        graphs.append(_graph(molecule.GetNumAtoms(), bonds, rng))
+    return "ZINC molecules", graphs
+
+
+def _graph(n: int, bonds: list[tuple[int, int]], rng: np.random.Generator) -> dict[str, Any]:
+    ends = torch.tensor(bonds, dtype=torch.int64).reshape(-1, 2)
+    return {
+        "num_nodes": int(n),
+        "edge_index": torch.cat([ends, ends.flip(1)]).t().contiguous(),
+        "x": torch.from_numpy(rng.integers(0, 28, (int(n), 1))),
+        "edge_attr": torch.from_numpy(rng.integers(1, 4, (2 * len(bonds), 1))),
+        "y": torch.tensor([float(rng.normal())]),
+    }
+
+
+def padding(zinc_sizes: Tensor, source: str) -> None:
+    """Useful share of padded attention work, with and without buckets."""
+    rng = np.random.default_rng(0)
+    spread = np.clip(rng.gamma((151 / 84) ** 2, 84**2 / 151, 15_535).round(), 8, 444)
+    kinds = ((source, zinc_sizes), ("peptide-like (gamma)", torch.from_numpy(spread).to(torch.int64)))
+    rows = []
+    for name, sizes in kinds:
+        for batch_size in (32, 128):
+            plain, bucketed = (
+                useful_share(sizes, SizeBucketSampler(sizes, batch_size, shuffle=True, bucketing=bucketing))
+                for bucketing in (False, True)
+            )
+            rows.append([name, len(sizes), batch_size, f"{plain:.1%}", f"{bucketed:.1%}", f"{bucketed / plain:.2f}"])
+    show("Useful share of attention work", ["sizes", "graphs", "batch", "shuffled", "bucketed", "ratio"], rows)
+
+
+def throughput(graphs: list[dict[str, Any]], source: str, rounds: int = 7) -> None:
+    """Batches of 32 a second: `GraphLoader` and PyG's `DataLoader`, by turns, with and without workers."""
+    generator = torch.Generator().manual_seed(0)
+    for graph in graphs:
+        graph["pe"] = torch.randn(graph["num_nodes"], 28, generator=generator)
+    table = GraphTable.from_graphs(graphs, {"pe": Column("node")})
+    data = [Data(**graph) for graph in graphs]
+    rows = []
+    for workers in (0, 1, 2):
+        sampler = SizeBucketSampler(table.num_nodes, 32, shuffle=True)
+        options: dict[str, Any] = {"num_workers": workers, "persistent_workers": workers > 0}
+        loaders = {
+            "ours": GraphLoader(table, sampler, workers),
+            "pyg": DataLoader(data, batch_size=32, shuffle=True, **options),
+        }
+        rates: dict[str, list[float]] = {"ours": [], "pyg": []}
+        for turn in range(rounds + 1):
+            sampler.set_epoch(turn)
+            for name, loader in loaders.items():
+                started = time.perf_counter()
+                count = sum(1 for _ in loader)
+                if turn:  # the first turn starts workers and warms caches
+                    rates[name].append(count / (time.perf_counter() - started))
+        ours, pyg = statistics.median(rates["ours"]), statistics.median(rates["pyg"])
+        ratio = statistics.median(a / b for a, b in zip(rates["ours"], rates["pyg"], strict=True))
+        rows.append([workers, f"{ours:,.0f}", f"{pyg:,.0f}", f"{ratio:.1f}", rounds])
+    header = ["workers", "GraphLoader", "PyG", "median ratio", "rounds"]
+    show(f"Batches of 32 a second, {len(graphs):,} {source} with 28 encoding columns", header, rows)
+
+
+def warm_start(graphs: list[dict[str, Any]], source: str) -> None:
+    """Seconds to fill an empty store with LapPE and RWSE, and to open it in a fresh process."""
+    table = GraphTable.from_graphs([{k: v for k, v in graph.items() if k != "pe"} for graph in graphs])
+    with tempfile.TemporaryDirectory() as folder:
+        started = time.perf_counter()
+        open_encoded(folder, table)
+        cold = time.perf_counter() - started
+        warm = [in_new_process(open_encoded, folder)[0] for _ in range(5)]
+    header = ["cold, s", "warm, s (median)", "warm, s (worst)"]
+    row = [f"{cold:.2f}", f"{statistics.median(warm):.3f}", f"{max(warm):.3f}"]
+    show(f"Start with LapPE and RWSE, {len(graphs):,} {source}, beyond imports", header, [row])
+
+
+def open_encoded(folder: str, table: GraphTable | None = None) -> None:
+    """Open (or build from `table`) a set with both encodings, and cut a batch."""
+    store = Store(folder)
+
+    def build(writer: Any) -> None:
+        assert table is not None
+        write_table(writer, "train", table)
+
+    entry = store.open_or_build({"kind": "table"}, build, "molecules")
+    raw = joined = read_table(entry, "train")
+    for encoding in (LapPE(8), RWSE(20)):
+        encoded = encode(raw, encoding, store, content_key(entry, "train"), "molecules")
+        joined = with_encoding(joined, encoding, encoded)
+    joined.batch(range(32))
+
+
+def large() -> None:
+    """Write and read a set of the size of COCO-SP, each in a process of its own, and print their peak memory."""
+    with tempfile.TemporaryDirectory() as folder:
+        phases: list[tuple[str, Callable[..., None], tuple[Any, ...]]] = [
+            ("write, streamed", write_large, (folder,)),
+            ("open", read_large, (folder, 0, False)),
+            ("one shuffled epoch", read_large, (folder, 0, True)),
+            ("one shuffled epoch, 2 workers", read_large, (folder, 2, True)),
+        ]
+        rows = []
+        for name, phase, arguments in phases:
+            seconds, peak, worker = in_new_process(phase, *arguments)
+            rows.append([name, f"{seconds:.1f}", f"{peak / GIB:.2f}", f"{worker / GIB:.2f}" if worker else ""])
+        size = sum(path.stat().st_size for path in Path(folder).rglob("*.npy"))
+    title = (
+        f"{LARGE_GRAPHS:,} graphs, {LARGE_GRAPHS * LARGE_NODES / 1e6:.0f} million nodes, {size / GIB:.2f} GiB on disk"
+    )
+    show(title, ["phase", "seconds", "peak RSS, GiB", "largest worker, GiB"], rows)
+
+
+def large_chunks(graphs: int = 2_000) -> Iterator[GraphTable]:
+    """The set in parts; their values repeat, which neither files nor memory notice."""
+    rng = np.random.default_rng(0)
+    nodes = torch.from_numpy(rng.normal(LARGE_NODES, 12, graphs).round().astype(np.int64))
+    edges = (nodes * LARGE_DEGREE).long()
+    width = nodes.repeat_interleave(edges)[:, None]
+    columns = {
+        "edge_index": (torch.rand(int(edges.sum()), 2) * width).to(torch.int16),
+        "edge_dense": torch.rand(int(edges.sum()), 2).half(),
+        "x_dense": torch.randn(int(nodes.sum()), 14).half(),
+        "y": torch.randint(0, 81, (int(nodes.sum()),), dtype=torch.uint8),
+    }
+    layout = {"edge_index": EDGE_INDEX, "edge_dense": Column("edge"), "x_dense": Column("node"), "y": Column("node")}
+    chunk = GraphTable(columns, layout, {"node": pointer(nodes), "edge": pointer(edges)})
+    for start in range(0, LARGE_GRAPHS, graphs):
+        yield chunk.slice(0, min(graphs, LARGE_GRAPHS - start))
+
+
+def write_large(folder: str) -> None:
+    """Stream the set into a store."""
+    Store(folder).open_or_build({"kind": "large"}, lambda writer: write_table(writer, "train", large_chunks()), "set")
+
+
+def read_large(folder: str, num_workers: int, iterate: bool) -> None:
+    """Open the set, and visit every graph."""
+
+    def build(writer: Any) -> None:
+        raise AssertionError("the set must be there")
+
+    table = read_table(Store(folder).open_or_build({"kind": "large"}, build, "set"), "train")
+    loader = GraphLoader(table, SizeBucketSampler(table.num_nodes, 32, shuffle=True), num_workers)
+    if iterate:
+        seen = sum(batch.num_graphs for batch in loader)
+        assert seen == LARGE_GRAPHS, seen
+    loader.close()
+
+
+def in_new_process(function: Callable[..., None], *arguments: Any) -> tuple[float, int, int]:
+    """Seconds (without imports) and peak resident bytes of a call in a fresh process, and of its largest child."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(_measured, function, *arguments).result()
+
+
+def _measured(function: Callable[..., None], *arguments: Any) -> tuple[float, int, int]:
+    started = time.perf_counter()
+    function(*arguments)
+    seconds = time.perf_counter() - started
+    own, children = (resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return seconds, own * 1024, children * 1024
+
+
+def main() -> None:
+    """Print the tables that the command line asks for."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--large", action="store_true", help="measure a set of the size of COCO-SP instead (minutes)")
+    if parser.parse_args().large:
+        large()
+        return
+    source, graphs = molecules(12_000)
+    padding(torch.tensor([graph["num_nodes"] for graph in graphs]), source)
+    throughput(graphs[:4_000], source)
+    warm_start(graphs, source)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,167 @@
+"""Training throughput of our GPS against a stack of PyG's `GPSConv` of the same size.
+
+Both models have the ZINC configuration without positional encodings (GINE beside softmax attention with dropout 0.5)
+and see the same batches of molecule-like graphs. A step is forward, loss, backward, gradient clipping and AdamW;
+making the batch is left out. The models take turns step by step, so that a busy machine slows both.
+
+    python speed/gps_throughput.py --steps 60 --threads 1
+    python speed/gps_throughput.py --kind peptides --steps 10
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch_geometric.nn import GINEConv, GPSConv, global_add_pool
+
+from graphbench import BenchmarkSpec, Features, GraphBatch, GraphTable
+from graphbench.nn import HeadConfig
+from graphbench_baselines import GPS
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Sizes of the graphs and of the models."""
+
+    mean_nodes: float
+    sd_nodes: float
+    max_nodes: int
+    ring_share: float
+    hidden_dim: int
+    num_layers: int
+    batch_size: int
+
+
+KINDS = {
+    "zinc": Kind(23.2, 4.5, 38, 0.12, 64, 10, 32),
+    "peptides": Kind(151.0, 84.0, 444, 0.02, 96, 4, 32),
+}
+
+
+class RivalGPS(nn.Module):
+    """The same network out of PyG's own layers."""
+
+    def __init__(self, kind: Kind) -> None:
+        super().__init__()
+        dim = kind.hidden_dim
+        self.node = nn.Embedding(28, dim)
+        self.edge = nn.Embedding(4, dim)
+        self.layers = nn.ModuleList(
+            GPSConv(dim, GINEConv(_mlp(dim)), heads=4, attn_kwargs={"dropout": 0.5}) for _ in range(kind.num_layers)
+        )
+        self.head = HeadConfig(3, "halving").mlp(dim, 1)
+
+    def forward(self, batch: GraphBatch) -> Tensor:
+        """Predictions `[num_graphs, 1]`."""
+        x, edge = self.node(batch.x[:, 0]), self.edge(batch.edge_attr[:, 0])
+        for layer in self.layers:
+            x = layer(x, batch.edge_index, batch.batch, edge_attr=edge)
+        return self.head(global_add_pool(x, batch.batch, batch.num_graphs))
+
+
+class OurGPS(nn.Module):
+    """Our architecture and the same head."""
+
+    def __init__(self, kind: Kind) -> None:
+        super().__init__()
+        spec = BenchmarkSpec("ZINC", "graph-regression", Features((28,)), Features((4,)), "MAE", False, "L1")
+        self.architecture = GPS(spec, kind.hidden_dim, kind.num_layers, num_heads=4, categorical="normal")
+        self.head = HeadConfig(3, "halving").mlp(kind.hidden_dim, 1)
+
+    def forward(self, batch: GraphBatch) -> Tensor:
+        """Predictions `[num_graphs, 1]`."""
+        node = self.architecture(batch).node
+        return self.head(global_add_pool(node, batch.batch, batch.num_graphs))
+
+
+def _mlp(dim: int) -> nn.Module:
+    return nn.Sequential(nn.Linear(dim, dim), nn.ReLU(), nn.Linear(dim, dim))
+
+
+def molecule_like(num_graphs: int, kind: Kind, generator: torch.Generator) -> GraphTable:
+    """Random trees of bounded degree with some ring closures, both directions of every bond."""
+    sizes = torch.randn(num_graphs, generator=generator) * kind.sd_nodes + kind.mean_nodes
+    graphs = []
+    for n in sizes.round().clamp(8, kind.max_nodes).int().tolist():
+        child = torch.arange(1, n)
+        parent = (child - 1 - torch.randint(0, 3, (n - 1,), generator=generator)).clamp(min=0)
+        rings = torch.randint(0, n, (2, round(kind.ring_share * n)), generator=generator)
+        bonds = torch.cat([torch.stack([child, parent]), rings], dim=1)
+        kinds = torch.randint(1, 4, (bonds.shape[1], 1), generator=generator)
+        graphs.append(
+            {
+                "num_nodes": n,
+                "edge_index": torch.cat([bonds, bonds.flip(0)], dim=1),
+                "x": torch.randint(0, 28, (n, 1), generator=generator),
+                "edge_attr": torch.cat([kinds, kinds]),
+                "y": torch.randn(1, generator=generator),
+            }
+        )
+    return GraphTable.from_graphs(graphs)
+
+
+def make_step(model: nn.Module) -> Callable[[GraphBatch], float]:
+    """A function that trains on one batch and returns its seconds."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+
+    def step(batch: GraphBatch) -> float:
+        start = time.perf_counter()
+        optimizer.zero_grad()
+        F.l1_loss(model(batch), batch.y).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        return time.perf_counter() - start
+
+    return step
+
+
+def compare(table: GraphTable, kind: Kind, steps: int, bucketed: bool) -> tuple[float, float]:
+    """Median seconds a step of our model and of the rival, over interleaved steps after two of warm-up."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    torch.manual_seed(0)
+    ours, rival = (make_step(model(kind).to(device)) for model in (OurGPS, RivalGPS))
+    order = table.num_nodes.argsort() if bucketed else torch.randperm(len(table))
+    batches = [table.batch(part).to(device) for part in order.split(kind.batch_size) if len(part) == kind.batch_size]
+    seconds: tuple[list[float], list[float]] = ([], [])
+    for number in range(steps + 2):
+        batch = batches[(7 * number) % len(batches)]
+        for times, step in zip(seconds, (ours, rival), strict=True):
+            elapsed = step(batch)
+            if number >= 2:
+                times.append(elapsed)
+    return statistics.median(seconds[0]), statistics.median(seconds[1])
+
+
+def main() -> None:
+    """Print one line a batching."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kind", choices=sorted(KINDS), default="zinc")
+    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--threads", type=int, default=1)
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    kind = KINDS[args.kind]
+    table = molecule_like(20 * kind.batch_size, kind, torch.Generator().manual_seed(0))
+    where = torch.cuda.get_device_name() if torch.cuda.is_available() else f"CPU, {args.threads} thread(s)"
+    print(f"{args.kind}: batch {kind.batch_size}, {args.steps} steps, {where}, torch {torch.__version__}, ", end="")
+    print(f"Python {platform.python_version()}")
+    print(f"{'batches':>10} {'ours ms':>9} {'PyG ms':>9} {'ours graphs/s':>14} {'PyG graphs/s':>13} {'ratio':>6}")
+    for name, bucketed in (("random", False), ("by size", True)):
+        ours, rival = compare(table, kind, args.steps, bucketed)
+        rates = kind.batch_size / ours, kind.batch_size / rival
+        line = f"{name:>10} {1e3 * ours:9.1f} {1e3 * rival:9.1f} {rates[0]:14.0f} {rates[1]:13.0f} {rival / ours:6.2f}"
+        print(line)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,230 @@
+"""Speed and memory of exact sparse-flow attention against the paper's iteration and ordinary attention.
+
+    python speed/sparse_flow.py                     # all tables; about ten minutes on two cores
+    python speed/sparse_flow.py --threads 1 --clock cpu    # on a machine that is busy with other things
+
+Each cell is forward and backward of the whole attention, float32: Q K^T and Q~ K~^T, softmaxes, flow, times V; batch 8,
+4 heads of width 16, penalty 1 / N, alpha 0.1. Rivals take turns within a round, so that a busy moment of the machine
+hits all alike; tables hold the median over the rounds and, in brackets, the best. The iteration runs with
+Barzilai-Borwein steps from a uniform start, and its error is that of its attention matrix, relative to the exact one in
+the Frobenius norm.
+
+Memory is the greatest sum of what torch's allocator handed out and did not get back during one call, taken from the
+profiler's record of every allocation, each cell in a process of its own; inputs and gradients of inputs included.
+
+On Linux a tensor of more than 32 MB (N = 512) is by default mapped and cleared anew at every operation, which slows all
+that make such tensors. Set MALLOC_MMAP_THRESHOLD_ and MALLOC_TRIM_THRESHOLD_ (to 4294967296, say) to see the same
+without; the header says whether they are set.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from graphbench_sfi_former import sparse_flow, sparse_flow_attention, sparse_flow_proximal, sparse_flow_weights
+
+BATCH, HEADS, WIDTH, ALPHA = 8, 4, 16, 0.1
+#: A rival gets no further round once it has had this many seconds at one size, but three in any case.
+SECONDS_PER_CELL = 40.0
+Attention = Callable[[list[Tensor]], Tensor]
+Clock = Callable[[], float]
+
+
+def softmax_attention(inputs: list[Tensor]) -> Tensor:
+    """Ordinary attention spelt out, which is what a ratio of 1 means."""
+    query, key, _, _, value = inputs
+    return (query @ key.transpose(-1, -2) * WIDTH**-0.5).softmax(-1) @ value
+
+
+def fused_softmax_attention(inputs: list[Tensor]) -> Tensor:
+    """Ordinary attention in torch's own fused kernel."""
+    query, key, _, _, value = inputs
+    return functional.scaled_dot_product_attention(query, key, value)
+
+
+def flow_attention(inputs: list[Tensor], solver: Literal["exact", "compiled"] | Callable[..., Tensor]) -> Tensor:
+    """Sparse-flow attention with this solver."""
+    query, key, friction_query, friction_key, value = inputs
+    penalty = 1 / query.shape[-2]
+    return sparse_flow_attention(query, key, friction_query, friction_key, value, penalty, ALPHA, solver=solver)
+
+
+def rival(name: str) -> Attention:
+    """What a column of the tables measures."""
+    if name.startswith("T="):
+        return partial(flow_attention, solver=iteration(int(name[2:])))
+    named: dict[str, Attention] = {
+        "softmax": softmax_attention,
+        "softmax, SDPA": fused_softmax_attention,
+        "exact": partial(flow_attention, solver="exact"),
+        "exact, unfused": partial(flow_attention, solver=sparse_flow),
+        "exact, compiled": partial(flow_attention, solver="compiled"),
+    }
+    return named[name]
+
+
+def iteration(num_steps: int) -> Callable[..., Tensor]:
+    """The paper's iteration with T steps."""
+    return partial(sparse_flow_proximal, num_steps=num_steps)
+
+
+def make_inputs(num_nodes: int, device: str) -> list[Tensor]:
+    """Q, K, Q~, K~, V with standard normal entries, and so logits of unit variance."""
+    torch.manual_seed(0)
+    shape = (BATCH, HEADS, num_nodes, WIDTH)
+    return [torch.randn(shape, device=device, requires_grad=True) for _ in range(5)]
+
+
+def run(attention: Attention, inputs: list[Tensor], upstream: Tensor) -> None:
+    """Forward and backward once."""
+    used = inputs if isinstance(attention, partial) else [inputs[0], inputs[1], inputs[4]]
+    torch.autograd.grad(attention(inputs), used, upstream)
+    if upstream.is_cuda:
+        torch.cuda.synchronize()
+
+
+def time_size(num_nodes: int, names: list[str], rounds: int, device: str, clock: Clock) -> dict[str, list[float]]:
+    """Seconds of every round for every rival."""
+    inputs = make_inputs(num_nodes, device)
+    upstream = torch.randn_like(inputs[0])
+    named = {name: rival(name) for name in names}
+    seconds: dict[str, list[float]] = {name: [] for name in named}
+    for _ in range(rounds + 1):  # the first warms up
+        for name, attention in named.items():
+            if len(seconds[name]) > 3 and sum(seconds[name]) > SECONDS_PER_CELL:
+                continue
+            start = clock()
+            run(attention, inputs, upstream)
+            seconds[name].append(clock() - start)
+            if seconds[name][-1] > 1:
+                gc.collect()
+    return {name: values[1:] for name, values in seconds.items()}
+
+
+def memory_of_cell(name: str, num_nodes: int, device: str) -> int:
+    """Peak bytes of one call (see the top of this file), to be called in a fresh process."""
+    inputs = make_inputs(num_nodes, device)
+    upstream = torch.randn_like(inputs[0])
+    attention = rival(name)
+    if device != "cpu":
+        run(attention, make_inputs(8, device), torch.randn(BATCH, HEADS, 8, WIDTH, device=device))
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        run(attention, inputs, upstream)
+        return torch.cuda.max_memory_allocated() - before
+    with torch.profiler.profile(profile_memory=True) as profiler:
+        run(attention, inputs, upstream)
+    with tempfile.TemporaryDirectory() as folder:
+        trace = Path(folder) / "trace.json"
+        profiler.export_chrome_trace(str(trace))
+        events = json.loads(trace.read_text())["traceEvents"]
+    changes = sorted((e["ts"], e["args"]["Bytes"]) for e in events if e.get("name") == "[memory]")
+    held = peak = 0
+    for _, change in changes:
+        held += change
+        peak = max(peak, held)
+    return peak
+
+
+def memory_in_own_process(name: str, num_nodes: int, device: str) -> float:
+    """Peak megabytes of one cell."""
+    command = [sys.executable, __file__, "--memory-cell", name, "--sizes", str(num_nodes), "--device", device]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return int(done.stdout.split()[-1]) / 2**20
+
+
+def errors_of_iteration(num_nodes: int, steps: list[int], device: str) -> list[float]:
+    """Relative error of the attention matrix after each number of steps."""
+    query, key, friction_query, friction_key, _ = (x.detach() for x in make_inputs(num_nodes, device))
+
+    def flow(solver: Callable[..., Tensor]) -> Tensor:
+        return sparse_flow_weights(query, key, friction_query, friction_key, 1 / num_nodes, ALPHA, solver=solver)
+
+    exact = flow(sparse_flow)
+    return [float((flow(iteration(t)) - exact).norm() / exact.norm()) for t in steps]
+
+
+def print_table(title: str, head: list[str], rows: list[list[str]]) -> None:
+    """A Markdown table with aligned columns."""
+    widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
+    print(f"\n{title}\n")
+    for row in [head, ["-" * w for w in widths], *rows]:
+        print("| " + " | ".join(cell.rjust(w) for cell, w in zip(row, widths, strict=True)) + " |")
+
+
+def print_header(device: str) -> None:
+    """What it ran on."""
+    processor = torch.cuda.get_device_name() if device == "cuda" else platform.processor() or platform.machine()
+    malloc = {k: v for k, v in os.environ.items() if k.startswith("MALLOC_")} or "not set (defaults)"
+    print(f"torch {torch.__version__}, {processor}, {torch.get_num_threads()} threads, MALLOC_* {malloc}")
+
+
+def print_speed(sizes: list[int], names: list[str], rounds: int, device: str, clock: Clock) -> None:
+    """Milliseconds, and the ratios that matter."""
+    times, ratios = [], []
+    for n in sizes:
+        seconds = time_size(n, names, rounds, device, clock)
+        median = {name: statistics.median(values) * 1e3 for name, values in seconds.items()}
+        best = {name: min(values) * 1e3 for name, values in seconds.items()}
+        times.append([str(n), *(f"{median[name]:.1f} ({best[name]:.1f})" for name in names)])
+        pairs = [("exact", "softmax"), ("exact", "softmax, SDPA"), *((x, "exact") for x in names[3:])]
+        ratios.append([str(n), *(f"{median[a] / median[b]:.1f} ({best[a] / best[b]:.1f})" for a, b in pairs)])
+    print_table("Milliseconds, median (best)", ["N", *names], times)
+    head = ["N", "exact / softmax", "exact / SDPA", *(f"{x} / exact" for x in names[3:])]
+    print_table("Ratios of medians (of bests)", head, ratios)
+
+
+def main() -> None:
+    """Parse the command line and print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", type=int, nargs="+", default=[64, 128, 256, 512], help="numbers of nodes")
+    parser.add_argument("--steps", type=int, nargs="*", default=[10, 20, 50], help="steps of the iteration")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    clocks = {"wall": time.perf_counter, "cpu": time.process_time}
+    parser.add_argument(
+        "--clock", choices=clocks, default="wall", help="cpu: processor time, fair with one thread only"
+    )
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--only", choices=("speed", "memory", "error"), help="one table only")
+    parser.add_argument("--compiled", action="store_true", help="with the exact solver through torch.compile as well")
+    parser.add_argument("--memory-cell", metavar="NAME", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    if options.memory_cell:
+        print(memory_of_cell(options.memory_cell, options.sizes[0], options.device))
+        return
+    print_header(options.device)
+    names = ["softmax", "softmax, SDPA", "exact", "exact, unfused"]
+    names += ["exact, compiled"] * options.compiled + [f"T={t}" for t in options.steps]
+    if options.only in (None, "speed"):
+        print_speed(options.sizes, names, options.rounds, options.device, clocks[options.clock])
+    if options.only in (None, "memory"):
+        rows = [[memory_in_own_process(name, n, options.device) for name in names] for n in options.sizes]
+        cells = [[str(n), *(f"{x:.1f}" for x in row)] for n, row in zip(options.sizes, rows, strict=True)]
+        print_table("Peak memory of one call, MB", ["N", *names], cells)
+    if options.only in (None, "error"):
+        errors = [errors_of_iteration(n, options.steps, options.device) for n in options.sizes]
+        cells = [[str(n), *(f"{x:.3g}" for x in row)] for n, row in zip(options.sizes, errors, strict=True)]
+        print_table("Relative error of the iteration", ["N", *(f"T={t}" for t in options.steps)], cells)
+
+
+if __name__ == "__main__":
+    main()

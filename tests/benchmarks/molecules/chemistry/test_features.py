@@ -1,0 +1,106 @@
+"""Atom and bond columns against OGB's own conversion and against Kekulé SMILES."""
+
+import re
+from collections import Counter
+
+import numpy as np
+import pytest
+from ogb.utils import smiles2graph
+from rdkit import Chem
+
+from graphbench.benchmarks.molecules.chemistry.features import ogb_graph, zinc_graph
+from graphbench.benchmarks.molecules.chemistry.problems import MoleculeProblem
+from graphbench.benchmarks.molecules.chemistry.vocabulary import ZINC_ATOM_TYPES
+
+DRUG = "C[C@@H]1CC(Nc2cncc(-c3nncn3C)c2)C[C@@H](C)C1"
+MOLECULES = (
+    DRUG,
+    "C/C=C\\C#N",
+    "[NH3+]C(C)C(=O)[O-]",
+    "O=[N+]([O-])c1ccc[nH]1",
+    "C",
+    "O1C=C[C@H]([C@H]1O2)c3c2cc(OC)c4c3OC(=O)C5=C4CCC(=O)5",
+)
+
+
+@pytest.mark.parametrize("smiles", MOLECULES)
+def test_ogb_graph_equals_ogb(smiles):
+    expected, graph = smiles2graph(smiles), ogb_graph(Chem.MolFromSmiles(smiles))
+    assert np.array_equal(np.array(graph.atoms), expected["node_feat"])
+    assert np.array_equal(np.array(graph.edges).reshape(-1, 2), expected["edge_index"].T)
+    assert np.array_equal(np.array(graph.bonds).reshape(-1, 3), expected["edge_feat"])
+
+
+def kekule_tokens(smiles):
+    """Atom types by another way: write the Kekulé SMILES, and read the atoms off its text."""
+    mol = Chem.MolFromSmiles(smiles)
+    Chem.Kekulize(mol, clearAromaticFlags=True)
+    tokens = []
+    for bracket, plain in re.findall(r"\[([^\]]+)\]|(Cl|Br|[BCNOPSFI])", Chem.MolToSmiles(mol, kekuleSmiles=True)):
+        if plain:
+            tokens.append(plain)
+            continue
+        symbol, hydrogens, count, sign = re.fullmatch(r"(Cl|Br|[A-Z])@*(H?)(\d*)([+-]?)", bracket).groups()
+        shown = f" H{count or 1}" if hydrogens and not (symbol == "N" and not sign and "@" not in bracket) else ""
+        tokens.append(f"{symbol}{shown}" + (f" {sign}" if sign else ""))
+    return Counter(tokens)
+
+
+@pytest.mark.parametrize(
+    "smiles",
+    [
+        DRUG,
+        "CCN(Cc1ccc(OC)c(OC)c1)C(=O)c1ccsc1",
+        "CC[NH+](CC)[C@](C)(CC)[C@H](O)c1cscc1Br",
+        "N#CC1=C(SCC(=O)Nc2cccc(Cl)c2)N=C([O-])[C@H](C#N)C12CCCCC2",
+        "O=[N+]([O-])c1ccc[nH]1",
+        "C[S@](=O)CC[NH3+]",
+        "CP(C)C",
+        "C[N-]S(=O)(=O)I",
+    ],
+)
+def test_zinc_atom_types_are_those_of_the_kekule_smiles(smiles):
+    graph = zinc_graph(Chem.MolFromSmiles(smiles))
+    assert Counter(ZINC_ATOM_TYPES[row[0]] for row in graph.atoms) == kekule_tokens(smiles)
+
+
+@pytest.mark.parametrize(
+    ("smiles", "token"),
+    [
+        ("C[C@H](N)O", "C H1"),
+        ("CC(N)O", "C"),
+        ("c1ccc[nH]1", "N"),
+        ("C[NH2+]C", "N H2 +"),
+        ("CPC", "P H1"),
+        ("CP", "P H2"),
+        ("C[OH+]C", "O H1 +"),
+        ("[CH2-]C", "C H2 -"),
+    ],
+)
+def test_hydrogens_show_only_where_brackets_are_needed(smiles, token):
+    assert ZINC_ATOM_TYPES.index(token) in [row[0] for row in zinc_graph(Chem.MolFromSmiles(smiles)).atoms]
+
+
+def test_bonds_are_kekule_and_both_ways():
+    graph = zinc_graph(Chem.MolFromSmiles("c1ccccc1C#N"))
+    assert Counter(row[0] for row in graph.bonds) == {1: 2 * 4, 2: 2 * 3, 3: 2}
+    assert Counter(graph.edges) == Counter((b, a) for a, b in graph.edges)
+    kinds = dict(zip(graph.edges, graph.bonds, strict=True))
+    assert all(kinds[a, b] == kinds[b, a] for a, b in graph.edges)
+
+
+def test_reading_the_molecule_leaves_it_aromatic():
+    mol = Chem.MolFromSmiles("c1ccccc1")
+    zinc_graph(mol)
+    assert all(atom.GetIsAromatic() for atom in mol.GetAtoms())
+
+
+@pytest.mark.parametrize(("smiles", "named"), [("CB(O)O", "B"), ("[Si](C)(C)(C)C", "Si"), ("C[N+2]C", r"N \+2")])
+def test_atoms_outside_the_vocabulary_are_named(smiles, named):
+    with pytest.raises(MoleculeProblem, match=f"none of ZINC's 28 types: {named}$"):
+        zinc_graph(Chem.MolFromSmiles(smiles, sanitize=False) if "+2" in smiles else Chem.MolFromSmiles(smiles))
+
+
+def test_dative_bonds_are_refused():
+    with pytest.raises(MoleculeProblem, match="not single, double or triple: DATIVE"):
+        zinc_graph(Chem.MolFromSmiles("CN->O", sanitize=False))

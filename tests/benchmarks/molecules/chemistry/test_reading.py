@@ -1,0 +1,114 @@
+"""Many SMILES to arrays: one process, several, and molecules that cannot be read."""
+
+import multiprocessing
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from ogb.utils import smiles2graph
+
+from graphbench.benchmarks.molecules.chemistry import reading
+from graphbench.benchmarks.molecules.chemistry.reading import Recipe, read_molecules
+from graphbench.data import pool
+from graphbench.errors import GraphbenchError
+
+GOOD = ["CCO", "c1ccccc1", "C", "CC(C)N", "[Na+].[Cl-]", "C1CCCCCCC1"]
+RECIPE = Recipe("ogb", "smallest_rings", scaffold=True)
+
+
+def same(a, b):
+    """Whether two results agree in everything."""
+    for name, value in vars(a).items():
+        other = getattr(b, name)
+        if not (np.array_equal(value, other) if isinstance(value, np.ndarray) else value == other):
+            return False
+    return True
+
+
+def test_molecules_lie_one_after_the_other():
+    arrays = read_molecules(GOOD, RECIPE, num_workers=0)
+    assert arrays.num_nodes.tolist() == [3, 6, 1, 4, 2, 8]
+    assert arrays.num_edges.tolist() == [4, 12, 0, 6, 0, 16]
+    assert arrays.num_fragments.tolist() == [1, 1, 1, 1, 2, 1]
+    assert arrays.scaffold_list() == ["", "c1ccccc1", "", "", "", "C1CCCCCCC1"]
+    assert arrays.terms[:, 2].tolist() == [0, 0, 0, 0, 0, -2]
+    expected = np.concatenate([smiles2graph(smiles)["node_feat"] for smiles in GOOD])
+    assert np.array_equal(arrays.x, expected)
+
+
+def test_workers_give_the_same_as_one_process():
+    smiles = [GOOD[number % len(GOOD)] if number % 50 else "C1CC" for number in range(700)]
+    alone, together = (read_molecules(smiles, RECIPE, num_workers=workers) for workers in (0, 2))
+    assert same(alone, together)
+    assert [row for row, _, _ in alone.problems] == list(range(0, 700, 50))
+    assert alone.rows.tolist() == [row for row in range(700) if row % 50]
+
+
+@pytest.mark.parametrize(
+    ("smiles", "kind", "detail"),
+    [
+        ("C1CC", "RDKit cannot read the molecule", "'C1CC': not a SMILES string"),
+        ("CN(C)(C)C", "RDKit cannot read the molecule", "Explicit valence for atom # 1 N, 4"),
+        ("c1cccc1", "RDKit cannot read the molecule", "Can't kekulize"),
+        ("", "the molecule has no atoms", "''"),
+    ],
+)
+def test_unusable_molecules_come_back_as_data(smiles, kind, detail, capfd):
+    arrays = read_molecules(["CC", smiles, "CO"], RECIPE, num_workers=0)
+    (row, found, told), *rest = arrays.problems
+    assert (row, found, rest) == (1, kind, [])
+    assert detail in told
+    assert arrays.rows.tolist() == [0, 2]
+    assert capfd.readouterr().err == ""  # RDKit's own complaints are held back
+
+
+def test_failures_of_rdkit_are_data_too(monkeypatch):
+    def fails(mol):
+        raise RuntimeError("Pre-condition Violation")
+
+    monkeypatch.setitem(reading.GRAPH_OF, "ogb", fails)
+    (problem,) = read_molecules(["CC"], Recipe("ogb"), num_workers=0).problems
+    assert problem == (0, "RDKit fails with RuntimeError", "'CC': Pre-condition Violation")
+
+
+def test_nothing_at_all_is_readable():
+    for smiles in ([], ["C1CC"]):
+        arrays = read_molecules(smiles, RECIPE)
+        assert (len(arrays), arrays.x.shape, arrays.terms.shape) == (0, (0, 9), (0, 3))
+        assert arrays.scaffold_list() == []
+
+
+def test_progress_sees_every_chunk():
+    seen = []
+
+    def track(items, description, total, unit):
+        for item in items:
+            seen.append((description, total, unit, len(item)))
+            yield item
+
+    read_molecules(["C"] * 300, Recipe("zinc"), num_workers=0, track=track, description="Molecules")
+    assert seen == [("Molecules", 2, "chunks of 256 molecules", size) for size in (256, 44)]
+
+
+def _dies(recipe, chunk):
+    os._exit(9)
+
+
+def test_killed_worker_is_one_message(monkeypatch):
+    monkeypatch.setattr(reading, "read_chunk", _dies)
+    with pytest.raises(GraphbenchError, match="Reading molecules: a process was ended from outside"):
+        read_molecules(["C"] * 600, Recipe("zinc"), num_workers=2)
+
+
+def test_workers_do_not_import_torch():
+    code = "import sys, graphbench.benchmarks.molecules.chemistry.reading; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_spawned_workers_give_the_same(monkeypatch):
+    """As on platforms where a fork is not safe."""
+    monkeypatch.setattr(pool, "worker_context", lambda: multiprocessing.get_context("spawn"))
+    smiles = GOOD * 50
+    assert same(read_molecules(smiles, RECIPE, num_workers=2), read_molecules(smiles, RECIPE, num_workers=0))

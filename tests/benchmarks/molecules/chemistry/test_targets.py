@@ -1,0 +1,70 @@
+"""Cells to numbers: what is a label, what is missing, what is wrong."""
+
+import numpy as np
+import pytest
+
+from graphbench.benchmarks.molecules.chemistry.files import MoleculeRows
+from graphbench.benchmarks.molecules.chemistry.targets import parse_targets
+
+
+def rows(**columns):
+    length = len(next(iter(columns.values())))
+    return MoleculeRows("a.csv", list(columns), columns, lines=list(range(2, length + 2)))
+
+
+def told(problems):
+    return [(problem.line, problem.kind, problem.detail) for problem in problems]
+
+
+def test_numbers_are_read():
+    y, problems = parse_targets(rows(a=["1", "-2.5e3", " 0 "], b=["", "nan", "4"]), ["a", "b"], "regression")
+    assert np.array_equal(y, [[1, np.nan], [-2500, np.nan], [0, 4]], equal_nan=True)
+    assert problems == []
+
+
+@pytest.mark.parametrize(
+    ("cell", "kind"),
+    [
+        ("abc", "target 'a' is not a number"),
+        ("1,5", "target 'a' is not a number"),
+        ("1_000", "target 'a' is not a number"),
+        ("inf", "target 'a' is not a finite number in single precision"),
+        ("1e39", "target 'a' is not a finite number in single precision"),
+    ],
+)
+def test_what_is_no_number(cell, kind):
+    _, problems = parse_targets(rows(a=["1", cell]), ["a"], "regression")
+    assert told(problems) == [(3, kind, repr(cell))]
+
+
+@pytest.mark.parametrize("cell", ["", "NaN", "NA", "none", "null", "n/a"])
+@pytest.mark.parametrize("task", ["regression", "classification", "multilabel"])
+def test_only_target_may_not_be_missing(cell, task):
+    _, problems = parse_targets(rows(a=["1", cell]), ["a"], task)
+    assert told(problems) == [(3, "target 'a' is missing", "")]
+
+
+def test_one_of_several_targets_may_be_missing():
+    y, problems = parse_targets(rows(a=["1", "", ""], b=["", "0", ""]), ["a", "b"], "multilabel")
+    assert told(problems) == [(4, "all targets are missing", "")]
+    assert np.array_equal(y[:2], [[1, np.nan], [np.nan, 0]], equal_nan=True)
+
+
+def test_faulty_row_is_told_once():
+    _, problems = parse_targets(rows(a=["x"], b=[""]), ["a", "b"], "regression")
+    assert told(problems) == [(2, "target 'a' is not a number", "'x'")]
+
+
+def test_classes_are_whole_numbers_in_range():
+    y, problems = parse_targets(rows(a=["0", "2.0", "3", "-1", "0.5"]), ["a"], "classification", num_classes=3)
+    assert (y.dtype, y[:2, 0].tolist()) == (np.int64, [0, 2])
+    assert told(problems) == [
+        (line, "target 'a' is not a class number from 0 to 2", cell)
+        for line, cell in ((4, "'3'"), (5, "'-1'"), (6, "'0.5'"))
+    ]
+
+
+def test_labels_are_zero_or_one():
+    y, problems = parse_targets(rows(a=["0", "1", "True", "false", "2"]), ["a"], "multilabel")
+    assert y[:4, 0].tolist() == [0, 1, 1, 0]
+    assert told(problems) == [(6, "target 'a' is not 0 or 1", "'2'")]

@@ -1,0 +1,89 @@
+"""A user's file as a whole: one message for everything that is wrong, or the rest of the molecules."""
+
+import logging
+
+import pytest
+
+from graphbench.benchmarks.molecules.chemistry.properties import penalized_logp
+from graphbench.benchmarks.molecules.chemistry.reading import parse_smiles
+from graphbench.benchmarks.molecules.chemistry.tables import read_text
+from graphbench.benchmarks.molecules.chemistry.user_file import FileRequest, read_user_file
+from graphbench.errors import BadInput
+
+BROKEN = """\
+smiles,y,fold,name
+CCO,1.0,train,ethanol
+C1CC,2.0,train,open ring
+,3.0,val,nothing
+c1ccccc1,,val,no target
+CCN,abc,test,no number
+CN(C)(C)C,4.0,test,five bonds
+CCC,inf,train,endless
+CCCC,5.0,holdout,no split
+CCCCC,6.0,Valid,fine
+CC,7.0
+c1ccncc1,8.0,TEST,fine too
+"""
+MESSAGE = """\
+broken.csv: 8 of 11 rows cannot be used.
+  2 x RDKit cannot read the molecule: line 3 ('C1CC': not a SMILES string); line 7 ('CN(C)(C)C': Explicit valence \
+for atom # 1 N, 4, is greater than permitted)
+  1 x target 'y' is missing: line 5
+  1 x target 'y' is not a finite number in single precision: line 8 ('inf')
+  1 x target 'y' is not a number: line 6 ('abc')
+  1 x the molecule has no atoms: line 4 ('')
+  1 x the row has another number of cells than the header: line 11 (2 instead of 4)
+  1 x the split is not train, val or test: line 9 ('holdout')"""
+
+
+@pytest.fixture
+def broken(tmp_path):
+    path = tmp_path / "broken.csv"
+    path.write_text(BROKEN)
+    return path
+
+
+def request(path, **options):
+    return FileRequest(path, targets=("y",), id_column="name", split_column="fold", **options)
+
+
+def test_all_defects_are_told_at_once(broken):
+    with pytest.raises(BadInput) as caught:
+        read_user_file(request(broken))
+    assert str(caught.value) == MESSAGE + "\nCorrect these rows, or leave them out with on_error=skip."
+
+
+def test_bad_rows_can_be_left_out(broken, caplog):
+    with caplog.at_level(logging.WARNING):
+        molecules = read_user_file(request(broken, on_error="skip", scaffold=True))
+    assert read_text(molecules.table, "smiles") == ["CCO", "CCCCC", "c1ccncc1"]
+    assert read_text(molecules.table, "id") == ["ethanol", "fine", "fine too"]
+    assert molecules.table.columns["y"].tolist() == [[1.0], [6.0], [8.0]]
+    assert molecules.split_labels == ["train", "valid", "test"]
+    assert molecules.scaffolds == ["", "", "c1ccncc1"]
+    (record,) = caplog.records
+    assert "8 of 11 rows cannot be used" in record.message
+    assert record.message.endswith("These rows are left out.")
+
+
+def test_nothing_left_is_an_error(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("smiles,y\nC1CC,1\nCC,x\n")
+    with pytest.raises(BadInput, match=r"2 of 2 rows(.|\n)*No usable molecule is left"):
+        read_user_file(FileRequest(path, targets=("y",), on_error="skip"))
+
+
+def test_computed_target_needs_no_column(tmp_path):
+    path = tmp_path / "a.smi"
+    path.write_text("CCO\n\nC1CCCCCCC1 ring\n")
+    table = read_user_file(FileRequest(path)).table
+    expected = [penalized_logp(parse_smiles(smiles)) for smiles in ("CCO", "C1CCCCCCC1")]
+    assert table.columns["y"][:, 0].tolist() == pytest.approx(expected, rel=1e-6)
+    assert read_text(table, "id") == ["1", "3"]  # lines of the file
+
+
+def test_computed_target_may_not_hide_a_column(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("smiles,penalized_logp\nCC,1\n")
+    with pytest.raises(BadInput, match="one word cannot mean both"):
+        read_user_file(FileRequest(path))

@@ -1,0 +1,172 @@
+"""Molecules of the user as a benchmark: options, tasks, splits and the contract."""
+
+from typing import ClassVar
+
+import pytest
+import torch
+
+from graphbench.benchmarks.molecules.chemistry.baselines import ridge_rival
+from graphbench.benchmarks.molecules.chemistry.scaffolds import SPLITS
+from graphbench.benchmarks.molecules.own_file import Molecules
+from graphbench.contracts import BenchmarkSpec
+from graphbench.errors import BadInput, MissingData
+from graphbench.testing.benchmarks import BenchmarkContract
+
+RINGS = [f"C1{'C' * size}C1" for size in range(1, 7)]
+SMILES = [ring + chain for chain in ("", "C", "O", "CC", "N") for ring in RINGS]
+
+
+@pytest.fixture
+def file(tmp_path):
+    """Thirty molecules with a number, a class, two labels and a fold."""
+    rows = ["smiles,value,kind,hot,cold,fold,name"]
+    for number, smiles in enumerate(SMILES):
+        hot, cold = ("", 1) if number % 4 == 0 else (number % 2, "")
+        fold = "train" if number < 20 else "Validation" if number < 25 else "test"
+        rows.append(f"{smiles},{number / 3},{number % 3},{hot},{cold},{fold},m{number}")
+    path = tmp_path / "own.csv"
+    path.write_text("\n".join(rows))
+    return path
+
+
+@pytest.fixture
+def opened(file, tmp_path):
+    """Build and open a benchmark on the file."""
+
+    def opened(**options):
+        benchmark = Molecules(str(file), store=str(tmp_path / "store"), **options)
+        benchmark.setup()
+        return benchmark
+
+    return opened
+
+
+class _Contract(BenchmarkContract):
+    options: ClassVar[dict] = {}
+
+    @pytest.fixture(autouse=True)
+    def _place(self, file, tmp_path):
+        self.place = {"file": str(file), "store": str(tmp_path / "store")}
+
+    def make_benchmark(self):
+        return Molecules(**self.place, **self.options)
+
+
+class TestRegression(_Contract):
+    options: ClassVar[dict] = {"target": "value", "split": "scaffold", "fractions": (0.5, 0.25, 0.25), "batch_size": 4}
+
+
+class TestClassification(_Contract):
+    options: ClassVar[dict] = {"target": "kind", "task": "classification", "num_classes": 3, "metric": "macro_F1"}
+
+
+class TestMultilabel(_Contract):
+    options: ClassVar[dict] = {"target": ["hot", "cold"], "task": "multilabel"}
+
+
+class TestComputedTarget(_Contract):
+    options: ClassVar[dict] = {"target": "penalized_logp"}
+
+
+def test_given_split_is_followed(opened):
+    benchmark = opened(target="value", split="column", split_column="fold", id_column="name")
+    assert [len(benchmark.tables[split]) for split in SPLITS] == [20, 5, 5]
+    assert benchmark.ids("val") == [f"m{number}" for number in range(20, 25)]
+    assert benchmark.smiles("test") == SMILES[25:]
+    assert benchmark.tables["test"].columns["y"][:, 0].tolist() == pytest.approx([n / 3 for n in range(25, 30)])
+
+
+def test_scaffold_split_keeps_rings_apart(opened):
+    benchmark = opened(target="value", split="scaffold", fractions=(0.5, 0.25, 0.25))
+    rings = [{smiles.rstrip("CNO") for smiles in benchmark.smiles(split)} for split in SPLITS]
+    assert sum(map(len, rings)) == len(set.union(*rings)) == 6
+
+
+def test_random_split_depends_on_its_seed_alone(opened):
+    ids = {seed: opened(target="value", split_seed=seed).ids("test") for seed in (0, 1)}
+    assert ids[0] != ids[1]
+    assert opened(target="value", split_seed=0, seed=5, batch_size=3).ids("test") == ids[0]
+
+
+def test_missing_labels_are_nan(opened):
+    benchmark = opened(target=["hot", "cold"], task="multilabel")
+    y = torch.cat([benchmark.tables[split].columns["y"] for split in SPLITS])
+    assert int(y.isnan().sum()) == 30
+    assert bool((y.isnan().sum(1) == 1).all())
+
+
+def test_specification_follows_the_options(file):
+    several = Molecules(str(file), ["hot", "cold"], task="multilabel").spec
+    assert (several.task, several.num_targets, several.metric, several.loss) == ("graph-multilabel", 2, "AP", "BCE")
+    assert (several.target_names, several.higher_is_better) == (("hot", "cold"), True)
+    classes = Molecules(str(file), "kind", task="classification", num_classes=3).spec
+    assert (classes.num_classes, classes.output_dim, classes.metric) == (3, 3, "accuracy")
+    assert isinstance(Molecules.spec, BenchmarkSpec)
+    assert Molecules.spec.task == "graph-regression"
+
+
+def test_specification_needs_no_file():
+    assert Molecules("absent.csv", "y").spec.target_names == ("y",)
+    with pytest.raises(MissingData, match=r"absent\.csv: there is no such file"):
+        Molecules("absent.csv", "y").prepare_data()
+
+
+def test_other_content_or_options_are_other_data(file):
+    first = Molecules(str(file), "value").source_key()
+    assert Molecules(str(file), "value", batch_size=7, metric="RMSE").source_key() == first
+    assert Molecules(str(file), "value", on_error="skip").source_key() != first
+    assert Molecules(str(file), "kind").source_key() != first
+    file.write_text(file.read_text() + "\n")
+    assert Molecules(str(file), "value").source_key() != first
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"target": "a", "task": "ranking"}, "task must be one of regression, classification, multilabel"),
+        ({"target": "a", "split": "time"}, "split must be one of random, scaffold, column"),
+        ({"target": "a", "on_error": "ignore"}, "on_error must be one of stop, skip"),
+        ({"target": []}, "one or several distinct columns"),
+        ({"target": ["a", "a"]}, "one or several distinct columns"),
+        ({"target": ["penalized_logp", "a"]}, "must be the only target"),
+        ({"target": "a", "task": "classification"}, "num_classes of 2 or more"),
+        ({"target": ["a", "b"], "task": "classification", "num_classes": 2}, "one target column"),
+        ({"target": "a", "num_classes": 2}, "num_classes belongs to task=classification"),
+        ({"target": "a", "split": "column"}, "belong together"),
+        ({"target": "a", "split_column": "fold"}, "belong together"),
+        ({"target": "a", "fractions": (0.9, 0.1, 0.1)}, "add up to 1"),
+        ({"target": "a", "metric": "AP"}, "scored by MAE, RMSE"),
+        ({"target": "a", "task": "classification", "num_classes": 3, "metric": "AUROC"}, "needs num_classes=2"),
+    ],
+)
+def test_contradicting_options_are_refused(options, message):
+    with pytest.raises(BadInput, match=message):
+        Molecules("absent.csv", **options)
+
+
+def test_bad_rows_stop_before_anything_is_stored(file, tmp_path):
+    file.write_text(file.read_text() + "\nC1CC,1,1,1,1,train,open\n")
+    with pytest.raises(BadInput, match=r"1 of 31 rows cannot be used.(.|\n)*line 32 \('C1CC'"):
+        Molecules(str(file), "value", store=str(tmp_path / "store")).prepare_data()
+    skipping = Molecules(str(file), "value", on_error="skip", store=str(tmp_path / "store"))
+    skipping.setup()
+    assert sum(len(skipping.ids(split)) for split in SPLITS) == 30
+
+
+def test_rivals_are_fitted_on_the_molecules_that_the_model_trains_on(opened):
+    part = opened(target="value", split="column", split_column="fold", train_fraction=0.5)
+    rows = part.tables["train"].graph_ids.tolist()
+    assert len(rows) == 10
+    train, val = [part.tables[split].columns["y"].flatten().tolist() for split in ("train", "val")]
+    assert train == pytest.approx([row / 3 for row in rows])
+    mean = sum(train) / len(train)
+    rivals = part.rivals()
+    expected = sum(abs(value - mean) for value in val) / len(val)
+    assert rivals["training mean"]["val"]["val/MAE"] == pytest.approx(expected, rel=1e-6)
+    smiles = [SMILES[row] for row in rows]
+    alone = ridge_rival(
+        smiles, part.tables["train"].columns["y"].numpy(),
+        part.smiles("val"), part.tables["val"].columns["y"].numpy(),
+        part.smiles("test"), part.tables["test"].columns["y"].numpy(), num_bits=None,
+    )  # fmt: skip
+    assert rivals[alone.name]["test"]["test/MAE"] == alone.test_mae

@@ -1,0 +1,128 @@
+"""PCQM4Mv2 and PCQM4M from small files in OGB's layout, against OGB's own reading of them."""
+
+import gzip
+import zipfile
+
+import numpy as np
+import pytest
+import torch
+from ogb.utils import smiles2graph
+
+from graphbench.benchmarks.molecules.pcqm import PCQM4M, PCQM4Mv2
+from graphbench.errors import BadInput, CorruptData, MissingData
+
+SMILES = ["CCO", "c1ccccc1", "CC(=O)O", "CN", "C#N", "OCC=C", "CCN", "CCCC"]
+SPLIT = {"train": [0, 2, 3, 5, 7], "valid": [1, 4], "test-dev": [6]}
+
+
+def write_raw(folder, split=SPLIT, smiles=SMILES, gaps=None):
+    """`data.csv.gz` and `split_dict.pt` as OGB writes them; the last molecule of the test has no label."""
+    folder.mkdir(parents=True, exist_ok=True)
+    gaps = [float(n) / 2 for n in range(len(smiles))] if gaps is None else gaps
+    rows = [f"{n},{text},{'' if n == 6 else gap}" for n, (text, gap) in enumerate(zip(smiles, gaps, strict=True))]
+    with gzip.open(folder / "data.csv.gz", "wt") as file:
+        file.write("idx,smiles,homolumogap\n" + "\n".join(rows) + "\n")
+    torch.save({name: np.array(part, dtype=np.int64) for name, part in split.items()}, folder / "split_dict.pt")
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """The sizes of the small files in place of the published ones."""
+    from dataclasses import replace
+
+    for benchmark in (PCQM4Mv2, PCQM4M):
+        monkeypatch.setattr(benchmark, "spec", replace(benchmark.spec, split_sizes=(3, 2, 2)))
+
+
+@pytest.mark.parametrize("benchmark", [PCQM4Mv2, PCQM4M])
+def test_graphs_are_those_of_ogb(tmp_path, small, benchmark):
+    write_raw(tmp_path / benchmark.__name__)
+    data = benchmark(root=str(tmp_path), held_out=2)
+    data.setup()
+    assert {split: len(table) for split, table in data.tables.items()} == {"train": 3, "val": 2, "test": 2}
+    assert data.ids("test") == ["1", "4"]
+    assert {*data.ids("train"), *data.ids("val")} == {"0", "2", "3", "5", "7"}
+    for split in ("train", "val", "test"):
+        batch = data.tables[split].batch(range(len(data.tables[split])))
+        for row, (name, smiles) in enumerate(zip(data.ids(split), data.smiles(split), strict=True)):
+            expected = smiles2graph(SMILES[int(name)])
+            assert smiles == SMILES[int(name)]
+            assert float(batch.y[row]) == int(name) / 2
+            first, last = int(batch.ptr[row]), int(batch.ptr[row + 1])
+            np.testing.assert_array_equal(batch.x[first:last], expected["node_feat"])
+            own = (batch.edge_index[0] >= first) & (batch.edge_index[0] < last)
+            edges = {
+                (*map(int, e), *map(int, f))
+                for e, f in zip(batch.edge_index[:, own].t() - first, batch.edge_attr[own], strict=True)
+            }
+            pairs = zip(expected["edge_index"].T, expected["edge_feat"], strict=True)
+            assert edges == {(*map(int, e), *map(int, f)) for e, f in pairs}
+
+
+def test_without_molecules_held_out_the_test_split_validates(tmp_path, small):
+    write_raw(tmp_path / "PCQM4Mv2")
+    data = PCQM4Mv2(root=str(tmp_path), held_out=0)
+    data.setup()
+    assert data.ids("val") == data.ids("test")
+    assert len(data.tables["train"]) == 5
+    assert data.spec.num_graphs == 7
+    with pytest.raises(BadInput, match="held_out must be 0 to 4"):
+        PCQM4Mv2(held_out=5)
+
+
+def test_published_sizes_add_up():
+    assert sum(PCQM4Mv2.spec.split_sizes) == 3_378_606 + 73_545
+    assert sum(PCQM4M.spec.split_sizes) == 3_045_360 + 380_670
+
+
+def test_archive_put_there_by_hand_is_used(tmp_path, small):
+    write_raw(tmp_path / "raw")
+    folder = tmp_path / "PCQM4Mv2"
+    folder.mkdir()
+    with zipfile.ZipFile(folder / "pcqm4m-v2.zip", "w") as archive:
+        archive.write(tmp_path / "raw" / "data.csv.gz", "pcqm4m-v2/raw/data.csv.gz")
+        archive.write(tmp_path / "raw" / "split_dict.pt", "pcqm4m-v2/split_dict.pt")
+    data = PCQM4Mv2(root=str(tmp_path), held_out=2)
+    data.setup()
+    assert data.ids("test") == ["1", "4"]
+
+
+def test_no_network_says_what_to_fetch(tmp_path, monkeypatch):
+    def unreachable(*args, **kwargs):
+        raise OSError("no network")
+
+    monkeypatch.setattr("urllib.request.urlopen", unreachable)
+    with pytest.raises(MissingData, match=r"pcqm4m-v2\.zip from https://dgl-data"):
+        PCQM4Mv2(root=str(tmp_path)).setup()
+    assert not list((tmp_path / "PCQM4Mv2").iterdir())
+
+
+class Runs:
+    def __reduce__(self):
+        return (print, ("this was run",))
+
+
+def test_damaged_files_are_refused_and_nothing_is_run(tmp_path, small, capsys):
+    folder = tmp_path / "PCQM4Mv2"
+    write_raw(folder)
+    torch.save({"train": Runs(), "valid": Runs()}, folder / "split_dict.pt")
+    with pytest.raises(CorruptData, match="holds no splits"):
+        PCQM4Mv2(root=str(tmp_path), held_out=2).setup()
+    assert "this was run" not in capsys.readouterr().out
+    write_raw(folder, split={"train": [0, 1, 2], "valid": [2, 9]})
+    with pytest.raises(CorruptData, match="distinct rows from 0 to 7"):
+        PCQM4Mv2(root=str(tmp_path), held_out=2).setup()
+    write_raw(folder)
+    whole = (folder / "data.csv.gz").read_bytes()
+    (folder / "data.csv.gz").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(CorruptData, match=r"data\.csv\.gz cannot be read"):
+        PCQM4Mv2(root=str(tmp_path), held_out=2).setup()
+    write_raw(folder, split=SPLIT | {"valid": [1, 6]})
+    with pytest.raises(CorruptData, match="lacks the target of molecule 6"):
+        PCQM4Mv2(root=str(tmp_path), held_out=2).setup()
+
+
+def test_molecules_that_rdkit_cannot_read_are_named(tmp_path, small):
+    write_raw(tmp_path / "PCQM4Mv2", smiles=[*SMILES[:4], "C(C", *SMILES[5:]])
+    with pytest.raises(BadInput, match="6"):  # the line of the file, after a header
+        PCQM4Mv2(root=str(tmp_path), held_out=2).setup()

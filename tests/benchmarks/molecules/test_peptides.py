@@ -1,0 +1,145 @@
+"""Peptides out of modlamp's files: labels, sizes, and a split without leakage."""
+
+from importlib.util import find_spec
+from itertools import combinations
+
+import numpy as np
+import pytest
+import torch
+
+from graphbench.benchmarks.molecules import peptides
+from graphbench.benchmarks.molecules.peptide_sequences import likeness_groups
+from graphbench.benchmarks.molecules.peptides import AMPPeptides
+from graphbench.describe import describe
+from graphbench.errors import BadInput, MissingExtra
+from graphbench.testing import BenchmarkContract
+
+NAN = float("nan")
+needs_modlamp = pytest.mark.skipif(find_spec("modlamp") is None, reason="the optional package modlamp is not there")
+
+
+def sequences(count, seed, length=8):
+    rng = np.random.default_rng(seed)
+    return ["".join(rng.choice(list("ACDEFGHIKLMNPQRSTVWY"), length)) for _ in range(count)]
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """Files in modlamp's format: 20 sequences of each class, some of them in two files or twice."""
+    amp, other, acp, membrane, chance = (sequences(20, seed) for seed in range(5))
+    both = amp[:2]  # antimicrobial and anticancer
+    files = {
+        "AMPvsUniProt.csv": [(s, 1) for s in [*amp, amp[3]]] + [(s, 0) for s in [*other, amp[4]]],  # amp[4] is both
+        "AMPvsTMset.csv": [(s, 0) for s in membrane] + [(s, 1) for s in amp[:5]],
+        "ACP_CancPPD_vs_TM.csv": [(s, 1) for s in acp + both] + [(s, 0) for s in membrane],
+        "ACP_CancPPD_vs_Random.csv": [(s, 1) for s in acp] + [(s, 0) for s in [*chance, "A" * 31]],
+    }
+    for name, rows in files.items():
+        lines = [f"{len(rows)},1,zero,one", *(f"{sequence}, {label}" for sequence, label in rows)]
+        (tmp_path / name).write_text("\n".join(lines))
+    monkeypatch.setattr(peptides, "_packaged", lambda name: tmp_path / name)
+    return {"amp": amp, "other": other, "acp": acp, "membrane": membrane, "chance": chance}
+
+
+def small(**options):
+    """The benchmark without the split sizes of the real files, which another `max_length` takes away."""
+    return AMPPeptides(max_length=options.pop("max_length", 29), batch_size=16, **options)
+
+
+class TestAMPPeptides(BenchmarkContract):
+    @pytest.fixture(autouse=True)
+    def _files(self, package, tmp_path):
+        self.root = tmp_path
+
+    def make_benchmark(self):
+        return small(root=str(self.root))
+
+    def test_listed_specification_is_the_real_one(self):
+        assert describe("graphbench.benchmarks.molecules.peptides:AMPPeptides").spec == AMPPeptides.spec
+
+
+class TestAntimicrobialPeptides(TestAMPPeptides):
+    def make_benchmark(self):
+        return small(labels="antimicrobial", root=str(self.root))
+
+
+def test_each_source_tells_its_labels(package, tmp_path):
+    found = small(root=str(tmp_path)).peptides()
+    labels = dict(zip(found.sequences, found.labels, strict=True))
+    assert found.contradictory == (package["amp"][4],)
+    assert len(labels) == 20 - 1 + 4 * 20
+    expected = {
+        package["amp"][0]: [1, 1, 0],
+        package["amp"][2]: [1, NAN, 0],
+        package["amp"][9]: [1, NAN, NAN],
+        package["other"][0]: [0, NAN, NAN],
+        package["acp"][0]: [NAN, 1, 0],
+        package["membrane"][0]: [0, 0, 1],
+        package["chance"][0]: [NAN, 0, NAN],
+    }
+    for sequence, values in expected.items():
+        np.testing.assert_array_equal(labels[sequence], values)
+
+
+def test_two_classes_come_from_one_file(package, tmp_path):
+    found = small(labels="antimicrobial", root=str(tmp_path)).peptides()
+    assert set(found.sequences) == set(package["amp"] + package["other"]) - {package["amp"][4]}
+    assert found.labels.sum() == 19
+
+
+def test_longer_peptides_are_left_out(package, tmp_path):
+    with_all = small(max_length=None, root=str(tmp_path)).peptides().sequences
+    assert set(with_all) - set(small(root=str(tmp_path)).peptides().sequences) == {"A" * 31}
+
+
+def test_molecules_belong_to_their_sequences(package, tmp_path):
+    benchmark = small(root=str(tmp_path))
+    benchmark.prepare_data()
+    benchmark.setup()
+    labels = dict(zip(*((found := benchmark.peptides()).sequences, found.labels), strict=True))
+    seen = []
+    for split, table in benchmark.tables.items():
+        names = benchmark.ids(split)
+        expected = torch.from_numpy(np.stack([labels[name] for name in names])).float()
+        torch.testing.assert_close(table.columns["y"], expected, equal_nan=True)
+        sulphurs = [int((table.batch([row]).x[:, 0] == 15).sum()) for row in range(len(table))]
+        assert sulphurs == [name.count("C") + name.count("M") for name in names]
+        seen += names
+    assert sorted(seen) == sorted(labels)
+
+
+def test_wrong_options_are_told():
+    with pytest.raises(BadInput, match="labels"):
+        AMPPeptides(labels="toxic")
+    with pytest.raises(BadInput, match="max_length"):
+        AMPPeptides(max_length=0)
+
+
+@needs_modlamp
+def test_real_files_have_the_counts_that_were_published():
+    every = AMPPeptides(max_length=None).peptides()
+    assert (len(every.sequences), len(every.contradictory)) == (5_996, 22)
+    binary = AMPPeptides("antimicrobial", max_length=None).peptides()
+    assert (len(binary.sequences), len(binary.contradictory)) == (4_620, 22)
+
+
+@needs_modlamp
+def test_real_split_has_the_sizes_of_the_specification_and_no_leak(monkeypatch):
+    benchmark = AMPPeptides()
+    found = benchmark.peptides()
+    groups = likeness_groups(found.sequences)
+    split = peptides.grouped_split(groups, found.labels, {"train": 0.7, "val": 0.15, "test": 0.15}, 0)
+    assert tuple(len(rows) for rows in split.values()) == AMPPeptides.spec.split_sizes
+    parts = [{found.sequences[row][i : i + 12] for row in rows for i in range(19)} for rows in split.values()]
+    whole = [{text for text in part if len(text) == 12} for part in parts]
+    shared = [len(a & b) / len(b) for a, b in combinations(whole, 2)]
+    assert max(shared) < 0.02  # twelve residues in a row that two splits have in common
+
+
+def test_absent_package_is_told(tmp_path, monkeypatch):
+    def absent(package, *_, extra, purpose):
+        raise MissingExtra(package, extra, purpose)
+
+    monkeypatch.setattr(peptides, "package_file", absent)
+    with pytest.raises(MissingExtra, match=r"AMPPeptides needs .*modlamp.*graphbench-lightning\[peptides\]"):
+        AMPPeptides(root=str(tmp_path)).prepare_data()

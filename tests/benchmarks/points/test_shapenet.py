@@ -1,0 +1,156 @@
+"""ShapeNetPart in the exact layout of the published archive, packed and not."""
+
+import json
+import shutil
+import zipfile
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch_geometric.datasets import ShapeNet
+
+from graphbench.benchmarks.points.shapenet import ARCHIVE, FOLDER, ShapeNetPart
+from graphbench.benchmarks.points.shapenet_files import FOLDERS, PARTS
+from graphbench.errors import CorruptData, MissingData
+from graphbench.testing.benchmarks import BenchmarkContract
+
+LISTED = ShapeNetPart.spec
+SIZES = (32, 16, 16)  # two and one of each category
+FIRST = np.cumsum((0, *PARTS))
+
+
+def shape(category, number):
+    """30 to 49 points; their normals tell which of the lines they are."""
+    generator = np.random.RandomState(100 * category + number)
+    count = generator.randint(30, 50)
+    points = generator.uniform(-0.3, 0.4, (count, 3)) + category
+    normals = np.stack([np.arange(count) / 64, np.full(count, 0.5), np.zeros(count)], axis=1)
+    parts = generator.randint(FIRST[category], FIRST[category + 1], count)
+    return np.concatenate([points, normals, parts[:, None]], axis=1)
+
+
+def text(values):
+    return "".join(" ".join([*(f"{v:.6f}" for v in row[:6]), f"{row[6]:.6f}"]) + "\n" for row in values)
+
+
+@pytest.fixture(scope="module")
+def unpacked(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("shapenet") / FOLDER
+    lists = {"train": [], "val": [], "test": []}
+    for category, place in enumerate(FOLDERS.values()):
+        (folder / place).mkdir(parents=True)
+        for number, split in enumerate(("train", "train", "val", "test")):
+            (folder / place / f"shape{number}.txt").write_text(text(shape(category, number)))
+            lists[split].append(f"shape_data/{place}/shape{number}")
+    (folder / "synsetoffset2category.txt").write_text("".join(f"{k}\t{v}\n" for k, v in FOLDERS.items()))
+    (folder / "train_test_split").mkdir()
+    for split, names in lists.items():
+        (folder / "train_test_split" / f"shuffled_{split}_file_list.json").write_text(json.dumps(names[::-1]))
+    return folder
+
+
+@pytest.fixture
+def root(unpacked, tmp_path, monkeypatch):
+    monkeypatch.setattr(ShapeNetPart, "spec", replace(LISTED, split_sizes=SIZES))
+    shutil.copytree(unpacked, tmp_path / "ShapeNetPart" / FOLDER)
+    return tmp_path
+
+
+def opened(root, **options):
+    benchmark = ShapeNetPart(root=str(root), num_points=40, **options)
+    benchmark.setup()
+    return benchmark
+
+
+class TestShapeNetPart(BenchmarkContract):
+    complete = True
+    reduced = True
+
+    @pytest.fixture(autouse=True)
+    def _place(self, root):
+        self.root = str(root)
+
+    def make_benchmark(self):
+        return ShapeNetPart(root=self.root, rotations="z/SO(3)")
+
+
+def test_listed_specification_has_the_published_numbers():
+    assert ShapeNetPart().spec == LISTED
+    assert sum(LISTED.split_sizes) == 16_881
+    assert ShapeNet.category_ids == FOLDERS
+    assert [len(parts) for parts in ShapeNet.seg_classes.values()] == list(PARTS)
+    assert [part for parts in ShapeNet.seg_classes.values() for part in parts] == list(range(50))
+    assert LISTED.extra["parts"] == " ".join(map(str, PARTS))
+
+
+def test_shapes_are_those_of_the_files(root):
+    table = opened(root).tables["test"]
+    for row, category in enumerate(range(15, -1, -1)):  # the list goes backwards
+        batch, values = table.batch([row]), shape(category, 3)
+        assert batch.num_nodes == len(values)
+        assert (batch.x == category).all()
+        order = (batch.x_dense[:, 0] * 64).round().long()
+        assert sorted(order.tolist()) == list(range(len(values)))
+        assert order.tolist() != sorted(order.tolist())
+        assert torch.equal(batch.y[:, 0], torch.from_numpy(values[order.numpy(), 6]).long())
+        centred = values[:, :3] - values[:, :3].mean(0)
+        expected = centred / np.linalg.norm(centred, axis=1).max()
+        assert np.allclose(batch.pos.numpy(), expected[order.numpy()], atol=1e-3)
+
+
+def test_archive_is_read_like_the_folder(root, unpacked, tmp_path):
+    other = tmp_path / "other" / "ShapeNetPart"
+    other.mkdir(parents=True)
+    with zipfile.ZipFile(other / ARCHIVE, "w") as archive:
+        for file in sorted(unpacked.rglob("*.*")):
+            archive.write(file, f"{FOLDER}/{file.relative_to(unpacked)}")
+    free, packed = opened(root), opened(tmp_path / "other")
+    assert torch.equal(free.tables["train"].columns["pos"], packed.tables["train"].columns["pos"])
+
+
+def test_points_keep_their_parts_and_categories_when_they_are_drawn(root):
+    benchmark = opened(root)
+    for generator in (None, torch.Generator().manual_seed(0)):
+        batch = benchmark.transform(benchmark.tables["test"].batch([0, 5]), generator)
+        assert batch.ptr.tolist() == [0, 40, 80]
+        for graph, category in ((0, 15), (1, 10)):
+            rows, values = batch.batch == graph, shape(category, 3)
+            line = (batch.x_dense[rows, 0] * 64).round().long().numpy()
+            assert (batch.x[rows] == category).all()
+            assert batch.y[rows, 0].tolist() == values[line, 6].tolist()
+            assert len(set(line.tolist())) == min(40, len(values))
+
+
+def test_y_is_upright(root):
+    turns = opened(root, rotations="z/SO(3)").tables["test"].columns["rotation"]
+    upright = opened(root, rotations="z/z").tables["test"].columns["rotation"]
+    assert torch.equal(upright[:, :, 1], torch.eye(3)[1].expand(16, 3))
+    assert not torch.allclose(turns[:, :, 1], upright[:, :, 1])
+
+
+def test_absent_shapes_say_what_to_fetch(tmp_path):
+    with pytest.raises(MissingData, match=r"benchmark_v0_normal.zip from https://shapenet.cs.stanford.edu"):
+        ShapeNetPart(root=str(tmp_path)).prepare_data()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "error", "complaint"),
+    [
+        ("02691156/shape0.txt", "1 2 3 4 5 6", CorruptData, "seven numbers"),
+        ("02691156/shape0.txt", "1 2 3 4 5 six 0", CorruptData, "no number"),
+        ("02691156/shape0.txt", "1 2 3 4 5 6 7.0\n", CorruptData, r"a part that its category lacks: \[7.0\]"),
+        ("02691156/shape0.txt", None, MissingData, "lacks 02691156/shape0.txt"),
+        ("synsetoffset2category.txt", "Airplane 1\n", CorruptData, "16 published categories"),
+        ("train_test_split/shuffled_val_file_list.json", "[", CorruptData, "no list of shapes"),
+        ("train_test_split/shuffled_val_file_list.json", '["x/1/2"]', CorruptData, "lists x/1/2"),
+    ],
+)
+def test_damaged_files_are_told(root, name, content, error, complaint):
+    file = root / "ShapeNetPart" / FOLDER / name
+    if content is None:
+        file.unlink()
+    else:
+        file.write_text(content)
+    with pytest.raises(error, match=complaint):
+        opened(root)

@@ -1,0 +1,151 @@
+"""Images of one's own: class folders, given splits, IDX files."""
+
+import gzip
+import struct
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from graphbench.benchmarks.superpixels.base import stratified_rows
+from graphbench.benchmarks.superpixels.own_images import Superpixels
+from graphbench.errors import BadInput, CorruptData, MissingData
+from graphbench.testing.benchmarks import BenchmarkContract
+
+if find_spec("skimage") is None:
+    pytest.skip("the optional package scikit-image is not installed", allow_module_level=True)
+
+
+def paint(path, level, seed):
+    """A bright or dark patch of noise, 16 x 12 or 12 x 16."""
+    rng = np.random.RandomState(seed)
+    shape = (16, 12, 3) if seed % 2 else (12, 16, 3)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(np.clip(rng.normal(level, 20, shape), 0, 255).astype(np.uint8)).save(path)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Ten images of each of two classes."""
+    root = tmp_path_factory.mktemp("images")
+    for name, level in (("bright", 200), ("dark", 40)):
+        for number in range(10):
+            paint(root / name / f"{number}.png", level, number)
+    return root
+
+
+class TestSuperpixels(BenchmarkContract):
+    @pytest.fixture(autouse=True)
+    def _place(self, folder, tmp_path):
+        self.place = {"images": str(folder), "store": str(tmp_path)}
+
+    def make_benchmark(self):
+        return Superpixels(num_classes=2, **self.place)
+
+
+class TestColouredSuperpixels(BenchmarkContract):
+    @pytest.fixture(autouse=True)
+    def _place(self, folder, tmp_path):
+        self.place = {"images": str(folder), "store": str(tmp_path)}
+
+    def make_benchmark(self):
+        slic = {"num_segments": 30, "compactness": 10.0, "surplus": 10, "use_intensity": True}
+        return Superpixels(num_classes=2, colour=True, **slic, **self.place)
+
+
+def test_ids_are_paths_and_labels_follow_them(folder, tmp_path):
+    benchmark = Superpixels(str(folder), num_classes=2, store=str(tmp_path))
+    benchmark.setup()
+    names = []
+    for split, size in (("train", 16), ("val", 2), ("test", 2)):
+        ids, table = benchmark.ids(split), benchmark.tables[split]
+        assert len(ids) == len(table) == size
+        labels = table.columns["y"][:, 0].tolist()
+        assert labels == [int(name.startswith("dark")) for name in ids]
+        brightness = [float(table.batch([row]).x_dense[:, 0].mean()) for row in range(size)]
+        assert [value < 0.5 for value in brightness] == [bool(label) for label in labels]
+        names += ids
+    assert sorted(names) == sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.png"))
+
+
+def test_given_splits_are_kept(tmp_path):
+    for split, count in (("train", 3), ("val", 2), ("test", 1)):
+        for name, level in (("bright", 200), ("dark", 40)):
+            for number in range(count):
+                paint(tmp_path / "set" / split / name / f"{number}.png", level, number)
+    benchmark = Superpixels(str(tmp_path / "set"), num_classes=2, store=str(tmp_path / "store"))
+    benchmark.setup()
+    assert [len(benchmark.tables[split]) for split in ("train", "val", "test")] == [6, 4, 2]
+    assert benchmark.ids("test") == ["test/bright/0.png", "test/dark/0.png"]
+
+
+def test_idx_files_are_recognised(tmp_path):
+    rng = np.random.RandomState(0)
+    for prefix, count in (("train", 24), ("t10k", 5)):
+        for kind, array in (
+            ("images-idx3", rng.randint(0, 256, (count, 9, 9))),
+            ("labels-idx1", rng.randint(0, 10, count)),
+        ):
+            content = struct.pack(f">BBBB{array.ndim}I", 0, 0, 8, array.ndim, *array.shape)
+            path = tmp_path / f"{prefix}-{kind}-ubyte.gz"
+            path.write_bytes(gzip.compress(content + array.astype(np.uint8).tobytes()))
+    benchmark = Superpixels(str(tmp_path), store=str(tmp_path / "store"))
+    benchmark.setup()
+    assert [len(benchmark.tables[split]) for split in ("train", "val", "test")] == [22, 2, 5]
+    assert list(benchmark.ids("test")) == [0, 1, 2, 3, 4]
+    with pytest.raises(BadInput, match="hold grey images"):
+        Superpixels(str(tmp_path), colour=True, store=str(tmp_path / "store")).prepare_data()
+
+
+def test_changed_images_and_options_are_cut_anew(folder, tmp_path):
+    keys = [
+        Superpixels(str(folder), num_classes=2).source_key(),
+        Superpixels(str(folder), num_classes=2, colour=True).source_key(),
+        Superpixels(str(folder), num_classes=2, split_seed=1).source_key(),
+        Superpixels(str(folder), num_classes=2, fractions=(0.6, 0.2, 0.2)).source_key(),
+        Superpixels(str(folder), num_classes=2, num_segments=50).source_key(),
+        Superpixels(str(folder), num_classes=2, use_intensity=True).source_key(),
+    ]
+    assert len({repr(key) for key in keys}) == len(keys)
+
+
+def test_damaged_image_is_named_and_nothing_is_stored(tmp_path):
+    for number in range(10):
+        paint(tmp_path / "set" / "a" / f"{number}.png", 100, number)
+        paint(tmp_path / "set" / "b" / f"{number}.png", 100, number)
+    (tmp_path / "set" / "b" / "7.png").write_bytes(b"broken")
+    with pytest.raises(CorruptData, match=r"7\.png cannot be read as an image"):
+        Superpixels(str(tmp_path / "set"), num_classes=2, store=str(tmp_path / "store")).prepare_data()
+    assert not [path for path in (tmp_path / "store").iterdir() if path.name != ".locks"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_classes": 1}, "num_classes must be at least 2"),
+        ({"num_classes": 3}, r"holds 2 classes \(bright, dark\), but num_classes is 3"),
+        ({"num_segments": 0}, "num_segments must be at least 1"),
+        ({"compactness": 0.0}, "compactness above 0"),
+        ({"fractions": (0.5, 0.5, 0.5)}, "add up to 1"),
+        ({"fractions": (0.95, 0.025, 0.025)}, "Class 0 has too few images"),
+    ],
+)
+def test_options_out_of_range_are_refused(folder, tmp_path, options, message):
+    with pytest.raises(BadInput, match=message):
+        Superpixels(str(folder), **({"num_classes": 2} | options), store=str(tmp_path)).prepare_data()
+
+
+def test_absent_folder_is_told(tmp_path):
+    with pytest.raises(MissingData, match="there is no such folder"):
+        Superpixels(str(tmp_path / "nowhere"), store=str(tmp_path)).prepare_data()
+
+
+def test_stratified_rows_cover_everything_once():
+    labels = np.repeat([0, 1, 2], [50, 20, 30])
+    rows = stratified_rows(labels, (0.8, 0.1, 0.1), seed=4)
+    assert sorted(np.concatenate(list(rows.values())).tolist()) == list(range(100))
+    assert np.bincount(labels[rows["val"]]).tolist() == [5, 2, 3]
+    assert not np.array_equal(rows["val"], stratified_rows(labels, (0.8, 0.1, 0.1), seed=5)["val"])
+    assert torch.equal(*(torch.from_numpy(stratified_rows(labels, (0.8, 0.1, 0.1), 4)["test"]) for _ in range(2)))
