@@ -7,6 +7,7 @@ traceback. This module imports nothing of ours and nothing heavy.
 from __future__ import annotations
 
 import difflib
+import operator
 from collections.abc import Iterable
 from typing import Any
 
@@ -67,3 +68,73 @@ class MissingData(GraphbenchError, FileNotFoundError):
 
 class CorruptData(GraphbenchError):
     """A file on disk is truncated, altered or in another format than its name says."""
+
+
+def check_choice(option: str, value: object, allowed: Iterable[object]) -> None:
+    """Refuse an option that is none of its choices.
+
+    Args:
+        option: its name, as a user writes it.
+        value: what came.
+        allowed: what may come.
+
+    Raises:
+        BadInput: names the option, the value and all choices.
+
+    Examples:
+        >>> check_choice("norm", "batch", ("batch", "layer"))
+        >>> check_choice("norm", "bach", ("batch", "layer"))
+        Traceback (most recent call last):
+        graphbench.errors.BadInput: norm must be one of batch, layer, but got 'bach'.
+    """
+    choices = list(allowed)
+    if value not in choices:
+        raise BadInput(f"{option} must be one of {', '.join(map(str, choices))}, but got {value!r}.")
+
+
+def check_range(
+    option: str,
+    value: object,
+    *,
+    at_least: float | None = None,
+    at_most: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
+    whole: bool = False,
+) -> None:
+    """Refuse a number outside its range; NaN is in no range, and True and text are no numbers.
+
+    Args:
+        option: its name, as a user writes it.
+        value: what came.
+        at_least: smallest value.
+        at_most: largest value.
+        above: the value must be larger than this.
+        below: the value must be smaller than this.
+        whole: the value must be an integer.
+
+    Raises:
+        BadInput: names the option, the value and the range.
+
+    Examples:
+        >>> check_range("dropout", 0.1, at_least=0, below=1)
+        >>> check_range("dropout", 1.5, at_least=0, below=1)
+        Traceback (most recent call last):
+        graphbench.errors.BadInput: dropout must be at least 0 and below 1, but got 1.5.
+        >>> check_range("num_layers", 2.5, at_least=1, whole=True)
+        Traceback (most recent call last):
+        graphbench.errors.BadInput: num_layers must be an integer of at least 1, but got 2.5.
+    """
+    limits = (
+        ("at least", at_least, operator.ge),
+        ("above", above, operator.gt),
+        ("at most", at_most, operator.le),
+        ("below", below, operator.lt),
+    )
+    wanted = [(words, limit, holds) for words, limit, holds in limits if limit is not None]
+    number = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
+    if number and all(holds(value, limit) for _, limit, holds in wanted):
+        return
+    told = " and ".join(f"{words} {limit}" for words, limit, _ in wanted)
+    kind = f"an integer{' of ' if told.startswith('at') else ' '}{told}".rstrip() if whole else told or "a number"
+    raise BadInput(f"{option} must be {kind}, but got {value!r}.")

@@ -18,7 +18,9 @@ ARROWS = {
     "__init__": {"moved"},
     "__main__": {"cli"},
     "benchmarks": {"contracts", "data", "encodings", "errors"},
-    "callbacks": {"checkpoints", "contracts", "data", "diagnostics", "encodings", "errors", "module", "runs"},
+    "callbacks": {
+        "checkpoints", "contracts", "data", "diagnostics", "encodings", "errors", "figures", "module", "runs",
+    },  # fmt: skip
     "checkpoints": {"errors", "runs"},
     "cli": {"__init__", "callbacks", "checkpoints", "contracts", "errors", "module", "registry", "report", "runs"},
     "contracts": {"errors"},
@@ -27,6 +29,7 @@ ARROWS = {
     "diagnostics": {"contracts", "errors"},
     "encodings": {"contracts", "errors"},
     "errors": set(),
+    "figures": {"diagnostics", "errors"},
     "experiments": {"errors", "runs"},
     "moved": set(),
     "module": {"checkpoints", "contracts", "errors", "nn", "optim", "registry", "tasks"},

@@ -11,16 +11,16 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from graphbench.contracts import Benchmark, Encoding, GraphBatch, GraphTable
+from graphbench.contracts import SPLITS, Benchmark, Encoding, GraphBatch, GraphTable
 from graphbench.data.checks import check_table
 from graphbench.data.encode import encode, with_encoding
 from graphbench.data.entry import Entry, EntryWriter
 from graphbench.data.loader import GraphLoader
 from graphbench.data.sampler import SizeBucketSampler
-from graphbench.data.splits import NAMES, permutation
+from graphbench.data.splits import permutation
 from graphbench.data.store import Store
 from graphbench.data.tables import content_key, read_table, write_table
-from graphbench.errors import BadInput
+from graphbench.errors import BadInput, check_choice, check_range
 
 logger = logging.getLogger(__name__)
 
@@ -40,9 +40,9 @@ class GraphBenchmark(Benchmark):
 
     Args:
         root: folder of downloaded and generated files.
-        batch_size: graphs a batch and process in training.
+        batch_size: graphs per batch and process in training.
         num_workers: processes that cut batches; 0 cuts them in the training process, quickest for small graphs.
-        eval_batch_size: graphs a batch and process in validation, test and prediction; `batch_size` by default.
+        eval_batch_size: graphs per batch and process in validation, test and prediction; `batch_size` by default.
         seed: decides the order of training graphs and the choice of `train_fraction`; by default the run's own seed
             (`seed_everything`), or 0 where none was set.
         bucketing: put graphs of similar size into one batch, so that little attention work is padding. By default in
@@ -84,12 +84,11 @@ class GraphBenchmark(Benchmark):
         self._check_options()
 
     def _check_options(self) -> None:
-        if min(self.batch_size, self.eval_batch_size) < 1 or self.num_workers < 0:
-            raise BadInput("batch_size and eval_batch_size must be at least 1, num_workers at least 0.")
-        if not 0 < self.train_fraction <= 1:
-            raise BadInput(f"train_fraction must be above 0 and at most 1, got {self.train_fraction}.")
-        if self.predict_split not in NAMES:
-            raise BadInput(f"predict_split must be one of {', '.join(NAMES)}, got {self.predict_split!r}.")
+        check_range("batch_size", self.batch_size, at_least=1, whole=True)
+        check_range("eval_batch_size", self.eval_batch_size, at_least=1, whole=True)
+        check_range("num_workers", self.num_workers, at_least=0, whole=True)
+        check_range("train_fraction", self.train_fraction, above=0, at_most=1)
+        check_choice("predict_split", self.predict_split, SPLITS)
 
     # -- what a subclass defines ---------------------------------------------------------------------------------
 
@@ -118,13 +117,17 @@ class GraphBenchmark(Benchmark):
 
     def prepare_data(self) -> None:
         """Read the data and compute the required encodings, unless the store has them."""
-        self._open()
+        self.open_tables()
 
     def setup(self, stage: str | None = None) -> None:
         """Open the store; what is missing (nobody called `prepare_data`) is made first."""
-        self._open()
+        self.open_tables()
 
-    def _open(self) -> None:
+    def open_tables(self) -> None:
+        """Fill `tables` from the store, with the encodings required by now; the data are read where it lacks them.
+
+        A subclass that changes tables after they are opened extends this method.
+        """
         if self._opened_with == self.encodings:
             return
         name = self.spec.name
@@ -136,8 +139,8 @@ class GraphBenchmark(Benchmark):
         }
         entry = self.store.open_or_build(key, self._write, f"data of {name}")
         splits = entry.meta["splits"]
-        self._num_graphs: dict[str, int] = {split: splits[split]["num_graphs"] for split in NAMES}
-        self.tables = {split: self.open_split(entry, split) for split in NAMES}
+        self._num_graphs: dict[str, int] = {split: splits[split]["num_graphs"] for split in SPLITS}
+        self.tables = {split: self.open_split(entry, split) for split in SPLITS}
         if self.train_fraction < 1:
             self.tables["train"] = self._part(self.tables["train"])
         self._opened_with = self.encodings
@@ -161,17 +164,22 @@ class GraphBenchmark(Benchmark):
         """Read, check and store all splits."""
         logger.info("%s: reading the data", self.spec.name)
         splits = self.read()
-        if set(splits) != set(NAMES):
-            raise BadInput(f"{self.spec.name}: read() must return {', '.join(NAMES)}, got {', '.join(splits)}.")
-        for split in NAMES:
+        if set(splits) != set(SPLITS):
+            raise BadInput(f"{self.spec.name}: read() must return {', '.join(SPLITS)}, got {', '.join(splits)}.")
+        for split in SPLITS:
             chunks = splits[split]
-            checked = self._checked([chunks] if isinstance(chunks, GraphTable) else chunks, split)
+            checked = self.checked([chunks] if isinstance(chunks, GraphTable) else chunks, split)
             write_table(writer, split, next(checked) if isinstance(chunks, GraphTable) else checked)
-        sizes = tuple(writer.meta["splits"][split]["num_graphs"] for split in NAMES)
+        sizes = tuple(writer.meta["splits"][split]["num_graphs"] for split in SPLITS)
         if self.spec.split_sizes not in (None, sizes):
             raise BadInput(f"{self.spec.name}: the splits have {sizes} graphs instead of {self.spec.split_sizes}.")
 
-    def _checked(self, chunks: Iterable[GraphTable], split: str) -> Iterator[GraphTable]:
+    def checked(self, chunks: Iterable[GraphTable], split: str) -> Iterator[GraphTable]:
+        """The parts of a split as they are stored, each held against the specification.
+
+        Raises:
+            BadInput: names the graph and what is wrong with it.
+        """
         first = 0
         for chunk in chunks:
             check_table(chunk, self.spec, split, first)

@@ -13,11 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from graphbench.contracts import GraphTable
+from graphbench.contracts import SPLITS, GraphTable
 from graphbench.contracts.table import EDGE, EDGE_INDEX, NODE, Column, pointer
 from graphbench.data.download import fetch_members
 from graphbench.data.progress import track
-from graphbench.data.splits import NAMES
 from graphbench.errors import CorruptData
 
 Graph = Mapping[str, Any]
@@ -70,9 +69,9 @@ def read_splits(path: Path, convert: Convert) -> dict[str, Iterator[GraphTable]]
         splits = torch.load(path, map_location="cpu", weights_only=True)
     except _BAD_TENSORS as error:
         raise CorruptData(f"{path} was not read: {error}\nDelete it to fetch it again.") from error
-    if not isinstance(splits, list | tuple) or len(splits) != len(NAMES):
+    if not isinstance(splits, list | tuple) or len(splits) != len(SPLITS):
         raise CorruptData(f"{path}: expected train, validation and test graphs, got {type(splits).__name__}.")
-    return {name: _tables(path, name, graphs, convert) for name, graphs in zip(NAMES, splits, strict=True)}
+    return {name: _tables(path, name, graphs, convert) for name, graphs in zip(SPLITS, splits, strict=True)}
 
 
 def _tables(path: Path, split: str, graphs: Sequence[Graph], convert: Convert) -> Iterator[GraphTable]:

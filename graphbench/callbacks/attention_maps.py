@@ -11,12 +11,12 @@ import pytorch_lightning as pl
 from matplotlib.figure import Figure
 from pytorch_lightning.loggers import TensorBoardLogger
 
-from graphbench.callbacks.attention_figures import drawing_figure, matrix_figure
-from graphbench.callbacks.graph_drawing import GraphDrawing, MoleculeDrawing, PlainDrawing
 from graphbench.callbacks.probe import Split, check_positive, choose_graphs, probed_module, split_table, undisturbed
 from graphbench.contracts import GraphBatch, GraphTable
 from graphbench.diagnostics import AttentionMap, attention_maps, record, spread_out
 from graphbench.errors import BadInput
+from graphbench.figures.attention import drawing_figure, matrix_figure
+from graphbench.figures.graphs import GraphDrawing, MoleculeDrawing, PlainDrawing
 from graphbench.module import BenchmarkModule
 from graphbench.runs import RunFolder
 

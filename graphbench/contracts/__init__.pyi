@@ -4,6 +4,7 @@ from .architecture import Representation as Representation
 from .benchmark import Benchmark as Benchmark
 from .encoding import Encoded as Encoded
 from .encoding import Encoding as Encoding
+from .spec import SPLITS as SPLITS
 from .spec import BenchmarkSpec as BenchmarkSpec
 from .spec import Features as Features
 from .table import Column as Column

@@ -8,6 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+#: Names of the splits, in the order in which specifications give their sizes.
+SPLITS = ("train", "val", "test")
+
 TaskName = Literal[
     "graph-regression",
     "graph-classification",

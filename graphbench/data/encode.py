@@ -17,10 +17,10 @@ from threadpoolctl import threadpool_limits
 
 from graphbench.contracts import Encoded, Encoding, GraphTable
 from graphbench.data.mapped import trim_mapped
-from graphbench.data.pool import available_cores, ordered_map
 from graphbench.data.progress import progress
 from graphbench.data.store import Store
 from graphbench.data.tables import expected_rows, read_encoded, widen, write_encoded
+from graphbench.data.worker_pool import available_cores, ordered_map
 from graphbench.errors import BadInput, GraphbenchError
 
 #: Work of a chunk: the sum over its graphs of nodes squared plus edges, and its number of graphs.

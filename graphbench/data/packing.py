@@ -1,7 +1,7 @@
 """A batch as one block of memory, for the way from a worker to the training process.
 
 A batch has about a dozen tensors. Sent one by one, each costs a file of shared memory that one process makes and the
-other maps; for small graphs that takes longer than cutting the batch. `benchmarks/data_path.py` prints the rate.
+other maps; for small graphs that takes longer than cutting the batch. `speed/data_path.py` prints the rate.
 """
 
 from __future__ import annotations

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from graphbench.contracts import SPLITS
 from graphbench.errors import BadInput
 
 Split = dict[str, Tensor]
-NAMES = ("train", "val", "test")
 
 
 def permutation(size: int, *seeds: int) -> np.ndarray:
@@ -79,7 +79,8 @@ def given_split(labels: Sequence[str], names: Mapping[str, str] | None = None) -
     Raises:
         BadInput: for an unknown label (by default) or a split without a row.
     """
-    known = dict(names) if names is not None else {name: name for name in NAMES} | {"valid": "val", "validation": "val"}
+    default = {name: name for name in SPLITS} | {"valid": "val", "validation": "val"}
+    known = default if names is None else dict(names)
     values = np.asarray(labels, dtype=str)
     unknown = sorted(set(np.unique(values).tolist()) - set(known))
     if unknown and names is None:

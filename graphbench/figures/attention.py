@@ -14,8 +14,8 @@ from matplotlib.colors import Colormap, LinearSegmentedColormap, PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, MaxNLocator
 
-from graphbench.callbacks.graph_drawing import Colour, GraphDrawing
 from graphbench.diagnostics.maps import AttentionMap
+from graphbench.figures.graphs import Colour, GraphDrawing
 
 #: ColorBrewer's YlOrBr, which every colour vision orders by lightness, from white (zero) to a brown on which black
 #: letters can still be read.

@@ -15,10 +15,10 @@ from pytorch_lightning.loggers import TensorBoardLogger
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from graphbench import diagnostics as D
-from graphbench.callbacks.attention_figures import drawing_figure, matrix_figure
 from graphbench.callbacks.attention_maps import AttentionMaps
-from graphbench.callbacks.graph_drawing import PlainDrawing
 from graphbench.errors import BadInput
+from graphbench.figures.attention import drawing_figure, matrix_figure
+from graphbench.figures.graphs import PlainDrawing
 from graphbench.module import BenchmarkModule
 
 Fit = Callable[..., tuple[BenchmarkModule, pl.Trainer]]

@@ -8,7 +8,7 @@ import numpy as np  # loaded before processes are forked, so that its threads ar
 import pytest
 from threadpoolctl import threadpool_info
 
-from graphbench.data.pool import map_in_processes, ordered_map
+from graphbench.data.worker_pool import map_in_processes, ordered_map
 from graphbench.errors import CorruptData, GraphbenchError
 
 

@@ -11,8 +11,8 @@ import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from graphbench.callbacks.graph_drawing import MoleculeDrawing, PlainDrawing, distance_layout, undirected_pairs
 from graphbench.errors import BadInput
+from graphbench.figures.graphs import MoleculeDrawing, PlainDrawing, distance_layout, undirected_pairs
 
 PYRIDINE_BONDS = torch.tensor([[0, 1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 0]])
 BOTH_WAYS = torch.cat((PYRIDINE_BONDS, PYRIDINE_BONDS.flip(0)), 1)

@@ -8,9 +8,8 @@ import numpy as np
 import torch
 
 from graphbench.benchmarks.base import GraphBenchmark
-from graphbench.contracts import BenchmarkSpec, Features, GraphTable
+from graphbench.contracts import SPLITS, BenchmarkSpec, Features, GraphTable
 from graphbench.contracts.table import EDGE, EDGE_INDEX, GRAPH, NODE, Column, pointer
-from graphbench.data.splits import NAMES
 from graphbench.errors import BadInput
 
 _NODES = 41
@@ -75,7 +74,7 @@ class CSL(GraphBenchmark):
         part = (np.arange(len(table)) % _PER_CLASS) * _FOLDS // _PER_CLASS  # 3 graphs of every class a fold
         ahead = (part - self.fold) % _FOLDS
         chosen = {"test": ahead == 0, "val": ahead == 1, "train": ahead > 1}
-        return {name: table.select(torch.from_numpy(np.flatnonzero(chosen[name]))) for name in NAMES}
+        return {name: table.select(torch.from_numpy(np.flatnonzero(chosen[name]))) for name in SPLITS}
 
 
 def circulant_graphs(seed: int) -> GraphTable:

@@ -9,9 +9,8 @@ import torch
 
 from graphbench.benchmarks.base import GraphBenchmark
 from graphbench.benchmarks.sizes import with_sizes
-from graphbench.contracts import BenchmarkSpec, Features, GraphTable
+from graphbench.contracts import SPLITS, BenchmarkSpec, Features, GraphTable
 from graphbench.contracts.table import EDGE, EDGE_INDEX, GRAPH, NODE, Column, pointer
-from graphbench.data.splits import NAMES
 
 _WANTED = 6
 _OTHERS = np.array([3, 4, 5, 7, 8, 9])  # mean 6, so that both classes have as many nodes on cycles
@@ -70,7 +69,7 @@ class CYCLES(GraphBenchmark):
 
     def read(self) -> dict[str, GraphTable]:
         """Draw the graphs of each split."""
-        sizes = zip(NAMES, self.spec.split_sizes or (), strict=True)
+        sizes = zip(SPLITS, self.spec.split_sizes or (), strict=True)
         return {name: cycle_graphs(size, self.graph_seed, number) for number, (name, size) in enumerate(sizes)}
 
 

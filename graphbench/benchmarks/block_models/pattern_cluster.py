@@ -23,13 +23,11 @@ from graphbench.benchmarks.block_models.sampling import (
     draw_patterns,
 )
 from graphbench.benchmarks.gnn_benchmark_files import Graph, address, fetch, read_splits
-from graphbench.benchmarks.molecules.chemistry.problems import check_choice
 from graphbench.benchmarks.sizes import with_sizes
-from graphbench.contracts import BenchmarkSpec, Features, GraphTable
+from graphbench.contracts import SPLITS, BenchmarkSpec, Features, GraphTable
 from graphbench.contracts.table import EDGE, EDGE_INDEX, NODE, Column, pointer
-from graphbench.data.pool import map_in_processes
-from graphbench.data.splits import NAMES
-from graphbench.errors import BadInput
+from graphbench.data.worker_pool import map_in_processes
+from graphbench.errors import BadInput, check_choice
 
 Source = Literal["generated", "pyg"]
 _CHUNK = 100  # graphs a job: about 20 ms; another number would draw other graphs
@@ -84,7 +82,7 @@ class BlockModelBenchmark(GraphBenchmark):
         """
         name = self.spec.name
         if self.source == "generated":
-            sizes = zip(NAMES, self.spec.split_sizes or (), strict=True)
+            sizes = zip(SPLITS, self.spec.split_sizes or (), strict=True)
             return {split: self._drawn(number, size) for number, (split, size) in enumerate(sizes)}
         otherwise = "Or use graphs of the same distribution without a network: source=generated."
         path = fetch(name, Path(self.root, name), otherwise)
@@ -95,7 +93,7 @@ class BlockModelBenchmark(GraphBenchmark):
             Chunk((self.graph_seed, split + 1, start // _CHUNK), min(_CHUNK, size - start), self.patterns(start, size))
             for start in range(0, size, _CHUNK)
         ]
-        description = f"Drawing {self.spec.name} {NAMES[split]}"
+        description = f"Drawing {self.spec.name} {SPLITS[split]}"
         for graphs in map_in_processes(self.draw(), jobs, len(jobs), description, unit=f"chunks of {_CHUNK} graphs"):
             yield _to_table(graphs)
 

@@ -13,13 +13,11 @@ from graphbench.benchmarks.base import GraphBenchmark
 from graphbench.benchmarks.electric_flow.loader import FreshLoader
 from graphbench.benchmarks.electric_flow.resistor_graphs import Family, TableWiring, Wiring, make_wiring
 from graphbench.benchmarks.electric_flow.sampling import Problem, Target, stream
-from graphbench.benchmarks.molecules.chemistry.problems import check_choice
 from graphbench.benchmarks.sizes import with_sizes
-from graphbench.contracts import BenchmarkSpec, Features, GraphBatch, GraphTable
+from graphbench.contracts import SPLITS, BenchmarkSpec, Features, GraphBatch, GraphTable
 from graphbench.data.encode import with_encoding
 from graphbench.data.loader import GraphLoader
-from graphbench.data.splits import NAMES
-from graphbench.errors import BadInput
+from graphbench.errors import BadInput, check_choice
 
 _CHUNK = 1000  # graphs of a fixed split that are drawn together: another number would draw other graphs
 _FIXED = 1  # first word of the streams of the fixed splits; training batches have another
@@ -132,7 +130,7 @@ class ElectricFlow(GraphBenchmark):
         self._wirings: dict[str, Wiring] = {}
         if graphs is None:
             family_wiring = make_wiring(family, range(self.min_nodes, num_nodes + 1), edge_probability, degree)
-            self._wirings = dict.fromkeys(NAMES, family_wiring)
+            self._wirings = dict.fromkeys(SPLITS, family_wiring)
         self.spec = with_sizes(self._described(), sizes)
 
     def _check(self) -> None:
@@ -242,7 +240,7 @@ class ElectricFlow(GraphBenchmark):
 
     def read(self) -> Mapping[str, Iterator[GraphTable]]:
         """Draw the fixed splits."""
-        sizes = zip(NAMES, self.spec.split_sizes or (), strict=True)
+        sizes = zip(SPLITS, self.spec.split_sizes or (), strict=True)
         return {split: self._drawn(split, number, size) for number, (split, size) in enumerate(sizes)}
 
     def _drawn(self, split: str, number: int, size: int) -> Iterator[GraphTable]:

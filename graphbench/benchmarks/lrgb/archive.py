@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path, PurePosixPath
 
+from graphbench.contracts import SPLITS
 from graphbench.data.download import fetch_members
-from graphbench.data.splits import NAMES
 
 
 def address(name: str) -> str:
@@ -20,7 +20,7 @@ def members(name: str) -> dict[str, str]:
     from torch_geometric.datasets import LRGBDataset
 
     suffix = "pickle" if name.endswith("-sp") else "pt"
-    return {split: f"{LRGBDataset.dwnld_file_name[name]}/{split}.{suffix}" for split in NAMES}
+    return {split: f"{LRGBDataset.dwnld_file_name[name]}/{split}.{suffix}" for split in SPLITS}
 
 
 def fetch(name: str, root: Path, advice: str = "") -> dict[str, Path]:
@@ -40,4 +40,4 @@ def fetch(name: str, root: Path, advice: str = "") -> dict[str, Path]:
     """
     inside = {PurePosixPath(member).name: member for member in members(name).values()}
     paths = fetch_members(address(name), root / name / "raw", inside, what=name, advice=advice)
-    return dict(zip(NAMES, paths.values(), strict=True))
+    return dict(zip(SPLITS, paths.values(), strict=True))

@@ -7,9 +7,8 @@ from typing import Any
 
 from graphbench.benchmarks.base import GraphBenchmark
 from graphbench.benchmarks.molecules.chemistry.baselines import mean_rival, ridge_rival
-from graphbench.benchmarks.molecules.chemistry.scaffolds import SPLITS
 from graphbench.benchmarks.molecules.chemistry.tables import TEXTS, read_text, without
-from graphbench.contracts import GraphTable
+from graphbench.contracts import SPLITS, GraphTable
 from graphbench.data.entry import Entry
 from graphbench.errors import BadInput
 

@@ -12,8 +12,7 @@ from rdkit import rdBase
 from torch import Tensor
 
 from graphbench.benchmarks.molecules.base import MoleculeBenchmark
-from graphbench.benchmarks.molecules.chemistry.problems import check_choice
-from graphbench.benchmarks.molecules.chemistry.scaffolds import SPLITS, check_fractions, scaffold_split
+from graphbench.benchmarks.molecules.chemistry.scaffolds import check_fractions, scaffold_split
 from graphbench.benchmarks.molecules.chemistry.tables import subset
 from graphbench.benchmarks.molecules.chemistry.targets import TargetTask
 from graphbench.benchmarks.molecules.chemistry.user_file import (
@@ -30,12 +29,12 @@ from graphbench.benchmarks.molecules.chemistry.vocabulary import (
     OGB_BOND_NAMES,
     OGB_BOND_SIZES,
 )
-from graphbench.contracts import BenchmarkSpec, Features, GraphTable
+from graphbench.contracts import SPLITS, BenchmarkSpec, Features, GraphTable
 from graphbench.contracts.spec import TaskName
 from graphbench.data.package_files import file_sha256
 from graphbench.data.progress import track
 from graphbench.data.splits import given_split, random_split
-from graphbench.errors import BadInput
+from graphbench.errors import BadInput, check_choice
 
 SplitKind = Literal["random", "scaffold", "column"]
 

@@ -10,7 +10,6 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from graphbench.benchmarks.molecules.base import MoleculeBenchmark
-from graphbench.benchmarks.molecules.chemistry.problems import check_choice
 from graphbench.benchmarks.molecules.chemistry.reading import Recipe, read_molecules
 from graphbench.benchmarks.molecules.chemistry.tables import subset, to_table, with_targets, with_text
 from graphbench.benchmarks.molecules.chemistry.vocabulary import (
@@ -27,11 +26,10 @@ from graphbench.benchmarks.molecules.peptide_sequences import (
     read_sequences,
     sequence_smiles,
 )
-from graphbench.contracts import BenchmarkSpec, Features, GraphTable
+from graphbench.contracts import SPLITS, BenchmarkSpec, Features, GraphTable
 from graphbench.data.package_files import file_sha256, package_file
 from graphbench.data.progress import track
-from graphbench.data.splits import NAMES
-from graphbench.errors import BadInput
+from graphbench.errors import BadInput, check_choice
 
 Labels = Literal["functions", "antimicrobial"]
 
@@ -161,9 +159,9 @@ class AMPPeptides(MoleculeBenchmark):
         table = with_targets(to_table(arrays), targets.astype(np.int64) if classes else targets)
         kept = [found.sequences[row] for row in arrays.rows]
         table = with_text(table, {"smiles": [smiles[row] for row in arrays.rows], "id": kept})
-        fractions = dict(zip(NAMES, _FRACTIONS, strict=True))
+        fractions = dict(zip(SPLITS, _FRACTIONS, strict=True))
         rows = grouped_split(likeness_groups(kept), targets, fractions, _SPLIT_SEED)
-        return {name: subset(table, rows[name]) for name in NAMES}
+        return {name: subset(table, rows[name]) for name in SPLITS}
 
 
 def _packaged(name: str) -> Path:

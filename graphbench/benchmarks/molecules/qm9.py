@@ -15,7 +15,7 @@ import torch
 from rdkit import rdBase
 
 from graphbench.benchmarks.molecules.base import MoleculeBenchmark
-from graphbench.benchmarks.molecules.chemistry.problems import RowProblem, check_choice, refuse_problems
+from graphbench.benchmarks.molecules.chemistry.problems import RowProblem, refuse_problems
 from graphbench.benchmarks.molecules.chemistry.properties import combine_terms
 from graphbench.benchmarks.molecules.chemistry.tables import subset, to_table, with_targets, with_text
 from graphbench.benchmarks.molecules.chemistry.vocabulary import (
@@ -35,11 +35,11 @@ from graphbench.benchmarks.molecules.qm9_sources import (
 )
 from graphbench.benchmarks.molecules.qm9_structures import StructureRecipe, Structures, join_structures, read_structures
 from graphbench.benchmarks.molecules.qm9_targets import CONSTRAINED_SOLUBILITY, QM9_TARGETS
-from graphbench.contracts import BenchmarkSpec, Column, Features, GraphTable
+from graphbench.contracts import SPLITS, BenchmarkSpec, Column, Features, GraphTable
 from graphbench.contracts.table import NODE, pointer
-from graphbench.data.pool import map_in_processes
-from graphbench.data.splits import NAMES, permutation
-from graphbench.errors import BadInput
+from graphbench.data.worker_pool import map_in_processes
+from graphbench.data.splits import permutation
+from graphbench.errors import BadInput, check_choice
 
 logger = logging.getLogger(__name__)
 
@@ -245,7 +245,7 @@ class QM9(QM9Source):
         split = self.rows_of_splits(len(rows.records))
         targets = self._solubility(found.arrays.terms, split["train"]) if self.computed else rows.targets
         table = with_targets(self.table(rows, found), targets)
-        return {name: subset(table, split[name]) for name in NAMES}
+        return {name: subset(table, split[name]) for name in SPLITS}
 
     def rows_of_splits(self, num_molecules: int) -> dict[str, np.ndarray]:
         """Rows of each split: consecutive parts of one permutation of all molecules.
@@ -259,7 +259,7 @@ class QM9(QM9Source):
             raise BadInput(f"QM9 has {num_molecules:,} molecules, but split={self.split} takes {sum(sizes):,}.")
         order = permutation(num_molecules, self.split_seed)
         ends = np.cumsum(sizes)
-        return dict(zip(NAMES, np.split(order[: ends[-1]], ends[:-1]), strict=True))
+        return dict(zip(SPLITS, np.split(order[: ends[-1]], ends[:-1]), strict=True))
 
     def _solubility(self, terms: np.ndarray, train: np.ndarray) -> np.ndarray:
         """Sum of the normalised terms `[molecules]`."""
@@ -345,7 +345,7 @@ class QM9Contacts(QM9Source):
             {"contact": pointer(torch.from_numpy(found.num_contacts))},
         )
         split = contact_split(found.num_contacts)
-        return {name: subset(table, split[name]) for name in NAMES}
+        return {name: subset(table, split[name]) for name in SPLITS}
 
 
 def contact_split(num_contacts: np.ndarray) -> dict[str, np.ndarray]:
@@ -357,4 +357,4 @@ def contact_split(num_contacts: np.ndarray) -> dict[str, np.ndarray]:
     rows = np.flatnonzero(num_contacts)
     shuffled = rows[permutation(len(rows), 42)]
     held = len(rows) // 20
-    return dict(zip(NAMES, np.split(shuffled, [len(rows) - 2 * held, len(rows) - held]), strict=True))
+    return dict(zip(SPLITS, np.split(shuffled, [len(rows) - 2 * held, len(rows) - held]), strict=True))

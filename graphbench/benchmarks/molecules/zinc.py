@@ -12,9 +12,7 @@ import torch
 from rdkit import rdBase
 
 from graphbench.benchmarks.molecules.base import MoleculeBenchmark
-from graphbench.benchmarks.molecules.chemistry.problems import check_choice
 from graphbench.benchmarks.molecules.chemistry.properties import ConstantsName, RingTerm
-from graphbench.benchmarks.molecules.chemistry.scaffolds import SPLITS
 from graphbench.benchmarks.molecules.zinc_published import addresses, fetch_published, read_published
 from graphbench.benchmarks.molecules.zinc_smiles import (
     FLOW_SIZES,
@@ -28,10 +26,10 @@ from graphbench.benchmarks.molecules.zinc_smiles import (
     regrouped,
     split_files,
 )
-from graphbench.contracts import BenchmarkSpec, Features, GraphTable
+from graphbench.contracts import SPLITS, BenchmarkSpec, Features, GraphTable
 from graphbench.data.package_files import file_sha256
 from graphbench.data.progress import progress, track
-from graphbench.errors import BadInput
+from graphbench.errors import BadInput, check_choice
 
 logger = logging.getLogger(__name__)
 

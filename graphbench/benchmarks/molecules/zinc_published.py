@@ -11,10 +11,9 @@ from typing import Any, BinaryIO
 import torch
 from torch import Tensor
 
-from graphbench.benchmarks.molecules.chemistry.scaffolds import SPLITS
 from graphbench.benchmarks.molecules.chemistry.vocabulary import ZINC_ATOM_TYPES, ZINC_BOND_TYPES
 from graphbench.benchmarks.molecules.zinc_smiles import read_index
-from graphbench.contracts import GraphTable
+from graphbench.contracts import SPLITS, GraphTable
 from graphbench.contracts.table import EDGE, EDGE_INDEX, GRAPH, NODE, Column, pointer
 from graphbench.data.download import fetch, fetch_members
 from graphbench.errors import CorruptData

@@ -10,9 +10,8 @@ import numpy as np
 from graphbench.benchmarks.molecules.chemistry.problems import RowProblem, refuse_problems
 from graphbench.benchmarks.molecules.chemistry.properties import ConstantsName, RingTerm, combine_terms
 from graphbench.benchmarks.molecules.chemistry.reading import Recipe, Track, read_molecules
-from graphbench.benchmarks.molecules.chemistry.scaffolds import SPLITS
 from graphbench.benchmarks.molecules.chemistry.tables import to_table, with_targets, with_text
-from graphbench.contracts import GraphTable
+from graphbench.contracts import SPLITS, GraphTable
 from graphbench.data.package_files import file_sha256, package_file
 from graphbench.errors import BadInput, CorruptData, MissingData
 

@@ -11,12 +11,10 @@ import torch
 from torch import Tensor
 
 from graphbench.benchmarks.base import GraphBenchmark
-from graphbench.benchmarks.molecules.chemistry.problems import check_choice
 from graphbench.benchmarks.points.rotations import random_rotations, random_turns, rotate
-from graphbench.contracts import GraphBatch, GraphTable
+from graphbench.contracts import SPLITS, GraphBatch, GraphTable
 from graphbench.contracts.table import EDGE, EDGE_INDEX, GRAPH, NODE, Column, pointer
-from graphbench.data.splits import NAMES
-from graphbench.errors import BadInput
+from graphbench.errors import BadInput, check_choice
 
 #: How clouds are turned in training and in evaluation: not at all, about the upright axis (z), or in any way.
 Rotations = Literal["none", "z/z", "z/SO(3)", "SO(3)/SO(3)"]
@@ -72,9 +70,9 @@ class PointCloudBenchmark(GraphBenchmark):
 
     # -- opening -------------------------------------------------------------------------------------------------
 
-    def _open(self) -> None:
+    def open_tables(self) -> None:
         """Open the store; every cloud gets its rotation in evaluation."""
-        super()._open()
+        super().open_tables()
         if self.encodings and any(bool((t.num_nodes != self.num_points).any()) for t in self.tables.values()):
             names = ", ".join(encoding.name for encoding in self.encodings)
             raise BadInput(
@@ -83,7 +81,7 @@ class PointCloudBenchmark(GraphBenchmark):
             )
         if self.rotations == "none":
             return
-        for number, split in enumerate(NAMES):
+        for number, split in enumerate(SPLITS):
             generator = torch.Generator().manual_seed(_seed(self.rotation_seed, number))
             turns = self._draw_rotations(self.rotations.partition("/")[2], self._num_graphs[split], generator)
             table = self.tables[split]

@@ -14,7 +14,7 @@ from graphbench.benchmarks.points.files import Files, find_files
 from graphbench.benchmarks.points.shapenet_files import CATEGORY_FILE, ShapeChunk, Shapes, read_shapes, shape_lists
 from graphbench.contracts import BenchmarkSpec, Features, GraphTable
 from graphbench.contracts.table import EDGE, EDGE_INDEX, NODE, Column, pointer
-from graphbench.data.pool import map_in_processes
+from graphbench.data.worker_pool import map_in_processes
 from graphbench.errors import MissingData
 
 FOLDER = "shapenetcore_partanno_segmentation_benchmark_v0_normal"

@@ -11,9 +11,8 @@ import numpy as np
 from graphbench.benchmarks.points.base import PointCloudBenchmark, Rotations, cloud_table
 from graphbench.benchmarks.points.parametric import NUM_FAMILIES, SolidChunk, SolidSettings, draw_solids
 from graphbench.benchmarks.sizes import with_sizes
-from graphbench.contracts import BenchmarkSpec, Features, GraphTable
-from graphbench.data.pool import map_in_processes
-from graphbench.data.splits import NAMES
+from graphbench.contracts import SPLITS, BenchmarkSpec, Features, GraphTable
+from graphbench.data.worker_pool import map_in_processes
 from graphbench.errors import BadInput
 
 _CHUNK = NUM_FAMILIES  # solids a job: one of each family; another number would draw other solids
@@ -91,7 +90,7 @@ class Solids(PointCloudBenchmark):
 
     def read(self) -> Mapping[str, Iterator[GraphTable]]:
         """Draw the solids on all cores."""
-        sizes = zip(NAMES, self.spec.split_sizes or (), strict=True)
+        sizes = zip(SPLITS, self.spec.split_sizes or (), strict=True)
         return {split: self._drawn(number, size) for number, (split, size) in enumerate(sizes)}
 
     def _drawn(self, split: int, size: int) -> Iterator[GraphTable]:
@@ -100,5 +99,5 @@ class Solids(PointCloudBenchmark):
             for start in range(0, size, _CHUNK)
         ]
         unit = f"chunks of {_CHUNK} solids"
-        for clouds in map_in_processes(draw_solids, jobs, len(jobs), f"Drawing Solids {NAMES[split]}", unit=unit):
+        for clouds in map_in_processes(draw_solids, jobs, len(jobs), f"Drawing Solids {SPLITS[split]}", unit=unit):
             yield cloud_table(clouds.points, clouds.normals, clouds.labels)

@@ -10,11 +10,10 @@ from torch import Tensor
 
 from graphbench.benchmarks.base import GraphBenchmark
 from graphbench.benchmarks.sequences.ragged import Sequences
-from graphbench.contracts import GraphBatch, GraphTable
+from graphbench.contracts import SPLITS, GraphBatch, GraphTable
 from graphbench.contracts.table import EDGE, EDGE_INDEX, GRAPH, NODE, Column, pointer
 from graphbench.data.checks import check_table
-from graphbench.data.pool import map_in_processes
-from graphbench.data.splits import NAMES
+from graphbench.data.worker_pool import map_in_processes
 
 #: Column of pairs of documents: where the second begins, counted from the first token.
 SECOND = "second"
@@ -79,11 +78,12 @@ def places(ptr: Tensor, second: Tensor | None) -> tuple[Tensor, Tensor | None]:
 class SequenceBenchmark(GraphBenchmark):
     """Base of benchmarks whose graphs are sequences: nodes in order, no edges."""
 
-    def _open(self) -> None:
-        super()._open()
+    def open_tables(self) -> None:
+        """Open the store; tables hand out positions and towers, which are not stored."""
+        super().open_tables()
         self.tables = {split: SequenceTable.of(table) for split, table in self.tables.items()}
 
-    def _checked(self, chunks: Iterable[GraphTable], split: str) -> Iterator[GraphTable]:
+    def checked(self, chunks: Iterable[GraphTable], split: str) -> Iterator[GraphTable]:
         """Check sequences with their positions and towers; what is stored goes without."""
         first = 0
         for chunk in chunks:
@@ -103,12 +103,12 @@ class SequenceBenchmark(GraphBenchmark):
             seed: of the whole set.
             chunk: sequences a job.
         """
-        sizes = zip(NAMES, self.spec.split_sizes or (), strict=True)
+        sizes = zip(SPLITS, self.spec.split_sizes or (), strict=True)
         return {split: self._drawn(draw, (seed, number), chunk, size) for number, (split, size) in enumerate(sizes)}
 
     def _drawn(self, draw: Draw, seed: tuple[int, int], chunk: int, size: int) -> Iterator[GraphTable]:
         jobs = [((*seed, start), min(chunk, size - start)) for start in range(0, size, chunk)]
-        description = f"Drawing {self.spec.name} {NAMES[seed[1]]}"
+        description = f"Drawing {self.spec.name} {SPLITS[seed[1]]}"
         unit = f"chunks of {chunk} sequences"
         for sequences in map_in_processes(partial(_call, draw), jobs, len(jobs), description, unit=unit):
             yield to_table(sequences)

@@ -18,11 +18,11 @@ from graphbench.benchmarks.gnn_benchmark_files import Graph
 from graphbench.benchmarks.superpixels.idx import idx_files
 from graphbench.benchmarks.superpixels.labelled import LabelledImages
 from graphbench.benchmarks.superpixels.slic import ImageChunk, SlicSettings, SuperpixelGraphs, superpixel_graphs
-from graphbench.contracts import GraphTable
+from graphbench.contracts import SPLITS, GraphTable
 from graphbench.contracts.table import EDGE, EDGE_INDEX, GRAPH, NODE, Column, pointer
 from graphbench.data.package_files import file_sha256
-from graphbench.data.pool import map_in_processes
-from graphbench.data.splits import NAMES, random_split
+from graphbench.data.worker_pool import map_in_processes
+from graphbench.data.splits import random_split
 from graphbench.errors import BadInput, MissingExtra
 
 _CHUNK = 100  # images a job: a few tenths of a second; another number would shuffle nodes otherwise
@@ -72,7 +72,7 @@ class SuperpixelBenchmark(GraphBenchmark):
         return {split: self._cut(split, images) for split, images in self.images().items()}
 
     def _cut(self, split: str, images: LabelledImages) -> Iterator[GraphTable]:
-        number = NAMES.index(split)
+        number = SPLITS.index(split)
         starts = range(0, len(images), _CHUNK)
         jobs = (
             ImageChunk(images.images[start : start + _CHUNK], self.settings, (self.graph_seed, number, start // _CHUNK))
@@ -128,16 +128,16 @@ def stratified_rows(labels: np.ndarray, fractions: Sequence[float], seed: int) -
     Raises:
         BadInput: the fractions are no shares, or a class has too few images for three splits.
     """
-    if len(fractions) != len(NAMES) or min(fractions) <= 0 or abs(sum(fractions) - 1) > 1e-6:
+    if len(fractions) != len(SPLITS) or min(fractions) <= 0 or abs(sum(fractions) - 1) > 1e-6:
         raise BadInput(f"fractions must be three shares above 0 that add up to 1, got {tuple(fractions)}.")
-    parts: dict[str, list[np.ndarray]] = {name: [] for name in NAMES}
+    parts: dict[str, list[np.ndarray]] = {name: [] for name in SPLITS}
     for label in np.unique(labels):
         rows = np.flatnonzero(labels == label)
         try:
-            split = random_split(len(rows), dict(zip(NAMES, fractions, strict=True)), seed + int(label))
+            split = random_split(len(rows), dict(zip(SPLITS, fractions, strict=True)), seed + int(label))
         except BadInput as error:
             raise BadInput(f"Class {int(label)} has too few images. {error}") from error
-        for name in NAMES:
+        for name in SPLITS:
             parts[name].append(rows[split[name].numpy()])
     return {name: np.sort(np.concatenate(rows)) for name, rows in parts.items()}
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
+from graphbench.contracts import SPLITS
 from graphbench.errors import BadInput, MissingData
 
-SPLITS = ("train", "val", "test")
 _SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm"}
 
 

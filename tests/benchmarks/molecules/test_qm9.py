@@ -120,7 +120,7 @@ def test_constrained_solubility_is_normalised_over_training_molecules(tmp_path, 
 
 
 def test_contacts_are_close_in_space_and_five_bonds_apart(tmp_path, raw, molecules, monkeypatch):
-    monkeypatch.setattr(qm9, "contact_split", lambda counts: dict.fromkeys(qm9.NAMES, np.flatnonzero(counts)))
+    monkeypatch.setattr(qm9, "contact_split", lambda counts: dict.fromkeys(qm9.SPLITS, np.flatnonzero(counts)))
     data = QM9Contacts(source="pyg", root=str(tmp_path))
     data.setup()
     found = by_name(data)

@@ -5,7 +5,7 @@ import torch
 
 from graphbench.benchmarks.sequences.listops import ListOps
 from graphbench.contracts import GraphTable
-from graphbench.data import pool
+from graphbench.data import worker_pool as pool
 from graphbench.errors import BadInput
 from graphbench.testing.benchmarks import BenchmarkContract
 

@@ -43,16 +43,6 @@ def quote(value: str) -> str:
     return repr(value if len(value) <= _WIDTH else value[: _WIDTH - 3] + "...")
 
 
-def check_choice(option: str, value: object, allowed: Sequence[object]) -> None:
-    """Refuse an option that is none of its choices.
-
-    Raises:
-        BadInput: names the option, the value and all choices.
-    """
-    if value not in allowed:
-        raise BadInput(f"{option} must be one of {', '.join(map(str, allowed))}, got {value!r}.")
-
-
 def describe_problems(problems: Iterable[RowProblem], source: str, num_rows: int, unit: str = "line") -> str:
     """All problems in one message: how many rows in all, then each kind with its count and its first lines.
 

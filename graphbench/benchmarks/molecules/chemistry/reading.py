@@ -24,7 +24,7 @@ from graphbench.benchmarks.molecules.chemistry.features import (
 from graphbench.benchmarks.molecules.chemistry.problems import EMPTY, UNREADABLE, MoleculeProblem, quote
 from graphbench.benchmarks.molecules.chemistry.properties import RingTerm, logp_terms, sa_scorer
 from graphbench.benchmarks.molecules.chemistry.scaffolds import murcko_scaffold
-from graphbench.data.pool import available_cores, ordered_map
+from graphbench.data.worker_pool import available_cores, ordered_map
 
 _CHUNK = 256  # molecules a task: about a tenth of a second of work
 

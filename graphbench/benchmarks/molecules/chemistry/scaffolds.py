@@ -9,9 +9,8 @@ import numpy as np
 from rdkit import Chem
 from rdkit.Chem.Scaffolds import MurckoScaffold
 
+from graphbench.contracts import SPLITS
 from graphbench.errors import BadInput
-
-SPLITS = ("train", "val", "test")
 
 
 def murcko_scaffold(mol: Chem.Mol) -> str:

@@ -11,7 +11,7 @@ from ogb.utils import smiles2graph
 
 from graphbench.benchmarks.molecules.chemistry import reading
 from graphbench.benchmarks.molecules.chemistry.reading import Recipe, read_molecules
-from graphbench.data import pool
+from graphbench.data import worker_pool as pool
 from graphbench.errors import GraphbenchError
 
 GOOD = ["CCO", "c1ccccc1", "C", "CC(C)N", "[Na+].[Cl-]", "C1CCCCCCC1"]
