@@ -9,12 +9,10 @@ from typing import ClassVar
 from graphbench.benchmarks.lrgb.files import contact_table, peptide_table, read_molecules
 from graphbench.benchmarks.lrgb.superpixels import LRGBBenchmark
 from graphbench.benchmarks.molecules.chemistry.vocabulary import (
-    OGB_ATOM_NAMES,
-    OGB_ATOM_SIZES,
-    OGB_BOND_NAMES,
-    OGB_BOND_SIZES,
+    OGB_ATOMS,
+    OGB_BONDS,
 )
-from graphbench.contracts import BenchmarkSpec, Features, GraphTable
+from graphbench.contracts import BenchmarkSpec, GraphTable
 
 
 class PCQMContact(LRGBBenchmark):
@@ -34,8 +32,8 @@ class PCQMContact(LRGBBenchmark):
     spec = BenchmarkSpec(
         name="PCQMContact",
         task="link-ranking",
-        node=Features(vocabularies=OGB_ATOM_SIZES, names=OGB_ATOM_NAMES),
-        edge=Features(vocabularies=OGB_BOND_SIZES, names=OGB_BOND_NAMES),
+        node=OGB_ATOMS,
+        edge=OGB_BONDS,
         metric="MRR",
         higher_is_better=True,
         loss="contrastive_BCE",
@@ -71,8 +69,8 @@ class PeptidesFunc(LRGBBenchmark):
     spec = BenchmarkSpec(
         name="PeptidesFunc",
         task="graph-multilabel",
-        node=Features(vocabularies=OGB_ATOM_SIZES, names=OGB_ATOM_NAMES),
-        edge=Features(vocabularies=OGB_BOND_SIZES, names=OGB_BOND_NAMES),
+        node=OGB_ATOMS,
+        edge=OGB_BONDS,
         metric="AP",
         higher_is_better=True,
         loss="BCE",
@@ -119,8 +117,8 @@ class PeptidesStruct(LRGBBenchmark):
     spec = BenchmarkSpec(
         name="PeptidesStruct",
         task="graph-regression",
-        node=Features(vocabularies=OGB_ATOM_SIZES, names=OGB_ATOM_NAMES),
-        edge=Features(vocabularies=OGB_BOND_SIZES, names=OGB_BOND_NAMES),
+        node=OGB_ATOMS,
+        edge=OGB_BONDS,
         metric="MAE",
         higher_is_better=False,
         loss="L1",

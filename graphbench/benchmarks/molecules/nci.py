@@ -8,13 +8,11 @@ from rdkit import rdBase
 
 from graphbench.benchmarks.molecules.base import MoleculeBenchmark
 from graphbench.benchmarks.molecules.chemistry.vocabulary import (
-    OGB_ATOM_NAMES,
-    OGB_ATOM_SIZES,
-    OGB_BOND_NAMES,
-    OGB_BOND_SIZES,
+    OGB_ATOMS,
+    OGB_BONDS,
 )
 from graphbench.benchmarks.molecules.nci_file import nci_file, read_nci
-from graphbench.contracts import BenchmarkSpec, Features, GraphTable
+from graphbench.contracts import BenchmarkSpec, GraphTable
 from graphbench.data.package_files import file_sha256
 from graphbench.data.progress import track
 
@@ -35,8 +33,8 @@ class NCI(MoleculeBenchmark):
     spec = BenchmarkSpec(
         name="NCI",
         task="graph-regression",
-        node=Features(vocabularies=OGB_ATOM_SIZES, names=OGB_ATOM_NAMES),
-        edge=Features(vocabularies=OGB_BOND_SIZES, names=OGB_BOND_NAMES),
+        node=OGB_ATOMS,
+        edge=OGB_BONDS,
         metric="MAE",
         higher_is_better=False,
         loss="L1",

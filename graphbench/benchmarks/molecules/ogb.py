@@ -14,13 +14,11 @@ import torch
 from graphbench.benchmarks.molecules.base import MoleculeBenchmark
 from graphbench.benchmarks.molecules.chemistry.tables import subset, with_targets, with_text
 from graphbench.benchmarks.molecules.chemistry.vocabulary import (
-    OGB_ATOM_NAMES,
-    OGB_ATOM_SIZES,
-    OGB_BOND_NAMES,
-    OGB_BOND_SIZES,
+    OGB_ATOMS,
+    OGB_BONDS,
 )
 from graphbench.benchmarks.molecules.ogb_files import read_numbers, read_table_file
-from graphbench.contracts import BenchmarkSpec, Column, Features, GraphTable
+from graphbench.contracts import BenchmarkSpec, Column, GraphTable
 from graphbench.contracts.table import EDGE, EDGE_INDEX, NODE, pointer
 from graphbench.data.download import fetch_members
 from graphbench.errors import CorruptData
@@ -95,9 +93,9 @@ def read_graphs(paths: Mapping[str, Path], num_targets: int) -> GraphTable:
         CorruptData: a file is damaged, or the files do not fit each other.
     """
     nodes, edges = (read_numbers(paths[f"num-{n}-list.csv.gz"], 1, np.int64)[:, 0] for n in ("node", "edge"))
-    x = read_numbers(paths["node-feat.csv.gz"], len(OGB_ATOM_SIZES), np.uint8)
+    x = read_numbers(paths["node-feat.csv.gz"], len(OGB_ATOMS.vocabularies), np.uint8)
     bonds = read_numbers(paths["edge.csv.gz"], 2, np.int32)
-    bond_types = read_numbers(paths["edge-feat.csv.gz"], len(OGB_BOND_SIZES), np.uint8)
+    bond_types = read_numbers(paths["edge-feat.csv.gz"], len(OGB_BONDS.vocabularies), np.uint8)
     labels = read_numbers(paths["graph-label.csv.gz"], num_targets, np.float32)
     molecules = read_table_file(paths["mol.csv.gz"], ("smiles", "mol_id"))
     found = (len(x), len(bonds), len(bond_types), len(edges), len(labels), len(molecules))
@@ -132,8 +130,8 @@ class MolHIV(OGBMolecules):
     spec = BenchmarkSpec(
         name="MolHIV",
         task="graph-multilabel",
-        node=Features(vocabularies=OGB_ATOM_SIZES, names=OGB_ATOM_NAMES),
-        edge=Features(vocabularies=OGB_BOND_SIZES, names=OGB_BOND_NAMES),
+        node=OGB_ATOMS,
+        edge=OGB_BONDS,
         metric="AUROC",
         higher_is_better=True,
         loss="BCE",
@@ -162,8 +160,8 @@ class MolPCBA(OGBMolecules):
     spec = BenchmarkSpec(
         name="MolPCBA",
         task="graph-multilabel",
-        node=Features(vocabularies=OGB_ATOM_SIZES, names=OGB_ATOM_NAMES),
-        edge=Features(vocabularies=OGB_BOND_SIZES, names=OGB_BOND_NAMES),
+        node=OGB_ATOMS,
+        edge=OGB_BONDS,
         metric="AP",
         higher_is_better=True,
         loss="BCE",

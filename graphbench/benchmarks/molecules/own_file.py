@@ -24,12 +24,10 @@ from graphbench.benchmarks.molecules.chemistry.user_file import (
     read_user_file,
 )
 from graphbench.benchmarks.molecules.chemistry.vocabulary import (
-    OGB_ATOM_NAMES,
-    OGB_ATOM_SIZES,
-    OGB_BOND_NAMES,
-    OGB_BOND_SIZES,
+    OGB_ATOMS,
+    OGB_BONDS,
 )
-from graphbench.contracts import SPLITS, BenchmarkSpec, Features, GraphTable
+from graphbench.contracts import SPLITS, BenchmarkSpec, GraphTable
 from graphbench.contracts.spec import TaskName
 from graphbench.data.package_files import file_sha256
 from graphbench.data.progress import track
@@ -86,8 +84,8 @@ class Molecules(MoleculeBenchmark):
     spec = BenchmarkSpec(
         name="Molecules",
         task="graph-regression",
-        node=Features(vocabularies=OGB_ATOM_SIZES, names=OGB_ATOM_NAMES),
-        edge=Features(vocabularies=OGB_BOND_SIZES, names=OGB_BOND_NAMES),
+        node=OGB_ATOMS,
+        edge=OGB_BONDS,
         metric="MAE",
         higher_is_better=False,
         loss="L1",

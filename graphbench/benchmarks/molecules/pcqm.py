@@ -16,13 +16,11 @@ from graphbench.benchmarks.molecules.chemistry.problems import RowProblem, refus
 from graphbench.benchmarks.molecules.chemistry.reading import Recipe, read_parts
 from graphbench.benchmarks.molecules.chemistry.tables import to_table, with_targets, with_text
 from graphbench.benchmarks.molecules.chemistry.vocabulary import (
-    OGB_ATOM_NAMES,
-    OGB_ATOM_SIZES,
-    OGB_BOND_NAMES,
-    OGB_BOND_SIZES,
+    OGB_ATOMS,
+    OGB_BONDS,
 )
 from graphbench.benchmarks.molecules.ogb_files import load_split_dict, read_table_file
-from graphbench.contracts import BenchmarkSpec, Features, GraphTable
+from graphbench.contracts import BenchmarkSpec, GraphTable
 from graphbench.data.download import fetch_members
 from graphbench.data.progress import progress
 from graphbench.data.splits import permutation
@@ -127,8 +125,8 @@ class PCQM4Mv2(LargeScaleChallenge):
     spec = BenchmarkSpec(
         name="PCQM4Mv2",
         task="graph-regression",
-        node=Features(vocabularies=OGB_ATOM_SIZES, names=OGB_ATOM_NAMES),
-        edge=Features(vocabularies=OGB_BOND_SIZES, names=OGB_BOND_NAMES),
+        node=OGB_ATOMS,
+        edge=OGB_BONDS,
         metric="MAE",
         higher_is_better=False,
         loss="L1",
@@ -162,8 +160,8 @@ class PCQM4M(LargeScaleChallenge):
     spec = BenchmarkSpec(
         name="PCQM4M",
         task="graph-regression",
-        node=Features(vocabularies=OGB_ATOM_SIZES, names=OGB_ATOM_NAMES),
-        edge=Features(vocabularies=OGB_BOND_SIZES, names=OGB_BOND_NAMES),
+        node=OGB_ATOMS,
+        edge=OGB_BONDS,
         metric="MAE",
         higher_is_better=False,
         loss="L1",

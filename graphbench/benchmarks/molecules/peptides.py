@@ -13,10 +13,8 @@ from graphbench.benchmarks.molecules.base import MoleculeBenchmark
 from graphbench.benchmarks.molecules.chemistry.reading import Recipe, read_molecules
 from graphbench.benchmarks.molecules.chemistry.tables import subset, to_table, with_targets, with_text
 from graphbench.benchmarks.molecules.chemistry.vocabulary import (
-    OGB_ATOM_NAMES,
-    OGB_ATOM_SIZES,
-    OGB_BOND_NAMES,
-    OGB_BOND_SIZES,
+    OGB_ATOMS,
+    OGB_BONDS,
 )
 from graphbench.benchmarks.molecules.peptide_sequences import (
     Peptides,
@@ -26,7 +24,7 @@ from graphbench.benchmarks.molecules.peptide_sequences import (
     read_sequences,
     sequence_smiles,
 )
-from graphbench.contracts import SPLITS, BenchmarkSpec, Features, GraphTable
+from graphbench.contracts import SPLITS, BenchmarkSpec, GraphTable
 from graphbench.data.package_files import file_sha256, package_file
 from graphbench.data.progress import track
 from graphbench.errors import BadInput, check_choice
@@ -73,8 +71,8 @@ class AMPPeptides(MoleculeBenchmark):
     spec = BenchmarkSpec(
         name="AMPPeptides",
         task="graph-multilabel",
-        node=Features(vocabularies=OGB_ATOM_SIZES, names=OGB_ATOM_NAMES),
-        edge=Features(vocabularies=OGB_BOND_SIZES, names=OGB_BOND_NAMES),
+        node=OGB_ATOMS,
+        edge=OGB_BONDS,
         metric="AP",
         higher_is_better=True,
         loss="BCE",

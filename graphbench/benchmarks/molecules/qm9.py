@@ -19,10 +19,8 @@ from graphbench.benchmarks.molecules.chemistry.problems import RowProblem, refus
 from graphbench.benchmarks.molecules.chemistry.properties import combine_terms
 from graphbench.benchmarks.molecules.chemistry.tables import subset, to_table, with_targets, with_text
 from graphbench.benchmarks.molecules.chemistry.vocabulary import (
-    OGB_ATOM_NAMES,
-    OGB_ATOM_SIZES,
-    OGB_BOND_NAMES,
-    OGB_BOND_SIZES,
+    OGB_ATOMS,
+    OGB_BONDS,
 )
 from graphbench.benchmarks.molecules.qm9_sources import (
     PACK_FILES,
@@ -35,10 +33,10 @@ from graphbench.benchmarks.molecules.qm9_sources import (
 )
 from graphbench.benchmarks.molecules.qm9_structures import StructureRecipe, Structures, join_structures, read_structures
 from graphbench.benchmarks.molecules.qm9_targets import CONSTRAINED_SOLUBILITY, QM9_TARGETS
-from graphbench.contracts import SPLITS, BenchmarkSpec, Column, Features, GraphTable
+from graphbench.contracts import SPLITS, BenchmarkSpec, Column, GraphTable
 from graphbench.contracts.table import NODE, pointer
-from graphbench.data.worker_pool import map_in_processes
 from graphbench.data.splits import permutation
+from graphbench.data.worker_pool import map_in_processes
 from graphbench.errors import BadInput, check_choice
 
 logger = logging.getLogger(__name__)
@@ -158,8 +156,8 @@ class QM9(QM9Source):
     spec = BenchmarkSpec(
         name="QM9",
         task="graph-regression",
-        node=Features(vocabularies=OGB_ATOM_SIZES, names=OGB_ATOM_NAMES),
-        edge=Features(vocabularies=OGB_BOND_SIZES, names=OGB_BOND_NAMES),
+        node=OGB_ATOMS,
+        edge=OGB_BONDS,
         metric="MAE",
         higher_is_better=False,
         loss="L1",
@@ -300,8 +298,8 @@ class QM9Contacts(QM9Source):
     spec = BenchmarkSpec(
         name="QM9Contacts",
         task="link-ranking",
-        node=Features(vocabularies=OGB_ATOM_SIZES, names=OGB_ATOM_NAMES),
-        edge=Features(vocabularies=OGB_BOND_SIZES, names=OGB_BOND_NAMES),
+        node=OGB_ATOMS,
+        edge=OGB_BONDS,
         metric="MRR",
         higher_is_better=True,
         loss="contrastive_BCE",

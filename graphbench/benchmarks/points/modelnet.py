@@ -13,8 +13,8 @@ from graphbench.benchmarks.points.base import PointCloudBenchmark, Rotations, cl
 from graphbench.benchmarks.points.files import Files, find_files
 from graphbench.benchmarks.points.meshes import MeshChunk, clouds_of_meshes
 from graphbench.contracts import BenchmarkSpec, Features, GraphTable
-from graphbench.data.worker_pool import map_in_processes
 from graphbench.data.splits import permutation
+from graphbench.data.worker_pool import map_in_processes
 from graphbench.errors import BadInput, MissingData
 
 ADDRESS = "http://modelnet.cs.princeton.edu/ModelNet40.zip"

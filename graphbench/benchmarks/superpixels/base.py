@@ -21,8 +21,8 @@ from graphbench.benchmarks.superpixels.slic import ImageChunk, SlicSettings, Sup
 from graphbench.contracts import SPLITS, GraphTable
 from graphbench.contracts.table import EDGE, EDGE_INDEX, GRAPH, NODE, Column, pointer
 from graphbench.data.package_files import file_sha256
-from graphbench.data.worker_pool import map_in_processes
 from graphbench.data.splits import random_split
+from graphbench.data.worker_pool import map_in_processes
 from graphbench.errors import BadInput, MissingExtra
 
 _CHUNK = 100  # images a job: a few tenths of a second; another number would shuffle nodes otherwise

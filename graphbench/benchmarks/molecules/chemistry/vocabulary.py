@@ -5,6 +5,8 @@ Plain literals, so that a benchmark's specification can be read without importin
 
 from __future__ import annotations
 
+from graphbench.contracts import Features
+
 #: The 28 atom types of ZINC in "Benchmarking Graph Neural Networks" (Dwivedi et al., 2023), in the published order:
 #: element, hydrogens where a Kekulé SMILES must show them, sign of the charge.
 ZINC_ATOM_TYPES = (
@@ -40,19 +42,20 @@ ZINC_ATOM_TYPES = (
 #: Bond types of the same benchmark; type 0 marks "no bond" in its adjacency matrices and never occurs on an edge.
 ZINC_BOND_TYPES = ("none", "single", "double", "triple")
 
-#: Atom columns of OGB (`ogb.utils.features.atom_to_feature_vector`, Hu et al., 2020), and values of each.
-OGB_ATOM_NAMES = (
-    "atomic_num",
-    "chirality",
-    "degree",
-    "formal_charge",
-    "num_hydrogens",
-    "num_radical_electrons",
-    "hybridization",
-    "is_aromatic",
-    "is_in_ring",
+#: Atom columns of OGB (`ogb.utils.features.atom_to_feature_vector`, Hu et al., 2020).
+OGB_ATOMS = Features(
+    vocabularies=(119, 5, 12, 12, 10, 6, 6, 2, 2),
+    names=(
+        "atomic_num",
+        "chirality",
+        "degree",
+        "formal_charge",
+        "num_hydrogens",
+        "num_radical_electrons",
+        "hybridization",
+        "is_aromatic",
+        "is_in_ring",
+    ),
 )
-OGB_ATOM_SIZES = (119, 5, 12, 12, 10, 6, 6, 2, 2)
-#: Bond columns of OGB (`ogb.utils.features.bond_to_feature_vector`), and values of each.
-OGB_BOND_NAMES = ("bond_type", "stereo", "is_conjugated")
-OGB_BOND_SIZES = (5, 6, 2)
+#: Bond columns of OGB (`ogb.utils.features.bond_to_feature_vector`).
+OGB_BONDS = Features(vocabularies=(5, 6, 2), names=("bond_type", "stereo", "is_conjugated"))

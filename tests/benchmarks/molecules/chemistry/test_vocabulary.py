@@ -3,19 +3,17 @@
 from ogb.utils.features import get_atom_feature_dims, get_bond_feature_dims
 
 from graphbench.benchmarks.molecules.chemistry.vocabulary import (
-    OGB_ATOM_NAMES,
-    OGB_ATOM_SIZES,
-    OGB_BOND_NAMES,
-    OGB_BOND_SIZES,
+    OGB_ATOMS,
+    OGB_BONDS,
     ZINC_ATOM_TYPES,
     ZINC_BOND_TYPES,
 )
 
 
 def test_sizes_are_those_of_the_installed_ogb():
-    assert list(OGB_ATOM_SIZES) == get_atom_feature_dims()
-    assert list(OGB_BOND_SIZES) == get_bond_feature_dims()
-    assert (len(OGB_ATOM_NAMES), len(OGB_BOND_NAMES)) == (9, 3)
+    assert list(OGB_ATOMS.vocabularies) == get_atom_feature_dims()
+    assert list(OGB_BONDS.vocabularies) == get_bond_feature_dims()
+    assert (len(OGB_ATOMS.names), len(OGB_BONDS.names)) == (9, 3)
 
 
 def test_zinc_has_28_distinct_atom_types_and_4_bond_types():
