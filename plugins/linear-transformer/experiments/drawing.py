@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 
 import matplotlib as mpl
@@ -39,10 +40,14 @@ def draw_all(rows: Sequence[Row], folder: Path, recipe: str) -> list[Path]:
     drawers: dict[str, Callable[[Sequence[Row], Path], None]] = {"1": _maps, "2": _eigenvectors, "15": _efficient}
     written = []
     for figure, draw in drawers.items():
-        chosen = [row for row in mine if row["figure"] == figure]
-        if chosen:
-            written.append(folder / f"figure-{figure}-{recipe}.png")
-            draw(chosen, written[-1])
+        for centred, frozen in product(("True", "False"), ("False", "True")):
+            chosen = [
+                row for row in mine if (row["figure"], row["centred"], row["frozen"]) == (figure, centred, frozen)
+            ]
+            name = f"figure-{figure}-{recipe}" + "-uncentred" * (centred == "False") + "-frozen" * (frozen == "True")
+            if chosen:
+                written.append(folder / f"{name}.png")
+                draw(chosen, written[-1])
     return written
 
 

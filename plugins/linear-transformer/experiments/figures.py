@@ -3,6 +3,9 @@
     python plugins/linear-transformer/experiments/figures.py --recipe reduced --output runs/electric-flow
     python plugins/linear-transformer/experiments/figures.py --recipe published --figures 1 --seeds 3 --output runs/fig1
 
+`--demands released` centres demands for the heat kernel alone, as the authors' notebooks do, and `--stack frozen` is
+their other stack (see `LinearTransformer`); each variant has its own picture, named after it.
+
 Every point is a run of graphbench's own parser, data, module and trainer. A point that `points.csv` holds already is
 not trained again, so the command can be stopped at any time and given once more. `--draw-only` trains nothing.
 """
@@ -133,6 +136,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--layers", type=int, nargs="+", choices=LAYERS, default=list(LAYERS))
     parser.add_argument("--families", nargs="+", choices=FAMILIES, default=list(FAMILIES))
     parser.add_argument("--targets", nargs="+", choices=(*MAPS, "eigenvectors"), default=[*MAPS, "eigenvectors"])
+    parser.add_argument("--demands", choices=("centred", "released"), default="centred")
+    parser.add_argument("--stack", choices=("paper", "frozen"), default="paper")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--output", type=Path, required=True)
@@ -143,7 +148,9 @@ def main(arguments: list[str] | None = None) -> None:
     options.output.mkdir(parents=True, exist_ok=True)
     table = options.output / "points.csv"
     if not options.draw_only:
-        wanted = points(options.figures, options.layers, options.seeds, options.recipe)
+        maps = MAPS if options.demands == "centred" else ("heat",)
+        frozen = options.stack == "frozen"
+        wanted = points(options.figures, options.layers, options.seeds, options.recipe, maps, frozen)
         chosen = [p for p in wanted if p.family in options.families and p.target in options.targets]
         sweep(chosen, table, extra)
     for path in draw_all(rows(table), options.output, options.recipe):

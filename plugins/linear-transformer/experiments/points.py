@@ -1,6 +1,6 @@
 """What the figures are made of: one trained transformer a point, and how long each is trained.
 
-A point is a configuration of `configs/experiments/linear-transformer` and what differs from it.
+A point is a configuration of `plugins/linear-transformer/configs` and what differs from it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-CONFIGS = Path(__file__).parents[3] / "configs" / "experiments" / "linear-transformer"
+CONFIGS = Path(__file__).parents[1] / "configs"
 LAYERS = (1, 3, 5, 7, 9)
 FAMILIES = ("FC", "CSL")
 MAPS = ("electric", "resistive", "heat")
@@ -20,7 +20,7 @@ class Recipe:
     """How long points are trained.
 
     Args:
-        suffix: of the configuration's name.
+        folder: of the configurations, below `configs`.
         steps: optimizer steps by number of layers, for maps.
         eigenvector_steps: for eigenvectors.
         lr: learning rate of maps is the smaller of this over the number of layers and `largest_lr`.
@@ -29,7 +29,7 @@ class Recipe:
         drops: how often the rate is halved, at equal distances; 0 where the configuration's schedule needs no number.
     """
 
-    suffix: str
+    folder: str
     steps: Mapping[int, int]
     eigenvector_steps: Mapping[int, int]
     lr: float
@@ -41,14 +41,14 @@ class Recipe:
 #: "published": appendix 13 and the authors' code. "reduced": one core does figure 1 in about an hour.
 RECIPES = {
     "published": Recipe(
-        suffix="",
+        folder="",
         steps={1: 3_100, 3: 6_100, 5: 10_100, 7: 14_100, 9: 40_100},
         eigenvector_steps=dict.fromkeys(LAYERS, 40_100),
         lr=0.02,
         largest_lr=0.02,
     ),
     "reduced": Recipe(
-        suffix="-reduced",
+        folder="reduced",
         steps={1: 500, 3: 1_000, 5: 2_000, 7: 3_000, 9: 4_000},
         eigenvector_steps={1: 500, 3: 1_000, 5: 2_000, 7: 3_000, 9: 4_000},
         lr=0.05,
@@ -71,6 +71,8 @@ class Point:
         num_layers: L.
         seed: of weights and graphs.
         recipe: key of `RECIPES`.
+        centred: whether demands add up to 0.
+        frozen: the stack `[B, Ψ]` in which no layer changes B and all of it has one Frobenius norm.
     """
 
     figure: int
@@ -80,6 +82,8 @@ class Point:
     num_layers: int
     seed: int
     recipe: str
+    centred: bool = True
+    frozen: bool = False
 
     @property
     def form(self) -> str:
@@ -90,7 +94,7 @@ class Point:
     def config(self) -> Path:
         """The configuration that the point changes."""
         figure = 2 if self.target == "eigenvectors" else self.figure
-        return CONFIGS / f"electric-flow-figure-{figure}{RECIPES[self.recipe].suffix}.yaml"
+        return CONFIGS / RECIPES[self.recipe].folder / f"electric-flow-figure-{figure}.yaml"
 
     @property
     def steps(self) -> int:
@@ -109,6 +113,10 @@ class Point:
             "model.architecture.init_args.num_layers": self.num_layers,
             "trainer.max_steps": self.steps,
         }
+        if not self.centred:
+            changes["data.init_args.centred"] = "false"
+        if self.frozen:
+            changes["model.architecture.init_args.frozen"] = "true"
         if recipe.drops:
             changes["model.schedule.step_size"] = self.steps // recipe.drops
         if self.num_eigenvectors:
@@ -118,10 +126,25 @@ class Point:
         return ["--config", str(self.config), *(f"--{name}={value}" for name, value in changes.items())]
 
 
-def points(figures: list[int], layers: list[int], seeds: int, recipe: str) -> Iterator[Point]:
+def points(
+    figures: list[int],
+    layers: list[int],
+    seeds: int,
+    recipe: str,
+    centred_maps: tuple[str, ...] = MAPS,
+    frozen: bool = False,
+) -> Iterator[Point]:
     """Every point of the figures: all layers of all curves with one seed, then with the next.
 
     Figure 15 has the four problems of figures 1 and 2(d): three maps, and eigenvectors trained on loss_1-10.
+
+    Args:
+        figures: 1, 2 and 15.
+        layers: numbers of layers.
+        seeds: number of seeds.
+        recipe: key of `RECIPES`.
+        centred_maps: those whose demands add up to 0.
+        frozen: see `Point`; for figure 1.
     """
     for seed in range(seeds):
         for figure in figures:
@@ -130,4 +153,6 @@ def points(figures: list[int], layers: list[int], seeds: int, recipe: str) -> It
             for target, number in curves:
                 for family in FAMILIES:
                     for num_layers in layers:
-                        yield Point(figure, family, target, number, num_layers, seed, recipe)
+                        centred = bool(number) or target in centred_maps
+                        stack = frozen and figure == 1
+                        yield Point(figure, family, target, number, num_layers, seed, recipe, centred, stack)

@@ -29,3 +29,10 @@ def test_chebyshev_rate_has_the_root_of_the_condition_number():
 def test_heat_bound_is_the_whole_series_at_degree_zero():
     """`e^(-a) (I_0 + 2 I_1 + 2 I_2 + ...) = 1`, so from degree 1 on twice the sum is 1 - e^(-a) I_0."""
     assert bounds.heat_kernel_chebyshev(1, 1.0, 2.0) == pytest.approx(1 - math.exp(-1) * 1.2660658777520084)
+
+
+def test_layers_of_lemma_4_are_the_fewest_whose_bound_holds():
+    for step, lambda_min, share in ((0.2, 0.01, 1e-9), (0.05, 3.0, 1e-3)):
+        count = bounds.electric_flow_fast_layers(share, step, lambda_min)
+        assert bounds.electric_flow_fast(count, step, lambda_min) * lambda_min <= share
+        assert bounds.electric_flow_fast(count - 1, step, lambda_min) * lambda_min > share

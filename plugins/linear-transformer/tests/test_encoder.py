@@ -6,8 +6,17 @@ from graphbench.encodings import LapPE
 from graphbench.errors import BadInput
 from graphbench.nn import DenseLayout
 from graphbench.testing import PositionalEncoderContract, encode, permute_nodes, tiny_spec, tiny_table
-from graphbench_linear_transformer import LinearTransformerPE, MolecularTransformer, eigenvector_loss
-from graphbench_linear_transformer.encoder import fixed_gaussians, return_probabilities
+from graphbench_linear_transformer import (
+    LinearTransformerPE,
+    MolecularTransformer,
+    SparseIncidence,
+    eigenvector_loss,
+)
+from graphbench_linear_transformer.encoder import (
+    fixed_gaussians,
+    return_probabilities,
+    sparse_return_probabilities,
+)
 from graphbench_linear_transformer.graphs import incidence_matrix
 from graphbench_linear_transformer.normalise import unit_columns
 
@@ -32,6 +41,13 @@ class TestWithoutIncidence(PositionalEncoderContract):
 
     def make_encoder(self):
         return randomised(LinearTransformerPE(keep_incidence=False))
+
+
+class TestSparse(PositionalEncoderContract):
+    encoder = LinearTransformerPE
+
+    def make_encoder(self):
+        return randomised(LinearTransformerPE(evolve_incidence=False))
 
 
 class TestRandom(PositionalEncoderContract):
@@ -80,6 +96,55 @@ def test_each_graph_gets_what_equation_16_gives_it_alone(batch, initial, keep_in
         _, own = encoder.transformer(incidence_matrix(index, stop - start), phi[start:stop])
         expected = unit_columns(own @ encoder.readout.weight.mT)
         torch.testing.assert_close(features[start:stop], expected, atol=1e-9, rtol=1e-9)
+
+
+@pytest.mark.parametrize("initial", ["walks", "slots", "random"])
+def test_sparse_encoder_is_the_dense_one_whose_b_stays(batch, initial):
+    sparse = randomised(LinearTransformerPE(initial=initial, evolve_incidence=False)).double().eval()
+    dense = LinearTransformerPE(initial=initial).double().eval()
+    state = sparse.state_dict()
+    for name, value in dense.state_dict().items():
+        if name.endswith("beta"):
+            state[name] = torch.cat([torch.full((2,), 9.0), state[name]])  # what α^V = 0 multiplies
+        state.setdefault(name, torch.zeros_like(value))
+    dense.load_state_dict(state)
+    torch.testing.assert_close(sparse(batch), dense(batch), atol=1e-10, rtol=1e-10)
+    assert count(sparse) == count(dense) - 3 * 4
+
+
+def test_sparse_encoder_has_gradients_everywhere(batch):
+    encoder = randomised(LinearTransformerPE(evolve_incidence=False))
+    encoder(batch)[:, 0].square().mul(torch.arange(batch.num_nodes)).sum().backward()
+    assert all(parameter.grad is not None for parameter in encoder.parameters())
+    assert all(parameter.grad.isfinite().all() for parameter in encoder.parameters())
+
+
+@pytest.mark.parametrize("num_steps", [1, 2, 5, 8])
+def test_sparse_walks_are_the_dense_ones(batch, num_steps, monkeypatch):
+    monkeypatch.setattr("graphbench_linear_transformer.encoder._WALK_ROWS", 7)
+    incidence = SparseIncidence.from_batch(batch, torch.float64)
+    expected = return_probabilities(incidence.similarity(), num_steps)
+    torch.testing.assert_close(sparse_return_probabilities(incidence, num_steps), expected, atol=1e-14, rtol=1e-12)
+
+
+@pytest.mark.parametrize("initial", ["walks", "random"])
+def test_a_hundred_thousand_edges_pass_forward_and_backward(initial):
+    """A dense B or Laplacian of this cylinder would take 10 GB."""
+    rows, columns = 500, 101
+    node = torch.arange(rows * columns).view(rows, columns)
+    across = torch.stack((node.flatten(), node.roll(-1, 1).flatten()))
+    down = torch.stack((node[:-1].flatten(), node[1:].flatten()))
+    table = GraphTable.from_graphs([{"num_nodes": rows * columns, "edge_index": torch.cat((across, down), 1)}])
+    batch = table.batch([0])
+    assert batch.edge_index.shape[1] > 100_000
+    encoder = randomised(LinearTransformerPE(initial=initial, num_steps=8, evolve_incidence=False)).eval()
+    features = encoder(batch)
+    squares = features.double().square().sum(0)
+    torch.testing.assert_close(squares, torch.ones(6, dtype=torch.float64), atol=2e-3, rtol=0)
+    if initial == "walks":  # turning the cylinder changes nothing
+        torch.testing.assert_close(features.view(rows, columns, 6), features.view(rows, columns, 6).roll(7, 1))
+    features[0].sum().backward()
+    assert encoder.readout.weight.grad.isfinite().all()
 
 
 def test_same_initial_features_give_equivariant_outputs():
@@ -203,6 +268,7 @@ def test_graphs_larger_than_the_slots_are_refused(batch):
         ({"initial": "zeros"}, "initial must be one of"),
         ({"num_loops": 0}, "num_loops must be at least 1"),
         ({"num_features": 2, "released": True}, "num_features=2"),
+        ({"released": True, "evolve_incidence": False}, "in which B evolves"),
     ],
 )
 def test_bad_options_of_the_encoder_are_refused(options, message):

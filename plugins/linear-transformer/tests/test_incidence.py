@@ -1,3 +1,4 @@
+import networkx as nx
 import pytest
 import torch
 from torch_geometric.utils import get_laplacian, to_dense_adj, to_undirected
@@ -136,3 +137,33 @@ def test_sparse_incidence_cannot_evolve(forms, left):
 def test_row_sums_need_edges(forms):
     with pytest.raises(BadInput, match="Laplacian alone"):
         EvolvingIncidence.from_laplacian(forms[0].similarity()).absolute_sums()
+
+
+def test_components_are_those_of_networkx(batch):
+    sparse = SparseIncidence.from_batch(batch, torch.float64)
+    graph = nx.Graph()
+    graph.add_nodes_from(range(6 * 12))
+    kept = sparse.weight > 0
+    graph.add_edges_from(zip(sparse.tail[kept].tolist(), sparse.head[kept].tolist(), strict=True))
+    expected = {frozenset(part) for part in nx.connected_components(graph)}
+    for incidence in (sparse, sparse.evolving(), sparse.dense()):
+        labels = incidence.components()
+        assert labels.shape == (6, 12)
+        flat = labels.flatten()
+        assert {frozenset((flat == label).nonzero().flatten().tolist()) for label in flat.unique()} == expected
+
+
+def test_resistances_of_a_batch_have_no_direction(batch):
+    resistance = 1.0 + (batch.edge_index.amin(0) * 7 + batch.edge_index.amax(0)) % 5
+    sparse = SparseIncidence.from_batch(batch, torch.float64, resistance)
+    kept = sparse.weight > 0
+    torch.testing.assert_close(sparse.weight[kept], resistance.double()[kept].rsqrt())
+    plain = batch.edge_index[0] != batch.edge_index[1]
+    pairs = torch.stack((batch.edge_index.amin(0), batch.edge_index.amax(0)))[:, plain]
+    _, inverse, counts = pairs.unique(dim=1, return_inverse=True, return_counts=True)
+    twice = plain.nonzero().flatten()[(counts[inverse] > 1).nonzero()[-1]]
+    for value, message in ((9.0, "9 one way|9 the other way"), (-1.0, "positive finite"), (torch.nan, "positive")):
+        wrong = resistance.clone()
+        wrong[twice] = value
+        with pytest.raises(BadInput, match=message):
+            SparseIncidence.from_batch(batch, torch.float64, wrong)

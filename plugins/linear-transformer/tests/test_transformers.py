@@ -275,3 +275,33 @@ def test_demands_of_the_synthetic_experiments_keep_balance(graphs):
     psi = sample_demands(2, 10, FEATURES, torch.Generator().manual_seed(1))
     model = randomised(GeneralTransformer(3, 45, FEATURES, "frobenius", "frobenius", True))
     assert model(incidence, psi)[1].sum(1).abs().max() < 1e-12
+
+
+def test_frozen_layers_leave_b_its_direction_and_share_one_norm(graphs):
+    incidence, features, sizes = padded(graphs)
+    d = incidence.shape[-1]
+    model = randomised(GeneralTransformer(2, d, FEATURES, frozen=True), size=0.1)
+    last_b, last_phi = model(incidence, features, sizes)
+    for row, (b, phi) in enumerate(zip(*graphs, strict=True)):
+        n, own = b.shape
+        z = torch.cat([torch.nn.functional.pad(b, (0, d - own)), phi], dim=1).T
+        present = torch.ones(d + FEATURES, dtype=torch.float64)
+        present[own:d] = 0
+        for layer in model.layers:
+            v, q, k, r = (
+                torch.diag(present) @ w @ torch.diag(present)
+                for w in (layer.value, layer.query, layer.key, layer.residual)
+            )
+            step = v @ z @ z.T @ q.T @ k @ z + r @ z
+            step[:d] = 0
+            z = (z + step) / torch.linalg.matrix_norm(z + step)
+        torch.testing.assert_close(last_phi[row, :n], z[d:].T, atol=1e-12, rtol=1e-10)
+        torch.testing.assert_close(last_b[row, :n], z[:d].T, atol=1e-12, rtol=1e-10)
+        torch.testing.assert_close(last_b[row, :n, :own] / last_b[row].norm(), b / b.norm())
+    with pytest.raises(BadInput, match="must be 'none'"):
+        GeneralTransformer(2, d, FEATURES, "frobenius", frozen=True)
+
+
+def test_features_must_be_blocks_of_equal_width(graphs):
+    with pytest.raises(BadInput, match="made for 3 features"):
+        EfficientTransformer(2, 3).double()(graphs[0][0], graphs[1][0])

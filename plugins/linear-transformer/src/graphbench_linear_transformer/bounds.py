@@ -48,6 +48,11 @@ def electric_flow_fast(num_layers: int, step: float, lambda_min: float) -> float
     return math.exp(-step * 2.0**num_layers * lambda_min) / lambda_min
 
 
+def electric_flow_fast_layers(relative_error: float, step: float, lambda_min: float) -> int:
+    """Layers of Lemma 4 after which no eigenvalue of L† lacks more than this share: `exp(-δ 2^L λmin) <= share`."""
+    return max(1, math.ceil(math.log2(-math.log(min(relative_error, 0.5)) / (step * lambda_min))))
+
+
 def heat_kernel_fast(num_layers: int, time: float, lambda_max: float) -> float:
     """Lemma 5, in the spectral norm: `3^(1 - L) s² λmax²`, for s λmax <= 3^L."""
     if time * lambda_max > 3.0**num_layers:

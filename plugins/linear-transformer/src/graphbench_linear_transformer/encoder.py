@@ -5,18 +5,23 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal, get_args
 
+import numpy as np
 import torch
+from scipy.sparse import csr_array, diags_array
 from torch import Tensor, nn
 
 from graphbench import GraphBatch, PositionalEncoder
 from graphbench.errors import BadInput
 from graphbench.nn import DenseLayout
-from graphbench_linear_transformer.incidence import SparseIncidence
+from graphbench_linear_transformer.incidence import Incidence, SparseIncidence
 from graphbench_linear_transformer.normalise import inverse_root, unit_columns
 from graphbench_linear_transformer.transformers import MolecularTransformer
 
+#: Rows of the walks' powers that are held at a time.
+_WALK_ROWS = 1024
 #: Where Φ_0 comes from, see `LinearTransformerPE`.
 Initial = Literal["walks", "slots", "random"]
 
@@ -52,9 +57,24 @@ class LinearTransformerPE(PositionalEncoder):
         keep_incidence: keep B, a column an edge: best where graphs have about as many edges as nodes. False keeps n x n
             matrices instead, for graphs with many edges, and nothing waits for the device.
         released: carry the authors' further 16 numbers a layer, see `MolecularLayer`.
+        evolve_incidence: let layers change B beyond its scale. Every layer then fills B, and costs O(n^2 (n + d)) for n
+            nodes and d edges. False is another model, with B as it is, as in all of the paper's constructions: time
+            O(d k) a layer and memory O(d + n k), for graphs of 1e5 edges. "walks" cost the neighbourhoods of
+            `num_steps / 2` steps besides, once a batch and without gradients.
 
     Raises:
-        BadInput: an option is unknown or out of range.
+        BadInput: an option is unknown or out of range, or `released` comes with `evolve_incidence=False`.
+
+    Examples:
+        A path of 2,000 nodes.
+
+        >>> import torch
+        >>> from graphbench import GraphTable
+        >>> node = torch.arange(1999)
+        >>> path = {"num_nodes": 2000, "edge_index": torch.stack((node, node + 1))}
+        >>> batch = GraphTable.from_graphs([path]).batch([0])
+        >>> LinearTransformerPE(dim=6, evolve_incidence=False)(batch).shape
+        torch.Size([2000, 6])
     """
 
     def __init__(
@@ -69,6 +89,7 @@ class LinearTransformerPE(PositionalEncoder):
         shuffle_slots: bool = False,
         keep_incidence: bool = True,
         released: bool = False,
+        evolve_incidence: bool = True,
     ) -> None:
         super().__init__()
         sizes = {"dim": dim, "num_features": num_features, "num_layers": num_layers, "num_loops": num_loops}
@@ -82,7 +103,8 @@ class LinearTransformerPE(PositionalEncoder):
         self.initial, self.shuffle_slots, self.keep_incidence = initial, shuffle_slots, keep_incidence
         self.slots = _unit_rows(max_nodes, num_features) if initial == "slots" else None
         self.walks = _unit_rows(num_steps, num_features) if initial == "walks" else None
-        self.transformer = MolecularTransformer(num_layers, num_features, num_loops, released)
+        self.evolve_incidence = evolve_incidence
+        self.transformer = MolecularTransformer(num_layers, num_features, num_loops, released, evolve_incidence)
         self.readout = nn.Linear(num_features, dim, bias=False)
         self.readout.weight = _unit_rows(dim, num_features)
 
@@ -106,7 +128,11 @@ class LinearTransformerPE(PositionalEncoder):
             return self.slots[self._slot(number, batch)]
         if self.walks is not None:
             layout = DenseLayout.from_batch(batch)
-            returns = return_probabilities(self._incidence(batch).similarity(), self.walks.shape[0])
+            incidence, num_steps = self._incidence(batch), self.walks.shape[0]
+            if self.evolve_incidence:
+                returns = return_probabilities(incidence.similarity(), num_steps)
+            else:
+                returns = sparse_return_probabilities(incidence, num_steps)
             returns = returns.masked_fill(~layout.mask.unsqueeze(-1), 0.0)
             return layout.to_ragged(unit_columns(returns @ self.walks))
         dtype = self.readout.weight.dtype
@@ -119,7 +145,9 @@ class LinearTransformerPE(PositionalEncoder):
         # Repeated products with normalisation in between: eight bits of bfloat16 would leave nothing of them.
         with torch.autocast(batch.batch.device.type, enabled=False):
             layout, edges = DenseLayout.from_batch(batch), self._incidence(batch)
-            incidence = edges.dense() if self.keep_incidence else edges.evolving()
+            incidence: Incidence = edges
+            if self.evolve_incidence:
+                incidence = edges.dense() if self.keep_incidence else edges.evolving()
             _, features = self.transformer(incidence, layout.to_dense(initial.to(edges.weight.dtype)))
             return layout.to_ragged(unit_columns(self.readout(features)))
 
@@ -161,6 +189,38 @@ def return_probabilities(laplacian: Tensor, num_steps: int) -> Tensor:
         columns.append((power * longer).sum(-1))
         power = longer
     return torch.stack(columns[:num_steps], dim=-1)
+
+
+@torch.no_grad()
+def sparse_return_probabilities(incidence: SparseIncidence, num_steps: int) -> Tensor:
+    """As `return_probabilities` of a whole batch, by sparse products: `[..., n, num_steps]`, without gradients.
+
+    S = D^(-1/2) A D^(-1/2) has the diagonals of the walk's powers, and `diag S^(a+b)` is the row sum of `S^a * S^b`. A
+    block of rows of the powers is held at a time; it has as many entries as `num_steps / 2` steps reach.
+
+    Args:
+        incidence: B of simple graphs with unit resistances.
+        num_steps: columns.
+    """
+    total, weight = math.prod(incidence.shape), incidence.weight
+    present = weight != 0
+    tail, head = (ends[present].cpu().numpy() for ends in (incidence.tail, incidence.head))
+    ends = np.concatenate((tail, head)), np.concatenate((head, tail))
+    adjacency = csr_array((np.ones(len(ends[0])), ends), shape=(total, total))
+    degree = np.asarray(adjacency.sum(1)).reshape(-1)
+    root = diags_array(np.divide(1.0, np.sqrt(degree), where=degree > 0, out=np.zeros_like(degree)))
+    walk = (root @ adjacency @ root).tocsr()
+    found = np.ones((total, num_steps))
+    for start in range(0, total, _WALK_ROWS):
+        rows, column = slice(start, start + _WALK_ROWS), 1
+        power = walk[rows]
+        while column < num_steps:
+            found[rows, column] = power.multiply(power).sum(1)
+            longer = power @ walk
+            if column + 1 < num_steps:
+                found[rows, column + 1] = power.multiply(longer).sum(1)
+            power, column = longer, column + 2
+    return torch.from_numpy(found).to(weight).view(*incidence.shape, num_steps)
 
 
 def fixed_gaussians(number: Tensor, num_columns: int) -> Tensor:

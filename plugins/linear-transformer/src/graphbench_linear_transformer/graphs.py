@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from graphbench.errors import BadInput
-from graphbench_linear_transformer.incidence import check_edges
+from graphbench_linear_transformer.checks import check_edges
 
 #: "FC": all pairs of nodes. "CSL": a cycle and links that skip an even number of nodes.
 Family = Literal["FC", "CSL"]
@@ -53,7 +53,7 @@ def incidence_matrix(
         dtype: of the result.
 
     Raises:
-        BadInput: the edges name other nodes than `0 .. n - 1`, loops, or a resistance is not positive.
+        BadInput: see `checks.check_edges`.
     """
     check_edges(edge_index, num_nodes, resistance)
     edges = torch.arange(edge_index.shape[1], device=edge_index.device)

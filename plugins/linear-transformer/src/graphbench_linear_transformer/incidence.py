@@ -23,6 +23,7 @@ from torch import Tensor
 from graphbench import GraphBatch
 from graphbench.errors import BadInput
 from graphbench_linear_transformer.absolute_sums import AbsoluteSums
+from graphbench_linear_transformer.checks import check_edges, check_symmetric_resistance, component_labels
 from graphbench_linear_transformer.normalise import nonzero, root
 
 
@@ -44,6 +45,10 @@ class Incidence(ABC):
     @abstractmethod
     def frobenius(self) -> Tensor:
         """Frobenius norm of B, `[..., 1, 1]`."""
+
+    @abstractmethod
+    def components(self) -> Tensor:
+        """A number for every node `[..., n]`, equal where a path joins two nodes; graphs of a batch share none."""
 
     @abstractmethod
     def scaled(self, factor: Tensor) -> Incidence:
@@ -84,6 +89,14 @@ class DenseIncidence(Incidence):
         """Root of the sum of squares."""
         return torch.linalg.vector_norm(self.matrix, dim=(-2, -1), keepdim=True)
 
+    def components(self) -> Tensor:
+        """Nodes and columns of B as the two sides of a graph whose edges are the entries of B."""
+        *_, n, d = self.matrix.shape
+        graph, node, edge = self.matrix.reshape(-1, n, d).nonzero().unbind(1)
+        total = math.prod(self.matrix.shape[:-1])
+        labels = component_labels(graph * n + node, total + graph * d + edge, total + total // max(n, 1) * d)
+        return labels[:total].view(self.matrix.shape[:-1])
+
     def scaled(self, factor: Tensor) -> DenseIncidence:
         """Every entry times the factor."""
         return DenseIncidence(factor * self.matrix)
@@ -119,28 +132,45 @@ class SparseIncidence(Incidence):
             resistance: r_j > 0 `[d]`; 1 without it. Its dtype is that of B (float32 without it).
 
         Raises:
-            BadInput: the edges name other nodes than `0 .. n - 1`, or a resistance is not positive.
+            BadInput: see `checks.check_edges`.
         """
         check_edges(edge_index, num_nodes, resistance)
         weight = torch.ones(edge_index.shape[1], device=edge_index.device) if resistance is None else resistance.rsqrt()
         return cls(edge_index[0], edge_index[1], weight, (num_nodes,))
 
     @classmethod
-    def from_batch(cls, batch: GraphBatch, dtype: torch.dtype = torch.float32) -> SparseIncidence:
-        """The graphs of a batch with unit resistances, padded to `batch.max_nodes`.
+    def from_batch(
+        cls, batch: GraphBatch, dtype: torch.dtype = torch.float32, resistance: Tensor | None = None
+    ) -> SparseIncidence:
+        """The graphs of a batch, padded to `batch.max_nodes`.
 
         Graphs are made simple and undirected: an edge in either direction counts once, loops not at all. The other
-        copies stay with weight 0, so that nothing waits for the device.
+        copies stay with weight 0, so that without resistances nothing waits for the device. Memory is O(edges).
+
+        Args:
+            batch: the graphs.
+            dtype: of the weights.
+            resistance: of every directed edge `[num_edges]`; 1 without it.
+
+        Raises:
+            BadInput: a resistance is not positive and finite, or not the same both ways.
         """
         n = batch.max_nodes
         slot = torch.arange(batch.num_nodes, device=batch.batch.device) - batch.ptr[batch.batch] + batch.batch * n
         tail, head = slot[batch.edge_index[0]], slot[batch.edge_index[1]]
-        pair = torch.minimum(tail, head) * n + torch.maximum(tail, head) % n
-        number = torch.arange(len(pair), device=pair.device)
-        first = torch.full((batch.num_graphs * n * n,), len(pair), device=pair.device, dtype=number.dtype)
-        first = first.scatter_reduce(0, pair, number, "amin")
-        kept = (first[pair] == number) & (tail != head)
-        return cls(tail, head, kept.to(dtype), (batch.num_graphs, n))
+        pair = torch.minimum(tail, head) * n + torch.maximum(tail, head) % max(n, 1)
+        ordered, order = pair.sort(stable=True)
+        begins = torch.ones_like(ordered, dtype=torch.bool)
+        begins[1:] = ordered[1:] != ordered[:-1]
+        kept = torch.zeros_like(begins).index_put((order,), begins) & (tail != head)
+        weight = kept.to(dtype)
+        if resistance is not None:
+            resistance = torch.where(tail == head, torch.ones_like(resistance), resistance)
+            number = torch.arange(len(order), device=order.device)
+            group = torch.where(begins, number, 0).cummax(0).values  # where the copies of this edge begin
+            check_symmetric_resistance(resistance, torch.empty_like(order).index_put((order,), order[group]))
+            weight = weight * resistance.to(dtype).rsqrt()
+        return cls(tail, head, weight, (batch.num_graphs, n))
 
     @property
     def num_nodes(self) -> int:
@@ -197,6 +227,11 @@ class SparseIncidence(Incidence):
         graph = self.head // self.num_nodes
         squares = self.weight.new_zeros(math.prod(self.shape[:-1])).index_add(0, graph, 2 * self.weight.square())
         return root(squares).view(*self.shape[:-1], 1, 1)
+
+    def components(self) -> Tensor:
+        """Those of the edges that are present."""
+        present = self.weight != 0
+        return component_labels(self.tail[present], self.head[present], math.prod(self.shape)).view(self.shape)
 
     def scaled(self, factor: Tensor) -> SparseIncidence:
         """Every weight times the factor of its graph."""
@@ -271,6 +306,12 @@ class EvolvingIncidence(Incidence):
         """`sqrt(trace M L_0 M^T)`."""
         return root((self.weighted * self.left).sum((-2, -1), keepdim=True))
 
+    def components(self) -> Tensor:
+        """The first node of each component, numbered over the whole batch."""
+        n = self.first.shape[-1]
+        offset = n * torch.arange(self.first.numel() // max(n, 1), device=self.first.device)
+        return self.first + offset.view(*self.first.shape[:-1], 1)
+
     def scaled(self, factor: Tensor) -> EvolvingIncidence:
         """M times the factor."""
         return replace(self, left=factor * self.left, weighted=factor * self.weighted)
@@ -299,21 +340,3 @@ def _first_of_component(laplacian: Tensor) -> Tensor:
 def as_incidence(incidence: Tensor | Incidence) -> Incidence:
     """A tensor `[..., n, d]` as `DenseIncidence`; the other forms as they are."""
     return DenseIncidence(incidence) if isinstance(incidence, Tensor) else incidence
-
-
-def check_edges(edge_index: Tensor, num_nodes: int, resistance: Tensor | None = None) -> None:
-    """Raise `BadInput` unless `edge_index [2, d]` names nodes `0 .. num_nodes - 1` and resistances are positive."""
-    if edge_index.dim() != 2 or edge_index.shape[0] != 2 or edge_index.is_floating_point():
-        raise BadInput(f"edge_index must be integers [2, edges], but got {edge_index.dtype} {list(edge_index.shape)}.")
-    if edge_index.numel() and (int(edge_index.min()) < 0 or int(edge_index.max()) >= num_nodes):
-        raise BadInput(
-            f"Edges name nodes {int(edge_index.min())} to {int(edge_index.max())}, but the graph has nodes 0 to "
-            f"{num_nodes - 1}."
-        )
-    if bool((edge_index[0] == edge_index[1]).any()):
-        raise BadInput("An edge joins a node to itself, which no current can use: leave loops out.")
-    if resistance is not None and (resistance.shape != edge_index.shape[1:] or not bool((resistance > 0).all())):
-        raise BadInput(
-            f"resistance must be one positive number an edge, [{edge_index.shape[1]}], but has shape "
-            f"{list(resistance.shape)} or values that are not positive."
-        )

@@ -82,8 +82,11 @@ class EfficientLayer(nn.Module):
         S   = α^Q α^K B B^T + Φ W^Q^T W^K Φ^T
         B+^T = (1 + α^R) B^T + α^V B^T S            Φ+^T = (I + W^R) Φ^T + W^V Φ^T S
 
+    On wider features, p q columns for p = `num_features`, the columns are p blocks of q and every matrix stands for
+    itself times the identity `[q, q]`, as in `BlockLayer`: the form of Lemmas 1 to 3, whatever the number of demands.
+
     Args:
-        num_features: m.
+        num_features: m, or p.
         evolve_incidence: False leaves α^V out, as all of the paper's constructions do: B is only scaled, and a
             sparse B costs O(d m) a layer.
     """
@@ -100,13 +103,13 @@ class EfficientLayer(nn.Module):
 
         Args:
             incidence: B.
-            features: Φ `[..., n, m]`.
+            features: Φ `[..., n, m]`, or `[..., n, p q]`.
             scale: factor of the attention.
         """
-        query, key = features @ self.query.mT, features @ self.key.mT
+        query, key = _mix(features, self.query), _mix(features, self.key)
         alpha = self.alpha_query * self.alpha_key
-        mixed = alpha * incidence.product(features) + key @ (query.mT @ features)
-        updated = features + features @ self.residual.mT + scale * mixed @ self.value.mT
+        mixed = alpha * incidence.product(features) + _attend(key, query, features)
+        updated = features + _mix(features, self.residual) + scale * _mix(mixed, self.value)
         if self.alpha_value is None:
             return incidence.scaled(1 + self.alpha_residual), updated
         attention = alpha * incidence.similarity() + key @ query.mT
@@ -136,22 +139,29 @@ class MolecularLayer(nn.Module):
     with W^V, W^Q, W^K diagonal and α = α^Q α^K one parameter, since only the product enters: 3 k + 8 parameters.
     W^V and α^V start at 0, so a fresh layer changes nothing but lengths.
 
+    `evolve_incidence=False` leaves α^V, α^R, β_1 and β_2 out: B stays as it is, as in all of the paper's constructions,
+    and a sparse B costs O(d k) a layer. 3 k + 4 parameters.
+
     Args:
         num_features: k.
+        evolve_incidence: see above.
         released: carry the two vectors of k factors that the authors' code has besides, of which entries 1 and 3
             scale B and Φ before and after attention and the others are never read: 5 k + 8 parameters.
     """
 
-    def __init__(self, num_features: int, released: bool = False) -> None:
+    def __init__(self, num_features: int, released: bool = False, evolve_incidence: bool = True) -> None:
         super().__init__()
+        if released and not evolve_incidence:
+            raise BadInput("released=True is the authors' form, in which B evolves: leave evolve_incidence as it is.")
         if released and num_features < 4:
             raise BadInput(f"released=True reads entry 3 of its vectors, so num_features={num_features} must be >= 4.")
         self.value = nn.Parameter(torch.zeros(num_features))
         self.query, self.key = nn.Parameter(torch.ones(num_features)), nn.Parameter(torch.ones(num_features))
         self.residual = nn.Parameter(torch.zeros(()))
         self.alpha = _drawn()
-        self.alpha_value, self.alpha_residual = nn.Parameter(torch.zeros(())), nn.Parameter(torch.zeros(()))
-        self.beta = nn.Parameter(torch.ones(4))
+        self.alpha_value = nn.Parameter(torch.zeros(())) if evolve_incidence else None
+        self.alpha_residual = nn.Parameter(torch.zeros(())) if evolve_incidence else None
+        self.beta = nn.Parameter(torch.ones(4 if evolve_incidence else 2))
         self.edge_factors = nn.Parameter(torch.ones(num_features)) if released else None
         self.node_factors = nn.Parameter(torch.ones(num_features)) if released else None
 
@@ -159,13 +169,19 @@ class MolecularLayer(nn.Module):
         """The next B and the next Φ `[..., n, k]`, not normalised yet."""
         (edge_in, edge_out), (node_in, node_out) = _in_and_out(self.edge_factors), _in_and_out(self.node_factors)
         root = inverse_root(incidence.absolute_sums()).unsqueeze(-1)
-        beta_1, beta_2, beta_3, beta_4 = self.beta.unbind()
         alpha = self.alpha * edge_in**2
         query, key = features * (node_in * self.query), features * (node_in * self.key)
-        laplacian = root * incidence.similarity() * root.mT
-        mixed = beta_3 * alpha * laplacian @ features + beta_4 * key @ (query.mT @ features)
+        if self.alpha_value is None or self.alpha_residual is None:
+            similar = root * incidence.product(root * features)
+        else:
+            laplacian = root * incidence.similarity() * root.mT
+            similar = laplacian @ features
+        *of_incidence, beta_3, beta_4 = self.beta.unbind()
+        mixed = beta_3 * alpha * similar + beta_4 * key @ (query.mT @ features)
         updated = (1 + self.residual) * features + mixed * (node_in * node_out * self.value)
-        attention = beta_1 * alpha * laplacian + beta_2 * key @ query.mT
+        if self.alpha_value is None or self.alpha_residual is None:
+            return incidence, updated
+        attention = of_incidence[0] * alpha * laplacian + of_incidence[1] * key @ query.mT
         left = _near_identity(self.alpha_residual, edge_in * edge_out * self.alpha_value, attention)
         return incidence.evolved(left), updated
 
@@ -189,6 +205,11 @@ def _attend(key: Tensor, query: Tensor, value: Tensor) -> Tensor:
 def _mix_blocks(x: Tensor, weight: Tensor) -> Tensor:
     """`x (weight ⊗ I)^T` for `x [..., n, p * q]` and `weight [p, p]`."""
     return (weight @ x.unflatten(-1, (weight.shape[0], -1))).flatten(-2)
+
+
+def _mix(x: Tensor, weight: Tensor) -> Tensor:
+    """`x weight^T`, or its blocks mixed by `weight [p, p]` where x is wider than p."""
+    return x @ weight.mT if x.shape[-1] == weight.shape[0] else _mix_blocks(x, weight)
 
 
 def _near_identity(residual: Tensor, value: Tensor, attention: Tensor) -> Tensor:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import torch
+from torch import Tensor
+
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, Representation
 from graphbench.errors import BadInput
 
@@ -20,6 +23,8 @@ class Positions(Architecture):
         BadInput: the nodes' features have another width than the targets.
     """
 
+    weights: Tensor
+
     def __init__(self, spec: BenchmarkSpec) -> None:
         if spec.node.dense != spec.num_targets:
             raise BadInput(
@@ -27,7 +32,9 @@ class Positions(Architecture):
                 f"{spec.num_targets} targets: give model.positional_encoding with dim {spec.num_targets}."
             )
         super().__init__(spec, spec.node.dense)
+        # Empty; it has the type that the module was moved to, in which the head expects its rows.
+        self.register_buffer("weights", torch.empty(0), persistent=False)
 
     def forward(self, batch: GraphBatch) -> Representation:
         """Nodes `[num_nodes, dim]`."""
-        return Representation(node=batch.x_dense)
+        return Representation(node=batch.x_dense.to(self.weights.dtype))

@@ -1,19 +1,37 @@
-"""Effective resistances of a user's own graph, from the 8 layers of Lemma 4's construction."""
+"""Effective resistances of a user's own graph: from the layers of Lemma 4, or from one factorisation of the Laplacian.
+
+Legend: n nodes, d edges, L the Laplacian, L† its pseudo-inverse, R_ij the effective resistance of nodes i and j.
+"""
 
 from __future__ import annotations
 
+from typing import Literal, get_args
+
+import numpy as np
 import torch
 from scipy.sparse import coo_matrix
-from scipy.sparse.csgraph import connected_components
+from scipy.sparse.csgraph import dijkstra
+from scipy.sparse.linalg import splu
 from torch import Tensor
 
 from graphbench.errors import BadInput
+from graphbench_linear_transformer import bounds
+from graphbench_linear_transformer.checks import check_edges, component_labels
 from graphbench_linear_transformer.constructions import electric_flow_fast
 from graphbench_linear_transformer.incidence import SparseIncidence
 from graphbench_linear_transformer.normalise import nonzero
 
+#: "layers": the transformer of Lemma 4. "direct": one factorisation, dense for all pairs and sparse for some of them.
+Method = Literal["layers", "direct"]
+#: Nodes up to which `effective_resistances` takes layers by itself; each costs some n x n products.
+MOST_FOR_LAYERS = 256
+#: Nodes up to which all pairs are returned: 8.6 GB.
+MOST_FOR_ALL_PAIRS = 2**15
 #: Squarings of the matrix in `largest_eigenvalue_bound`.
 _SQUARINGS = 5
+_UNEVEN = "The resistances differ too much for float64"
+#: Numbers of one block of columns in the sparse solution: 64 MB.
+_BLOCK_NUMBERS = 2**23
 
 
 def largest_eigenvalue_bound(matrix: Tensor) -> Tensor:
@@ -36,6 +54,22 @@ def largest_eigenvalue_bound(matrix: Tensor) -> Tensor:
     return torch.where(length > 0, logarithm.exp(), torch.zeros_like(length))
 
 
+def smallest_eigenvalue_bound(edge_index: Tensor, num_nodes: int, resistance: Tensor) -> float:
+    """A number that λmin is not below, from the shortest paths of node 0: `n / ((n - 1) sum_i dist(0, i))`.
+
+    `1 / λmin <= trace L† = sum_(i<j) R_ij / n`, and no R_ij exceeds `dist(0, i) + dist(0, j)`, where distances are
+    resistances in series.
+
+    Args:
+        edge_index: `[2, d]` of a connected graph, every edge once.
+        num_nodes: n >= 2.
+        resistance: of every edge `[d]`.
+    """
+    ends = edge_index.cpu().numpy()
+    graph = coo_matrix((resistance.cpu().double().numpy(), (ends[0], ends[1])), shape=(num_nodes, num_nodes)).tocsr()
+    return num_nodes / ((num_nodes - 1) * float(dijkstra(graph, directed=False, indices=0).sum()))
+
+
 def resistances_from_inverse(inverse: Tensor) -> Tensor:
     """`R_ij = L†_ii + L†_jj - 2 L†_ij` `[..., n, n]` from `L† [..., n, n]` (section 3.2 of arXiv 2410.16699)."""
     own = inverse.diagonal(dim1=-2, dim2=-1)
@@ -43,39 +77,191 @@ def resistances_from_inverse(inverse: Tensor) -> Tensor:
 
 
 def effective_resistances(
-    edge_index: Tensor, num_nodes: int, resistance: Tensor | None = None, num_layers: int = 8
+    edge_index: Tensor,
+    num_nodes: int,
+    resistance: Tensor | None = None,
+    num_layers: int | None = None,
+    *,
+    pairs: Tensor | None = None,
+    method: Method | None = None,
+    tolerance: float = 1e-8,
 ) -> Tensor:
-    """Effective resistances between all nodes of a connected graph, as a linear transformer computes them.
+    """Effective resistances of a connected graph, each within a relative error of `tolerance`, or an error.
 
-    The error of L† is at most `exp(-2^L λmin / b) / λmin` with b >= λmax of `largest_eigenvalue_bound`: each further
-    layer squares what is missing.
+    * "layers": the linear transformer of Lemma 4. L layers leave at most `exp(-2^L λmin / b)` of every resistance,
+      with b >= λmax of `largest_eigenvalue_bound` and λmin from `smallest_eigenvalue_bound`; without `num_layers`
+      as many are taken as this needs. O(n^3) a layer.
+    * "direct": Cholesky's factorisation of the Laplacian for all pairs, O(n^3) once. For given `pairs` everything is
+      sparse: SciPy's LU factorisation of the Laplacian without its first node, and one solution for every pair.
+
+    Whatever the method, results are checked: over all edges `sum R_e / r_e = n - 1` (Foster), and what L layers miss
+    of this sum bounds the relative error of every resistance; for pairs by the residual of the solution.
 
     Args:
-        edge_index: `[2, d]`, every edge once.
+        edge_index: `[2, d]`, every edge once, in either direction.
         num_nodes: n.
         resistance: r_j > 0 of every edge `[d]`; 1 without it.
-        num_layers: L.
+        num_layers: L, for "layers"; by default what the bound needs.
+        pairs: nodes i and j of the wanted resistances `[2, p]`; without it all pairs.
+        method: see above; by default "layers" up to 256 nodes where no pairs are given, and "direct" else.
+        tolerance: largest relative error.
 
     Returns:
-        R `[n, n]`, float64, in the unit of `resistance`.
+        R `[n, n]`, or `[p]` for given pairs; float64, in the unit of `resistance`.
 
     Raises:
-        BadInput: the graph is not connected, so that some resistance is infinite, or an edge is not valid.
+        BadInput: an edge is not valid or comes twice, a resistance is not positive and finite, the graph is not
+            connected, the layers are too few for the tolerance, or the resistances differ too much for float64.
+
+    Examples:
+        Three resistors in a row, and a fourth beside them.
+
+        >>> import torch
+        >>> ring = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]])
+        >>> effective_resistances(ring, 4)[0]
+        tensor([0.0000, 0.7500, 1.0000, 0.7500], dtype=torch.float64)
     """
-    resistance = torch.ones(edge_index.shape[1]) if resistance is None else resistance
-    incidence = SparseIncidence.from_edges(edge_index, num_nodes, resistance.to(edge_index.device, torch.float64))
-    parts = _components(edge_index, num_nodes)
+    method = _chosen(method, num_layers, pairs, num_nodes)
+    resistance = torch.ones(edge_index.shape[-1]) if resistance is None else resistance
+    resistance = resistance.to(edge_index.device, torch.float64)
+    _check(edge_index, num_nodes, resistance, pairs, tolerance)
+    if num_nodes == 1:
+        return resistance.new_zeros((1, 1) if pairs is None else pairs.shape[1:])
+    if pairs is not None and method == "direct":
+        return _sparse(edge_index, num_nodes, resistance, pairs, tolerance)
+    found = _all_pairs(edge_index, num_nodes, resistance, num_layers, method, tolerance)
+    return found if pairs is None else found[pairs[0], pairs[1]]
+
+
+def _all_pairs(
+    edge_index: Tensor, num_nodes: int, resistance: Tensor, num_layers: int | None, method: Method, tolerance: float
+) -> Tensor:
+    """R `[n, n]` by either method."""
+    if num_nodes > MOST_FOR_ALL_PAIRS:
+        raise BadInput(
+            f"All pairs of {num_nodes:,} nodes would take {num_nodes**2 * 8e-9:.0f} GB: name the wanted ones with "
+            "pairs [2, p], such as pairs=edge_index."
+        )
+    incidence = SparseIncidence.from_edges(edge_index, num_nodes, resistance)
+    if method == "layers":
+        return _by_layers(incidence, resistance, edge_index, num_layers, tolerance)
+    found = _by_cholesky(incidence.similarity())
+    _check_sum(found, edge_index, resistance, tolerance, _UNEVEN)
+    return found
+
+
+def _check(edge_index: Tensor, num_nodes: int, resistance: Tensor, pairs: Tensor | None, tolerance: float) -> None:
+    """Everything that is wrong before a number is computed."""
+    if num_nodes < 1 or not tolerance > 0:
+        raise BadInput(f"Expected at least 1 node and a positive tolerance, but got {num_nodes} and {tolerance}.")
+    check_edges(edge_index, num_nodes, resistance)
+    parts = int(component_labels(edge_index[0], edge_index[1], num_nodes).max()) + 1
     if parts > 1:
         raise BadInput(f"The graph has {parts} components, and between them resistance is infinite. Take one of them.")
+    if pairs is not None:
+        _check_pairs(pairs, num_nodes)
+
+
+def _chosen(method: Method | None, num_layers: int | None, pairs: Tensor | None, num_nodes: int) -> Method:
+    if method is None:
+        small = num_nodes <= MOST_FOR_LAYERS and pairs is None
+        return "layers" if small or num_layers is not None else "direct"
+    if method not in get_args(Method):
+        raise BadInput(f"method must be one of {get_args(Method)}, but got {method!r}.")
+    if method == "direct" and num_layers is not None:
+        raise BadInput("num_layers belongs to method='layers': leave it out with method='direct'.")
+    return method
+
+
+def _check_pairs(pairs: Tensor, num_nodes: int) -> None:
+    if pairs.dim() != 2 or pairs.shape[0] != 2 or pairs.is_floating_point():
+        raise BadInput(f"pairs must be integers [2, p], but got {pairs.dtype} {list(pairs.shape)}.")
+    if pairs.numel() and (int(pairs.min()) < 0 or int(pairs.max()) >= num_nodes):
+        raise BadInput(f"pairs name nodes {int(pairs.min())} to {int(pairs.max())} of 0 to {num_nodes - 1}.")
+
+
+def _by_layers(
+    incidence: SparseIncidence, resistance: Tensor, edge_index: Tensor, num_layers: int | None, tolerance: float
+) -> Tensor:
+    """All pairs by Lemma 4."""
     laplacian = incidence.similarity()
-    if num_nodes == 1:
-        return laplacian
     largest = float(largest_eigenvalue_bound(laplacian))
-    model = electric_flow_fast(num_layers=num_layers, lambda_max=largest, form="efficient")
-    return resistances_from_inverse(model(laplacian))
+    smallest = smallest_eigenvalue_bound(edge_index, incidence.num_nodes, resistance)
+    # The check below adds up what n - 1 eigenvalues leave, each at most what λmin leaves
+    enough = bounds.electric_flow_fast_layers(tolerance / (2 * incidence.num_nodes), 1 / largest, smallest)
+    count = enough if num_layers is None else num_layers
+    model = electric_flow_fast(num_layers=count, lambda_max=largest).to(laplacian.device)
+    found = resistances_from_inverse(model(laplacian))
+    reason = _UNEVEN
+    if count < enough:
+        reason = f"num_layers={count} is too few for this graph, and {enough} are enough"
+    _check_sum(found, edge_index, resistance, tolerance, reason)
+    return found
 
 
-def _components(edge_index: Tensor, num_nodes: int) -> int:
-    tail, head = edge_index.cpu().numpy()
-    adjacency = coo_matrix(([1] * len(tail), (tail, head)), shape=(num_nodes, num_nodes))
-    return int(connected_components(adjacency, directed=False)[0])
+def _by_cholesky(laplacian: Tensor) -> Tensor:
+    """All pairs: `(L + c 11^T)^-1 = L† + 11^T / (c n^2)`, of which differences leave the first part."""
+    scale = laplacian.diagonal().mean() / len(laplacian)
+    factor, failed = torch.linalg.cholesky_ex(laplacian + scale)
+    if int(failed):
+        raise BadInput(
+            f"{_UNEVEN}: L + 11^T is singular to rounding. Leave out edges whose resistance is so large that they "
+            "carry nothing."
+        )
+    found = resistances_from_inverse(torch.cholesky_inverse(factor)).clamp(min=0)
+    return found.fill_diagonal_(0.0)
+
+
+def _check_sum(found: Tensor, edge_index: Tensor, resistance: Tensor, tolerance: float, reason: str) -> None:
+    """Foster's theorem: `sum_e R_e / r_e = n - 1`. With `L Φ = I^ - Γ` the layers' sum is `n - 1 - trace Γ`."""
+    missing = len(found) - 1 - float((found[edge_index[0], edge_index[1]] / resistance).sum())
+    if not abs(missing) <= max(tolerance, len(found) * 4e-15):
+        raise BadInput(
+            f"{reason}: sum R_e / r_e over the edges is {len(found) - 1 - missing:.9g}, where it must be "
+            f"{len(found) - 1}, so a resistance may have a relative error of {abs(missing):.3g}, where "
+            f"tolerance={tolerance:g}."
+        )
+
+
+def _sparse(edge_index: Tensor, num_nodes: int, resistance: Tensor, pairs: Tensor, tolerance: float) -> Tensor:
+    """`R_ij = (e_i - e_j)^T x` with `L x = e_i - e_j` and x = 0 at node 0; one solution for every pair."""
+    (tail, head), weight = edge_index.cpu().numpy(), (1 / resistance).cpu().numpy()
+    rows, columns = np.concatenate([tail, head, tail, head]), np.concatenate([tail, head, head, tail])
+    values = np.concatenate([weight, weight, -weight, -weight])
+    laplacian = coo_matrix((values, (rows, columns)), shape=(num_nodes, num_nodes)).tocsc()
+    symmetric = {"permc_spec": "MMD_AT_PLUS_A", "diag_pivot_thresh": 0.0, "options": {"SymmetricMode": True}}
+    try:
+        factor = splu(laplacian[1:, 1:], **symmetric)
+    except RuntimeError as error:  # SuperLU's word for a pivot that is exactly 0
+        raise BadInput(f"{_UNEVEN}: {error}. Leave out edges that carry nothing.") from error
+    first, second = np.sort(pairs.cpu().numpy(), axis=0)
+    keys, place = np.unique(first * num_nodes + second, return_inverse=True)
+    first, second = keys // num_nodes, keys % num_nodes
+    found = np.zeros(len(keys))
+    block = max(1, _BLOCK_NUMBERS // num_nodes)
+    for start in range(0, len(keys), block):
+        i, j = first[start : start + block], second[start : start + block]
+        demand, number = np.zeros((num_nodes, len(i))), np.arange(len(i))
+        demand[i, number] += 1.0
+        demand[j, number] -= 1.0
+        potential = np.zeros_like(demand)
+        potential[1:] = factor.solve(demand[1:])
+        found[start : start + block] = potential[i, number] - potential[j, number]
+        flow = weight[:, None] * (potential[head] - potential[tail])
+        residual = demand.copy()
+        np.subtract.at(residual, head, flow)
+        np.add.at(residual, tail, flow)
+        _check_residual(residual, potential, found[start : start + block], i != j, tolerance)
+    return torch.from_numpy(found[place.reshape(-1)]).to(resistance.device)
+
+
+def _check_residual(
+    residual: np.ndarray, potential: np.ndarray, found: np.ndarray, distinct: np.ndarray, tolerance: float
+) -> None:
+    """`R - ψ^T x = r^T L† ψ`, which is `r^T x` but for terms of second order."""
+    error = np.abs((residual * potential).sum(0))[distinct] / np.abs(found[distinct])
+    if not (error <= tolerance).all():
+        raise BadInput(
+            f"{_UNEVEN}: a solution has a relative error of {float(error.max()):.3g}, where tolerance={tolerance:g}. "
+            "Leave out edges that carry nothing, or raise tolerance."
+        )

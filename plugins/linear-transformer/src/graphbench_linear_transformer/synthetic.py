@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Literal, get_args
 
 import torch
@@ -50,6 +49,8 @@ class LinearTransformer(Architecture):
         num_edges: undirected edges of the largest graph, for the general form; by default what the benchmark says,
             else all pairs of nodes.
         evolve_incidence: let B change beyond its scale, for the efficient form.
+        frozen: the authors' other stack of figure 1, of the general form on demands: `Z^T = [B, Ψ]` without the block
+            of zeros, B changed by no layer, one Frobenius norm for all of Z, and the last k columns are the answer.
         start: see `Start`; by default "gaussian" on demands and "identity" on eigenvectors, as in the authors' code.
             "identity" cannot learn from demands: the answer would start at 0, which has no direction.
 
@@ -65,6 +66,7 @@ class LinearTransformer(Architecture):
         num_edges: int | None = None,
         evolve_incidence: bool = True,
         start: Start | None = None,
+        frozen: bool = False,
     ) -> None:
         demands = spec.node.dense
         super().__init__(spec, demands or spec.num_targets)
@@ -75,7 +77,9 @@ class LinearTransformer(Architecture):
         start = start or ("gaussian" if demands else "identity")
         if start not in get_args(Start) or (demands and start == "identity"):
             raise BadInput(f"start must be one of {get_args(Start)}, and not identity on demands, but got {start!r}.")
-        self.form, self.demands = form, demands
+        if frozen and not (demands and form == "general"):
+            raise BadInput("frozen=True is a stack of the general form on demands: leave it out, or set form=general.")
+        self.form, self.demands, self.frozen = form, demands, frozen
         self.width = demands or _max_nodes(spec)
         if self.width < self.dim:
             raise BadInput(f"Graphs of {self.width} nodes have no {self.dim} eigenvectors: ask for fewer targets.")
@@ -83,7 +87,11 @@ class LinearTransformer(Architecture):
         feature_norm: FeatureNorm = "frobenius" if demands else "columns"
         self.num_edges = (num_edges or _max_edges(spec)) if form == "general" else 0
         self.transformer: GeneralTransformer | EfficientTransformer
-        if form == "general":
+        if frozen:
+            self.transformer = GeneralTransformer(
+                num_layers, self.num_edges, self.width, scale_by_nodes=True, frozen=True
+            )
+        elif form == "general":
             self.transformer = GeneralTransformer(
                 num_layers, self.num_edges, 2 * self.width, "frobenius", feature_norm, scale_by_nodes=True
             )
@@ -113,15 +121,13 @@ class LinearTransformer(Architecture):
             features = self._initial_features(batch, layout, dtype)
             incidence = self.incidence(batch, dtype)
             _, features = self.transformer(incidence, features, batch.ptr.diff())
-            last = features[..., self.width : self.width + self.dim]
-            return Representation(layout.to_ragged(last))
+            first = 0 if self.frozen else self.width
+            return Representation(layout.to_ragged(features[..., first : first + self.dim]))
 
     def incidence(self, batch: GraphBatch, dtype: torch.dtype) -> Tensor:
         """B `[num_graphs, max_nodes, d]` of equation (1); d = `num_edges` in the general form."""
-        edges = SparseIncidence.from_batch(batch, dtype)
-        if self._resistance is not None:
-            resistance = batch.edge_dense[:, self._resistance].to(dtype)
-            edges = replace(edges, weight=edges.weight * resistance.rsqrt())
+        resistance = None if self._resistance is None else batch.edge_dense[:, self._resistance]
+        edges = SparseIncidence.from_batch(batch, dtype, resistance)
         matrix = edges.dense().matrix
         missing = self.num_edges - matrix.shape[-1]
         if self.form == "efficient" or missing == 0:
@@ -134,9 +140,10 @@ class LinearTransformer(Architecture):
         return nn.functional.pad(matrix, (0, missing))
 
     def _initial_features(self, batch: GraphBatch, layout: DenseLayout, dtype: torch.dtype) -> Tensor:
-        """Φ_0 `[num_graphs, max_nodes, 2 width]`: demands and zeros, or the trained rows."""
+        """Φ_0 `[num_graphs, max_nodes, 2 width]`: demands and zeros, or the trained rows; demands alone if frozen."""
         if self.initial is None:
-            return nn.functional.pad(layout.to_dense(batch.x_dense.to(dtype)), (0, self.width))
+            demands = layout.to_dense(batch.x_dense.to(dtype))
+            return demands if self.frozen else nn.functional.pad(demands, (0, self.width))
         if batch.max_nodes > len(self.initial):
             raise BadInput(
                 f"A graph of the batch has {batch.max_nodes} nodes, but LinearTransformer has {len(self.initial)} rows "

@@ -40,9 +40,12 @@ class GeneralTransformer(nn.Module):
         incidence_norm: see `IncidenceNorm`.
         feature_norm: see `FeatureNorm`.
         scale_by_nodes: divide attention by the number of nodes, as the authors' synthetic experiments do.
+        frozen: what a layer adds to B is left out, and after every layer all of `[B, Φ]` is divided by its one
+            Frobenius norm, so that B keeps its direction; the rows of W^V and W^R that would change B are not used.
+            Both norms are "none" then.
 
     Raises:
-        BadInput: a normalisation is not known.
+        BadInput: a normalisation is not known, or is asked for beside `frozen`.
     """
 
     def __init__(
@@ -53,9 +56,16 @@ class GeneralTransformer(nn.Module):
         incidence_norm: IncidenceNorm = "none",
         feature_norm: FeatureNorm = "none",
         scale_by_nodes: bool = False,
+        frozen: bool = False,
     ) -> None:
         super().__init__()
         _check_norms(incidence_norm, feature_norm)
+        if frozen and (incidence_norm, feature_norm) != ("none", "none"):
+            raise BadInput(
+                "frozen=True divides B and Φ by one norm of both, so incidence_norm and feature_norm must be 'none', "
+                f"but they are {incidence_norm!r} and {feature_norm!r}."
+            )
+        self.frozen = frozen
         width = num_edges + num_features
         self.layers = _stack(layers, lambda: GeneralLayer(width))
         self.num_edges, self.num_features = num_edges, num_features
@@ -87,8 +97,12 @@ class GeneralTransformer(nn.Module):
         present = torch.cat([edges, torch.ones_like(features[..., :1, :])], dim=-1)
         for layer in self.layers:
             x = layer(torch.cat([incidence, features], dim=-1), present, scale)
-            incidence, features = x.split((self.num_edges, self.num_features), dim=-1)
-            incidence = unit_frobenius(incidence) if self.incidence_norm == "frobenius" else incidence
+            changed, features = x.split((self.num_edges, self.num_features), dim=-1)
+            if self.frozen:
+                whole = unit_frobenius(torch.cat([incidence, features], dim=-1))
+                incidence, features = whole.split((self.num_edges, self.num_features), dim=-1)
+                continue
+            incidence = unit_frobenius(changed) if self.incidence_norm == "frobenius" else changed
             features = _FEATURE_NORMS[self.feature_norm](features)
         return incidence, features
 
@@ -141,6 +155,11 @@ class EfficientTransformer(nn.Module):
         """
         if isinstance(incidence, Tensor):
             check_shapes(incidence, features)
+        if features.shape[-1] % max(1, self.num_features):
+            raise BadInput(
+                f"The transformer was made for {self.num_features} features, or as many blocks of equal width, but got "
+                f"{features.shape[-1]}."
+            )
         (features,) = _without_absent(num_nodes, features)
         state, scale = as_incidence(incidence), _attention_scale(self.scale_by_nodes, features, num_nodes)
         for layer in self.layers:
@@ -158,11 +177,19 @@ class MolecularTransformer(nn.Module):
         num_features: k.
         num_loops: passes through each layer before the next one; 3 layers with 3 loops are the paper's 9 layers.
         released: see `MolecularLayer`.
+        evolve_incidence: see `MolecularLayer`.
     """
 
-    def __init__(self, num_layers: int = 3, num_features: int = 8, num_loops: int = 3, released: bool = False) -> None:
+    def __init__(
+        self,
+        num_layers: int = 3,
+        num_features: int = 8,
+        num_loops: int = 3,
+        released: bool = False,
+        evolve_incidence: bool = True,
+    ) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(MolecularLayer(num_features, released) for _ in range(num_layers))
+        self.layers = nn.ModuleList(MolecularLayer(num_features, released, evolve_incidence) for _ in range(num_layers))
         self.num_loops = num_loops
 
     def forward(self, incidence: Tensor | Incidence, features: Tensor) -> tuple[Incidence, Tensor]:

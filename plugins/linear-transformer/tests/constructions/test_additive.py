@@ -18,6 +18,12 @@ FORMS = ("general", "efficient")
 ROUNDING = 1e-12
 
 
+def sized(form, graph):
+    """Options of a form for three demands on a graph: the general one must be told its sizes."""
+    sizes = {"num_edges": graph.incidence.shape[1], "num_demands": 3} if form == "general" else {}
+    return {"form": form} | sizes
+
+
 def gradient_descent(laplacian, demands, steps, step):
     x = torch.zeros_like(demands)
     for _ in range(steps):
@@ -50,7 +56,7 @@ def worst(answer, exact, demands):
 @pytest.mark.parametrize("num_layers", [1, 2, 7, 30])
 def test_lemma_1_is_gradient_descent(graph, num_layers, form):
     step = 0.9 / graph.lambda_max
-    answer = electric_flow(num_layers=num_layers, step=step, form=form)(graph.incidence, graph.demands)
+    answer = electric_flow(num_layers=num_layers, step=step, **sized(form, graph))(graph.incidence, graph.demands)
     expected = gradient_descent(graph.laplacian, graph.demands, num_layers, step)
     torch.testing.assert_close(answer, expected, atol=1e-10, rtol=1e-10)
 
@@ -58,7 +64,7 @@ def test_lemma_1_is_gradient_descent(graph, num_layers, form):
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("num_layers", [1, 2, 7, 30])
 def test_lemma_2_is_the_power_series_of_the_root(graph, num_layers, form):
-    model = resistive_embedding(num_layers=num_layers, lambda_max=graph.lambda_max, form=form)
+    model = resistive_embedding(num_layers=num_layers, lambda_max=graph.lambda_max, **sized(form, graph))
     expected = root_series(graph.laplacian, graph.demands, num_layers, 1 / graph.lambda_max)
     torch.testing.assert_close(model(graph.incidence, graph.demands), expected, atol=1e-10, rtol=1e-10)
 
@@ -68,7 +74,7 @@ def test_lemma_2_is_the_power_series_of_the_root(graph, num_layers, form):
 def test_lemma_3_is_the_power_series_of_the_heat_kernel(graph, num_layers, form):
     time = num_layers / (8 * graph.lambda_max)
     expected = heat_series(graph.laplacian, graph.demands, num_layers, time)
-    answer = heat_kernel(num_layers=num_layers, time=time, form=form)(graph.incidence, graph.demands)
+    answer = heat_kernel(num_layers=num_layers, time=time, **sized(form, graph))(graph.incidence, graph.demands)
     torch.testing.assert_close(answer, expected, atol=1e-10, rtol=1e-10)
 
 
@@ -133,12 +139,13 @@ def test_general_weights_are_the_matrices_in_print(lemma):
     """Equations (10) and (12) and the proof of Lemma 3 for d = 5, k = 2, layer 3."""
     d, k, delta, time = 5, 2, 0.1, 0.4
     zero, eye = np.zeros((k, k)), np.eye(k)
+    sizes = {"form": "general", "num_edges": d, "num_demands": k}
     model = {
-        1: electric_flow(num_layers=4, step=delta),
-        2: resistive_embedding(num_layers=4, lambda_max=1 / delta),
-        3: heat_kernel(num_layers=4, time=time),
-    }[lemma].transformer(d, k)
-    layer = model.layers[3]
+        1: electric_flow(num_layers=4, step=delta, **sizes),
+        2: resistive_embedding(num_layers=4, lambda_max=1 / delta, **sizes),
+        3: heat_kernel(num_layers=4, time=time, **sizes),
+    }[lemma]
+    layer = model.transformer.layers[3]
     alpha = {1: delta, 2: math.sqrt(delta) * 20 / 64, 3: -(time**3) / 6}[lemma]
     value = {1: (zero, -delta * eye), 2: (-delta * eye, zero), 3: (eye, zero)}[lemma]
     residual = block_diagonal(np.zeros((d, d)), -eye if lemma == 3 else zero, zero)
@@ -152,8 +159,10 @@ def test_general_weights_are_the_matrices_in_print(lemma):
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("make", [electric_flow, resistive_embedding])
 def test_step_and_largest_eigenvalue_are_two_names_of_one_thing(graph, make, form):
-    by_step, by_value = make(num_layers=5, step=0.125, form=form), make(num_layers=5, lambda_max=8.0, form=form)
-    assert torch.equal(by_step(graph.incidence, graph.demands), by_value(graph.incidence, graph.demands))
+    step = 0.9 / graph.lambda_max
+    by_step = make(num_layers=5, step=step, **sized(form, graph))
+    by_value = make(num_layers=5, lambda_max=1 / step, **sized(form, graph))
+    torch.testing.assert_close(by_step(graph.incidence, graph.demands), by_value(graph.incidence, graph.demands))
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -162,7 +171,8 @@ def test_batch_of_constructions_equals_one_by_one(form):
     graphs = [sample_incidence("CSL", 1, 10, generator)[0], sample_incidence("FC", 1, 4, generator)[0]]
     demands = [torch.randn(len(b), 3, generator=generator, dtype=torch.float64) for b in graphs]
     demands = [psi - psi.mean(0) for psi in demands]
-    model = electric_flow(num_layers=6, step=0.03, form=form)
+    sizes = {"num_edges": 20, "num_demands": 3} if form == "general" else {}
+    model = electric_flow(num_layers=6, step=0.005, form=form, **sizes)
     together = model(pad_incidence(graphs)[0], pad_incidence(demands)[0])
     for row, (b, psi) in enumerate(zip(graphs, demands, strict=True)):
         torch.testing.assert_close(together[row, : len(b)], model(b, psi), atol=1e-13, rtol=1e-12)
@@ -171,7 +181,7 @@ def test_batch_of_constructions_equals_one_by_one(form):
 
 @pytest.mark.parametrize(("make", "options"), [(electric_flow, {"step": 0.1}), (heat_kernel, {"time": 0.1})])
 def test_sparse_incidence_gives_the_same_answer(make, options):
-    edges = fully_connected(8)[:, ::3]
+    edges = fully_connected(8)[:, ::2]
     psi = torch.randn(8, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     psi -= psi.mean(0)
     model = make(num_layers=9, form="efficient", **options)
@@ -184,23 +194,85 @@ def test_sparse_incidence_gives_the_same_answer(make, options):
 def test_general_form_needs_a_matrix(graph):
     sparse = SparseIncidence.from_edges(fully_connected(len(graph.laplacian)), len(graph.laplacian))
     with pytest.raises(BadInput, match="form='efficient'"):
-        electric_flow(num_layers=1, step=0.1)(sparse, graph.demands)
+        electric_flow(num_layers=1, step=0.1, **sized("general", graph))(sparse, graph.demands)
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_float32_constructions_lose_only_digits(graph, form):
-    model = electric_flow(num_layers=20, lambda_max=graph.lambda_max, form=form)
+    model = electric_flow(num_layers=20, lambda_max=graph.lambda_max, **sized(form, graph))
     exact = model(graph.incidence, graph.demands)
-    rounded = model(graph.incidence.float(), graph.demands.float())
+    with pytest.raises(BadInput, match=r"torch.float64 .* its input is torch.float32"):
+        model(graph.incidence.float(), graph.demands.float())
+    rounded = model.float()(graph.incidence.float(), graph.demands.float())
     assert rounded.dtype == torch.float32
     torch.testing.assert_close(rounded.double(), exact, atol=1e-4, rtol=1e-4)
 
 
 def test_constructed_transformers_can_be_trained_further(graph):
-    model = electric_flow(num_layers=3, lambda_max=graph.lambda_max, form="efficient").transformer(0, 3)
-    _, features = model(graph.incidence, torch.cat([graph.demands, torch.zeros_like(graph.demands)], dim=1))
-    features.square().sum().backward()
-    assert all(parameter.grad is not None for parameter in model.parameters())
+    model = electric_flow(num_layers=3, lambda_max=graph.lambda_max)
+    parameters = list(model.parameters())
+    assert len(parameters) == 7
+    assert not any(parameter.requires_grad for parameter in parameters)
+    model.requires_grad_()(graph.incidence, graph.demands).square().sum().backward()
+    assert all(parameter.grad is not None for parameter in parameters)
+
+
+@pytest.mark.parametrize("make", [electric_flow, resistive_embedding])
+def test_efficient_weights_do_not_depend_on_graph_or_demands(make):
+    """A few scalars a layer: forty layers for 400 demands took 819 MB when blocks were matrices."""
+    model = make(num_layers=40, lambda_max=9.0)
+    assert sum(parameter.numel() for parameter in model.parameters()) <= 40 * (4 * 4 + 3)
+    state = model.state_dict()
+    for num_nodes, k in ((6, 2), (9, 30)):
+        demands = torch.randn(num_nodes, k, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+        demands -= demands.mean(0)
+        b = incidence_matrix(fully_connected(num_nodes), num_nodes)
+        whole = make(num_layers=40, lambda_max=9.0, form="general", num_edges=b.shape[1], num_demands=k)
+        torch.testing.assert_close(model(b, demands), whole(b, demands), atol=1e-12, rtol=1e-10)
+    assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
+
+
+def test_general_form_is_made_for_one_size(graph):
+    model = electric_flow(num_layers=2, lambda_max=graph.lambda_max, **sized("general", graph))
+    with pytest.raises(BadInput, match=r"num_demands=3, but B has .* 2 demands"):
+        model(graph.incidence, graph.demands[:, :2])
+    wider = torch.cat([graph.incidence, graph.incidence[:, :1]], dim=1)
+    with pytest.raises(BadInput, match="was made for num_edges"):
+        model(wider, graph.demands)
+    fewer = graph.incidence.clone()[:, 1:]
+    expected = gradient_descent(fewer @ fewer.mT, graph.demands, 2, 1 / graph.lambda_max)
+    if graph.name != "molecule":  # without a bond it falls apart
+        torch.testing.assert_close(model(fewer, graph.demands), expected)
+
+
+def test_steps_beyond_the_largest_eigenvalue_are_refused(graph):
+    for make in (electric_flow, resistive_embedding):
+        make(num_layers=3, step=1 / graph.lambda_max)(graph.incidence, graph.demands)
+        with pytest.raises(BadInput, match=r"step=.* allows eigenvalues of the Laplacian up to"):
+            make(num_layers=3, step=1.5 / graph.lambda_max)(graph.incidence, graph.demands)
+
+
+def test_demands_that_are_not_numbers_are_refused(graph):
+    demands = graph.demands.clone()
+    demands[1, 0] = math.nan
+    for model in (electric_flow(num_layers=2, lambda_max=graph.lambda_max), heat_kernel(num_layers=2, time=0.1)):
+        with pytest.raises(BadInput, match="not finite"):
+            model(graph.incidence, demands)
+
+
+@pytest.mark.parametrize("form", ["dense", "sparse", "evolving"])
+def test_parts_of_a_graph_need_demands_of_their_own(form):
+    """Two triangles: a demand may be met within each, and not from one to the other."""
+    edges = torch.tensor([[0, 1, 2, 3, 4, 5], [1, 2, 0, 4, 5, 3]])
+    sparse = SparseIncidence.from_edges(edges, 6, torch.ones(6, dtype=torch.float64))
+    b = {"dense": sparse.dense().matrix, "sparse": sparse, "evolving": sparse.evolving()}[form]
+    within = torch.tensor([[1.0, -1, 0, 2, 0, -2]], dtype=torch.float64).mT
+    model = electric_flow(num_layers=60, lambda_max=3.0)
+    exact = torch.linalg.pinv(sparse.similarity()) @ within
+    torch.testing.assert_close(model(b, within), exact)
+    across = torch.tensor([[1.0, 0, 0, -1, 0, 0]], dtype=torch.float64).mT
+    with pytest.raises(BadInput, match="not connected"):
+        model(b, across)
 
 
 def test_gradients_reach_the_resistances(graph):
@@ -215,7 +287,7 @@ def test_gradients_reach_the_resistances(graph):
 
 def test_building_a_construction_draws_no_random_numbers(graph):
     before = torch.get_rng_state()
-    electric_flow(num_layers=2, step=0.1)(graph.incidence, graph.demands)
+    electric_flow(num_layers=2, lambda_max=graph.lambda_max)(graph.incidence, graph.demands)
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -225,11 +297,20 @@ def test_building_a_construction_draws_no_random_numbers(graph):
         (lambda: electric_flow(num_layers=3), "either step or lambda_max"),
         (lambda: electric_flow(num_layers=3, step=0.1, lambda_max=2.0), "either step or lambda_max"),
         (lambda: electric_flow(num_layers=0, step=0.1), "num_layers must be at least 1"),
+        (lambda: electric_flow(num_layers=2, step=0.1, form="general", num_edges=3), "num_edges and num_demands"),
+        (lambda: electric_flow(num_layers=2, step=0.1, num_edges=3), "num_edges belong to form='general'"),
+        (
+            lambda: electric_flow(num_layers=2, step=0.1, form="general", num_edges=0, num_demands=1),
+            "num_edges must be at least 1",
+        ),
         (lambda: electric_flow(num_layers=2, step=-0.1), "step must be a positive number"),
         (lambda: resistive_embedding(num_layers=2, lambda_max=math.inf), "lambda_max must be a positive"),
         (lambda: heat_kernel(num_layers=2, time=0.0), "time must be a positive number"),
         (lambda: heat_kernel(num_layers=2, time=1.0, form="sparse"), "form must be one of"),
-        (lambda: electric_flow(num_layers=1, step=0.1)(torch.rand(3, 2), torch.ones(3, 1)), "add up to 0"),
+        (
+            lambda: electric_flow(num_layers=1, step=0.1)(torch.rand(3, 2).double(), torch.ones(3, 1).double()),
+            "add up to 0",
+        ),
         (lambda: electric_flow(num_layers=1, step=0.1)(torch.rand(3, 2), torch.zeros(4, 1)), "of the same nodes"),
     ],
 )

@@ -22,6 +22,11 @@ from graphbench_linear_transformer.graphs import incidence_matrix
 TIME = 0.5
 
 
+def sized(form, graph):
+    sizes = {"num_edges": graph.incidence.shape[1], "num_demands": 3} if form == "general" else {}
+    return {"form": form} | sizes
+
+
 def ends(graph):
     return {"lambda_min": graph.lambda_min, "lambda_max": graph.lambda_max}
 
@@ -29,17 +34,17 @@ def ends(graph):
 #: Name -> (construction for a graph, function of an eigenvalue, bound).
 MAPS = {
     "electric": (
-        lambda g, n, form: electric_flow_chebyshev(num_layers=n, form=form, **ends(g)),
+        lambda g, n, form: electric_flow_chebyshev(num_layers=n, **sized(form, g), **ends(g)),
         lambda v: 1 / v,
         lambda g, n: bounds.electric_flow_chebyshev(n, **ends(g)),
     ),
     "resistive": (
-        lambda g, n, form: resistive_embedding_chebyshev(num_layers=n, form=form, **ends(g)),
+        lambda g, n, form: resistive_embedding_chebyshev(num_layers=n, **sized(form, g), **ends(g)),
         lambda v: v**-0.5,
         lambda g, n: bounds.resistive_embedding_chebyshev(n, **ends(g)),
     ),
     "heat": (
-        lambda g, n, form: heat_kernel_chebyshev(num_layers=n, time=TIME, lambda_max=g.lambda_max, form=form),
+        lambda g, n, form: heat_kernel_chebyshev(num_layers=n, time=TIME, lambda_max=g.lambda_max, **sized(form, g)),
         lambda v: np.exp(-TIME * v),
         lambda g, n: bounds.heat_kernel_chebyshev(n, TIME, g.lambda_max),
     ),

@@ -14,6 +14,10 @@ FORMS = ("general", "efficient")
 K = 3
 
 
+def sized(form, num_edges):
+    return {"form": form} | ({"num_edges": num_edges} if form == "general" else {})
+
+
 def power_method(matrix, initial, steps):
     """Block power method; the last column leads, as in Gram-Schmidt from the last column to the first."""
     columns = initial.numpy()
@@ -31,7 +35,9 @@ def initial(graph):
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("steps", [1, 2, 5, 15])
 def test_lemma_6_is_the_block_power_method(graph, initial, steps, form):
-    answer = top_eigenvectors(num_layers=steps * (K + 1), k=K, form=form)(graph.incidence, initial)
+    answer = top_eigenvectors(num_layers=steps * (K + 1), k=K, **sized(form, graph.incidence.shape[1]))(
+        graph.incidence, initial
+    )
     torch.testing.assert_close(answer, power_method(graph.laplacian, initial, steps), atol=1e-10, rtol=1e-10)
 
 
@@ -39,7 +45,9 @@ def test_lemma_6_is_the_block_power_method(graph, initial, steps, form):
 @pytest.mark.parametrize("steps", [1, 2, 5, 15])
 def test_corollary_7_is_the_block_power_method_on_the_shifted_laplacian(graph, initial, steps, form):
     shift = 1.1 * graph.lambda_max
-    answer = bottom_eigenvectors(num_layers=steps * (K + 1), k=K, shift=shift, form=form)(graph.incidence, initial)
+    answer = bottom_eigenvectors(num_layers=steps * (K + 1), k=K, shift=shift, **sized(form, graph.incidence.shape[1]))(
+        graph.incidence, initial
+    )
     shifted = shift * torch.eye(len(graph.laplacian), dtype=torch.float64) - graph.laplacian
     torch.testing.assert_close(answer, power_method(shifted, initial, steps), atol=1e-10, rtol=1e-10)
 
@@ -52,7 +60,9 @@ def residuals(laplacian, columns):
 
 @pytest.mark.parametrize("form", FORMS)
 def test_top_eigenvectors_converge(graph, initial, form):
-    answer = top_eigenvectors(num_layers=400 * (K + 1), k=K, form=form)(graph.incidence, initial)
+    answer = top_eigenvectors(num_layers=400 * (K + 1), k=K, **sized(form, graph.incidence.shape[1]))(
+        graph.incidence, initial
+    )
     assert residuals(graph.laplacian, answer).max() < 1e-2 * graph.lambda_max
     rayleigh = (answer * (graph.laplacian @ answer)).sum(0)
     torch.testing.assert_close(rayleigh, graph.values[-K:], rtol=1e-3, atol=0)
@@ -83,9 +93,11 @@ def test_weights_are_those_of_equation_14_corrected(name):
     """W^R has 0 for B (printed: I), and Corollary 7's V has the sign that (μI - L)Φ needs."""
     d, shift, zero = 5, 3.0, np.zeros
     model = (
-        top_eigenvectors(num_layers=2, k=K) if name == "top" else bottom_eigenvectors(num_layers=2, k=K, shift=shift)
+        top_eigenvectors(num_layers=2, k=K, **sized("general", d))
+        if name == "top"
+        else bottom_eigenvectors(num_layers=2, k=K, shift=shift, **sized("general", d))
     )
-    layer = model.transformer(d, K).layers[0]
+    layer = model.transformer.layers[0]
     sign, residual = (1, -1.0) if name == "top" else (-1, shift - 1)
     eye, corner = np.eye(K), zero((d, K))
     np.testing.assert_array_equal(layer.value.detach(), np.block([[zero((d, d)), corner], [corner.T, sign * eye]]))
@@ -98,7 +110,7 @@ def test_weights_are_those_of_equation_14_corrected(name):
 
 def test_gram_schmidt_layers_are_those_of_lemma_8():
     d = 5
-    layer = top_eigenvectors(num_layers=K + 1, k=K).transformer(d, K).layers[K]  # i = 1
+    layer = top_eigenvectors(num_layers=K + 1, k=K, **sized("general", d)).transformer.layers[K]  # i = 1
     similarity = (layer.query.T @ layer.key).detach()
     assert layer.value.detach().nonzero().tolist() == [[d, d]]
     assert layer.value[d, d] == -1
@@ -125,6 +137,11 @@ def test_molecular_form_does_subspace_iteration_on_the_normalised_laplacian(grap
     root = graph.incidence.abs().sum(1) ** -0.5
     expected = power_method(root[:, None] * graph.laplacian * root, initial, steps)
     torch.testing.assert_close(features, expected, atol=1e-10, rtol=1e-10)
+
+
+def test_shifts_below_the_largest_eigenvalue_are_refused(graph, initial):
+    with pytest.raises(BadInput, match=r"shift=.* allows eigenvalues"):
+        bottom_eigenvectors(num_layers=8, k=K, shift=0.5 * graph.lambda_max)(graph.incidence, initial)
 
 
 @pytest.mark.parametrize(

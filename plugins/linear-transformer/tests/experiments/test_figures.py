@@ -49,6 +49,33 @@ def test_nine_layers_are_the_configurations_themselves(modules, recipe):
             assert found == (pytest.approx(expected, rel=1e-3) if isinstance(expected, float) else expected), name
 
 
+def test_demands_and_stack_of_the_notebooks_are_points_of_their_own(modules, tmp_path):
+    make = modules["points"].points
+    paper, released = (list(make([1, 2], [3], 1, "reduced", *maps)) for maps in ((), (("heat",), True)))
+    assert not set(paper) & {point for point in released if point.figure == 1}
+    uncentred = {point.target for point in released if not point.centred}
+    assert uncentred == {"electric", "resistive"}
+    arguments = next(point.arguments() for point in released if point.target == "electric")
+    assert "--data.init_args.centred=false" in arguments
+    assert "--model.architecture.init_args.frozen=true" in arguments
+    rows = [
+        {name: str(value) for name, value in vars(point).items()} | {"log_loss": "-1"}
+        for point in (*paper, *released)
+        if point.figure == 1
+    ]
+    written = modules["drawing"].draw_all(rows, tmp_path, "reduced")
+    assert [path.stem for path in written] == [
+        "figure-1-reduced", "figure-1-reduced-frozen", "figure-1-reduced-uncentred-frozen",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["figure-1", "figure-1-published", "figure-2", "figure-15"])
+def test_published_tables_have_the_columns_that_the_command_writes(modules, name):
+    """So that a table can be continued, or drawn again."""
+    table = FOLDER.parent / "results" / f"{name}.csv"
+    assert next(iter(csv.DictReader(table.open()))).keys() == set(modules["figures"].COLUMNS)
+
+
 def test_constructions_keep_to_what_the_lemmas_promise(modules):
     electric = modules["drawing"].constructed("FC", "electric")
     assert all(later < earlier for earlier, later in zip(electric["Lemma 1"], electric["Lemma 1"][1:], strict=False))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeVar, get_args
 
@@ -17,6 +17,10 @@ from graphbench_linear_transformer.layers import BlockLayer, EfficientLayer, Gen
 Form = Literal["general", "efficient"]
 #: A table of blocks; a number c stands for c times the identity of the block's size.
 Blocks = tuple[tuple[float, ...], ...]
+#: What the general form must be told: option -> number, or None where it was not given.
+Sizes = Mapping[str, int | None]
+#: The largest eigenvalue for which weights are made, and the option that says so with its value.
+Limit = tuple[float, str]
 _AnyLayer = TypeVar("_AnyLayer", GeneralLayer, BlockLayer, EfficientLayer)
 _Made = TypeVar("_Made", GeneralLayer, EfficientLayer)
 
@@ -59,8 +63,13 @@ def fill(layer: _AnyLayer, weights: LayerWeights, width: int) -> _AnyLayer:
     return layer
 
 
-def efficient_layer(weights: LayerWeights, width: int) -> EfficientLayer:
-    """Lemma 9: the layer (7) with these weights, in float64 so that no digit is lost."""
+def efficient_layer(weights: LayerWeights, width: int = 1) -> EfficientLayer:
+    """Lemma 9: the layer (7) with these weights, in float64 so that no digit is lost.
+
+    Args:
+        weights: a lemma's blocks.
+        width: of a block; 1 for the layer that takes blocks of any width.
+    """
     layer = blank(lambda: EfficientLayer(len(weights.value) * width, evolve_incidence=False)).double()
     with torch.no_grad():
         layer.alpha_query.fill_(1.0)
@@ -86,19 +95,38 @@ def check_options(num_layers: int, form: str) -> None:
         raise BadInput(f"form must be one of {get_args(Form)}, but got {form!r}.")
 
 
+def check_sizes(form: str, sizes: Sizes) -> None:
+    """Raise `BadInput` unless the general form has its sizes, all at least 1, and the efficient form none."""
+    given = [name for name, size in sizes.items() if size is not None]
+    if form == "general" and len(given) < len(sizes):
+        raise BadInput(
+            f"form='general' has its weights in matrices as large as the graph: give {' and '.join(sizes)}, or take "
+            "form='efficient', whose weights fit every graph."
+        )
+    if form == "efficient" and given:
+        raise BadInput(f"{' and '.join(given)} belong to form='general'; form='efficient' fits every graph.")
+    for name in given:
+        if (sizes[name] or 0) < 1:
+            raise BadInput(f"{name} must be at least 1, but got {sizes[name]}.")
+
+
 def check_positive(name: str, value: float) -> None:
     """Raise `BadInput` unless the value is positive and finite."""
     if not 0 < value < math.inf:
         raise BadInput(f"{name} must be a positive number, but got {value}.")
 
 
-def gradient_step(step: float | None, lambda_max: float | None) -> float:
-    """δ, given as such or as 1 / λmax; raises `BadInput` unless exactly one of them is given and positive."""
+def gradient_step(step: float | None, lambda_max: float | None) -> tuple[float, Limit]:
+    """δ, given as such or as 1 / λmax, and the largest eigenvalue that it allows.
+
+    Raises:
+        BadInput: not exactly one of them is given, or it is not positive.
+    """
     if (step is None) == (lambda_max is None):
         raise BadInput(f"Give either step or lambda_max, but got step={step} and lambda_max={lambda_max}.")
     if step is not None:
         check_positive("step", step)
-        return float(step)
+        return float(step), (1 / float(step), f"step={step:g}")
     assert lambda_max is not None
     check_positive("lambda_max", lambda_max)
-    return 1 / float(lambda_max)
+    return 1 / float(lambda_max), (float(lambda_max), f"lambda_max={lambda_max:g}")

@@ -19,7 +19,13 @@ _LAMBDA, _PHI = 0, 1
 
 
 def electric_flow(
-    *, num_layers: int, step: float | None = None, lambda_max: float | None = None, form: Form = "general"
+    *,
+    num_layers: int,
+    step: float | None = None,
+    lambda_max: float | None = None,
+    form: Form = "efficient",
+    num_edges: int | None = None,
+    num_demands: int | None = None,
 ) -> IncidenceConstruction:
     """Lemma 1: L† Ψ by gradient descent, one step a layer. Call it as `model(incidence, demands) -> [n, k]`.
 
@@ -30,19 +36,34 @@ def electric_flow(
         step: δ <= 1 / λmax.
         lambda_max: λmax, instead of the step: δ = 1 / λmax.
         form: see `Form`.
+        num_edges: most columns of B, for the general form alone.
+        num_demands: k, for the general form alone.
 
     Raises:
         BadInput: not exactly one of `step` and `lambda_max`, or a number that is not positive.
     """
-    step = gradient_step(step, lambda_max)
+    step, limit = gradient_step(step, lambda_max)
     weights = LayerWeights(
         value=blocks(2, {(_PHI, _PHI): -step}), residual=blocks(2, {(_PHI, _LAMBDA): step}), incidence=1.0
     )
-    return IncidenceConstruction([weights] * num_layers, form, num_blocks=2, balanced=True)
+    return IncidenceConstruction(
+        [weights] * num_layers,
+        form,
+        2,
+        {"num_edges": num_edges, "num_demands": num_demands},
+        balanced=True,
+        limit=limit,
+    )
 
 
 def resistive_embedding(
-    *, num_layers: int, lambda_max: float | None = None, step: float | None = None, form: Form = "general"
+    *,
+    num_layers: int,
+    lambda_max: float | None = None,
+    step: float | None = None,
+    form: Form = "efficient",
+    num_edges: int | None = None,
+    num_demands: int | None = None,
 ) -> IncidenceConstruction:
     """Lemma 2: sqrt(L†) Ψ by its power series, one term a layer. Call it as `model(incidence, demands) -> [n, k]`.
 
@@ -53,11 +74,13 @@ def resistive_embedding(
         lambda_max: λmax, or a number above it; δ = 1 / λmax.
         step: δ itself, instead of `lambda_max`.
         form: see `Form`.
+        num_edges: most columns of B, for the general form alone.
+        num_demands: k, for the general form alone.
 
     Raises:
         BadInput: not exactly one of `step` and `lambda_max`, or a number that is not positive.
     """
-    step = gradient_step(step, lambda_max)
+    step, limit = gradient_step(step, lambda_max)
     check_options(num_layers, form)
     alphas = [math.sqrt(step)]
     for term in range(1, num_layers):
@@ -68,10 +91,19 @@ def resistive_embedding(
         )
         for alpha in alphas
     ]
-    return IncidenceConstruction(weights, form, num_blocks=2, balanced=True)
+    return IncidenceConstruction(
+        weights, form, 2, {"num_edges": num_edges, "num_demands": num_demands}, balanced=True, limit=limit
+    )
 
 
-def heat_kernel(*, num_layers: int, time: float, form: Form = "general") -> IncidenceConstruction:
+def heat_kernel(
+    *,
+    num_layers: int,
+    time: float,
+    form: Form = "efficient",
+    num_edges: int | None = None,
+    num_demands: int | None = None,
+) -> IncidenceConstruction:
     """Lemma 3: e^(-sL) Ψ by its power series, one term a layer. Call it as `model(incidence, demands) -> [n, k]`.
 
     `V_ΛΛ = I, QK_BB = I, R_ΛΛ = -I, R_ΦΛ = α_l I` with `α_l = (-s)^l / l!`, so Λ = L^l Ψ and Φ = sum α_l Λ_l. Λ grows
@@ -81,6 +113,8 @@ def heat_kernel(*, num_layers: int, time: float, form: Form = "general") -> Inci
         num_layers: L; the bound needs L >= 8 s λmax.
         time: s > 0.
         form: see `Form`.
+        num_edges: most columns of B, for the general form alone.
+        num_demands: k, for the general form alone.
 
     Raises:
         BadInput: the time is not positive.
@@ -98,4 +132,4 @@ def heat_kernel(*, num_layers: int, time: float, form: Form = "general") -> Inci
         )
         for alpha in alphas
     ]
-    return IncidenceConstruction(weights, form, num_blocks=2)
+    return IncidenceConstruction(weights, form, 2, {"num_edges": num_edges, "num_demands": num_demands})

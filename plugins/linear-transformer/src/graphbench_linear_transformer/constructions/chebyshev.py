@@ -31,7 +31,13 @@ _CURRENT, _BEFORE, _SUM = 0, 1, 2
 
 
 def electric_flow_chebyshev(
-    *, num_layers: int, lambda_min: float, lambda_max: float, form: Form = "general"
+    *,
+    num_layers: int,
+    lambda_min: float,
+    lambda_max: float,
+    form: Form = "efficient",
+    num_edges: int | None = None,
+    num_demands: int | None = None,
 ) -> IncidenceConstruction:
     """L† Ψ by the Chebyshev series of 1/λ, one term a layer. Call it as `model(incidence, demands) -> [n, k]`.
 
@@ -42,27 +48,41 @@ def electric_flow_chebyshev(
         lambda_min: λmin, or a positive number below it.
         lambda_max: λmax, or a number above it.
         form: see `Form`.
+        num_edges: most columns of B, for the general form alone.
+        num_demands: k, for the general form alone.
 
     Raises:
         BadInput: not 0 < lambda_min < lambda_max.
     """
     series = interpolated_series(lambda value: 1 / value, lambda_min, lambda_max, num_layers)
-    return _series(series, lambda_min, lambda_max, form, balanced=True)
+    return _series(series, lambda_min, lambda_max, form, (num_edges, num_demands), balanced=True)
 
 
 def resistive_embedding_chebyshev(
-    *, num_layers: int, lambda_min: float, lambda_max: float, form: Form = "general"
+    *,
+    num_layers: int,
+    lambda_min: float,
+    lambda_max: float,
+    form: Form = "efficient",
+    num_edges: int | None = None,
+    num_demands: int | None = None,
 ) -> IncidenceConstruction:
     """sqrt(L†) Ψ by the Chebyshev series of λ^(-1/2). Call it as `model(incidence, demands) -> [n, k]`.
 
     Error at most `2 ρ^L / sqrt(λmin)`; options as in `electric_flow_chebyshev`.
     """
     series = interpolated_series(lambda value: value**-0.5, lambda_min, lambda_max, num_layers)
-    return _series(series, lambda_min, lambda_max, form, balanced=True)
+    return _series(series, lambda_min, lambda_max, form, (num_edges, num_demands), balanced=True)
 
 
 def heat_kernel_chebyshev(
-    *, num_layers: int, time: float, lambda_max: float, form: Form = "general"
+    *,
+    num_layers: int,
+    time: float,
+    lambda_max: float,
+    form: Form = "efficient",
+    num_edges: int | None = None,
+    num_demands: int | None = None,
 ) -> IncidenceConstruction:
     """e^(-sL) Ψ by its Chebyshev series on [0, λmax]. Call it as `model(incidence, demands) -> [n, k]`.
 
@@ -73,6 +93,8 @@ def heat_kernel_chebyshev(
         time: s > 0.
         lambda_max: λmax, or a number above it.
         form: see `Form`.
+        num_edges: most columns of B, for the general form alone.
+        num_demands: k, for the general form alone.
 
     Raises:
         BadInput: the time or `lambda_max` is not positive.
@@ -80,11 +102,16 @@ def heat_kernel_chebyshev(
     check_positive("time", time)
     check_positive("lambda_max", lambda_max)
     check_options(num_layers, form)
-    return _series(heat_series(time, lambda_max, num_layers), 0.0, lambda_max, form, balanced=False)
+    coefficients = heat_series(time, lambda_max, num_layers)
+    return _series(coefficients, 0.0, lambda_max, form, (num_edges, num_demands), balanced=False)
 
 
-def _series(coefficients: list[float], low: float, high: float, form: Form, balanced: bool) -> IncidenceConstruction:
-    return IncidenceConstruction(series_layers(coefficients, low, high), form, num_blocks=3, balanced=balanced)
+def _series(
+    coefficients: list[float], low: float, high: float, form: Form, sizes: tuple[int | None, int | None], balanced: bool
+) -> IncidenceConstruction:
+    layers, limit = series_layers(coefficients, low, high), (high, f"lambda_max={high:g}")
+    named = {"num_edges": sizes[0], "num_demands": sizes[1]}
+    return IncidenceConstruction(layers, form, 3, named, balanced=balanced, limit=limit)
 
 
 def interpolated_series(

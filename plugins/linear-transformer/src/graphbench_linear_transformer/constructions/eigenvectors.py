@@ -9,13 +9,16 @@ from graphbench_linear_transformer.constructions._models import IncidenceConstru
 from graphbench_linear_transformer.constructions._weights import (
     Form,
     LayerWeights,
+    Limit,
     blocks,
     check_options,
     check_positive,
 )
 
 
-def top_eigenvectors(*, num_layers: int, k: int, form: Form = "general") -> IncidenceConstruction:
+def top_eigenvectors(
+    *, num_layers: int, k: int, form: Form = "efficient", num_edges: int | None = None
+) -> IncidenceConstruction:
     """Lemma 6: subspace iteration for the k largest eigenvectors. Call it as `model(incidence, initial) -> [n, k]`.
 
     In turns, one layer Φ+ = LΦ (`V_ΦΦ = I, QK_BB = I, R_ΦΦ = -I`) and k layers of Gram-Schmidt: layer i subtracts from
@@ -27,6 +30,7 @@ def top_eigenvectors(*, num_layers: int, k: int, form: Form = "general") -> Inci
         num_layers: L; k + 1 layers are one step of subspace iteration.
         k: columns, fewer than nodes: L has rank n - 1.
         form: see `Form`.
+        num_edges: most columns of B, for the general form alone.
 
     Raises:
         BadInput: k is not positive; when called, k is not below the number of nodes.
@@ -37,10 +41,12 @@ def top_eigenvectors(*, num_layers: int, k: int, form: Form = "general") -> Inci
         if k >= num_nodes:
             raise BadInput(f"The Laplacian of {num_nodes} nodes has rank {num_nodes - 1} at most; k = {k} is too many.")
 
-    return _subspace_iteration(num_layers, k, form, value=1.0, residual=-1.0, check=check)
+    return _subspace_iteration(num_layers, k, form, num_edges, value=1.0, residual=-1.0, check=check)
 
 
-def bottom_eigenvectors(*, num_layers: int, k: int, shift: float, form: Form = "general") -> IncidenceConstruction:
+def bottom_eigenvectors(
+    *, num_layers: int, k: int, shift: float, form: Form = "efficient", num_edges: int | None = None
+) -> IncidenceConstruction:
     """Corollary 7: the k smallest eigenvectors. Call it as `model(incidence, initial) -> [n, k]`.
 
     As `top_eigenvectors` with μI - L for L: `V_ΦΦ = -I, R_ΦΦ = (μ - 1) I`. The last column tends to the smallest
@@ -51,6 +57,7 @@ def bottom_eigenvectors(*, num_layers: int, k: int, shift: float, form: Form = "
         k: columns, at most as many as nodes.
         shift: μ >= λmax.
         form: see `Form`.
+        num_edges: most columns of B, for the general form alone.
 
     Raises:
         BadInput: k or the shift is not positive; when called, k exceeds the number of nodes.
@@ -62,11 +69,19 @@ def bottom_eigenvectors(*, num_layers: int, k: int, shift: float, form: Form = "
         if k > num_nodes:
             raise BadInput(f"{num_nodes} nodes have {num_nodes} eigenvectors; k = {k} is too many.")
 
-    return _subspace_iteration(num_layers, k, form, value=-1.0, residual=shift - 1, check=check)
+    limit = float(shift), f"shift={shift:g}"
+    return _subspace_iteration(num_layers, k, form, num_edges, value=-1.0, residual=shift - 1, check=check, limit=limit)
 
 
 def _subspace_iteration(
-    num_layers: int, k: int, form: Form, value: float, residual: float, check: Callable[[int, int], None]
+    num_layers: int,
+    k: int,
+    form: Form,
+    num_edges: int | None,
+    value: float,
+    residual: float,
+    check: Callable[[int, int], None],
+    limit: Limit | None = None,
 ) -> IncidenceConstruction:
     """`Φ+ = value LΦ + (1 + residual) Φ`, then Gram-Schmidt, then again, for `num_layers` layers in all."""
     check_options(num_layers, form)
@@ -88,7 +103,8 @@ def _subspace_iteration(
     ]
     cycle = [product, *orthogonal]
     weights = [cycle[layer % (k + 1)] for layer in range(num_layers)]
-    return IncidenceConstruction(weights, form, num_blocks=None, feature_norm="columns", check=check)
+    sizes: dict[str, int | None] = {"num_edges": num_edges}
+    return IncidenceConstruction(weights, form, None, sizes, feature_norm="columns", limit=limit, check=check)
 
 
 def _check_columns(k: int, columns: int) -> None:

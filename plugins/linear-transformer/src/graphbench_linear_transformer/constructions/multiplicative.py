@@ -16,7 +16,12 @@ from graphbench_linear_transformer.constructions._weights import (
 
 
 def electric_flow_fast(
-    *, num_layers: int, step: float | None = None, lambda_max: float | None = None, form: Form = "general"
+    *,
+    num_layers: int,
+    step: float | None = None,
+    lambda_max: float | None = None,
+    form: Form = "efficient",
+    num_nodes: int | None = None,
 ) -> LaplacianConstruction:
     """Lemma 4: L† with 2^L terms of its power series. Call it as `model(laplacian) -> [n, n]`.
 
@@ -28,11 +33,12 @@ def electric_flow_fast(
         step: δ <= 1 / λmax.
         lambda_max: λmax, instead of the step: δ = 1 / λmax.
         form: see `Form`.
+        num_nodes: n, for the general form alone.
 
     Raises:
         BadInput: not exactly one of `step` and `lambda_max`, or a number that is not positive.
     """
-    delta = gradient_step(step, lambda_max)
+    delta, limit = gradient_step(step, lambda_max)
     weights = LayerWeights(
         value=blocks(3, {(0, 0): 1.0, (2, 2): 1.0}),
         residual=blocks(3, {(0, 0): -1.0}),
@@ -42,11 +48,13 @@ def electric_flow_fast(
     def read_in(laplacian: Tensor, identity: Tensor, projection: Tensor) -> list[Tensor]:
         return [projection - delta * laplacian, identity, delta * projection]
 
-    return LaplacianConstruction(weights, num_layers, form, read_in, lambda parts: parts[2])
+    return LaplacianConstruction(
+        weights, num_layers, form, {"num_nodes": num_nodes}, read_in, lambda parts: parts[2], limit, connected=True
+    )
 
 
 def heat_kernel_fast(
-    *, num_layers: int, time: float, form: Form = "general", centred: bool = True
+    *, num_layers: int, time: float, form: Form = "efficient", centred: bool = True, num_nodes: int | None = None
 ) -> LaplacianConstruction:
     """Lemma 5: e^(-sL) as (1 - sL/N)^N with N = 3^L. Call it as `model(laplacian) -> [n, n]`.
 
@@ -56,9 +64,10 @@ def heat_kernel_fast(
     Y+ = 3Y + 3Y² + Y³ is the same map, exact to rounding for any L, and the answer is the sum of both blocks.
 
     Args:
-        num_layers: L; the bound needs 3^L >= s λmax.
+        num_layers: L, with 3^L >= s λmax.
         time: s > 0.
         form: see `Form`.
+        num_nodes: n, for the general form alone.
         centred: False for the weights as printed.
 
     Raises:
@@ -67,10 +76,17 @@ def heat_kernel_fast(
     check_positive("time", time)
     check_options(num_layers, form)
     short = time * 3.0**-num_layers
+    limit = 1 / short, f"time={time:g} in {num_layers} layers (3^L >= s λmax)"
     if not centred:
         printed = LayerWeights(value=((1.0,),), residual=((-1.0,),), features=((1.0,),))
         return LaplacianConstruction(
-            printed, num_layers, form, lambda laplacian, identity, _: [identity - short * laplacian], _first
+            printed,
+            num_layers,
+            form,
+            {"num_nodes": num_nodes},
+            lambda laplacian, identity, _: [identity - short * laplacian],
+            _first,
+            limit,
         )
     weights = LayerWeights(
         value=blocks(2, {(0, 0): 1.0}),
@@ -81,8 +97,10 @@ def heat_kernel_fast(
         weights,
         num_layers,
         form,
+        {"num_nodes": num_nodes},
         lambda laplacian, identity, _: [-short * laplacian, identity],
         lambda parts: parts[0] + parts[1],
+        limit,
     )
 
 
