@@ -7,7 +7,7 @@ PLUGINS := $(sort $(wildcard plugins/*))
 STAMP := $(VENV)/.installed
 PYPROJECTS := pyproject.toml $(PLUGINS:%=%/pyproject.toml) constraints.txt
 
-.PHONY: help quickstart test test-slow env lint bench docker-check clean
+.PHONY: help quickstart test test-slow survive env lint bench docker-check clean
 
 help:  ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -25,6 +25,10 @@ test: env browser  ## the test suite
 
 test-slow: env  ## the tests that take longer than a minute
 	$(BIN)/python -m pytest -q -m slow
+
+survive: export OMP_NUM_THREADS ?= 1
+survive: env  ## kill hundreds of fits at random moments and continue them (hours); KILLS=2 TERMS=2 for a look
+	$(BIN)/python tests/survive/campaign.py --kills $(or $(KILLS),20) --terms $(or $(TERMS),20)
 
 .PHONY: browser
 browser: # shows the report in tests; root in a container gets Debian's package, elsewhere these tests are skipped
@@ -54,8 +58,8 @@ lint: env  ## ruff and mypy
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: env  ## speed and memory against rivals: the short tables of benchmarks/
-	for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+bench: env  ## speed and memory against rivals: the short tables of speed/
+	for script in speed/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
 docker-check: ## build the image with buildah and run the quickstart in it
 	docker/check.sh

@@ -1,19 +1,74 @@
-"""Reading checkpoints without running code from them."""
+"""Writing checkpoints that a kill cannot tear, and reading them without running code from them."""
 
 from __future__ import annotations
 
+import io
 import logging
 import pickle
+import zipfile
+import zlib
 from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
 import torch
+from pytorch_lightning.plugins import TorchCheckpointIO
 from torch import nn
 
-from graphbench.errors import BadInput, CorruptData
+from graphbench.errors import BadInput, CorruptData, GraphbenchError
+from graphbench.runs import RunFolder, writing
 
 log = logging.getLogger(__name__)
+
+#: What reading a damaged file raises, in torch and in the standard library.
+_UNREADABLE = (RuntimeError, EOFError, OSError, ValueError, KeyError, pickle.UnpicklingError)
+
+
+class RunCheckpointIO(TorchCheckpointIO):
+    """Writes checkpoints beside their place, brings them to the disk and renames them.
+
+    Lightning writes into the system's temporary folder, from where a file has to be copied if the run lies on another
+    file system; a kill within the copy destroys the checkpoint that was there.
+
+    The run's last checkpoint becomes the previous one when the new one is whole.
+    """
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any | None = None) -> None:
+        """Write a checkpoint.
+
+        Raises:
+            GraphbenchError: the disk is full or cannot be written to; the file that was there stays.
+        """
+        if "://" in str(path):  # object stores write whole files by themselves
+            super().save_checkpoint(checkpoint, path, storage_options)
+            return
+        place = Path(path)
+        run = RunFolder(place.parent.parent)
+        content = io.BytesIO()  # torch cannot report a full disk where it writes to a file by itself
+        torch.save(checkpoint, content)
+        try:
+            with writing(place, keep=run.previous if place == run.last else None) as file:
+                file.write(content.getbuffer())
+        except OSError as error:
+            stays = " The checkpoint that was there stays." if place.is_file() else ""
+            raise GraphbenchError(f"The checkpoint {path} cannot be written: {error.strerror}.{stays}") from error
+
+
+def check_whole(path: str | Path) -> None:
+    """Hold a checkpoint against the checksums in it: torch's format is a zip file with one of every tensor.
+
+    Raises:
+        CorruptData: it was altered after it was written. Files in torch's older format have no checksums and pass.
+    """
+    try:
+        if not zipfile.is_zipfile(path):
+            return
+        with zipfile.ZipFile(path) as file:
+            damaged = file.testzip()
+    except (*_UNREADABLE, zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
+        raise CorruptData(f"The checkpoint {path} cannot be read: {error}") from error
+    if damaged is not None:
+        raise CorruptData(f"The checkpoint {path} cannot be read: {damaged} in it does not match its checksum.")
 
 
 def load_checkpoint(path: str | Path) -> dict[str, Any]:
@@ -21,13 +76,14 @@ def load_checkpoint(path: str | Path) -> dict[str, Any]:
 
     Raises:
         BadInput: there is no such file.
-        CorruptData: it is truncated, or holds more than tensors and plain values.
+        CorruptData: it is truncated or altered, or holds more than tensors and plain values.
     """
     if not Path(path).is_file():
         raise BadInput(f"There is no checkpoint {path}.")
+    check_whole(path)
     try:
         loaded: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-    except (RuntimeError, EOFError, pickle.UnpicklingError, OSError) as error:
+    except _UNREADABLE as error:
         raise CorruptData(f"The checkpoint {path} cannot be read: {str(error).splitlines()[0]}") from error
     return loaded
 

@@ -58,10 +58,7 @@ def results(folder: Path) -> dict[str, Any]:
 
 
 def train(folder: Path, options: Callable[[], Sequence[str]]) -> None:
-    """Train and test, from wherever an earlier call stopped.
-
-    What stopped before its first checkpoint leaves nothing to go on from; its folder is kept as `NAME.stopped-1`,
-    `-2`, ... and the training starts anew.
+    """Train and test, from wherever an earlier call stopped; what stopped before its first checkpoint starts anew.
 
     Args:
         folder: of the run.
@@ -71,23 +68,12 @@ def train(folder: Path, options: Callable[[], Sequence[str]]) -> None:
         SystemExit: a command failed; what is finished stays.
     """
     if "val" not in results(folder):
-        if RunFolder(folder).last.is_file():
+        if RunFolder(folder).resumable is not None:
             graphbench("fit", "--resume", str(folder))
         else:
-            _set_aside(folder)
             graphbench("fit", *options(), "--run", str(folder))
     if "test" not in results(folder):
         graphbench("test", "--run", str(folder))
-
-
-def _set_aside(folder: Path) -> None:
-    """Rename a folder, if there is one, to the first free `NAME.stopped-NUMBER`."""
-    number = 0
-    while folder.exists():
-        number += 1
-        stopped = folder.with_name(f"{folder.name}.stopped-{number}")
-        if not stopped.exists():
-            folder.rename(stopped)
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:

@@ -159,6 +159,11 @@ class BenchmarkModule(pl.LightningModule):
         self._scores_of(split).update(self.task, output, batch, loss)
         return loss
 
+    @property
+    def train_scores(self) -> SplitScores:
+        """Metrics of the training split, which a checkpoint within an epoch keeps."""
+        return self._scores_of("train")
+
     def _scores_of(self, split: str) -> SplitScores:
         return cast(SplitScores, self.scores[SPLITS.index(split)])
 
@@ -203,7 +208,7 @@ class BenchmarkModule(pl.LightningModule):
                 raise BadInput("standardize_targets needs a graphbench benchmark as the trainer's data module.")
             assert isinstance(self.task, GraphRegression)
             self.task.standardize(tables.tables["train"].columns["y"])
-        if stage == "fit" and self.init_from:
+        if stage == "fit" and self.init_from and not self.trainer.ckpt_path:  # weights of a run that goes on are there
             from graphbench.checkpoints import load_matching
 
             load_matching(self, self.init_from)

@@ -7,6 +7,8 @@ A distribution registers a class under its own name in one of four entry-point g
 
 Reading the registry imports nothing of the plug-ins; a class is imported when it is loaded. A plug-in that is broken or
 claims a name twice is reported with its distribution and version, and the others go on working.
+
+A fifth group, `graphbench.configs`, names folders of configurations; `graphbench.configurations` reads those.
 """
 
 from __future__ import annotations
@@ -105,6 +107,23 @@ class Record:
         )
 
 
+@dataclass(frozen=True)
+class ConfigEntry:
+    """One entry point of the group `graphbench.configs`: where configurations are, as text that is never imported.
+
+    Args:
+        prefix: what the names of the configurations begin with.
+        distribution: name of the installed distribution that ships them.
+        version: its version.
+        target: `"package"`, or `"package:part"` for one folder or file in the package's folder `configs`.
+    """
+
+    prefix: str
+    distribution: str
+    version: str
+    target: str
+
+
 def _locate(target: str) -> type[Any]:
     module, _, attribute = target.partition(":")
     return getattr(importlib.import_module(module), attribute)
@@ -115,11 +134,12 @@ class _Scan:
     """Everything registered: records by group and name, several where distributions clash; and what is unreadable."""
 
     records: dict[Group, dict[str, tuple[Record, ...]]]
+    configs: tuple[ConfigEntry, ...]
     unreadable: dict[str, str]
 
 
-def _records(distribution: metadata.Distribution) -> Iterator[Record]:
-    """Records of one distribution; the raw text is searched first, because parsing metadata is slow."""
+def _entries(distribution: metadata.Distribution) -> Iterator[Record | ConfigEntry]:
+    """Entries of one distribution; the raw text is searched first, because parsing metadata is slow."""
     if "graphbench." not in (distribution.read_text("entry_points.txt") or ""):
         return
     name: str | None = distribution.metadata["Name"]
@@ -127,19 +147,22 @@ def _records(distribution: metadata.Distribution) -> Iterator[Record]:
         raise ValueError("METADATA gives no name")
     for entry in distribution.entry_points:
         prefix, _, group = entry.group.partition(".")
+        target = entry.value.partition("[")[0].replace(" ", "")  # "module : Class [extra]" is allowed, if rare
         if prefix == "graphbench" and group in GROUPS:
-            target = entry.value.partition("[")[0].replace(" ", "")  # "module : Class [extra]" is allowed, if rare
             yield Record(entry.name, group, name, distribution.version, target)
+        elif prefix == "graphbench" and group == "configs":
+            yield ConfigEntry(entry.name, name, distribution.version, target)
 
 
 @cache
 def _scan() -> _Scan:
     records: dict[Group, dict[str, tuple[Record, ...]]] = {group: {} for group in GROUPS}
+    configs: list[ConfigEntry] = []
     unreadable: dict[str, str] = {}
     seen: set[str] = set()
     for distribution in metadata.distributions():
         try:
-            found = list(_records(distribution))
+            found = list(_entries(distribution))
         except (TypeError, ValueError, KeyError, OSError) as error:  # what importlib.metadata raises on broken files
             unreadable[str(getattr(distribution, "_path", distribution))] = f"{type(error).__name__}: {error}"
             continue
@@ -148,10 +171,12 @@ def _scan() -> _Scan:
         if identity is None or identity in seen:
             continue
         seen.add(identity)
-        for record in sorted(set(found), key=lambda record: (record.name, record.target)):
+        configs += [entry for entry in found if isinstance(entry, ConfigEntry)]
+        listed = {entry for entry in found if isinstance(entry, Record)}
+        for record in sorted(listed, key=lambda record: (record.name, record.target)):
             known = records[record.group]
             known[record.name] = (*known.get(record.name, ()), record)
-    return _Scan(records, unreadable)
+    return _Scan(records, tuple(sorted(set(configs), key=lambda entry: (entry.prefix, entry.target))), unreadable)
 
 
 def refresh() -> None:
@@ -184,6 +209,11 @@ def encodings() -> dict[str, Record]:
 def callbacks() -> dict[str, Record]:
     """Registered callbacks by name."""
     return records("callbacks")
+
+
+def config_entries() -> tuple[ConfigEntry, ...]:
+    """Where installed distributions keep their configurations, sorted by prefix."""
+    return _scan().configs
 
 
 def clashes(group: Group) -> dict[str, tuple[Record, ...]]:

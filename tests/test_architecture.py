@@ -22,13 +22,18 @@ ARROWS = {
         "checkpoints", "contracts", "data", "diagnostics", "encodings", "errors", "figures", "module", "runs",
     },  # fmt: skip
     "checkpoints": {"errors", "runs"},
-    "cli": {"__init__", "callbacks", "checkpoints", "contracts", "errors", "module", "registry", "report", "runs"},
+    "cli": {
+        "__init__", "callbacks", "checkpoints", "configurations", "contracts", "errors", "expected", "module", "registry",
+        "report", "runs",
+    },  # fmt: skip
+    "configurations": {"errors", "expected", "registry"},
     "contracts": {"errors"},
     "data": {"contracts", "errors"},
     "describe": {"contracts"},
     "diagnostics": {"contracts", "errors"},
     "encodings": {"contracts", "errors"},
     "errors": set(),
+    "expected": {"contracts", "errors"},
     "figures": {"diagnostics", "errors"},
     "experiments": {"errors", "runs"},
     "moved": set(),

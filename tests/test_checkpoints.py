@@ -1,13 +1,15 @@
 """Reading checkpoints: only what fits is taken, and nothing in a file is run."""
 
+import errno
 import pickle
 
 import pytest
 import torch
 from torch import nn
 
-from graphbench.checkpoints import folded, load_checkpoint, load_matching
-from graphbench.errors import BadInput, CorruptData
+from graphbench.checkpoints import RunCheckpointIO, folded, load_checkpoint, load_matching
+from graphbench.errors import BadInput, CorruptData, GraphbenchError
+from graphbench.runs import RunFolder
 
 
 def network(width=3):
@@ -93,3 +95,59 @@ def test_bad_files_are_named_and_run_nothing(tmp_path, kind, capsys):
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(BadInput, match=r"no checkpoint .*none\.ckpt"):
         load_checkpoint(tmp_path / "none.ckpt")
+
+
+def test_every_flipped_bit_is_found_or_harmless(tmp_path):
+    path = tmp_path / "whole.ckpt"
+    content = {"state_dict": {"a": torch.randn(20, 20), "b": torch.arange(5)}, "epoch": 3, "more": {"x": [1.5, "t"]}}
+    torch.save(content, path)
+    whole = path.read_bytes()
+    outcomes = {"found": 0, "harmless": 0}
+    for number in range(0, 8 * len(whole), 211):
+        damaged = bytearray(whole)
+        damaged[number // 8] ^= 1 << number % 8
+        path.write_bytes(damaged)
+        try:
+            loaded = load_checkpoint(path)
+        except CorruptData:
+            outcomes["found"] += 1
+            continue
+        assert all(torch.equal(loaded["state_dict"][name], value) for name, value in content["state_dict"].items())
+        assert {key: loaded[key] for key in ("epoch", "more")} == {key: content[key] for key in ("epoch", "more")}
+        outcomes["harmless"] += 1
+    assert outcomes["found"] > 3 * outcomes["harmless"] > 0
+
+
+def test_the_last_checkpoint_becomes_the_previous_one(tmp_path):
+    run, io = RunFolder(tmp_path), RunCheckpointIO()
+    for epoch in range(3):
+        io.save_checkpoint({"epoch": epoch}, run.last)
+        io.save_checkpoint({"epoch": 10 * epoch}, run.best)
+    assert [load_checkpoint(p)["epoch"] for p in (run.last, run.previous, run.best)] == [2, 1, 20]
+    assert sorted(p.name for p in run.checkpoints.iterdir()) == ["best.ckpt", "last.ckpt", "previous.ckpt"]
+
+
+def test_a_failed_write_keeps_both_checkpoints(tmp_path, monkeypatch):
+    run, io = RunFolder(tmp_path), RunCheckpointIO()
+    for epoch in range(2):
+        io.save_checkpoint({"epoch": epoch}, run.last)
+
+    def full(number):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(GraphbenchError, match=r"cannot be written: No space left on device\. The checkpoint that was"):
+        io.save_checkpoint({"epoch": 2}, run.last)
+    assert [load_checkpoint(p)["epoch"] for p in (run.last, run.previous)] == [1, 0]
+    assert len(list(run.checkpoints.iterdir())) == 2
+
+
+def test_without_hard_links_the_previous_one_is_kept_as_well(tmp_path, monkeypatch):
+    def refuse(self, target):
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr("pathlib.Path.hardlink_to", refuse)
+    run, io = RunFolder(tmp_path), RunCheckpointIO()
+    for epoch in range(2):
+        io.save_checkpoint({"epoch": epoch}, run.last)
+    assert [load_checkpoint(p)["epoch"] for p in (run.last, run.previous)] == [1, 0]

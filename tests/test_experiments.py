@@ -57,23 +57,20 @@ def test_a_trained_run_is_only_tested(calls, tmp_path):
     assert calls == [("test", "--run", str(tmp_path / "run"))]
 
 
-def test_an_interrupted_training_goes_on(calls, tmp_path):
-    checkpoint = tmp_path / "run" / "checkpoints" / "last.ckpt"
+@pytest.mark.parametrize("name", ["last", "previous"])
+def test_an_interrupted_training_goes_on(calls, tmp_path, name):
+    checkpoint = tmp_path / "run" / "checkpoints" / f"{name}.ckpt"
     checkpoint.parent.mkdir(parents=True)
     checkpoint.touch()
     train(tmp_path / "run", never)
     assert calls[0] == ("fit", "--resume", str(tmp_path / "run"))
 
 
-def test_what_stopped_before_its_first_checkpoint_is_set_aside(calls, tmp_path):
-    for name in ("run", "run.stopped-1"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / name).touch()
+def test_what_stopped_before_its_first_checkpoint_starts_anew(calls, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.yaml").touch()
     train(tmp_path / "run", list)
     assert calls[0] == ("fit", "--run", str(tmp_path / "run"))
-    assert not (tmp_path / "run").exists()
-    assert (tmp_path / "run.stopped-1" / "run.stopped-1").is_file(), "an earlier one is never replaced"
-    assert (tmp_path / "run.stopped-2" / "run").is_file()
 
 
 def test_a_failing_command_says_how_to_go_on(capfd):

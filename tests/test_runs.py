@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from graphbench.errors import BadInput
+from graphbench.errors import BadInput, CorruptData
 from graphbench.runs import RunFolder, describe_environment, write_text
 
 
@@ -60,3 +60,52 @@ def test_the_environment_names_versions_and_hardware():
     assert described["packages"]["torch"] == torch.__version__
     assert described["cores"] == os.cpu_count()
     json.dumps(described)
+
+
+def test_scores_that_are_no_numbers_become_null(tmp_path):
+    run = RunFolder(tmp_path)
+    run.write_results({"val": {"val/MAE": float("nan"), "val/loss": 1.5}, "all": [float("inf"), 2]})
+    assert json.loads(run.results.read_text()) == {"val": {"val/MAE": None, "val/loss": 1.5}, "all": [None, 2]}
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", '{"val": '])
+def test_damaged_scores_are_named(tmp_path, text):
+    run = RunFolder(tmp_path)
+    run.results.write_text(text)
+    with pytest.raises(CorruptData, match=r"results\.json"):
+        run.read_results()
+
+
+def test_a_folder_is_held_by_one(tmp_path):
+    run = RunFolder(tmp_path / "run")
+    with run.held():
+        run.results.write_text("{}")
+        with pytest.raises(BadInput, match=rf"in use: process {os.getpid()} on "), RunFolder(run.path).held():
+            pytest.fail("it was free")
+    with run.held():
+        assert run.path.is_dir()
+    assert {path.name for path in run.path.iterdir()} <= {"results.json", ".lock"}
+
+
+def test_a_folder_in_which_nothing_was_saved_is_removed_if_it_is_new(tmp_path):
+    new, old = RunFolder(tmp_path / "new"), RunFolder(tmp_path / "old")
+    old.path.mkdir()
+
+    def fail(run):
+        with run.held():
+            run.config.write_text("seed: 1")
+            raise KeyError
+
+    for run in (new, old):
+        with pytest.raises(KeyError):
+            fail(run)
+    assert not new.path.exists()
+    assert old.config.is_file()
+
+
+def test_what_a_run_left_is_cleared_and_the_rest_stays(tmp_path):
+    run = RunFolder(tmp_path)
+    for name in ("metrics.csv", "events.out.tfevents.1", "environment.json", "notes.txt", "config.yaml"):
+        (tmp_path / name).touch()
+    run.clear()
+    assert {path.name for path in tmp_path.iterdir()} == {"notes.txt", "config.yaml"}

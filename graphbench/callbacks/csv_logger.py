@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import csv
+import io
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import cast
 
 from pytorch_lightning.loggers import CSVLogger
+from pytorch_lightning.loggers.csv_logs import ExperimentWriter
+from pytorch_lightning.loggers.logger import rank_zero_experiment
+
+from graphbench.runs import write_text
+
+Row = Mapping[str, float]
 
 
 class RunCSVLogger(CSVLogger):
@@ -20,12 +29,74 @@ class RunCSVLogger(CSVLogger):
 
     def __init__(self, folder: str | Path, continue_at: int | None = None) -> None:
         super().__init__(save_dir=str(folder), name="", version="", flush_logs_every_n_steps=200)
-        path = Path(folder) / "metrics.csv"
-        if continue_at is None or not path.is_file():
-            return
-        with path.open(newline="", encoding="utf-8") as file:
-            rows = [{k: float(v) for k, v in row.items() if v != ""} for row in csv.DictReader(file)]
-        kept = [row for row in rows if row["step"] < continue_at]
-        for row in kept:
-            self.experiment.log_metrics({k: v for k, v in row.items() if k != "step"}, int(row["step"]))
-        self.save()
+        self._folder, self._continue_at = Path(folder), continue_at
+
+    @property
+    @rank_zero_experiment
+    def experiment(self) -> ExperimentWriter:
+        """The writer, made at its first use: until a run is sure to go on, its file stays as it is."""
+        if self._experiment is None:
+            kept = read_rows(self._folder / "metrics.csv") if self._continue_at is not None else []
+            self._experiment = _Writer(
+                str(self._folder), [row for row in kept if row["step"] < (self._continue_at or 0)]
+            )
+        return cast(ExperimentWriter, self._experiment)
+
+    def has(self, row: Row) -> bool:
+        """Whether one row of the file has all values of `row`."""
+        rows = read_rows(self._folder / "metrics.csv")
+        return any(all(found.get(key) == value for key, value in row.items()) for found in rows)
+
+
+class _Writer(ExperimentWriter):
+    """Goes on with a file; a new header replaces it as a whole."""
+
+    def __init__(self, log_dir: str, kept: list[dict[str, float]]) -> None:
+        self._kept = kept
+        super().__init__(log_dir=log_dir)
+
+    def _check_log_dir_exists(self) -> None:
+        """Where Lightning's writer removes the file, keep the rows that count."""
+        names = sorted({name for row in self._kept for name in row})
+        path = Path(self.metrics_file_path)
+        if self._kept:
+            self.metrics_keys = names
+            _write_rows(path, names, self._kept)
+        else:
+            path.unlink(missing_ok=True)
+
+    def _rewrite_with_new_header(self, fieldnames: list[str]) -> None:
+        _write_rows(Path(self.metrics_file_path), fieldnames, read_rows(Path(self.metrics_file_path)))
+
+
+def read_rows(path: Path) -> list[dict[str, float]]:
+    """Rows of a `metrics.csv` without its gaps; none where there is no file.
+
+    A row that a killed process wrote to its half, and everything behind it, is left out.
+    """
+    if not path.is_file():
+        return []
+    text = path.read_text(encoding="utf-8", errors="replace")
+    whole = text[: text.rfind("\n") + 1]
+    rows: list[dict[str, float]] = []
+    for row in csv.DictReader(io.StringIO(whole)):
+        try:
+            values = {name: _number(value) for name, value in row.items() if value != ""}
+        except (TypeError, ValueError):  # fewer or more cells than the header, or no number
+            break
+        if "step" not in values:
+            break
+        rows.append(values)
+    return rows
+
+
+def _number(text: str) -> float:
+    return int(text) if text.isdigit() else float(text)
+
+
+def _write_rows(path: Path, names: list[str], rows: Iterable[Row]) -> None:
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, names)
+    writer.writeheader()
+    writer.writerows(rows)
+    write_text(path, text.getvalue())

@@ -43,13 +43,22 @@ class DiagnosticTable:
             writer.writeheader()
             writer.writerows(rows)
 
-    def add(self, trainer: pl.Trainer, epoch: int, rows: Iterable[Mapping[str, object]]) -> None:
-        """Append rows; a table that nobody started is begun."""
+    def add(
+        self, trainer: pl.Trainer, epoch: int, rows: Iterable[Mapping[str, object]], step: int | None = None
+    ) -> None:
+        """Append rows; a table that nobody started is begun.
+
+        Args:
+            trainer: whose run it is.
+            epoch: finished epochs of the model that the rows are of.
+            rows: the further columns of each row.
+            step: optimizer steps of that model; None for those of the trainer, whose own model it is.
+        """
         if not _writes(trainer):
             return
         if not self.path(trainer).is_file():
             self.start(trainer)
-        position = {"epoch": epoch, "step": trainer.global_step}
+        position = {"epoch": epoch, "step": trainer.global_step if step is None else step}
         with self.path(trainer).open("a", newline="", encoding="utf-8") as file:
             csv.DictWriter(file, self.columns).writerows({**position, **row} for row in rows)
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytorch_lightning as pl
 import torch
 from torch import Tensor, distributed
+from torchmetrics import Metric
 
 
 def capture() -> dict[str, Any]:
@@ -39,8 +40,39 @@ def _cpu(tensor: Tensor) -> Tensor:
     return tensor.cpu()
 
 
+def capture_scores(module: pl.LightningModule | None) -> dict[str, Any]:
+    """What the metrics of the training split have gathered in the epoch so far; empty for a module without them."""
+    scores = getattr(module, "train_scores", None)
+    if scores is None:
+        return {}
+    metrics = {name: metric for name, metric in scores.named_modules() if isinstance(metric, Metric)}
+    return {name: _detached(metric.metric_state) for name, metric in metrics.items() if metric.update_count}
+
+
+def restore_scores(module: pl.LightningModule, states: dict[str, Any]) -> None:
+    """Put the metrics of the training split back to a captured state."""
+    scores = getattr(module, "train_scores", None)
+    metrics = dict(scores.named_modules()) if scores is not None else {}
+    for name in states.keys() & metrics.keys():
+        metric = metrics[name]
+        for key, value in states[name].items():
+            setattr(metric, key, _moved(value, module.device))
+        metric._update_count = 1  # only whether there was one counts
+
+
+def _detached(state: dict[str, Any]) -> dict[str, Any]:
+    return {key: _moved(value, torch.device("cpu")) for key, value in state.items()}
+
+
+def _moved(value: Any, device: torch.device) -> Any:
+    if isinstance(value, Tensor):
+        return value.detach().to(device).clone()
+    return [_moved(item, device) for item in value] if isinstance(value, list) else value
+
+
 class ExactResume(pl.Callback):
-    """Stores the random state of every rank and the position in the training data; restores them when training goes on.
+    """Stores what decides the steps to come and the scores of the epoch so far, and restores it when training goes on:
+    the random state of every rank, the metrics of the training split, and the position in the training data.
 
     Lightning stores the position too, but does not restore it where the length of the run was asked for before the
     checkpoint was read, as schedules do.
@@ -57,7 +89,7 @@ class ExactResume(pl.Callback):
 
     def state_dict(self) -> dict[str, Any]:
         """States by rank; every rank takes part, since Lightning collects a checkpoint on all of them."""
-        own = capture()
+        own = capture() | {"scores": capture_scores(self._trainer.lightning_module if self._trainer else None)}
         if distributed.is_available() and distributed.is_initialized():
             states: list[dict[str, Any]] = [{} for _ in range(distributed.get_world_size())]
             distributed.all_gather_object(states, own)
@@ -76,7 +108,9 @@ class ExactResume(pl.Callback):
         if self._position is not None and hasattr(loader, "load_state_dict"):
             loader.load_state_dict(self._position)
         if self._restored is not None and len(self._restored) == trainer.world_size:
-            restore(self._restored[trainer.global_rank])
+            own = self._restored[trainer.global_rank]
+            restore(own)
+            restore_scores(pl_module, own.get("scores", {}))
         elif self._restored is not None:
             pl.utilities.rank_zero_warn(
                 f"The checkpoint was written by {len(self._restored)} processes and {trainer.world_size} go on: random "

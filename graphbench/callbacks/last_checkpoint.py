@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Checkpoint
 from pytorch_lightning.utilities.exceptions import SIGTERMException
 
+from graphbench.callbacks.csv_logger import RunCSVLogger
 from graphbench.runs import RunFolder
 
 log = logging.getLogger(__name__)
@@ -17,31 +19,80 @@ log = logging.getLogger(__name__)
 class LastCheckpoint(Checkpoint):
     """Writes the run's `checkpoints/last.ckpt` at the end of every epoch, after `every_n_steps` steps, and on SIGTERM.
 
+    The file that was there becomes `checkpoints/previous.ckpt`.
+
     Args:
         every_n_steps: also write after so many optimizer steps; 0 for epochs only. For epochs of hours.
     """
 
     def __init__(self, every_n_steps: int = 0) -> None:
         self.every_n_steps = every_n_steps
+        self._saved_at = 0
+        self._row: dict[str, float] = {}
+        self._restored: dict[str, float] = {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """The epoch's row of `metrics.csv`, which Lightning writes after the checkpoint; a kill may come between."""
+        return {"row": self._row}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Keep the row until there are loggers."""
+        self._row = self._restored = dict(state_dict.get("row", {}))
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Count steps from here, and log the row that a kill has cost."""
+        self._saved_at = trainer.global_step
+        self._log_restored(trainer)
+
+    def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Log it where no epoch was left to train."""
+        self._log_restored(trainer)
+
+    def _log_restored(self, trainer: pl.Trainer) -> None:
+        row, self._restored = dict(self._restored), {}
+        table = next((logger for logger in trainer.loggers if isinstance(logger, RunCSVLogger)), None)
+        if row and table is not None and trainer.is_global_zero and not table.has(row):
+            step = int(row.pop("step"))
+            for logger in trainer.loggers:
+                logger.log_metrics(row, step)
+                logger.save()
 
     def _save(self, trainer: pl.Trainer) -> None:
         for logger in trainer.loggers:  # what was logged up to here must not be lost while this checkpoint stays
             logger.save()
         trainer.save_checkpoint(RunFolder(Path(trainer.default_root_dir)).last, weights_only=False)
+        self._saved_at = trainer.global_step
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: object, batch: object, batch_idx: int
     ) -> None:
-        """Write within an epoch, if asked to."""
-        if self.every_n_steps and trainer.global_step and trainer.global_step % self.every_n_steps == 0:
+        """Write within an epoch, if asked to.
+
+        Never between batches whose gradients are accumulated, which a checkpoint does not hold; nor at the end of an
+        epoch or before a validation, which Lightning would leave out when it goes on from there.
+        """
+        if not self.every_n_steps or trainer.global_step // self.every_n_steps == self._saved_at // self.every_n_steps:
+            return
+        whole = (batch_idx + 1) % trainer.accumulate_grad_batches == 0
+        if whole and not trainer.is_last_batch and not _validates_now(trainer, batch_idx):
             self._save(trainer)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Write after validation and after the best checkpoint was chosen."""
+        logged = trainer._logger_connector.metrics["log"]
+        self._row = {name: float(value) for name, value in logged.items()}
+        self._row |= {"epoch": trainer.current_epoch, "step": trainer.global_step - 1}
         self._save(trainer)
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
-        """On SIGTERM Lightning stops between two steps, where all state is whole; other errors leave it torn."""
-        if isinstance(exception, SIGTERMException) and trainer.training:
+        """Asked to stop, all processes do so after the same step, where all state is whole; errors leave it torn."""
+        if isinstance(exception, SIGTERMException) and trainer.training and self._saved_at != trainer.global_step:
             self._save(trainer)
-            log.info("SIGTERM in epoch %d: checkpoint written", trainer.current_epoch)
+            log.info("Stopped in epoch %d: checkpoint written", trainer.current_epoch + 1)
+
+
+def _validates_now(trainer: pl.Trainer, batch_idx: int) -> bool:
+    """Whether a validation within the epoch follows this batch."""
+    every = trainer.val_check_batch
+    done = trainer.fit_loop.total_batch_idx if trainer.check_val_every_n_epoch is None else batch_idx
+    return isinstance(every, int) and (done + 1) % every == 0

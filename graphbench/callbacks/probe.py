@@ -20,7 +20,7 @@ from torch import Tensor, distributed
 
 from graphbench.callbacks.diagnostic_table import DiagnosticTable
 from graphbench.contracts import GraphBatch, GraphTable
-from graphbench.diagnostics import Recording, Summary, merge, record
+from graphbench.diagnostics import LayerSummary, Recording, Summary, merge, record
 from graphbench.errors import BadInput
 from graphbench.module import BenchmarkModule
 
@@ -102,14 +102,16 @@ class ProbeCallback(pl.Callback):
     """Base of callbacks that measure the attention layers on probe graphs before training and after epochs.
 
     Every measure of every layer goes into `diagnostics/NAME.csv` of the run's folder, one row each with its mean over
-    graphs and how many graphs have it; measures of single heads stay there, the others go to every logger too.
+    graphs (`value`, NaN without any), how many graphs have it (`graphs`) and how many do not (`left_out`, such as those
+    whose tokens are all equal, which have no ratio of spreads); measures of single heads stay there, the others go to
+    every logger too.
 
     Args:
         num_graphs: probe graphs in all, dealt over the processes.
         split: where they come from.
         every_n_epochs: look after every so many epochs, and after the last. By default every second one, with which
             all diagnostics of numbers together cost less than 5% of the quickstart's time
-            (`benchmarks/diagnostics_cost.py`).
+            (`speed/diagnostics_cost.py`).
         batch_size: probe graphs that one process looks at at once; bounds the memory.
         seed: chooses the graphs.
 
@@ -133,7 +135,7 @@ class ProbeCallback(pl.Callback):
         check_positive(self, num_graphs=num_graphs, every_n_epochs=every_n_epochs, batch_size=batch_size)
         self.num_graphs, self.split, self.every_n_epochs = num_graphs, split, every_n_epochs
         self.batch_size, self.seed = batch_size, seed
-        self.table = DiagnosticTable(self.name, ("layer", "module", "measure", "value", "graphs"))
+        self.table = DiagnosticTable(self.name, ("layer", "module", "measure", "value", "graphs", "left_out"))
         self._batches: list[GraphBatch] = []
 
     @abstractmethod
@@ -176,15 +178,10 @@ class ProbeCallback(pl.Callback):
         if not summary and finished == 0 and trainer.is_global_zero:
             name = type(probed_module(pl_module).architecture).__name__
             log.warning("%s has no attention layer that can be looked at: no %s is measured.", name, self.name)
-        rows: list[dict[str, Any]] = [
-            {"layer": layer.layer, "module": layer.name, "measure": measure, "value": value, "graphs": graphs}
-            for layer in summary.values()
-            for measure, value in layer.means().items()
-            if (graphs := layer.counts[measure])
-        ]
+        rows = [row for layer in summary.values() for row in _rows(layer)]
         if rows:
             self.table.add(trainer, finished, rows)
-            logged = [row for row in rows if "_head" not in row["measure"]]
+            logged = [row for row in rows if row["graphs"] and "_head" not in row["measure"]]
             self.table.log(trainer, {f"{row['measure']}/layer_{row['layer']}": row["value"] for row in logged})
             self._log_histograms(trainer, summary)
 
@@ -192,7 +189,7 @@ class ProbeCallback(pl.Callback):
         boards = [logger for logger in trainer.loggers if isinstance(logger, TensorBoardLogger)]
         for board in boards if trainer.is_global_zero else ():
             for layer in summary.values():
-                for measure in set(self.histograms) & layer.values.keys():
+                for measure in (name for name in self.histograms if layer.values.get(name)):
                     name = f"{self.name}/{measure}/layer_{layer.layer}"
                     board.experiment.add_histogram(name, torch.tensor(layer.values[measure]), trainer.global_step)
 
@@ -206,3 +203,18 @@ class ProbeCallback(pl.Callback):
                     module.represent(moved)
                 parts.append(self.measure(recording, moved, number))
         return merge(parts)
+
+
+def _rows(layer: LayerSummary) -> list[dict[str, Any]]:
+    """Rows of the table, one for every measure, also where no graph has it."""
+    return [
+        {
+            "layer": layer.layer,
+            "module": layer.name,
+            "measure": measure,
+            "value": value,
+            "graphs": layer.counts[measure],
+            "left_out": layer.left_out[measure],
+        }
+        for measure, value in layer.means().items()
+    ]

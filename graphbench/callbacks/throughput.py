@@ -15,15 +15,31 @@ class Throughput(pl.Callback):
     spent waiting for (and moving) the next batch.
     """
 
+    def __init__(self) -> None:
+        self._restored: dict[str, Any] = {}
+        self._start_clock()
+
+    def _start_clock(self, graphs: int = 0, elapsed: float = 0.0, waited: float = 0.0) -> None:
+        self._graphs, self._elapsed, self._waited = graphs, elapsed, waited
+        self._free_since = time.perf_counter()
+        self._start = self._free_since - elapsed
+
+    def state_dict(self) -> dict[str, Any]:
+        """The epoch so far."""
+        return {"graphs": self._graphs, "elapsed": self._elapsed, "waited": self._waited}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Keep it until training starts."""
+        self._restored = state_dict
+
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Start the clock of a run that goes on within an epoch, which Lightning does not start again."""
-        self.on_train_epoch_start(trainer, pl_module)
+        self._start_clock(**self._restored)
+        self._restored = {}
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Start the clock."""
-        self._graphs = 0
-        self._waited = 0.0
-        self._start = self._free_since = time.perf_counter()
+        self._start_clock()
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int

@@ -11,6 +11,7 @@ import torch
 
 from graphbench.callbacks.diagnostic_table import DiagnosticTable
 from graphbench.callbacks.probe import Split, check_positive, choose_graphs, probed_module, split_table, undisturbed
+from graphbench.checkpoints import load_checkpoint
 from graphbench.diagnostics import generalization_gap
 from graphbench.errors import BadInput
 from graphbench.module import BenchmarkModule, SplitScores
@@ -29,7 +30,7 @@ class TrainTestGap(pl.Callback):
     Writes `diagnostics/train_test_gap.csv` with a row for the benchmark's metric and one for the loss, and logs
     `train_test_gap/METRIC` (`METRIC_test` for the test split). Rows with stage "fit" are of the model in training; a
     row with split "test" among them says that somebody looked at the test split before training was over. Rows with
-    stage "test" are of the checkpoint that was tested.
+    stage "test" are of the checkpoint that was tested, and carry its epoch and step, whatever the trainer has done.
 
     Args:
         num_graphs: training graphs to score, dealt over the processes; None for all.
@@ -102,7 +103,11 @@ class TrainTestGap(pl.Callback):
                 gap = generalization_gap(train[measure], unseen[measure], higher_is_better)
                 scores = {"train": train[measure], "unseen": unseen[measure], "gap": gap}
                 rows.append({"split": split, "measure": measure, **scores, "stage": stage})
-        self.table.add(trainer, trainer.current_epoch + (1 if stage == "fit" else 0), rows)
+        if stage == "fit":
+            self.table.add(trainer, trainer.current_epoch + 1, rows)
+        else:
+            epoch, step = _trained_for(trainer)
+            self.table.add(trainer, epoch, rows, step)
         suffix = "" if split == "val" else f"_{split}"
         self.table.log(trainer, {f"{row['measure']}{suffix}": row["gap"] for row in rows})
 
@@ -127,3 +132,15 @@ def _known_scores(trainer: pl.Trainer, split: str) -> dict[str, float]:
     """What the loop that just ended has logged of a split, by name without it."""
     metrics, prefix = trainer.callback_metrics, f"{split}/"
     return {name.removeprefix(prefix): float(value) for name, value in metrics.items() if name.startswith(prefix)}
+
+
+def _trained_for(trainer: pl.Trainer) -> tuple[int, int]:
+    """Epochs and steps that the tested model was trained for: those of its checkpoint, else those of this trainer.
+
+    A trainer that only tests reads the weights of a checkpoint and nothing else, so that its own counters stay at 0.
+    Epochs are counted as they start: a checkpoint is written within its epoch, which nobody has marked as finished yet.
+    """
+    if trainer.ckpt_path is None:
+        return trainer.current_epoch, trainer.global_step
+    checkpoint = load_checkpoint(trainer.ckpt_path)
+    return checkpoint["loops"]["fit_loop"]["epoch_progress"]["current"]["started"], checkpoint["global_step"]

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
 from collections.abc import Sequence
 
+from graphbench.cli.stopping import Stopped, exit_code, name_starter, stoppable
 from graphbench.errors import GraphbenchError, UnknownName
 
 #: Command -> its function, as "module:function", and what it does.
@@ -22,12 +24,13 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "prepare": ("graphbench.cli.prepare:prepare", "fill the store with data and encodings ahead of a fit"),
     "profile": ("graphbench.cli.profile:profile", "measure throughput, memory and operations"),
     "report": ("graphbench.cli.report:report", "compare runs on one page, and as Markdown, CSV and LaTeX"),
-    "list": ("graphbench.cli.list_command:run", "show installed architectures, benchmarks, encodings and callbacks"),
+    "list": ("graphbench.cli.list_command:run", "show what is installed: architectures, benchmarks, configurations, ..."),
+    "config": ("graphbench.cli.config_command:run", "print an installed configuration, or copy it to a file"),
     "new-plugin": ("graphbench.cli.new_plugin:run", "write a small installable package with a model of your own"),
     "version": ("graphbench.cli.version:run", "show which graphbench this is, and the versions below it"),
 }
 #: Commands that neither train nor log.
-LIGHT = ("list", "new-plugin", "version")
+LIGHT = ("list", "config", "new-plugin", "version")
 
 
 def usage() -> str:
@@ -53,18 +56,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: the command line after `graphbench`; that of the process when left out.
 
     Returns:
-        Exit code: 0 when all went well, 1 after an error, 130 after an interrupt, else what the command says.
+        Exit code: 0 when all went well, 1 after an error, 130 after Ctrl-C and 143 after SIGTERM, else what the command
+        says.
     """
     # Threads that wait for each other must sleep: where cores are shared, spinning made training eight times slower.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     given = list(sys.argv[1:] if arguments is None else arguments)
+    name_starter()
     try:
-        return _dispatch(given)
+        with stoppable():
+            return _dispatch(given)
+    except Stopped as stop:
+        print(f"graphbench: stopped by {signal.Signals(stop.signum).name}.", file=sys.stderr)
+        return exit_code(stop.signum)
     except GraphbenchError as error:
         print(f"graphbench: {error}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        return 130
+    except KeyboardInterrupt:  # outside of the main thread's handlers
+        return 128 + signal.SIGINT
     except BrokenPipeError:  # the reader, say `head`, went away; nothing may be flushed to it at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1

@@ -10,6 +10,8 @@ from collections.abc import Iterable
 
 from jsonargparse import ArgumentParser
 
+from graphbench.errors import GraphbenchError
+
 _HELP = "`--help` lists all options; `--data.help NAME` and `--model.architecture.help NAME` those of a class."
 
 
@@ -22,7 +24,7 @@ def explain(error: Exception, parser: ArgumentParser | None = None) -> str:
     """
     text = str(error).strip()
     key = next(iter(re.findall(r'Parser key "([\w.]+)"', text)), "")
-    if found := re.search(r"[Oo]ption '([\w.]+)' is not accepted", text):
+    if (found := re.search(r"[Oo]ption '([\w.]+)' is not accepted", text)) and not _knows(text, found[1]):
         return _unknown_of_class(found[1], key, text)
     if found := re.search(r"(?:[Uu]nrecognized arguments|[Uu]nrecognized options?|Key) ?:? ?'?-{0,2}([\w.]+)", text):
         return f"Unknown option --{found[1]}. {_near(found[1], _options(parser))}{_HELP}"
@@ -40,15 +42,37 @@ def explain(error: Exception, parser: ArgumentParser | None = None) -> str:
 
 
 def _unknown_of_class(option: str, key: str, text: str) -> str:
-    path = re.search(r"class_path['\"]?[ =:]+['\"]?([\w.]+)", text)
-    if path is None:
+    named = _class_of(text)
+    if named is None:
         return f"--{key}.{option}: there is no such option. {_HELP}"
-    module, _, name = path[1].rpartition(".")
-    known = _parameters(getattr(importlib.import_module(module), name))
+    known = _parameters(named)
     return (
-        f"--{key}.{option}: {name} has no option {option!r}. {_near(option, known, key + '.')}"
+        f"--{key}.{option}: {named.__name__} has no option {option!r}. {_near(option, known, key + '.')}"
         f"It has: {', '.join(known)}."
     )
+
+
+def _class_of(text: str) -> type | None:
+    """The class that a complaint is about."""
+    path = re.search(r"class_path['\"]?[ =:]+['\"]?([\w.]+)", text)
+    if path is None:
+        return None
+    module, _, name = path[1].rpartition(".")
+    named: type = getattr(importlib.import_module(module), name)
+    return named
+
+
+def _knows(text: str, option: str) -> bool:
+    """Whether the class has the option that another of the tried classes refuses: then its value is wrong."""
+    named = _class_of(text)
+    return named is not None and option in _parameters(named)
+
+
+def reason(error: BaseException) -> str:
+    """Why a class could not be made, in one line, out of what jsonargparse or Lightning say around it."""
+    while isinstance(error.__cause__, Exception) and not isinstance(error, GraphbenchError):
+        error = error.__cause__
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 def _parameters(cls: type) -> list[str]:

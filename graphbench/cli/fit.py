@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
+import contextlib
 import json
 import logging
+import math
+import shutil
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +20,12 @@ from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
 from graphbench.checkpoints import load_checkpoint
 from graphbench.cli.lightning import GraphbenchCLI, write_config
-from graphbench.cli.options import own_parser, split
+from graphbench.cli.options import Request, own_parser, split
 from graphbench.cli.params import count
 from graphbench.cli.profile import peak_memory_mb
 from graphbench.cli.score import scores_of
-from graphbench.errors import BadInput
+from graphbench.cli.stopping import Stopped, exit_code
+from graphbench.errors import BadInput, CorruptData
 from graphbench.runs import RunFolder, describe_environment, write_text
 
 log = logging.getLogger(__name__)
@@ -29,35 +34,81 @@ log = logging.getLogger(__name__)
 def fit(arguments: Sequence[str]) -> int:
     """Train from a configuration (`--run` names the folder), or continue a run (`--resume FOLDER`).
 
+    Returns:
+        0; 1 where the best score is no number; 128 more than the signal that stopped it.
+
     Raises:
-        BadInput: the folder is taken, or there is nothing to continue.
+        BadInput: the folder is taken or in use, or there is nothing to continue.
+        CorruptData: the checkpoint to continue from is damaged.
+        Diverged: a loss or gradient was not finite.
     """
-    parser = own_parser("fit", run="folder of the new run", resume="folder of a run to continue")
-    request = split(parser, arguments, run_option="resume")
-    if request.run is not None:
-        run = request.run
-        step = load_checkpoint(run.last)["global_step"]
-        cli = GraphbenchCLI(request.arguments, run, continue_at=step)
-        log.info("Continuing %s at step %d", run.path, step)
+    parser = own_parser(
+        "fit",
+        run="folder of the new run",
+        resume="folder of a run to continue",
+        checkpoint="checkpoint to continue from instead of the last one, with --resume",
+        if_exists="what to do where --run holds a run: fail (default) or resume, for jobs that are queued again",
+    )
+    request = split(parser, _resuming(parser, arguments), run_option="resume")
+    checkpoint, step = _checkpoint(request)
+    if request.run is not None and checkpoint is not None:
+        cli = GraphbenchCLI(request.arguments, request.run, continue_at=step)
+        log.info("Continuing %s at step %d", request.run.path, step)
     else:
-        cli = GraphbenchCLI(request.arguments, _new_folder(request.own.run), fresh=True)
-        _start(cli)
-    assert cli.run_folder is not None
-    checkpoint = cli.run_folder.last if request.run else None
+        cli = GraphbenchCLI(request.arguments, request.run or _new_folder(request.own.run), fresh=True)
+        _introduce(cli)
+    with _alone(cli):
+        return _train(cli, checkpoint, request)
+
+
+def _resuming(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> Sequence[str]:
+    """The command line; with `--if-exists resume` it continues the folder of `--run` where that holds a run."""
+    own, rest = parser.parse_known_args(list(arguments))
+    if own.if_exists not in (None, "fail", "resume"):
+        raise BadInput(f"--if-exists {own.if_exists}: must be fail or resume.")
+    if own.checkpoint and not own.resume:
+        raise BadInput("--checkpoint says where --resume goes on; to start a new run from weights use model.init_from.")
+    if own.if_exists == "resume" and not own.run:
+        raise BadInput("--if-exists resume needs --run FOLDER.")
+    if own.run and own.if_exists == "resume" and RunFolder(Path(own.run)).config.is_file():
+        return ["--resume", own.run, *rest]
+    return arguments
+
+
+def _checkpoint(request: Request) -> tuple[Path | None, int]:
+    """The checkpoint to go on from and its step; None for a new run, and for one that stopped before its first.
+
+    Raises:
+        BadInput: the named one is not there, or the run's are gone though it was finished.
+        CorruptData: it is damaged; the message names one that is not.
+    """
+    run = request.run
+    if run is None:
+        return None, 0
+    path = Path(request.own.checkpoint) if request.own.checkpoint else run.resumable
+    if path is None:
+        if run.is_begun:
+            raise BadInput(f"{run.path} has no {run.last.name} to continue from.")
+        log.info("%s has no checkpoint: it stopped before its first one and starts anew.", run.path)
+        return None, 0
     try:
-        cli.trainer.fit(cli.model, datamodule=cli.datamodule, ckpt_path=checkpoint, weights_only=True)
-    except SIGTERMException:
-        return _stopped(cli.run_folder, 128 + signal.SIGTERM)
-    if cli.trainer.interrupted:
-        return _stopped(cli.run_folder, 128 + signal.SIGINT)
-    _finish(cli)
-    return 0
+        return path, int(load_checkpoint(path)["global_step"])
+    except KeyError as error:
+        raise BadInput(f"--checkpoint {path} holds weights alone and no training to go on with.") from error
+    except CorruptData as error:
+        raise CorruptData(f"{error} {_offer(run, path)}") from error
 
 
-def _stopped(run: RunFolder, code: int) -> int:
-    """Say how to go on; returns the exit code of the signal."""
-    log.warning("Stopped. Continue with: graphbench fit --resume %s", run.path)
-    return code
+def _offer(run: RunFolder, damaged: Path) -> str:
+    """What to do about a damaged checkpoint."""
+    for other in (run.previous, run.best):
+        if other.is_file() and other.resolve() != damaged.resolve():
+            try:
+                step = load_checkpoint(other)["global_step"]
+            except CorruptData:
+                continue
+            return f"Continue at step {step} with: graphbench fit --resume {run.path} --checkpoint {other}"
+    return "There is no other one to continue from."
 
 
 def _rank() -> int:
@@ -66,11 +117,13 @@ def _rank() -> int:
 
 
 def _new_folder(named: str | None) -> RunFolder | None:
-    """The folder asked for; None when one is to be made up."""
+    """The folder asked for; None when one is to be made up. What stopped before its first checkpoint is no run."""
     if named is None:
         return None
     run = RunFolder(Path(named))
-    if run.config.exists() and _rank() == 0:
+    if run.path.exists() and not run.path.is_dir():
+        raise BadInput(f"--run {named}: this is a file; name a folder, which is made where it is missing.")
+    if run.is_begun and _rank() == 0:
         raise BadInput(
             f"--run {named}: this folder already holds a run. Continue it with --resume {named}, or name another."
         )
@@ -78,22 +131,106 @@ def _new_folder(named: str | None) -> RunFolder | None:
 
 
 @rank_zero_only
-def _start(cli: GraphbenchCLI) -> None:
-    """Write down what is about to run."""
-    run = cli.run_folder
-    assert run is not None
-    run.path.mkdir(parents=True, exist_ok=True)
-    write_config(run.config, cli)
-    write_text(run.environment, json.dumps(describe_environment(), indent=2) + "\n")
+def _introduce(cli: GraphbenchCLI) -> None:
+    """Say what is about to run."""
     parts = {"architecture": cli.model.architecture, "head": cli.model.task}
     counts = ", ".join(f"{name} {count(part):,}" for name, part in parts.items())
     name, total = type(cli.model.architecture).__name__, f"{count(cli.model):,}"
     log.info("%s on %s: %s trainable parameters (%s)", name, cli.model.spec.name, total, counts)
-    log.info("Run folder: %s", run.path)
+    assert cli.run_folder is not None
+    log.info("Run folder: %s", "none, for fast_dev_run" if cli.passing else cli.run_folder.path)
 
 
-def _finish(cli: GraphbenchCLI) -> None:
-    """Validate the best checkpoint and record its scores, so that `graphbench test` can be held against them."""
+@contextlib.contextmanager
+def _alone(cli: GraphbenchCLI) -> Iterator[None]:
+    """Hold the run's folder while it is written to, and throw it away where it was for a trial."""
+    assert cli.run_folder is not None
+    if _rank() != 0:
+        yield
+        return
+    try:
+        with cli.run_folder.held(new=cli.made_up or cli.passing):
+            if cli.continue_at is None:
+                if cli.run_folder.is_begun:  # between the first look and the lock
+                    raise BadInput(f"--run {cli.run_folder.path}: another process has just finished a run in it.")
+                cli.run_folder.clear()
+            yield
+    finally:
+        if cli.passing:
+            shutil.rmtree(cli.run_folder.path, ignore_errors=True)
+
+
+class _WriteDown(pl.Callback):
+    """Writes what runs into its folder, once data and model are known to fit.
+
+    Args:
+        cli: what runs.
+        request: whether options were given over the configuration of a run that goes on.
+    """
+
+    def __init__(self, cli: GraphbenchCLI, request: Request) -> None:
+        self._cli, self._changed, self._moved = cli, request.changed, request.moved
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """A new run: its configuration and environment."""
+        run = self._cli.run_folder
+        if self._cli.continue_at is None and trainer.is_global_zero and run is not None:
+            write_config(run.config, self._cli)
+            write_text(run.environment, json.dumps(describe_environment(), indent=2) + "\n")
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """A run that goes on with other options: its configuration, after a step with them."""
+        run = self._cli.run_folder
+        if self._changed and self._cli.continue_at is not None and trainer.is_global_zero and run is not None:
+            for name, (before, now) in self._moved.items():  # where the data were found is no option of the run
+                if self._cli.config[f"data.init_args.{name}"] == now:
+                    self._cli.config[f"data.init_args.{name}"] = before
+            write_config(run.config, self._cli)
+        self._changed = False
+
+
+def _train(cli: GraphbenchCLI, checkpoint: Path | None, request: Request) -> int:
+    """Fit and record; returns the exit code."""
+    assert cli.run_folder is not None
+    cli.trainer.callbacks.append(_WriteDown(cli, request))  # type: ignore[attr-defined]
+    try:
+        cli.trainer.fit(cli.model, datamodule=cli.datamodule, ckpt_path=checkpoint, weights_only=True)
+        return _finish(cli)
+    except Stopped as stop:
+        return _stopped(cli, stop.signum)
+    except SIGTERMException:  # what Lightning raises once all processes know
+        return _stopped(cli, cli.signals.agreed)
+    except Exception:
+        if cli.signals.noted:  # another process left at once, and this one lost its connection
+            log.debug("while leaving", exc_info=True)
+            return _stopped(cli, cli.signals.noted)
+        raise
+
+
+def _stopped(cli: GraphbenchCLI, signum: int) -> int:
+    """Say how to go on; returns the exit code of the signal."""
+    run = cli.run_folder
+    assert run is not None
+    if _rank() != 0:
+        return exit_code(signum)
+    name = signal.Signals(signum).name
+    if run.resumable is None:
+        log.warning("Stopped by %s before the first checkpoint: give the same command again to start anew.", name)
+    else:
+        log.warning("Stopped by %s. Continue with: graphbench fit --resume %s", name, run.path)
+    if signum == cli.signals.requeue_signal:
+        cli.signals.requeue()
+    return exit_code(signum)
+
+
+def _finish(cli: GraphbenchCLI) -> int:
+    """Validate the best checkpoint and record its scores, so that `graphbench test` can be held against them.
+
+    Returns:
+        The exit code: 1 where the best score is no number.
+    """
     trainer, model, run = cli.trainer, cli.model, cli.run_folder
     assert run is not None
     results: dict[str, Any] = {
@@ -115,8 +252,14 @@ def _finish(cli: GraphbenchCLI) -> None:
         scores = trainer.validate(model, cli.datamodule, ckpt_path=str(run.best), verbose=False, weights_only=True)
         results["val"] = scores_of("val", scores[0])
     _record(run, results)
-    if "val" in results:
-        log.info("Best epoch %d: %s %.4f", results["best_epoch"] + 1, model.monitor, results["val"][model.monitor])
+    if "val" not in results:
+        return 0
+    score = results["val"][model.monitor]
+    if not math.isfinite(score):
+        log.error("The run diverged: %s of the best epoch is %s.", model.monitor, score)
+        return 1
+    log.info("Best epoch %d: %s %.4f", results["best_epoch"] + 1, model.monitor, score)
+    return 0
 
 
 def _timer(trainer: pl.Trainer) -> Timer:
@@ -130,4 +273,4 @@ def _record(run: RunFolder, results: dict[str, Any]) -> None:
     """Replace what is stored; test scores stay where the best checkpoint is still the one they were taken from."""
     stored = run.read_results()
     same = all(stored.get(key) == results.get(key) for key in ("best_epoch", "val"))
-    run.write_results({key: stored[key] for key in ("test", "rivals") if same and key in stored} | results)
+    run.write_results({key: stored[key] for key in ("test", "rivals", "expected") if same and key in stored} | results)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,18 +12,25 @@ from typing import Any
 import pytorch_lightning as pl
 import yaml
 from jsonargparse import ArgumentError
-from pytorch_lightning.callbacks import LearningRateMonitor, ModelCheckpoint, RichProgressBar, Timer
+from pytorch_lightning.callbacks import LearningRateMonitor, RichProgressBar, Timer
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
 from pytorch_lightning.loggers import CSVLogger, TensorBoardLogger
+from pytorch_lightning.plugins import CheckpointIO
+from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
+from graphbench.callbacks.best_checkpoint import BestCheckpoint
 from graphbench.callbacks.csv_logger import RunCSVLogger
 from graphbench.callbacks.epoch_lines import EpochLines
 from graphbench.callbacks.exact_resume import ExactResume
 from graphbench.callbacks.last_checkpoint import LastCheckpoint
+from graphbench.callbacks.non_finite import NonFinite
 from graphbench.callbacks.throughput import Throughput
-from graphbench.cli.complaints import explain
+from graphbench.checkpoints import RunCheckpointIO
+from graphbench.cli.complaints import explain, reason
+from graphbench.cli.signals import OrderlyStop, Signals
 from graphbench.contracts.benchmark import Benchmark
-from graphbench.errors import BadInput
+from graphbench.errors import BadInput, GraphbenchError
+from graphbench.expected import Expected
 from graphbench.module import BenchmarkModule
 from graphbench.runs import RunFolder
 
@@ -54,6 +63,8 @@ class GraphbenchCLI(LightningCLI):
         self.run_folder = run
         self.fresh = fresh
         self.continue_at = continue_at
+        #: Whether the folder goes when the command ends, and whether its name was made up for this run.
+        self.passing = self.made_up = False
         super().__init__(
             BenchmarkModule,
             Benchmark,
@@ -68,7 +79,8 @@ class GraphbenchCLI(LightningCLI):
         )
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
-        """The model sees the data through the specification alone."""
+        """The model sees the data through the specification alone; what is expected stays with the run."""
+        parser.add_argument("--expected", type=Expected, default=Expected(), help="what a run should reach")
         parser.link_arguments("data.spec", "model.spec", apply_on="instantiate")
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
@@ -81,26 +93,52 @@ class GraphbenchCLI(LightningCLI):
             super().parse_arguments(parser, args)
         except ArgumentError as error:
             raise BadInput(explain(error, parser)) from error
+        seed = self.config.get("seed_everything")
+        if not isinstance(seed, bool) and isinstance(seed, int) and not 0 <= seed < 2**32:
+            raise BadInput(f"--seed_everything is {seed}; expected a number from 0 to {2**32 - 1}.")
 
     def instantiate_classes(self) -> None:
-        """Build data, model and trainer; tell the data what the model needs."""
-        super().instantiate_classes()
-        self.datamodule.require(self.model.required_encodings())
+        """Build data, model and trainer, and take over what signals do to them.
 
-    def instantiate_trainer(self, **kwargs: Any) -> pl.Trainer:
-        """The trainer with the platform's callbacks, writing into the run folder."""
-        config = dict(self._get(self.config_init, "trainer", default={})) | kwargs
-        callbacks = list(config.get("callbacks") or [])
-        if self.run_folder is None and self.fresh:
+        Raises:
+            BadInput: one of them does not take the value of an option, or needs what this machine lacks.
+        """
+        try:
+            super().instantiate_classes()
+        except GraphbenchError:
+            raise
+        except (ValueError, ArgumentError, MisconfigurationException, ModuleNotFoundError) as error:
+            raise BadInput(reason(error)) from error
+        self.signals = Signals(self.trainer)
+        self.trainer._signal_connector = self.signals
+        if self.run_folder is not None:
+            self.trainer.callbacks.append(OrderlyStop(self.signals))  # type: ignore[attr-defined]
+
+    def _choose_folder(self, config: dict[str, Any]) -> None:
+        """A folder that is thrown away for a trial of a few batches, and one made up where none was named."""
+        if config.get("fast_dev_run") and (self.run_folder is not None or self.fresh):
+            self.run_folder, self.passing = RunFolder.temporary(), True
+        elif self.run_folder is None and self.fresh:
             if config.get("num_nodes", 1) > 1:
                 raise BadInput("Name the folder with --run: several nodes could not agree on one made up by the clock.")
             self.run_folder = RunFolder.fresh(self.model.spec.name, type(self.model.architecture).__name__)
+            self.made_up = True
+
+    def instantiate_trainer(self, **kwargs: Any) -> pl.Trainer:
+        """The trainer with the platform's callbacks, writing into the run folder."""
+        self.datamodule.require(self.model.required_encodings())
+        config = dict(self._get(self.config_init, "trainer", default={})) | kwargs
+        callbacks = list(config.get("callbacks") or [])
+        self._choose_folder(config)
         if self.run_folder is not None:
             config["default_root_dir"] = str(self.run_folder.path)
             config["logger"] = self._loggers(config.get("logger"))
             if config.get("enable_checkpointing") is not False:
                 callbacks += self._checkpoints(callbacks)
+                config["plugins"] = _with_checkpoint_io(config.get("plugins"))
             callbacks += [ExactResume(), Throughput()]
+            if not any(isinstance(callback, NonFinite) for callback in callbacks):
+                callbacks.append(NonFinite())
             if config.get("max_time") is None and not any(isinstance(callback, Timer) for callback in callbacks):
                 callbacks.append(Timer())  # goes on counting in a continued run
             if config["logger"]:
@@ -114,7 +152,14 @@ class GraphbenchCLI(LightningCLI):
                 config["enable_progress_bar"] = False
                 callbacks += [EpochLines()] if self.run_folder is not None else []
         config["callbacks"] = callbacks
-        return self.trainer_class(**config)
+        try:
+            return self.trainer_class(**config)
+        except BaseException:
+            if self.made_up and self.run_folder is not None:
+                shutil.rmtree(self.run_folder.path, ignore_errors=True)
+                with contextlib.suppress(OSError):  # `runs/` holds others
+                    self.run_folder.path.parent.rmdir()
+            raise
 
     def _loggers(self, configured: Any) -> Any:
         """`metrics.csv` always; TensorBoard unless other loggers are configured."""
@@ -133,7 +178,7 @@ class GraphbenchCLI(LightningCLI):
     def _checkpoints(self, configured: list[pl.Callback]) -> list[pl.Callback]:
         """The best epoch by the benchmark's validation metric, and the last one."""
         assert self.run_folder is not None
-        best = ModelCheckpoint(
+        best = BestCheckpoint(
             dirpath=self.run_folder.checkpoints,
             filename="best",
             monitor=self.model.monitor,
@@ -147,6 +192,12 @@ class GraphbenchCLI(LightningCLI):
         """The configuration with every default written out, as YAML."""
         text: str = self.parser.dump(self.config, skip_none=False, skip_link_targets=True)
         return text
+
+
+def _with_checkpoint_io(configured: Any) -> list[Any]:
+    """The configured plug-ins, and ours for writing checkpoints unless there is one for that."""
+    plugins = [] if configured is None else _as_list(configured)
+    return plugins if any(isinstance(plugin, CheckpointIO) for plugin in plugins) else [*plugins, RunCheckpointIO()]
 
 
 def _as_list(value: Any) -> list[Any]:

@@ -13,12 +13,15 @@ from rich.console import Console
 from rich.table import Table
 
 from graphbench import registry
+from graphbench.cli.list_configs import show_configs
 from graphbench.contracts.spec import BenchmarkSpec
 from graphbench.errors import BrokenPlugin, UnknownName
 from graphbench.registry import Group, Record
 
 _FILE_WIDTH = 200  # columns of a table that goes to a file or a pipe, where nothing is gained by wrapping
+_GENERATED = "*"  # stands behind sizes of graphs that are generated here
 _NUMBERS = ("graphs", "mean nodes", "mean edges", "on disk")
+_GROUPS = (*registry.GROUPS, "configs")
 _BENCHMARK_HEADER = ("name", "task", "graphs", "mean nodes", "mean edges", "metric", "on disk", "offline", "licence")
 
 
@@ -27,7 +30,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="graphbench list",
         description="Show what is installed. Nothing is imported, so a broken plug-in is listed like any other.",
     )
-    parser.add_argument("group", nargs="?", help=f"one of {', '.join(registry.GROUPS)}; all when left out")
+    parser.add_argument("group", nargs="?", help=f"one of {', '.join(_GROUPS)}; all but the last when left out")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     parser.add_argument("--check", action="store_true", help="import every class and list the broken ones; exit code 1")
     return parser
@@ -43,8 +46,10 @@ def run(arguments: Sequence[str]) -> int:
         UnknownName: there is no such group.
     """
     options = _parser().parse_args(arguments)
-    if options.group is not None and options.group not in registry.GROUPS:
-        raise UnknownName("group of plug-ins", options.group, registry.GROUPS)
+    if options.group is not None and options.group not in _GROUPS:
+        raise UnknownName("group of plug-ins", options.group, _GROUPS)
+    if options.group == "configs":
+        return show_configs(options.json, options.check)
     groups = registry.GROUPS if options.group is None else (options.group,)
     clashes = [found for group in groups for found in registry.clashes(group).values()]
     unreadable = registry.unreadable()
@@ -107,6 +112,8 @@ def _show(groups: Iterable[Group]) -> None:
             facts = _facts(record.spec) if group == "benchmarks" else (record.summary,)
             table.add_row(record.name, *facts, *((_owner(record),) if several else ()))
         console.print(table)
+        if group == "benchmarks" and any(_is_generated(record.spec) for record in records):
+            console.print(f"{_GENERATED} of the graphs that are generated here, all of them, as they are by default")
         console.print()
 
 
@@ -114,16 +121,22 @@ def _facts(spec: BenchmarkSpec | None) -> tuple[str, ...]:
     """Task, graphs, mean nodes, mean edges, metric, size on disk, offline, licence."""
     if spec is None:
         return ("depends on options", *[""] * (len(_BENCHMARK_HEADER) - 2))
+    mark = _GENERATED if _is_generated(spec) else ""
     return (
         spec.task,
         _known(spec.num_graphs, "{:,}"),
-        _known(spec.mean_nodes, "{:.1f}"),
-        _known(spec.mean_edges, "{:.1f}"),
+        _known(spec.mean_nodes, "{:.1f}" + mark),
+        _known(spec.mean_edges, "{:.1f}" + mark),
         f"{spec.metric} {'↑' if spec.higher_is_better else '↓'}",
         _known(spec.disk_mb, "{:,.1f} MB"),
         "yes" if spec.offline else "no",
         spec.licence or "-",
     )
+
+
+def _is_generated(spec: BenchmarkSpec | None) -> bool:
+    """Whether the sizes that a specification says are those of graphs that are generated, not of published ones."""
+    return spec is not None and spec.source.startswith("generated")
 
 
 def _owner(record: Record) -> str:

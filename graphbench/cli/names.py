@@ -6,6 +6,7 @@ configuration mentions are imported before parsing, and nothing else is.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,10 @@ from typing import Any
 import yaml
 
 from graphbench import registry
+from graphbench.configurations import read
 from graphbench.errors import BadInput
+from graphbench.expected import Expected
+from graphbench.runs import RunFolder
 
 #: Option that names a class -> group it must be registered in.
 _SLOTS: dict[tuple[str, ...], registry.Group] = {("data",): "benchmarks", ("model", "architecture"): "architectures"}
@@ -23,7 +27,7 @@ def configurations(arguments: Sequence[str]) -> Iterator[dict[str, Any]]:
     """The content of every `--config FILE`.
 
     Raises:
-        BadInput: a file is missing or is not a YAML mapping.
+        BadInput: a file is missing, is not a YAML mapping, or expects something under an unknown name.
     """
     for position, argument in enumerate(arguments):
         if argument == "--config" and position + 1 < len(arguments):
@@ -34,13 +38,34 @@ def configurations(arguments: Sequence[str]) -> Iterator[dict[str, Any]]:
             continue
         if not path.is_file():
             raise BadInput(f"--config {path}: there is no such file.")
-        try:
-            content = yaml.safe_load(path.read_text(encoding="utf-8"))
-        except yaml.YAMLError as error:
-            raise BadInput(f"--config {path} is not valid YAML: {error}") from error
-        if not isinstance(content, dict):
-            raise BadInput(f"--config {path} must hold a mapping such as 'model: ...', not {type(content).__name__}.")
+        content = read(path)
+        Expected.parse(content.get("expected"), f"--config {path}")
         yield content
+
+
+#: Options of data that name files or folders.
+_PATHS = ("root", "store", "file", "split_dir")
+
+
+def moved_paths(run: RunFolder) -> dict[str, tuple[str, str]]:
+    """Where the data of a run are, for a command that is given in another folder than its fit was.
+
+    A path in a configuration is relative to the folder in which the fit was started. It is looked for there first, and
+    in the folder of the command where that has gone, as on another machine.
+
+    Returns:
+        Option of the data -> the path in the configuration and the absolute one to take instead.
+    """
+    try:
+        started = Path(json.loads(run.environment.read_text(encoding="utf-8"))["folder"])
+        options = yaml.safe_load(run.config.read_text(encoding="utf-8"))["data"]["init_args"]
+        given = {name: options[name] for name in _PATHS if isinstance(options.get(name), str)}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError):  # an older run, or a damaged one
+        return {}
+    relative = {name: value for name, value in given.items() if not Path(value).is_absolute()}
+    if started == Path.cwd():
+        return {}
+    return {name: (value, str(started / value)) for name, value in relative.items() if (started / value).exists()}
 
 
 def _strings(value: Any) -> Iterator[str]:

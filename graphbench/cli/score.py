@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from graphbench.checkpoints import load_checkpoint
 from graphbench.cli.console import show_table
 from graphbench.cli.lightning import GraphbenchCLI
 from graphbench.cli.options import Request, own_parser, split
+from graphbench.cli.params import count
 from graphbench.errors import BadInput
+from graphbench.expected import Comparison, Obtained, compare, kind_of_data
 from graphbench.runs import RunFolder
 
 log = logging.getLogger(__name__)
@@ -62,9 +64,10 @@ def _score(arguments: Sequence[str], command: str, splits: Sequence[str]) -> int
     if not cli.trainer.is_global_zero:
         return 0
     others = cli.datamodule.rivals()
-    _show(cli, scores, others)
+    comparison = _beside_expected(cli, request, scores)
+    _show(cli, scores, others, comparison)
     if request.run is not None and request.own.checkpoint is None:
-        _record(request.run, scores, others)
+        _record(request.run, scores, others, comparison)
         from graphbench.report import write_report
 
         write_report([request.run], request.run.report)
@@ -77,28 +80,62 @@ def scores_of(split: str, logged: Mapping[str, float]) -> dict[str, float]:
     return {key: value for key, value in logged.items() if key.startswith(f"{split}/")}
 
 
-def _record(run: RunFolder, scores: Mapping[str, Mapping[str, float]], others: Rivals) -> None:
+def _beside_expected(
+    cli: GraphbenchCLI, request: Request, scores: Mapping[str, Mapping[str, float]]
+) -> Comparison | None:
+    """The score beside the one that the configuration expects; None where it expects none of these."""
+    stored = request.run.read_results() if request.run is not None and request.own.checkpoint is None else {}
+    obtained = Obtained(
+        scores={name: value for split in scores.values() for name, value in split.items()},
+        parameters=count(cli.model),
+        epochs=stored.get("epochs"),
+        steps=stored.get("steps"),
+        data=kind_of_data(cli.model.spec),
+        higher_is_better=cli.model.spec.higher_is_better,
+    )
+    return compare(cli.config_init["expected"], obtained)
+
+
+def _record(
+    run: RunFolder, scores: Mapping[str, Mapping[str, float]], others: Rivals, comparison: Comparison | None
+) -> None:
     """Hold the validation scores against those at the end of fit, then write what is new."""
     stored = run.read_results().get("val")
     if stored is not None:
         same = stored == scores["val"]
         log.info("Validation scores %s those stored at the end of fit.", "equal" if same else "DIFFER from")
     if "test" in scores:
-        run.update_results({"test": dict(scores["test"]), "rivals": others})
+        expected = {} if comparison is None else {"expected": comparison.as_dict()}
+        run.update_results({"test": dict(scores["test"]), "rivals": others} | expected)
 
 
-def _show(cli: GraphbenchCLI, scores: Mapping[str, Mapping[str, float]], others: Rivals) -> None:
-    """The table: this model, then the rivals the benchmark offers on the same splits."""
+def _show(
+    cli: GraphbenchCLI,
+    scores: Mapping[str, Mapping[str, float]],
+    others: Rivals,
+    comparison: Comparison | None,
+) -> None:
+    """The table: this model, what its configuration expects, then the rivals of the benchmark on the same splits."""
     spec = cli.model.spec
     names = [key.partition("/")[2] for key in next(iter(scores.values()))]
     names = [spec.metric, *(name for name in names if name not in (spec.metric, "loss"))]
     header = ["model", *(f"{split} {name}" for split in scores for name in names)]
     rows = [[type(cli.model.architecture).__name__, *_row(scores, names)]]
+    if comparison is not None:
+        rows.append(["expected", *_expected_row(comparison, scores, names)])
     for rival, values in others.items():
         rows.append([rival, *_row(values, names)])
     unit = f" [{spec.target_units[0]}]" if len(set(spec.target_units)) == 1 and spec.target_units[0] else ""
     arrow = "higher" if spec.higher_is_better else "lower"
     show_table(f"{spec.name}{unit}, {arrow} {spec.metric} is better", header, rows)
+    if comparison is not None:
+        print(comparison)
+
+
+def _expected_row(comparison: Comparison, scores: Iterable[str], names: Sequence[str]) -> list[str]:
+    """The expected score in its column."""
+    columns = [f"{split}/{name}" for split in scores for name in names]
+    return [comparison.expected if column == comparison.metric else "-" for column in columns]
 
 
 def _row(scores: Mapping[str, Mapping[str, float]], names: Sequence[str]) -> list[str]:

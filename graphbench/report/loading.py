@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,8 +14,11 @@ import numpy as np
 import pandas as pd
 import yaml
 
+from graphbench.errors import BadInput
 from graphbench.report.metrics import Curves, curves_of, read_logged
 from graphbench.runs import RunFolder
+
+log = logging.getLogger(__name__)
 
 #: Columns that a diagnostic table by layer has, and the table of the gap.
 LAYER_COLUMNS = ("epoch", "layer", "measure", "value")
@@ -115,10 +119,23 @@ def _class_name(entry: object) -> str:
 
 
 def load_runs(folders: Sequence[RunFolder]) -> list[Run]:
-    """Read every folder once, in the given order."""
+    """Read every folder once, in the given order; those that stopped before their first checkpoint are left out.
+
+    Raises:
+        BadInput: no folder is left.
+    """
     unique = list({folder.path.resolve(): folder for folder in folders}.values())
     names = _names([folder.path.resolve() for folder in unique])
-    return [load_run(folder, name) for folder, name in zip(unique, names, strict=True)]
+    runs = [load_run(folder, name) for folder, name in zip(unique, names, strict=True)]
+    begun = [run for run in runs if run.folder.is_begun or run.curves]
+    for run in runs:
+        if run not in begun:
+            log.warning("%s is left out: it stopped before its first checkpoint and has no scores.", run.folder.path)
+    if runs and not begun:
+        raise BadInput(
+            f"{', '.join(str(run.folder.path) for run in runs)}: there is no checkpoint and no score to report."
+        )
+    return begun
 
 
 def _names(paths: Sequence[Path]) -> list[str]:

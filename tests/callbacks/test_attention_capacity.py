@@ -48,3 +48,33 @@ def test_default_vocabulary_and_other_encodings() -> None:
     assert AttentionCapacity().substructures == Substructures(max_per_pattern=200)
     with pytest.raises(BadInput, match="fields member_node and member_substructure, but RWSE has"):
         AttentionCapacity(RWSE())
+
+
+def test_graphs_of_equal_tokens_are_counted_as_left_out(fit: Fit, rows: Rows) -> None:
+    """Half of the probe graphs have equal features on all nodes, so that nothing spreads in the first layer."""
+
+    class HalfEqual(AttentionCapacity):
+        def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+            table = trainer.datamodule.tables["val"]
+            features, ptr = table.columns["x_dense"].clone(), table.ptr["node"].tolist()
+            for graph in range(0, 10, 2):
+                features[ptr[graph] : ptr[graph + 1]] = 0.3
+            table.columns["x_dense"] = features
+            super().on_train_start(trainer, pl_module)
+
+    fit(HalfEqual(num_graphs=10), max_epochs=1)
+    table = rows("attention_capacity")
+    assert {row["value"] for row in table}.isdisjoint({"inf", "-inf"})
+    first = {row["measure"]: row for row in table if (row["epoch"], row["layer"]) == ("0", "0")}
+    for measure in ("alpha", "lambda", "gamma", "value_gain"):
+        assert (first[measure]["graphs"], first[measure]["left_out"]) == ("5", "5"), measure
+    for measure in ("spread", "row_sum"):
+        assert (first[measure]["graphs"], first[measure]["left_out"]) == ("10", "0"), measure
+
+
+def test_a_measure_that_no_graph_has_is_a_row_and_not_logged(fit: Fit, rows: Rows) -> None:
+    vocabulary = Substructures(cycles=(30,), paths=(), stars=(), hops=())
+    _, trainer = fit(AttentionCapacity(vocabulary, num_graphs=4), max_epochs=1)
+    (row, *_) = [row for row in rows("attention_capacity") if row["measure"] == "capacity"]
+    assert (row["value"], row["graphs"], row["left_out"]) == ("nan", "0", "4")
+    assert not any("attention_capacity/capacity/" in name for _, values in trainer.logger.rows for name in values)

@@ -86,7 +86,7 @@ def test_a_continued_run_keeps_its_rows(fit: Fit, rows: Rows, tmp_path: Path) ->
     _, trainer = fit(RankProgression(num_graphs=3), max_epochs=2)
     trainer.save_checkpoint(checkpoint)
     with (tmp_path / "run" / "diagnostics" / "rank_progression.csv").open("a") as file:
-        file.write("3,12,0,x,stable_rank,9.0,3\n")  # written by an epoch that was lost
+        file.write("3,12,0,x,stable_rank,9.0,3,0\n")  # written by an epoch that was lost
     fit(RankProgression(num_graphs=3), max_epochs=3, resume=str(checkpoint))
     epochs = [int(row["epoch"]) for row in rows("rank_progression")]
     assert epochs == sorted(epochs)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.callbacks import ModelCheckpoint
 
+from graphbench.callbacks.last_checkpoint import LastCheckpoint
 from graphbench.callbacks.probe import choose_graphs
 from graphbench.callbacks.train_test_gap import TrainTestGap
 from graphbench.errors import BadInput
@@ -65,6 +68,39 @@ def test_stage_tells_a_test_of_the_run_from_a_look_while_training(fit: Fit, rows
     module, trainer = fit(TrainTestGap(num_graphs=5, splits=["test"]), max_epochs=1)
     trainer.test(module, trainer.datamodule, verbose=False)
     assert [row["stage"] for row in rows("train_test_gap")] == ["fit", "fit", "test", "test"]
+
+
+@pytest.mark.parametrize("finished", [1, 2])
+def test_rows_of_a_test_carry_the_epoch_and_step_of_the_tested_checkpoint(
+    fit: Fit, rows: Rows, tmp_path: Path, finished: int
+) -> None:
+    """By another trainer, as `graphbench test` does, whose own counters are at 0."""
+    saved = ModelCheckpoint(tmp_path, "{epoch}", monitor="val/MAE", save_top_k=-1)
+    module, trainer = fit(TrainTestGap(num_graphs=5), saved, enable_checkpointing=True)
+    other = pl.Trainer(
+        callbacks=[TrainTestGap(num_graphs=5)], logger=False, accelerator="cpu", enable_progress_bar=False,
+        default_root_dir=trainer.default_root_dir,
+    )  # fmt: skip
+    other.test(module, trainer.datamodule, ckpt_path=tmp_path / f"epoch={finished - 1}.ckpt", verbose=False)
+    tested = [row for row in rows("train_test_gap") if row["stage"] == "test"]
+    assert [(row["epoch"], row["step"]) for row in tested] == [(str(finished), str(4 * finished))] * 2
+
+
+def test_rows_of_a_test_after_the_training_carry_its_last_epoch(fit: Fit, rows: Rows) -> None:
+    module, trainer = fit(TrainTestGap(num_graphs=5))
+    trainer.test(module, trainer.datamodule, verbose=False)
+    assert [(row["epoch"], row["step"]) for row in rows("train_test_gap") if row["stage"] == "test"] == [("2", "8")] * 2
+
+
+@pytest.mark.parametrize("when", ["after the epoch", "after the training"])
+def test_last_checkpoints_count_finished_epochs(fit: Fit, rows: Rows, tmp_path: Path, when: str) -> None:
+    module, trainer = fit(TrainTestGap(num_graphs=5), LastCheckpoint(), enable_checkpointing=True)
+    path = Path(trainer.default_root_dir, "checkpoints", "last.ckpt")
+    if when == "after the training":
+        path = tmp_path / "after.ckpt"
+        trainer.save_checkpoint(path)
+    trainer.test(module, trainer.datamodule, ckpt_path=path, verbose=False)
+    assert [(row["epoch"], row["step"]) for row in rows("train_test_gap") if row["stage"] == "test"] == [("2", "8")] * 2
 
 
 def test_the_test_split_stays_unread_unless_named(fit: Fit, rows: Rows) -> None:

@@ -1,7 +1,9 @@
-"""Every configuration of an experiment is one that the command line takes, and says what to expect."""
+"""Every shipped configuration is one that the command line takes, with the parameters that it expects."""
 
 from __future__ import annotations
 
+import json
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -11,13 +13,19 @@ import yaml
 from graphbench import registry
 from graphbench.cli import main
 
-EXPERIMENTS = Path(__file__).parents[2] / "configs" / "experiments"
+PLUGINS = Path(__file__).parents[2] / "plugins"
 #: Configurations that name data, model and trainer; the others are laid over one of these.
-WHOLE = sorted(path for path in EXPERIMENTS.glob("*/*.yaml") if "data" in yaml.safe_load(path.read_text()))
-OVERLAYS = sorted(EXPERIMENTS.glob("*/overlays/*.yaml"))
-#: What the overlays of a folder go over: the smallest model that takes all of them.
+WHOLE = sorted(
+    path
+    for path in PLUGINS.glob("*/configs/**/*.yaml")
+    if path.parent.name not in ("overlays", "model") and "data" in yaml.safe_load(path.read_text())
+)
+OVERLAYS = sorted(PLUGINS.glob("*/configs/**/overlays/*.yaml"))
+#: What the overlays of a folder go over: the smallest model that takes all of them. One whose name begins with that of
+#: a recipe goes over that one.
 BASES = {
-    "deepgraph": "zinc-12",
+    "deepgraph": "zinc",
+    "gps": "pattern",
     "graphormer": "zinc",
     "linear-transformer": "zinc-gt",
     "sat": "zinc",
@@ -26,31 +34,73 @@ BASES = {
 }
 #: Where one goes over another file than the rest.
 OTHER_BASES = {
-    **{f"deepgraph/walks-{steps}": "cluster-12" for steps in (5, 10, 15)},
+    **{f"deepgraph/walks-{steps}": "cluster" for steps in (5, 10, 15)},
+    "deepgraph/generated": "cluster",
     "linear-transformer/short-pretrain": "zinc-pretrain",
+    "sat/generated": "pattern",
 }
+#: The deepest models of PCQM4M would take long to initialise; their plug-ins count them without memory.
+LARGE = ("pcqm4m-24", "pcqm4m-48", "pcqm4m-x2", "pcqm4m-x4")
 
 
-@pytest.mark.parametrize("path", WHOLE, ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_experiment_is_understood(path, capsys):
+def named(path):
+    """Name of a configuration as `graphbench list configs` shows it, `.yaml` aside."""
+    inner = path.relative_to(PLUGINS).with_suffix("").parts
+    return "/".join(inner[2:] if inner[0] == "baselines" else (inner[0], *inner[2:]))
+
+
+def base_of(path):
+    """What an overlay is tried over."""
+    name, recipes = named(path), {recipe.stem: recipe for recipe in path.parents[1].glob("*.yaml")}
+    own = [stem for stem in recipes if path.stem.startswith(f"{stem}-")]
+    plugin = name.partition("/")[0]
+    return recipes[max(own, key=len) if own else OTHER_BASES.get(f"{plugin}/{path.stem}", BASES[plugin])]
+
+
+def expected_of(*paths):
+    """What the last of some configurations, one over the other, expects of its model."""
+    found = {}
+    for path in paths:
+        found |= yaml.safe_load(path.read_text()).get("expected") or {}
+    variant = found.get("variant")
+    return found if variant is None else (found.get("variants") or {}).get(variant, {})
+
+
+def check_count(capsys, *paths):
+    assert main(["params", *chain(*(("--config", str(path)) for path in paths)), "--json"]) == 0
+    parameters = json.loads(capsys.readouterr().out.splitlines()[-1])["parameters"]
+    assert expected_of(*paths).get("parameters") in (None, parameters)
+
+
+@pytest.mark.parametrize("path", WHOLE, ids=named)
+def test_recipe_is_understood_and_has_the_parameters_it_expects(path, capsys):
     if "torch.optim.Muon" in path.read_text() and not hasattr(torch.optim, "Muon"):
         pytest.skip("this torch has no Muon: from 2.9")
     data = yaml.safe_load(path.read_text())["data"]["class_path"]
     assert data in registry.benchmarks(), f"{path.name} names the benchmark {data}"
-    assert main(["params", "--config", str(path)]) == 0
-    assert "total" in capsys.readouterr().out
+    check_count(capsys, path)
 
 
-@pytest.mark.parametrize("path", WHOLE, ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_experiment_says_what_to_expect_in_its_first_lines(path):
-    head = path.read_text().partition("seed_everything")[0].lower()
-    assert any(word in head for word in ("expected", "published", "no published", "figure", "pre-train")), head
+@pytest.mark.parametrize("path", [path for path in OVERLAYS if path.stem not in LARGE], ids=named)
+def test_overlay_is_understood_and_has_the_parameters_it_expects(path, capsys):
+    check_count(capsys, base_of(path), path)
 
 
-@pytest.mark.parametrize("path", OVERLAYS, ids=lambda path: f"{path.parts[-3]}/{path.stem}")
-def test_overlay_is_understood(path, capsys):
-    folder = path.parent.parent
-    base = folder / f"{OTHER_BASES.get(f'{folder.name}/{path.stem}', BASES[folder.name])}.yaml"
-    assert main(["params", "--config", str(base), "--config", str(path)]) == 0
-    assert "total" in capsys.readouterr().out
-    assert path.read_text().startswith("# "), "an overlay says in its first line what it changes"
+def published_variants():
+    """Files, one over the other, for every variant of which a recipe, or an overlay for its depth, expects something."""
+    for path in (*WHOLE, *OVERLAYS):
+        content = yaml.safe_load(path.read_text())
+        folder = path.parent if path.parent.name == "overlays" else path.parent / "overlays"
+        below = [base_of(path)] if path.parent.name == "overlays" else []
+        for variant in (content.get("expected") or {}).get("variants") or {}:
+            yield *below, path, folder / f"{variant}.yaml"
+
+
+VARIANTS = list(published_variants())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("paths", VARIANTS, ids=lambda paths: "+".join(named(path) for path in paths))
+def test_every_published_variant_has_the_parameters_it_expects(paths, capsys):
+    assert expected_of(*paths)["value"]
+    check_count(capsys, *paths)

@@ -20,7 +20,11 @@ def test_a_run_folder_has_all_that_is_promised(finished_run):
     names = {path.name for path in finished_run.iterdir()}
     assert {"config.yaml", "metrics.csv", "checkpoints", "results.json", "environment.json"} <= names
     assert any(name.startswith("events.out.tfevents") for name in names)
-    assert {path.name for path in (finished_run / "checkpoints").iterdir()} == {"best.ckpt", "last.ckpt"}
+    assert {path.name for path in (finished_run / "checkpoints").iterdir()} == {
+        "best.ckpt",
+        "last.ckpt",
+        "previous.ckpt",
+    }
     text = (finished_run / "config.yaml").read_text()
     assert text.startswith("# graphbench-lightning==")
     config = yaml.safe_load(text)

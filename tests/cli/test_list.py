@@ -22,6 +22,14 @@ MODULE = """
             offline=True, disk_mb=3.21, licence="CC-BY-4.0",
         )
 
+    class Made(Benchmark):
+        "Graphs that are generated."
+        spec = BenchmarkSpec(
+            name="Made", task="graph-regression", node=Features((28,)), edge=Features((4,)), metric="MAE",
+            higher_is_better=False, loss="L1", split_sizes=(8, 1, 1), mean_nodes=7.25, mean_edges=14.0,
+            offline=True, disk_mb=0.5, licence="MIT", source="generated",
+        )
+
     class Sized(Benchmark):
         "Graphs of a size."
         def __init__(self, size: int = 3):
@@ -33,6 +41,7 @@ MODULE = """
 ENTRY_POINTS = """
     [graphbench.benchmarks]
     Shapes = fake_listed:Shapes
+    Made = fake_listed:Made
     Sized = fake_listed:Sized
     [graphbench.architectures]
     Net = fake_listed:Net
@@ -80,6 +89,8 @@ def test_benchmarks_show_their_specification(capsys):
     assert _row(out, "Shapes").split() == [
         *("Shapes", "graph-regression", "12,000", "23.2", "49.8", "MAE", "↓", "3.2", "MB", "yes", "CC-BY-4.0"),
     ]
+    assert _row(out, "Made").split()[2:5] == ["10", "7.2*", "14.0*"]
+    assert "* of the graphs that are generated here" in out
     assert _row(out, "Sized").split() == ["Sized", "depends", "on", "options"]
     assert "benchmarks from fake-listed 1.0" in out
     assert "fake_listed" not in sys.modules
@@ -122,7 +133,8 @@ def test_json_holds_everything(capsys):
     assert main(["list", "--json", "--check"]) == 1
     listed = json.loads(capsys.readouterr().out)
     assert set(listed) == {*registry.GROUPS, "clashes", "unreadable", "broken"}
-    shapes, sized = listed["benchmarks"]
+    made, shapes, sized = listed["benchmarks"]
+    assert made["spec"]["source"] == "generated"
     assert shapes["spec"]["mean_nodes"] == 23.16
     assert shapes["spec"]["node"] == {"vocabularies": [28], "dense": 0, "names": []}
     assert sized["spec"] is None

@@ -9,11 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from graphbench import registry
 from graphbench.cli import main
 
-CONFIGS = Path(__file__).parents[2] / "configs" / "experiments" / "gps"
+CONFIGS = Path(__file__).parents[2] / "plugins" / "baselines" / "configs" / "gps"
 PUBLISHED = {
     "zinc": 423_717,
     "pattern": 337_201,
@@ -73,4 +74,5 @@ def test_no_configuration_is_left_out():
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_parameters_are_the_published_ones(name, capsys):
     assert main(["params", "--config", str(CONFIGS / f"{name}.yaml"), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out.splitlines()[-1])["parameters"] == PUBLISHED[name]
+    expected = yaml.safe_load((CONFIGS / f"{name}.yaml").read_text())["expected"]
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["parameters"] == PUBLISHED[name] == expected["parameters"]

@@ -3,63 +3,60 @@
 import json
 import signal
 
-import pandas as pd
 import pytest
-import torch
-from command_line import SMALL_MODEL, graphbench
+from command_line import SMALL_MODEL
+from equal_runs import assert_equal_runs, content
+from forked import at, forked, signal_at_step
 
-KILL = """
-import os, signal, sys
-from graphbench.callbacks.{module} import {callback} as Callback
-original = Callback.{hook}
-def hook(self, trainer, *rest):
-    original(self, trainer, *rest)
-    if trainer.global_step == {step}:
-        os.kill(os.getpid(), signal.{signal})
-Callback.{hook} = hook
-from graphbench.cli import main
-sys.exit(main())
-"""
-OPTIONS = ["--trainer.max_epochs", "4", "--model.schedule.name", "cosine", "--model.schedule.warmup", "3"]
-
-
-def weights(folder):
-    return torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
+OPTIONS = [
+    *SMALL_MODEL,
+    "--trainer.max_epochs", "4",
+    "--model.schedule.name", "cosine",
+    "--model.schedule.warmup", "3",
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def uninterrupted(data_options, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("resume") / "whole"
-    graphbench("fit", *data_options, *SMALL_MODEL, *OPTIONS, "--run", folder)
-    return folder
+    folder = tmp_path_factory.mktemp("resume")
+    assert forked(folder, "fit", *data_options, *OPTIONS, "--run", folder / "whole").code == 0
+    return folder / "whole"
 
 
 @pytest.mark.parametrize(
-    ("event", "step", "module", "callback", "hook"),
+    ("event", "code", "step", "stopped_at"),
     [
-        ("SIGKILL", 15, "throughput", "Throughput", "on_train_batch_end"),  # in the third epoch
-        ("SIGTERM", 9, "throughput", "Throughput", "on_train_batch_end"),  # in the second, with a checkpoint there
+        (signal.SIGKILL, -9, 15, 12),  # in the third epoch; the checkpoint is that of the second
+        (signal.SIGTERM, 143, 9, 9),  # in the second, with a checkpoint there
     ],
 )
-def test_continued_weights_are_equal(uninterrupted, data_options, tmp_path, event, step, module, callback, hook):
-    script = tmp_path / "killed.py"
-    script.write_text(KILL.format(module=module, callback=callback, hook=hook, step=step, signal=event))
-    folder = tmp_path / "cut"
-    done = graphbench("fit", *data_options, *SMALL_MODEL, *OPTIONS, "--run", folder, script=script, check=False)
-    assert done.returncode == {"SIGKILL": -signal.SIGKILL, "SIGTERM": 128 + signal.SIGTERM}[event], done.stderr[-2000:]
-    stopped = torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)
-    stopped_at, first_part = stopped["global_step"], stopped["callbacks"]["Timer"]["time_elapsed"]["train"]
-    assert stopped_at == {"SIGKILL": 12, "SIGTERM": 9}[event]
+def test_continued_weights_are_equal(uninterrupted, data_options, tmp_path, event, code, step, stopped_at):
+    run = tmp_path / "cut"
+    prepare = at("on_train_batch_end", signal_at_step(step, event))
+    ended = forked(tmp_path, "fit", *data_options, *OPTIONS, "--run", run, prepare=prepare)
+    assert ended.code == code, ended.text
+    stopped = content(run)
+    first_part = stopped["callbacks"]["Timer"]["time_elapsed"]["train"]
+    assert stopped["global_step"] == stopped_at
     tested_too_early = {"test": {"test/MAE": 9.0}}
-    (folder / "results.json").write_text(json.dumps(tested_too_early))
-    graphbench("fit", "--resume", folder)
-    assert "test" not in json.loads((folder / "results.json").read_text())
-    whole, continued = weights(uninterrupted), weights(folder)
-    assert whole.keys() == continued.keys()
-    for name, value in whole.items():
-        assert torch.equal(value, continued[name]), name
-    assert json.loads((folder / "results.json").read_text())["fit_seconds"] >= round(first_part, 1) > 0
-    scores = [json.loads((f / "results.json").read_text())["val"] for f in (uninterrupted, folder)]
-    assert scores[0] == scores[1]
-    curves = [pd.read_csv(f / "metrics.csv")["val/MAE"].dropna().tolist() for f in (uninterrupted, folder)]
-    assert curves[0] == curves[1]
+    (run / "results.json").write_text(json.dumps(tested_too_early))
+    assert forked(tmp_path, "fit", "--resume", run).code == 0
+    results = json.loads((run / "results.json").read_text())
+    assert "test" not in results
+    assert results["fit_seconds"] >= round(first_part, 1) > 0
+    assert_equal_runs(uninterrupted, run)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", [9, 10])
+def test_a_validation_within_an_epoch_is_not_lost(data_options, tmp_path, step):
+    """After every second of six batches; a kill in one, and one behind it."""
+    often = ["--trainer.val_check_interval", "2", "--trainer.callbacks+=LastCheckpoint"]
+    options = [*OPTIONS, *often, "--trainer.callbacks.every_n_steps", "1"]
+    assert forked(tmp_path, "fit", *data_options, *options, "--run", tmp_path / "whole").code == 0
+    run = tmp_path / "cut"
+    prepare = at("on_train_batch_end", signal_at_step(step, signal.SIGKILL))
+    ended = forked(tmp_path, "fit", *data_options, *options, "--run", run, prepare=prepare)
+    assert ended.code == -signal.SIGKILL, ended.text
+    assert forked(tmp_path, "fit", "--resume", run).code == 0
+    assert_equal_runs(tmp_path / "whole", run)

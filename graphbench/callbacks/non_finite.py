@@ -1,0 +1,192 @@
+"""A loss or gradient that is not a finite number never reaches the weights."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.strategies import DDPStrategy, SingleDeviceStrategy
+from torch import Tensor, nn
+
+from graphbench.errors import BadInput, GraphbenchError
+
+log = logging.getLogger(__name__)
+
+#: Graphs of a batch that a message names.
+_NAMED = 8
+
+
+class Diverged(GraphbenchError):
+    """Training met a loss or gradient that is not finite."""
+
+
+class NonFinite(pl.Callback):
+    """Looks at the norm of all gradients before every optimizer step and acts where it is not finite.
+
+    Gradients are looked at and not losses, because every process has the same ones, so that all of them act alike. In
+    16-bit training with a scaled loss the scaler skips such steps by itself and nothing is done here.
+
+    Args:
+        policy: "stop" ends the fit with an error, and the checkpoints of the steps before stay; "skip" leaves the step
+            out; "lower_rate" leaves the step out and multiplies the learning rate by `factor`, once, and stops the
+            second time.
+        limit: "skip" ends the fit after so many such steps without a good one between them.
+        factor: see "lower_rate".
+
+    Raises:
+        BadInput: an option is out of range.
+    """
+
+    def __init__(
+        self, policy: Literal["stop", "skip", "lower_rate"] = "stop", limit: int = 100, factor: float = 0.1
+    ) -> None:
+        if limit < 1:
+            raise BadInput(f"NonFinite: limit is {limit}; it must be at least 1.")
+        if not 0 < factor < 1:
+            raise BadInput(f"NonFinite: factor is {factor}; it must lie between 0 and 1.")
+        self.policy, self.limit, self.factor = policy, limit, factor
+        self._skipped, self._in_a_row, self._lowered = 0, 0, False
+        self._batches: list[Any] = []
+        self._losses: list[Tensor] = []
+
+    def state_dict(self) -> dict[str, Any]:
+        """How often it acted."""
+        return {"skipped": self._skipped, "in_a_row": self._in_a_row, "lowered": self._lowered}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on counting."""
+        self._skipped, self._in_a_row = state_dict["skipped"], state_dict["in_a_row"]
+        self._lowered = state_dict["lowered"]
+
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        """Remember the batches of the coming step."""
+        self._batches.append(batch)
+
+    def on_before_backward(self, trainer: pl.Trainer, pl_module: pl.LightningModule, loss: Tensor) -> None:
+        """Remember their losses."""
+        self._losses.append(loss.detach())
+
+    def on_before_optimizer_step(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: torch.optim.Optimizer
+    ) -> None:
+        """Act on gradients that are not finite.
+
+        Raises:
+            Diverged: by `policy`.
+        """
+        batches, losses, self._batches, self._losses = self._batches, self._losses, [], []
+        gradients = [p.grad for p in pl_module.parameters() if p.grad is not None]
+        if not gradients or getattr(trainer.precision_plugin, "scaler", None) is not None:
+            return
+        bad = not math.isfinite(float(nn.utils.get_total_norm(gradients)))
+        if not isinstance(trainer.strategy, (SingleDeviceStrategy, DDPStrategy)):  # each process has other gradients
+            bad = trainer.strategy.reduce_boolean_decision(bad, all=False)
+        if not bad:
+            self._in_a_row = 0
+            return
+        finding = f"Step {trainer.global_step + 1} (epoch {trainer.current_epoch + 1}): " + describe(
+            pl_module, batches, losses, trainer
+        )
+        self._act(trainer, optimizer, finding)
+        for parameter in pl_module.parameters():
+            parameter.grad = None  # optimizers leave parameters without a gradient as they are
+
+    def _act(self, trainer: pl.Trainer, optimizer: torch.optim.Optimizer, finding: str) -> None:
+        if self.policy == "stop" or (self.policy == "lower_rate" and self._lowered):
+            lowered = " The learning rate was lowered once already." if self._lowered else ""
+            raise Diverged(f"{finding}{lowered} The step was not taken. {_ADVICE}")
+        self._skipped, self._in_a_row = self._skipped + 1, self._in_a_row + 1
+        if self._in_a_row > self.limit:
+            raise Diverged(f"{finding} So were the {self.limit} steps before. {_ADVICE}")
+        if self.policy == "lower_rate":
+            self._lower(trainer, optimizer)
+            finding += f" The learning rate is multiplied by {self.factor:g}."
+        if trainer.is_global_zero:
+            log.warning("%s The step is left out (%d so far).", finding, self._skipped)
+
+    def _lower(self, trainer: pl.Trainer, optimizer: torch.optim.Optimizer) -> None:
+        """Lower the rates and what schedules compute them from."""
+        self._lowered = True
+        for group in optimizer.param_groups:
+            for name in {"lr", "initial_lr"} & group.keys():
+                group[name] *= self.factor
+        for config in trainer.lr_scheduler_configs:
+            if hasattr(config.scheduler, "base_lrs"):
+                config.scheduler.base_lrs = [rate * self.factor for rate in config.scheduler.base_lrs]
+
+
+_ADVICE = (
+    "A lower learning rate (--model.optimizer.lr), warm-up (--model.schedule.warmup), clipping "
+    "(--trainer.gradient_clip_val) or NonFinite with policy skip or lower_rate may help; the checkpoints of earlier "
+    "steps stay."
+)
+
+
+def describe(module: pl.LightningModule, batches: list[Any], losses: list[Tensor], trainer: pl.Trainer) -> str:
+    """Where the numbers stop being finite: in which batch, in which layer or gradient."""
+    values = [float(loss) * trainer.accumulate_grad_batches for loss in losses]
+    bad = next((i for i, value in enumerate(values) if not math.isfinite(value)), None)
+    if bad is None:
+        names = [n for n, p in module.named_parameters() if p.grad is not None and not bool(p.grad.isfinite().all())]
+        where = f"the gradient of {names[-1]} ({len(names)} in all)" if names else "the norm of all gradients"
+        shown = batches
+        said = f"{where} is not finite, though the loss here is ({', '.join(f'{v:.4g}' for v in values)})."
+    else:
+        shown = batches[bad : bad + 1]
+        layer = _first_layer(module, shown[0]) if shown else None
+        where = f"; the first layer whose output is not finite is {layer}" if layer else ""
+        said = f"the loss is {values[bad]}{where}."
+    return f"{said} Graphs: {_graphs(shown, trainer)}."
+
+
+def _first_layer(module: pl.LightningModule, batch: Any) -> str | None:
+    """Name of the first layer whose output is not finite; the model's buffers and the generators stay as they are."""
+    found: list[str] = []
+
+    def look(name: str) -> Any:
+        def hook(layer: nn.Module, inputs: Any, output: Any) -> None:
+            if not found and any(not bool(t.isfinite().all()) for t in _floats(output)):
+                found.append(f"{name} ({type(layer).__name__})")
+
+        return hook
+
+    hooks = [layer.register_forward_hook(look(name)) for name, layer in module.named_modules() if name]
+    try:
+        with torch.no_grad(), _unchanged(module):
+            module(batch)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return found[0] if found else None
+
+
+@contextmanager
+def _unchanged(module: nn.Module) -> Iterator[None]:
+    buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
+    with torch.random.fork_rng():
+        yield
+    for name, buffer in module.named_buffers():
+        buffer.copy_(buffers[name])
+
+
+def _floats(output: Any) -> Iterable[Tensor]:
+    if isinstance(output, Tensor):
+        return [output] if output.is_floating_point() else []
+    parts = output.values() if isinstance(output, dict) else output if isinstance(output, (list, tuple)) else []
+    return [tensor for part in parts for tensor in _floats(part)]
+
+
+def _graphs(batches: list[Any], trainer: pl.Trainer) -> str:
+    """Graphs of the batches, as predictions call them."""
+    rows = [int(row) for batch in batches for row in getattr(batch, "graph_id", torch.empty(0)).tolist()]
+    data: Any = getattr(trainer, "datamodule", None)
+    ids = data.ids("train") if hasattr(data, "ids") else None
+    named = [str(row if ids is None else ids[row]) for row in rows[:_NAMED]]
+    return ", ".join(named) + (f" and {len(rows) - _NAMED} more" if len(rows) > _NAMED else "")

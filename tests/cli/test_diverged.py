@@ -1,0 +1,96 @@
+"""A loss that is not finite: what is said, what stays, and what the policies do."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+import torch
+from command_line import SMALL_MODEL
+from equal_runs import OPTIONS, content
+
+from graphbench.cli import main
+from graphbench.module import BenchmarkModule
+
+NON_FINITE = "--trainer.callbacks+=graphbench.callbacks.non_finite.NonFinite"
+
+
+def test_a_loss_that_is_no_number_ends_the_fit_by_name(data_options, tmp_path, capsys, monkeypatch):
+    original = BenchmarkModule.represent
+
+    def represent(self, batch):
+        if self.training and self.trainer.global_step == 4:
+            result = original(self, batch)
+            result.node.mul_(math.nan)
+            return result
+        return original(self, batch)
+
+    monkeypatch.setattr(BenchmarkModule, "represent", represent)
+    run = tmp_path / "run"
+    assert main(["fit", *data_options, *OPTIONS, "--run", str(run)]) == 1
+    said = capsys.readouterr().err
+    assert "Step 5 (epoch 2): the loss is nan" in said
+    assert "the first layer whose output is not finite is task." in said
+    assert "Graphs: " in said
+    assert "24 more" in said
+    assert "Traceback" not in said
+    assert content(run)["global_step"] == 3
+    assert all(bool(v.isfinite().all()) for v in content(run)["state_dict"].values() if v.is_floating_point())
+    monkeypatch.undo()
+    assert main(["fit", "--resume", str(run)]) == 0, "the checkpoint before is a good one"
+
+
+def test_skipped_steps_leave_weights_and_optimizer_as_they_were(data_options, tmp_path, capsys, monkeypatch):
+    seen = []
+    original = BenchmarkModule.training_step
+
+    def step(self, batch, batch_idx):
+        loss = original(self, batch, batch_idx)
+        seen.append([p.detach().clone() for p in self.parameters()])
+        return loss * math.nan if self.trainer.global_step == 4 else loss
+
+    monkeypatch.setattr(BenchmarkModule, "training_step", step)
+    run = tmp_path / "run"
+    options = [NON_FINITE, "--trainer.callbacks.policy", "skip"]
+    assert main(["fit", *data_options, *OPTIONS, *options, "--run", str(run)]) == 0
+    assert "The step is left out (1 so far)" in capsys.readouterr().err
+    assert all(torch.equal(before, after) for before, after in zip(seen[4], seen[5], strict=True))
+    assert not all(torch.equal(before, after) for before, after in zip(seen[5], seen[6], strict=True))
+    assert content(run)["callbacks"]["NonFinite"] == {"skipped": 1, "in_a_row": 0, "lowered": False}
+
+
+def test_the_rate_is_lowered_once(data_options, tmp_path, capsys, monkeypatch):
+    original = BenchmarkModule.training_step
+
+    def step(self, batch, batch_idx):
+        loss = original(self, batch, batch_idx)
+        return loss * math.nan if self.trainer.global_step in (4, 7) else loss
+
+    monkeypatch.setattr(BenchmarkModule, "training_step", step)
+    run = tmp_path / "run"
+    options = [*SMALL_MODEL, "--data.batch_size", "32", NON_FINITE, "--trainer.callbacks.policy", "lower_rate"]
+    assert main(["fit", *data_options, *options, "--run", str(run)]) == 1
+    said = capsys.readouterr().err
+    assert "Step 5 (epoch 2)" in said
+    assert "multiplied by 0.1" in said
+    assert "Step 8 (epoch 3)" in said
+    assert "was lowered once already" in said
+    assert content(run)["optimizer_states"][0]["param_groups"][0]["lr"] == pytest.approx(1e-4)
+
+
+def test_a_best_score_that_is_no_number_is_an_error_and_null(data_options, tmp_path, capsys, monkeypatch):
+    original = BenchmarkModule.forward
+    monkeypatch.setattr(
+        BenchmarkModule, "forward", lambda self, batch: original(self, batch) * (1 if self.training else math.nan)
+    )
+    run = tmp_path / "run"
+    assert main(["fit", *data_options, *OPTIONS, "--run", str(run)]) == 1
+    assert "The run diverged: val/MAE of the best epoch is nan" in capsys.readouterr().err
+
+    def refuse(word):
+        pytest.fail(f"results.json holds {word}, which is no JSON")
+
+    results = json.loads((run / "results.json").read_text(), parse_constant=refuse)
+    assert results["val"]["val/MAE"] is None
+    assert main(["test", "--run", str(run)]) == 0

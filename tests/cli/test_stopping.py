@@ -1,0 +1,157 @@
+"""Signals: where they meet a fit, how it ends, and that what goes on from there equals a run that nobody stopped."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+import torch
+from equal_runs import OPTIONS, assert_equal_runs, content
+from forked import at, forked, signal_at_step
+
+
+@pytest.fixture(scope="module")
+def whole(data_options, tmp_path_factory):
+    """A run that nobody stopped."""
+    folder = tmp_path_factory.mktemp("stopping")
+    ended = forked(folder, "fit", *data_options, *OPTIONS, "--run", folder / "run")
+    assert ended.code == 0, ended.text
+    return folder / "run"
+
+
+@pytest.mark.parametrize(("signum", "code", "step"), [(signal.SIGTERM, 143, 6), (signal.SIGINT, 130, 5)])
+def test_a_signal_in_a_step_leaves_a_checkpoint_of_that_step(whole, data_options, tmp_path, signum, code, step):
+    run = tmp_path / "run"
+    arguments = ["fit", *data_options, *OPTIONS, "--run", run]
+    ended = forked(tmp_path, *arguments, prepare=at("on_train_batch_end", signal_at_step(step, signum)))
+    assert ended.code == code, ended.text
+    assert f"Continue with: graphbench fit --resume {run}" in ended.text
+    assert "Traceback" not in ended.text
+    assert content(run)["global_step"] == step
+    assert forked(tmp_path, "fit", "--resume", run).code == 0
+    assert_equal_runs(whole, run)
+
+
+@pytest.mark.slow
+def test_a_signal_in_a_validation_lets_its_epoch_end(whole, data_options, tmp_path):
+    def prepare():
+        from graphbench.module import BenchmarkModule
+
+        original = BenchmarkModule.validation_step
+
+        def step(self, batch, batch_idx):
+            if self.trainer.global_step == 6 and batch_idx == 0:
+                signal.raise_signal(signal.SIGTERM)
+            original(self, batch, batch_idx)
+
+        BenchmarkModule.validation_step = step
+
+    run = tmp_path / "run"
+    ended = forked(
+        tmp_path, "fit", *data_options, *OPTIONS, "--data.eval_batch_size", "4", "--run", run, prepare=prepare
+    )
+    assert ended.code == 143, ended.text
+    assert content(run)["global_step"] == 6
+    assert forked(tmp_path, "fit", "--resume", run, "--data.eval_batch_size", "32").code == 0
+    one, two = content(whole)["state_dict"], content(run)["state_dict"]
+    assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+@pytest.mark.slow
+def test_nobody_stops_between_accumulated_batches(data_options, tmp_path):
+    options = [*OPTIONS, "--trainer.accumulate_grad_batches", "2", "--data.batch_size", "16"]
+    assert forked(tmp_path, "fit", *data_options, *options, "--run", tmp_path / "whole").code == 0
+    batches = []
+
+    def in_the_eighth_batch(trainer):
+        batches.append(trainer.global_step)
+        if len(batches) == 9:
+            signal.raise_signal(signal.SIGTERM)
+
+    run = tmp_path / "run"
+    every = ["--trainer.callbacks+=LastCheckpoint", "--trainer.callbacks.every_n_steps", "1"]
+    prepare = at("on_train_batch_end", in_the_eighth_batch)
+    ended = forked(tmp_path, "fit", *data_options, *options, *every, "--run", run, prepare=prepare)
+    assert ended.code == 143, ended.text
+    assert content(run)["global_step"] == 5, "batches 9 and 10 make step 5"
+    assert forked(tmp_path, "fit", "--resume", run).code == 0
+    assert_equal_runs(tmp_path / "whole", run)
+
+
+@pytest.mark.parametrize("hook", ["prepare_data", "setup"])
+def test_a_signal_before_training_leaves_nothing(data_options, tmp_path, hook):
+    def prepare():
+        from graphbench.benchmarks.base import GraphBenchmark
+
+        setattr(GraphBenchmark, hook, lambda self, *rest, **options: signal.raise_signal(signal.SIGTERM))
+
+    ended = forked(tmp_path, "fit", *data_options, *OPTIONS, "--run", tmp_path / "run", prepare=prepare)
+    assert ended.code == 143, ended.text
+    assert "before the first checkpoint: give the same command again" in ended.text
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+def test_a_signal_in_a_sanity_check_leaves_nothing(data_options, tmp_path):
+    def in_validation():
+        from graphbench.module import BenchmarkModule
+
+        BenchmarkModule.validation_step = lambda self, *rest: signal.raise_signal(signal.SIGTERM)
+
+    options = [*OPTIONS, "--trainer.num_sanity_val_steps", "2"]
+    ended = forked(tmp_path, "fit", *data_options, *options, "--run", tmp_path / "run", prepare=in_validation)
+    assert ended.code == 143, ended.text
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_in_a_test_is_said_and_changes_nothing(finished_run, tmp_path, signum, code):
+    before = (finished_run / "results.json").read_bytes()
+
+    def prepare():
+        from graphbench.module import BenchmarkModule
+
+        BenchmarkModule.test_step = lambda self, *rest: signal.raise_signal(signum)
+
+    ended = forked(tmp_path, "test", "--run", finished_run, prepare=prepare)
+    assert ended.code == code, ended.text
+    assert f"stopped by {signal.Signals(signum).name}" in ended.text
+    assert "Traceback" not in ended.text
+    assert (finished_run / "results.json").read_bytes() == before
+
+
+def test_a_second_ctrl_c_leaves_at_once_with_the_last_whole_checkpoint(data_options, tmp_path):
+    def twice(trainer):
+        if trainer.global_step == 5:
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+
+    run = tmp_path / "run"
+    ended = forked(tmp_path, "fit", *data_options, *OPTIONS, "--run", run, prepare=at("on_train_batch_end", twice))
+    assert ended.code == 130, ended.text
+    assert content(run)["global_step"] == 3
+    assert "Continue with" in ended.text
+
+
+@pytest.mark.slow
+def test_the_warning_of_slurm_writes_a_checkpoint_and_queues_the_job_again(whole, data_options, tmp_path, monkeypatch):
+    asked = tmp_path / "asked.txt"
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    (tools / "scontrol").write_text(f"#!/bin/sh\necho $@ >> {asked}\n")
+    (tools / "scontrol").chmod(0o755)
+    job = {"SLURM_JOB_ID": "7", "SLURM_JOB_NAME": "fit", "SLURM_NTASKS": "1", "SLURM_PROCID": "0",
+           "SLURM_LOCALID": "0", "SLURM_NODEID": "0", "SLURM_NTASKS_PER_NODE": "1",
+           "PATH": f"{tools}:/usr/bin:/bin"}  # fmt: skip
+    for name, value in job.items():
+        monkeypatch.setenv(name, value)
+    run = tmp_path / "run"
+    command = ["fit", *data_options, *OPTIONS, "--run", run, "--if-exists", "resume"]
+    ended = forked(tmp_path, *command, prepare=at("on_train_batch_end", signal_at_step(5, signal.SIGUSR1)))
+    assert ended.code == 128 + signal.SIGUSR1, ended.text
+    assert asked.read_text() == "requeue 7\n"
+    assert content(run)["global_step"] == 5
+    again = forked(tmp_path, *command)
+    assert again.code == 0, again.text
+    assert "Continuing" in again.text
+    assert_equal_runs(whole, run)

@@ -1,0 +1,214 @@
+"""Kill real fits at random moments, continue them, and hold the end against a run that nobody killed.
+
+    python tests/survive/campaign.py --kills 20 --terms 20
+
+One line a trial; the exit code is 1 if one of them lost something. Every trial is a `graphbench fit` in processes of
+its own: SIGKILL to all of them after a random time, which falls into steps, ends of epochs, validations, writes of
+checkpoints (temporary files lie on another file system where there is one) and the preparation of data; then
+SIGTERM to all of them, which must leave within 30 seconds with exit code 143.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import csv
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+
+SMALL = ["--model.architecture.hidden_dim", "16", "--model.architecture.num_layers", "2"]
+MOLECULES = ["--data", "Molecules", "--data.target", "length", "--data.file", "molecules.csv"]
+#: Data and architecture of every subject: small, so that a trial takes seconds.
+SUBJECTS: dict[str, list[str]] = {
+    "GPS": [*MOLECULES, "--model.architecture", "GPS", *SMALL],
+    "SFT": [*MOLECULES, "--model.architecture", "SFT", *SMALL],
+    "DeepGraph": [*MOLECULES, "--model.architecture", "DeepGraph", *SMALL],
+    "ElectricFlow": ["--data", "ElectricFlow", "--model.architecture", "LinearTransformer"],
+}
+COMMON = [
+    "--trainer.accelerator", "cpu", "--trainer.max_epochs", "3", "--trainer.limit_train_batches", "12",
+    "--trainer.limit_val_batches", "6", "--data.batch_size", "16",
+    "--trainer.callbacks+=LastCheckpoint", "--trainer.callbacks.every_n_steps", "5",
+]  # fmt: skip
+
+
+class Fits:
+    """Starts fits of one subject.
+
+    Args:
+        folder: of runs and stores.
+        subject: of `SUBJECTS`.
+        processes: 1 or 2.
+        options: further options of `graphbench fit`.
+    """
+
+    def __init__(self, folder: Path, subject: str, processes: int, options: list[str]) -> None:
+        self.folder, self.processes = folder / f"{subject}-{processes}", processes
+        self.options = [*SUBJECTS[subject], *COMMON, *options]
+        if processes > 1:
+            self.options += ["--trainer.strategy", "ddp", "--trainer.devices", str(processes)]
+        self.environment = os.environ | {"OMP_NUM_THREADS": "1"}
+        self.environment.pop("GRAPHBENCH_RUN", None)
+        other = Path("/dev/shm")
+        if other.is_dir() and other.stat().st_dev != folder.stat().st_dev:
+            self.environment["TMPDIR"] = str(other)
+
+    def start(self, run: Path, store: Path) -> subprocess.Popen[bytes]:
+        """The command that a queue would give again and again."""
+        data = ["--data.root", str(store), "--run", str(run), "--if-exists", "resume"]
+        command = [sys.executable, "-m", "graphbench", "fit", *self.options, *data]
+        run.parent.mkdir(parents=True, exist_ok=True)
+        with (run.parent / f"{run.name}.log").open("ab") as log:
+            return subprocess.Popen(
+                command, cwd=self.folder.parent, env=self.environment, stdout=log, stderr=log, start_new_session=True
+            )
+
+    def finish(self, run: Path, store: Path) -> None:
+        """Start and wait.
+
+        Raises:
+            AssertionError: it failed.
+        """
+        code = self.start(run, store).wait(900)
+        assert code == 0, f"exit code {code}: {(run.parent / f'{run.name}.log').read_text(errors='replace')[-1500:]}"
+
+
+def write_molecules(folder: Path, number: int = 240) -> None:
+    """`molecules.csv`: molecules of RDKit's own NCI file, with the length of their SMILES as target."""
+    from rdkit import RDConfig
+
+    lines = (Path(RDConfig.RDDataDir) / "NCI" / "first_5K.smi").read_text().splitlines()
+    smiles = [s for s in (line.split()[0] for line in lines) if 6 <= len(s) <= 30 and not set(s) & set(".[]")]
+    rows = [f"{s},{len(s)}" for s in smiles[:number]]
+    (folder / "molecules.csv").write_text("\n".join(["smiles,length", *rows]) + "\n")
+
+
+def end_all(process: subprocess.Popen[bytes], signum: int) -> None:
+    """Send a signal to the process and all that it started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signum)
+
+
+def losses(run: Path, whole: Path) -> list[str]:
+    """What a run lacks that nobody's kill should cost."""
+    said = []
+    one, two = (torch.load(r / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"] for r in (whole, run))
+    said += [f"{name} differs" for name in one if not torch.equal(one[name], two[name])][:1]
+    scores = [json.loads((r / "results.json").read_text())["val"] for r in (whole, run)]
+    said += ["validation scores differ"] if scores[0] != scores[1] else []
+    tables = []
+    for r in (whole, run):
+        with (r / "metrics.csv").open(newline="") as file:
+            rows = list(csv.DictReader(file))
+        names = [name for name in rows[0] if name.startswith(("train/", "val/")) and name != "train/loss_step"]
+        tables.append({(name, row["epoch"]): row[name] for row in rows for name in names if row[name]})
+    differing = sorted(key for key in tables[0].keys() | tables[1].keys() if tables[0].get(key) != tables[1].get(key))
+    said += [f"metrics.csv: {name} of epoch {epoch}" for name, epoch in differing[:3]]
+    said += [f"{path.name} stays" for path in run.rglob(".*-*")]
+    return said
+
+
+def trial(fits: Fits, whole: Path, number: int, signum: int, seconds: float) -> list[str]:
+    """Stop a fit after so many seconds, continue it, and say what is lost."""
+    run = fits.folder / f"{signal.Signals(signum).name}-{number}"
+    fresh = number % 5 == 4  # every fifth prepares its data, too
+    store = fits.folder / (f"store-{signum}-{number}" if fresh else "store")
+    process = fits.start(run, store)
+    said = []
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        end_all(process, signum)
+        try:
+            code = process.wait(30)
+            if signum == signal.SIGTERM and code != 128 + signum:
+                said.append(f"exit code {code}")
+        except subprocess.TimeoutExpired:
+            said.append("still there after 30 seconds")
+            end_all(process, signal.SIGKILL)
+            process.wait()
+        time.sleep(1)  # what the kernel has yet to end
+        end_all(process, signal.SIGKILL)
+    try:
+        fits.finish(run, store)
+        said += losses(run, whole)
+    except (AssertionError, OSError, subprocess.TimeoutExpired) as error:
+        said.append(str(error))
+    if not said:
+        shutil.rmtree(run)
+    if fresh:
+        shutil.rmtree(store, ignore_errors=True)
+    return said
+
+
+def campaign(
+    folder: Path, subjects: list[str], processes: list[int], counts: dict[int, int], options: list[str], seed: int
+) -> int:
+    """All trials.
+
+    Args:
+        folder: of runs; those that lost something stay.
+        subjects: of `SUBJECTS`.
+        processes: numbers of processes.
+        counts: signal -> trials of each subject and number of processes.
+        options: further options of `graphbench fit`.
+        seed: of the moments.
+
+    Returns:
+        How many lost something.
+    """
+    folder = folder.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    write_molecules(folder)
+    rng, lost = random.Random(seed), 0
+    for subject in subjects:
+        for devices in processes:
+            fits = Fits(folder, subject, devices, options)
+            whole = fits.folder / "whole"
+            fits.finish(whole, fits.folder / "store")
+            started = time.monotonic()
+            fits.finish(fits.folder / "timed", fits.folder / "store")
+            lasts = time.monotonic() - started
+            for signum, count in counts.items():
+                for number in range(count):
+                    seconds = rng.uniform(0.1, 1.0) * lasts
+                    said = trial(fits, whole, number, signum, seconds)
+                    lost += bool(said)
+                    name = signal.Signals(signum).name
+                    outcome = "; ".join(said) or "equal"
+                    print(f"{subject} on {devices}: {name} {number + 1} after {seconds:.1f} s: {outcome}", flush=True)
+    return lost
+
+
+def main() -> int:
+    """Read the options and run."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--kills", type=int, default=20, help="SIGKILLs of each subject and number of processes")
+    parser.add_argument("--terms", type=int, default=20, help="SIGTERMs of each")
+    parser.add_argument("--subjects", nargs="+", choices=SUBJECTS, default=list(SUBJECTS))
+    parser.add_argument("--processes", nargs="+", type=int, default=[1, 2])
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--folder", type=Path, help="of runs; a temporary one by default")
+    own, options = parser.parse_known_args()
+    folder = own.folder or Path(tempfile.mkdtemp(prefix="survive-"))
+    counts = {signal.SIGKILL: own.kills, signal.SIGTERM: own.terms}
+    lost = campaign(folder, own.subjects, own.processes, counts, options, own.seed)
+    trials = len(own.subjects) * len(own.processes) * (own.kills + own.terms)
+    print(f"{trials - lost} of {trials} lost nothing." + (f" The others: {folder}" if lost else ""))
+    if not lost and own.folder is None:
+        shutil.rmtree(folder)
+    return int(bool(lost))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
