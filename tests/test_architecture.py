@@ -51,6 +51,7 @@ ARROWS = {
 PUBLIC = (
     "graphbench",
     "graphbench.benchmarks",
+    "graphbench.benchmarks.electric_flow",
     "graphbench.contracts",
     "graphbench.data",
     "graphbench.diagnostics",

@@ -104,6 +104,10 @@ def attention_entropy(
 
     Raises:
         BadInput: a weight is negative, or shapes do not fit.
+
+    Examples:
+        >>> attention_entropy([torch.tensor([[[1.0, 0.0], [0.5, 0.5]]])])
+        tensor([[0.3466]], dtype=torch.float64)
     """
     rows = _rows(attention, row_mask, column_mask)
     total = rows.sums(rows.weights)
@@ -126,6 +130,10 @@ def attention_zeros(
 
     Raises:
         BadInput: a weight is negative, or shapes do not fit.
+
+    Examples:
+        >>> attention_zeros([torch.tensor([[[1.0, 0.0], [0.5, 0.5]]])])
+        tensor([[0.2500]], dtype=torch.float64)
     """
     rows = _rows(attention, row_mask, column_mask)
     share = rows.sums((rows.weights == 0).double()) / rows.keys
@@ -144,6 +152,10 @@ def attention_row_sum(
 
     Raises:
         BadInput: a weight is negative, or shapes do not fit.
+
+    Examples:
+        >>> attention_row_sum([torch.tensor([[[1.0, 0.0], [0.25, 0.25]]])])
+        tensor([[0.7500]], dtype=torch.float64)
     """
     rows = _rows(attention, row_mask, column_mask)
     total = rows.sums(rows.weights)

@@ -26,7 +26,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from graphbench.diagnostics.ragged import as_double, centred, checked_batch, mean_per_graph, norm_per_graph
+from graphbench.diagnostics.ragged import (
+    as_double,
+    checked_batch,
+    mean_per_graph,
+    norm_per_graph,
+    ratio,
+    result_dtype,
+    spread_per_graph,
+)
 from graphbench.errors import BadInput
 
 
@@ -35,9 +43,13 @@ class DecayFactors:
     """What attention does to the spread of a graph's tokens, float64 `[G]` each.
 
     Args:
-        alpha: share of X that is spread: `||P X|| / ||X||`; what global attention loses.
-        lam: lambda, growth of the norm: `||X|| / ||P H||`.
+        alpha: share of X that is spread: `||P X|| / ||X||`; what global attention loses. NaN where X is zero.
+        lam: lambda, growth of the norm: `||X|| / ||P H||`; NaN where the tokens are all equal (a graph of one node).
         spread: `||P X||`, which is `alpha lambda ||P H||` and the spread that attention leaves behind.
+
+    Examples:
+        >>> DecayFactors(alpha=torch.tensor([0.5]), lam=torch.tensor([2.0]), spread=torch.tensor([3.0])).lam
+        tensor([2.])
     """
 
     alpha: Tensor
@@ -62,6 +74,12 @@ def decay_factors(
         residual: weight of the residual branch (1, or that of deepnorm).
         scale: diagonal of D `[dim]`; ones when left out.
         bias: b `[dim]`; zero when left out.
+
+    Examples:
+        >>> uniform = torch.full((2, 2), 0.5)
+        >>> found = decay_factors(torch.eye(2), torch.eye(2), uniform)
+        >>> found.alpha, found.lam  # uniform attention adds no spread to the residual, and no norm: its mean is 0
+        (tensor([1.], dtype=torch.float64), tensor([1.], dtype=torch.float64))
     """
     values = values.unsqueeze(1) if values.dim() == 2 else values
     attention = attention.unsqueeze(0) if attention.dim() == 2 else attention
@@ -83,7 +101,8 @@ def decay_factors_per_graph(
     """Factors alpha and lambda of Theorem 1 for each graph, `[G]`.
 
     Without `scale` and `bias` they are those of the residual sum in front of a normaliser. Attention with row sums
-    other than one moves the mean as well, and its alpha can pass 1: leaky attention injects rank.
+    other than one moves the mean as well, and its alpha can pass 1: leaky attention injects rank. A spread is zero
+    where tokens are equal up to rounding; a factor that would divide by it is NaN.
 
     Args:
         tokens: H `[T, dim]`, graph after graph.
@@ -98,6 +117,12 @@ def decay_factors_per_graph(
 
     Raises:
         BadInput: shapes do not fit.
+
+    Examples:
+        >>> tokens, batch = torch.tensor([[1.0], [0.0], [2.0], [2.0]]), torch.tensor([0, 0, 1, 1])
+        >>> matrices = [torch.full((1, 2, 2), 0.5)] * 2
+        >>> decay_factors_per_graph(tokens, tokens[:, None], matrices, batch).lam  # the second graph has no spread
+        tensor([1., nan], dtype=torch.float64)
     """
     if values.dim() != 3 or values.shape[::2] != tokens.shape:
         raise BadInput(
@@ -108,17 +133,25 @@ def decay_factors_per_graph(
     h, u = as_double(tokens), as_double(values)
     numbers = numbers.to(h.device)
     chosen = torch.ones_like(numbers, dtype=torch.bool) if node is None else node.to(h.device)
-    graph = numbers[chosen]
-    centre_h = h - mean_per_graph(h[chosen], graph, count)[numbers]
-    centre_u = u - mean_per_graph(u[chosen], graph, count)[numbers]
+    centre_h, entering = _centred_on_nodes(h, numbers, chosen, count, result_dtype(tokens))
+    centre_u, _ = _centred_on_nodes(u, numbers, chosen, count, result_dtype(values))
     by_graph = torch.bincount(numbers, minlength=count).tolist()
     factor = 1.0 if scale is None else as_double(scale)
     shift = 0.0 if bias is None else as_double(bias)
     x = (residual * centre_h + _mix(attention, centre_u, by_graph, columns) - shift) * factor
     full = (residual * h + _mix(attention, u, by_graph, columns)) * factor
-    spread = norm_per_graph(centred(full[chosen], graph, count), graph, count)
-    size = norm_per_graph(x[chosen], graph, count)
-    return DecayFactors(spread / size, size / norm_per_graph(centre_h[chosen], graph, count), spread)
+    _, spread = spread_per_graph(full[chosen], numbers[chosen], count, result_dtype(tokens))
+    size = norm_per_graph(x[chosen], numbers[chosen], count)
+    return DecayFactors(ratio(spread, size), ratio(size, entering), spread)
+
+
+def _centred_on_nodes(
+    rows: Tensor, numbers: Tensor, nodes: Tensor, num_graphs: int, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    """Every row less the mean of its graph's nodes, and the spread of these nodes."""
+    centre = rows - mean_per_graph(rows[nodes], numbers[nodes], num_graphs)[numbers]
+    centre[nodes], spread = spread_per_graph(rows[nodes], numbers[nodes], num_graphs, dtype)
+    return centre, spread
 
 
 def _mix(attention: Sequence[Tensor], values: Tensor, sizes: Sequence[int], columns: Sequence[Tensor] | None) -> Tensor:
@@ -144,6 +177,10 @@ def feed_forward_factor(weight_in: Tensor, weight_out: Tensor, scale: Tensor | N
         weight_in: W^F1, as `nn.Linear.weight` or transposed.
         weight_out: W^F2, as `nn.Linear.weight` or transposed.
         scale: diagonal of D' `[dim]`; ones when left out.
+
+    Examples:
+        >>> feed_forward_factor(2 * torch.eye(3), 0.5 * torch.eye(3))
+        tensor(2., dtype=torch.float64)
     """
     norms = [torch.linalg.matrix_norm(as_double(weight), 2) for weight in (weight_in, weight_out)]
     largest = 1.0 if scale is None else as_double(scale).abs().max()
@@ -168,6 +205,10 @@ def capacity_bound(
         spread: `||P H_1||_F`, see `rank_one_residual(..., relative=False)`.
         value_norm: `||W_l||_2`, the largest singular value of W^V W^O of layer l.
         factors: of all layers before l.
+
+    Examples:
+        >>> capacity_bound(8, pattern_norm=torch.tensor(0.5), spread=torch.tensor(2.0))
+        tensor(4., dtype=torch.float64)
     """
     bound = torch.as_tensor(2 * num_nodes, device=spread.device).double().sqrt() * pattern_norm * spread * value_norm
     for factor in factors:

@@ -29,6 +29,11 @@ def diameters(points: Tensor, group: Tensor, num_groups: int) -> Tensor:
         points: float64 `[S, dim]`.
         group: set of each point `[S]`.
         num_groups: G.
+
+    Examples:
+        >>> points = torch.tensor([[0.0], [3.0], [1.0], [7.0]]).double()
+        >>> diameters(points, torch.tensor([0, 0, 0, 1]), 2)
+        tensor([3., 0.], dtype=torch.float64)
     """
     block = _BLOCK.get(points.device.type, _BLOCK_ELSEWHERE)
     ragged = Ragged(group, num_groups)

@@ -18,5 +18,9 @@ def generalization_gap(train: Score, test: Score, higher_is_better: bool) -> Sco
         train: score on the training split, in the metric's own units.
         test: score on the split that was not trained on.
         higher_is_better: whether a larger score is better.
+
+    Examples:
+        >>> generalization_gap(train=0.25, test=0.75, higher_is_better=False)
+        0.5
     """
     return train - test if higher_is_better else test - train

@@ -30,6 +30,12 @@ class AttentionMap:
         entropy: mean entropy of the rows of each head, nats `[H]`.
         zeros: share of exact zeros of each head among the k columns that it could attend to `[H]`.
         row_sum: mean row sum of each head `[H]`.
+
+    Examples:
+        >>> half, none = torch.full((1, 2, 2), 0.5), torch.zeros(1)
+        >>> shown = AttentionMap(0, "layer", (0,), half, num_nodes=2, entropy=none, zeros=none, row_sum=none + 1)
+        >>> shown.received
+        tensor([[0.5000, 0.5000]])
     """
 
     layer: int
@@ -75,6 +81,15 @@ def attention_maps(
 
     Raises:
         BadInput: no such layer, or a shown layer has no such head.
+
+    Examples:
+        >>> from graphbench.diagnostics import record
+        >>> from graphbench.nn import MultiHeadAttention
+        >>> layer, batch = MultiHeadAttention(4, num_heads=2), torch.tensor([0, 0, 0, 1, 1])
+        >>> with torch.no_grad(), record(layer) as recording:
+        ...     _ = layer(torch.randn(5, 4), batch)
+        >>> [[tuple(shown.weights.shape) for shown in graph] for graph in attention_maps(recording)]
+        [[(2, 3, 3)], [(2, 2, 2)]]
     """
     known = {trace.layer for trace in recording}
     if layers is not None and known and not set(layers) <= known:
@@ -108,5 +123,10 @@ def _map_of(trace: LayerTrace, graph: int, heads: Sequence[int] | None) -> Atten
 
 
 def spread_out(count: int, most: int) -> list[int]:
-    """At most `most` of the numbers `0 .. count - 1`, evenly spread, with the first and the last."""
+    """At most `most` of the numbers `0 .. count - 1`, evenly spread, with the first and the last.
+
+    Examples:
+        >>> spread_out(10, 4)
+        [0, 3, 6, 9]
+    """
     return torch.linspace(0, count - 1, min(count, most)).round().long().tolist() if count else []

@@ -33,6 +33,11 @@ def pattern_matrix(member_index: Tensor, member_substructure: Tensor, num_substr
 
     Raises:
         BadInput: a member is out of range, or a substructure has none.
+
+    Examples:
+        >>> pattern_matrix(torch.tensor([0, 1, 2]), torch.tensor([0, 0, 1]), num_substructures=2, num_nodes=3)
+        tensor([[0.5000, 0.5000, 0.0000],
+                [0.0000, 0.0000, 1.0000]])
     """
     _check_members(member_index, member_substructure, num_substructures, num_nodes)
     matrix = torch.zeros(num_substructures, num_nodes, device=member_index.device)
@@ -70,6 +75,13 @@ class Patterns:
 
     Raises:
         BadInput: members, weights and graphs do not fit each other.
+
+    Examples:
+        >>> members, of = torch.tensor([0, 1, 2]), torch.tensor([0, 0, 1])
+        >>> patterns = Patterns.uniform(members, of, torch.tensor([0, 0]), num_nodes=torch.tensor([3]))
+        >>> patterns.apply(torch.tensor([[2.0], [4.0], [6.0]]))
+        tensor([[3.],
+                [6.]])
     """
 
     node: Tensor

@@ -14,6 +14,9 @@ from graphbench.errors import BadInput
 
 #: Numbers in the largest padded tensor; 32 MB in double precision.
 _CELLS = 1 << 22
+#: A spread below so many roundings of the rows' own type is zero: equal tokens that went through a matrix product
+#: differ by as much, since its kernels add up in another order at the end of a block.
+_ROUNDINGS = 8
 
 
 def as_double(tensor: Tensor) -> Tensor:
@@ -64,6 +67,39 @@ def mean_per_graph(rows: Tensor, batch: Tensor, num_graphs: int) -> Tensor:
 def norm_per_graph(rows: Tensor, batch: Tensor, num_graphs: int) -> Tensor:
     """Frobenius norm of the rows of each graph: `[T, ..., dim]` -> `[G, ...]`."""
     return sum_per_graph(rows.square().sum(-1), batch, num_graphs).sqrt()
+
+
+def spread_per_graph(rows: Tensor, batch: Tensor, num_graphs: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Centred rows `P X` of each graph `[T, ..., dim]`, and their norm `[G, ...]`, both exactly 0 where rows are equal.
+
+    Equal means equal up to rounding, `||P X|| <= 8 eps ||X||`: what is left of equal rows is noise, and a ratio of two
+    such numbers says nothing.
+
+    Args:
+        rows: in double precision `[T, ..., dim]`.
+        batch: graph of each row `[T]`.
+        num_graphs: G.
+        dtype: type that the rows were computed in, whose `eps` counts; that of float32 for coarser ones.
+
+    Examples:
+        >>> rows = torch.tensor([[0.1], [0.1], [0.1], [1.0], [3.0]]).double()
+        >>> spread_per_graph(rows, torch.tensor([0, 0, 0, 1, 1]), 2, torch.float32)[1]
+        tensor([0.0000, 1.4142], dtype=torch.float64)
+    """
+    centre = centred(rows, batch, num_graphs)
+    spread, size = norm_per_graph(centre, batch, num_graphs), norm_per_graph(rows, batch, num_graphs)
+    equal = spread <= _ROUNDINGS * max(torch.finfo(dtype).eps, torch.finfo(rows.dtype).eps) * size
+    return torch.where(equal[batch].unsqueeze(-1), 0.0, centre), torch.where(equal, 0.0, spread)
+
+
+def ratio(part: Tensor, whole: Tensor) -> Tensor:
+    """`part / whole`, and NaN (never infinity) where `whole` is zero.
+
+    Examples:
+        >>> ratio(torch.tensor([1.0, 0.0, 3.0]), torch.tensor([2.0, 0.0, 0.0]))
+        tensor([0.5000,    nan,    nan])
+    """
+    return torch.where(whole > 0, part / whole, torch.nan)
 
 
 class Ragged:

@@ -38,6 +38,12 @@ def singular_values_per_graph(tokens: Tensor, batch: Tensor, num_graphs: int | N
         tokens: `[T, d]`.
         batch: graph of each token `[T]`.
         num_graphs: G, where the last graphs may have no token.
+
+    Examples:
+        >>> tokens = torch.tensor([[2.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+        >>> singular_values_per_graph(tokens, torch.tensor([0, 0, 1]))
+        tensor([[2.0000, 1.0000],
+                [1.4142, 0.0000]], dtype=torch.float64)
     """
     rows, numbers, count = _checked(tokens, batch, num_graphs)
     finite = sum_per_graph((~rows.isfinite()).sum(-1), numbers, count) == 0
@@ -84,6 +90,10 @@ def numerical_rank(tokens: Tensor, rtol: float | None = None) -> Tensor:
         rtol: relative tolerance; by default `max(n, d) eps`, as in `torch.linalg.matrix_rank`, with the `eps` of
             float64 for float64 tokens and of float32 for all others. Half-precision tokens count as exact numbers, so
             their own rounding adds rank; give `rtol` to look past it.
+
+    Examples:
+        >>> numerical_rank(torch.tensor([[2.0, 0.0], [0.0, 1.0]]))
+        tensor(2)
     """
     return numerical_rank_per_graph(tokens, _single(tokens), rtol, num_graphs=1)[0]
 
@@ -98,6 +108,11 @@ def numerical_rank_per_graph(
         batch: graph of each token `[T]`.
         rtol: relative tolerance, by default `max(n, d) eps`.
         num_graphs: G, where the last graphs may have no token; their rank is 0.
+
+    Examples:
+        >>> tokens = torch.tensor([[2.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+        >>> numerical_rank_per_graph(tokens, torch.tensor([0, 0, 1]))
+        tensor([2, 1])
     """
     singular = singular_values_per_graph(tokens, batch, num_graphs)
     sizes = torch.bincount(batch.to(singular.device), minlength=len(singular))
@@ -120,6 +135,10 @@ def stable_rank(tokens: Tensor) -> Tensor:
 
     Args:
         tokens: X `[n, d]`.
+
+    Examples:
+        >>> stable_rank(torch.tensor([[2.0, 0.0], [0.0, 1.0]]))
+        tensor(1.2500)
     """
     return stable_rank_per_graph(tokens, _single(tokens), 1)[0]
 
@@ -131,6 +150,11 @@ def stable_rank_per_graph(tokens: Tensor, batch: Tensor, num_graphs: int | None 
         tokens: `[T, d]`.
         batch: graph of each token `[T]`.
         num_graphs: G, where the last graphs may have no token.
+
+    Examples:
+        >>> tokens = torch.tensor([[2.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+        >>> stable_rank_per_graph(tokens, torch.tensor([0, 0, 1]))
+        tensor([1.2500, 1.0000])
     """
     return stable_rank_of_singular_values(singular_values_per_graph(tokens, batch, num_graphs)).to(result_dtype(tokens))
 
@@ -152,6 +176,10 @@ def effective_rank(tokens: Tensor) -> Tensor:
 
     Args:
         tokens: X `[n, d]`.
+
+    Examples:
+        >>> effective_rank(torch.tensor([[2.0, 0.0], [0.0, 1.0]]))
+        tensor(1.8899)
     """
     return effective_rank_per_graph(tokens, _single(tokens), 1)[0]
 
@@ -163,6 +191,11 @@ def effective_rank_per_graph(tokens: Tensor, batch: Tensor, num_graphs: int | No
         tokens: `[T, d]`.
         batch: graph of each token `[T]`.
         num_graphs: G, where the last graphs may have no token.
+
+    Examples:
+        >>> tokens = torch.tensor([[2.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+        >>> effective_rank_per_graph(tokens, torch.tensor([0, 0, 1]))
+        tensor([1.8899, 1.0000])
     """
     singular = singular_values_per_graph(tokens, batch, num_graphs)
     return effective_rank_of_singular_values(singular).to(result_dtype(tokens))
@@ -187,6 +220,10 @@ def rank_one_residual(
         norm: "frobenius", or "composite" for the paper's `sqrt(||R||_1 ||R||_inf)` (largest column sum times largest
             row sum of absolute values).
         relative: divide by the same norm of X; NaN when X is zero.
+
+    Examples:
+        >>> rank_one_residual(torch.tensor([[2.0, 0.0], [0.0, 1.0]]))
+        tensor(0.7071)
     """
     return rank_one_residual_per_graph(tokens, _single(tokens), norm, relative, 1)[0]
 
@@ -209,6 +246,11 @@ def rank_one_residual_per_graph(
 
     Raises:
         BadInput: for another norm.
+
+    Examples:
+        >>> tokens = torch.tensor([[2.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+        >>> rank_one_residual_per_graph(tokens, torch.tensor([0, 0, 1]))
+        tensor([0.7071, 0.0000])
     """
     norms = {"frobenius": norm_per_graph, "composite": _composite_norm}
     if norm not in norms:

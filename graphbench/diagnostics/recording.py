@@ -18,6 +18,14 @@ class Recording(Sequence[LayerTrace]):
 
     `output` is what the model returned last: its tensor, or the `node` of its `Representation`. It is None before the
     first pass, and when neither is there.
+
+    Examples:
+        >>> from graphbench.nn import MultiHeadAttention
+        >>> layer = MultiHeadAttention(4, num_heads=2)
+        >>> with record(layer) as recording:
+        ...     _ = layer(torch.randn(3, 4), torch.zeros(3, dtype=torch.int64))
+        >>> len(recording), recording.output.shape
+        (1, torch.Size([3, 4]))
     """
 
     def __init__(self) -> None:
@@ -77,6 +85,14 @@ def record(model: nn.Module) -> Iterator[Recording]:
 
     Args:
         model: any module; those of its parts that are `Traced` are heard, and an empty recording means it has none.
+
+    Examples:
+        >>> from graphbench.nn import MultiHeadAttention
+        >>> layer = MultiHeadAttention(4, num_heads=2)
+        >>> with torch.no_grad(), record(layer) as recording:
+        ...     _ = layer(torch.randn(3, 4), torch.zeros(3, dtype=torch.int64))
+        >>> recording[0].attention[0].sum(-1).allclose(torch.ones(2, 3))
+        True
     """
     recording = Recording()
     before: list[tuple[Traced, Recorder | None]] = []

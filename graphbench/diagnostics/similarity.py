@@ -22,6 +22,10 @@ def token_similarity(tokens: Tensor) -> Tensor:
 
     Args:
         tokens: `[n, d]`; NaN for fewer than two.
+
+    Examples:
+        >>> token_similarity(torch.tensor([[1.0, 0.0], [2.0, 0.0], [0.0, 1.0]]))
+        tensor(0.3333)
     """
     batch = torch.zeros(tokens.shape[:1], dtype=torch.int64, device=tokens.device)
     return token_similarity_per_graph(tokens, batch, 1)[0]
@@ -34,6 +38,10 @@ def token_similarity_per_graph(tokens: Tensor, batch: Tensor, num_graphs: int | 
         tokens: `[T, d]`.
         batch: graph of each token `[T]`.
         num_graphs: G, where the last graphs may have no token.
+
+    Examples:
+        >>> token_similarity_per_graph(torch.tensor([[1.0], [2.0], [3.0], [-1.0]]), torch.tensor([0, 0, 1, 1]))
+        tensor([ 1., -1.])
     """
     numbers, count = checked_batch(tokens, batch, num_graphs)
     unit = torch.nn.functional.normalize(as_double(tokens), dim=-1, eps=torch.finfo(torch.float64).tiny)
@@ -63,6 +71,10 @@ def dirichlet_energy(
             counts half.
         laplacian: which Laplacian L.
         relative: divide by `||X||_F^2`, which makes it independent of scale; NaN when X is zero.
+
+    Examples:
+        >>> dirichlet_energy(torch.tensor([[0.0], [3.0]]), torch.tensor([[0, 1], [1, 0]]))
+        tensor(9.)
     """
     batch = torch.zeros(tokens.shape[:1], dtype=torch.int64, device=tokens.device)
     return dirichlet_energy_per_graph(tokens, edge_index, batch, laplacian, relative, 1)[0]
@@ -88,6 +100,11 @@ def dirichlet_energy_per_graph(
 
     Raises:
         BadInput: `edge_index` is not `[2, num_edges]` or names absent tokens; `laplacian` is another.
+
+    Examples:
+        >>> edges, batch = torch.tensor([[0, 1], [1, 0]]), torch.tensor([0, 0, 1])
+        >>> dirichlet_energy_per_graph(torch.tensor([[0.0], [3.0], [5.0]]), edges, batch)
+        tensor([9., 0.])
     """
     numbers, count = checked_batch(tokens, batch, num_graphs)
     if edge_index.dim() != 2 or len(edge_index) != 2:

@@ -21,11 +21,13 @@ when that is not 1 (deepnorm); `substructure [T]`, which tokens stand for substr
 (there may be a graph token too).
 
 The spread of the tokens that enter layer l is that of layer 0 times all factors in between, so the logarithms of the
-factors say where capacity is lost.
+factors say where capacity is lost. Where tokens are all equal (a graph of one node, a collapsed layer) their spread is
+zero and the factors that would divide by it are undefined: such graphs stay out of the mean, counted as left out.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -37,7 +39,7 @@ from graphbench.diagnostics.attention import attention_entropy, attention_row_su
 from graphbench.diagnostics.bounds import capacity_bound, decay_factors_per_graph
 from graphbench.diagnostics.capacity import attention_capacity_per_graph, token_capacity_per_graph
 from graphbench.diagnostics.patterns import Patterns
-from graphbench.diagnostics.ragged import as_double, centred, norm_per_graph
+from graphbench.diagnostics.ragged import as_double, centred, norm_per_graph, ratio, result_dtype, spread_per_graph
 from graphbench.diagnostics.rank import (
     default_rtol,
     effective_rank_of_singular_values,
@@ -61,13 +63,21 @@ class LayerSummary:
         name: dotted name of its module.
         sums: measure -> sum over the graphs for which it is defined.
         counts: measure -> number of these graphs.
+        left_out: measure -> number of the other graphs, where it is not defined (NaN) or not finite.
         values: measure -> its values of these graphs, in the order in which they were added.
+
+    Examples:
+        >>> layer = LayerSummary(0)
+        >>> layer.add_graphs({"alpha": torch.tensor([0.5, 1.0, torch.nan])})
+        >>> layer.mean("alpha"), layer.counts["alpha"], layer.left_out["alpha"]
+        (0.75, 2, 1)
     """
 
     layer: int
     name: str = ""
     sums: dict[str, float] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
+    left_out: dict[str, int] = field(default_factory=dict)
     values: dict[str, list[float]] = field(default_factory=dict)
 
     def mean(self, measure: str) -> float:
@@ -80,24 +90,28 @@ class LayerSummary:
         return {measure: self.mean(measure) for measure in self.sums}
 
     def add(self, other: LayerSummary) -> None:
-        """Add the sums, counts and values of other graphs."""
+        """Add the sums, counts, numbers left out and values of other graphs."""
         for measure in other.sums:
             self.sums[measure] = self.sums.get(measure, 0.0) + other.sums[measure]
             self.counts[measure] = self.counts.get(measure, 0) + other.counts[measure]
+            self.left_out[measure] = self.left_out.get(measure, 0) + other.left_out[measure]
             self.values.setdefault(measure, []).extend(other.values[measure])
 
     def add_graphs(self, measures: dict[str, Tensor]) -> None:
-        """Add measures of single graphs `[G]` each; NaN means that a graph has no such measure."""
+        """Add measures of single graphs `[G]` each; a graph whose value is NaN or infinite is counted as left out."""
         if not measures:
             return
         rows = torch.stack([value.cpu().double() for value in measures.values()])
-        defined = [row[~row.isnan()].tolist() for row in rows]
+        defined = [row[row.isfinite()].tolist() for row in rows]
         self.add(
             LayerSummary(
                 self.layer,
                 self.name,
-                sums=dict(zip(measures, rows.nansum(1).tolist(), strict=True)),
+                sums=dict(zip(measures, map(math.fsum, defined), strict=True)),
                 counts={measure: len(values) for measure, values in zip(measures, defined, strict=True)},
+                left_out={
+                    measure: rows.shape[1] - len(values) for measure, values in zip(measures, defined, strict=True)
+                },
                 values=dict(zip(measures, defined, strict=True)),
             )
         )
@@ -107,7 +121,15 @@ Summary = dict[int, LayerSummary]
 
 
 def merge(summaries: Iterable[Summary]) -> Summary:
-    """One summary of all graphs, from summaries of some each; exact, whatever the shares."""
+    """One summary of all graphs, from summaries of some each; exact, whatever the shares.
+
+    Examples:
+        >>> first, second = LayerSummary(0), LayerSummary(0)
+        >>> first.add_graphs({"alpha": torch.tensor([0.5])})
+        >>> second.add_graphs({"alpha": torch.tensor([1.0])})
+        >>> merge([{0: first}, {0: second}])[0].mean("alpha")
+        0.75
+    """
     merged: Summary = {}
     for summary in summaries:
         for number, layer in summary.items():
@@ -124,6 +146,15 @@ def summarise_ranks(recording: Recording, edge_index: Tensor | None = None) -> S
     Args:
         recording: of one forward pass.
         edge_index: edges of the batch `[2, num_edges]`; without them there is no Dirichlet energy.
+
+    Examples:
+        >>> from graphbench.diagnostics import record
+        >>> from graphbench.nn import MultiHeadAttention
+        >>> layer, batch = MultiHeadAttention(4, num_heads=2), torch.tensor([0, 0, 0])
+        >>> with torch.no_grad(), record(layer) as recording:
+        ...     _ = layer(torch.randn(3, 4), batch)
+        >>> [depth.means()["numerical_rank"] for depth in summarise_ranks(recording).values()]
+        [3.0, 3.0]
     """
     summary: Summary = {}
     for number, state in enumerate(token_states(recording)):
@@ -152,6 +183,15 @@ def summarise_attention(recording: Recording) -> Summary:
 
     Args:
         recording: of one forward pass.
+
+    Examples:
+        >>> from graphbench.diagnostics import record
+        >>> from graphbench.nn import MultiHeadAttention
+        >>> layer, batch = MultiHeadAttention(4, num_heads=2), torch.tensor([0, 0, 0])
+        >>> with torch.no_grad(), record(layer) as recording:
+        ...     _ = layer(torch.randn(3, 4), batch)
+        >>> round(summarise_attention(recording)[0].mean("row_sum"), 5)
+        1.0
     """
     summary: Summary = {}
     measures = {"entropy": attention_entropy, "zeros": attention_zeros, "row_sum": attention_row_sum}
@@ -177,6 +217,18 @@ def summarise_capacity(recording: Recording, patterns: Patterns) -> Summary:
 
     Raises:
         BadInput: the recording is of other graphs.
+
+    Examples:
+        >>> from graphbench.diagnostics import record
+        >>> from graphbench.nn import MultiHeadAttention
+        >>> layer, batch = MultiHeadAttention(4, num_heads=2), torch.tensor([0, 0, 0])
+        >>> with torch.no_grad(), record(layer) as recording:
+        ...     _ = layer(torch.randn(3, 4), batch)
+        >>> node = torch.arange(3)
+        >>> patterns = Patterns.uniform(node, node, torch.tensor([0, 0, 0]), torch.tensor([3]))
+        >>> means = summarise_capacity(recording, patterns)[0].means()
+        >>> 0 < means["capacity"] <= means["capacity_bound"]
+        True
     """
     summary: Summary = {}
     states = token_states(recording)
@@ -232,10 +284,10 @@ def _losses(trace: LayerTrace, following: TokenState | None) -> dict[str, Tensor
     graph, count = trace.batch[rows.nodes], rows.num_graphs
 
     def spread_of(tokens: Tensor) -> Tensor:
-        return rank_one_residual_per_graph(as_double(tokens), graph, relative=False, num_graphs=count)
+        return spread_per_graph(as_double(tokens), graph.to(values.device), count, result_dtype(tokens))[1]
 
     spread = spread_of(entered[rows.nodes])
-    measures = {"spread": spread, "value_gain": spread_of(values[rows.nodes].sum(1)) / spread}
+    measures = {"spread": spread, "value_gain": ratio(spread_of(values[rows.nodes].sum(1)), spread)}
     if trace.attention:
         order = rows.order
         factors = decay_factors_per_graph(
@@ -244,7 +296,7 @@ def _losses(trace: LayerTrace, following: TokenState | None) -> dict[str, Tensor
         )  # fmt: skip
         measures |= {"alpha": factors.alpha, "lambda": factors.lam}
         if following is not None:
-            measures["gamma"] = spread_of(following.tokens) / factors.spread
+            measures["gamma"] = ratio(spread_of(following.tokens), factors.spread)
     return measures
 
 
@@ -261,6 +313,15 @@ def summarise(recording: Recording, patterns: Patterns | None = None, edge_index
 
     Raises:
         BadInput: the patterns are of other graphs.
+
+    Examples:
+        >>> from graphbench.diagnostics import record
+        >>> from graphbench.nn import MultiHeadAttention
+        >>> layer, batch = MultiHeadAttention(4, num_heads=2), torch.tensor([0, 0, 0])
+        >>> with torch.no_grad(), record(layer) as recording:
+        ...     _ = layer(torch.randn(3, 4), batch)
+        >>> sorted(summarise(recording)[0].means())[:3]
+        ['effective_rank', 'entropy', 'entropy_head0']
     """
     parts = [summarise_ranks(recording, edge_index), summarise_attention(recording)]
     if patterns is not None:

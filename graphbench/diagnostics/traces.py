@@ -21,6 +21,11 @@ class TokenState:
         batch: graph of each node.
         num_graphs: G.
         name: module of the layer that they enter; "output" for what leaves the model.
+
+    Examples:
+        >>> import torch
+        >>> TokenState(torch.zeros(3, 4), torch.tensor([0, 0, 1]), num_graphs=2, name="output").tokens.shape
+        torch.Size([3, 4])
     """
 
     tokens: Tensor
@@ -37,6 +42,13 @@ class TraceRows:
         order: all rows `[T]`.
         is_node: of each entry of `order`, whether it is a node `[T]`.
         num_graphs: G.
+
+    Examples:
+        >>> import torch
+        >>> trace = LayerTrace(0, torch.zeros(3, 4), torch.tensor([0, 0, 1]), num_nodes=torch.tensor([1, 1]))
+        >>> rows = TraceRows.of(trace)
+        >>> rows.nodes, rows.others
+        (tensor([0, 2]), tensor([1]))
     """
 
     order: Tensor
@@ -69,6 +81,12 @@ def token_states(recording: Recording | Sequence[LayerTrace]) -> list[TokenState
     A layer's trace holds its own input as `extra["input"]`, with residual connections and norms of the layers before
     it; a trace without holds what the layer returned. The model's output closes the list where the recording has it and
     it has one row a node.
+
+    Examples:
+        >>> import torch
+        >>> trace = LayerTrace(0, torch.zeros(3, 4), torch.tensor([0, 0, 1]), name="layers.0")
+        >>> [(state.name, state.num_graphs) for state in token_states([trace])]
+        [('layers.0', 2)]
     """
     states = []
     for trace in recording:

@@ -11,7 +11,6 @@ from graphbench.encodings.effective_resistance import EffectiveResistance as Eff
 from graphbench.encodings.lap_pe import LapPE as LapPE
 from graphbench.encodings.rwse import RWSE as RWSE
 from graphbench.encodings.shortest_paths import ShortestPaths as ShortestPaths
-from graphbench.encodings.shortest_paths import path_edges_in_batch as path_edges_in_batch
 from graphbench.encodings.substructures import Kind as Kind
 from graphbench.encodings.substructures import Pattern as Pattern
 from graphbench.encodings.substructures import Substructures as Substructures
@@ -26,5 +25,4 @@ __all__ = [
     "Pattern",
     "ShortestPaths",
     "Substructures",
-    "path_edges_in_batch",
 ]

@@ -1,4 +1,4 @@
-"""Shortest-path distances of all node pairs and the first edges of one shortest path each."""
+"""Shortest-path distances of all node pairs, and how shortest paths begin."""
 
 from __future__ import annotations
 
@@ -11,40 +11,78 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 from torch import Tensor
 
-from graphbench.contracts import Column, Encoded, Encoding, GraphBatch, GraphTable
-from graphbench.contracts.table import PAIR, pointer
+from graphbench.contracts import Column, Encoded, Encoding, GraphTable
+from graphbench.contracts.table import EDGE, NODE, PAIR, pointer
 from graphbench.encodings._dense import SizeBlock, few_threads, size_blocks
 from graphbench.encodings._options import check_at_least
 from graphbench.errors import BadInput
 
 #: Distance of a pair that no path joins, while distances are computed.
 _NEVER = np.iinfo(np.int32).max // 2
+#: Numbers of paths above this are scaled down; only their ratios within a level matter.
+_MANY_PATHS = 2.0**900
+#: Entries of the largest table of edges and goals that is compared at once.
+_COMPARED = 1 << 22
 
 
 class ShortestPaths(Encoding):
-    """Number of edges on a shortest path i -> j for every ordered node pair, and optionally that path's first edges.
+    """Number of edges on a shortest path i -> j for every ordered node pair, and optionally how these paths begin.
 
     Paths follow the direction of the edges. Stored distances are `0 .. max_distance`, larger ones are stored as
     `max_distance`, pairs that no path joins as `unreachable = max_distance + 1`: an embedding needs `num_distances`
-    rows. Of all shortest paths the one is taken that, edge by edge from i on, uses the edge of lowest number.
+    rows.
 
-    Fields: `shortest_path_distance [pairs]` (pair `i * n + j` of a graph); with edges also `shortest_path_edges
-    [pairs, with_edges]`, int32: numbers of the edges *within their graph*, -1 after the end of the path and where
-    there is none. A batch leaves them so; `path_edges_in_batch` turns them into rows of its `edge_index`.
+    Fields: `shortest_path_distance [pairs]` (pair `i * n + j` of a graph). With edges also one row for each edge that
+    begins a shortest path of a pair, by pair ascending:
+
+    - `path_step_edge [steps]`: the edge e = (i, k);
+    - `path_step_goal [steps]`: the node j;
+    - `path_step_weight [steps]`: `sigma_kj / sigma_ij`, with sigma the number of shortest paths: the share of those
+      from i to j that begin with e.
+
+    The rest of such a path is a shortest path of the pair (k, j), so that the steps hold all shortest paths, to any
+    number of edges, and nothing depends on how nodes or edges are numbered. Parallel edges are paths of their own;
+    pairs with i = j or without a path have no step. A pair of a molecule has little more than one step; in dense graphs
+    a pair of distance 2 has as many as its nodes have common neighbours.
 
     Args:
         max_distance: largest distance told apart.
-        with_edges: edges stored for every pair (Graphormer and DeepGraph average the first 5).
+        with_edges: keep the steps (Graphormer and DeepGraph read them).
 
     Raises:
         BadInput: an option is out of range, or an edge names a node that its graph does not have.
+
+    Examples:
+        A square: both ways round lead from node 0 to the opposite node 2.
+
+        >>> square = torch.tensor([[0, 1, 2, 3, 1, 2, 3, 0], [1, 2, 3, 0, 0, 1, 2, 3]])
+        >>> encoding = ShortestPaths(with_edges=True)
+        >>> graphs = GraphTable.from_graphs([{"num_nodes": 4, "edge_index": square}])
+        >>> columns = encoding.compute(graphs).columns
+        >>> columns["shortest_path_distance"].reshape(4, 4)[0].tolist()
+        [0, 1, 2, 1]
+        >>> steps = [columns[f"path_step_{name}"][:4].tolist() for name in ("edge", "goal", "weight")]
+        >>> for edge, goal, weight in zip(*steps, strict=True):
+        ...     print(f"from node {square[0, edge]} to node {goal}: edge {edge} begins {weight:.0%}")
+        from node 0 to node 1: edge 0 begins 100%
+        from node 0 to node 2: edge 0 begins 50%
+        from node 0 to node 2: edge 7 begins 50%
+        from node 0 to node 3: edge 7 begins 100%
     """
 
-    def __init__(self, max_distance: int = 20, with_edges: int = 0) -> None:
+    #: 2: all shortest paths count, not the one of the lowest edge numbers.
+    version = 2
+
+    def __init__(self, max_distance: int = 20, with_edges: bool = False) -> None:
         self.max_distance = check_at_least(1, self.name, "max_distance", max_distance)
-        self.with_edges = check_at_least(0, self.name, "with_edges", with_edges)
+        self.with_edges = with_edges
         if max_distance >= torch.iinfo(torch.int16).max:
             raise BadInput(f"{self.name}: max_distance must be below {torch.iinfo(torch.int16).max}: {max_distance}.")
+        if not isinstance(with_edges, bool):
+            raise BadInput(
+                f"{self.name}: with_edges must be true or false, but got {with_edges!r}. The steps hold the edges of "
+                "shortest paths to any number; how many are read is the model's option."
+            )
 
     @property
     def unreachable(self) -> int:
@@ -62,89 +100,109 @@ class ShortestPaths(Encoding):
 
     @property
     def layout(self) -> Mapping[str, Column]:
-        """One row a node pair."""
+        """One row a node pair; the steps have an axis of their own, "path_step"."""
         layout = {"shortest_path_distance": Column(PAIR)}
-        return layout | ({"shortest_path_edges": Column(PAIR)} if self.with_edges else {})
+        steps = {
+            "path_step_edge": Column("path_step", index_of=EDGE),
+            "path_step_goal": Column("path_step", index_of=NODE),
+            "path_step_weight": Column("path_step"),
+        }
+        return layout | (steps if self.with_edges else {})
 
     def compute(self, graphs: GraphTable) -> Encoded:
         """Breadth-first search from all nodes of a block at once: one sparse product a level."""
         ptr = pointer(graphs.num_nodes**2)
-        pairs = int(ptr[-1])
         dtype = torch.uint8 if self.unreachable <= torch.iinfo(torch.uint8).max else torch.int16
-        columns = {"shortest_path_distance": torch.empty(pairs, dtype=dtype)}
-        if self.with_edges:
-            columns["shortest_path_edges"] = torch.empty(pairs, self.with_edges, dtype=torch.int32)
+        columns = {"shortest_path_distance": torch.empty(int(ptr[-1]), dtype=dtype)}
+        steps = [_Steps.none()]
         with few_threads(graphs):
             for block in size_blocks(graphs):
                 rows = block.rows(ptr, block.num_nodes**2)
-                distance = _distances(block)
+                distance, paths = _search(block, self.with_edges)
                 stored = np.where(distance == _NEVER, self.unreachable, distance.clip(max=self.max_distance))
                 columns["shortest_path_distance"][rows] = torch.from_numpy(stored).flatten().to(dtype)
-                if self.with_edges:
-                    columns["shortest_path_edges"][rows] = _first_edges(block, distance, self.with_edges)
-        return Encoded(columns)
+                if paths is not None:
+                    steps.append(_Steps.of(block, distance, paths))
+        if not self.with_edges:
+            return Encoded(columns)
+        graph, edge, goal, weight = (torch.cat(part) for part in zip(*(step.columns for step in steps), strict=True))
+        # Blocks come by size; the table wants graph after graph.
+        order = graph.argsort(stable=True)
+        columns |= {
+            "path_step_edge": edge[order],
+            "path_step_goal": goal[order],
+            "path_step_weight": weight[order],
+        }
+        return Encoded(columns, {"path_step": pointer(torch.bincount(graph, minlength=len(graphs)))})
 
 
-def _distances(block: SizeBlock) -> NDArray[np.int32]:
-    """Distance from every node of the block to every node of its graph `[b * n, n]`; `_NEVER` where no path leads.
+def _search(block: SizeBlock, count: bool) -> tuple[NDArray[np.int32], NDArray[np.float64] | None]:
+    """Distance from every node of the block to every node of its graph, and numbers of shortest paths.
 
-    Row i of `A @ reached` counts the neighbours of i from which j was reached within the last level.
+    Row i of `A @ reached` counts the neighbours of i from which j was reached within the last level, or with `count`
+    the shortest paths that go on through them.
+
+    Returns:
+        `[b * n, n]`, `_NEVER` where no path leads; with `count` also `[b * n, n]`, 0 where no path leads, comparable
+        among pairs of one goal and one distance.
     """
     nodes = len(block) * block.num_nodes
     ends = (block.source.numpy(), block.target.numpy())
-    adjacency = csr_matrix((np.ones(len(ends[0]), dtype=np.float32), ends), shape=(nodes, nodes))
-    reached = np.tile(np.eye(block.num_nodes, dtype=np.float32), (len(block), 1))
+    dtype = np.float64 if count else np.float32
+    adjacency = csr_matrix((np.ones(len(ends[0]), dtype=dtype), ends), shape=(nodes, nodes))
+    reached = np.tile(np.eye(block.num_nodes, dtype=dtype), (len(block), 1))
     distance = np.where(reached > 0, 0, _NEVER).astype(np.int32)
+    paths = reached.copy() if count else None
     level = 0
     while reached.any():
         level += 1
-        fresh = (adjacency @ reached > 0) & (distance == _NEVER)
+        found = adjacency @ reached
+        fresh = (found > 0) & (distance == _NEVER)
         distance[fresh] = level
-        reached = fresh.astype(np.float32)
-    return distance
+        if paths is None:
+            reached = fresh.astype(dtype)
+            continue
+        reached = np.where(fresh, found, 0.0)
+        if reached.max(initial=0.0) > _MANY_PATHS:
+            # A power of two keeps ratios exact; none may vanish.
+            reached = np.where(fresh, np.maximum(reached / _MANY_PATHS, np.finfo(dtype).tiny), 0.0)
+        paths[fresh] = reached[fresh]
+    return distance, paths
 
 
-def _first_edges(block: SizeBlock, distance: NDArray[np.int32], count: int) -> Tensor:
-    """First `count` edges of the chosen shortest paths, numbered within their graph `[b * n * n, count]`."""
-    step = _next_edge(block, distance)
-    heads = np.append(block.target.numpy(), 0)
-    numbers = np.append(block.edge.numpy(), -1).astype(np.int32)
-    at = np.broadcast_to(np.arange(len(distance))[:, None], distance.shape)
-    goal = np.arange(block.num_nodes)
-    path = np.empty((*distance.shape, count), dtype=np.int32)
-    for hop in range(count):
-        edge = step[at, goal]
-        path[:, :, hop] = numbers[edge]
-        at = np.where(edge < 0, at, heads[edge])
-    return torch.from_numpy(path).flatten(0, 1)
+class _Steps:
+    """Edges that begin shortest paths, by graph and pair.
 
+    Args:
+        graph: number of the graph in the table of each step `[steps]`.
+        edge: number of the edge within the graph `[steps]`.
+        goal: number of the node within the graph where the paths end `[steps]`.
+        weight: share of the shortest paths of the pair `[steps]`.
+    """
 
-def _next_edge(block: SizeBlock, distance: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Lowest edge of the block out of i on a shortest path i -> j, `[b * n, n]`; -1 where i = j or no path leads."""
-    source, target = block.source.numpy(), block.target.numpy()
-    by_source = np.argsort(source, kind="stable")
-    out_degree = np.bincount(source, minlength=len(distance))
-    first = np.cumsum(out_degree) - out_degree
-    step = np.full(distance.shape, -1, dtype=np.int64)
-    # Neighbours take their own edge; of parallel ones the lowest, which is assigned last.
-    proper = np.flatnonzero(source != target)[::-1]
-    step[source[proper], target[proper] % block.num_nodes] = proper
-    # All other pairs try the edges out of i in order, until one leads closer to j.
-    node, goal = np.nonzero((distance > 1) & (distance < _NEVER))
-    place = 0
-    while len(node):
-        edge = by_source[first[node] + place]
-        closer = distance[target[edge], goal] + 1 == distance[node, goal]
-        step[node[closer], goal[closer]] = edge[closer]
-        node, goal = node[~closer], goal[~closer]
-        place += 1
-    return step
+    def __init__(self, graph: Tensor, edge: Tensor, goal: Tensor, weight: Tensor) -> None:
+        self.columns = (graph.to(torch.int64), edge.to(torch.int32), goal.to(torch.int32), weight.to(torch.float32))
 
+    @classmethod
+    def none(cls) -> _Steps:
+        """No step at all."""
+        return cls(*[torch.empty(0)] * 4)
 
-def path_edges_in_batch(batch: GraphBatch) -> Tensor:
-    """`shortest_path_edges` of a batch as columns of its `edge_index`, `[pairs, with_edges]`; -1 stays -1."""
-    edges = batch.shortest_path_edges
-    graphs = torch.arange(batch.num_graphs, device=edges.device)
-    first_edge = torch.searchsorted(batch.batch[batch.edge_index[0]], graphs)
-    offset = torch.repeat_interleave(first_edge, batch.pair_ptr.diff(), output_size=len(edges))
-    return torch.where(edges < 0, edges, edges + offset[:, None])
+    @classmethod
+    def of(cls, block: SizeBlock, distance: NDArray[np.int32], paths: NDArray[np.float64]) -> _Steps:
+        """Those of a block: edge (i, k) begins a shortest path i -> j where k is one edge closer to j than i is."""
+        source, target, n = block.source.numpy(), block.target.numpy(), block.num_nodes
+        edges, goals = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
+        for first in range(0, len(source), max(1, _COMPARED // n)):
+            part = slice(first, first + max(1, _COMPARED // n))
+            edge, goal = np.nonzero(distance[source[part]] == distance[target[part]] + 1)
+            edges.append(edge + first)
+            goals.append(goal)
+        edge, goal = np.concatenate(edges), np.concatenate(goals)
+        pair = source[edge] * n + goal
+        order = np.argsort(pair, kind="stable")
+        edge, goal, pair = edge[order], goal[order], pair[order]
+        onward = paths[target[edge], goal]
+        weight = onward / np.bincount(pair, onward, minlength=1)[pair]
+        graph, number = block.graphs[torch.from_numpy(pair // n**2)], block.edge[torch.from_numpy(edge)]
+        return cls(graph, number, torch.from_numpy(goal), torch.from_numpy(weight))

@@ -30,6 +30,7 @@ from .heads import MLPHead as MLPHead
 from .heads import Pooling as Pooling
 from .local import EDGE_LAYERS as EDGE_LAYERS
 from .local import ConvLayer as ConvLayer
+from .local import DropoutPlace as DropoutPlace
 from .local import LocalName as LocalName
 from .local import make_local_layer as make_local_layer
 from .norms import BatchNorm as BatchNorm
@@ -40,3 +41,4 @@ from .positional import ESLapPEEncoder as ESLapPEEncoder
 from .positional import LapPEEncoder as LapPEEncoder
 from .positional import RWSEEncoder as RWSEEncoder
 from .positional import SignNetEncoder as SignNetEncoder
+from .pyg import add_encodings as add_encodings

@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch_geometric.data import Data
 
 from graphbench.contracts import LayerTrace, Traced
 from graphbench.errors import BadInput
@@ -15,7 +16,13 @@ from graphbench.nn.dense import DenseLayout, SizeBlock
 
 
 def compute_dtype(x: Tensor) -> torch.dtype:
-    """The precision that attention over `x` works in: that of autocast where it is on, else that of `x`."""
+    """The precision that attention over `x` works in: that of autocast where it is on, else that of `x`.
+
+    Examples:
+        >>> with torch.autocast("cpu", dtype=torch.bfloat16):
+        ...     compute_dtype(torch.zeros(1))
+        torch.bfloat16
+    """
     device = x.device.type
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
 
@@ -37,6 +44,11 @@ class MultiHeadAttention(Traced):
 
     Raises:
         BadInput: `num_heads` does not divide `dim`, or `dropout` is no probability below 1.
+
+    Examples:
+        >>> attention = MultiHeadAttention(8, num_heads=2)
+        >>> attention(torch.randn(5, 8), torch.tensor([0, 0, 0, 1, 1])).shape
+        torch.Size([5, 8])
     """
 
     def __init__(self, dim: int, num_heads: int, dropout: float = 0.0) -> None:
@@ -58,15 +70,22 @@ class MultiHeadAttention(Traced):
         self.out_proj.reset_parameters()
         nn.init.zeros_(self.out_proj.bias)
 
-    def forward(self, x: Tensor, layout: DenseLayout, bias: Tensor | tuple[Tensor | None, ...] | None = None) -> Tensor:
+    def forward(
+        self,
+        x: Tensor,
+        layout: DenseLayout | Data | Tensor,
+        bias: Tensor | tuple[Tensor | None, ...] | None = None,
+    ) -> Tensor:
         """Attend within each graph.
 
         Args:
             x: nodes `[T, dim]`.
-            layout: where they lie in padded graphs.
+            layout: where they lie in padded graphs; or what `DenseLayout.from_batch` takes, a batch of PyG or its
+                vector `batch`. Layers that share a layout build it once.
             bias: added to the logits, `[B, H, N, N]` or `[B, 1, N, N]`, rows are queries, padding is ignored; or
                 `layout.block_biases(bias)`, which layers with the same bias share.
         """
+        layout = layout if isinstance(layout, DenseLayout) else DenseLayout.from_batch(layout)
         qkv = self.in_proj(x)
         biases = bias if isinstance(bias, tuple) else layout.block_biases(bias)
         blocks = list(zip(layout.blocks, biases, strict=True))
@@ -123,6 +142,10 @@ def mixed_values(x: Tensor, w_value: Tensor, w_out: Tensor, num_heads: int) -> T
         w_value: weight of the value map `[H d, in_dim]`.
         w_out: weight of the output map `[dim, H d]`.
         num_heads: heads H.
+
+    Examples:
+        >>> mixed_values(torch.randn(5, 8), torch.randn(8, 8), torch.randn(8, 8), num_heads=2).shape
+        torch.Size([5, 2, 8])
     """
     values = F.linear(x, w_value).unflatten(-1, (num_heads, -1))
     return torch.einsum("thd,ohd->tho", values, w_out.unflatten(1, (num_heads, -1)).to(values.dtype))

@@ -10,9 +10,11 @@ from itertools import pairwise
 
 import torch
 from torch import Tensor
+from torch_geometric.data import Data
 
 from graphbench.contracts import GraphBatch
 from graphbench.errors import BadInput
+from graphbench.nn.pyg import graphs_of_nodes
 
 #: A block holds graphs of at least this share of its largest one. Measured on training steps of GPS on one CPU core:
 #: on molecules (8 to 38 nodes) 0.7 costs nothing against one block and 0.9 costs 15%; on peptides (8 to 444 nodes)
@@ -31,6 +33,12 @@ class DenseLayout:
             from attention when it is added to the logits.
         ptr: first row of each graph `[B + 1]`.
         cut: graphs of similar size together, a partition of the batch; empty where the batch is not cut.
+
+    Examples:
+        >>> layout = DenseLayout.from_batch(torch.tensor([0, 0, 0, 1]))
+        >>> dense = layout.to_dense(torch.ones(4, 2))
+        >>> dense.shape, layout.to_ragged(dense).shape
+        (torch.Size([2, 3, 2]), torch.Size([4, 2]))
     """
 
     index: Tensor
@@ -40,9 +48,25 @@ class DenseLayout:
     cut: tuple[SizeBlock, ...] = ()
 
     @classmethod
-    def from_batch(cls, batch: GraphBatch) -> DenseLayout:
-        """The layout of the nodes of a batch."""
-        return cls.from_rows(batch.batch, batch.ptr, batch.max_nodes)
+    def from_batch(cls, batch: Data | Tensor) -> DenseLayout:
+        """The layout of the nodes of a batch.
+
+        Args:
+            batch: a `GraphBatch`, which knows the size of its largest graph; a `Batch` or `Data` of PyG or the vector
+                `batch [num_nodes]`, for which the sizes are read from the device.
+
+        Raises:
+            BadInput: the nodes of a graph do not stand together, in the order of the graphs.
+
+        Examples:
+            >>> DenseLayout.from_batch(torch.tensor([0, 0, 0, 1])).mask
+            tensor([[ True,  True,  True],
+                    [ True, False, False]])
+        """
+        graph_of, ptr = graphs_of_nodes(batch)
+        if isinstance(batch, GraphBatch):
+            return cls.from_rows(graph_of, ptr, batch.max_nodes)
+        return cls.from_rows(graph_of, ptr, int(ptr.diff().max()) if len(ptr) > 1 else 0)
 
     @classmethod
     def from_rows(cls, graph_of: Tensor, ptr: Tensor, max_rows: int) -> DenseLayout:

@@ -31,6 +31,11 @@ class FeatureEncoder(nn.Module):
 
     Raises:
         BadInput: there is nothing to encode, or `categorical` is not known.
+
+    Examples:
+        >>> encoder = FeatureEncoder(Features(vocabularies=(5, 3), dense=2), dim=8)
+        >>> encoder(torch.tensor([[4, 0], [1, 2]]), torch.randn(2, 2)).shape
+        torch.Size([2, 8])
     """
 
     offsets: Tensor
@@ -95,6 +100,13 @@ class NodeEncoder(nn.Module):
 
     Raises:
         BadInput: the positional encoders leave no room for the features.
+
+    Examples:
+        >>> from graphbench.testing import tiny_spec, tiny_table
+        >>> spec = tiny_spec()
+        >>> batch = tiny_table(spec, sizes=[3, 4]).batch([0, 1])
+        >>> NodeEncoder(spec, dim=8)(batch).shape
+        torch.Size([7, 8])
     """
 
     def __init__(
@@ -121,7 +133,10 @@ class NodeEncoder(nn.Module):
         else:
             dense = batch.pos if self.reads_position else batch.get("x_dense")
             encoded = self.features(batch.get("x"), dense)
-        return torch.cat([encoded, *(encoder(batch) for encoder in self.positional)], dim=-1)
+        positions = [encoder(batch) for encoder in self.positional]
+        if not torch.is_autocast_enabled(encoded.device.type):  # what is stored stays float32 whatever the weights are
+            positions = [position.to(encoded.dtype) for position in positions]
+        return torch.cat([encoded, *positions], dim=-1)
 
 
 class EdgeEncoder(nn.Module):
@@ -132,6 +147,13 @@ class EdgeEncoder(nn.Module):
         dim: width of the result.
         categorical: how categorical columns enter.
         use_features: read the edge features; False gives all edges the learned row.
+
+    Examples:
+        >>> from graphbench.testing import tiny_spec, tiny_table
+        >>> spec = tiny_spec()
+        >>> batch = tiny_table(spec, sizes=[3, 4]).batch([0, 1])
+        >>> EdgeEncoder(spec, dim=8)(batch).shape == (batch.edge_index.shape[1], 8)
+        True
     """
 
     def __init__(
@@ -152,7 +174,12 @@ class EdgeEncoder(nn.Module):
 
 
 class SharedRow(nn.Module):
-    """One learned row, standard normal at first, that stands for the features of everything."""
+    """One learned row, standard normal at first, that stands for the features of everything.
+
+    Examples:
+        >>> SharedRow(8)(3).shape
+        torch.Size([3, 8])
+    """
 
     def __init__(self, dim: int) -> None:
         super().__init__()

@@ -26,6 +26,11 @@ class FeedForward(nn.Module):
 
     Raises:
         BadInput: `activation` is not known.
+
+    Examples:
+        >>> import torch
+        >>> FeedForward(8, 16, dropout=0.1)(torch.randn(5, 8)).shape
+        torch.Size([5, 8])
     """
 
     def __init__(

@@ -5,11 +5,14 @@ Legend: node i receives from node j along edge j -> i; `edge_index` holds (j, i)
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.utils import scatter
 
+from graphbench.errors import BadInput
 from graphbench.nn.norms import NormName, make_norm
 
 
@@ -20,6 +23,10 @@ class EdgeGate(nn.Module):
 
     Args:
         dim: hidden width.
+
+    Examples:
+        >>> EdgeGate(8)(torch.rand(4, 1)).shape
+        torch.Size([4, 1])
     """
 
     def __init__(self, dim: int) -> None:
@@ -33,14 +40,15 @@ class EdgeGate(nn.Module):
 
 
 class GatedGCNLayer(nn.Module):
-    """GatedGCN (Bresson & Laurent 2017; the form of Dwivedi et al. 2020) with edge updates and residuals.
+    """GatedGCN (Bresson & Laurent 2017) with edge updates and residuals, by the equations of Dwivedi et al. 2023.
 
         e^_ij = D x_i + E x_j + C e_ij                 s_ij = sigmoid(e^_ij) r_ij
         x^_i  = A x_i + (sum_j s_ij * B x_j) / (sum_j s_ij + 1e-6)
         x'_i  = x_i + Drop(ReLU(Norm(x^_i)))           e'_ij = e_ij + Drop(ReLU(Norm(e^_ij)))
 
-    All products with s are element-wise; r is 1 unless the layer has an `EdgeGate`. Parameters: `5 dim^2 + 9 dim`
-    with batch norm, `3 dim + 1` more with the gate.
+    All products with s are element-wise; r is 1 unless the layer has an `EdgeGate`. Dropout stands where GraphGPS has
+    it; with `drops="output"` it falls on the sums, `x'_i = Drop(x_i + ReLU(Norm(x^_i)))`, as in "Benchmarking Graph
+    Neural Networks". Parameters: `5 dim^2 + 9 dim` with batch norm, `3 dim + 1` more with the gate.
 
     Args:
         dim: width of nodes and edges.
@@ -48,6 +56,16 @@ class GatedGCNLayer(nn.Module):
         norm: batch, layer or none.
         residual: add `x_i` and `e_ij` as written.
         gated_by_distance: multiply the gates by `r_ij`.
+        drops: what both dropouts fall on: the branch or the output.
+
+    Raises:
+        BadInput: `drops` or `norm` is not known.
+
+    Examples:
+        >>> layer = GatedGCNLayer(8)
+        >>> x, edge = layer(torch.randn(3, 8), torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), torch.randn(4, 8))
+        >>> x.shape, edge.shape
+        (torch.Size([3, 8]), torch.Size([4, 8]))
     """
 
     def __init__(
@@ -57,8 +75,11 @@ class GatedGCNLayer(nn.Module):
         norm: NormName = "batch",
         residual: bool = True,
         gated_by_distance: bool = False,
+        drops: Literal["branch", "output"] = "branch",
     ) -> None:
         super().__init__()
+        if drops not in ("branch", "output"):
+            raise BadInput(f"drops must be branch or output, but got {drops!r}.")
         self.node_maps = nn.Linear(dim, 4 * dim)  # A, B, D, E of the equations, in one product
         self.edge_map = nn.Linear(dim, dim)  # C
         self.node_norm = make_norm(norm, dim)
@@ -66,6 +87,7 @@ class GatedGCNLayer(nn.Module):
         self.gate = EdgeGate(dim) if gated_by_distance else None
         self.dropout = dropout
         self.residual = residual
+        self.drops = drops
 
     def forward(
         self, x: Tensor, edge_index: Tensor, edge: Tensor, distances: Tensor | None = None
@@ -93,5 +115,8 @@ class GatedGCNLayer(nn.Module):
         return self._update(x, x_hat, self.node_norm), self._update(edge, edge_hat, self.edge_norm)
 
     def _update(self, old: Tensor, raw: Tensor, norm: nn.Module) -> Tensor:
-        new = F.dropout(F.relu(norm(raw)), self.dropout, self.training)
-        return old + new if self.residual else new
+        new = F.relu(norm(raw))
+        if self.drops == "branch":
+            new = F.dropout(new, self.dropout, self.training)
+        new = old + new if self.residual else new
+        return F.dropout(new, self.dropout, self.training) if self.drops == "output" else new

@@ -10,6 +10,7 @@ from typing import Protocol
 
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch_geometric.data import Data
 
 from graphbench.contracts import Architecture, BenchmarkSpec, GraphBatch, PositionalEncoder, Representation, Traced
 from graphbench.errors import BadInput
@@ -24,7 +25,7 @@ from graphbench.nn.norms import NormName, make_norm
 class GlobalAttention(Protocol):
     """What a GPS layer asks of its global branch; any `nn.Module` with this call will do."""
 
-    def __call__(self, x: Tensor, batch: GraphBatch, layout: DenseLayout) -> Tensor:
+    def __call__(self, x: Tensor, batch: Data, layout: DenseLayout) -> Tensor:
         """Mix nodes `[num_nodes, dim]` within each graph; without residual, dropout or norm around it."""
 
 
@@ -35,15 +36,21 @@ class TransformerAttention(nn.Module):
         dim: width of the nodes.
         num_heads: heads; must divide `dim`.
         dropout: probability of dropping an attention weight.
+
+    Examples:
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> TransformerAttention(8, num_heads=2)(torch.randn(3, 8), Data(num_nodes=3)).shape
+        torch.Size([3, 8])
     """
 
     def __init__(self, dim: int, num_heads: int, dropout: float = 0.0) -> None:
         super().__init__()
         self.attention = MultiHeadAttention(dim, num_heads, dropout)
 
-    def forward(self, x: Tensor, batch: GraphBatch, layout: DenseLayout) -> Tensor:
-        """Mixed nodes `[num_nodes, dim]`; the edges of the batch play no part."""
-        return self.attention(x, layout)
+    def forward(self, x: Tensor, batch: Data, layout: DenseLayout | None = None) -> Tensor:
+        """Mixed nodes `[num_nodes, dim]`; the edges of the batch, one of PyG or our own, play no part."""
+        return self.attention(x, batch if layout is None else layout)
 
 
 class GPSLayer(nn.Module):
@@ -66,6 +73,15 @@ class GPSLayer(nn.Module):
 
     Raises:
         BadInput: both branches are absent.
+
+    Examples:
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> layer = GPSLayer(8, make_local_layer("GatedGCN", 8), TransformerAttention(8, num_heads=2))
+        >>> graph = Data(edge_index=torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), num_nodes=3)
+        >>> x, edge = layer(torch.randn(3, 8), torch.randn(4, 8), graph)
+        >>> x.shape, edge.shape
+        (torch.Size([3, 8]), torch.Size([4, 8]))
     """
 
     def __init__(
@@ -91,8 +107,8 @@ class GPSLayer(nn.Module):
         self,
         x: Tensor,
         edge: Tensor | None,
-        batch: GraphBatch,
-        layout: DenseLayout,
+        batch: Data,
+        layout: DenseLayout | None = None,
         distances: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """One layer.
@@ -100,8 +116,8 @@ class GPSLayer(nn.Module):
         Args:
             x: nodes `[num_nodes, dim]`.
             edge: edges `[num_edges, dim]`, for local layers that read them.
-            batch: the graphs.
-            layout: where nodes lie in padded graphs.
+            batch: the graphs: a `GraphBatch`, or a `Batch` or `Data` of PyG.
+            layout: where nodes lie in padded graphs; of `batch` when left out. Layers in a stack share one.
             distances: squared distances of the ends of each edge `[num_edges, 1]`, for distance gates.
 
         Returns:
@@ -112,6 +128,7 @@ class GPSLayer(nn.Module):
             local, edge = self.local(x, batch.edge_index, edge, distances)
             branches.append(self.local_norm(local))
         if self.attention is not None and self.attention_norm is not None:
+            layout = DenseLayout.from_batch(batch) if layout is None else layout
             mixed = F.dropout(self.attention(x, batch, layout), self.dropout, self.training)
             branches.append(self.attention_norm(x + mixed))
         joined = branches[0] if len(branches) == 1 else branches[0] + branches[1]
@@ -140,6 +157,14 @@ class GPSBackbone(Architecture):
 
     Raises:
         BadInput: there is no layer, or the options do not fit each other.
+
+    Examples:
+        >>> from graphbench.testing import tiny_spec, tiny_table
+        >>> spec = tiny_spec()
+        >>> batch = tiny_table(spec, sizes=[3, 4]).batch([0, 1])
+        >>> model = GPSBackbone(spec, 8, num_layers=2, make_attention=lambda: TransformerAttention(8, num_heads=2))
+        >>> model(batch).node.shape
+        torch.Size([7, 8])
     """
 
     def __init__(
@@ -191,7 +216,14 @@ class GPSBackbone(Architecture):
 
 
 def number_traces(module: nn.Module | None, layer: int) -> None:
-    """Tell every attention layer inside `module` that it belongs to layer `layer`, for its traces."""
+    """Tell every attention layer inside `module` that it belongs to layer `layer`, for its traces.
+
+    Examples:
+        >>> attention = TransformerAttention(8, num_heads=2)
+        >>> number_traces(attention, 3)
+        >>> attention.attention.layer
+        3
+    """
     for part in module.modules() if module is not None else ():
         if isinstance(part, Traced):
             part.layer = layer

@@ -1,4 +1,4 @@
-"""What Graphormer and the models after it share: degrees, distances, the edges on shortest paths, and a read-out.
+"""What Graphormer and the models after it share: degrees, distances, the edges on shortest paths, a read-out, weights.
 
 Ying et al., "Do Transformers Really Perform Badly for Graph Representation?", NeurIPS 2021, arXiv 2106.05234, section
 3.1. Legend: G graphs, N padded tokens, P node pairs, E edges, H heads, d width.
@@ -7,19 +7,22 @@ Ying et al., "Do Transformers Really Perform Badly for Graph Representation?", N
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from graphbench.contracts import BenchmarkSpec, GraphBatch
-from graphbench.encodings import Degree, ShortestPaths, path_edges_in_batch
+from graphbench.encodings import Degree, ShortestPaths
 from graphbench.errors import BadInput
 from graphbench.nn.features import FeatureEncoder, NodeEncoder
 
 #: Standard deviation of embeddings at the start.
 EMBEDDING_STD = 0.02
+#: How linear maps start. "normal": from a normal distribution with zero biases, as Graphormer's code draws them.
+#: "xavier": Xavier-uniform maps of attention and PyTorch's default elsewhere, as fairseq's encoder has them.
+WeightInit = Literal["normal", "xavier"]
 
 
 @dataclass(frozen=True)
@@ -137,11 +140,16 @@ class CentralityEmbedding(nn.Module):
 
 
 class PathEdgeTerm(nn.Module):
-    """Bias from the edges on a shortest path (equation 7): `[P, H]`.
+    """Bias from the edges on shortest paths (equation 7): `[P, H]`.
 
-    `c_ij = 1/k sum_{h=1..k} q(e_h) W_h`, with e_h the h-th edge of one shortest path i -> j and k the number of its
-    edges, at most `max_hops`; 0 for i = j and where no path leads. `q(e) W_h` is computed once for every edge and hop,
-    then gathered and summed in one pass, so no `[P, max_hops, H]` tensor exists. Parameters: q and `max_hops H^2`.
+    `c_ij = 1/k sum_{h=1..k} q_ij^h W_h`, with q_ij^h the mean of q(e) over the h-th edges e of all shortest paths that
+    lead from i to j and k the number of edges of such a path, at most `max_hops`; 0 for i = j and where no path leads.
+    Equation 7 is that of one shortest path and does not say which; a choice among several would depend on how nodes or
+    edges are numbered. Parameters: q and `max_hops H^2`.
+
+    `q^1 = S q` and `q^{h+1} = T q^h`, with S and T the sparse matrices that average over the first steps of all
+    shortest paths of a pair: what the edge holds, and what the pair of the edge's head and j holds. So
+    `k c = q^1 W_1 + T (q^1 W_2 + T (q^1 W_3 + ...))`, and neither paths nor a `[P, max_hops, H]` tensor exist.
 
     Args:
         spec: the benchmark's description; its edges have features.
@@ -174,14 +182,48 @@ class PathEdgeTerm(nn.Module):
 
     def forward(self, batch: GraphBatch) -> Tensor:
         """The term of every node pair `[P, H]`."""
-        by_hop = torch.einsum("eh,khg->ekg", self.edges(batch), self.hops[: self.max_hops]).flatten(0, 1)
-        path = path_edges_in_batch(batch)
-        inside = path >= 0
-        # Row 0 stands for "no edge".
-        row = torch.where(inside, path * self.max_hops + torch.arange(self.max_hops, device=path.device) + 1, 0)
-        table = torch.cat([by_hop.new_zeros(1, by_hop.shape[1]), by_hop])
-        total = F.embedding_bag(row, table, mode="sum", padding_idx=0)
-        return total / inside.sum(1, keepdim=True).clamp(min=1)
+        steps = _PathSteps(batch)
+        first = steps.mean(self.edges(batch), steps.edge)
+        total = first @ self.hops[self.max_hops - 1]
+        for hop in reversed(range(self.max_hops - 1)):
+            total = first @ self.hops[hop] + steps.mean(total, steps.following)
+        return total / steps.lengths(self.max_hops)[:, None].clamp(min=1)
+
+
+class _PathSteps:
+    """The first steps of all shortest paths of a batch, see `ShortestPaths`; K of them, by pair.
+
+    Args:
+        batch: with the steps of `ShortestPaths`, in any order.
+    """
+
+    def __init__(self, batch: GraphBatch) -> None:
+        source, target = batch.edge_index[:, batch.path_step_edge]
+        graph = batch.path_step_batch
+        size, start = batch.ptr.diff()[graph], batch.ptr[graph]
+        pair = batch.pair_ptr[graph] + (source - start) * size + batch.path_step_goal - start
+        pair, order = pair.sort()
+        self.edge, self.weight = batch.path_step_edge[order], batch.path_step_weight[order]
+        #: Pair of what is left of the paths after the step `[K]`.
+        self.following = pair + ((target - source) * size)[order]
+        #: Steps of each pair `[P]`, and the first of them `[P]`.
+        self.number = torch.bincount(pair, minlength=len(batch.shortest_path_distance))
+        self.first = self.number.cumsum(0) - self.number
+
+    def mean(self, values: Tensor, rows: Tensor) -> Tensor:
+        """Weighted mean of `values [R, H]` at `rows [K]` over the steps of each pair `[P, H]`; 0 without a step."""
+        return F.embedding_bag(rows, values, self.first, mode="sum", per_sample_weights=self.weight.to(values.dtype))
+
+    def lengths(self, limit: int) -> Tensor:
+        """Edges of the shortest paths of each pair, at most `limit` `[P]`: any of them, since all are as long."""
+        onward = torch.cat([self.following, self.following.new_zeros(1)])  # the last one is for pairs without a step
+        at = torch.arange(len(self.number), device=self.number.device)
+        length = torch.zeros_like(at)
+        for _ in range(limit):
+            goes_on = self.number[at] > 0
+            length += goes_on
+            at = torch.where(goes_on, onward[self.first[at]], at)
+        return length
 
 
 class PairBias(nn.Module):
@@ -216,7 +258,7 @@ class PairBias(nn.Module):
             max_distance = tables.max_distance
         has_edges = bool(spec.edge.vocabularies or spec.edge.dense)
         self.reads_edges = has_edges and max_hops > 0
-        self.paths = ShortestPaths(max_distance, with_edges=max_hops if self.reads_edges else 0)
+        self.paths = ShortestPaths(max_distance, with_edges=self.reads_edges)
         self.encodings = (self.paths,)
         self.distance = nn.Embedding(self.paths.num_distances if tables is None else tables.distances, num_heads)
         nn.init.normal_(self.distance.weight, std=EMBEDDING_STD)
@@ -281,6 +323,33 @@ class TokenReadout(nn.Module):
         """Tokens `[T, d]`, shaped as they came."""
         normed: Tensor = self.norm(F.gelu(self.linear(x)))
         return normed
+
+
+def check_weight_init(init: str) -> None:
+    """Raise `BadInput` for a name that `WeightInit` does not have."""
+    if init not in get_args(WeightInit):
+        raise BadInput(f"init must be one of {', '.join(get_args(WeightInit))}, but got {init!r}.")
+
+
+@torch.no_grad()
+def draw_normal_maps(module: nn.Module, std: float = EMBEDDING_STD) -> None:
+    """Draw all linear maps within a module from N(0, std^2) and set their biases to zero.
+
+    Args:
+        module: any; what is no `torch.nn.Linear` stays as it is.
+        std: standard deviation.
+
+    Examples:
+        >>> maps = nn.Sequential(nn.Linear(100, 100), nn.LayerNorm(100))
+        >>> draw_normal_maps(maps, std=0.5)
+        >>> round(maps[0].weight.std().item(), 1), maps[0].bias.abs().max().item(), maps[1].weight.min().item()
+        (0.5, 0.0, 1.0)
+    """
+    for part in module.modules():
+        if isinstance(part, nn.Linear):
+            nn.init.normal_(part.weight, std=std)
+            if part.bias is not None:
+                nn.init.zeros_(part.bias)
 
 
 def _draw_embeddings(module: nn.Module) -> None:

@@ -28,6 +28,10 @@ class HeadConfig:
         pooling: how nodes become a graph: mean, add or max.
         l2_normalize: scale every hidden row to length 1, as GraphGym's heads do.
         dropout: probability on hidden layers.
+
+    Examples:
+        >>> [tuple(layer.weight.shape) for layer in HeadConfig(num_layers=3, width="halving").mlp(16, 1).layers]
+        [(8, 16), (4, 8), (1, 4)]
     """
 
     num_layers: int = 2
@@ -56,6 +60,11 @@ class MLPHead(nn.Module):
 
     Raises:
         BadInput: there is no layer, halving leaves a width of 0, or `width` is not known.
+
+    Examples:
+        >>> import torch
+        >>> MLPHead(8, 3)(torch.randn(5, 8)).shape
+        torch.Size([5, 3])
     """
 
     def __init__(
@@ -93,6 +102,11 @@ class DotProductHead(nn.Module):
         num_layers: linear maps k, at least 1.
         l2_normalize: scale hidden rows to length 1.
         dropout: probability on hidden layers.
+
+    Examples:
+        >>> import torch
+        >>> DotProductHead(8)(torch.randn(5, 8), torch.tensor([[0, 1], [2, 3]])).shape
+        torch.Size([2])
     """
 
     def __init__(self, dim: int, num_layers: int = 1, l2_normalize: bool = False, dropout: float = 0.0) -> None:
@@ -113,6 +127,12 @@ class Pooling(nn.Module):
 
     Raises:
         BadInput: the name is not known.
+
+    Examples:
+        >>> import torch
+        >>> Pooling("add")(torch.ones(3, 2), torch.tensor([0, 0, 1]), num_graphs=2)
+        tensor([[2., 2.],
+                [1., 1.]])
     """
 
     def __init__(self, name: PoolingName = "mean") -> None:

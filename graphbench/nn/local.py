@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, get_args
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -14,21 +14,38 @@ from graphbench.nn.gated_gcn import GatedGCNLayer
 from graphbench.nn.norms import NormName, make_norm
 
 LocalName = Literal["GatedGCN", "GINE", "GCN", "GAT", "none"]
+#: What a layer `x' = x + f(x)` drops: the branch, `x + Drop(f(x))` (GraphGPS); the output, `Drop(x + f(x))`; or the
+#: input of f, `x + f(Drop(x))` (both in "Benchmarking Graph Neural Networks", depending on the layer).
+DropoutPlace = Literal["branch", "output", "input"]
 #: Layers that read edge vectors.
 EDGE_LAYERS = ("GatedGCN", "GINE", "GAT")
 
 
 class ConvLayer(nn.Module):
-    """`x + Drop(act(Norm(conv(x))))` around a convolution of PyG; edges pass unchanged.
+    """A residual layer around a convolution of PyG; edges pass unchanged.
+
+    `x + Drop(act(Norm(conv(x))))` unless the options say otherwise.
 
     Args:
         conv: maps `[num_nodes, dim]` to the same shape.
         dim: width of the nodes.
-        dropout: probability of dropout before the residual.
+        dropout: probability of dropout.
         norm: batch, layer or none.
         residual: add `x`.
         reads_edges: the convolution takes edge vectors of width `dim`.
         activation: act of the equation; None for the identity.
+        drops: what dropout falls on, see `DropoutPlace`.
+        activation_first: `Norm(act(conv(x)))` instead.
+
+    Raises:
+        BadInput: `drops` is not known.
+
+    Examples:
+        >>> import torch
+        >>> layer = ConvLayer(GCNConv(8, 8), 8, norm="batch", activation=F.relu)
+        >>> x, edge = layer(torch.randn(3, 8), torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), None)
+        >>> x.shape, edge
+        (torch.Size([3, 8]), None)
     """
 
     def __init__(
@@ -40,24 +57,36 @@ class ConvLayer(nn.Module):
         residual: bool = True,
         reads_edges: bool = False,
         activation: Callable[[Tensor], Tensor] | None = None,
+        drops: DropoutPlace = "branch",
+        activation_first: bool = False,
     ) -> None:
         super().__init__()
+        if drops not in get_args(DropoutPlace):
+            raise BadInput(f"drops must be branch, output or input, but got {drops!r}.")
         self.conv = conv
         self.norm = make_norm(norm, dim)
         self.dropout = dropout
         self.residual = residual
         self.reads_edges = reads_edges
         self.activation = activation
+        self.drops = drops
+        self.activation_first = activation_first
 
     def forward(
         self, x: Tensor, edge_index: Tensor, edge: Tensor | None, distances: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
         """Nodes `[num_nodes, dim]` after one round of messages, and the edges as they came."""
-        new = self.norm(self.conv(x, edge_index, edge) if self.reads_edges else self.conv(x, edge_index))
-        if self.activation is not None:
-            new = self.activation(new)
-        new = F.dropout(new, self.dropout, self.training)
-        return (x + new if self.residual else new), edge
+        entering = self._drop(x, "input")
+        new = self.conv(entering, edge_index, edge) if self.reads_edges else self.conv(entering, edge_index)
+        new = self.norm(self._act(new)) if self.activation_first else self._act(self.norm(new))
+        new = self._drop(new, "branch")
+        return self._drop(x + new if self.residual else new, "output"), edge
+
+    def _act(self, x: Tensor) -> Tensor:
+        return x if self.activation is None else self.activation(x)
+
+    def _drop(self, x: Tensor, place: DropoutPlace) -> Tensor:
+        return F.dropout(x, self.dropout, self.training) if place == self.drops else x
 
 
 def make_local_layer(
@@ -84,6 +113,13 @@ def make_local_layer(
     Raises:
         BadInput: the name is not known, GAT's heads do not divide `dim`, or another layer than GatedGCN is asked for
             distance gates.
+
+    Examples:
+        >>> import torch
+        >>> layer = make_local_layer("GAT", 8, num_heads=2)
+        >>> x, edge = layer(torch.randn(3, 8), torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), torch.randn(4, 8))
+        >>> x.shape, edge.shape
+        (torch.Size([3, 8]), torch.Size([4, 8]))
     """
     if gated_by_distance and name != "GatedGCN":
         raise BadInput(f"Only the local layer GatedGCN can be gated by distances (gate_encoder), but got {name!r}.")

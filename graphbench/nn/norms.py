@@ -17,6 +17,12 @@ class BatchNorm(nn.BatchNorm1d):
 
     Fewer than two rows have no variance (a last batch of one tiny graph, or graphs without edges): such a batch is
     normalised with the running statistics and leaves them unchanged, where PyTorch raises an error.
+
+    Examples:
+        >>> import torch
+        >>> norm = BatchNorm(2)
+        >>> norm(torch.ones(1, 2)).shape  # one row alone has no variance
+        torch.Size([1, 2])
     """
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - the name PyTorch gives it
@@ -31,6 +37,10 @@ def make_norm(name: NormName, dim: int) -> nn.Module:
 
     Raises:
         BadInput: the name is not known.
+
+    Examples:
+        >>> type(make_norm("layer", 8)).__name__
+        'LayerNorm'
     """
     if name == "batch":
         return BatchNorm(dim)

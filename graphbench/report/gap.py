@@ -76,7 +76,11 @@ def _test_gap(frame: pd.DataFrame, group: Group, metric: str) -> str:
     """One sentence; of every run its last comparison with the test split."""
     last = frame.groupby("run").last()
     spread = f" ± {last['gap'].std(ddof=1):.4f} over {len(last)} runs" if len(last) > 1 else ""
+    epochs = sorted({int(epoch) for epoch in last["epoch"] if epoch})  # tables of older versions say 0
+    scored = f"checkpoint{'s' * (len(last) > 1)}"
+    if epochs:
+        scored += f" of epoch{'s' * (len(epochs) > 1)} {', '.join(map(str, epochs))}"
     return (
-        f"{group.label}, best checkpoint: {metric} {last['train'].mean():.4f} on the training graphs, "
+        f"{group.label}, tested {scored}: {metric} {last['train'].mean():.4f} on the training graphs, "
         f"{last['unseen'].mean():.4f} on the test split, gap {last['gap'].mean():.4f}{spread}."
     )

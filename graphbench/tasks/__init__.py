@@ -27,6 +27,12 @@ def build_task(spec: BenchmarkSpec, dim: int, head: HeadConfig) -> Task:
 
     Raises:
         BadInput: the specification names a task, a loss or a metric that does not exist.
+
+    Examples:
+        >>> import torch
+        >>> from graphbench.testing import tiny_spec
+        >>> build_task(tiny_spec("graph-classification"), dim=8, head=HeadConfig()).head.mlp(torch.randn(5, 8)).shape
+        torch.Size([5, 3])
     """
     if spec.task not in TASKS:
         raise BadInput(f"{spec.name} names the task {spec.task!r}; known: {', '.join(TASKS)}.")

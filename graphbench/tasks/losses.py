@@ -17,6 +17,10 @@ def weighted_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
     Args:
         logits: `[V, C]`, or `[V]` / `[V, 1]` for two classes.
         target: `[V]` integer classes.
+
+    Examples:
+        >>> weighted_cross_entropy(torch.zeros(4, 2), torch.tensor([0, 0, 0, 1]))  # log 2 whatever the weights are
+        tensor(0.6931)
     """
     binary = logits.dim() == 1 or logits.shape[1] == 1
     classes = 2 if binary else logits.shape[1]
@@ -28,7 +32,12 @@ def weighted_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
 
 
 def masked_mean(values: Tensor, valid: Tensor) -> Tensor:
-    """Mean of the entries where `valid`; 0 (with gradients) when there are none. Both `[...]` of one shape."""
+    """Mean of the entries where `valid`; 0 (with gradients) when there are none. Both `[...]` of one shape.
+
+    Examples:
+        >>> masked_mean(torch.tensor([1.0, 5.0, 9.0]), torch.tensor([True, False, True]))
+        tensor(5.)
+    """
     return torch.where(valid, values, 0.0).sum() / valid.sum().clamp(min=1)
 
 
@@ -40,6 +49,11 @@ def column_norms(matrix: Tensor, graph_of: Tensor, num_graphs: int, by_column: b
         graph_of: graph of each node `[num_nodes]`.
         num_graphs: how many there are.
         by_column: lengths of columns, not of blocks.
+
+    Examples:
+        >>> column_norms(torch.tensor([[3.0], [4.0], [2.0]]), torch.tensor([0, 0, 1]), 2, by_column=True)
+        tensor([[5.],
+                [2.]])
     """
     squares = matrix.square() if by_column else matrix.square().sum(1, keepdim=True)
     total = squares.new_zeros(num_graphs, squares.shape[1]).index_add(0, graph_of, squares)
@@ -54,6 +68,11 @@ def normalised_map_errors(output: Tensor, target: Tensor, graph_of: Tensor, num_
         target: T `[num_nodes, c]`.
         graph_of: graph of each node `[num_nodes]`.
         num_graphs: how many there are.
+
+    Examples:
+        >>> map_ = torch.tensor([[3.0], [4.0]])
+        >>> normalised_map_errors(2 * map_, map_, torch.tensor([0, 0]), 1)  # right up to scale
+        tensor([0.])
     """
     norms = [column_norms(matrix, graph_of, num_graphs, by_column=False) for matrix in (output, target)]
     squares = (output / norms[0][graph_of] - target / norms[1][graph_of]).square().sum(1)
@@ -64,6 +83,11 @@ def sign_invariant_errors(output: Tensor, target: Tensor, graph_of: Tensor, num_
     """`min(‖φ_i - v_i‖², ‖φ_i + v_i‖²)` of each graph and column `[num_graphs, c]` (arXiv 2410.16699, section 4.1).
 
     Columns are brought to unit length first; `output`, `target`, `graph_of`, `num_graphs` as above.
+
+    Examples:
+        >>> vector = torch.tensor([[3.0], [4.0]])
+        >>> sign_invariant_errors(-vector, vector, torch.tensor([0, 0]), 1)
+        tensor([[0.]])
     """
     norms = [column_norms(matrix, graph_of, num_graphs, by_column=True) for matrix in (output, target)]
     unit, true = output / norms[0][graph_of], target / norms[1][graph_of]

@@ -6,6 +6,7 @@ from .encodings import EncodingContract as EncodingContract
 from .encodings import PositionalEncoderContract as PositionalEncoderContract
 from .tiny import FEATURE_KINDS as FEATURE_KINDS
 from .tiny import encode as encode
+from .tiny import permute_edges as permute_edges
 from .tiny import permute_nodes as permute_nodes
 from .tiny import tiny_batch as tiny_batch
 from .tiny import tiny_spec as tiny_spec

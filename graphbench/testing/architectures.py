@@ -1,7 +1,8 @@
 """The contract of architectures, as a test class to inherit.
 
-The same graph must get the same answer whatever the order of its nodes, whatever shares its batch and whoever listens.
-Results are compared in float64, so that a difference is an error and not rounding.
+The same graph must get the same answer whatever the order of its nodes and edges, whatever shares its batch and whoever
+listens, and the model must train in every precision that a trainer offers. Answers are compared in float64, so that a
+difference is an error and not rounding.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import io
 import json
 from collections.abc import Mapping
 from fnmatch import fnmatch
-from typing import Any, ClassVar, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, get_args
 from unittest import SkipTest
 
 import torch
@@ -22,7 +23,10 @@ from graphbench.contracts.spec import TaskName
 from graphbench.diagnostics import record
 from graphbench.errors import BadInput
 from graphbench.testing.representations import by_graph, check_representation, check_trace, parts
-from graphbench.testing.tiny import FEATURE_KINDS, encode, permute_nodes, tiny_spec, tiny_table
+from graphbench.testing.tiny import FEATURE_KINDS, encode, permute_edges, permute_nodes, tiny_spec, tiny_table
+
+if TYPE_CHECKING:
+    from graphbench.testing.precision import Precision
 
 
 def _all_specs() -> list[BenchmarkSpec]:
@@ -74,6 +78,8 @@ class ArchitectureContract:
     random_method: ClassVar[str] = ""
     #: Why results may depend on node order alone, such as draws that are equivariant in expectation; else "".
     random_order: ClassVar[str] = ""
+    #: Why results may depend on the order in which edges are listed, such as weights that belong to edges; else "".
+    numbered_edges: ClassVar[str] = ""
     #: Relative and absolute tolerance of comparisons in float64.
     tolerance: ClassVar[float] = 1e-6
 
@@ -116,6 +122,24 @@ class ArchitectureContract:
         for expected, actual in graphs:
             for part in expected.keys() - {"node"}:
                 self._assert_close(actual[part], expected[part], f"{part} outputs under another node order")
+
+    def test_edge_order_does_not_matter(self) -> None:
+        """The order in which a benchmark lists the edges of a graph is no property of the graph."""
+        self._skip_if_random()
+        if self.numbered_edges:
+            raise SkipTest(self.numbered_edges)
+        model = self._model()
+        # Sizes with several shortest paths between nodes, so that a choice among equals would show.
+        table = tiny_table(model.spec, sizes=[6, 12, 9, 1])
+        moved, origin = permute_edges(table)
+        batch, shuffled = _batch(model, table), _batch(model, moved)
+        before, after = model(batch), model(shuffled)
+        if before.edge is not None and after.edge is not None:
+            self._assert_close(after.edge, before.edge[origin], "edge outputs under another order of edges")
+        pairs = zip(by_graph(before, batch), by_graph(after, shuffled), strict=True)
+        for expected, actual in pairs:
+            for part in expected.keys() - {"edge"}:
+                self._assert_close(actual[part], expected[part], f"{part} outputs under another order of edges")
 
     def test_batch_mates_do_not_matter(self) -> None:
         """A graph gets the same answer alone and beside others."""
@@ -194,17 +218,30 @@ class ArchitectureContract:
         for name, tensor in parts(model(batch)).items():
             assert torch.equal(tensor, parts(fresh(batch))[name]), f"{name} outputs differ after loading"
 
-    def test_bfloat16_autocast_trains(self) -> None:
-        """Forward and backward run under bfloat16 autocast with finite results."""
-        model = self._model().float().train()
-        table = encode(tiny_table(model.spec), model.required_encodings())
-        batch = table.batch(range(len(table)))
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            representation = model(batch)
-        check_representation(representation, batch, model.dim)
-        if any(tensor.requires_grad for tensor in parts(representation).values()):
-            _loss(representation).backward()
-        _check_gradients(model)
+    def test_trains_in_32_true(self) -> None:
+        """Two steps in float32, by Lightning's trainer, with finite losses, gradients and weights."""
+        self._train("32-true")
+
+    def test_trains_in_64_true(self) -> None:
+        """Two steps in float64."""
+        self._train("64-true")
+
+    def test_trains_in_bf16_true(self) -> None:
+        """Two steps with weights in bfloat16; features of the batch come in float32."""
+        self._train("bf16-true")
+
+    def test_trains_in_bf16_mixed(self) -> None:
+        """Two steps under bfloat16 autocast."""
+        self._train("bf16-mixed")
+
+    def test_trains_in_16_mixed(self) -> None:
+        """Two steps under float16 autocast, where the CPU has kernels for all that the model does."""
+        try:
+            self._train("16-mixed")
+        except (NotImplementedError, RuntimeError) as error:
+            if "not implemented for 'Half'" not in str(error):
+                raise
+            raise SkipTest(f"this CPU cannot: {error}") from error
 
     def test_cuda_agrees_with_cpu(self) -> None:
         """The same outputs on both devices."""
@@ -266,6 +303,12 @@ class ArchitectureContract:
             if model is not None:
                 return model
         raise AssertionError(f"{self.architecture.__name__} refuses every specification of this test with BadInput")
+
+    def _train(self, precision: Precision) -> None:
+        """Train on the specification of the other checks."""
+        from graphbench.testing.precision import train_two_steps
+
+        train_two_steps(self._model().spec, self.make_model, precision)
 
     def _skip_if_random(self) -> None:
         if self.random_method:

@@ -139,12 +139,16 @@ def _check_encoded(encoding: Encoding, encoded: Encoded, table: GraphTable) -> N
 class _Positions(Architecture):
     """A positional encoder on its own, as an architecture."""
 
+    weights: Tensor
+
     def __init__(self, spec: BenchmarkSpec, encoder: PositionalEncoder) -> None:
         super().__init__(spec, encoder.dim)
         self.encoder = encoder
+        self.register_buffer("weights", torch.empty(0), persistent=False)  # of the type that weights have
 
     def forward(self, batch: GraphBatch) -> Representation:
-        return Representation(self.encoder(batch))
+        # `NodeEncoder` brings positions to the type of the weights, too: an encoder may return what is stored.
+        return Representation(self.encoder(batch).to(self.weights.dtype))
 
 
 class PositionalEncoderContract(ArchitectureContract):

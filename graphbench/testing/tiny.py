@@ -10,7 +10,7 @@ from torch import Tensor
 
 from graphbench.contracts import Architecture, BenchmarkSpec, Column, Encoding, Features, GraphBatch, GraphTable
 from graphbench.contracts.spec import TaskName
-from graphbench.contracts.table import GRAPH, NODE, PAIR
+from graphbench.contracts.table import EDGE, GRAPH, NODE, PAIR
 
 #: Kind of features -> features of nodes, features of edges, number of coordinates.
 FEATURE_KINDS: dict[str, tuple[Features, Features, int]] = {
@@ -81,8 +81,8 @@ def tiny_table(
     if sizes is None:
         sizes = torch.randint(3, 8, (num_graphs,), generator=generator).tolist()
     graphs = [_graph(spec, size, edges, generator) for size in sizes]
-    axis = NODE if spec.task == "node-classification" else GRAPH
-    return GraphTable.from_graphs(graphs, {"y": Column(axis)})
+    axis = NODE if spec.task in ("node-classification", "map-recovery") else GRAPH
+    return GraphTable.from_graphs(graphs, {"y": Column(axis), "contact_index": Column("contact", index_of=NODE)})
 
 
 def _graph(spec: BenchmarkSpec, num_nodes: int, edges: bool, generator: torch.Generator) -> dict[str, Any]:
@@ -96,6 +96,9 @@ def _graph(spec: BenchmarkSpec, num_nodes: int, edges: bool, generator: torch.Ge
     graph |= {name: torch.cat([value, value]) for name, value in once.items()}
     if spec.coordinates:
         graph["pos"] = torch.randn(num_nodes, spec.coordinates, generator=generator)
+    if spec.task == "link-ranking":
+        nodes = torch.arange(num_nodes)
+        return graph | {"contact_index": torch.stack([nodes, nodes.roll(1)], dim=1)[: num_nodes // 2]}
     return graph | {"y": _target(spec, num_nodes, generator)}
 
 
@@ -110,13 +113,13 @@ def _features(features: Features, rows: int, codes: str, dense: str, generator: 
 
 
 def _target(spec: BenchmarkSpec, num_nodes: int, generator: torch.Generator) -> Tensor:
-    """Targets of one graph: `[1, num_targets]`, or classes `[1, 1]` or `[num_nodes, 1]`."""
+    """Targets of one graph: `[1 or num_nodes, num_targets]`, or classes `[1 or num_nodes, 1]`."""
+    rows = num_nodes if spec.task in ("node-classification", "map-recovery") else 1
     if spec.num_classes is not None:
-        rows = num_nodes if spec.task == "node-classification" else 1
         return torch.randint(spec.num_classes, (rows, 1), generator=generator)
     if spec.task == "graph-multilabel":
-        return torch.randint(2, (1, spec.num_targets), generator=generator).float()
-    return torch.randn(1, spec.num_targets, generator=generator)
+        return torch.randint(2, (rows, spec.num_targets), generator=generator).float()
+    return torch.randn(rows, spec.num_targets, generator=generator)
 
 
 def encode(table: GraphTable, encodings: Iterable[Encoding]) -> GraphTable:
@@ -160,4 +163,31 @@ def permute_nodes(table: GraphTable, seed: int = 0) -> tuple[GraphTable, Tensor]
             ]
             value = value[torch.cat(moved)]
         columns[name] = value
+    return GraphTable(columns, dict(table.layout), dict(table.ptr), table.graph_ids), origin
+
+
+def permute_edges(table: GraphTable, seed: int = 0) -> tuple[GraphTable, Tensor]:
+    """The same graphs with their edges listed in another order; nodes and the rows of other axes keep theirs.
+
+    The two directions of an edge move on their own. Encode the result anew to see what an encoding makes of the order.
+
+    Returns:
+        The table, and for every edge of it the row it came from `[num_edges]`.
+
+    Examples:
+        >>> moved, origin = permute_edges(tiny_table(tiny_spec(), sizes=[4]))
+        >>> torch.equal(moved.columns["edge_index"], tiny_table(tiny_spec(), sizes=[4]).columns["edge_index"][origin])
+        True
+    """
+    ptr, generator = table.ptr[EDGE], torch.Generator().manual_seed(seed)
+    orders = [torch.randperm(size, generator=generator) for size in table.num_edges.tolist()]
+    origin = torch.cat([order + start for order, start in zip(orders, ptr[:-1], strict=True)])
+    place = torch.cat([order.argsort() for order in orders])
+    columns = {}
+    for name, column in table.layout.items():
+        value = table.columns[name]
+        if column.index_of == EDGE:
+            first = torch.repeat_interleave(ptr[:-1], table.lengths(column.axis))
+            value = place[value.long() + first.reshape(-1, *[1] * (value.dim() - 1))].to(value.dtype)
+        columns[name] = value[origin] if column.axis == EDGE else value
     return GraphTable(columns, dict(table.layout), dict(table.ptr), table.graph_ids), origin

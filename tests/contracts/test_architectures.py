@@ -11,6 +11,11 @@ from graphbench.testing import ArchitectureContract
 #: not in expectation.
 DRAWN = {"DeepGraph": "plugins/deepgraph/tests/test_model.py"}
 
+#: Architectures whose weights belong to edges by their number, and the option that makes them independent of it.
+NUMBERED_EDGES = {
+    "LinearTransformer": "the general form has a row of weights for every edge; `form: efficient` has not"
+}
+
 
 def test_architectures_are_registered():
     assert registry.architectures(), "install the plug-ins: pip install -e plugins/FAMILY"
@@ -22,6 +27,7 @@ class TestRegisteredArchitectures(ArchitectureContract):
         self.architecture = registry.load("architectures", request.param)
         if request.param in DRAWN:
             self.random_order = f"equivariant in expectation, see {DRAWN[request.param]}"
+        self.numbered_edges = NUMBERED_EDGES.get(request.param, "")
 
     @pytest.mark.slow  # the plug-ins' own tests do it on small models
     def test_every_task_and_feature_kind_works_or_is_refused(self):

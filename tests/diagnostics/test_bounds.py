@@ -107,6 +107,38 @@ def test_ragged_factors_with_heads_extra_tokens_and_columns(generator: torch.Gen
     torch.testing.assert_close(found.alpha[0] * found.lam[0], found.spread[0] / spread(tokens[:5].double()))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("n", [1, 3, 7, 100])
+def test_equal_tokens_have_no_factors(n: int, dtype: torch.dtype, generator: torch.Generator) -> None:
+    """Rounding of the mean of n equal rows must not pass for spread, nor their ratio for a factor."""
+    token, weight = torch.randn(1, 5, generator=generator), torch.randn(5, 5, generator=generator)
+    tokens = token.expand(n, -1).to(dtype)
+    attention = torch.randn(n, n, generator=generator, dtype=torch.float64).softmax(-1)
+    found = D.decay_factors(tokens, tokens @ weight.to(dtype), attention)
+    assert found.spread.item() == 0
+    assert found.alpha.isnan().all()
+    assert found.lam.isnan().all()
+
+
+def test_attention_that_levels_all_tokens_has_alpha_zero_and_a_norm(generator: torch.Generator) -> None:
+    """Tokens cancel against uniform attention's mean: nothing spreads, but lambda is defined."""
+    tokens = torch.randn(6, 3, generator=generator).double()
+    found = D.decay_factors(tokens, tokens, torch.full((6, 6), 1 / 6).double(), residual=0.0)
+    assert found.spread.item() == 0
+    assert found.lam.item() == pytest.approx(0, abs=1e-12)
+
+
+def test_a_graph_with_spread_is_measured_beside_one_without(generator: torch.Generator) -> None:
+    tokens = torch.cat([torch.ones(4, 3), torch.randn(5, 3, generator=generator)])
+    batch = torch.tensor([0] * 4 + [1] * 5)
+    attention = [torch.full((1, n, n), 1 / n) for n in (4, 5)]
+    found = D.decay_factors_per_graph(tokens, tokens[:, None], attention, batch)
+    alone = D.decay_factors(tokens[4:], tokens[4:], attention[1])
+    assert found.alpha[0].isnan()
+    torch.testing.assert_close(found.alpha[1:], alone.alpha)
+    torch.testing.assert_close(found.lam[1:], alone.lam)
+
+
 def test_shapes_that_do_not_fit_are_refused() -> None:
     tokens, batch = torch.zeros(4, 3), torch.zeros(4, dtype=torch.int64)
     with pytest.raises(BadInput, match="values must be"):

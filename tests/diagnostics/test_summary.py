@@ -118,6 +118,7 @@ def test_shares_of_graphs_add_up_exactly(model: Transformer, table: GraphTable) 
     assert list(merged) == list(whole)
     for number, layer in whole.items():
         assert merged[number].counts == layer.counts
+        assert merged[number].left_out == layer.left_out
         for name, total in layer.sums.items():
             assert merged[number].sums[name] == pytest.approx(total, rel=1e-5, abs=1e-6), name
             assert layer.counts[name] == 9, name
@@ -132,6 +133,8 @@ def test_graphs_without_a_measure_are_not_counted(model: Transformer, table: Gra
         model(batch)
     summary = D.summarise(recording, Patterns.uniform(none, none, none, batch.ptr.diff()), batch.edge_index)
     assert summary[0].counts["capacity"] == 0
+    assert summary[0].left_out["capacity"] == 2
+    assert summary[0].left_out["similarity"] == 1
     assert summary[0].counts["similarity"] == summary[0].counts["numerical_rank"] == 1
     assert math.isnan(summary[0].mean("capacity"))
 

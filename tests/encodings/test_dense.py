@@ -10,7 +10,7 @@ from graphbench.encodings import RWSE, Degree, EffectiveResistance, LapPE, Short
 from graphbench.encodings._dense import few_threads, laplacian, size_blocks
 from graphbench.errors import BadInput
 
-ENCODINGS = [LapPE(3), RWSE(3), Degree(4), ShortestPaths(4, with_edges=2), EffectiveResistance()]
+ENCODINGS = [LapPE(3), RWSE(3), Degree(4), ShortestPaths(4, with_edges=True), EffectiveResistance()]
 
 
 @pytest.mark.parametrize("max_entries", [1, 200, 2**18])
@@ -68,7 +68,7 @@ def test_graphs_without_nodes_and_tables_without_graphs(encoding):
     pair = {"num_nodes": 2, "edge_index": torch.tensor([[0, 1], [1, 0]])}
     table = GraphTable.from_graphs([empty, pair, empty])
     mixed, alone = encoding.compute(table), encoding.compute(table.slice(1, 2))
-    joined = table.with_columns(mixed.columns, encoding.layout).slice(1, 2)
+    joined = table.with_columns(mixed.columns, encoding.layout, mixed.ptr).slice(1, 2)
     for name, column in alone.columns.items():
         torch.testing.assert_close(joined.columns[name], column)
     assert all(len(column) == 0 for column in encoding.compute(table.slice(0, 0)).columns.values())
@@ -76,10 +76,11 @@ def test_graphs_without_nodes_and_tables_without_graphs(encoding):
 
 @pytest.mark.parametrize("encoding", ENCODINGS, ids=repr)
 def test_layout_names_the_columns_and_their_lengths(encoding, messy_table):
-    columns = encoding.compute(messy_table).columns
-    assert columns.keys() == encoding.layout.keys()
-    for name, column in columns.items():
-        assert len(column) == int(messy_table.lengths(encoding.layout[name].axis).sum())
+    encoded = encoding.compute(messy_table)
+    table = messy_table.with_columns(encoded.columns, encoding.layout, encoded.ptr)
+    assert encoded.columns.keys() == encoding.layout.keys()
+    for name, column in encoded.columns.items():
+        assert len(column) == int(table.lengths(encoding.layout[name].axis).sum())
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS, ids=repr)

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from collections import Counter
+
 import networkx as nx
 import pytest
 import torch
 
 from graphbench.contracts import GraphTable
-from graphbench.encodings import ShortestPaths, path_edges_in_batch
+from graphbench.encodings import ShortestPaths
 from graphbench.errors import BadInput
 
 
@@ -15,14 +17,34 @@ def per_graph(table: GraphTable, encoding: ShortestPaths, name: str) -> list[tor
     return [part.unflatten(0, (n, n)) for part, n in zip(rows, table.num_nodes.tolist(), strict=True)]
 
 
-def lowest_path(edges: list[list[int]], start: int, goal: int, length: int) -> list[int] | None:
-    """Brute force: the lexicographically smallest list of `length` edge numbers that leads from start to goal."""
+def all_paths(edges: list[list[int]], start: int, goal: int, length: int) -> list[list[int]]:
+    """Brute force: every list of `length` edge numbers that leads from start to goal."""
     if length == 0:
-        return [] if start == goal else None
-    for number, (source, target) in enumerate(edges):
-        if source == start and (rest := lowest_path(edges, target, goal, length - 1)) is not None:
-            return [number, *rest]
-    return None
+        return [[]] if start == goal else []
+    return [
+        [number, *rest]
+        for number, (source, target) in enumerate(edges)
+        if source == start
+        for rest in all_paths(edges, target, goal, length - 1)
+    ]
+
+
+def with_steps(table: GraphTable, encoding: ShortestPaths) -> GraphTable:
+    encoded = encoding.compute(table)
+    return table.with_columns(encoded.columns, encoding.layout, encoded.ptr)
+
+
+def steps_of(table: GraphTable) -> list[dict[tuple[int, int], float]]:
+    """(pair, edge) -> weight, for every graph of a table that has the steps."""
+    found = []
+    for graph in range(len(table)):
+        columns = table.slice(graph, graph + 1).columns
+        edge, goal = columns["path_step_edge"].long(), columns["path_step_goal"].long()
+        pair = columns["edge_index"][edge, 0] * int(table.num_nodes[graph]) + goal
+        keys = zip(pair.tolist(), edge.tolist(), strict=True)
+        found.append(dict(zip(keys, columns["path_step_weight"].tolist(), strict=True)))
+        assert (pair.diff() >= 0).all()
+    return found
 
 
 @pytest.mark.parametrize("max_distance", [2, 20, 400])
@@ -40,63 +62,105 @@ def test_distances_equal_those_of_networkx(request, kind, max_distance):
         assert distance.max() < encoding.num_distances
 
 
-def test_path_edges_are_the_lowest_shortest_path(messy_table):
-    encoding = ShortestPaths(20, with_edges=3)
+def test_steps_are_the_shares_of_all_shortest_paths(messy_table):
+    """Against every list of edges of the right length, with loops, parallel edges and one-way edges."""
+    encoding, ties = ShortestPaths(20, with_edges=True), 0
     distances = per_graph(messy_table, encoding, "shortest_path_distance")
-    paths = per_graph(messy_table, encoding, "shortest_path_edges")
-    for graph, (distance, path) in enumerate(zip(distances, paths, strict=True)):
+    for graph, (distance, steps) in enumerate(zip(distances, steps_of(with_steps(messy_table, encoding)), strict=True)):
         edges = messy_table.slice(graph, graph + 1).columns["edge_index"].tolist()
+        expected = {}
         for i, j in torch.cartesian_prod(*[torch.arange(len(distance))] * 2).tolist():
             length = int(distance[i, j])
-            expected = lowest_path(edges, i, j, length) if length < encoding.unreachable else []
-            assert path[i, j].tolist() == [*expected, -1, -1, -1][:3]
+            paths = all_paths(edges, i, j, length) if 0 < length < encoding.unreachable else []
+            firsts = Counter(path[0] for path in paths)
+            expected |= {(i * len(distance) + j, edge): number / len(paths) for edge, number in firsts.items()}
+            ties += len(firsts) > 1
+        assert steps == pytest.approx(expected, abs=1e-7)
+    assert ties > 20
+
+
+def test_steps_do_not_depend_on_how_edges_are_listed(messy_table):
+    """The same steps of the same edges, each under its new number, with equal weights to the last bit."""
+    generator = torch.Generator().manual_seed(0)
+    encoding, shuffled, numbers = ShortestPaths(with_edges=True), [], []
+    for graph in range(len(messy_table)):
+        part = messy_table.slice(graph, graph + 1)
+        order = torch.randperm(int(part.num_edges), generator=generator)
+        edges = part.columns["edge_index"][order].t()
+        shuffled.append({"num_nodes": int(part.num_nodes), "edge_index": edges})
+        numbers.append(order.tolist())
+    before = steps_of(with_steps(messy_table, encoding))
+    after = steps_of(with_steps(GraphTable.from_graphs(shuffled), encoding))
+    for expected, actual, number in zip(before, after, numbers, strict=True):
+        assert {(pair, number[edge]): weight for (pair, edge), weight in actual.items()} == expected
 
 
 def test_a_long_path_is_found_to_its_end(as_table):
     n = 300
     table = as_table([nx.path_graph(n, create_using=nx.DiGraph)])
-    encoding = ShortestPaths(max_distance=n, with_edges=n - 1)
-    assert encoding.compute(table).columns["shortest_path_distance"].dtype == torch.int16
+    encoding = ShortestPaths(max_distance=n, with_edges=True)
+    encoded = encoding.compute(table)
+    assert encoded.columns["shortest_path_distance"].dtype == torch.int16
     (distance,) = per_graph(table, encoding, "shortest_path_distance")
-    (path,) = per_graph(table, encoding, "shortest_path_edges")
     assert distance[0].tolist() == list(range(n))
     assert (distance[1:, 0] == encoding.unreachable).all()
-    assert path[0, n - 1].tolist() == list(range(n - 1))
+    (steps,) = steps_of(with_steps(table, encoding))
+    assert steps == {(i * n + j, i): 1.0 for i in range(n) for j in range(i + 1, n)}
+
+
+def test_more_paths_than_a_float_can_count_keep_their_shares():
+    """A chain whose nodes are joined by 16 edges each: 2^1080 paths from end to end, and a way past its first node."""
+    length, ways = 270, 16
+    chain = [(node, node + 1) for node in range(length) for _ in range(ways)]
+    start, aside = length + 1, length + 2
+    edges = torch.tensor([*chain, (start, 0), (start, aside), (aside, 1)]).t()
+    n = length + 3
+    table = GraphTable.from_graphs([{"num_nodes": n, "edge_index": edges}])
+    encoding = ShortestPaths(max_distance=length + 1, with_edges=True)
+    columns = encoding.compute(table).columns
+    weight, edge, goal = (columns[f"path_step_{name}"] for name in ("weight", "edge", "goal"))
+    along = edge < len(chain)
+    torch.testing.assert_close(weight[along], torch.full_like(weight[along], 1 / ways))
+    # From `start` to what is behind node 0 there are 16 times as many ways through 0 as aside.
+    behind = (goal >= 1) & (goal <= length)
+    for number, share in ((len(chain), ways / (ways + 1)), (len(chain) + 1, 1 / (ways + 1))):
+        torch.testing.assert_close(weight[behind & (edge == number)], torch.full((length,), share))
 
 
 def test_shortest_paths_of_a_graph_do_not_depend_on_its_chunk(messy_table, assert_chunks_agree):
-    assert_chunks_agree(ShortestPaths(5, with_edges=2), messy_table)
+    assert_chunks_agree(ShortestPaths(5, with_edges=True), messy_table)
 
 
 @pytest.mark.parametrize("chosen", [[4, 0, 3], [3], [0, 1, 2, 3, 4]])
-def test_path_edges_in_a_batch_are_rows_of_its_edge_index(messy_table, chosen):
-    encoding = ShortestPaths(20, with_edges=4)
-    batch = messy_table.with_columns(encoding.compute(messy_table).columns, encoding.layout).batch(chosen)
-    edges = path_edges_in_batch(batch)
-    length = batch.shortest_path_distance
-    reachable = (length > 0) & (length < encoding.unreachable)
-    sizes = batch.ptr.diff().tolist()
-    first = torch.cat(
-        [start + torch.arange(n).repeat_interleave(n) for start, n in zip(batch.ptr, sizes, strict=False)]
+def test_steps_in_a_batch_are_rows_of_its_edge_index_and_pairs(messy_table, chosen):
+    """Every step leads one edge closer to its goal, in the same graph, and the shares of a pair add up to one."""
+    batch = with_steps(messy_table, ShortestPaths(20, with_edges=True)).batch(chosen)
+    graph = batch.path_step_batch
+    size, start = batch.ptr.diff()[graph], batch.ptr[graph]
+    assert torch.equal(batch.batch[batch.path_step_goal], graph)
+    pair, left = (
+        batch.pair_ptr[graph] + (node - start) * size + batch.path_step_goal - start
+        for node in batch.edge_index[:, batch.path_step_edge]
     )
-    last = torch.cat([start + torch.arange(n).repeat(n) for start, n in zip(batch.ptr, sizes, strict=False)])
-    assert torch.equal(edges[:, 0] >= 0, reachable)
-    assert torch.equal(batch.edge_index[0][edges[reachable, 0]], first[reachable])
-    whole = reachable & (length <= 4)
-    assert torch.equal(batch.edge_index[1][edges[whole, length[whole] - 1]], last[whole])
+    assert torch.equal(batch.shortest_path_distance[pair], batch.shortest_path_distance[left] + 1)
+    reachable = (batch.shortest_path_distance > 0) & (batch.shortest_path_distance < 21)
+    share = torch.zeros(len(reachable)).index_add_(0, pair, batch.path_step_weight)
+    torch.testing.assert_close(share, reachable.float())
 
 
-def test_path_edges_in_a_batch_skip_graphs_without_edges():
+def test_graphs_without_edges_have_no_steps():
     bare = {"num_nodes": 2, "edge_index": torch.zeros(2, 0, dtype=torch.int64)}
     pair = {"num_nodes": 2, "edge_index": torch.tensor([[0, 1], [1, 0]])}
-    table = GraphTable.from_graphs([bare, pair, bare, pair, bare])
-    encoding = ShortestPaths(3, with_edges=1)
-    batch = table.with_columns(encoding.compute(table).columns, encoding.layout).batch(range(5))
-    none = [-1] * 4
-    assert path_edges_in_batch(batch).flatten().tolist() == [*none, -1, 0, 1, -1, *none, -1, 2, 3, -1, *none]
+    table = with_steps(GraphTable.from_graphs([bare, pair, bare, pair, bare]), ShortestPaths(3, with_edges=True))
+    batch = table.batch(range(5))
+    assert batch.path_step_edge.tolist() == [0, 1, 2, 3]
+    assert batch.path_step_goal.tolist() == [3, 2, 7, 6]
+    alone = table.batch([0, 2])
+    assert len(alone.path_step_edge) == 0
+    assert len(alone.shortest_path_distance) == 8
 
 
-@pytest.mark.parametrize("options", [{"max_distance": 0}, {"max_distance": 40_000}, {"with_edges": -1}], ids=repr)
+@pytest.mark.parametrize("options", [{"max_distance": 0}, {"max_distance": 40_000}, {"with_edges": 5}], ids=repr)
 def test_shortest_paths_refuse_bad_options(options):
     with pytest.raises(BadInput, match=next(iter(options))):
         ShortestPaths(**options)

@@ -90,6 +90,29 @@ def test_conv_layer_composes_norm_activation_and_residual(batch):
     torch.testing.assert_close(layer(x, edge_index, None)[0], F.elu(raw))
 
 
+@pytest.mark.parametrize("drops", ["branch", "output", "input"])
+@pytest.mark.parametrize("activation_first", [False, True])
+def test_conv_layer_drops_what_it_is_told(batch, monkeypatch, drops, activation_first):
+    """Dropout stands still as a product by 3, so that its place shows."""
+    torch.manual_seed(0)
+    monkeypatch.setattr(F, "dropout", lambda x, p, training: 3 * x)
+    conv = GCNConv(DIM, DIM)
+    x, edge_index, _ = inputs(batch)
+    raw = conv(3 * x if drops == "input" else x, edge_index)
+    norm = lambda rows: F.layer_norm(rows, (DIM,))  # noqa: E731
+    new = norm(raw.tanh()) if activation_first else norm(raw).tanh()
+    expected = {"branch": x + 3 * new, "output": 3 * (x + new), "input": x + new}[drops]
+    layer = ConvLayer(conv, DIM, 0.5, "layer", activation=torch.tanh, drops=drops, activation_first=activation_first)
+    torch.testing.assert_close(layer(x, edge_index, None)[0], expected)
+
+
+def test_unknown_places_of_dropout_are_errors():
+    with pytest.raises(BadInput, match="drops must be branch, output or input, but got 'edges'"):
+        ConvLayer(GCNConv(DIM, DIM), DIM, drops="edges")
+    with pytest.raises(BadInput, match="drops must be branch or output, but got 'input'"):
+        GatedGCNLayer(DIM, drops="input")
+
+
 def test_conv_layer_dropout_spares_the_residual(batch):
     torch.manual_seed(0)
     x, edge_index, _ = inputs(batch)

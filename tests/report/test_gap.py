@@ -1,5 +1,7 @@
 """The gap between training and unseen graphs."""
 
+import pytest
+
 from graphbench.report import result_tables
 from graphbench.report.gap import gap_section, looked_at_test
 from graphbench.report.page import render
@@ -28,15 +30,23 @@ def test_validation_is_a_panel_and_the_last_test_a_sentence(make_run):
             "1,10,val,loss,0.9,1.0,0.1,fit",
             "2,20,val,MAE,0.5,0.8,0.3,fit",
             "2,20,test,MAE,0.1,0.1,0.0,test",
-            f"2,20,test,MAE,0.5,{0.9 + 0.2 * seed},{0.4 + 0.2 * seed},test",
+            f"{2 - seed},20,test,MAE,0.5,{0.9 + 0.2 * seed},{0.4 + 0.2 * seed},test",
         )
     section = gap_section(result_tables(folders)[0], "g")
     assert len(section.panels) == 1
     (note,) = section.notes
     assert note == (
-        "GPS, best checkpoint: MAE 0.5000 on the training graphs, 1.0000 on the test split, "
+        "GPS, tested checkpoints of epochs 1, 2: MAE 0.5000 on the training graphs, 1.0000 on the test split, "
         "gap 0.5000 ± 0.1414 over 2 runs."
     )
+
+
+@pytest.mark.parametrize(("epoch", "said"), [(3, "tested checkpoint of epoch 3"), (0, "tested checkpoint")])
+def test_the_sentence_names_the_epoch_of_the_tested_checkpoint(make_run, epoch, said):
+    folder = make_run("a")
+    write(folder, f"{epoch},20,test,MAE,0.5,0.9,0.4,test")
+    (note,) = gap_section(result_tables([folder])[0], "g").notes
+    assert note.startswith(f"GPS, {said}: MAE 0.5000")
 
 
 def test_broken_rows_are_left_out(make_run):

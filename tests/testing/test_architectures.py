@@ -11,7 +11,7 @@ from torch import nn
 from graphbench.contracts import Architecture, LayerTrace, Representation, Traced
 from graphbench.errors import BadInput
 from graphbench.nn import NodeEncoder
-from graphbench.testing import ArchitectureContract, check_architecture
+from graphbench.testing import ArchitectureContract, check_architecture, tiny_spec
 
 
 class Sound(Architecture):
@@ -37,6 +37,13 @@ class Sound(Architecture):
                 return x / batch.max_nodes
             case "numbers nodes":
                 return x + torch.arange(len(x), device=x.device)[:, None] % 3
+            case "numbers edges":
+                first = batch.edge_index[0] == torch.arange(batch.edge_index.shape[1], device=x.device) % len(x)
+                return x + first.sum()
+            case "forgets its precision":
+                return x @ torch.eye(x.shape[1], dtype=torch.float64 if x.dtype == torch.float64 else torch.float32)
+            case "overflows in half precision":
+                return x @ (1e5 * torch.eye(x.shape[1], dtype=x.dtype)) / 1e5
             case "is random":
                 return x + torch.rand(())
             case "changes the batch":
@@ -113,6 +120,7 @@ def test_model_may_refuse_most_specifications():
         ("sees other graphs", "batch_mates_do_not_matter", "alone and in a batch"),
         ("counts padding", "padding_does_not_matter", "alone and in a batch"),
         ("numbers nodes", "node_order_does_not_matter", "node order"),
+        ("numbers edges", "edge_order_does_not_matter", "another order of edges"),
         ("is random", "evaluation_repeats_and_leaves_the_batch_alone", "two evaluations differ in node"),
         ("changes the batch", "evaluation_repeats_and_leaves_the_batch_alone", "forward changed batch.edge_index"),
         ("adds to the batch", "evaluation_repeats_and_leaves_the_batch_alone", "added or removed fields"),
@@ -130,6 +138,28 @@ def test_model_may_refuse_most_specifications():
 def test_flaw_is_caught(flaw, check, message):
     with pytest.raises(AssertionError, match=message):
         getattr(_contract(Sound, flaw=flaw), f"test_{check}")()
+
+
+def test_an_overflow_in_half_precision_is_caught():
+    contract = _contract(Sound, flaw="overflows in half precision")
+    contract.spec = tiny_spec("node-classification")  # whose loss reads the nodes
+    contract.test_trains_in_bf16_mixed()
+    with pytest.raises(AssertionError, match="not finite"):
+        contract.test_trains_in_16_mixed()
+
+
+def test_a_type_of_its_own_is_caught():
+    contract = _contract(Sound, flaw="forgets its precision")
+    contract.test_trains_in_64_true()
+    with pytest.raises(RuntimeError, match="same dtype"):
+        contract.test_trains_in_bf16_true()
+
+
+def test_what_numbers_edges_says_so_and_is_skipped():
+    contract = _contract(Sound, flaw="numbers edges")
+    contract.numbered_edges = "weights belong to edges"
+    with pytest.raises(SkipTest, match="weights belong to edges"):
+        contract.test_edge_order_does_not_matter()
 
 
 def test_state_outside_the_checkpoint_is_caught():

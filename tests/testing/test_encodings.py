@@ -79,7 +79,7 @@ class DegreePosition(PositionalEncoder):
         self.map = torch.nn.Linear(1, dim)
 
     def forward(self, batch):
-        return self.map(batch.in_degree[:, None])
+        return self.map(batch.in_degree[:, None].to(self.map.weight.dtype))
 
 
 class TestPositions(PositionalEncoderContract):

@@ -6,8 +6,11 @@ import networkx as nx
 import pytest
 import torch
 
+from graphbench.contracts import Column
 from graphbench.encodings import RWSE, ShortestPaths
-from graphbench.testing import FEATURE_KINDS, check_batch, encode, permute_nodes, tiny_spec, tiny_table
+from graphbench.nn import HeadConfig
+from graphbench.tasks import build_task
+from graphbench.testing import FEATURE_KINDS, check_batch, encode, permute_edges, permute_nodes, tiny_spec, tiny_table
 
 TASKS = ("graph-regression", "graph-classification", "graph-multilabel", "node-classification")
 
@@ -41,6 +44,42 @@ def test_renumbered_graphs_are_isomorphic():
             before, after, node_match=lambda a, b: a["x"] == b["x"], edge_match=lambda a, b: a["e"] == b["e"]
         )
         assert matcher.is_isomorphic()
+
+
+def test_relisted_edges_are_the_same_edges_with_their_features():
+    table = tiny_table(tiny_spec())
+    moved, origin = permute_edges(table, seed=1)
+    assert not torch.equal(origin, torch.arange(len(origin)))
+    for graph in range(len(table)):
+        before, after = (t.slice(graph, graph + 1).columns for t in (table, moved))
+        listed = [
+            sorted(
+                map(str, zip(*(c[name].tolist() for name in ("edge_index", "edge_attr", "edge_dense")), strict=True))
+            )
+            for c in (before, after)
+        ]
+        assert listed[0] == listed[1]
+        assert torch.equal(before["x"], after["x"])
+
+
+def test_rows_that_number_edges_follow_them():
+    table = tiny_table(tiny_spec(), sizes=[4, 3])
+    numbers = torch.cat([torch.arange(size) for size in table.num_edges.tolist()])
+    table = table.with_columns(
+        {"of_edge": numbers}, {"of_edge": Column("mark", index_of="edge")}, {"mark": table.ptr["edge"]}
+    )
+    moved, _ = permute_edges(table)
+    before, after = table.batch([0, 1]), moved.batch([0, 1])
+    assert torch.equal(before.edge_index[:, before.of_edge], after.edge_index[:, after.of_edge])
+
+
+@pytest.mark.parametrize("task", ["link-ranking", "map-recovery"])
+def test_tasks_find_what_they_predict(task):
+    spec = tiny_spec(task)
+    batch = tiny_table(spec, sizes=[1, 4, 6]).batch([0, 1, 2])
+    loss = build_task(spec, 5, HeadConfig()).loss
+    outputs = torch.randn(11, 5 if task == "link-ranking" else spec.num_targets)
+    assert loss(outputs, batch).isfinite()
 
 
 def _networkx(table):

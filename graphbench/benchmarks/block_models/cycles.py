@@ -50,7 +50,7 @@ class CYCLES(GraphBenchmark):
         split_sizes=(9_000, 1_000, 10_000),
         mean_nodes=51.0,
         max_nodes=65,
-        mean_edges=88.0,
+        mean_edges=87.9,
         offline=True,
         disk_mb=4.0,
         licence="generated here",

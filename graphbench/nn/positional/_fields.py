@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch_geometric.data import Data
 
-from graphbench.contracts import Encoding, GraphBatch
+from graphbench.contracts import Encoding
 from graphbench.encodings import LapPE
 from graphbench.errors import BadInput
+from graphbench.nn.pyg import graphs_of_nodes
 
 
-def encoded_field(batch: GraphBatch, name: str, encoding: Encoding) -> Tensor:
+def encoded_field(batch: Data, name: str, encoding: Encoding, dtype: torch.dtype | None = None) -> Tensor:
     """Field `name` that `encoding` adds to a batch.
+
+    Args:
+        batch: the graphs.
+        name: of the field.
+        encoding: what computes it.
+        dtype: type of the result, that of the encoder's weights; None for the stored one. Batches stay in float32
+            whatever precision the model is trained in.
 
     Raises:
         BadInput: the batch does not have it.
@@ -19,13 +28,16 @@ def encoded_field(batch: GraphBatch, name: str, encoding: Encoding) -> Tensor:
     if name not in batch:
         raise BadInput(
             f"The batch has no {name!r}, which {encoding} computes. Ask the data for it before they are prepared: "
-            f"benchmark.require(model.required_encodings())."
+            f"benchmark.require(model.required_encodings()); graphs from elsewhere get it from "
+            f"graphbench.nn.add_encodings(batch, encoder)."
         )
-    return batch[name]
+    field: Tensor = batch[name]
+    return field if dtype is None else field.to(dtype)
 
 
-def valid_eigenvectors(batch: GraphBatch, encoding: LapPE) -> Tensor:
+def valid_eigenvectors(batch: Data, encoding: LapPE) -> Tensor:
     """Which columns of `lap_pe_vectors` are eigenvectors, not filling, for every node: bool `[num_nodes, K]`."""
-    available = batch.ptr.diff() - int(encoding.skip_trivial)
+    graph_of, ptr = graphs_of_nodes(batch)
+    available = ptr.diff() - int(encoding.skip_trivial)
     columns = torch.arange(encoding.num_eigenvectors, device=available.device)
-    return columns < available[batch.batch][:, None]
+    return columns < available[graph_of][:, None]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from torch import Tensor, nn
+from torch_geometric.data import Data
 
-from graphbench.contracts import GraphBatch, PositionalEncoder
+from graphbench.contracts import PositionalEncoder
 from graphbench.encodings import Degree
 from graphbench.nn.positional._fields import encoded_field
 
@@ -17,6 +18,14 @@ class DegreeEncoder(PositionalEncoder):
     Args:
         max_degree: larger degrees share its row, see `Degree`.
         dim: p.
+
+    Examples:
+        >>> import torch
+        >>> from graphbench.nn import add_encodings
+        >>> encoder = DegreeEncoder(max_degree=4, dim=8)
+        >>> graph = Data(edge_index=torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), num_nodes=3)
+        >>> encoder(add_encodings(graph, encoder)).shape
+        torch.Size([3, 8])
     """
 
     def __init__(self, max_degree: int = 511, dim: int = 64) -> None:
@@ -26,7 +35,7 @@ class DegreeEncoder(PositionalEncoder):
         self.incoming = nn.Embedding(max_degree + 1, dim)
         self.outgoing = nn.Embedding(max_degree + 1, dim)
 
-    def forward(self, batch: GraphBatch) -> Tensor:
+    def forward(self, batch: Data) -> Tensor:
         """Features of every node `[num_nodes, dim]`."""
         (encoding,) = self.encodings
         incoming = self.incoming(encoded_field(batch, "in_degree", encoding))

@@ -7,11 +7,13 @@ from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
+from torch_geometric.data import Data
 
-from graphbench.contracts import GraphBatch, PositionalEncoder
+from graphbench.contracts import PositionalEncoder
 from graphbench.encodings import LapPE, Normalization
 from graphbench.errors import BadInput
 from graphbench.nn.positional._fields import encoded_field, valid_eigenvectors
+from graphbench.nn.pyg import graphs_of_nodes
 
 Model = Literal["deepset", "linear", "raw"]
 Sign = Literal["flip_graph", "flip_batch", "absolute", "none"]
@@ -42,9 +44,18 @@ class LapPEEncoder(PositionalEncoder):
 
     Raises:
         BadInput: an option is unknown or out of range.
+
+    Examples:
+        >>> from graphbench.nn import add_encodings
+        >>> encoder = LapPEEncoder(num_eigenvectors=4, dim=8)
+        >>> graph = Data(edge_index=torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), num_nodes=3)
+        >>> encoder(add_encodings(graph, encoder)).shape
+        torch.Size([3, 8])
     """
 
     encodings: tuple[LapPE]
+    #: Empty; it has the type that the module was moved to, which a "raw" encoder has no weights to tell by.
+    weights: Tensor
 
     def __init__(
         self,
@@ -74,6 +85,7 @@ class LapPEEncoder(PositionalEncoder):
             )
         self.dim = dim
         self.encodings = (LapPE(num_eigenvectors, normalization, skip_trivial),)
+        self.register_buffer("weights", torch.empty(0), persistent=False)
         self.sign = sign
         self.model = model
         self.encode = {
@@ -82,25 +94,26 @@ class LapPEEncoder(PositionalEncoder):
             "raw": nn.Identity,
         }[model]()
 
-    def forward(self, batch: GraphBatch) -> Tensor:
+    def forward(self, batch: Data) -> Tensor:
         """Features of every node `[num_nodes, dim]`."""
         (encoding,) = self.encodings
-        vectors = self._signed(encoded_field(batch, "lap_pe_vectors", encoding), batch)
+        vectors = self._signed(encoded_field(batch, "lap_pe_vectors", encoding, self.weights.dtype), batch)
         if self.model != "deepset":
             return self.encode(vectors)
-        values = encoded_field(batch, "lap_pe_values", encoding)[batch.batch]
+        values = encoded_field(batch, "lap_pe_values", encoding, self.weights.dtype)[graphs_of_nodes(batch)[0]]
         tokens = self.encode(torch.stack([vectors, values], dim=-1))
         return tokens.masked_fill(~valid_eigenvectors(batch, encoding)[:, :, None], 0.0).sum(1)
 
-    def _signed(self, vectors: Tensor, batch: GraphBatch) -> Tensor:
+    def _signed(self, vectors: Tensor, batch: Data) -> Tensor:
         """Eigenvectors `[num_nodes, K]` with the signs that `self.sign` asks for."""
         if self.sign == "absolute":
             return vectors.abs()
         if self.sign == "none" or not self.training:
             return vectors
-        draws = batch.num_graphs if self.sign == "flip_graph" else 1
+        graph_of, ptr = graphs_of_nodes(batch)
+        draws = len(ptr) - 1 if self.sign == "flip_graph" else 1
         flipped = torch.rand(draws, vectors.shape[1], device=vectors.device) < 0.5
-        flipped = flipped[batch.batch] if draws > 1 else flipped
+        flipped = flipped[graph_of] if draws > 1 else flipped
         return torch.where(flipped, -vectors, vectors)
 
 
@@ -114,6 +127,13 @@ class ESLapPEEncoder(LapPEEncoder):
         dim: d, the width of P.
         normalization: "symmetric" is what GraphGPS's released code computes, because it reads this option from
             another encoding's section; "none" is what its configurations ask for.
+
+    Examples:
+        >>> from graphbench.nn import add_encodings
+        >>> encoder = ESLapPEEncoder(num_eigenvectors=4, dim=8)
+        >>> graph = Data(edge_index=torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), num_nodes=3)
+        >>> encoder(add_encodings(graph, encoder)).shape
+        torch.Size([3, 8])
     """
 
     def __init__(self, num_eigenvectors: int = 10, dim: int = 64, normalization: Normalization = "symmetric") -> None:

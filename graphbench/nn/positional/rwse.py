@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from torch import Tensor, nn
+from torch_geometric.data import Data
 
-from graphbench.contracts import GraphBatch, PositionalEncoder
+from graphbench.contracts import PositionalEncoder
 from graphbench.encodings import RWSE
 from graphbench.nn.norms import BatchNorm
 from graphbench.nn.positional._fields import encoded_field
@@ -18,6 +19,14 @@ class RWSEEncoder(PositionalEncoder):
     Args:
         num_steps: K, see `RWSE`.
         dim: p.
+
+    Examples:
+        >>> import torch
+        >>> from graphbench.nn import add_encodings
+        >>> encoder = RWSEEncoder(num_steps=4, dim=8)
+        >>> graph = Data(edge_index=torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), num_nodes=3)
+        >>> encoder(add_encodings(graph, encoder)).shape
+        torch.Size([3, 8])
     """
 
     def __init__(self, num_steps: int = 20, dim: int = 28) -> None:
@@ -27,6 +36,7 @@ class RWSEEncoder(PositionalEncoder):
         self.norm = BatchNorm(num_steps)
         self.encode = nn.Linear(num_steps, dim)
 
-    def forward(self, batch: GraphBatch) -> Tensor:
+    def forward(self, batch: Data) -> Tensor:
         """Features of every node `[num_nodes, dim]`."""
-        return self.encode(self.norm(encoded_field(batch, "rwse", self.encodings[0])))
+        (encoding,) = self.encodings
+        return self.encode(self.norm(encoded_field(batch, "rwse", encoding, self.encode.weight.dtype)))

@@ -7,9 +7,10 @@ from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
+from torch_geometric.data import Data
 from torch_geometric.nn import GINConv
 
-from graphbench.contracts import GraphBatch, PositionalEncoder
+from graphbench.contracts import PositionalEncoder
 from graphbench.encodings import LapPE, Normalization
 from graphbench.errors import BadInput
 from graphbench.nn.norms import BatchNorm
@@ -37,6 +38,13 @@ class SignNetEncoder(PositionalEncoder):
 
     Raises:
         BadInput: the model is unknown, or a number of layers is below 1.
+
+    Examples:
+        >>> from graphbench.nn import add_encodings
+        >>> encoder = SignNetEncoder(num_eigenvectors=3, dim=8)
+        >>> graph = Data(edge_index=torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), num_nodes=3)
+        >>> encoder(add_encodings(graph, encoder)).shape
+        torch.Size([3, 8])
     """
 
     encodings: tuple[LapPE]
@@ -66,10 +74,10 @@ class SignNetEncoder(PositionalEncoder):
         slots = 1 if self.deepset else num_eigenvectors
         self.rho = _mlp([slots * hidden_dim, *[hidden_dim] * (num_post_layers - 1), dim])
 
-    def forward(self, batch: GraphBatch) -> Tensor:
+    def forward(self, batch: Data) -> Tensor:
         """Features of every node `[num_nodes, dim]`."""
         (encoding,) = self.encodings
-        vectors = encoded_field(batch, "lap_pe_vectors", encoding)
+        vectors = encoded_field(batch, "lap_pe_vectors", encoding, next(self.rho.parameters()).dtype)
         valid = valid_eigenvectors(batch, encoding)
         tokens = vectors[valid][:, None]
         encoded = self._phi(torch.cat([tokens, -tokens]), _both_signs(_token_edges(valid, batch.edge_index), tokens))

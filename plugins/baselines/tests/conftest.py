@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Sequence
+
 import pytest
 import torch
+from torch import Tensor
 
 from graphbench import BenchmarkSpec, Features, GraphTable
 
@@ -38,3 +42,20 @@ def graphs() -> list[dict]:
 @pytest.fixture
 def batch(graphs):
     return GraphTable.from_graphs(graphs).batch(range(len(graphs)))
+
+
+def mask(shape: Sequence[int], p: float) -> Tensor:
+    """What the fixed dropout multiplies a tensor of a shape with; about a share p of it is zero."""
+    numbers = torch.arange(math.prod(shape), dtype=torch.float64)
+    return ((numbers * 0.618034 % 1.0) >= p).double().reshape(tuple(shape)) / (1.0 - p)
+
+
+@pytest.fixture
+def fixed_dropout(monkeypatch) -> Callable[[Tensor, float], Tensor]:
+    """Dropout by masks that depend on the shape alone, for whoever calls `torch.nn.functional.dropout`."""
+
+    def dropped(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+        return x * mask(x.shape, p) if training and p else x
+
+    monkeypatch.setattr(torch.nn.functional, "dropout", dropped)
+    return dropped

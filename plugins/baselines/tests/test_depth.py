@@ -1,5 +1,6 @@
 import copy
 
+import numpy as np
 import pytest
 import torch
 
@@ -102,16 +103,39 @@ def test_re_attention_is_normalised_over_real_pairs():
     assert torch.equal(exchange([other], [mask])[0], new)
 
 
-def test_gate_fusion_agrees_with_loops():
+def test_gate_fusion_agrees_with_numpy():
+    """Softmax over depths of one logit a token, by NumPy from the saved weights alone."""
     torch.manual_seed(0)
     fusion = GateFusion(5).double()
-    states = [torch.randn(4, 5, dtype=torch.float64) for _ in range(3)]
-    fused = fusion(states)
-    for token in range(4):
-        scores = torch.cat([fusion.gate.weight[0] @ state[token] + fusion.gate.bias for state in states])
-        gates = scores.exp() / scores.exp().sum()
-        expected = sum(gate * state[token] for gate, state in zip(gates, states, strict=True))
-        torch.testing.assert_close(fused[token], expected, atol=1e-12, rtol=1e-10)
+    states = torch.randn(3, 4, 5, dtype=torch.float64)
+    saved = {name: value.numpy() for name, value in fusion.state_dict().items()}
+    assert {name: value.shape for name, value in saved.items()} == {"gate.weight": (1, 5)}
+    exponentials = np.exp(np.einsum("d,ltd->lt", saved["gate.weight"][0], states.numpy()))
+    expected = np.einsum("lt,ltd->td", exponentials / exponentials.sum(0), states.numpy())
+    np.testing.assert_allclose(fusion(list(states)).detach().numpy(), expected, atol=1e-14)
+
+
+@pytest.mark.parametrize("architecture", [Graphormer, SAT])
+def test_every_parameter_of_fusion_learns(architecture, spec, graphs):
+    torch.manual_seed(0)
+    model = architecture(spec, **SMALL | {"re_attention": False})
+    batch = encode(GraphTable.from_graphs(graphs), model.required_encodings()).batch(range(len(graphs)))
+    model(batch).node.square().mean().backward()
+    assert all(parameter.grad.abs().max() > 1e-9 for parameter in model.fusion.parameters())
+
+
+@pytest.mark.parametrize("architecture", [Graphormer, SAT])
+def test_weights_with_the_bias_of_older_gates_still_load(architecture, spec, graphs):
+    """The bias that they hold changes nothing: it is dropped, every other name is demanded as before."""
+    torch.manual_seed(0)
+    saved, fresh = architecture(spec, **SMALL).eval(), architecture(spec, **SMALL).eval()
+    older = saved.state_dict() | {"fusion.gate.bias": torch.tensor([0.7])}
+    assert fresh.load_state_dict(older).missing_keys == []
+    assert "fusion.gate.bias" in older, "the caller's dictionary stays as it was"
+    batch = encode(GraphTable.from_graphs(graphs), saved.required_encodings()).batch(range(len(graphs)))
+    assert torch.equal(fresh(batch).node, saved(batch).node)
+    with pytest.raises(RuntimeError, match=r"fusion\.gate\.scale"):
+        fresh.load_state_dict(older | {"fusion.gate.scale": torch.ones(1)})
 
 
 def test_traced_attention_explains_the_output(ragged):

@@ -1,3 +1,4 @@
+import networkx as nx
 import pytest
 import torch
 
@@ -91,12 +92,33 @@ def test_released_model_trains_without_edge_features(graphs):
     assert model.bias.distance.weight.grad.isfinite().all()
 
 
-def test_initial_weights_shrink_with_depth(spec):
-    shallow, deep = (
-        Graphormer(spec, num_layers=layers).layers[0].ffn.expand.weight.detach().std() for layers in (1, 4)
-    )
-    assert float(shallow) == pytest.approx(0.02, rel=0.05)
-    assert float(deep) == pytest.approx(0.01, rel=0.05)
+@pytest.mark.parametrize(("version", "expected"), [("paper", 0.01), ("fairseq", 0.02)])
+def test_normal_weights_shrink_with_depth_in_the_papers_version(spec, version, expected):
+    """Published weights: N(0, 0.02^2 / L) in the first code, N(0, 0.02^2) in the second; no biases."""
+    torch.manual_seed(0)
+    layer = Graphormer(spec, num_layers=4, version=version).layers[1]
+    for linear in (layer.attention.qk_map, layer.attention.out_map, layer.ffn.expand):
+        assert float(linear.weight.detach().std()) == pytest.approx(expected, rel=0.05)
+        assert not linear.bias.any()
+
+
+def test_xavier_weights_are_within_their_bounds(spec):
+    """Uniform within sqrt(6 / 2d), with gain 1/sqrt(2) for queries, keys and values; elsewhere 1/sqrt(fan in)."""
+    torch.manual_seed(0)
+    model = Graphormer(spec, hidden_dim=64, ffn_dim=96, num_heads=4, num_layers=2, version="fairseq", init="xavier")
+    layer, xavier = model.layers[1], (6 / 128) ** 0.5
+    query, key = layer.attention.qk_map.weight.chunk(2)
+    for weight, bound in (
+        (query, xavier * 2**-0.5),
+        (key, xavier * 2**-0.5),
+        (layer.attention.v_map.weight, xavier * 2**-0.5),
+        (layer.attention.out_map.weight, xavier),
+        (layer.ffn.contract.weight, 96**-0.5),
+        (model.final.linear.weight, 64**-0.5),
+    ):
+        assert bound * 0.9 < weight.detach().abs().max() <= bound * (1 + 1e-6)
+    assert not layer.attention.out_map.bias.any()
+    assert float(model.embedding.in_degree.weight.detach().std()) == pytest.approx(0.02, rel=0.1)
 
 
 @pytest.mark.parametrize(
@@ -105,6 +127,7 @@ def test_initial_weights_shrink_with_depth(spec):
         ({"num_layers": 0}, "num_layers must be at least 1, but got 0"),
         ({"max_hops": -1}, "max_hops must be at least 0, but got -1"),
         ({"version": "third"}, "version must be one of paper, fairseq, but got 'third'"),
+        ({"init": "zeros"}, "init must be one of normal, xavier, but got 'zeros'"),
         ({"num_heads": 3}, "num_heads=3 and hidden_dim=80"),
         ({"dropout": 1.0}, "dropout must be at least 0 and below 1, but got 1.0"),
     ],
@@ -122,3 +145,41 @@ def test_the_graph_token_is_no_substructure(graphs, spec):
     measured = summarise(recording)[0].means()
     assert "effective_rank" in measured
     assert "token_capacity" not in measured
+
+
+def shuffle_edges(table, seed=0):
+    """The same graphs with their edges listed in another order, each with its features."""
+    generator = torch.Generator().manual_seed(seed)
+    ranges = zip(table.ptr["edge"][:-1].tolist(), table.num_edges.tolist(), strict=True)
+    order = torch.cat([start + torch.randperm(n, generator=generator) for start, n in ranges])
+    columns = {
+        name: table.columns[name][order] if column.axis == "edge" else table.columns[name]
+        for name, column in table.layout.items()
+    }
+    return GraphTable(columns, table.layout, table.ptr)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("options", [{}, {"version": "fairseq"}, {"max_hops": 2}], ids=["paper", "fairseq", "two hops"])
+def test_the_order_of_edges_does_not_matter(options):
+    """A pair that several shortest paths join gets the same bias, however the edges of its graph are listed."""
+    torch.manual_seed(0)
+    model = Graphormer(CATEGORICAL, hidden_dim=16, num_heads=4, num_layers=2, **options).double().eval()
+    for parameter in model.parameters():  # large enough for edges to matter
+        torch.nn.init.normal_(parameter, std=0.5)
+    net = nx.convert_node_labels_to_integers(nx.grid_2d_graph(4, 4)).to_directed()
+    number = net.number_of_edges()
+    grid = {
+        "num_nodes": 16,
+        "edge_index": torch.tensor(list(net.edges())).t(),
+        "x": torch.randint(3, (16, 2)),
+        "edge_attr": torch.randint(4, (number, 1)),
+        "y": torch.zeros(1),
+    }
+    table = GraphTable.from_graphs([grid, grid])
+    before, after = (model(encode(t, model.required_encodings()).batch([0, 1])) for t in (table, shuffle_edges(table)))
+    torch.testing.assert_close(after.node, before.node, atol=1e-12, rtol=0)
+    torch.testing.assert_close(after.graph, before.graph, atol=1e-12, rtol=0)
+    other = table.columns | {"edge_attr": (table.columns["edge_attr"] + 1) % 4}
+    changed = encode(GraphTable(other, table.layout, table.ptr), model.required_encodings()).batch([0, 1])
+    assert (model(changed).graph - before.graph).abs().max() > 1e-3, "edges do enter"

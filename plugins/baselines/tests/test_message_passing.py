@@ -71,3 +71,104 @@ def test_gat_heads_must_divide_the_width(spec):
 def test_unknown_aggregation_is_an_error(spec):
     with pytest.raises(BadInput, match="'sum'"):
         GraphSAGE(spec, aggregation="sum")
+
+
+P, DIM = 0.4, 8
+
+
+def batch_norm(x):
+    """With the statistics of the rows and weights as they are initialised."""
+    return (x - x.mean(0)) / (x.var(0, unbiased=False) + 1e-5).sqrt()
+
+
+def published(model, conv):
+    """Every layer in the order of "Benchmarking Graph Neural Networks": its residual, norm, activation and dropout.
+
+    Args:
+        model: name of the architecture.
+        conv: `conv(layer number, x)`, without any of these.
+    """
+
+    def layer(x, number, dropout):
+        if model in ("GCN", "GIN", "GINE"):
+            return dropout(x + batch_norm(conv(number, x)).relu(), P)
+        if model == "GAT":
+            return x + F.elu(batch_norm(conv(number, dropout(x, P))))
+        return x + batch_norm(conv(number, dropout(x, P)).relu())
+
+    return layer
+
+
+@pytest.mark.parametrize("model", [GCN, GIN, GINE, GAT, GraphSAGE])
+def test_order_of_residual_norm_and_dropout_is_the_published_one(model, spec, batch, fixed_dropout):
+    torch.manual_seed(0)
+    trained = model(spec, hidden_dim=DIM, num_layers=2, dropout=P).double().train()
+    edge = None if trained.edge_encoder is None else trained.edge_encoder(batch)
+
+    def conv(number, x):
+        arguments = (x, batch.edge_index) if edge is None else (x, batch.edge_index, edge)
+        return trained.layers[number].conv(*arguments)
+
+    x, layer = trained.node_encoder(batch), published(model.__name__, conv)
+    for number in range(2):
+        x = layer(x, number, fixed_dropout)
+    torch.testing.assert_close(trained(batch).node, x, atol=1e-10, rtol=1e-10)
+
+
+def test_gat_drops_attention_weights_by_the_published_equation(spec, batch, fixed_dropout):
+    """`alpha_ij = Drop(softmax_j(LeakyReLU(a . W x_i + b . W x_j)))` with self-loops, node by node and head by head."""
+    torch.manual_seed(0)
+    heads, width = 2, DIM // 2
+    conv = GAT(spec, hidden_dim=DIM, num_layers=1, num_heads=heads, dropout=P).double().train().layers[0].conv
+    x = torch.randn(batch.num_nodes, DIM, dtype=torch.float64)
+    own = torch.arange(batch.num_nodes).expand(2, -1)
+    edges = torch.cat([batch.edge_index[:, batch.edge_index[0] != batch.edge_index[1]], own], dim=1)
+    h = (x @ conv.lin.weight.T).view(-1, heads, width)
+    of_source, of_target = ((h * a).sum(-1) for a in (conv.att_src[0], conv.att_dst[0]))
+    kept = fixed_dropout(torch.ones(edges.shape[1], heads, dtype=torch.float64), P)
+    expected = torch.zeros_like(h)
+    for node in range(batch.num_nodes):
+        incoming = (edges[1] == node).nonzero().flatten()
+        logits = F.leaky_relu(of_source[edges[0, incoming]] + of_target[node], 0.2)
+        weights = logits.softmax(0) * kept[incoming]
+        expected[node] = (weights[..., None] * h[edges[0, incoming]]).sum(0)
+    torch.testing.assert_close(conv(x, batch.edge_index), expected.flatten(1), atol=1e-10, rtol=1e-10)
+
+
+def test_gated_gcn_drops_nodes_and_edges_after_their_residuals(spec, batch, fixed_dropout):
+    torch.manual_seed(0)
+    model = GatedGCN(spec, hidden_dim=DIM, num_layers=2, dropout=P).double().train()
+    x, edge = model.node_encoder(batch), model.edge_encoder(batch)
+    source, target = batch.edge_index
+    for layer in model.layers:
+        a, b, d, e = (x @ w.T + c for w, c in zip(*(t.chunk(4) for t in layer.node_maps.parameters()), strict=True))
+        edge_hat = d[target] + e[source] + layer.edge_map(edge)
+        total, weight = torch.zeros_like(x), torch.zeros_like(x)
+        for number, (j, i) in enumerate(batch.edge_index.T.tolist()):
+            total[i] += torch.sigmoid(edge_hat[number]) * b[j]
+            weight[i] += torch.sigmoid(edge_hat[number])
+        x = fixed_dropout(x + batch_norm(a + total / (weight + 1e-6)).relu(), P)
+        edge = fixed_dropout(edge + batch_norm(edge_hat).relu(), P)
+    found = model(batch)
+    torch.testing.assert_close(found.node, x, atol=1e-10, rtol=1e-10)
+    torch.testing.assert_close(found.edge, edge, atol=1e-10, rtol=1e-10)
+
+
+@pytest.mark.parametrize("aggregation", ["max", "mean"])
+@pytest.mark.parametrize("unit_length", [False, True])
+def test_graphsage_agrees_with_its_equation(spec, batch, aggregation, unit_length):
+    """`W1 x_i + W2 aggregate_j + b`, over its length where that is asked for, node by node."""
+    torch.manual_seed(0)
+    model = GraphSAGE(spec, hidden_dim=DIM, num_layers=1, aggregation=aggregation, unit_length=unit_length).double()
+    conv, x = model.layers[0].conv, torch.randn(batch.num_nodes, DIM, dtype=torch.float64)
+    seen = conv.lin(x).relu() if aggregation == "max" else x
+    expected = []
+    for node in range(batch.num_nodes):
+        around = seen[batch.edge_index[0][batch.edge_index[1] == node]]
+        joined = (around.amax(0) if aggregation == "max" else around.mean(0)) if len(around) else torch.zeros_like(x[0])
+        row = conv.lin_r(x[node]) + conv.lin_l(joined)
+        expected.append(row / row.norm() if unit_length else row)
+    torch.testing.assert_close(conv(x, batch.edge_index), torch.stack(expected), atol=1e-10, rtol=1e-10)
+    entered = model.eval().node_encoder(batch)
+    scaled = (1 + 1e-5) ** -0.5 * conv(entered, batch.edge_index).relu()  # batch norm before any training
+    torch.testing.assert_close(model(batch).node, entered + scaled, atol=1e-10, rtol=1e-10)

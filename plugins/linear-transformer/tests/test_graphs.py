@@ -1,18 +1,15 @@
 import networkx as nx
 import numpy as np
 import pytest
-import scipy.linalg
 import torch
 
+from graphbench.benchmarks.electric_flow import make_wiring, sample_resistors
 from graphbench.errors import BadInput
 from graphbench_linear_transformer.graphs import (
-    circular_skip_links,
-    fully_connected,
+    incidence_matrices,
     incidence_matrix,
     pad_incidence,
-    sample_demands,
     sample_incidence,
-    target_matrix,
 )
 
 
@@ -21,18 +18,8 @@ def generator():
     return torch.Generator().manual_seed(0)
 
 
-@pytest.mark.parametrize("skip", [2, 4, 6, 8])
-def test_csl_graphs_are_those_of_networkx(skip):
-    ours = nx.Graph(circular_skip_links(10, skip).t().tolist())
-    assert nx.utils.graphs_equal(ours, nx.circulant_graph(10, [1, skip]))
-
-
-def test_fully_connected_graph_has_all_pairs():
-    assert nx.utils.graphs_equal(nx.Graph(fully_connected(7).t().tolist()), nx.complete_graph(7))
-
-
 def test_incidence_matrix_is_that_of_networkx():
-    edges = circular_skip_links(10, 4)
+    edges = torch.tensor(list(nx.circulant_graph(10, [1, 4]).edges)).t()
     resistance = torch.linspace(0.5, 2, 20, dtype=torch.float64)
     graph = nx.DiGraph()
     graph.add_nodes_from(range(10))
@@ -67,28 +54,22 @@ def test_sampled_csl_graphs_have_every_skip_but_half(generator):
     assert kinds == {nx.diameter(nx.circulant_graph(10, [1, skip])) for skip in (2, 4)}
 
 
-def test_demands_add_up_to_zero(generator):
-    demands = sample_demands(3, 10, 4, generator)
-    assert demands.shape == (3, 10, 4)
-    assert demands.sum(1).abs().max() < 1e-12
-
-
-@pytest.mark.parametrize(
-    ("target", "expected"),
-    [
-        ("electric", np.linalg.pinv),
-        ("heat", lambda laplacian: scipy.linalg.expm(-0.5 * laplacian)),
-    ],
-)
-def test_targets_are_those_of_numpy_and_scipy(target, expected, graph):
-    actual = target_matrix(graph.laplacian, target)
-    np.testing.assert_allclose(actual, expected(graph.laplacian.numpy()), atol=1e-11)
-
-
-def test_resistive_target_is_a_root_of_the_electric_one(graph):
-    root = target_matrix(graph.laplacian, "resistive")
-    torch.testing.assert_close(root @ root, target_matrix(graph.laplacian, "electric"), atol=1e-11, rtol=1e-11)
-    torch.testing.assert_close(root, root.mT)
+def test_graphs_of_several_sizes_have_the_laplacians_of_networkx(generator):
+    """Absent edges go from node 0 to itself, where they must leave no trace."""
+    wires, resistance = sample_resistors(make_wiring("ER", range(4, 9)), 30, generator)
+    incidence = incidence_matrices(wires, resistance)
+    assert not wires.present.all()
+    for row, size in enumerate(wires.num_nodes.tolist()):
+        present = wires.present[row]
+        graph = nx.Graph()
+        graph.add_nodes_from(range(wires.max_nodes))
+        ends = torch.stack((wires.tail[row], wires.head[row]), 1)[present].tolist()
+        weights = (1 / resistance[row, present]).tolist()
+        graph.add_weighted_edges_from((u, v, w) for (u, v), w in zip(ends, weights, strict=True))
+        expected = nx.laplacian_matrix(graph, range(wires.max_nodes)).toarray()
+        np.testing.assert_allclose(incidence[row] @ incidence[row].T, expected, atol=1e-12)
+        assert incidence[row, size:].eq(0).all()
+        assert incidence[row, :, ~present].eq(0).all()
 
 
 def test_padding_keeps_each_graph_and_adds_zeros(generator):
@@ -104,11 +85,8 @@ def test_padding_keeps_each_graph_and_adds_zeros(generator):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: circular_skip_links(10, 5), "skip must be"),
-        (lambda: circular_skip_links(10, 9), "skip must be"),
         (lambda: sample_incidence("ER", 1), "family must be one of"),
-        (lambda: sample_incidence("CSL", 1, 4), "no even skip"),
-        (lambda: target_matrix(torch.eye(2), "flow"), "target must be one of"),
+        (lambda: sample_incidence("CSL", 1, 4), "no CSL graph of 4 to 4 nodes"),
         (lambda: incidence_matrix(torch.tensor([[0], [3]]), 3), "nodes 0 to 2"),
         (lambda: incidence_matrix(torch.tensor([[1], [1]]), 3), "joins a node to itself"),
         (lambda: incidence_matrix(torch.tensor([[0], [1]]), 3, torch.zeros(1)), "one positive number"),

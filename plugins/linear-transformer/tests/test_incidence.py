@@ -3,15 +3,16 @@ import pytest
 import torch
 from torch_geometric.utils import get_laplacian, to_dense_adj, to_undirected
 
+from graphbench.benchmarks.electric_flow import all_pairs
 from graphbench.errors import BadInput
 from graphbench_linear_transformer import DenseIncidence, EvolvingIncidence, SparseIncidence, absolute_sums
-from graphbench_linear_transformer.graphs import fully_connected, incidence_matrix
+from graphbench_linear_transformer.graphs import incidence_matrix
 
 
 @pytest.fixture(params=[True, False], ids=["weighted", "unit"])
 def forms(request):
     """The same B as a matrix and as edges, in float64."""
-    edges = fully_connected(7)[:, [0, 3, 4, 9, 11, 14, 15, 20]]
+    edges = all_pairs(7)[:, [0, 3, 4, 9, 11, 14, 15, 20]]
     resistance = torch.linspace(0.3, 3, 8, dtype=torch.float64) if request.param else torch.ones(8, dtype=torch.float64)
     return DenseIncidence(incidence_matrix(edges, 7, resistance)), SparseIncidence.from_edges(edges, 7, resistance)
 

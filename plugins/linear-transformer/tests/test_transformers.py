@@ -2,6 +2,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from graphbench.benchmarks.electric_flow import all_pairs, centred
 from graphbench.errors import BadInput
 from graphbench_linear_transformer import (
     BlockTransformer,
@@ -11,13 +12,7 @@ from graphbench_linear_transformer import (
     SparseIncidence,
     absolute_sums,
 )
-from graphbench_linear_transformer.graphs import (
-    fully_connected,
-    incidence_matrix,
-    pad_incidence,
-    sample_demands,
-    sample_incidence,
-)
+from graphbench_linear_transformer.graphs import incidence_matrix, pad_incidence, sample_incidence
 
 SIZES = ((10, "CSL"), (5, "FC"), (6, "FC"), (8, "CSL"))
 FEATURES = 4
@@ -134,7 +129,7 @@ def test_nodes_permute_with_everything(graphs, kind):
 @pytest.fixture
 def edges():
     """A batch of two graphs as edges, and the same as a padded matrix."""
-    index = fully_connected(6)[:, ::2]
+    index = all_pairs(6)[:, ::2]
     resistance = torch.linspace(0.5, 2, index.shape[1], dtype=torch.float64)
     one, two = incidence_matrix(index, 6, resistance), incidence_matrix(index[:, :5], 6, resistance[:5])
     dense, _ = pad_incidence([one, two])
@@ -198,7 +193,7 @@ class LargestTensor(TorchDispatchMode):
 def test_no_matrix_with_a_column_an_edge_is_stored(kind, monkeypatch):
     monkeypatch.setattr(absolute_sums, "_BLOCK_NUMBERS", 2000)
     n = 40
-    index = fully_connected(n)
+    index = all_pairs(n)
     sparse = SparseIncidence.from_edges(index, n)
     phi = torch.randn(n, FEATURES, requires_grad=True)
     model = {
@@ -272,7 +267,8 @@ def test_block_transformer_runs_its_layers_in_turn():
 def test_demands_of_the_synthetic_experiments_keep_balance(graphs):
     """With 1^T B = 0 and balanced features every layer keeps 1^T Φ = 0: flow conservation."""
     incidence = sample_incidence("FC", 2, generator=torch.Generator().manual_seed(0))
-    psi = sample_demands(2, 10, FEATURES, torch.Generator().manual_seed(1))
+    psi = torch.randn(2, 10, FEATURES, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    psi = centred(psi, torch.tensor([10, 10]))
     model = randomised(GeneralTransformer(3, 45, FEATURES, "frobenius", "frobenius", True))
     assert model(incidence, psi)[1].sum(1).abs().max() < 1e-12
 

@@ -249,6 +249,8 @@ def test_published_file_gives_pygs_graphs(kind, tmp_path, monkeypatch):
     put_archive(tmp_path / spec.name / "raw", f"{spec.name}_v2.pt", content)
     monkeypatch.setattr(kind, "spec", spec.__class__(**(vars(spec) | {"split_sizes": (4, 3, 2)})))
     benchmark = kind(source="pyg", root=str(tmp_path))
+    assert (benchmark.spec.mean_nodes, benchmark.spec.mean_edges) == kind.published_sizes
+    assert kind.published_sizes != (spec.mean_nodes, spec.mean_edges)
     benchmark.setup()
     for split in ("train", "val", "test"):
         theirs = GNNBenchmarkDataset(str(tmp_path), spec.name, split)

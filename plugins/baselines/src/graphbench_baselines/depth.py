@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,10 +18,11 @@ from graphbench.nn import BatchNorm
 
 
 class GateFusion(nn.Module):
-    """Hierarchical fusion by gates (Shi et al., "Revisiting over-smoothing in BERT", ICLR 2022): `dim + 1` parameters.
+    """Hierarchical fusion by gates (Shi et al., "Revisiting over-smoothing in BERT", ICLR 2022): `dim` parameters.
 
-    `h_i = sum_l softmax_l(w . h_i^l + b) h_i^l` over what enters the first layer and what every layer returns, for
-    each token on its own.
+    `h_i = sum_l softmax_l(w . h_i^l) h_i^l` over what enters the first layer and what every layer returns, for each
+    token on its own. A bias would be the same at all depths, so that the softmax takes it away again: older versions
+    had one, and their weights load without it.
 
     Args:
         dim: width of the tokens.
@@ -28,12 +30,18 @@ class GateFusion(nn.Module):
 
     def __init__(self, dim: int) -> None:
         super().__init__()
-        self.gate = nn.Linear(dim, 1)
+        self.gate = nn.Linear(dim, 1, bias=False)
+        self.register_load_state_dict_pre_hook(_drop_gate_bias)
 
     def forward(self, states: Sequence[Tensor]) -> Tensor:
         """One state `[T, dim]` of the states `[T, dim]` of all depths."""
         stacked = torch.stack(tuple(states))
         return (self.gate(stacked).softmax(0) * stacked).sum(0)
+
+
+def _drop_gate_bias(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
+    """Forget the bias of a gate of a checkpoint that has one."""
+    state.pop(f"{prefix}gate.bias", None)
 
 
 class ReAttention(nn.Module):

@@ -20,7 +20,10 @@ from graphbench.nn import (
     PairBias,
     ReleasedTables,
     TokenReadout,
+    WeightInit,
+    check_weight_init,
     compute_dtype,
+    draw_normal_maps,
 )
 from graphbench_baselines.attention import StructuredAttention
 from graphbench_baselines.depth import GateFusion, run_layer
@@ -30,8 +33,6 @@ from graphbench_baselines.depth import GateFusion, run_layer
 Version = Literal["paper", "fairseq"]
 #: Tables of the first code on ZINC.
 FIRST_TABLES = ReleasedTables(atoms=64, degrees=64, edges=64, hops=40, distances=40, step=0, first=1)
-#: Standard deviation of weights in a network of one layer at the start.
-_STD = 0.02
 #: Fused attention kernels of CUDA want biases whose rows start at multiples of this many elements.
 _CUDA_ALIGNMENT = 8
 
@@ -147,6 +148,10 @@ class Graphormer(Architecture):
         max_degree: larger degrees share its embedding.
         max_hops: edges of a shortest path that enter the edge term; 0 leaves the term out.
         version: paper or fairseq, the authors' second code, which DeepGraph's authors deepened.
+        init: normal or xavier, how linear maps start. normal, the published one: N(0, 0.02^2 / L) in the paper's
+            version, N(0, 0.02^2) for fairseq, biases zero. xavier: what fairseq's encoder has without Graphormer's own
+            weights, and so what DeepGraph's authors deepened: Xavier-uniform maps of attention, with gain 1/sqrt(2) to
+            queries, keys and values, and PyTorch's default elsewhere. Tables are drawn from N(0, 0.02^2) by both.
         fusion: hand the head a gated mean of all depths, see `GateFusion`.
         re_attention: let heads exchange their weights, see `ReAttention`.
         checkpointing: keep only the tokens between layers in memory and compute each layer again on the way back.
@@ -173,6 +178,7 @@ class Graphormer(Architecture):
         max_degree: int = 8,
         max_hops: int = 5,
         version: Version = "paper",
+        init: WeightInit = "normal",
         fusion: bool = False,
         re_attention: bool = False,
         checkpointing: bool = False,
@@ -181,6 +187,7 @@ class Graphormer(Architecture):
         super().__init__(spec, hidden_dim)
         drops = {"dropout": dropout, "attention_dropout": attention_dropout, "activation_dropout": activation_dropout}
         _check_options(num_layers, max_hops, version, drops | {"input_dropout": input_dropout})
+        check_weight_init(init)
         fairseq = version == "fairseq"
         tables = (FAIRSEQ_TABLES if fairseq else FIRST_TABLES) if released else None
         self.input_dropout, self.checkpointing = input_dropout, checkpointing
@@ -199,16 +206,22 @@ class Graphormer(Architecture):
         self.final: nn.Module = TokenReadout(hidden_dim) if fairseq else nn.LayerNorm(hidden_dim)
         #: The fairseq code allocates this map and never uses it.
         self.pooler = nn.Linear(hidden_dim, hidden_dim) if released and fairseq else None
-        self._reset_parameters(_STD if fairseq else _STD * num_layers**-0.5)
+        nn.init.normal_(self.graph_token.weight, std=EMBEDDING_STD)
+        if init == "normal":
+            draw_normal_maps(self, EMBEDDING_STD if fairseq else EMBEDDING_STD * num_layers**-0.5)
+        else:
+            self._draw_xavier_maps()
 
     @torch.no_grad()
-    def _reset_parameters(self, std: float) -> None:
-        """Draw maps from N(0, std^2) and the graph token from N(0, 0.02^2), like the tables; biases are zero."""
-        for module in self.modules():
-            if isinstance(module, nn.Linear):
-                nn.init.normal_(module.weight, std=std)
-                nn.init.zeros_(module.bias)
-        nn.init.normal_(self.graph_token.weight, std=EMBEDDING_STD)
+    def _draw_xavier_maps(self) -> None:
+        """Draw the maps of attention Xavier-uniform; the others keep PyTorch's default."""
+        for layer in self.layers:
+            assert isinstance(layer, GraphormerLayer)
+            attention = layer.attention
+            for weight in (*attention.qk_map.weight.chunk(2), attention.v_map.weight):
+                nn.init.xavier_uniform_(weight, gain=2**-0.5)
+            nn.init.xavier_uniform_(attention.out_map.weight)
+            nn.init.zeros_(attention.out_map.bias)
 
     def forward(self, batch: GraphBatch) -> Representation:
         """Nodes `[num_nodes, hidden_dim]` and graph tokens `[num_graphs, hidden_dim]`."""

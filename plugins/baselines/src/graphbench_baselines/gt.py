@@ -23,24 +23,27 @@ _LARGEST_LOGIT = 5.0
 class EdgeAttention(Traced):
     """Attention of every node to its neighbours, steered by edge vectors.
 
-        s_ij = (Q x_i) * (K x_j) * (E e_ij) / sqrt(d)             element-wise, per head
-        x'_i = O sum_j softmax_j(clamp(sum_d s_ij, -5, 5)) V x_j       e'_ij = O_e s_ij
+        s_ij = (Q x_i) * (K x_j) * (E e_ij) / sqrt(d)                   element-wise, per head
+        x'_i = O Drop(sum_j softmax_j(clamp(sum_d s_ij, -5, 5)) V x_j)       e'_ij = O_e Drop(s_ij)
 
-    The trace's matrices are zero where there is no edge; a node without neighbours has a row of zeros.
+    The authors' code adds 1e-6 to the denominator of the softmax, at most 1.5e-4 of it. The trace's matrices are zero
+    where there is no edge; a node without neighbours has a row of zeros.
 
     Args:
         dim: width of nodes and edges.
         num_heads: heads H; must divide `dim`.
+        dropout: probability of both dropouts.
 
     Raises:
         BadInput: `num_heads` does not divide `dim`.
     """
 
-    def __init__(self, dim: int, num_heads: int) -> None:
+    def __init__(self, dim: int, num_heads: int, dropout: float = 0.0) -> None:
         super().__init__()
         if dim % num_heads:
             raise BadInput(f"num_heads must divide hidden_dim, but got num_heads={num_heads} and hidden_dim={dim}.")
         self.num_heads = num_heads
+        self.dropout = dropout
         self.qkv_map = nn.Linear(dim, 3 * dim)  # Q, K, V of the equations, in one product
         self.edge_map = nn.Linear(dim, dim)  # E
         self.node_out = nn.Linear(dim, dim)  # O
@@ -56,9 +59,9 @@ class EdgeAttention(Traced):
         weights = softmax(logits, target, num_nodes=x.shape[0])
         messages = (weights.unsqueeze(-1) * v.index_select(0, source)).flatten(1)
         mixed = scatter(messages, target, 0, x.shape[0], reduce="sum")
-        out = self.node_out(mixed)
+        out = self.node_out(F.dropout(mixed, self.dropout, self.training))
         self.trace(lambda: self._record(x, weights, batch, out))
-        return out, self.edge_out(scores.flatten(1))
+        return out, self.edge_out(F.dropout(scores.flatten(1), self.dropout, self.training))
 
     @torch.no_grad()
     def _record(self, x: Tensor, weights: Tensor, batch: GraphBatch, out: Tensor) -> LayerTrace:
@@ -85,6 +88,9 @@ class EdgeAttention(Traced):
 class GTLayer(nn.Module):
     """Attention, then a feed-forward network, for nodes and for edges; each with residual and norm after it.
 
+        y = Norm(x + O Drop(attention(x)))        x' = Norm(y + W2 Drop(ReLU(W1 y + b1)) + b2)
+
+    Dropout stands where the authors' code has it: before O, and between the two maps of the feed-forward network.
     Parameters with batch norm: `6 (dim^2 + dim) + 2 (2 dim f + f + dim) + 8 dim`, f the feed-forward width.
 
     Args:
@@ -98,18 +104,16 @@ class GTLayer(nn.Module):
 
     def __init__(self, dim: int, num_heads: int, ffn_dim: int, dropout: float, norm: NormName, released: bool) -> None:
         super().__init__()
-        self.attention = EdgeAttention(dim, num_heads)
+        self.attention = EdgeAttention(dim, num_heads, dropout)
         self.norms = nn.ModuleList(make_norm(norm, dim) for _ in range(4))
-        self.node_ffn = FeedForward(dim, ffn_dim, dropout)
-        self.edge_ffn = FeedForward(dim, ffn_dim, dropout)
-        self.dropout = dropout
+        self.node_ffn = FeedForward(dim, ffn_dim, activation_dropout=dropout)
+        self.edge_ffn = FeedForward(dim, ffn_dim, activation_dropout=dropout)
         self.unused = nn.ModuleList(nn.Linear(dim, dim) for _ in range(2 if released else 0))
 
     def forward(self, x: Tensor, edge: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
         """Nodes `[num_nodes, dim]` and edges `[num_edges, dim]`, shaped as they came."""
         mixed_x, mixed_edge = self.attention(x, edge, batch)
-        x = self.norms[0](x + F.dropout(mixed_x, self.dropout, self.training))
-        edge = self.norms[1](edge + F.dropout(mixed_edge, self.dropout, self.training))
+        x, edge = self.norms[0](x + mixed_x), self.norms[1](edge + mixed_edge)
         return self.norms[2](x + self.node_ffn(x)), self.norms[3](edge + self.edge_ffn(edge))
 
 

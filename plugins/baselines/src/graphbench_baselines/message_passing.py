@@ -1,7 +1,12 @@
-"""Message passing baselines with the residual, norm and dropout of "Benchmarking Graph Neural Networks".
+"""Message passing baselines with the residuals, norms and dropout of "Benchmarking Graph Neural Networks".
 
-Dwivedi et al., JMLR 2023, arXiv 2003.00982: `x'_i = x_i + Drop(act(Norm(conv(x)_i)))` in every layer. Widths default
-to that paper's ZINC models of about 100,000 parameters.
+Dwivedi et al., JMLR 2023, arXiv 2003.00982, in the order of its released code, which differs between the layers:
+
+    GCN, GIN, GatedGCN (nodes and edges)    x' = Drop(x + ReLU(Norm(conv(x))))
+    GAT                                     x' = x + ELU(Norm(conv(Drop(x)))), attention weights dropped, too
+    GraphSAGE                               x' = x + Norm(ReLU(conv(Drop(x))))
+
+GINE, which the paper lacks, follows GIN. Widths default to that paper's ZINC models of about 100,000 parameters.
 """
 
 from __future__ import annotations
@@ -65,6 +70,9 @@ class MessagePassingNetwork(Architecture):
 class GCN(MessagePassingNetwork):
     """Graph convolutional network (Kipf & Welling 2017): `conv(x)_i = W sum_j x_j / sqrt(d_i d_j) + b`, self-loops in.
 
+    The layer is `Drop(x + ReLU(Norm(conv(x))))`. Self-loops are those of Kipf & Welling; the published runs on ZINC
+    leave them out.
+
     Args:
         spec: the benchmark's description.
         hidden_dim: width of the nodes.
@@ -89,21 +97,24 @@ class GCN(MessagePassingNetwork):
     ) -> None:
         def layer() -> nn.Module:
             conv = GCNConv(hidden_dim, hidden_dim)
-            return ConvLayer(conv, hidden_dim, dropout, norm, residual, activation=F.relu)
+            return ConvLayer(conv, hidden_dim, dropout, norm, residual, activation=F.relu, drops="output")
 
         super().__init__(spec, hidden_dim, num_layers, layer, positional_encoders, categorical)
 
 
 class GraphSAGE(MessagePassingNetwork):
-    """GraphSAGE (Hamilton et al. 2017) without its final scaling to unit length, which the norm replaces.
+    """GraphSAGE (Hamilton et al. 2017): `conv(x)_i = W1 x_i + W2 aggregate_j(x_j) + b`.
 
-    `conv(x)_i = W1 x_i + W2 aggregate_j(x_j)`; the max aggregation sees `ReLU(W3 x_j + b)`, as in the paper.
+    The max aggregation sees `ReLU(W3 x_j + b3)`, as in the paper (the released code of "Benchmarking Graph Neural
+    Networks" hands that to W1 as well). The layer is `x + Norm(ReLU(conv(Drop(x))))`; the published one scales
+    every `conv(x)_i` to length 1 before the ReLU, which `unit_length` does and the norm otherwise stands for.
 
     Args:
         spec: the benchmark's description.
         hidden_dim: width of the nodes.
         num_layers: layers.
         aggregation: max or mean over neighbours.
+        unit_length: scale every row of the convolution to length 1.
         dropout: probability of dropout in every layer.
         norm: batch, layer or none.
         residual: add each layer's input to its output.
@@ -117,6 +128,7 @@ class GraphSAGE(MessagePassingNetwork):
         hidden_dim: int = 90,
         num_layers: int = 4,
         aggregation: Literal["max", "mean"] = "max",
+        unit_length: bool = False,
         dropout: float = 0.0,
         norm: NormName = "batch",
         residual: bool = True,
@@ -127,8 +139,12 @@ class GraphSAGE(MessagePassingNetwork):
             raise BadInput(f"aggregation must be max or mean, but got {aggregation!r}.")
 
         def layer() -> nn.Module:
-            conv = SAGEConv(hidden_dim, hidden_dim, aggr=aggregation, project=aggregation == "max")
-            return ConvLayer(conv, hidden_dim, dropout, norm, residual, activation=F.relu)
+            conv = SAGEConv(
+                hidden_dim, hidden_dim, aggr=aggregation, normalize=unit_length, project=aggregation == "max"
+            )
+            return ConvLayer(
+                conv, hidden_dim, dropout, norm, residual, activation=F.relu, drops="input", activation_first=True
+            )
 
         super().__init__(spec, hidden_dim, num_layers, layer, positional_encoders, categorical)
 
@@ -136,14 +152,15 @@ class GraphSAGE(MessagePassingNetwork):
 class GAT(MessagePassingNetwork):
     """Graph attention network (Velickovic et al. 2018), heads concatenated in every layer, ELU; self-loops in.
 
-    The convolution has no bias: the norm that follows would cancel it.
+    The layer is `x + ELU(Norm(conv(Drop(x))))`, and the convolution drops attention weights too. It has no bias: the
+    norm that follows would cancel it. The published runs on ZINC leave self-loops out and give the last layer one head.
 
     Args:
         spec: the benchmark's description.
         hidden_dim: width of the nodes, all heads together.
         num_layers: layers.
         num_heads: heads; must divide `hidden_dim`.
-        dropout: probability of dropout in every layer, of attention weights too.
+        dropout: probability of dropout of every layer's input and of attention weights.
         norm: batch, layer or none.
         residual: add each layer's input to its output.
         positional_encoders: outputs stand beside the node features.
@@ -170,7 +187,7 @@ class GAT(MessagePassingNetwork):
 
         def layer() -> nn.Module:
             conv = GATConv(hidden_dim, hidden_dim // num_heads, num_heads, dropout=dropout, bias=norm == "none")
-            return ConvLayer(conv, hidden_dim, dropout, norm, residual, activation=F.elu)
+            return ConvLayer(conv, hidden_dim, dropout, norm, residual, activation=F.elu, drops="input")
 
         super().__init__(spec, hidden_dim, num_layers, layer, positional_encoders, categorical)
 
@@ -178,7 +195,8 @@ class GAT(MessagePassingNetwork):
 class GIN(MessagePassingNetwork):
     """Graph isomorphism network (Xu et al. 2019): `conv(x)_i = MLP((1 + eps) x_i + sum_j x_j)`, eps learned.
 
-    The head reads the last layer only; the paper adds up read-outs of all layers.
+    The layer is `Drop(x + ReLU(Norm(conv(x))))`. The head reads the last layer only; the paper adds up read-outs of all
+    layers.
 
     Args:
         spec: the benchmark's description.
@@ -204,13 +222,15 @@ class GIN(MessagePassingNetwork):
     ) -> None:
         def layer() -> nn.Module:
             conv = GINConv(_gin_mlp(hidden_dim, norm), train_eps=True)
-            return ConvLayer(conv, hidden_dim, dropout, norm, residual, activation=F.relu)
+            return ConvLayer(conv, hidden_dim, dropout, norm, residual, activation=F.relu, drops="output")
 
         super().__init__(spec, hidden_dim, num_layers, layer, positional_encoders, categorical)
 
 
 class GINE(MessagePassingNetwork):
     """GIN with edge features (Hu et al. 2020): `conv(x)_i = MLP((1 + eps) x_i + sum_j ReLU(x_j + e_ij))`, eps learned.
+
+    The layer is `Drop(x + ReLU(Norm(conv(x))))`, that of GIN.
 
     Args:
         spec: the benchmark's description.
@@ -238,13 +258,15 @@ class GINE(MessagePassingNetwork):
     ) -> None:
         def layer() -> nn.Module:
             conv = GINEConv(_gin_mlp(hidden_dim, norm), train_eps=True)
-            return ConvLayer(conv, hidden_dim, dropout, norm, residual, reads_edges=True, activation=F.relu)
+            return ConvLayer(conv, hidden_dim, dropout, norm, residual, True, activation=F.relu, drops="output")
 
         super().__init__(spec, hidden_dim, num_layers, layer, positional_encoders, categorical, True, edge_features)
 
 
 class GatedGCN(MessagePassingNetwork):
     """GatedGCN (Bresson & Laurent 2017) with edge updates, see `graphbench.nn.GatedGCNLayer`.
+
+    Dropout falls on the sums of nodes and of edges, after the residuals.
 
     Args:
         spec: the benchmark's description.
@@ -271,7 +293,7 @@ class GatedGCN(MessagePassingNetwork):
         categorical: Categorical = "xavier_uniform",
     ) -> None:
         def layer() -> nn.Module:
-            return GatedGCNLayer(hidden_dim, dropout, norm, residual)
+            return GatedGCNLayer(hidden_dim, dropout, norm, residual, drops="output")
 
         super().__init__(spec, hidden_dim, num_layers, layer, positional_encoders, categorical, True, edge_features)
 

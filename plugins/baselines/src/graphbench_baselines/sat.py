@@ -169,7 +169,8 @@ class SAT(Architecture):
         """Nodes `[num_nodes, hidden_dim]`."""
         x = self.node_encoder(batch)
         if self.position_map is not None:
-            x = x + self.position_map(torch.cat([encoder(batch) for encoder in self.positional], dim=-1))
+            positions = torch.cat([encoder(batch) for encoder in self.positional], dim=-1)
+            x = x + self.position_map(positions.to(self.position_map.weight.dtype))
         around = self._surroundings(batch, x.dtype)
         states = [x]
         for layer in self.layers:

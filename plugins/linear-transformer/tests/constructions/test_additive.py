@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 import torch
 
+from graphbench.benchmarks.electric_flow import all_pairs
 from graphbench.errors import BadInput
 from graphbench_linear_transformer import SparseIncidence, bounds
 from graphbench_linear_transformer.constructions import electric_flow, heat_kernel, resistive_embedding
-from graphbench_linear_transformer.graphs import fully_connected, incidence_matrix, pad_incidence, sample_incidence
+from graphbench_linear_transformer.graphs import incidence_matrix, pad_incidence, sample_incidence
 
 FORMS = ("general", "efficient")
 #: What float64 leaves of an answer of size 1.
@@ -181,7 +182,7 @@ def test_batch_of_constructions_equals_one_by_one(form):
 
 @pytest.mark.parametrize(("make", "options"), [(electric_flow, {"step": 0.1}), (heat_kernel, {"time": 0.1})])
 def test_sparse_incidence_gives_the_same_answer(make, options):
-    edges = fully_connected(8)[:, ::2]
+    edges = all_pairs(8)[:, ::2]
     psi = torch.randn(8, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     psi -= psi.mean(0)
     model = make(num_layers=9, form="efficient", **options)
@@ -192,7 +193,7 @@ def test_sparse_incidence_gives_the_same_answer(make, options):
 
 
 def test_general_form_needs_a_matrix(graph):
-    sparse = SparseIncidence.from_edges(fully_connected(len(graph.laplacian)), len(graph.laplacian))
+    sparse = SparseIncidence.from_edges(all_pairs(len(graph.laplacian)), len(graph.laplacian))
     with pytest.raises(BadInput, match="form='efficient'"):
         electric_flow(num_layers=1, step=0.1, **sized("general", graph))(sparse, graph.demands)
 
@@ -226,7 +227,7 @@ def test_efficient_weights_do_not_depend_on_graph_or_demands(make):
     for num_nodes, k in ((6, 2), (9, 30)):
         demands = torch.randn(num_nodes, k, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
         demands -= demands.mean(0)
-        b = incidence_matrix(fully_connected(num_nodes), num_nodes)
+        b = incidence_matrix(all_pairs(num_nodes), num_nodes)
         whole = make(num_layers=40, lambda_max=9.0, form="general", num_edges=b.shape[1], num_demands=k)
         torch.testing.assert_close(model(b, demands), whole(b, demands), atol=1e-12, rtol=1e-10)
     assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())

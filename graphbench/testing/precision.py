@@ -1,0 +1,112 @@
+"""Two steps of training in a number format, by Lightning's own trainer and precision plugins."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.plugins.precision import MixedPrecision
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from graphbench.contracts import Architecture, BenchmarkSpec, GraphBatch
+from graphbench.module import BenchmarkModule
+from graphbench.testing.tiny import encode, tiny_table
+
+Precision = Literal["16-mixed", "bf16-mixed", "bf16-true", "32-true", "64-true"]
+#: Type of the weights while they train; mixed precisions keep them in float32.
+_WEIGHTS = {"bf16-true": torch.bfloat16, "64-true": torch.float64}
+
+
+class _Watch(pl.Callback):
+    """Keeps losses, and what was wrong with gradients and types."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self.dtype = dtype
+        self.losses: list[float] = []
+
+    def on_before_optimizer_step(self, trainer: pl.Trainer, module: pl.LightningModule, optimizer: Any) -> None:
+        """Gradients as the optimizer gets them, but for the scale of 16-mixed."""
+        for name, parameter in module.named_parameters():
+            assert parameter.dtype == self.dtype, f"{name} trains in {parameter.dtype}, not in {self.dtype}"
+            assert parameter.grad is None or parameter.grad.isfinite().all(), f"the gradient of {name} is not finite"
+
+    def on_train_batch_end(self, trainer: pl.Trainer, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """The loss of the step."""
+        self.losses.append(float(outputs["loss"]))
+
+
+def train_two_steps(spec: BenchmarkSpec, make: Callable[[BenchmarkSpec], Architecture], precision: Precision) -> None:
+    """Train a fresh model two steps on tiny graphs and validate it, as `--trainer.precision` would.
+
+    On a CPU Lightning replaces 16-mixed by bf16-mixed; here its plugin is asked for float16 all the same, without
+    scaling the loss up, so that no step is skipped.
+
+    Args:
+        spec: the benchmark.
+        make: makes the model in float32.
+        precision: name of the precision in Lightning.
+
+    Raises:
+        AssertionError: weights train in another type; a loss, a gradient or a weight is not finite; nothing is learned.
+    """
+    torch.manual_seed(0)
+    module = BenchmarkModule(spec, make)
+    table = encode(tiny_table(spec), module.required_encodings())
+    batches = [table.batch(range(0, len(table), 2)), table.batch(range(1, len(table), 2))]
+    before = {name: parameter.detach().double() for name, parameter in module.named_parameters()}
+    watch = _Watch(_WEIGHTS.get(precision, torch.float32))
+    own: dict[str, Any] = {"precision": precision}
+    if precision == "16-mixed":
+        own = {"plugins": [MixedPrecision(precision, "cpu", torch.amp.GradScaler("cpu", init_scale=1.0))]}
+    with _quietly():
+        trainer = pl.Trainer(
+            accelerator="cpu",
+            devices=1,
+            max_epochs=1,
+            num_sanity_val_steps=0,
+            limit_val_batches=1,
+            callbacks=[watch],
+            logger=False,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            **own,
+        )
+        loader: DataLoader[GraphBatch] = DataLoader(batches, batch_size=None, collate_fn=_same)  # type: ignore[arg-type]
+        trainer.fit(module, loader, loader)
+    assert len(watch.losses) == 2, f"{len(watch.losses)} steps were trained, not two"
+    assert torch.tensor([*watch.losses, *_scores(trainer)]).isfinite().all(), f"losses {watch.losses} are not finite"
+    after = dict(module.named_parameters())
+    for name, parameter in after.items():
+        assert parameter.isfinite().all(), f"{name} is not finite after two steps"
+    assert any(not torch.equal(before[name], after[name].detach().double()) for name in before), "no weight changed"
+
+
+def _same(batch: GraphBatch) -> GraphBatch:
+    return batch
+
+
+def _scores(trainer: pl.Trainer) -> list[Tensor]:
+    return [value.double() for name, value in trainer.callback_metrics.items() if name.endswith("/loss")]
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Without what Lightning says about devices and loaders."""
+    loggers = [logging.getLogger(name) for name in ("pytorch_lightning", "lightning.pytorch", "lightning_fabric")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)

@@ -1,0 +1,228 @@
+"""Plain batches of PyG give what a `GraphBatch` of the same graphs gives, bit by bit."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch_geometric.data import Batch, Data
+from torch_geometric.loader import DataLoader
+from torch_geometric.transforms import AddRandomWalkPE
+
+from graphbench import Encoding, GraphBatch, GraphTable
+from graphbench.contracts import Column
+from graphbench.encodings import RWSE, Degree, EffectiveResistance, LapPE, ShortestPaths, Substructures
+from graphbench.errors import BadInput
+from graphbench.nn import (
+    DegreeEncoder,
+    DenseLayout,
+    ESLapPEEncoder,
+    GatedGCNLayer,
+    GPSLayer,
+    LapPEEncoder,
+    MultiHeadAttention,
+    RWSEEncoder,
+    SignNetEncoder,
+    TransformerAttention,
+    add_encodings,
+    make_local_layer,
+)
+from graphbench.nn.pyg import graphs_of_nodes
+from graphbench.testing import encode
+
+DIM = 8
+ENCODERS = [
+    lambda: LapPEEncoder(3, DIM),
+    lambda: LapPEEncoder(3, 3, model="raw"),
+    lambda: LapPEEncoder(3, DIM, model="linear", skip_trivial=True),
+    lambda: ESLapPEEncoder(3, DIM),
+    lambda: SignNetEncoder(3, DIM, hidden_dim=8, num_layers=2),
+    lambda: SignNetEncoder(3, DIM, hidden_dim=8, num_layers=2, model="mlp"),
+    lambda: RWSEEncoder(6, DIM),
+    lambda: DegreeEncoder(9, DIM),
+]
+ENCODINGS = [
+    RWSE(5),
+    LapPE(4),
+    Degree(9),
+    ShortestPaths(max_distance=4),
+    EffectiveResistance(),
+    Substructures(cycles=(3, 4), paths=(3,), stars=(2,), hops=()),
+]
+
+
+def graphs_of(table: GraphTable) -> list[Data]:
+    """The graphs of a table as PyG has them."""
+    found = []
+    for graph in range(len(table)):
+        columns = table.slice(graph, graph + 1).columns
+        edges = columns["edge_index"].long().t().contiguous()
+        found.append(Data(edge_index=edges, num_nodes=int(table.num_nodes[graph]), x=columns["x"]))
+    return found
+
+
+@pytest.fixture
+def plain(table: GraphTable) -> Batch:
+    return Batch.from_data_list(graphs_of(table))
+
+
+def rows(batch: GraphBatch) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(batch.num_nodes, DIM, generator=generator)
+    return x, torch.randn(batch.edge_index.shape[1], DIM, generator=generator)
+
+
+@pytest.mark.parametrize("form", ["batch", "vector", "layout"])
+def test_attention_is_that_of_a_graph_batch(batch: GraphBatch, plain: Batch, form: str) -> None:
+    torch.manual_seed(0)
+    attention, (x, _) = MultiHeadAttention(DIM, 2), rows(batch)
+    where = {"batch": plain, "vector": plain.batch, "layout": DenseLayout.from_batch(plain)}[form]
+    assert torch.equal(attention(x, where), attention(x, DenseLayout.from_batch(batch)))
+
+
+def test_attention_of_one_graph_without_a_vector(batch: GraphBatch) -> None:
+    attention, x = MultiHeadAttention(DIM, 2), torch.randn(5, DIM)
+    alone = attention(x, Data(num_nodes=5))
+    assert torch.equal(alone, attention(x, torch.zeros(5, dtype=torch.int64)))
+    expected, _ = _reference(attention)(x[None], x[None], x[None], need_weights=False)
+    torch.testing.assert_close(alone, expected[0], atol=1e-6, rtol=1e-5)
+
+
+def _reference(attention: MultiHeadAttention) -> torch.nn.MultiheadAttention:
+    """PyTorch's own layer with the same weights."""
+    reference = torch.nn.MultiheadAttention(DIM, 2, batch_first=True)
+    maps = {"in_proj_weight": attention.in_proj.weight, "in_proj_bias": attention.in_proj.bias}
+    reference.load_state_dict(
+        maps | {"out_proj.weight": attention.out_proj.weight, "out_proj.bias": attention.out_proj.bias}
+    )
+    return reference
+
+
+@pytest.mark.parametrize("local", ["GatedGCN", "GINE", "GCN", "GAT", "none"])
+def test_gps_layer_is_that_of_a_graph_batch(batch: GraphBatch, plain: Batch, local: str) -> None:
+    torch.manual_seed(0)
+    layer = GPSLayer(DIM, make_local_layer(local, DIM, num_heads=2), TransformerAttention(DIM, 2)).eval()
+    x, edge = rows(batch)
+    expected = layer(x, edge, batch, DenseLayout.from_batch(batch))
+    for found in (layer(x, edge, plain), layer(x, edge, plain, DenseLayout.from_batch(plain.batch))):
+        assert torch.equal(found[0], expected[0])
+        assert torch.equal(found[1], expected[1])
+
+
+def test_gated_gcn_is_that_of_a_graph_batch(batch: GraphBatch, plain: Batch) -> None:
+    torch.manual_seed(0)
+    layer, (x, edge) = GatedGCNLayer(DIM), rows(batch)
+    layer.eval()
+    for found, expected in zip(layer(x, plain.edge_index, edge), layer(x, batch.edge_index, edge), strict=True):
+        assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("make", ENCODERS)
+def test_positional_encoders_are_those_of_a_graph_batch(table: GraphTable, plain: Batch, make, training: bool) -> None:
+    torch.manual_seed(0)
+    encoder = make().train(training)
+    own = encode(table, encoder.encodings).batch(range(len(table)))
+    torch.manual_seed(1)
+    expected = encoder(own)
+    torch.manual_seed(1)
+    assert torch.equal(encoder(add_encodings(plain, encoder)), expected)
+
+
+@pytest.mark.parametrize("make", ENCODERS)
+def test_a_single_graph_is_a_batch_of_one(table: GraphTable, make) -> None:
+    torch.manual_seed(0)
+    encoder, graph = make().eval(), graphs_of(table)[4]
+    expected = encoder(add_encodings(Batch.from_data_list([graph]), encoder))
+    assert torch.equal(encoder(add_encodings(graph, encoder)), expected)
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS, ids=lambda encoding: encoding.name)
+def test_fields_are_those_of_a_graph_batch(table: GraphTable, plain: Batch, encoding: Encoding) -> None:
+    """Numbers of nodes get the offset of their graph, and axes that an encoding adds come with their graphs."""
+    expected = encode(table, [encoding]).batch(range(len(table)))
+    found = add_encodings(plain, encoding)
+    added = set(found.keys()) - set(plain.keys())
+    assert set(encoding.layout) <= added
+    for name in added:
+        assert torch.equal(found[name], expected[name]), name
+    axes = {column.axis for column in encoding.layout.values()} - {"node", "edge", "graph"}
+    assert {f"{axis}_ptr" for axis in axes} <= added
+
+
+def test_the_batch_itself_stays_as_it_is(plain: Batch) -> None:
+    before = set(plain.keys())
+    found = add_encodings(plain, RWSE(3), LapPE(2))
+    assert set(plain.keys()) == before
+    assert isinstance(found, Batch)
+    assert found.num_graphs == plain.num_graphs
+    assert found.edge_index is plain.edge_index
+
+
+def test_encoded_graphs_pass_through_a_loader_of_pyg(table: GraphTable, plain: Batch) -> None:
+    """Graphs that are encoded one by one, as a data set keeps them, make the batch that is encoded as a whole."""
+    encoder = RWSEEncoder(5, DIM).eval()
+    graphs = [add_encodings(graph, encoder) for graph in graphs_of(table)]
+    (loaded,) = DataLoader(graphs, batch_size=len(graphs))
+    torch.testing.assert_close(encoder(loaded), encoder(add_encodings(plain, encoder)))
+
+
+def test_random_walks_are_those_of_pyg(table: GraphTable) -> None:
+    graph = graphs_of(table)[4]
+    edges = torch.cat([graph.edge_index, graph.edge_index.flip(0)], dim=1)
+    edges = torch.unique(edges[:, edges[0] != edges[1]], dim=1)
+    simple = Data(edge_index=edges, num_nodes=graph.num_nodes)
+    found = add_encodings(simple, RWSE(4)).rwse
+    torch.testing.assert_close(found, AddRandomWalkPE(4)(simple.clone()).random_walk_pe, atol=1e-6, rtol=1e-5)
+
+
+def test_whole_modules_name_their_encodings(plain: Batch) -> None:
+    encoders = torch.nn.ModuleList([LapPEEncoder(3, DIM), RWSEEncoder(4, DIM)])
+    found = add_encodings(plain, encoders)
+    assert {"lap_pe_vectors", "lap_pe_values", "rwse"} <= set(found.keys())
+    with pytest.raises(BadInput, match="RWSE with different parameters"):
+        add_encodings(plain, encoders, RWSE(5))
+
+
+def test_missing_encodings_name_the_call_that_adds_them(plain: Batch) -> None:
+    with pytest.raises(BadInput, match=r"graphbench\.nn\.add_encodings"):
+        RWSEEncoder(4, DIM)(plain)
+
+
+def test_nodes_and_edges_out_of_order_are_refused() -> None:
+    with pytest.raises(BadInput, match="batch must give the graph of every node, ascending"):
+        DenseLayout.from_batch(torch.tensor([0, 1, 0]))
+    with pytest.raises(BadInput, match="batch must give the graph of every node"):
+        graphs_of_nodes(torch.tensor([0.0, 1.0]))
+    edges = torch.tensor([[2, 3, 0, 1], [3, 2, 1, 0]])
+    mixed = Data(edge_index=edges, num_nodes=4, batch=torch.tensor([0, 0, 1, 1]))
+    with pytest.raises(BadInput, match="edges of one graph after the other"):
+        add_encodings(mixed, RWSE(3))
+    mixed.edge_index = torch.tensor([[0, 2], [2, 0]])
+    with pytest.raises(BadInput, match="no edge between two graphs"):
+        add_encodings(mixed, RWSE(3))
+    with pytest.raises(BadInput, match="needs graphs with an edge_index"):
+        add_encodings(Data(num_nodes=3), RWSE(3))
+
+
+def test_graphs_without_nodes_have_empty_rows() -> None:
+    layout = DenseLayout.from_batch(torch.tensor([0, 0, 2]))
+    assert layout.mask.tolist() == [[True, True], [False, False], [True, False]]
+
+
+def test_a_table_is_a_column_of_what_encodings_read() -> None:
+    """An encoding of features sees those of the batch."""
+
+    class FirstFeature(Encoding):
+        layout = {"first": Column("node")}  # noqa: RUF012
+
+        def parameters(self):
+            return {}
+
+        def compute(self, graphs):
+            from graphbench.contracts import Encoded
+
+            return Encoded({"first": graphs.columns["x"][:, 0] + graphs.columns["edge_attr"].sum()})
+
+    edges = torch.tensor([[0, 1], [1, 0]])
+    graph = Data(edge_index=edges, x=torch.tensor([[5], [7]]), edge_attr=torch.ones(2, 1, dtype=torch.int64))
+    assert add_encodings(graph, FirstFeature()).first.tolist() == [7, 9]
