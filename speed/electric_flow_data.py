@@ -21,8 +21,8 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from graphbench.benchmarks.electric_flow.resistor_graphs import Family, make_wiring
-from graphbench.benchmarks.electric_flow.sampling import Problem, Target, stream
+from graphbench.benchmarks.electric_flow import Family, Target, make_wiring
+from graphbench.benchmarks.electric_flow.sampling import Problem, stream
 
 DEGREE, PROBABILITY = 3, 0.5
 RIVAL_GRAPHS = 100  # of a round: the rate does not depend on how many

@@ -25,7 +25,7 @@ from graphbench.benchmarks.block_models.pattern_cluster import CLUSTER, PATTERN,
 from graphbench.benchmarks.block_models.sampling import Chunk
 from graphbench.benchmarks.superpixels.idx import read_idx_folder
 from graphbench.benchmarks.superpixels.slic import ImageChunk, SlicSettings, segment, superpixel_graphs
-from graphbench.data.pool import available_cores, map_in_processes
+from graphbench.data.worker_pool import available_cores, map_in_processes
 
 SETTINGS = SlicSettings(num_segments=75, compactness=0.25, surplus=20)
 CHUNK = 100

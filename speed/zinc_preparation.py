@@ -20,7 +20,7 @@ from pathlib import Path
 
 from graphbench.benchmarks.molecules.zinc import ZINC
 from graphbench.benchmarks.molecules.zinc_smiles import SUBSET_SIZES
-from graphbench.data.pool import available_cores
+from graphbench.data.worker_pool import available_cores
 from graphbench.encodings import RWSE, LapPE
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data" / "zinc"

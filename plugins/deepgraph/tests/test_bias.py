@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from itertools import pairwise, product
+
 import networkx as nx
 import pytest
 import torch
@@ -36,11 +39,11 @@ def reference(batch, draw, bias, graph, max_distance):
     first = nodes[0]
     net = nx.DiGraph()
     net.add_nodes_from(nodes)
-    numbers = {}
+    numbers = defaultdict(list)
     for number, (source, target) in enumerate(batch.edge_index.t().tolist()):
         if source in net and source != target:
             net.add_edge(source, target)
-            numbers.setdefault((source, target), number)
+            numbers[source, target].append(number)
     edges = None if bias.edge_term is None else bias.edge_term.edges(batch)
     for i in nodes:
         paths = nx.single_source_shortest_path(net, i)
@@ -48,18 +51,14 @@ def reference(batch, draw, bias, graph, max_distance):
             far = len(paths[j]) - 1 if j in paths else max_distance + 1
             value = bias.distance.weight[min(far, max_distance) if j in paths else max_distance + 1].clone()
             if edges is not None and j in paths and far:
-                walk, at = [], i
-                while at != j and len(walk) < MAX_HOPS:
-                    # The edge of lowest number that lies on a shortest path, as the encoding chooses.
-                    left = nx.shortest_path_length(net, at, j)
-                    closer = [
-                        (numbers[at, u], u)
-                        for u in net[at]
-                        if nx.has_path(net, u, j) and nx.shortest_path_length(net, u, j) == left - 1
-                    ]
-                    number, at = min(closer)
-                    walk.append(number)
-                value = value + sum(edges[e] @ bias.edge_term.hops[h] for h, e in enumerate(walk)) / len(walk)
+                # All shortest paths count alike, and parallel edges make paths of their own.
+                walks = [
+                    walk[:MAX_HOPS]
+                    for nodes_of_path in nx.all_shortest_paths(net, i, j)
+                    for walk in product(*(numbers[edge] for edge in pairwise(nodes_of_path)))
+                ]
+                terms = [edges[e] @ bias.edge_term.hops[h] for walk in walks for h, e in enumerate(walk)]
+                value = value + sum(terms) / (len(walks) * len(walks[0]))
             expected[i - first, j - first] = value
     for place, index in enumerate(own):
         for node in draw.members[index][draw.members[index] >= 0].tolist():

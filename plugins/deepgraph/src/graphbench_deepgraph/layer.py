@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from graphbench.nn import FeedForward
+from graphbench.nn import FeedForward, WeightInit, draw_normal_maps
 from graphbench_deepgraph.attention import TokenAttention
 from graphbench_deepgraph.tokens import TokenLayout
 
@@ -24,7 +24,9 @@ class DeepGraphLayer(nn.Module):
         y  = LN(alpha x + Drop(Attention(x)))
         x' = LN(alpha y + FFN(y)),      FFN a `FeedForward` with GELU
 
-    Values, the output map and the feed-forward network start at beta times their usual size, biases included.
+    Values, the output map and the feed-forward network start at beta times their usual size, biases included. The usual
+    sizes are, with `init` xavier, the released code's: Xavier-uniform maps of attention, with gain 1/sqrt(2) to
+    queries, keys and values, and PyTorch's default in the feed-forward network; with normal N(0, 0.02^2), no biases.
 
     Args:
         dim: width d of the tokens.
@@ -35,6 +37,7 @@ class DeepGraphLayer(nn.Module):
         activation_dropout: probability of dropout inside FFN.
         alpha: weight of the residual branches.
         beta: scale of the weights named above at the start.
+        init: xavier or normal.
 
     Raises:
         BadInput: `num_heads` does not divide `dim`.
@@ -50,6 +53,7 @@ class DeepGraphLayer(nn.Module):
         activation_dropout: float = 0.0,
         alpha: float = 1.0,
         beta: float = 1.0,
+        init: WeightInit = "xavier",
     ) -> None:
         super().__init__()
         self.alpha, self.dropout = alpha, dropout
@@ -57,17 +61,19 @@ class DeepGraphLayer(nn.Module):
         self.attention_norm = nn.LayerNorm(dim)
         self.ffn = FeedForward(dim, ffn_dim, dropout, "gelu", activation_dropout)
         self.ffn_norm = nn.LayerNorm(dim)
-        self.reset_parameters(beta)
+        self.reset_parameters(beta, init)
 
     @torch.no_grad()
-    def reset_parameters(self, beta: float) -> None:
-        """Draw the weights: xavier-uniform, with gain 1/sqrt(2) for queries, keys and values; then scale by beta."""
+    def reset_parameters(self, beta: float, init: WeightInit = "xavier") -> None:
+        """Draw the maps as the class says, then scale by beta."""
         for linear in (self.attention.in_proj, self.attention.out_proj, self.ffn.expand, self.ffn.contract):
             linear.reset_parameters()
         for weight in self.attention.in_proj.weight.chunk(3):
             nn.init.xavier_uniform_(weight, gain=2**-0.5)
         nn.init.xavier_uniform_(self.attention.out_proj.weight)
         nn.init.zeros_(self.attention.out_proj.bias)
+        if init == "normal":
+            draw_normal_maps(self)
         for part in (self.attention.in_proj.weight, self.attention.in_proj.bias):
             part.chunk(3)[2].mul_(beta)
         for linear in (self.attention.out_proj, self.ffn.expand, self.ffn.contract):

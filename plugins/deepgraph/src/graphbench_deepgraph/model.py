@@ -13,7 +13,16 @@ from torch.utils.checkpoint import checkpoint
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, Representation
 from graphbench.encodings.substructures import Substructures
 from graphbench.errors import BadInput
-from graphbench.nn import EMBEDDING_STD, FAIRSEQ_TABLES, CentralityEmbedding, TokenReadout, compute_dtype
+from graphbench.nn import (
+    EMBEDDING_STD,
+    FAIRSEQ_TABLES,
+    CentralityEmbedding,
+    TokenReadout,
+    WeightInit,
+    check_weight_init,
+    compute_dtype,
+    draw_normal_maps,
+)
 from graphbench_deepgraph.bias import RelativeBias
 from graphbench_deepgraph.layer import DeepGraphLayer, deepnorm_factors
 from graphbench_deepgraph.sampler import CoverageSampler, evaluation_seeds, training_seeds
@@ -60,12 +69,16 @@ class DeepGraph(Architecture):
         local_attention: False leaves the substructures out (ablation).
         substructure_content: adjacency, type or random (ablation), see `SubstructureEncoder`.
         deepnorm: False takes residuals of weight 1 and usual initial weights (ablation).
+        init: xavier or normal, how linear maps start before deepnorm scales them. xavier is the released code's: it
+            turns the weights of Graphormer's code off, which are normal; see `DeepGraphLayer`. The paper says nothing.
+            Tables are drawn from N(0, 0.02^2) by both.
         max_distance: larger distances share its bias.
         max_degree: larger degrees share its embedding.
         checkpointing: keep only the tokens between layers in memory and compute each layer again on the way back.
-        released: as the released code does: its sampler, ascending node numbers instead of depth-first order, and its
-            tables with all their unused rows and layers, which published parameter counts include. `max_distance` and
-            `max_degree` are then its own. Its faults are not reproduced.
+        released: as the released code does: its sampler, a neighbourhood for every node even where some are equal
+            (`distinct_neighbourhoods` of `substructures` becomes false), ascending node numbers instead of depth-first
+            order, and its tables with all their unused rows and layers, which published parameter counts include.
+            `max_distance` and `max_degree` are then its own. Its faults are not reproduced.
 
     Raises:
         BadInput: an option is out of range, or `released` meets features that the released tables cannot hold.
@@ -89,6 +102,7 @@ class DeepGraph(Architecture):
         local_attention: bool = True,
         substructure_content: Content = "adjacency",
         deepnorm: bool = True,
+        init: WeightInit = "xavier",
         max_distance: int = 40,
         max_degree: int = 8,
         checkpointing: bool = False,
@@ -97,6 +111,7 @@ class DeepGraph(Architecture):
         super().__init__(spec, hidden_dim)
         drops = {"dropout": dropout, "attention_dropout": attention_dropout, "activation_dropout": activation_dropout}
         _check_options(num_layers, num_draws, drops)
+        check_weight_init(init)
         self.checkpointing, self.num_draws, self.dropout = checkpointing, num_draws, dropout
         self.sampling = replace(sampling, released=True) if released else sampling
         # Graphs are undirected: a table of outgoing degrees would read the same row as that of incoming ones.
@@ -118,12 +133,16 @@ class DeepGraph(Architecture):
         alpha, beta = deepnorm_factors(num_layers) if deepnorm else (1.0, 1.0)
         self.layers = nn.ModuleList()
         for number in range(num_layers):
-            layer = DeepGraphLayer(hidden_dim, ffn_dim, num_heads, **drops, alpha=alpha, beta=beta)
+            layer = DeepGraphLayer(hidden_dim, ffn_dim, num_heads, **drops, alpha=alpha, beta=beta, init=init)
             layer.attention.layer = number
             self.layers.append(layer)
         self.readout = TokenReadout(hidden_dim)
         #: The released code allocates this map and never uses it.
         self.pooler = nn.Linear(hidden_dim, hidden_dim) if released else None
+        if init == "normal":  # the layers have drawn theirs
+            for name, part in self.named_children():
+                if name != "layers":
+                    draw_normal_maps(part)
 
     def forward(self, batch: GraphBatch) -> Representation:
         """Nodes `[num_nodes, dim]`, graph tokens `[num_graphs, dim]` and substructures `[m, dim]` with their graphs.
@@ -211,14 +230,20 @@ def _check_options(num_layers: int, num_draws: int, drops: dict[str, float]) -> 
 
 
 def _bounded(substructures: Substructures | None, released: bool) -> Substructures:
-    """The encoding, or the default one; refuses one that has no bound on its sizes."""
+    """The encoding, or the default one; the released code keeps equal neighbourhoods apart, whatever is configured.
+
+    Raises:
+        BadInput: there is no bound on the sizes.
+    """
     if substructures is None:
-        return Substructures(max_neighbourhood=_ZINC_SIZE, distinct_neighbourhoods=not released)
+        substructures = Substructures(max_neighbourhood=_ZINC_SIZE)
     if substructures.max_size is None:
         raise BadInput(
             "The substructure encoder needs to know the largest substructure: give Substructures a max_neighbourhood, "
             f"such as {_ZINC_SIZE} for ZINC or 17 for PCQM4M."
         )
+    if released:
+        return Substructures(**substructures.parameters() | {"distinct_neighbourhoods": False})
     return substructures
 
 

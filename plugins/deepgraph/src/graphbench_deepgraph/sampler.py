@@ -21,6 +21,10 @@ from graphbench.errors import BadInput
 #: Bits of a random number in a sort key; the number to sort by takes the bits above.
 _CHANCE_BITS = 32
 _CHANCE_MASK = (1 << _CHANCE_BITS) - 1
+#: Where the bits of a gain end, which is at most the nodes of a substructure; those of its kind's turn are above.
+_GAIN_END = _CHANCE_BITS + 12
+#: Bits of a kind's number.
+_KIND_BITS = 3
 #: Gain of candidates that may not be chosen (again); no number of nodes lifts it above 0.
 _NEVER = -(1 << 30)
 _POSITIVE = (1 << 63) - 1
@@ -33,15 +37,21 @@ class CoverageSampler:
     Appendix D: draw `num_initial` substructures, balanced over kinds. Then repeat: mark the nodes that fewer than
     `coverage` chosen substructures hold; count the marked nodes in each remaining substructure; among the `top_k`
     largest counts (ties at random) choose `num_per_round` uniformly. Stop when no node is marked or no remaining
-    substructure holds one. The appendix gives no figures for `num_initial`, `num_per_round` and `top_k`. Measured on
-    600 molecules of ZINC: 1, 1 and 2 give 1.19 n tokens at `coverage` 6 and 0.59 n at 3, about as many as the released
-    code, but only 0.5 and 0.4 cycles a graph. The default draws 4 initial ones, one of each kind; that gives 1.2 and
-    1.1 cycles a graph for 1.22 n and 0.64 n tokens.
+    substructure holds one. The appendix gives no figures for `num_initial`, `num_per_round` and `top_k`.
 
-    The released code differs: a random half of the candidates is dropped, geometric ones further down to the number
-    of neighbourhoods; cycles (at most n / 5, at least one) and one candidate at random come first; marked are the
-    nodes of *least* coverage, which ends the loop as soon as one of them has no candidate left; a round takes
-    max(1, floor(3 n / S)) of the top twice as many. Hardly a graph of ZINC reaches a coverage of 6 that way.
+    To the letter (`balanced: false`) that contradicts the rest of the paper on molecules: two in three tokens are
+    paths, where section 5.1 balances the types, and there are more tokens than nodes, where Appendix I has M < N. So by
+    default three things hold in every round, each our reading of what the paper leaves open:
+
+    - types: a round chooses from the kind that was chosen least so far, among those that still hold a marked node;
+    - M < N: sampling ends at one token less than nodes (but a graph of one node may have one);
+    - even cover: marked are the nodes that fewer than t chosen substructures hold, for t = 1, 2, ... up to `coverage`
+      in turn, so that what ends early ends with nodes covered alike.
+
+    The released code differs (`released: true`): a random half of the candidates is dropped, geometric ones further
+    down to the number of neighbourhoods; cycles (at most n / 5, at least one) and one candidate at random come first;
+    marked are the nodes of *least* coverage, which ends the loop as soon as one of them has no candidate left; a round
+    takes max(1, floor(3 n / S)) of the top twice as many. Hardly a graph of ZINC reaches a coverage of 6 that way.
 
     Args:
         coverage: how many chosen substructures each node should be in (`thre`; the paper uses 6 for molecules, 2 for
@@ -49,16 +59,29 @@ class CoverageSampler:
         num_initial: substructures drawn before the first round; unused by `released`.
         num_per_round: substructures chosen in a round; unused by `released`.
         top_k: size of the pool they are chosen from; unused by `released`.
+        balanced: see above; unused by `released`.
         released: sample as the released code does.
 
     Raises:
         BadInput: a number is out of range.
+
+    Examples:
+        A path of four nodes with one cycle too many and three stars: each kind is there, and there are three tokens.
+
+        >>> member_node = torch.tensor([0, 1, 2, 1, 2, 3, 0, 1, 2, 3, 0, 1, 1, 2, 2, 3])
+        >>> member_substructure = torch.tensor([0, 0, 0, 1, 1, 1, 2, 2, 2, 2, 3, 3, 4, 4, 5, 5])
+        >>> kind = torch.tensor([Kind.CYCLE, Kind.CYCLE, Kind.PATH, Kind.STAR, Kind.STAR, Kind.STAR])
+        >>> graphs = {"substructure_ptr": torch.tensor([0, 6]), "node_ptr": torch.tensor([0, 4])}
+        >>> chosen = CoverageSampler()(member_node, member_substructure, kind, **graphs, seeds=torch.tensor([7]))
+        >>> kind[chosen].tolist()
+        [0, 1, 2]
     """
 
     coverage: int = 6
     num_initial: int = 4
     num_per_round: int = 1
     top_k: int = 2
+    balanced: bool = True
     released: bool = False
 
     def __post_init__(self) -> None:
@@ -93,21 +116,29 @@ class CoverageSampler:
             chosen substructures, ascending `[m]`.
         """
         pool = _Pool(member_node, member_substructure, kind, substructure_ptr, node_ptr, seeds)
+        in_turn = self.balanced and not self.released
+        if in_turn:
+            pool.limit((pool.num_nodes - 1).clamp(min=1))
         if self.released:
             self._start_released(pool)
         else:
-            pool.choose(pool.slot[_balanced(pool) < self.num_initial])
+            pool.choose(pool.slot[_balanced(pool) < pool.room.clamp(max=self.num_initial)[pool.graph]])
         pool.allow(*self._per_round(pool))
-        more = len(kind) > 0
-        while more:
-            pool.mark(self._marked(pool))
-            more = pool.round()
+        # Every graph does one thing in each round, whatever the others do: it chooses, or its stage ends.
+        stage = torch.full_like(pool.num_nodes, 1 if in_turn else self.coverage)
+        going = len(kind) > 0
+        while going:
+            pool.mark(self._marked(pool, stage))
+            chose = pool.round(in_turn)
+            stage = stage + ~chose
+            going = bool((chose | (stage <= self.coverage) & (pool.room > 0)).any())
         return pool.chosen.index_select(0, pool.slot).nonzero().squeeze(1)
 
-    def _marked(self, pool: _Pool) -> Tensor:
-        """Nodes that the next choice should hold, as 0 and 1 `[N]`."""
+    def _marked(self, pool: _Pool, stage: Tensor) -> Tensor:
+        """Nodes that the next choice should hold, as 0 and 1 `[N]`; stages `[B]` after the last have none."""
         if not self.released:
-            return (pool.covered < self.coverage).to(torch.int64)
+            wanted = torch.where(stage <= self.coverage, stage, 0)
+            return (pool.covered < wanted[pool.graph_of_node]).to(torch.int64)
         least = torch.full_like(pool.num_nodes, self.coverage)
         least.scatter_reduce_(0, pool.graph_of_node, pool.covered, "amin")
         wanted = least[pool.graph_of_node]
@@ -178,6 +209,12 @@ class _Pool:
         self.gain = torch.full((len(seeds) * self.width,), _NEVER, device=ptr.device)
         self.gain[self.slot] = 0
         self.chosen = torch.zeros_like(self.gain, dtype=torch.bool)
+        # Graph and kind of each slot as one number, and how many of them are chosen; padding is never chosen.
+        self.sort_of = torch.zeros_like(self.gain).index_copy_(0, self.slot, self.graph * len(Kind) + kind)
+        self.num_chosen = torch.zeros(len(seeds) * len(Kind), dtype=torch.int64, device=ptr.device)
+        kinds = torch.arange(len(Kind), device=ptr.device)
+        self.kind_order = mix(kinds, mix(seeds, 1)[:, None]).argsort(1).argsort(1)
+        self.room = self.num_candidates.clone()
         self.shuffled = torch.zeros_like(self.gain).index_copy_(0, self.slot, self.hash)
         self.first_slot = graphs[:, None] * self.width
         self.rounds = 0
@@ -200,10 +237,16 @@ class _Pool:
         position = torch.arange(len(group), device=group.device) - (counts.cumsum(0) - counts)[group[order]]
         return torch.empty_like(order).scatter_(0, order, position)
 
+    def limit(self, most: Tensor) -> None:
+        """Let `most [B]` be chosen in each graph altogether, before anything is."""
+        self.room = self.room.minimum(most)
+
     def choose(self, slots: Tensor) -> None:
         """Choose candidates, each new, and count the nodes they cover."""
         self.chosen.index_fill_(0, slots, True)
         self.gain.index_fill_(0, slots, _NEVER)
+        self.num_chosen.index_add_(0, self.sort_of.index_select(0, slots), torch.ones_like(slots))
+        self.room.index_add_(0, slots // max(self.width, 1), torch.ones_like(slots), alpha=-1)
         _, members = _expand(self.nodes_at, slots)
         nodes = self.node_of.index_select(0, members)
         self.covered.index_add_(0, nodes, torch.ones_like(nodes))
@@ -226,20 +269,40 @@ class _Pool:
         self.pool_places = places < top_k[:, None]
         self.chosen_places = places[: self.max_chosen] < number[:, None]
 
-    def round(self) -> bool:
-        """Choose candidates in every graph; False when none has a gain left."""
+    def round(self, in_turn: bool) -> Tensor:
+        """Choose candidates in every graph that has room and a candidate with a gain.
+
+        Args:
+            in_turn: take them from the kind that was chosen least so far, among those with a gain.
+
+        Returns:
+            Which graphs chose, bool `[B]`.
+        """
         self.rounds += 1
         # An odd multiplier a round re-draws all random numbers in two operations (multiply-shift hashing).
         chance = (self.shuffled * _multiplier(self.rounds)) >> (64 - _CHANCE_BITS) & _CHANCE_MASK
-        best = ((self.gain << _CHANCE_BITS) + chance).reshape(-1, self.width).topk(self.max_pool)
+        key = (self.gain << _CHANCE_BITS) + chance
+        if in_turn:
+            key = torch.where(self.gain > 0, key + self._precedence().index_select(0, self.sort_of), -1)
+        best = key.reshape(-1, self.width).topk(self.max_pool)
         in_pool = (best.values > _CHANCE_MASK) & self.pool_places
+        if in_turn:  # the pool ends where the next kind begins
+            in_pool &= best.values >> _GAIN_END == best.values[:, :1] >> _GAIN_END
         # Uniform choice within the pool: fresh random numbers, of which those in the pool are positive.
         lottery = (best.values * _multiplier(-self.rounds) & _POSITIVE) * in_pool
         drawn = lottery.topk(self.max_chosen)
-        taken = (drawn.values > 0) & self.chosen_places
-        picks = (best.indices.gather(1, drawn.indices) + self.first_slot)[taken]
-        self.choose(picks)
-        return len(picks) > 0
+        places = torch.arange(self.max_chosen, device=drawn.values.device)
+        taken = (drawn.values > 0) & self.chosen_places & (places < self.room[:, None])
+        self.choose((best.indices.gather(1, drawn.indices) + self.first_slot)[taken])
+        return taken.any(1)
+
+    def _precedence(self) -> Tensor:
+        """What puts the kinds of a graph one behind the other, least chosen first, above all gains `[B * kinds]`.
+
+        Equal numbers are in an order of kinds that each graph has for itself.
+        """
+        behind = (self.num_chosen.view(-1, len(Kind)) << _KIND_BITS) + self.kind_order
+        return ((1 << 62 - _GAIN_END) - behind.flatten()) << _GAIN_END
 
 
 def _expand(rows: tuple[Tensor, Tensor], index: Tensor) -> tuple[Tensor, Tensor]:
