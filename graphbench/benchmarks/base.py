@@ -79,6 +79,7 @@ class GraphBenchmark(Benchmark):
         self.store = Store.default(root, store)
         #: The splits with their encodings, once `setup` has run; to be read only.
         self.tables: dict[str, GraphTable] = {}
+        self._fingerprint: dict[str, Any] = {}
         self._opened_with: tuple[Encoding, ...] | None = None
         self._loaders: list[GraphLoader] = []
         self._check_options()
@@ -131,19 +132,21 @@ class GraphBenchmark(Benchmark):
         if self._opened_with == self.encodings:
             return
         name = self.spec.name
-        key = {
-            "kind": "table",
-            "benchmark": type(self).__name__,
-            "version": self.data_version,
-            "source": self.source_key(),
-        }
+        named = {"benchmark": type(self).__name__, "version": self.data_version, "source": self.source_key()}
+        key = {"kind": "table", **named}
         entry = self.store.open_or_build(key, self._write, f"data of {name}")
         splits = entry.meta["splits"]
         self._num_graphs: dict[str, int] = {split: splits[split]["num_graphs"] for split in SPLITS}
+        contents = {s: {"graphs": self._num_graphs[s], "content": content_key(entry, s)} for s in SPLITS}
+        self._fingerprint = {**named, "splits": contents}
         self.tables = {split: self.open_split(entry, split) for split in SPLITS}
         if self.train_fraction < 1:
             self.tables["train"] = self._part(self.tables["train"])
         self._opened_with = self.encodings
+
+    def fingerprint(self) -> dict[str, Any]:
+        """The key of the source, and the number of graphs and the checksum of each split as it was read."""
+        return dict(self._fingerprint)
 
     def open_split(self, entry: Entry, split: str) -> GraphTable:
         """One split with all required encodings."""

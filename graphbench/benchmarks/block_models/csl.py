@@ -10,7 +10,7 @@ import torch
 from graphbench.benchmarks.base import GraphBenchmark
 from graphbench.contracts import SPLITS, BenchmarkSpec, Features, GraphTable
 from graphbench.contracts.table import EDGE, EDGE_INDEX, GRAPH, NODE, Column, pointer
-from graphbench.errors import BadInput
+from graphbench.errors import check_range
 
 _NODES = 41
 _SKIPS = (2, 3, 4, 5, 6, 9, 11, 12, 13, 16)  # one a class
@@ -60,8 +60,7 @@ class CSL(GraphBenchmark):
 
     def __init__(self, fold: int = 0, graph_seed: int = 0, **options: Any) -> None:
         super().__init__(**options)
-        if not 0 <= fold < _FOLDS:
-            raise BadInput(f"fold must be 0 to {_FOLDS - 1}, got {fold}.")
+        check_range("fold", fold, at_least=0, at_most=_FOLDS - 1, whole=True)
         self.fold, self.graph_seed = fold, graph_seed
 
     def source_key(self) -> dict[str, Any]:

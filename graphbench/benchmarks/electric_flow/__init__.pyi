@@ -1,1 +1,10 @@
 from .benchmark import ElectricFlow as ElectricFlow
+from .resistor_graphs import Family as Family
+from .resistor_graphs import Wires as Wires
+from .resistor_graphs import Wiring as Wiring
+from .resistor_graphs import all_pairs as all_pairs
+from .resistor_graphs import make_wiring as make_wiring
+from .sampling import Target as Target
+from .sampling import centred as centred
+from .sampling import map_demands as map_demands
+from .sampling import sample_resistors as sample_resistors

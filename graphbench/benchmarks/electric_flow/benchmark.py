@@ -17,7 +17,7 @@ from graphbench.benchmarks.sizes import with_sizes
 from graphbench.contracts import SPLITS, BenchmarkSpec, Features, GraphBatch, GraphTable
 from graphbench.data.encode import with_encoding
 from graphbench.data.loader import GraphLoader
-from graphbench.errors import BadInput, check_choice
+from graphbench.errors import BadInput, check_choice, check_range
 
 _CHUNK = 1000  # graphs of a fixed split that are drawn together: another number would draw other graphs
 _FIXED = 1  # first word of the streams of the fixed splits; training batches have another
@@ -134,8 +134,7 @@ class ElectricFlow(GraphBenchmark):
         self.spec = with_sizes(self._described(), sizes)
 
     def _check(self) -> None:
-        if self.target not in get_args(Target):
-            raise BadInput(f"target must be one of {', '.join(get_args(Target))}, got {self.target!r}.")
+        check_choice("target", self.target, get_args(Target))
         check_choice("laplacian", self.laplacian, ("unnormalised", "symmetric"))
         if self.target == "eigenvectors" and not self.centred:
             raise BadInput("centred is about demands, which target=eigenvectors has not: leave it out.")
@@ -147,15 +146,15 @@ class ElectricFlow(GraphBenchmark):
         numbers = {"num_demands": self.num_demands, "num_eigenvectors": self.num_eigenvectors}
         numbers |= {"fresh_every": self.fresh_every, "steps_per_epoch": self.steps_per_epoch}
         for name, value in numbers.items():
-            if value is not None and value < 1:
-                raise BadInput(f"{name} must be at least 1, got {value}.")
+            if value is not None:
+                check_range(name, value, at_least=1, whole=True)
         if not 3 <= self.min_nodes <= self.num_nodes:
             raise BadInput(
                 f"Expected 3 <= min_nodes <= num_nodes, got {self.min_nodes} and {self.num_nodes}. (On two nodes every "
                 "map is a number times the demands.)"
             )
-        if self.heat_time <= 0 or self.log_resistance < 0:
-            raise BadInput("heat_time must be positive and log_resistance not negative.")
+        check_range("heat_time", self.heat_time, above=0)
+        check_range("log_resistance", self.log_resistance, at_least=0)
         if self.fresh and self.train_fraction < 1:
             raise BadInput("train_fraction takes a part of a fixed training split: set fresh=False with it.")
         wanted = (self.num_eigenvectors or 0) + self.skip_trivial

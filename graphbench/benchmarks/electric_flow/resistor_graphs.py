@@ -21,7 +21,7 @@ from torch.nn.functional import pad
 
 from graphbench.contracts import GraphTable
 from graphbench.contracts.table import pointer
-from graphbench.errors import BadInput
+from graphbench.errors import BadInput, check_choice, check_range
 
 #: "FC": all pairs. "CSL": a cycle and links that skip an even number of nodes. "ER": Erdős-Rényi. "grid": the most
 #: square grid. "regular": random regular. The last three are drawn among connected graphs.
@@ -227,7 +227,7 @@ class MixedWiring(Wiring):
         return Wires(tail, head, present, sizes, self.max_nodes)
 
 
-def make_wiring(family: Family, sizes: Sequence[int], edge_probability: float, degree: int) -> Wiring:
+def make_wiring(family: Family, sizes: Sequence[int], edge_probability: float = 0.5, degree: int = 3) -> Wiring:
     """The distribution of a family, with sizes uniform among those of `sizes` that the family has.
 
     Args:
@@ -238,11 +238,16 @@ def make_wiring(family: Family, sizes: Sequence[int], edge_probability: float, d
 
     Raises:
         BadInput: the family is not known, or has no graph of any of these sizes.
+
+    Examples:
+        >>> from graphbench.benchmarks.electric_flow import make_wiring
+        >>> mixed = make_wiring("CSL", range(8, 11))
+        >>> mixed.max_nodes, mixed.max_edges
+        (10, 20)
     """
-    if family not in get_args(Family):
-        raise BadInput(f"family must be one of {', '.join(get_args(Family))}, got {family!r}.")
-    if family == "ER" and not 0 < edge_probability <= 1:
-        raise BadInput(f"edge_probability must be above 0 and at most 1, got {edge_probability}.")
+    check_choice("family", family, get_args(Family))
+    if family == "ER":
+        check_range("edge_probability", edge_probability, above=0, at_most=1)
     if family == "regular" and degree not in _DEGREES:
         raise BadInput(f"degree must be one of {_DEGREES}: others are too rarely simple when drawn, got {degree}.")
     made = [_of_size(family, size, edge_probability, degree) for size in sizes]
@@ -273,7 +278,13 @@ def _of_size(family: Family, n: int, probability: float, degree: int) -> Wiring 
 
 
 def all_pairs(num_nodes: int) -> Tensor:
-    """Every pair of nodes `[2, n (n - 1) / 2]`."""
+    """Every pair of nodes `[2, n (n - 1) / 2]`.
+
+    Examples:
+        >>> from graphbench.benchmarks.electric_flow import all_pairs
+        >>> all_pairs(3).tolist()
+        [[0, 0, 1], [1, 2, 2]]
+    """
     return torch.combinations(torch.arange(num_nodes)).t().contiguous()
 
 

@@ -59,17 +59,14 @@ class Problem:
 
         Graphs, resistances, demands and targets depend on the generator's state alone.
         """
-        wires = self.wiring.draw(num_graphs, generator).shuffled(generator)
-        device = generator.device
-        uniform = torch.rand(wires.tail.shape, generator=generator, device=device)
-        resistance = torch.exp(self.log_resistance * (2 * uniform - 1))
+        wires, resistance = sample_resistors(self.wiring, num_graphs, generator, self.log_resistance)
         laplacian = laplacians(wires, resistance)
         if self.target == "eigenvectors":
             laplacian = symmetric_normalised(laplacian) if self.normalised else laplacian
             targets = smallest_eigenvectors(laplacian, wires.num_nodes, self.skip + self.num_targets)
             return Networks(wires, resistance, None, targets[..., self.skip :].float())
         shape = (num_graphs, wires.max_nodes, self.num_targets)
-        demands = torch.randn(shape, generator=generator, device=device)
+        demands = torch.randn(shape, generator=generator, device=generator.device)
         if self.centred:
             demands = centred(demands, wires.num_nodes)
         else:
@@ -172,6 +169,32 @@ class Networks:
         return columns, wires.num_nodes, present.sum(1)
 
 
+def sample_resistors(
+    wiring: Wiring, num_graphs: int, generator: torch.Generator, log_resistance: float = 2.0
+) -> tuple[Wires, Tensor]:
+    """Graphs with their nodes and edges in random order, and resistances e^u of their edges.
+
+    Args:
+        wiring: distribution of the graphs.
+        num_graphs: G.
+        generator: decides everything; the graphs are on its device.
+        log_resistance: u is uniform between minus and plus this.
+
+    Returns:
+        The edges, and a resistance for each `[G, D]`, float32; where an edge is absent it means nothing.
+
+    Examples:
+        >>> import torch
+        >>> from graphbench.benchmarks.electric_flow import make_wiring, sample_resistors
+        >>> wires, resistance = sample_resistors(make_wiring("CSL", [10]), 3, torch.Generator().manual_seed(0))
+        >>> resistance.shape, wires.num_nodes.tolist()
+        (torch.Size([3, 20]), [10, 10, 10])
+    """
+    wires = wiring.draw(num_graphs, generator).shuffled(generator)
+    uniform = torch.rand(wires.tail.shape, generator=generator, device=generator.device)
+    return wires, torch.exp(log_resistance * (2 * uniform - 1))
+
+
 def _rows(padded: Tensor, present: Tensor) -> Tensor:
     """The rows `[rows, ...]` of `padded [G, width, ...]` where `present [G, width]`."""
     if padded.shape[1] == 0 or bool(present.all()):
@@ -195,7 +218,14 @@ def laplacians(wires: Wires, resistance: Tensor) -> Tensor:
 
 
 def centred(demands: Tensor, num_nodes: Tensor) -> Tensor:
-    """Demands `[G, N, k]` whose columns add up to 0 over the nodes of each graph; 0 at absent nodes."""
+    """Demands `[G, N, k]` whose columns add up to 0 over the nodes of each graph; 0 at absent nodes.
+
+    Examples:
+        >>> import torch
+        >>> from graphbench.benchmarks.electric_flow import centred
+        >>> centred(torch.tensor([[[1.0], [2.0], [9.0]]]), torch.tensor([2])).flatten().tolist()
+        [-0.5, 0.5, 0.0]
+    """
     mask = _node_mask(num_nodes, demands.shape[1])[..., None].to(demands.dtype)
     demands = demands * mask
     return demands - mask * demands.sum(1, keepdim=True) / num_nodes[:, None, None]
@@ -213,6 +243,14 @@ def map_demands(laplacian: Tensor, num_nodes: Tensor, demands: Tensor, target: T
         demands: Ψ `[G, N, k]`; 0 at absent nodes.
         target: "electric", "resistive" or "heat".
         time: s.
+
+    Examples:
+        >>> import torch
+        >>> from graphbench.benchmarks.electric_flow import map_demands
+        >>> wire = torch.tensor([[[0.5, -0.5], [-0.5, 0.5]]], dtype=torch.float64)  # of resistance 2
+        >>> current = torch.tensor([[[1.0], [-1.0]]], dtype=torch.float64)
+        >>> map_demands(wire, torch.tensor([2]), current, "electric").flatten().tolist()  # potentials, 2 apart
+        [1.0, -1.0]
     """
     mask = _node_mask(num_nodes, laplacian.shape[-1]).to(laplacian.dtype)
     if target == "electric":

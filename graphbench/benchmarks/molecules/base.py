@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from graphbench.benchmarks.base import GraphBenchmark
-from graphbench.benchmarks.molecules.chemistry.baselines import mean_rival, ridge_rival
+from graphbench.benchmarks.molecules.chemistry.baselines import mean_baseline, ridge_baseline
 from graphbench.benchmarks.molecules.chemistry.tables import TEXTS, read_text, without
 from graphbench.contracts import SPLITS, GraphTable
 from graphbench.data.entry import Entry
-from graphbench.errors import BadInput
+from graphbench.errors import BadInput, check_choice
 
 
 class MoleculeBenchmark(GraphBenchmark):
@@ -44,7 +44,7 @@ class MoleculeBenchmark(GraphBenchmark):
             return super().ids(split)
         return self._texts(split, "id")
 
-    def rivals(self) -> dict[str, dict[str, dict[str, float]]]:
+    def baselines(self) -> dict[str, dict[str, dict[str, float]]]:
         """Scores of two models without a network, fitted on the same split: training mean and ridge on Morgan counts.
 
         Returns:
@@ -56,7 +56,7 @@ class MoleculeBenchmark(GraphBenchmark):
         targets = [self.tables[split].columns["y"].numpy() for split in SPLITS]
         smiles = [self._used(split) for split in SPLITS]
         pairs = [part for pair in zip(smiles, targets, strict=True) for part in pair]
-        scores = (mean_rival(*targets), ridge_rival(*pairs, num_bits=None))  # type: ignore[arg-type]
+        scores = (mean_baseline(*targets), ridge_baseline(*pairs, num_bits=None))  # type: ignore[arg-type]
         return {s.name: {"val": {"val/MAE": s.val_mae}, "test": {"test/MAE": s.test_mae}} for s in scores}
 
     def _used(self, split: str) -> list[str]:
@@ -65,8 +65,7 @@ class MoleculeBenchmark(GraphBenchmark):
         return smiles if rows is None else [smiles[row] for row in rows.tolist()]
 
     def _texts(self, split: str, name: str) -> list[str]:
-        if split not in SPLITS:
-            raise BadInput(f"{self.spec.name}: split must be one of {', '.join(SPLITS)}, got {split!r}.")
+        check_choice(f"{self.spec.name}: split", split, SPLITS)
         if split not in self._with_texts:
             raise BadInput(f"{self.spec.name} is not open yet: call prepare_data() and setup() first.")
         if name not in self._with_texts[split].columns:

@@ -14,7 +14,7 @@ from rdkit import Chem
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
-from graphbench.errors import BadInput, CorruptData
+from graphbench.errors import BadInput, CorruptData, check_range
 
 AMINO_ACIDS = frozenset("ACDEFGHIKLMNPQRSTVWY")
 
@@ -85,8 +85,8 @@ def likeness_groups(sequences: Sequence[str], word: int = 4, share: float = 0.3)
     Raises:
         BadInput: an option is out of range.
     """
-    if word < 1 or not 0 < share <= 1:
-        raise BadInput(f"word must be at least 1 and share above 0 and at most 1, got {word} and {share}.")
+    check_range("word", word, at_least=1, whole=True)
+    check_range("share", share, above=0, at_most=1)
     numbers: dict[str, int] = {}
     rows, columns = [], []
     for row, sequence in enumerate(sequences):

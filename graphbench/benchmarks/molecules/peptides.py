@@ -27,7 +27,7 @@ from graphbench.benchmarks.molecules.peptide_sequences import (
 from graphbench.contracts import SPLITS, BenchmarkSpec, GraphTable
 from graphbench.data.package_files import file_sha256, package_file
 from graphbench.data.progress import track
-from graphbench.errors import BadInput, check_choice
+from graphbench.errors import check_choice, check_range
 
 Labels = Literal["functions", "antimicrobial"]
 
@@ -93,8 +93,8 @@ class AMPPeptides(MoleculeBenchmark):
     def __init__(self, labels: Labels = "functions", max_length: int | None = _LENGTH, **options: Any) -> None:
         super().__init__(**options)
         check_choice("labels", labels, get_args(Labels))
-        if max_length is not None and max_length < 1:
-            raise BadInput(f"max_length must be at least 1, or None for all peptides, got {max_length}.")
+        if max_length is not None:
+            check_range("max_length", max_length, at_least=1, whole=True)
         self.labels, self.max_length = labels, max_length
         if (labels, max_length) != ("functions", _LENGTH):
             self.spec = replace(self.spec, split_sizes=None, mean_nodes=None, mean_edges=None, disk_mb=None)

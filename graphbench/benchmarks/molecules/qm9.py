@@ -15,12 +15,15 @@ import torch
 from rdkit import rdBase
 
 from graphbench.benchmarks.molecules.base import MoleculeBenchmark
+from graphbench.benchmarks.molecules.chemistry.features import FeatureSet
 from graphbench.benchmarks.molecules.chemistry.problems import RowProblem, refuse_problems
 from graphbench.benchmarks.molecules.chemistry.properties import combine_terms
 from graphbench.benchmarks.molecules.chemistry.tables import subset, to_table, with_targets, with_text
 from graphbench.benchmarks.molecules.chemistry.vocabulary import (
     OGB_ATOMS,
     OGB_BONDS,
+    QM9_ATOM_TYPES,
+    ZINC_BOND_TYPES,
 )
 from graphbench.benchmarks.molecules.qm9_sources import (
     PACK_FILES,
@@ -33,7 +36,7 @@ from graphbench.benchmarks.molecules.qm9_sources import (
 )
 from graphbench.benchmarks.molecules.qm9_structures import StructureRecipe, Structures, join_structures, read_structures
 from graphbench.benchmarks.molecules.qm9_targets import CONSTRAINED_SOLUBILITY, QM9_TARGETS
-from graphbench.contracts import SPLITS, BenchmarkSpec, Column, GraphTable
+from graphbench.contracts import SPLITS, BenchmarkSpec, Column, Features, GraphTable
 from graphbench.contracts.table import NODE, pointer
 from graphbench.data.splits import permutation
 from graphbench.data.worker_pool import map_in_processes
@@ -44,6 +47,7 @@ logger = logging.getLogger(__name__)
 Source = Literal["pyg", "qm9pack"]
 Split = Literal["standard", "electric-flow"]
 Constants = Literal["train", "zinc-full"]
+FeatureColumns = Literal["ogb", "types"]
 
 NUM_MOLECULES = 130_831
 #: Train, validation and test molecules.
@@ -107,6 +111,8 @@ class QM9Source(MoleculeBenchmark):
         found = join_structures(list(parts))
         problems = [RowProblem(kind, row + 1, detail) for row, kind, detail in found.arrays.problems]
         advice = "Fetch the files again, or use another version of RDKit."
+        if self.recipe.features != "ogb":
+            advice = "Take features=ogb, which has a value for every atom and bond, or source=qm9pack."
         refuse_problems(problems, self.spec.source, len(rows.records), advice, "molecule")
         return found
 
@@ -121,10 +127,12 @@ class QM9Source(MoleculeBenchmark):
 class QM9(QM9Source):
     """Small molecules of up to nine C, N, O and F atoms: a quantum-chemical property, or penalised logP.
 
-    Atoms and bonds have OGB's nine and three columns, hydrogens are nodes. Properties are those of Ramakrishnan et al.
-    (B3LYP/6-31G(2df,p)) without the 3,054 molecules whose geometry is not that of their formula. All energies are in
-    eV, as in PyG; targets by name are those of PyG: mu, alpha, homo, lumo, gap, r2, zpve, u0, u298, h298, g298, cv,
-    their atomisation energies u0_atom, u298_atom, h298_atom and g298_atom, and rotational_a, _b and _c.
+    Atoms and bonds have OGB's nine and three columns, or with `features=types` one column each: 15 types of heavy atoms
+    and Kekulé bonds, as many as "Graph Transformers Dream of Electric Flow" has (`chemistry.vocabulary.QM9_ATOM_TYPES`
+    says what is known of its list). Properties are those of Ramakrishnan et al. (B3LYP/6-31G(2df,p)) without the 3,054
+    molecules whose geometry is not that of their formula. All energies are in eV, as in PyG; targets by name are those
+    of PyG: mu, alpha, homo, lumo, gap, r2, zpve, u0, u298, h298, g298, cv, their atomisation energies u0_atom,
+    u298_atom, h298_atom and g298_atom, and rotational_a, _b and _c.
 
     The source is what `source` says and nothing else:
 
@@ -141,12 +149,14 @@ class QM9(QM9Source):
     Args:
         target: a physical target, several of them, or `constrained_solubility` alone.
         source: where the molecules come from.
-        hydrogens: hydrogens are nodes; without them an atom knows their number.
+        hydrogens: hydrogens are nodes; without them an atom knows their number (with `features=types`, a charged atom).
         positions: every node has its coordinates in Angstrom.
         split: `standard` or `electric-flow`; by default the one that is usual for the target.
         split_seed: of the permutation.
         constants: means and deviations of constrained solubility: over the training molecules (default) or those of
             ZINC (`zinc-full`).
+        features: `ogb`, or `types`, which are those of heavy atoms and need `hydrogens=False`. All molecules of qm9pack
+            have types; the files of `pyg` were not tried, and one error names the molecules that have none.
         options: see `GraphBenchmark`.
 
     Raises:
@@ -185,11 +195,15 @@ class QM9(QM9Source):
         split: Split | None = None,
         split_seed: int = 0,
         constants: Constants | None = None,
+        features: FeatureColumns = "ogb",
         **options: Any,
     ) -> None:
         super().__init__(source, **options)
         check_choice("split", split, (None, *get_args(Split)))
         check_choice("constants", constants, (None, *get_args(Constants)))
+        check_choice("features", features, get_args(FeatureColumns))
+        if features == "types" and hydrogens:
+            raise BadInput("features=types names heavy atoms alone: set hydrogens=false, or take features=ogb.")
         self.targets = (target,) if isinstance(target, str) else tuple(target)
         self.computed = self.targets == (CONSTRAINED_SOLUBILITY,)
         if not self.computed:
@@ -199,6 +213,7 @@ class QM9(QM9Source):
         self.constants: Constants = constants or "train"
         self.split: Split = split or ("electric-flow" if self.computed else "standard")
         self.hydrogens, self.positions, self.split_seed = hydrogens, positions, split_seed
+        self.features: FeatureColumns = features
         self.spec = self._described()
 
     def _described(self) -> BenchmarkSpec:
@@ -216,6 +231,10 @@ class QM9(QM9Source):
         )
         if not self.hydrogens:
             spec = replace(spec, mean_nodes=8.8, max_nodes=9, mean_edges=18.8)
+        if self.features == "types":
+            node = Features(vocabularies=(len(QM9_ATOM_TYPES),), names=("atom_type",))
+            edge = Features(vocabularies=(len(ZINC_BOND_TYPES),), names=("bond_type",))
+            spec = replace(spec, node=node, edge=edge, extra={**spec.extra, "atom_vocabulary": "qm9"})
         if self.computed:
             spec = replace(spec, extra={**spec.extra, "labels": f"recomputed, {self.constants} constants"})
         return spec
@@ -223,11 +242,14 @@ class QM9(QM9Source):
     @property
     def recipe(self) -> StructureRecipe:
         """What to compute of every molecule."""
-        return StructureRecipe(self.hydrogens, self.positions, terms=self.computed)
+        features: FeatureSet = "qm9" if self.features == "types" else "ogb"
+        return StructureRecipe(self.hydrogens, self.positions, terms=self.computed, features=features)
 
     def source_key(self) -> dict[str, Any]:
         """The source, and every option that changes graphs, targets or split."""
         key = super().source_key() | {"hydrogens": self.hydrogens, "positions": self.positions}
+        if self.features != "ogb":  # stores made before there was a choice keep their key
+            key["features"] = self.features
         labels = self.constants if self.computed else "physical"
         return key | {"targets": [list(self.targets), labels], "split": [self.split, self.split_seed]}
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from rdkit import Chem, rdBase
 
+from graphbench.benchmarks.molecules.chemistry.features import FeatureSet
 from graphbench.benchmarks.molecules.chemistry.problems import UNREADABLE, MoleculeProblem, quote
 from graphbench.benchmarks.molecules.chemistry.properties import logp_terms
 from graphbench.benchmarks.molecules.chemistry.reading import (
@@ -45,12 +46,14 @@ class StructureRecipe:
         positions: coordinates of every node.
         terms: the three terms of penalised logP, of the smallest rings.
         contacts: pairs of nodes in contact, see `contact_pairs`.
+        features: columns of atoms and bonds; "qm9" has types of heavy atoms alone.
     """
 
     hydrogens: bool = True
     positions: bool = False
     terms: bool = False
     contacts: bool = False
+    features: FeatureSet = "ogb"
 
     @property
     def geometry(self) -> bool:
@@ -228,7 +231,7 @@ def _read_one(recipe: StructureRecipe, record: Record) -> _Structure:
         heavy = without_hydrogens(full)
         smiles = Chem.MolToSmiles(heavy)
     mol = full if recipe.hydrogens else heavy
-    molecule = examine(Recipe("ogb"), mol)
+    molecule = examine(Recipe(recipe.features), mol)
     if recipe.terms:
         molecule = replace(molecule, terms=logp_terms(heavy))
     return _Structure(
@@ -253,7 +256,8 @@ def read_structures(recipe: StructureRecipe, chunk: tuple[int, Sequence[Record]]
                 name = quote(record.smiles) if isinstance(record, PackRecord) else f"record {row + 1:,}"
                 problems.append((row, outcome.kind, f"{name}: {outcome.detail}" if outcome.detail else name))
     stacked = {row: structure.molecule for row, structure in found.items()}
-    arrays = stack_molecules(Recipe("ogb", "smallest_rings" if recipe.terms else None), stacked, problems)
+    columns = Recipe(recipe.features, "smallest_rings" if recipe.terms else None)
+    arrays = stack_molecules(columns, stacked, problems)
     structures = list(found.values())
     return Structures(
         arrays,

@@ -14,7 +14,7 @@ from graphbench.benchmarks.base import GraphBenchmark
 from graphbench.benchmarks.points.rotations import random_rotations, random_turns, rotate
 from graphbench.contracts import SPLITS, GraphBatch, GraphTable
 from graphbench.contracts.table import EDGE, EDGE_INDEX, GRAPH, NODE, Column, pointer
-from graphbench.errors import BadInput, check_choice
+from graphbench.errors import BadInput, check_choice, check_range
 
 #: How clouds are turned in training and in evaluation: not at all, about the upright axis (z), or in any way.
 Rotations = Literal["none", "z/z", "z/SO(3)", "SO(3)/SO(3)"]
@@ -61,10 +61,9 @@ class PointCloudBenchmark(GraphBenchmark):
     ) -> None:
         super().__init__(**options)
         check_choice("rotations", rotations, get_args(Rotations))
-        if num_points < 1 or not 0 < scaling[0] <= scaling[1]:
-            raise BadInput(
-                f"num_points must be at least 1 and scaling a range above 0, got {num_points} and {tuple(scaling)}."
-            )
+        check_range("num_points", num_points, at_least=1, whole=True)
+        if not 0 < scaling[0] <= scaling[1]:
+            raise BadInput(f"scaling must be a range above 0, but got {tuple(scaling)}.")
         self.num_points, self.rotations = num_points, rotations
         self.scaling, self.rotation_seed = (scaling[0], scaling[1]), rotation_seed
 

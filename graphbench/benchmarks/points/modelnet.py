@@ -15,7 +15,7 @@ from graphbench.benchmarks.points.meshes import MeshChunk, clouds_of_meshes
 from graphbench.contracts import BenchmarkSpec, Features, GraphTable
 from graphbench.data.splits import permutation
 from graphbench.data.worker_pool import map_in_processes
-from graphbench.errors import BadInput, MissingData
+from graphbench.errors import MissingData, check_range
 
 ADDRESS = "http://modelnet.cs.princeton.edu/ModelNet40.zip"
 ARCHIVE, FOLDER = "ModelNet40.zip", "ModelNet40"
@@ -86,10 +86,8 @@ class ModelNet40(PointCloudBenchmark):
     ) -> None:
         super().__init__(num_points, rotations, scaling, rotation_seed, **options)
         train, _, test = type(self).spec.split_sizes or (0, 0, 0)
-        if resample < 1 or not 0 <= held_out < train:
-            raise BadInput(
-                f"resample must be at least 1 and held_out 0 to {train - 1:,}, got {resample} and {held_out}."
-            )
+        check_range("resample", resample, at_least=1, whole=True)
+        check_range("held_out", held_out, at_least=0, at_most=train - 1, whole=True)
         self.resample, self.held_out, self.data_seed = resample, held_out, data_seed
         spec, stored = type(self).spec, num_points * resample
         if stored != spec.max_nodes:

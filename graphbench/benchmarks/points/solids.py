@@ -13,7 +13,7 @@ from graphbench.benchmarks.points.parametric import NUM_FAMILIES, SolidChunk, So
 from graphbench.benchmarks.sizes import with_sizes
 from graphbench.contracts import SPLITS, BenchmarkSpec, Features, GraphTable
 from graphbench.data.worker_pool import map_in_processes
-from graphbench.errors import BadInput
+from graphbench.errors import check_range
 
 _CHUNK = NUM_FAMILIES  # solids a job: one of each family; another number would draw other solids
 
@@ -73,11 +73,9 @@ class Solids(PointCloudBenchmark):
         **options: Any,
     ) -> None:
         super().__init__(num_points, rotations, scaling, rotation_seed, **options)
-        if stretch < 1 or min(point_noise, normal_noise) < 0:
-            raise BadInput(
-                "stretch must be at least 1 and noise at least 0, got "
-                f"stretch={stretch}, point_noise={point_noise} and normal_noise={normal_noise}."
-            )
+        check_range("stretch", stretch, at_least=1)
+        check_range("point_noise", point_noise, at_least=0)
+        check_range("normal_noise", normal_noise, at_least=0)
         self.settings = SolidSettings(num_points, stretch, point_noise, normal_noise, data_seed)
         spec = with_sizes(type(self).spec, sizes)
         if num_points != spec.max_nodes:

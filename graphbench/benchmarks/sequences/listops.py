@@ -11,7 +11,7 @@ from graphbench.benchmarks.sequences.base import SequenceBenchmark
 from graphbench.benchmarks.sequences.expressions import Grammar, draw_listops
 from graphbench.benchmarks.sizes import with_sizes
 from graphbench.contracts import BenchmarkSpec, Features, GraphTable
-from graphbench.errors import BadInput
+from graphbench.errors import BadInput, check_range
 
 _CHUNK = 500  # expressions a job; another number would draw other expressions
 
@@ -69,10 +69,11 @@ class ListOps(SequenceBenchmark):
         super().__init__(**options)
         self.grammar = Grammar(max_depth, max_arguments, min_length, max_length)
         self.data_seed = data_seed
-        if not 0 <= min_length < max_length - 1 or max_depth < 1 or max_arguments < 2:
+        check_range("max_depth", max_depth, at_least=1, whole=True)
+        check_range("max_arguments", max_arguments, at_least=2, whole=True)
+        if not 0 <= min_length < max_length - 1:
             raise BadInput(
-                "min_length must be at least 0 and two below max_length, max_depth at least 1 and max_arguments at "
-                f"least 2; got {min_length}, {max_length}, {max_depth} and {max_arguments}."
+                f"min_length must be at least 0 and two below max_length, but got {min_length} and {max_length}."
             )
         spec = with_sizes(type(self).spec, sizes)
         if self.grammar != Grammar():

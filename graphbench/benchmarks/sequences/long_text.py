@@ -15,7 +15,7 @@ from graphbench.benchmarks.sequences.base import SequenceBenchmark, to_table
 from graphbench.benchmarks.sequences.reviews import ARCHIVE, read_reviews
 from graphbench.contracts import BenchmarkSpec, Features, GraphTable
 from graphbench.data.splits import permutation
-from graphbench.errors import BadInput
+from graphbench.errors import check_range
 
 _CHUNK = 500  # pairs a table
 
@@ -64,10 +64,8 @@ class Text(SequenceBenchmark):
     def __init__(self, max_length: int = 1_024, held_out: int = 0, data_seed: int = 0, **options: Any) -> None:
         super().__init__(**options)
         train, _, test = type(self).spec.split_sizes or (0, 0, 0)
-        if max_length < 1 or not 0 <= held_out < train:
-            raise BadInput(
-                f"max_length must be at least 1, held_out 0 to {train - 1:,}; got {max_length} and {held_out}."
-            )
+        check_range("max_length", max_length, at_least=1, whole=True)
+        check_range("held_out", held_out, at_least=0, at_most=train - 1, whole=True)
         self.max_length, self.held_out, self.data_seed = max_length, held_out, data_seed
         self.spec = replace(type(self).spec, max_nodes=max_length)
         if held_out:
@@ -137,8 +135,7 @@ class Retrieval(SequenceBenchmark):
 
     def __init__(self, max_length: int = 4_096, **options: Any) -> None:
         super().__init__(**options)
-        if max_length < 1:
-            raise BadInput(f"max_length must be at least 1, got {max_length}.")
+        check_range("max_length", max_length, at_least=1, whole=True)
         self.max_length = max_length
         self.spec = replace(type(self).spec, max_nodes=2 * max_length)
 

@@ -11,7 +11,7 @@ from graphbench.benchmarks.sequences.base import SequenceBenchmark
 from graphbench.benchmarks.sequences.dashed_paths import PathfinderSettings, draw_pathfinder
 from graphbench.benchmarks.sizes import with_sizes
 from graphbench.contracts import BenchmarkSpec, Features, GraphTable
-from graphbench.errors import BadInput
+from graphbench.errors import BadInput, check_range
 
 _CHUNK = 500  # images a job; another number would draw other images
 _PIXELS_PER_DASH = 56  # 18 dashes in 32 x 32 pixels, 4 in 16 x 16; of 1,000 attempts then 15 and 91 succeed
@@ -70,8 +70,7 @@ class Pathfinder(SequenceBenchmark):
         **options: Any,
     ) -> None:
         super().__init__(**options)
-        if not _SMALLEST <= image_size <= _PUBLISHED:
-            raise BadInput(f"image_size must be {_SMALLEST} to {_PUBLISHED}, got {image_size}.")
+        check_range("image_size", image_size, at_least=_SMALLEST, at_most=_PUBLISHED, whole=True)
         most = image_size**2 // _PIXELS_PER_DASH
         if not 2 <= path_dashes <= most or not 0 <= distractors <= most:
             raise BadInput(

@@ -23,7 +23,7 @@ from graphbench.contracts.table import EDGE, EDGE_INDEX, GRAPH, NODE, Column, po
 from graphbench.data.package_files import file_sha256
 from graphbench.data.splits import random_split
 from graphbench.data.worker_pool import map_in_processes
-from graphbench.errors import BadInput, MissingExtra
+from graphbench.errors import BadInput, MissingExtra, check_range
 
 _CHUNK = 100  # images a job: a few tenths of a second; another number would shuffle nodes otherwise
 _FLOATS, _INTEGERS = torch.float16, torch.int32
@@ -43,8 +43,9 @@ class SuperpixelBenchmark(GraphBenchmark):
 
     def __init__(self, settings: SlicSettings, graph_seed: int = 0, **options: Any) -> None:
         super().__init__(**options)
-        if settings.num_segments < 1 or settings.surplus < 0 or settings.compactness <= 0:
-            raise BadInput("num_segments must be at least 1, surplus at least 0, and compactness above 0.")
+        check_range("num_segments", settings.num_segments, at_least=1, whole=True)
+        check_range("surplus", settings.surplus, at_least=0)
+        check_range("compactness", settings.compactness, above=0)
         self.settings, self.graph_seed = settings, graph_seed
 
     @abstractmethod

@@ -21,7 +21,7 @@ from graphbench.benchmarks.superpixels.idx import has_idx_files, read_idx_folder
 from graphbench.benchmarks.superpixels.labelled import ImageFiles, LabelledImages
 from graphbench.benchmarks.superpixels.slic import SlicSettings
 from graphbench.contracts import SPLITS, BenchmarkSpec, Features
-from graphbench.errors import BadInput
+from graphbench.errors import BadInput, check_range
 
 _COLOUR = Features(dense=5, names=("red", "green", "blue", "row", "column"))
 
@@ -82,8 +82,7 @@ class Superpixels(SuperpixelBenchmark):
         **options: Any,
     ) -> None:
         super().__init__(SlicSettings(num_segments, compactness, surplus, use_intensity), graph_seed, **options)
-        if num_classes < 2:
-            raise BadInput(f"num_classes must be at least 2, got {num_classes}.")
+        check_range("num_classes", num_classes, at_least=2, whole=True)
         self.folder, self.colour = Path(images), colour
         self.fractions, self.split_seed = fractions, split_seed
         self.spec = replace(

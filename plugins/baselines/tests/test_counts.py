@@ -13,7 +13,11 @@ from graphbench.nn import HeadConfig
 from graphbench_baselines import SAT, Graphormer, RandomWalkPE
 
 CONFIGS = Path(__file__).parents[1] / "configs"
-RECIPES = {f"{path.parent.name}/{path.stem}": [path] for name in ("graphormer", "sat") for path in (CONFIGS / name).glob("*.yaml")}
+RECIPES = {
+    f"{path.parent.name}/{path.stem}": [path]
+    for name in ("graphormer", "sat")
+    for path in (CONFIGS / name).glob("*.yaml")
+}
 DEEPER = {
     f"{name}-x{times}": [path, path.parent / "overlays" / f"{path.stem}-x{times}.yaml"]
     for name, (path,) in RECIPES.items()

@@ -148,8 +148,9 @@ def test_traced_attention_explains_the_output(ragged):
         rows = slice(layout.ptr[graph], layout.ptr[graph + 1])
         mixed = torch.einsum("hij,jho->io", weights, trace.values[rows]) + layer.out_map.bias
         torch.testing.assert_close(mixed, out[rows], atol=1e-12, rtol=1e-10)
-    assert torch.equal(trace.extra["input"], x)
-    assert float(trace.extra["residual_weight"]) == 1.0
+    assert torch.equal(trace.input, x)
+    assert trace.residual_weight == 1.0
+    assert trace.substructure is None
 
 
 @pytest.mark.parametrize("architecture", [Graphormer, SAT])

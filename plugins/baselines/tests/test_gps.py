@@ -153,7 +153,7 @@ def test_required_encodings_are_those_of_the_encoders(spec):
 
 
 def test_unknown_attention_is_an_error(spec):
-    with pytest.raises(BadInput, match="Transformer or none, but got 'Performer'"):
+    with pytest.raises(BadInput, match="Transformer, none, but got 'Performer'"):
         GPS(spec, attention="Performer")
 
 

@@ -122,7 +122,6 @@ def test_large_logits_are_clamped(batch):
 
 def test_trace_of_edge_attention_explains_the_output(batch):
     layer = make_attention()
-    layer.layer = 2
     records = []
     layer._recorder = records.append
     x, edge = inputs(batch)
@@ -138,7 +137,6 @@ def test_trace_of_edge_attention_explains_the_output(batch):
         torch.testing.assert_close(weights.sum(-1), some.expand(HEADS, -1))
         mixed = torch.einsum("hij,jho->io", weights, trace.values[rows])
         torch.testing.assert_close(mixed + some[:, None] * through + constant, out[rows], atol=1e-12, rtol=1e-10)
-    assert trace.layer == 2
     assert trace.num_nodes.tolist() == batch.ptr.diff().tolist()
 
 
@@ -162,11 +160,6 @@ def test_positions_are_mapped_and_added(spec, batch):
     bare.load_state_dict(model.state_dict(), strict=False)
     assert torch.equal(model(batch).node, bare(batch).node)
     assert not torch.allclose(before, bare(batch).node)
-
-
-def test_layers_are_numbered(spec):
-    model = GT(spec, hidden_dim=DIM, num_heads=HEADS, num_layers=3)
-    assert [layer.attention.layer for layer in model.layers] == [0, 1, 2]
 
 
 def test_feed_forward_width_is_an_option(spec):

@@ -75,15 +75,15 @@ def test_layers_equal_the_formula():
         model(batch)
     first, second = recording
     layer, alpha = model.layers[0], 4**0.25
-    assert float(first.extra["residual_weight"]) == pytest.approx(alpha)
+    assert first.residual_weight == pytest.approx(alpha)
     for graph, weights in enumerate(first.attention):
-        x = first.extra["input"][first.batch == graph]
+        x = first.input[first.batch == graph]
         value = F.linear(x, layer.attention.in_proj.weight, layer.attention.in_proj.bias).chunk(3, -1)[2]
         heads = value.unflatten(-1, (2, -1)).transpose(0, 1)
         mixed = layer.attention.out_proj((weights @ heads).transpose(0, 1).flatten(1))
         y = layer.attention_norm(alpha * x + mixed)
         expected = layer.ffn_norm(alpha * y + layer.ffn.contract(F.gelu(layer.ffn.expand(y))))
-        assert torch.allclose(second.extra["input"][second.batch == graph], expected, atol=1e-10)
+        assert torch.allclose(second.input[second.batch == graph], expected, atol=1e-10)
 
 
 @torch.no_grad()
@@ -93,7 +93,7 @@ def test_traces_name_nodes_first_and_mark_substructures():
         output = model(batch)
     for number, trace in enumerate(recording):
         assert trace.layer == number
-        marks = trace.extra["substructure"]
+        marks = trace.substructure
         assert torch.equal(trace.batch[marks], output.tokens_batch)
         for graph, nodes in enumerate(trace.num_nodes.tolist()):
             own = marks[trace.batch == graph]
@@ -104,7 +104,7 @@ def test_traces_name_nodes_first_and_mark_substructures():
             hidden = rows[:, nodes + 1 :, nodes + 1 :]
             assert not hidden.any(), "substructures see each other"
         value = model.layers[number].attention.in_proj.weight.chunk(3)[2]
-        whole = trace.extra["input"] @ value.T @ model.layers[number].attention.out_proj.weight.T
+        whole = trace.input @ value.T @ model.layers[number].attention.out_proj.weight.T
         assert torch.allclose(trace.values.sum(1), whole, atol=1e-10)
 
 

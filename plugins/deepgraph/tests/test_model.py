@@ -268,8 +268,8 @@ def test_capacity_of_substructure_tokens_is_measured():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_layers": 0}, "num_layers must be at least 1"),
-        ({"num_draws": 0}, "num_draws must be at least 1"),
+        ({"num_layers": 0}, "num_layers must be an integer of at least 1"),
+        ({"num_draws": 0}, "num_draws must be an integer of at least 1"),
         ({"attention_dropout": 1.0}, "attention_dropout must be at least 0"),
         ({"substructures": Substructures()}, "max_neighbourhood"),
         ({"substructure_content": "words"}, "adjacency, type or random"),

@@ -12,8 +12,9 @@ import torch
 from points import FAMILIES, LAYERS, MAPS
 from torch import Tensor
 
+from graphbench.benchmarks.electric_flow import map_demands
 from graphbench_linear_transformer import constructions
-from graphbench_linear_transformer.graphs import sample_demands, sample_incidence, target_matrix
+from graphbench_linear_transformer.graphs import sample_incidence
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt
@@ -142,8 +143,10 @@ def constructed(family: str, target: str, number: int = NODES) -> dict[str, list
                 for count in NUMBERS
             ]
         }
-    demands = sample_demands(GRAPHS, NODES, NODES, torch.Generator().manual_seed(1))
-    exact = target_matrix(laplacian, target, HEAT_TIME) @ demands  # type: ignore[arg-type]
+    demands = torch.randn(GRAPHS, NODES, NODES, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    demands -= demands.mean(1, keepdim=True)
+    sizes = torch.full((GRAPHS,), NODES)
+    exact = map_demands(laplacian, sizes, demands, target, HEAT_TIME)  # type: ignore[arg-type]
     return {
         name: [_log_loss(make(count)(incidence, demands), exact) for count in NUMBERS]
         for name, make in _makers(target, low, high).items()

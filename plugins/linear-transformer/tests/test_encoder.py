@@ -266,7 +266,7 @@ def test_graphs_larger_than_the_slots_are_refused(batch):
     ("options", "message"),
     [
         ({"initial": "zeros"}, "initial must be one of"),
-        ({"num_loops": 0}, "num_loops must be at least 1"),
+        ({"num_loops": 0}, "num_loops must be an integer of at least 1"),
         ({"num_features": 2, "released": True}, "num_features=2"),
         ({"released": True, "evolve_incidence": False}, "in which B evolves"),
     ],

@@ -85,7 +85,7 @@ def test_padding_keeps_each_graph_and_adds_zeros(generator):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: sample_incidence("ER", 1), "family must be one of"),
+        (lambda: sample_incidence("BA", 1), "family must be one of"),
         (lambda: sample_incidence("CSL", 1, 4), "no CSL graph of 4 to 4 nodes"),
         (lambda: incidence_matrix(torch.tensor([[0], [3]]), 3), "nodes 0 to 2"),
         (lambda: incidence_matrix(torch.tensor([[1], [1]]), 3), "joins a node to itself"),

@@ -68,5 +68,5 @@ def test_folds_are_stratified_and_their_tests_disjoint(tmp_path):
 
 @pytest.mark.parametrize("fold", [-1, 5])
 def test_unknown_fold_is_refused(fold):
-    with pytest.raises(BadInput, match="fold must be 0 to 4"):
+    with pytest.raises(BadInput, match="fold must be an integer of at least 0 and at most 4"):
         CSL(fold=fold)

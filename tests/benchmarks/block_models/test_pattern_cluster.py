@@ -211,7 +211,7 @@ def test_drawing_is_pinned(patterns):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"source": "dgl"}, "source must be one of generated, pyg, got 'dgl'"),
+        ({"source": "dgl"}, "source must be one of generated, pyg, but got 'dgl'"),
         ({"source": "pyg", "graph_seed": 1}, "brings its own graphs"),
         ({"source": "pyg", "sizes": SMALL}, "brings its own graphs"),
         ({"sizes": (10, 0, 10)}, r"three numbers of at least 1 .*\(10, 0, 10\)"),

@@ -1,4 +1,4 @@
-"""The NCI molecules inside RDKit's wheel: counts, labels, a split without leaks, and the floors of the rivals."""
+"""The NCI molecules inside RDKit's wheel: counts, labels, a split without leaks, and the floors of the baselines."""
 
 import hashlib
 
@@ -7,7 +7,7 @@ import pytest
 from rdkit import Chem, rdBase
 
 from graphbench.benchmarks.molecules import nci_file
-from graphbench.benchmarks.molecules.chemistry.baselines import mean_rival, ridge_rival
+from graphbench.benchmarks.molecules.chemistry.baselines import mean_baseline, ridge_baseline
 from graphbench.benchmarks.molecules.chemistry.properties import penalized_logp
 from graphbench.benchmarks.molecules.chemistry.scaffolds import SPLITS
 from graphbench.benchmarks.molecules.chemistry.tables import read_text
@@ -50,12 +50,12 @@ def test_equal_molecules_never_sit_on_both_sides(tables):
     assert sum(map(len, sides)) == len(set.union(*sides))
 
 
-def test_rivals_reach_their_floors(tables):
+def test_baselines_reach_their_floors(tables):
     """Measured once on this split: 1.92 for the mean and 0.97 for ridge (test MAE)."""
     y = [tables[name].columns["y"][:, 0].double().numpy() for name in SPLITS]
     smiles = [read_text(tables[name], "smiles") for name in SPLITS]
-    mean = mean_rival(*y)
-    ridge = ridge_rival(smiles[0], y[0], smiles[1], y[1], smiles[2], y[2])
+    mean = mean_baseline(*y)
+    ridge = ridge_baseline(smiles[0], y[0], smiles[1], y[1], smiles[2], y[2])
     assert mean.test_mae == pytest.approx(1.92, abs=0.02)
     assert ridge.test_mae == pytest.approx(0.97, abs=0.02)
 

@@ -5,7 +5,7 @@ from typing import ClassVar
 import pytest
 import torch
 
-from graphbench.benchmarks.molecules.chemistry.baselines import ridge_rival
+from graphbench.benchmarks.molecules.chemistry.baselines import ridge_baseline
 from graphbench.benchmarks.molecules.chemistry.scaffolds import SPLITS
 from graphbench.benchmarks.molecules.own_file import Molecules
 from graphbench.contracts import BenchmarkSpec
@@ -153,20 +153,20 @@ def test_bad_rows_stop_before_anything_is_stored(file, tmp_path):
     assert sum(len(skipping.ids(split)) for split in SPLITS) == 30
 
 
-def test_rivals_are_fitted_on_the_molecules_that_the_model_trains_on(opened):
+def test_baselines_are_fitted_on_the_molecules_that_the_model_trains_on(opened):
     part = opened(target="value", split="column", split_column="fold", train_fraction=0.5)
     rows = part.tables["train"].graph_ids.tolist()
     assert len(rows) == 10
     train, val = [part.tables[split].columns["y"].flatten().tolist() for split in ("train", "val")]
     assert train == pytest.approx([row / 3 for row in rows])
     mean = sum(train) / len(train)
-    rivals = part.rivals()
+    baselines = part.baselines()
     expected = sum(abs(value - mean) for value in val) / len(val)
-    assert rivals["training mean"]["val"]["val/MAE"] == pytest.approx(expected, rel=1e-6)
+    assert baselines["training mean"]["val"]["val/MAE"] == pytest.approx(expected, rel=1e-6)
     smiles = [SMILES[row] for row in rows]
-    alone = ridge_rival(
+    alone = ridge_baseline(
         smiles, part.tables["train"].columns["y"].numpy(),
         part.smiles("val"), part.tables["val"].columns["y"].numpy(),
         part.smiles("test"), part.tables["test"].columns["y"].numpy(), num_bits=None,
     )  # fmt: skip
-    assert rivals[alone.name]["test"]["test/MAE"] == alone.test_mae
+    assert baselines[alone.name]["test"]["test/MAE"] == alone.test_mae

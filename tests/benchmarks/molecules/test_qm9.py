@@ -11,6 +11,7 @@ from rdkit.Chem import AllChem
 from torch_geometric.datasets import QM9 as PyGQM9
 
 from graphbench.benchmarks.molecules import qm9, qm9_sources
+from graphbench.benchmarks.molecules.chemistry.vocabulary import QM9_ATOM_TYPES
 from graphbench.benchmarks.molecules.qm9 import QM9, QM9Contacts
 from graphbench.benchmarks.molecules.qm9_targets import HARTREE, QM9_TARGETS
 from graphbench.errors import BadInput, CorruptData, MissingData
@@ -119,6 +120,97 @@ def test_constrained_solubility_is_normalised_over_training_molecules(tmp_path, 
     assert max(int(t.num_nodes.max()) for t in data.tables.values()) <= 9
 
 
+def named_bonds(batch, numbers):
+    """(smaller atom, larger atom, type) of every bond, both directions of which must agree."""
+    rows = zip(*batch.edge_index.tolist(), batch.edge_attr[:, 0].tolist(), strict=True)
+    bonds = [(numbers[a], numbers[b], kind) for a, b, kind in rows]
+    assert sorted(bonds) == sorted((b, a, kind) for a, b, kind in bonds)
+    return sorted(bond for bond in bonds if bond[0] < bond[1])
+
+
+def kekule_bonds(mol):
+    """The same of a molecule, by RDKit's valence of each bond in the Kekulé form."""
+    kekule = Chem.RemoveHs(mol)
+    Chem.Kekulize(kekule, clearAromaticFlags=True)
+    ends = (
+        (*sorted((b.GetBeginAtomIdx(), b.GetEndAtomIdx())), int(b.GetBondTypeAsDouble())) for b in kekule.GetBonds()
+    )
+    return sorted(ends)
+
+
+def test_types_of_published_files_are_elements_and_kekule_bonds(tmp_path, raw, small, molecules):
+    data = QM9(hydrogens=False, features="types", root=str(tmp_path))
+    data.setup()
+    assert data.spec.node.vocabularies == (15,)
+    assert data.spec.edge.vocabularies == (4,)
+    for name, batch in by_name(data).items():
+        mol = Chem.RemoveHs(molecules[int(name.removeprefix("gdb_")) - 1])
+        assert [QM9_ATOM_TYPES[row[0]] for row in batch.x.tolist()] == [atom.GetSymbol() for atom in mol.GetAtoms()]
+        bonds = named_bonds(batch, range(batch.num_nodes))
+        kinds = {kind: sum(bond[2] == kind for bond in bonds) for kind in (1, 2, 3)}
+        expected = {kind: sum(bond[2] == kind for bond in kekule_bonds(mol)) for kind in (1, 2, 3)}
+        assert kinds == expected  # a ring may have its double bonds at the other places
+        assert [bond[:2] for bond in bonds] == [bond[:2] for bond in kekule_bonds(mol)]
+
+
+ZWITTERIONS = ["[NH3+]CCC([O-])=O", "[NH2+]=C1[CH-]C(=O)C=CN1", "CC#N", "O=CC=C"]
+
+
+@pytest.fixture
+def pack(tmp_path, monkeypatch):
+    """A file of charged and neutral molecules in qm9pack's columns."""
+
+    def write(smiles):
+        path = tmp_path / "part.csv"
+        rows = [f"{number + 1},{text},\"['C']\"" for number, text in enumerate(smiles)]
+        path.write_text("\n".join(["Index,SMILES,Elements", *rows]) + "\n")
+        monkeypatch.setattr(qm9, "pack_paths", lambda: [path])
+        sizes = (len(smiles) - 2, 1, 1)
+        monkeypatch.setattr(qm9, "_SIZES", {"standard": sizes, "electric-flow": sizes})
+        target = {"target": "constrained_solubility", "constants": "zinc-full"}  # two molecules have no spread
+        return target | {"source": "qm9pack", "hydrogens": False, "root": str(tmp_path)}
+
+    return write
+
+
+def test_types_of_pack_rows_name_charges(pack):
+    data = QM9(features="types", **pack(ZWITTERIONS))
+    data.setup()
+    found = by_name(data)
+    named = {name: [QM9_ATOM_TYPES[row[0]] for row in batch.x.tolist()] for name, batch in found.items()}
+    assert named == {
+        "gdb_1": ["N H3 +", "C", "C", "C", "O -", "O"],
+        "gdb_2": ["N H2 +", "C", "C H1 -", "C", "O", "C", "C", "N"],
+        "gdb_3": ["C", "C", "N"],
+        "gdb_4": ["O", "C", "C", "C"],
+    }
+    assert named_bonds(found["gdb_3"], range(3)) == [(0, 1, 1), (1, 2, 3)]
+    assert named_bonds(found["gdb_4"], range(4)) == [(0, 1, 2), (1, 2, 1), (2, 3, 2)]
+
+
+def test_types_change_features_alone(pack):
+    options = pack(ZWITTERIONS)
+    tables = []
+    for features in ("ogb", "types"):
+        data = QM9(features=features, **options)
+        data.setup()
+        tables.append(by_name(data))
+    for name, batch in tables[0].items():
+        assert torch.equal(batch.y, tables[1][name].y)
+        assert torch.equal(batch.edge_index, tables[1][name].edge_index)
+
+
+def test_molecules_without_a_type_are_named_with_the_way_out(pack):
+    with pytest.raises(BadInput, match=r"(?s)none of QM9's 15 types: molecule 2 \('CS': S\).*Take features=ogb"):
+        QM9(features="types", **pack([ZWITTERIONS[0], "CS", "CC", "CO"])).setup()
+
+
+def test_store_keys_name_features_only_where_they_were_chosen():
+    ogb, types = (QM9(hydrogens=False, features=features).source_key() for features in ("ogb", "types"))
+    assert "features" not in ogb
+    assert types == ogb | {"features": "types"}
+
+
 def test_contacts_are_close_in_space_and_five_bonds_apart(tmp_path, raw, molecules, monkeypatch):
     monkeypatch.setattr(qm9, "contact_split", lambda counts: dict.fromkeys(qm9.SPLITS, np.flatnonzero(counts)))
     data = QM9Contacts(source="pyg", root=str(tmp_path))
@@ -144,6 +236,8 @@ def test_contacts_are_close_in_space_and_five_bonds_apart(tmp_path, raw, molecul
         ({"constants": "train"}, "constants belongs to target=constrained_solubility"),
         ({"source": "web"}, "source must be one of pyg, qm9pack"),
         ({"split": "random"}, "split must be one of None, standard, electric-flow"),
+        ({"features": "zinc"}, "features must be one of ogb, types"),
+        ({"features": "types"}, "set hydrogens=false, or take features=ogb"),
     ],
 )
 def test_options_are_checked(options, message):
@@ -189,3 +283,14 @@ def test_pack_meets_the_published_sizes(tmp_path):
     y = torch.cat([table.columns["y"] for table in data.tables.values()])
     assert (float(y.mean()), float(y.std())) == pytest.approx((6.86, 1.28), abs=0.01)
     assert qm9_sources.pack_paths()
+
+
+@needs_pack
+@pytest.mark.slow
+def test_every_molecule_of_the_pack_has_types(tmp_path):
+    data = QM9(source="qm9pack", hydrogens=False, features="types", root=str(tmp_path))
+    columns = data.table(rows := data.rows(), data.structures(rows)).columns
+    counts = torch.bincount(columns["x"].flatten().long(), minlength=15)
+    assert counts.tolist() == [831_828, 182_854, 131_842, 3_036, 411, 245, 139, 123, 78, 75, 74, 19, 0, 0, 0]
+    bonds = torch.bincount(columns["edge_attr"].flatten().long(), minlength=4)
+    assert bonds.tolist() == [0, 2 * 1_057_256, 2 * 137_973, 2 * 36_645]

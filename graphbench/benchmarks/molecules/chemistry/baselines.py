@@ -1,4 +1,4 @@
-"""Rivals without a network, fitted on the same split: what a graph model must beat to be worth its training."""
+"""Baselines without a network, fitted on the same split: what a graph model must beat to be worth its training."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ ALPHAS = tuple(10.0 ** (step / 2) for step in range(-2, 9))
 
 
 @dataclass(frozen=True)
-class RivalScore:
-    """How a rival did.
+class BaselineScore:
+    """How a baseline did.
 
     Args:
         name: what it is.
@@ -44,7 +44,7 @@ def _mae(prediction: np.ndarray, target: np.ndarray) -> float:
     return float(np.nanmean(np.abs(prediction - target)))
 
 
-def mean_rival(train_y: np.ndarray, val_y: np.ndarray, test_y: np.ndarray) -> RivalScore:
+def mean_baseline(train_y: np.ndarray, val_y: np.ndarray, test_y: np.ndarray) -> BaselineScore:
     """Predict the mean of the training targets for every molecule.
 
     Args:
@@ -55,7 +55,7 @@ def mean_rival(train_y: np.ndarray, val_y: np.ndarray, test_y: np.ndarray) -> Ri
     mean = np.nanmean(_columns(train_y), axis=0)
     val, test = _columns(val_y), _columns(test_y)
     prediction = np.broadcast_to(mean, test.shape).copy()
-    return RivalScore("training mean", _mae(mean, val), _mae(prediction, test), prediction)
+    return BaselineScore("training mean", _mae(mean, val), _mae(prediction, test), prediction)
 
 
 def morgan_counts(smiles: Sequence[str], num_bits: int | None = 4096) -> list[dict[int, int]]:
@@ -81,7 +81,7 @@ def _matrix(counts: Sequence[dict[int, int]], columns: np.ndarray) -> sparse.csr
     return sparse.csr_matrix((values[kept], (rows[kept], place[kept])), shape=(len(counts), len(columns)))
 
 
-def ridge_rival(
+def ridge_baseline(
     train_smiles: Sequence[str],
     train_y: np.ndarray,
     val_smiles: Sequence[str],
@@ -91,7 +91,7 @@ def ridge_rival(
     *,
     num_bits: int | None = 4096,
     alphas: Sequence[float] = ALPHAS,
-) -> RivalScore:
+) -> BaselineScore:
     """Ridge regression on Morgan radius-2 count fingerprints; the penalty is chosen by validation MAE.
 
     Fitted on the training molecules alone, as the networks are. Several targets are fitted one by one, each on the
@@ -104,7 +104,7 @@ def ridge_rival(
         val_y: their targets.
         test_smiles: test molecules.
         test_y: their targets.
-        num_bits: see `morgan_counts`; None is often the stronger rival.
+        num_bits: see `morgan_counts`; None is often the stronger baseline.
         alphas: penalties to try.
     """
     from sklearn.linear_model import Ridge  # slow to import
@@ -129,4 +129,4 @@ def ridge_rival(
     val_mae, alpha, prediction = best
     width = f"{num_bits} columns" if num_bits else f"{len(used)} substructures"
     name = "ridge on Morgan counts"
-    return RivalScore(name, val_mae, _mae(prediction, test_targets), prediction, f"alpha {alpha:.3g}, {width}")
+    return BaselineScore(name, val_mae, _mae(prediction, test_targets), prediction, f"alpha {alpha:.3g}, {width}")

@@ -1,9 +1,9 @@
-"""Atoms and bonds as categorical columns: OGB's vocabularies, or ZINC's atom types with Kekulé bonds."""
+"""Atoms and bonds as categorical columns: OGB's vocabularies, or atom types of ZINC or QM9 with Kekulé bonds."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Literal
@@ -11,22 +11,27 @@ from typing import Literal
 from rdkit import Chem
 
 from graphbench.benchmarks.molecules.chemistry.problems import MoleculeProblem
-from graphbench.benchmarks.molecules.chemistry.vocabulary import ZINC_ATOM_TYPES
+from graphbench.benchmarks.molecules.chemistry.vocabulary import QM9_ATOM_TYPES, ZINC_ATOM_TYPES
 from graphbench.data.package_files import load_module, package_file
 
-FeatureSet = Literal["ogb", "zinc"]
+FeatureSet = Literal["ogb", "zinc", "qm9"]
 _BondFeatures = Callable[[Chem.Bond], list[int]]
 
-#: (element, hydrogens shown, charge) -> type
-_ZINC_TYPE_OF = {
-    (
-        label.split()[0],
-        next((int(part[1:]) for part in label.split()[1:] if part[0] == "H"), 0),
-        {"+": 1, "-": -1}.get(label.split()[-1], 0),
-    ): number
-    for number, label in enumerate(ZINC_ATOM_TYPES)
-}
-_ZINC_BOND_OF = {Chem.BondType.SINGLE: 1, Chem.BondType.DOUBLE: 2, Chem.BondType.TRIPLE: 3}
+
+def _numbers(names: Sequence[str]) -> dict[tuple[str, int, int], int]:
+    """(element, hydrogens shown, charge) -> number of the type, from names like "C", "C H1" and "N H2 +"."""
+    return {
+        (
+            label.split()[0],
+            next((int(part[1:]) for part in label.split()[1:] if part[0] == "H"), 0),
+            {"+": 1, "-": -1}.get(label.split()[-1], 0),
+        ): number
+        for number, label in enumerate(names)
+    }
+
+
+_ZINC_TYPE_OF, _QM9_TYPE_OF = _numbers(ZINC_ATOM_TYPES), _numbers(QM9_ATOM_TYPES)
+_KEKULE_BOND_OF = {Chem.BondType.SINGLE: 1, Chem.BondType.DOUBLE: 2, Chem.BondType.TRIPLE: 3}
 _TETRAHEDRAL = (Chem.ChiralType.CHI_TETRAHEDRAL_CW, Chem.ChiralType.CHI_TETRAHEDRAL_CCW)
 
 
@@ -90,21 +95,48 @@ def zinc_atom_type(atom: Chem.Atom) -> int:
     Raises:
         MoleculeProblem: none of the 28 types fits.
     """
+    bracketed = atom.GetFormalCharge() != 0 or atom.GetChiralTag() in _TETRAHEDRAL or atom.GetSymbol() == "P"
+    return _number(atom, bracketed, _ZINC_TYPE_OF, "ZINC's 28 types")
+
+
+def qm9_atom_type(atom: Chem.Atom) -> int:
+    """Number in `QM9_ATOM_TYPES` of a heavy atom, whose hydrogens show only where it is charged.
+
+    Stereo centres show none: SDF files have a geometry and so mark every centre, SMILES of the same molecules do not.
+
+    Raises:
+        MoleculeProblem: none of the 15 types fits.
+    """
+    return _number(atom, atom.GetFormalCharge() != 0, _QM9_TYPE_OF, "QM9's 15 types")
+
+
+def _number(atom: Chem.Atom, bracketed: bool, type_of: Mapping[tuple[str, int, int], int], known: str) -> int:
+    """The type of an atom that shows its hydrogens where it is `bracketed`.
+
+    Raises:
+        MoleculeProblem: none of the types fits.
+    """
     symbol, charge = atom.GetSymbol(), atom.GetFormalCharge()
-    bracketed = charge != 0 or atom.GetChiralTag() in _TETRAHEDRAL or symbol == "P"
     hydrogens = atom.GetTotalNumHs() if bracketed else 0
-    number = _ZINC_TYPE_OF.get((symbol, hydrogens, charge))
+    number = type_of.get((symbol, hydrogens, charge))
     if number is None:
         name = symbol + (f" H{hydrogens}" if hydrogens else "") + (f" {charge:+d}" if charge else "")
-        raise MoleculeProblem("an atom is none of ZINC's 28 types", name)
+        raise MoleculeProblem(f"an atom is none of {known}", name)
     return number
 
 
-def _zinc_bond(bond: Chem.Bond) -> list[int]:
-    number = _ZINC_BOND_OF.get(bond.GetBondType())
+def _kekule_bond(bond: Chem.Bond) -> list[int]:
+    number = _KEKULE_BOND_OF.get(bond.GetBondType())
     if number is None:
         raise MoleculeProblem("a bond is not single, double or triple", str(bond.GetBondType()))
     return [number]
+
+
+def _kekule_graph(atom_type: Callable[[Chem.Atom], int], mol: Chem.Mol) -> MoleculeGraph:
+    kekule = Chem.Mol(mol)
+    Chem.Kekulize(kekule, clearAromaticFlags=True)
+    atoms = [[atom_type(atom)] for atom in _atoms(kekule)]
+    return MoleculeGraph(atoms, *_both_directions(kekule, _kekule_bond))
 
 
 def zinc_graph(mol: Chem.Mol) -> MoleculeGraph:
@@ -115,12 +147,25 @@ def zinc_graph(mol: Chem.Mol) -> MoleculeGraph:
     Raises:
         MoleculeProblem: an atom or a bond is outside the published vocabulary.
     """
-    kekule = Chem.Mol(mol)
-    Chem.Kekulize(kekule, clearAromaticFlags=True)
-    atoms = [[zinc_atom_type(atom)] for atom in _atoms(kekule)]
-    return MoleculeGraph(atoms, *_both_directions(kekule, _zinc_bond))
+    return _kekule_graph(zinc_atom_type, mol)
 
 
-GRAPH_OF: dict[FeatureSet, Callable[[Chem.Mol], MoleculeGraph]] = {"ogb": ogb_graph, "zinc": zinc_graph}
+def qm9_graph(mol: Chem.Mol) -> MoleculeGraph:
+    """One atom column (15 types, see `QM9_ATOM_TYPES`) and one bond column as in `zinc_graph`.
+
+    Args:
+        mol: without hydrogens as atoms, which have no type.
+
+    Raises:
+        MoleculeProblem: an atom or a bond is outside the vocabulary.
+    """
+    return _kekule_graph(qm9_atom_type, mol)
+
+
+GRAPH_OF: dict[FeatureSet, Callable[[Chem.Mol], MoleculeGraph]] = {
+    "ogb": ogb_graph,
+    "zinc": zinc_graph,
+    "qm9": qm9_graph,
+}
 #: (atom columns, bond columns)
-NUM_COLUMNS: dict[FeatureSet, tuple[int, int]] = {"ogb": (9, 3), "zinc": (1, 1)}
+NUM_COLUMNS: dict[FeatureSet, tuple[int, int]] = {"ogb": (9, 3), "zinc": (1, 1), "qm9": (1, 1)}

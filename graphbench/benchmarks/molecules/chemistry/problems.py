@@ -13,6 +13,7 @@ _WIDTH = 60  # characters of a quoted value
 
 UNREADABLE = "RDKit cannot read the molecule"
 EMPTY = "the molecule has no atoms"
+TOO_LARGE = "the molecule is too large"
 
 
 class MoleculeProblem(BadInput):

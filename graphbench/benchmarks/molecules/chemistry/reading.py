@@ -6,6 +6,7 @@ back as data. No torch here: a worker that is started afresh must start fast.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -21,11 +22,15 @@ from graphbench.benchmarks.molecules.chemistry.features import (
     MoleculeGraph,
     ogb_vocabulary,
 )
-from graphbench.benchmarks.molecules.chemistry.problems import EMPTY, UNREADABLE, MoleculeProblem, quote
+from graphbench.benchmarks.molecules.chemistry.problems import EMPTY, TOO_LARGE, UNREADABLE, MoleculeProblem, quote
 from graphbench.benchmarks.molecules.chemistry.properties import RingTerm, logp_terms, sa_scorer
 from graphbench.benchmarks.molecules.chemistry.scaffolds import murcko_scaffold
 from graphbench.data.worker_pool import available_cores, ordered_map
 
+#: Atoms of the largest molecule that is read. RDKit's work, dense encodings and attention grow with the square of the
+#: atoms or faster: ten times as many would take hours before training.
+MAX_ATOMS = 5_000
+_ATOM = re.compile(r"\[[^\]]*\]|Cl|Br|[BCNOPSFIbcnops*]")
 _CHUNK = 256  # molecules a task: about a tenth of a second of work
 
 #: `track(iterable, description, total, unit)` yields the same items and shows how far they are.
@@ -85,12 +90,24 @@ class MoleculeArrays:
         return self.scaffolds.split("\n") if len(self) else []
 
 
+def count_atoms(smiles: str) -> int:
+    """Atoms that a SMILES writes down, in time that grows with its length; nothing is checked.
+
+    Examples:
+        >>> count_atoms("Cl[C@@H](Br)c1ccccc1"), count_atoms("[NH4+].[Na+]")
+        (9, 2)
+    """
+    return len(_ATOM.findall(smiles))
+
+
 def parse_smiles(smiles: str) -> Chem.Mol:
     """A sanitised molecule with at least one atom.
 
     Raises:
-        MoleculeProblem: RDKit cannot read the text (with its reason), or it has no atoms.
+        MoleculeProblem: RDKit cannot read the text (with its reason), or it has no atoms or more than `MAX_ATOMS`.
     """
+    if len(smiles) > MAX_ATOMS and (atoms := count_atoms(smiles)) > MAX_ATOMS:
+        raise MoleculeProblem(TOO_LARGE, f"{atoms} atoms, at most {MAX_ATOMS} are read")
     mol = Chem.MolFromSmiles(smiles)
     if mol is None:
         raise MoleculeProblem(UNREADABLE, _reason(smiles))

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from graphbench import LayerTrace, Traced
 from graphbench.errors import BadInput
-from graphbench.nn import DenseLayout, mixed_values
+from graphbench.nn import DenseLayout, attend, attention_weights, mixed_values
 from graphbench_baselines.depth import ReAttention
 
 
@@ -23,7 +23,7 @@ class StructuredAttention(Traced):
     Queries and keys come from `structure` where it is given, values always from the tokens. `4 dim^2` parameters and
     `4 dim` biases, of which `bias=False` leaves `dim`. Without re-attention the fused kernel does the work.
 
-    A trace holds the values `x W^V W^O` and the weight 1 of the residual branch. It has no matrices under re-attention,
+    A trace holds the values `x W^V W^O`. It has no matrices under re-attention,
     whose weights are neither positive nor do they sum to one.
 
     Args:
@@ -68,38 +68,21 @@ class StructuredAttention(Traced):
             structure: what queries and keys are made of `[T, dim]`; the tokens themselves when left out.
         """
         qkv = torch.cat([self.qk_map(x if structure is None else structure), self.v_map(x)], dim=-1)
-        blocks = [self._heads(block.take(qkv), block.layout) for block in layout.blocks]
+        blocks = [block.layout.to_heads(block.take(qkv), 3, self.num_heads) for block in layout.blocks]
         if self.re_attention is None:
-            mixed = [self._fused(*qkv, bias) for qkv, bias in zip(blocks, biases, strict=True)]
+            dropout = self.dropout if self.training else 0.0
+            mixed = [attend(q, k, v, bias, dropout) for (q, k, v), bias in zip(blocks, biases, strict=True)]
         else:
             mixed = self._exchanged(self.re_attention, blocks, layout, biases)
-        rows = [
-            block.layout.to_ragged(part.transpose(1, 2).flatten(2))
-            for block, part in zip(layout.blocks, mixed, strict=True)
-        ]
+        rows = [block.layout.from_heads(part) for block, part in zip(layout.blocks, mixed, strict=True)]
         out: Tensor = self.out_map(layout.join_blocks(rows))
         self.trace(lambda: self._record(x, blocks, layout, biases, out))
         return out
 
-    def _heads(self, qkv: Tensor, layout: DenseLayout) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values, each `[B, H, N, d]`, of projected tokens `[T, 3 dim]`."""
-        dense = layout.to_dense(qkv).view(layout.num_graphs, layout.max_nodes, 3, self.num_heads, -1)
-        q, k, v = dense.permute(2, 0, 3, 1, 4).unbind(0)
-        return q, k, v
-
-    def _fused(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
-        """Mixed values `[B, H, N, d]` of one block."""
-        dropout = self.dropout if self.training else 0.0
-        if dropout and q.device.type == "cpu":
-            # A CPU has no fused kernel with dropout, and uniform numbers are quicker to draw than F.dropout's.
-            weights = attention_weights(q, k, bias)
-            return (weights * (torch.rand(weights.shape) >= dropout)) @ (v / (1.0 - dropout))
-        return F.scaled_dot_product_attention(q, k, v, None if bias is None else bias.to(q.dtype), dropout)
-
     def _exchanged(
         self,
         exchange: ReAttention,
-        blocks: Sequence[tuple[Tensor, Tensor, Tensor]],
+        blocks: Sequence[tuple[Tensor, ...]],
         layout: DenseLayout,
         biases: Sequence[Tensor | None],
     ) -> list[Tensor]:
@@ -113,32 +96,22 @@ class StructuredAttention(Traced):
     def _record(
         self,
         x: Tensor,
-        blocks: Sequence[tuple[Tensor, Tensor, Tensor]],
+        blocks: Sequence[tuple[Tensor, ...]],
         layout: DenseLayout,
         biases: Sequence[Tensor | None],
         out: Tensor,
     ) -> LayerTrace:
-        sizes = layout.ptr.diff()
-        matrices: dict[int, Tensor] = {}
-        for block, (q, k, _), bias in zip(layout.blocks, blocks, biases, strict=True):
-            graphs = range(len(sizes)) if block.graphs is None else block.graphs.tolist()
-            matrices.update(zip(graphs, attention_weights(q, k, bias), strict=True))
-        cut = [matrices[graph][:, :size, :size] for graph, size in enumerate(sizes.tolist())]
-        extra = {"input": x.detach(), "residual_weight": torch.ones((), device=x.device)}
-        if self.extra_tokens:  # a graph token stands for no substructure
-            extra["substructure"] = torch.zeros(len(x), dtype=torch.bool, device=x.device)
+        matrices = None
+        if self.re_attention is None:
+            pairs = zip(blocks, biases, strict=True)
+            matrices = layout.matrices_of_graphs([attention_weights(q, k, bias) for (q, k, _), bias in pairs])
+        none = torch.zeros(len(x), dtype=torch.bool, device=x.device)
         return LayerTrace(
-            layer=self.layer,
             tokens=out.detach(),
-            batch=torch.repeat_interleave(torch.arange(len(sizes), device=sizes.device), sizes),
+            batch=layout.graph_of,
             values=mixed_values(x, self.v_map.weight, self.out_map.weight, self.num_heads),
-            attention=cut if self.re_attention is None else None,
-            num_nodes=sizes - self.extra_tokens,
-            extra=extra,
+            attention=matrices,
+            num_nodes=layout.ptr.diff() - self.extra_tokens,
+            input=x.detach(),
+            substructure=none if self.extra_tokens else None,  # a graph token stands for no substructure
         )
-
-
-def attention_weights(q: Tensor, k: Tensor, bias: Tensor | None) -> Tensor:
-    """Attention weights `[B, H, N, N]` of queries and keys `[B, H, N, d]`."""
-    logits = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)
-    return (logits if bias is None else logits + bias.to(logits.dtype)).softmax(-1)

@@ -7,7 +7,7 @@ from typing import Literal
 from torch import nn
 
 from graphbench import BenchmarkSpec, PositionalEncoder
-from graphbench.errors import BadInput
+from graphbench.errors import check_choice
 from graphbench.nn import Categorical, GPSBackbone, LocalName, NormName, TransformerAttention
 
 
@@ -49,8 +49,7 @@ class GPS(GPSBackbone):
         gate_encoder: PositionalEncoder | None = None,
         categorical: Categorical = "xavier_uniform",
     ) -> None:
-        if attention not in ("Transformer", "none"):
-            raise BadInput(f"attention must be Transformer or none, but got {attention!r}.")
+        check_choice("attention", attention, ("Transformer", "none"))
 
         def make_attention() -> nn.Module | None:
             if attention == "none":

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, Representation
-from graphbench.errors import BadInput
+from graphbench.errors import check_choice, check_range
 from graphbench.nn import (
     EMBEDDING_STD,
     FAIRSEQ_TABLES,
@@ -195,13 +195,10 @@ class Graphormer(Architecture):
         self.graph_token = nn.Embedding(1, hidden_dim)
         self.embedding_norm = nn.LayerNorm(hidden_dim) if fairseq else None
         self.bias = SpatialBias(spec, num_heads, max_distance, max_hops, tables)
-        self.layers = nn.ModuleList()
-        for number in range(num_layers):
-            layer = GraphormerLayer(
-                hidden_dim, ffn_dim, num_heads, **drops, norm_first=not fairseq, re_attention=re_attention
-            )
-            layer.attention.layer = number
-            self.layers.append(layer)
+        self.layers = nn.ModuleList(
+            GraphormerLayer(hidden_dim, ffn_dim, num_heads, **drops, norm_first=not fairseq, re_attention=re_attention)
+            for _ in range(num_layers)
+        )
         self.fusion = GateFusion(hidden_dim) if fusion else None
         self.final: nn.Module = TokenReadout(hidden_dim) if fairseq else nn.LayerNorm(hidden_dim)
         #: The fairseq code allocates this map and never uses it.
@@ -261,10 +258,7 @@ def token_layout(batch: GraphBatch) -> tuple[DenseLayout, Tensor, Tensor]:
 def _check_options(num_layers: int, max_hops: int, version: str, drops: dict[str, float]) -> None:
     """Raise `BadInput` for options out of range."""
     for name, value, least in (("num_layers", num_layers, 1), ("max_hops", max_hops, 0)):
-        if value < least:
-            raise BadInput(f"{name} must be at least {least}, but got {value}.")
-    if version not in get_args(Version):
-        raise BadInput(f"version must be one of {', '.join(get_args(Version))}, but got {version!r}.")
+        check_range(name, value, at_least=least, whole=True)
+    check_choice("version", version, get_args(Version))
     for name, probability in drops.items():
-        if not 0.0 <= probability < 1.0:
-            raise BadInput(f"{name} must be at least 0 and below 1, but got {probability}.")
+        check_range(name, probability, at_least=0, below=1)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch_geometric.utils import scatter, softmax
 
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, LayerTrace, PositionalEncoder, Representation, Traced
-from graphbench.errors import BadInput
+from graphbench.errors import BadInput, check_range
 from graphbench.nn import Categorical, EdgeEncoder, FeedForward, NodeEncoder, NormName, make_norm, mixed_values
 
 #: Logits are clamped to this absolute value, as in the authors' code.
@@ -75,13 +75,12 @@ class EdgeAttention(Traced):
             matrix.index_put_((target[of_graph], source[of_graph]), weights[of_graph].detach(), accumulate=True)
             matrices.append(matrix.permute(2, 0, 1))
         return LayerTrace(
-            layer=self.layer,
             tokens=out.detach(),
             batch=batch.batch,
             values=mixed_values(x, self.qkv_map.weight.chunk(3)[2], self.node_out.weight, self.num_heads),
             attention=matrices,
             num_nodes=sizes,
-            extra={"input": x.detach()},
+            input=x.detach(),
         )
 
 
@@ -154,18 +153,15 @@ class GT(Architecture):
         released: bool = False,
     ) -> None:
         super().__init__(spec, hidden_dim)
-        if num_layers < 1:
-            raise BadInput(f"num_layers must be at least 1, but got {num_layers}.")
+        check_range("num_layers", num_layers, at_least=1, whole=True)
         self.node_encoder = NodeEncoder(spec, hidden_dim, categorical=categorical)
         self.edge_encoder = EdgeEncoder(spec, hidden_dim, categorical)
         self.positional = nn.ModuleList(positional_encoders or ())
         width = sum(encoder.dim for encoder in positional_encoders or ())
         self.position_map = nn.Linear(width, hidden_dim) if width else None
-        self.layers = nn.ModuleList()
-        for number in range(num_layers):
-            layer = GTLayer(hidden_dim, num_heads, ffn_dim or hidden_dim, dropout, norm, released)
-            layer.attention.layer = number
-            self.layers.append(layer)
+        self.layers = nn.ModuleList(
+            GTLayer(hidden_dim, num_heads, ffn_dim or hidden_dim, dropout, norm, released) for _ in range(num_layers)
+        )
 
     def forward(self, batch: GraphBatch) -> Representation:
         """Nodes `[num_nodes, hidden_dim]` and edges `[num_edges, hidden_dim]`."""

@@ -19,7 +19,7 @@ from torch import nn
 from torch_geometric.nn import GATConv, GCNConv, GINConv, GINEConv, SAGEConv
 
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, PositionalEncoder, Representation
-from graphbench.errors import BadInput
+from graphbench.errors import BadInput, check_choice, check_range
 from graphbench.nn import Categorical, ConvLayer, EdgeEncoder, GatedGCNLayer, NodeEncoder, NormName, make_norm
 
 
@@ -52,8 +52,7 @@ class MessagePassingNetwork(Architecture):
         edge_features: bool = True,
     ) -> None:
         super().__init__(spec, hidden_dim)
-        if num_layers < 1:
-            raise BadInput(f"num_layers must be at least 1, but got {num_layers}.")
+        check_range("num_layers", num_layers, at_least=1, whole=True)
         self.node_encoder = NodeEncoder(spec, hidden_dim, positional_encoders or (), categorical)
         self.edge_encoder = EdgeEncoder(spec, hidden_dim, categorical, edge_features) if reads_edges else None
         self.layers = nn.ModuleList(make_layer() for _ in range(num_layers))
@@ -135,8 +134,7 @@ class GraphSAGE(MessagePassingNetwork):
         positional_encoders: list[PositionalEncoder] | None = None,
         categorical: Categorical = "xavier_uniform",
     ) -> None:
-        if aggregation not in ("max", "mean"):
-            raise BadInput(f"aggregation must be max or mean, but got {aggregation!r}.")
+        check_choice("aggregation", aggregation, ("max", "mean"))
 
         def layer() -> nn.Module:
             conv = SAGEConv(

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, PositionalEncoder, Representation
-from graphbench.errors import BadInput
+from graphbench.errors import BadInput, check_choice, check_range
 from graphbench.nn import Categorical, DenseLayout, EdgeEncoder, FeedForward, NodeEncoder, NormName, make_norm
 from graphbench_baselines.attention import StructuredAttention
 from graphbench_baselines.depth import GateFusion, run_layer
@@ -155,14 +155,14 @@ class SAT(Architecture):
         positions = sum(encoder.dim for encoder in positional_encoders or ())
         self.position_map = nn.Linear(positions, hidden_dim) if positions else None
         self.layers = nn.ModuleList()
-        for number in range(num_layers):
+        for _ in range(num_layers):
             network = MessagePassing(gnn, hidden_dim, num_hops, width, num_towers)
             structure: nn.Module = SubtreeExtractor(network, hidden_dim, norm)
             if self.subgraphs:
                 structure = SubgraphExtractor(network, hidden_dim, norm, released)
-            layer = SATLayer(hidden_dim, ffn_dim or 2 * hidden_dim, num_heads, structure, dropout, norm, re_attention)
-            layer.attention.layer = number
-            self.layers.append(layer)
+            self.layers.append(
+                SATLayer(hidden_dim, ffn_dim or 2 * hidden_dim, num_heads, structure, dropout, norm, re_attention)
+            )
         self.fusion = GateFusion(hidden_dim) if fusion else None
 
     def forward(self, batch: GraphBatch) -> Representation:
@@ -197,11 +197,8 @@ def _check_options(
 ) -> None:
     """Raise `BadInput` for options out of range."""
     for name, value, least in (("num_layers", num_layers, 1), ("num_hops", num_hops, 1), ("edge_dim", edge_dim, 0)):
-        if value < least:
-            raise BadInput(f"{name} must be at least {least}, but got {value}.")
-    if not 0.0 <= dropout < 1.0:
-        raise BadInput(f"dropout must be at least 0 and below 1, but got {dropout}.")
-    if extractor not in get_args(Extractor):
-        raise BadInput(f"extractor must be one of {', '.join(get_args(Extractor))}, but got {extractor!r}.")
+        check_range(name, value, at_least=least, whole=True)
+    check_range("dropout", dropout, at_least=0, below=1)
+    check_choice("extractor", extractor, get_args(Extractor))
     if released and extractor != "subgraph":
         raise BadInput("released: true adds unused parts of the subgraph extractor, but extractor is 'subtree'.")

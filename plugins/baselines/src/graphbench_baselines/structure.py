@@ -16,7 +16,7 @@ from torch_geometric.nn import GCNConv, GINConv, GINEConv, GraphConv, PNAConv, S
 
 from graphbench import GraphBatch, PositionalEncoder
 from graphbench.encodings import RWSE, ShortestPaths
-from graphbench.errors import BadInput
+from graphbench.errors import BadInput, check_choice
 from graphbench.nn import NormName, make_norm
 
 #: Message passing inside an extractor. PNA has the aggregators mean, sum and max and no degree scalers, as published.
@@ -111,8 +111,7 @@ class MessagePassing(nn.Module):
 
     def __init__(self, gnn: GNN, dim: int, num_layers: int, edge_dim: int | None, num_towers: int) -> None:
         super().__init__()
-        if gnn not in get_args(GNN):
-            raise BadInput(f"gnn must be one of {', '.join(get_args(GNN))}, but got {gnn!r}.")
+        check_choice("gnn", gnn, get_args(GNN))
         if gnn == "PNA" and (num_towers < 1 or dim % num_towers):
             raise BadInput(f"num_towers must divide hidden_dim, but got num_towers={num_towers} and hidden_dim={dim}.")
         self.reads_edges = gnn in EDGE_GNNS and edge_dim is not None

@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from graphbench import LayerTrace, Traced
 from graphbench.errors import BadInput
-from graphbench.nn import DenseLayout, mixed_values
+from graphbench.nn import DenseLayout, attend, attention_weights, mixed_values
 from graphbench_deepgraph.tokens import TokenLayout
 
 
@@ -57,47 +56,24 @@ class TokenAttention(Traced):
             self.trace(lambda: self._record(x, qkv, tokens, biases, out))
         return out
 
-    def _heads(self, qkv: Tensor, layout: DenseLayout) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values, each `[B, H, N, d]`, of projected tokens `[T, 3 dim]`."""
-        dense = layout.to_dense(qkv).view(layout.num_graphs, layout.max_nodes, 3, self.num_heads, -1)
-        q, k, v = dense.permute(2, 0, 3, 1, 4).unbind(0)
-        return q, k, v
-
     def _attend(self, qkv: Tensor, layout: DenseLayout, bias: Tensor) -> Tensor:
         """Mixed values `[T, dim]` of projected tokens `[T, 3 dim]`."""
-        q, k, v = self._heads(qkv, layout)
-        dropout = self.dropout if self.training else 0.0
-        if dropout and q.device.type == "cpu":
-            # No fused kernel for this case on a CPU; uniform numbers are quicker to draw than F.dropout's.
-            weights = attention_weights(q, k, bias)
-            mixed = (weights * (torch.rand(weights.shape) >= dropout)) @ (v / (1.0 - dropout))
-        else:
-            mixed = F.scaled_dot_product_attention(q, k, v, bias, dropout)
-        return layout.to_ragged(mixed.transpose(1, 2).flatten(2))
+        q, k, v = layout.to_heads(qkv, 3, self.num_heads)
+        return layout.from_heads(attend(q, k, v, bias, self.dropout if self.training else 0.0))
 
     @torch.no_grad()
     def _record(self, x: Tensor, qkv: Tensor, tokens: TokenLayout, biases: Sequence[Tensor], out: Tensor) -> LayerTrace:
-        sizes = tokens.dense.ptr.diff().tolist()
-        matrices: dict[int, Tensor] = {}
+        weights = []
         for block, bias in zip(tokens.dense.blocks, biases, strict=True):
-            q, k, _ = self._heads(block.take(qkv), block.layout)
-            graphs = range(len(sizes)) if block.graphs is None else block.graphs.tolist()
-            matrices.update(zip(graphs, attention_weights(q, k, bias), strict=True))
+            q, k, _ = block.layout.to_heads(block.take(qkv), 3, self.num_heads)
+            weights.append(attention_weights(q, k, bias))
         return LayerTrace(
-            layer=self.layer,
             tokens=out.detach(),
             batch=tokens.batch,
             values=mixed_values(x, self.in_proj.weight.chunk(3)[2], self.out_proj.weight, self.num_heads),
-            attention=[matrices[graph][:, :size, :size] for graph, size in enumerate(sizes)],
+            attention=tokens.dense.matrices_of_graphs(weights),
             num_nodes=tokens.num_nodes,
-            extra={
-                "input": x.detach(),
-                "residual_weight": torch.tensor(self.residual_weight, device=x.device),
-                "substructure": tokens.is_substructure,
-            },
+            input=x.detach(),
+            substructure=tokens.is_substructure,
+            residual_weight=self.residual_weight,
         )
-
-
-def attention_weights(q: Tensor, k: Tensor, bias: Tensor) -> Tensor:
-    """Attention weights `[B, H, N, N]` of queries and keys `[B, H, N, d]`."""
-    return ((q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2) + bias).softmax(-1)

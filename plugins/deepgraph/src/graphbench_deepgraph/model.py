@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, Representation
 from graphbench.encodings.substructures import Substructures
-from graphbench.errors import BadInput
+from graphbench.errors import BadInput, check_range
 from graphbench.nn import (
     EMBEDDING_STD,
     FAIRSEQ_TABLES,
@@ -131,11 +131,10 @@ class DeepGraph(Architecture):
         self.embedding_norm = nn.LayerNorm(hidden_dim)
         self.bias = RelativeBias(spec, num_heads, max_distance, local_attention, released)
         alpha, beta = deepnorm_factors(num_layers) if deepnorm else (1.0, 1.0)
-        self.layers = nn.ModuleList()
-        for number in range(num_layers):
-            layer = DeepGraphLayer(hidden_dim, ffn_dim, num_heads, **drops, alpha=alpha, beta=beta, init=init)
-            layer.attention.layer = number
-            self.layers.append(layer)
+        self.layers = nn.ModuleList(
+            DeepGraphLayer(hidden_dim, ffn_dim, num_heads, **drops, alpha=alpha, beta=beta, init=init)
+            for _ in range(num_layers)
+        )
         self.readout = TokenReadout(hidden_dim)
         #: The released code allocates this map and never uses it.
         self.pooler = nn.Linear(hidden_dim, hidden_dim) if released else None
@@ -222,11 +221,9 @@ class DeepGraph(Architecture):
 def _check_options(num_layers: int, num_draws: int, drops: dict[str, float]) -> None:
     """Raise `BadInput` for numbers out of range."""
     for name, number in (("num_layers", num_layers), ("num_draws", num_draws)):
-        if number < 1:
-            raise BadInput(f"{name} must be at least 1, but got {number}.")
+        check_range(name, number, at_least=1, whole=True)
     for name, value in drops.items():
-        if not 0.0 <= value < 1.0:
-            raise BadInput(f"{name} must be at least 0 and below 1, but got {value}.")
+        check_range(name, value, at_least=0, below=1)
 
 
 def _bounded(substructures: Substructures | None, released: bool) -> Substructures:

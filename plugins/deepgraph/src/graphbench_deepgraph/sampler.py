@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, distributed
 
 from graphbench.encodings.substructures import Kind, mix, structure_hash
-from graphbench.errors import BadInput
+from graphbench.errors import BadInput, check_range
 
 #: Bits of a random number in a sort key; the number to sort by takes the bits above.
 _CHANCE_BITS = 32
@@ -85,11 +85,9 @@ class CoverageSampler:
     released: bool = False
 
     def __post_init__(self) -> None:
-        if self.coverage < 1 or self.num_initial < 0 or self.num_per_round < 1:
-            raise BadInput(
-                "The sampler needs coverage and num_per_round of at least 1 and num_initial of at least 0, got "
-                f"coverage={self.coverage}, num_per_round={self.num_per_round}, num_initial={self.num_initial}."
-            )
+        check_range("coverage", self.coverage, at_least=1)
+        check_range("num_initial", self.num_initial, at_least=0, whole=True)
+        check_range("num_per_round", self.num_per_round, at_least=1, whole=True)
         if self.top_k < self.num_per_round:
             raise BadInput(f"top_k={self.top_k} must be at least num_per_round={self.num_per_round}.")
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
 from graphbench import GraphBatch
 from graphbench.encodings.substructures import Substructures, mix
-from graphbench.errors import BadInput
+from graphbench.errors import check_choice
 from graphbench_deepgraph.ordering import dfs_order, encode_adjacency, induced_adjacency
 from graphbench_deepgraph.tokens import Draw
 
@@ -41,8 +41,7 @@ class SubstructureEncoder(nn.Module):
 
     def __init__(self, encoding: Substructures, dim: int, content: Content = "adjacency", ordered: bool = True) -> None:
         super().__init__()
-        if content not in ("adjacency", "type", "random"):
-            raise BadInput(f"substructure_content must be adjacency, type or random, but got {content!r}.")
+        check_choice("substructure_content", content, get_args(Content))
         assert encoding.max_size is not None  # the model refuses an encoding without bound
         self.content, self.ordered, self.dim = content, ordered, dim
         self.network: nn.Module | None = None

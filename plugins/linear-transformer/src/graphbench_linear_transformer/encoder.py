@@ -14,7 +14,7 @@ from scipy.sparse import csr_array, diags_array
 from torch import Tensor, nn
 
 from graphbench import GraphBatch, PositionalEncoder
-from graphbench.errors import BadInput
+from graphbench.errors import BadInput, check_choice, check_range
 from graphbench.nn import DenseLayout
 from graphbench_linear_transformer.incidence import Incidence, SparseIncidence
 from graphbench_linear_transformer.normalise import inverse_root, unit_columns
@@ -95,10 +95,8 @@ class LinearTransformerPE(PositionalEncoder):
         sizes = {"dim": dim, "num_features": num_features, "num_layers": num_layers, "num_loops": num_loops}
         sizes |= {"num_steps": num_steps, "max_nodes": max_nodes}
         for name, value in sizes.items():
-            if value < 1:
-                raise BadInput(f"LinearTransformerPE: {name} must be at least 1, but got {value}.")
-        if initial not in get_args(Initial):
-            raise BadInput(f"LinearTransformerPE: initial must be one of {get_args(Initial)}, but got {initial!r}.")
+            check_range(f"LinearTransformerPE: {name}", value, at_least=1, whole=True)
+        check_choice("LinearTransformerPE: initial", initial, get_args(Initial))
         self.dim, self.num_features = dim, num_features
         self.initial, self.shuffle_slots, self.keep_incidence = initial, shuffle_slots, keep_incidence
         self.slots = _unit_rows(max_nodes, num_features) if initial == "slots" else None

@@ -14,7 +14,7 @@ from scipy.sparse.csgraph import dijkstra
 from scipy.sparse.linalg import splu
 from torch import Tensor
 
-from graphbench.errors import BadInput
+from graphbench.errors import BadInput, check_choice
 from graphbench_linear_transformer import bounds
 from graphbench_linear_transformer.checks import check_edges, component_labels
 from graphbench_linear_transformer.constructions import electric_flow_fast
@@ -166,8 +166,7 @@ def _chosen(method: Method | None, num_layers: int | None, pairs: Tensor | None,
     if method is None:
         small = num_nodes <= MOST_FOR_LAYERS and pairs is None
         return "layers" if small or num_layers is not None else "direct"
-    if method not in get_args(Method):
-        raise BadInput(f"method must be one of {get_args(Method)}, but got {method!r}.")
+    check_choice("method", method, get_args(Method))
     if method == "direct" and num_layers is not None:
         raise BadInput("num_layers belongs to method='layers': leave it out with method='direct'.")
     return method

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, Representation
-from graphbench.errors import BadInput
+from graphbench.errors import BadInput, check_choice, check_range
 from graphbench.nn import DenseLayout
 from graphbench_linear_transformer.incidence import SparseIncidence
 from graphbench_linear_transformer.transformers import EfficientTransformer, FeatureNorm, GeneralTransformer
@@ -70,13 +70,12 @@ class LinearTransformer(Architecture):
     ) -> None:
         demands = spec.node.dense
         super().__init__(spec, demands or spec.num_targets)
-        if form not in get_args(TrainedForm):
-            raise BadInput(f"form must be one of {get_args(TrainedForm)}, but got {form!r}.")
-        if num_layers < 1 or (num_edges is not None and num_edges < 1):
-            raise BadInput(f"num_layers and num_edges must be at least 1, but got {num_layers} and {num_edges}.")
+        check_choice("form", form, get_args(TrainedForm))
+        check_range("num_layers", num_layers, at_least=1, whole=True)
+        if num_edges is not None:
+            check_range("num_edges", num_edges, at_least=1, whole=True)
         start = start or ("gaussian" if demands else "identity")
-        if start not in get_args(Start) or (demands and start == "identity"):
-            raise BadInput(f"start must be one of {get_args(Start)}, and not identity on demands, but got {start!r}.")
+        check_choice("start", start, [name for name in get_args(Start) if not (demands and name == "identity")])
         if frozen and not (demands and form == "general"):
             raise BadInput("frozen=True is a stack of the general form on demands: leave it out, or set form=general.")
         self.form, self.demands, self.frozen = form, demands, frozen

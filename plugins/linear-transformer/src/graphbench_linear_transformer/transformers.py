@@ -11,7 +11,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from graphbench.errors import BadInput
+from graphbench.errors import BadInput, check_choice
 from graphbench_linear_transformer.incidence import Incidence, as_incidence
 from graphbench_linear_transformer.layers import BlockLayer, EfficientLayer, GeneralLayer, MolecularLayer
 from graphbench_linear_transformer.normalise import unit_columns, unit_frobenius
@@ -238,11 +238,8 @@ def _stack(layers: int | Iterable[nn.Module], make: Callable[[], nn.Module]) -> 
 
 
 def _check_norms(incidence_norm: str, feature_norm: str) -> None:
-    if incidence_norm not in get_args(IncidenceNorm) or feature_norm not in get_args(FeatureNorm):
-        raise BadInput(
-            f"incidence_norm must be one of {get_args(IncidenceNorm)} and feature_norm one of "
-            f"{get_args(FeatureNorm)}, but they are {incidence_norm!r} and {feature_norm!r}."
-        )
+    check_choice("incidence_norm", incidence_norm, get_args(IncidenceNorm))
+    check_choice("feature_norm", feature_norm, get_args(FeatureNorm))
 
 
 def _without_absent(num_nodes: Tensor | None, *rows: Tensor) -> tuple[Tensor, ...]:

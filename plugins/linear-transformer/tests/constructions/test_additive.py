@@ -297,12 +297,12 @@ def test_building_a_construction_draws_no_random_numbers(graph):
     [
         (lambda: electric_flow(num_layers=3), "either step or lambda_max"),
         (lambda: electric_flow(num_layers=3, step=0.1, lambda_max=2.0), "either step or lambda_max"),
-        (lambda: electric_flow(num_layers=0, step=0.1), "num_layers must be at least 1"),
+        (lambda: electric_flow(num_layers=0, step=0.1), "num_layers must be an integer of at least 1"),
         (lambda: electric_flow(num_layers=2, step=0.1, form="general", num_edges=3), "num_edges and num_demands"),
         (lambda: electric_flow(num_layers=2, step=0.1, num_edges=3), "num_edges belong to form='general'"),
         (
             lambda: electric_flow(num_layers=2, step=0.1, form="general", num_edges=0, num_demands=1),
-            "num_edges must be at least 1",
+            "num_edges must be an integer of at least 1",
         ),
         (lambda: electric_flow(num_layers=2, step=-0.1), "step must be a positive number"),
         (lambda: resistive_embedding(num_layers=2, lambda_max=math.inf), "lambda_max must be a positive"),

@@ -147,7 +147,7 @@ def test_shifts_below_the_largest_eigenvalue_are_refused(graph, initial):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: top_eigenvectors(num_layers=4, k=0), "k must be at least 1"),
+        (lambda: top_eigenvectors(num_layers=4, k=0), "k must be an integer of at least 1"),
         (lambda: bottom_eigenvectors(num_layers=4, k=2, shift=0.0), "shift must be a positive number"),
         (lambda: top_eigenvectors(num_layers=4, k=2)(torch.rand(5, 6), torch.rand(5, 3)), "k = 2 columns"),
         (lambda: top_eigenvectors(num_layers=4, k=3)(torch.rand(3, 6), torch.rand(3, 3)), "rank 2 at most"),

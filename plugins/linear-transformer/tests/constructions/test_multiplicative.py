@@ -215,7 +215,7 @@ def test_what_is_no_laplacian_of_a_connected_graph_is_refused(graph):
     [
         (lambda: electric_flow_fast(num_layers=2), "either step or lambda_max"),
         (lambda: heat_kernel_fast(num_layers=2, time=-1.0), "time must be a positive number"),
-        (lambda: heat_kernel_fast(num_layers=0, time=1.0), "num_layers must be at least 1"),
+        (lambda: heat_kernel_fast(num_layers=0, time=1.0), "num_layers must be an integer of at least 1"),
         (
             lambda: electric_flow_fast(num_layers=2, step=0.1)(torch.rand(3, 4)),
             r"Expected a Laplacian \[\.\.\., n, n\]",

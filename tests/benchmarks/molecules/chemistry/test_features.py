@@ -8,9 +8,9 @@ import pytest
 from ogb.utils import smiles2graph
 from rdkit import Chem
 
-from graphbench.benchmarks.molecules.chemistry.features import ogb_graph, zinc_graph
+from graphbench.benchmarks.molecules.chemistry.features import ogb_graph, qm9_graph, zinc_graph
 from graphbench.benchmarks.molecules.chemistry.problems import MoleculeProblem
-from graphbench.benchmarks.molecules.chemistry.vocabulary import ZINC_ATOM_TYPES
+from graphbench.benchmarks.molecules.chemistry.vocabulary import QM9_ATOM_TYPES, ZINC_ATOM_TYPES
 
 DRUG = "C[C@@H]1CC(Nc2cncc(-c3nncn3C)c2)C[C@@H](C)C1"
 MOLECULES = (
@@ -81,17 +81,19 @@ def test_hydrogens_show_only_where_brackets_are_needed(smiles, token):
     assert ZINC_ATOM_TYPES.index(token) in [row[0] for row in zinc_graph(Chem.MolFromSmiles(smiles)).atoms]
 
 
-def test_bonds_are_kekule_and_both_ways():
-    graph = zinc_graph(Chem.MolFromSmiles("c1ccccc1C#N"))
+@pytest.mark.parametrize("graph_of", [zinc_graph, qm9_graph])
+def test_bonds_are_kekule_and_both_ways(graph_of):
+    graph = graph_of(Chem.MolFromSmiles("c1ccccc1C#N"))
     assert Counter(row[0] for row in graph.bonds) == {1: 2 * 4, 2: 2 * 3, 3: 2}
     assert Counter(graph.edges) == Counter((b, a) for a, b in graph.edges)
     kinds = dict(zip(graph.edges, graph.bonds, strict=True))
     assert all(kinds[a, b] == kinds[b, a] for a, b in graph.edges)
 
 
-def test_reading_the_molecule_leaves_it_aromatic():
+@pytest.mark.parametrize("graph_of", [zinc_graph, qm9_graph])
+def test_reading_the_molecule_leaves_it_aromatic(graph_of):
     mol = Chem.MolFromSmiles("c1ccccc1")
-    zinc_graph(mol)
+    graph_of(mol)
     assert all(atom.GetIsAromatic() for atom in mol.GetAtoms())
 
 
@@ -104,3 +106,30 @@ def test_atoms_outside_the_vocabulary_are_named(smiles, named):
 def test_dative_bonds_are_refused():
     with pytest.raises(MoleculeProblem, match="not single, double or triple: DATIVE"):
         zinc_graph(Chem.MolFromSmiles("CN->O", sanitize=False))
+
+
+@pytest.mark.parametrize(
+    ("smiles", "names"),
+    [
+        ("C", "C"),
+        ("NC(=O)CF", "N,C,O,C,F"),
+        ("[NH3+]CCC([O-])=O", "N H3 +,C,C,C,O -,O"),
+        ("NC(=[NH2+])C([O-])=O", "N,C,N H2 +,C,O -,O"),
+        ("C[NH+]=C(N)C([O-])=O", "C,N H1 +,C,N,C,O -,O"),
+        ("[NH2+]=CN[C-](C#N)C#N", "N H2 +,C,N,C -,C,N,C,N"),
+        ("[NH2+]=C1[CH-]C(=O)C=CN1", "N H2 +,C,C H1 -,C,O,C,C,N"),
+        ("O=[N+]([O-])c1ccc[nH]1", "O,N +,O -,C,C,C,C,N"),
+        ("C[C@H](O)[C@@H](N)C#N", "C,C,O,C,N,C,N"),  # stereo centres show no hydrogen
+        ("C[NH-]", "C,N H1 -"),
+        ("C[C+](C)C", "C,C +,C,C"),
+        ("C[O+](C)C", "C,O +,C,C"),
+    ],
+)
+def test_qm9_atom_types_are_element_and_charge_with_its_hydrogens(smiles, names):
+    assert [QM9_ATOM_TYPES[row[0]] for row in qm9_graph(Chem.MolFromSmiles(smiles)).atoms] == names.split(",")
+
+
+@pytest.mark.parametrize(("smiles", "named"), [("CS", "S"), ("C[OH+]C", r"O H1 \+1"), ("[CH3-]", "C H3 -1")])
+def test_atoms_outside_qm9_are_named(smiles, named):
+    with pytest.raises(MoleculeProblem, match=f"none of QM9's 15 types: {named}$"):
+        qm9_graph(Chem.MolFromSmiles(smiles))

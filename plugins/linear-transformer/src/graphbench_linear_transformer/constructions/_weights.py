@@ -9,7 +9,7 @@ from typing import Literal, TypeVar, get_args
 
 import torch
 
-from graphbench.errors import BadInput
+from graphbench.errors import BadInput, check_choice, check_range
 from graphbench_linear_transformer.layers import BlockLayer, EfficientLayer, GeneralLayer, blank
 
 #: "general": equation (3) or (6) with full matrices. "efficient": equation (7), and for Lemmas 4 and 5 blocks that are
@@ -89,10 +89,8 @@ def shared(weights: Sequence[LayerWeights], make: Callable[[LayerWeights], _Made
 
 def check_options(num_layers: int, form: str) -> None:
     """Raise `BadInput` for fewer layers than one or an unknown form."""
-    if num_layers < 1:
-        raise BadInput(f"num_layers must be at least 1, but got {num_layers}.")
-    if form not in get_args(Form):
-        raise BadInput(f"form must be one of {get_args(Form)}, but got {form!r}.")
+    check_range("num_layers", num_layers, at_least=1, whole=True)
+    check_choice("form", form, get_args(Form))
 
 
 def check_sizes(form: str, sizes: Sizes) -> None:
@@ -106,8 +104,7 @@ def check_sizes(form: str, sizes: Sizes) -> None:
     if form == "efficient" and given:
         raise BadInput(f"{' and '.join(given)} belong to form='general'; form='efficient' fits every graph.")
     for name in given:
-        if (sizes[name] or 0) < 1:
-            raise BadInput(f"{name} must be at least 1, but got {sizes[name]}.")
+        check_range(name, sizes[name], at_least=1, whole=True)
 
 
 def check_positive(name: str, value: float) -> None:

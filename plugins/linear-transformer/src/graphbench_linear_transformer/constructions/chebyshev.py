@@ -14,7 +14,7 @@ import numpy as np
 from scipy.fft import dct
 from scipy.special import ive
 
-from graphbench.errors import BadInput
+from graphbench.errors import BadInput, check_range
 from graphbench_linear_transformer.constructions._models import IncidenceConstruction
 from graphbench_linear_transformer.constructions._weights import (
     Form,
@@ -132,8 +132,7 @@ def interpolated_series(
     """
     if not 0 < low < high:
         raise BadInput(f"Expected 0 < lambda_min < lambda_max, but got {low} and {high}.")
-    if num_terms < 1:
-        raise BadInput(f"num_layers must be at least 1, but got {num_terms}.")
+    check_range("num_layers", num_terms, at_least=1, whole=True)
     points = 64
     while points <= _MOST_POINTS:
         angles = np.pi * (np.arange(points) + 0.5) / points

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from graphbench.errors import BadInput
+from graphbench.errors import BadInput, check_range
 from graphbench_linear_transformer.constructions._models import IncidenceConstruction
 from graphbench_linear_transformer.constructions._weights import (
     Form,
@@ -85,8 +85,7 @@ def _subspace_iteration(
 ) -> IncidenceConstruction:
     """`Φ+ = value LΦ + (1 + residual) Φ`, then Gram-Schmidt, then again, for `num_layers` layers in all."""
     check_options(num_layers, form)
-    if k < 1:
-        raise BadInput(f"k must be at least 1, but got {k}.")
+    check_range("k", k, at_least=1, whole=True)
     diagonal = [(column, column) for column in range(k)]
     product = LayerWeights(
         value=blocks(k, dict.fromkeys(diagonal, value)),
