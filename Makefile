@@ -15,7 +15,7 @@ help:  ## show the targets
 # One thread: a second gains little on graphs of 16 nodes, and loses much where it has to wait for a busy core.
 quickstart: export OMP_NUM_THREADS ?= 1
 quickstart: env  ## train a graph transformer on real molecules, test it, write a report (at most 5 minutes)
-	$(BIN)/graphbench fit --config configs/quickstart.yaml --run $(RUN)
+	$(BIN)/graphbench fit --config quickstart --run $(RUN)
 	$(BIN)/graphbench test --run $(RUN)
 
 # A thread for each of the two processes, which else fight for the cores.
@@ -58,7 +58,7 @@ lint: env  ## ruff and mypy
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: env  ## speed and memory against rivals: the short tables of speed/
+bench: env  ## speed and memory against baselines: the short tables of speed/
 	for script in speed/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
 docker-check: ## build the image with buildah and run the quickstart in it

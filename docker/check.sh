@@ -8,7 +8,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 image=localhost/graphbench
-quickstart=(fit --config configs/quickstart.yaml)
+quickstart=(fit --config quickstart)
 short=()
 [ "${1:-}" = --full ] || short=(--trainer.max_epochs 1)
 
@@ -109,7 +109,7 @@ chmod 1777 "$work/volumes/plugins"
 run 0:0 new-plugin my-model --directory /mnt >/dev/null
 mounted=("${start[@]}" 12345:54321 -i "${environment[@]}" GRAPHBENCH_PLUGINS=/mnt/graphbench-my-model "${entrypoint[@]}")
 "${mounted[@]}" list architectures | grep MyModel
-"${mounted[@]}" params --config /mnt/graphbench-my-model/configs/my-model.yaml
+"${mounted[@]}" params --config my-model/nci
 
 say "a plug-in of one's own, installed by two lines"
 printf 'FROM graphbench\nRUN --mount=type=bind,target=/plugin,rw pip install /plugin\n' >"$work/Dockerfile"

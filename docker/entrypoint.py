@@ -1,6 +1,6 @@
 """What the container starts: gives up root, adds the plug-ins that are mounted, then becomes graphbench under tini.
 
-    docker run graphbench fit --config configs/quickstart.yaml     arguments go to graphbench
+    docker run graphbench fit --config quickstart     arguments go to graphbench
     docker run -it graphbench bash                                 or to one of PROGRAMS
 
 GRAPHBENCH_PLUGINS names folders of plug-ins, separated by colons. They are used where they lie, nothing is built or

@@ -25,12 +25,11 @@ import yaml
 from graphbench import registry
 from graphbench.errors import BadInput, NameClash
 from graphbench.expected import Expected
+from graphbench.safe_yaml import load_yaml
 
 _FOLDER = "configs"
 _SUFFIX = ".yaml"
 _OVERLAYS = "overlays"
-#: libyaml where PyYAML was built with it: a hundred files in hundredths of a second.
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 @dataclass(frozen=True)
@@ -85,8 +84,8 @@ def read(path: Path) -> dict[str, Any]:
         BadInput: it is not a YAML mapping.
     """
     try:
-        content = yaml.load(path.read_text(encoding="utf-8"), _LOADER)
-    except yaml.YAMLError as error:
+        content = load_yaml(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise BadInput(f"--config {path} is not valid YAML: {error}") from error
     if not isinstance(content, dict):
         raise BadInput(f"--config {path} must hold a mapping such as 'model: ...', not {type(content).__name__}.")
@@ -163,8 +162,8 @@ def find(name: str) -> Configuration:
         raise NameClash(f"The configuration {name!r} is shipped by {owners}. Name the file instead.")
     if not found:
         raise BadInput(
-            f"--config {name}: there is no such file, and no installed configuration has that name.{_near(name, known)} "
-            "`graphbench list configs` shows all."
+            f"--config {name}: there is no such file, and no installed configuration has that name."
+            f"{_near(name, known)} `graphbench list configs` shows all."
         )
     return found[0]
 

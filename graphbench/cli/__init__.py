@@ -24,7 +24,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "prepare": ("graphbench.cli.prepare:prepare", "fill the store with data and encodings ahead of a fit"),
     "profile": ("graphbench.cli.profile:profile", "measure throughput, memory and operations"),
     "report": ("graphbench.cli.report:report", "compare runs on one page, and as Markdown, CSV and LaTeX"),
-    "list": ("graphbench.cli.list_command:run", "show what is installed: architectures, benchmarks, configurations, ..."),
+    "list": (
+        "graphbench.cli.list_command:run",
+        "show what is installed: architectures, benchmarks, configurations, ...",
+    ),
     "config": ("graphbench.cli.config_command:run", "print an installed configuration, or copy it to a file"),
     "new-plugin": ("graphbench.cli.new_plugin:run", "write a small installable package with a model of your own"),
     "version": ("graphbench.cli.version:run", "show which graphbench this is, and the versions below it"),

@@ -20,9 +20,10 @@ from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
 from graphbench.checkpoints import load_checkpoint
 from graphbench.cli.lightning import GraphbenchCLI, write_config
-from graphbench.cli.options import Request, own_parser, split
+from graphbench.cli.options import DATA_CHANGED, Request, own_parser, split
 from graphbench.cli.params import count
 from graphbench.cli.profile import peak_memory_mb
+from graphbench.cli.same_data import SameData
 from graphbench.cli.score import scores_of
 from graphbench.cli.stopping import Stopped, exit_code
 from graphbench.errors import BadInput, CorruptData
@@ -47,6 +48,7 @@ def fit(arguments: Sequence[str]) -> int:
         run="folder of the new run",
         resume="folder of a run to continue",
         checkpoint="checkpoint to continue from instead of the last one, with --resume",
+        data_changed=DATA_CHANGED,
         if_exists="what to do where --run holds a run: fail (default) or resume, for jobs that are queued again",
     )
     request = split(parser, _resuming(parser, arguments), run_option="resume")
@@ -194,7 +196,8 @@ class _WriteDown(pl.Callback):
 def _train(cli: GraphbenchCLI, checkpoint: Path | None, request: Request) -> int:
     """Fit and record; returns the exit code."""
     assert cli.run_folder is not None
-    cli.trainer.callbacks.append(_WriteDown(cli, request))  # type: ignore[attr-defined]
+    same = SameData(cli.run_folder, request.own.data_changed, fresh=cli.continue_at is None)
+    cli.trainer.callbacks += [same, _WriteDown(cli, request)]  # type: ignore[attr-defined]
     try:
         cli.trainer.fit(cli.model, datamodule=cli.datamodule, ckpt_path=checkpoint, weights_only=True)
         return _finish(cli)
@@ -273,4 +276,5 @@ def _record(run: RunFolder, results: dict[str, Any]) -> None:
     """Replace what is stored; test scores stay where the best checkpoint is still the one they were taken from."""
     stored = run.read_results()
     same = all(stored.get(key) == results.get(key) for key in ("best_epoch", "val"))
-    run.write_results({key: stored[key] for key in ("test", "rivals", "expected") if same and key in stored} | results)
+    kept = {key: stored[key] for key in ("test", "baselines", "expected", "data_changed") if same and key in stored}
+    run.write_results(kept | results)

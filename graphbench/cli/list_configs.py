@@ -39,7 +39,9 @@ def show_configs(as_json: bool, check: bool = False) -> int:
     else:
         _show(listed)
         for name, found in clashing.items():
-            print(f"Clash: {name} is shipped by {' and '.join(one.distribution for one in found)}; name the file instead.")
+            print(
+                f"Clash: {name} is shipped by {' and '.join(one.distribution for one in found)}; name the file instead."
+            )
         for line in lost:
             print(f"Missing: the configurations {line} are not where that distribution says; reinstall it.")
     return 1 if check and (clashing or lost) else 0
@@ -47,7 +49,9 @@ def show_configs(as_json: bool, check: bool = False) -> int:
 
 def _show(listed: list[tuple[Configuration, Facts]]) -> None:
     console = Console(width=None if sys.stdout.isatty() else _FILE_WIDTH, highlight=False, markup=False, emoji=False)
-    table = Table(title="configs, for --config NAME", title_justify="left", title_style="bold", box=None, pad_edge=False)
+    table = Table(
+        title="configs, for --config NAME", title_justify="left", title_style="bold", box=None, pad_edge=False
+    )
     for name in _HEADER:
         table.add_column(name, no_wrap=name == "name", overflow="fold")
     for configuration, said in listed:

@@ -23,7 +23,8 @@ _FILES = {
     "README.md.tmpl": "README.md",
     "init.py.tmpl": "src/${package}/__init__.py",
     "net.py.tmpl": "src/${package}/net.py",
-    "config.yaml.tmpl": "configs/${name}.yaml",
+    "config.yaml.tmpl": "configs/nci.yaml",
+    "overlay.yaml.tmpl": "configs/overlays/deep.yaml",
     "test_net.py.tmpl": "tests/test_net.py",
 }
 #: What the model's file imports beside the names of `graphbench`; the new class must not hide it.
@@ -136,7 +137,7 @@ def run(arguments: Sequence[str]) -> int:
     names = Names.parse(options.name)
     print(f"Wrote {folder}. Next:")
     print(f"  pip install -e {folder}")
-    print(f"  graphbench fit --config {folder / 'configs' / names.name}.yaml --run runs/{names.name}")
+    print(f"  graphbench fit --config {names.name}/nci --run runs/{names.name}")
     print(f"  graphbench test --run runs/{names.name}")
     print(f"The model is in {folder / 'src' / names.package / 'net.py'}.")
     return 0

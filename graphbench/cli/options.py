@@ -11,6 +11,9 @@ from graphbench.configurations import with_files
 from graphbench.errors import BadInput
 from graphbench.runs import RunFolder
 
+#: Help of an option that several commands have.
+DATA_CHANGED = "what to do where the data are not those of the fit: refuse (default) or accept"
+
 
 @dataclass(frozen=True)
 class Request:

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from graphbench.cli.lightning import GraphbenchCLI
-from graphbench.cli.options import own_parser, split
+from graphbench.cli.options import DATA_CHANGED, own_parser, split
+from graphbench.cli.same_data import SameData
 from graphbench.cli.score import checkpoint_of
-from graphbench.errors import BadInput
+from graphbench.errors import BadInput, check_choice
 
 log = logging.getLogger(__name__)
 _SPLITS = ("train", "val", "test")
@@ -32,18 +33,20 @@ def predict(arguments: Sequence[str]) -> int:
         checkpoint="checkpoint to use instead of the best",
         split="train, val or test (default)",
         output="file to write: .csv or .parquet",
+        data_changed=DATA_CHANGED,
     )
     request = split(parser, arguments)
     chosen = request.own.split or "test"
-    if chosen not in _SPLITS:
-        raise BadInput(f"--split {chosen}: must be one of {', '.join(_SPLITS)}.")
+    check_choice("--split", chosen, _SPLITS)
     path = checkpoint_of(request)
     default = (request.run.path if request.run else Path()) / f"predictions-{chosen}.csv"
     output = Path(request.own.output) if request.own.output else default
     if output.suffix not in _SUFFIXES:
         raise BadInput(f"--output {output}: the name must end in {' or '.join(_SUFFIXES)}.")
+    same = SameData(request.run, request.own.data_changed)
     # One process: predictions of several would have to be gathered, and a split is predicted in seconds.
     cli = GraphbenchCLI([*request.arguments, "--trainer.devices", "1", "--trainer.num_nodes", "1"])
+    cli.trainer.callbacks.append(same)  # type: ignore[attr-defined]
     cli.datamodule.predict_split = chosen
     batches = cli.trainer.predict(cli.model, cli.datamodule, ckpt_path=str(path), weights_only=True)
     assert batches is not None

@@ -5,18 +5,20 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from graphbench.checkpoints import load_checkpoint
 from graphbench.cli.console import show_table
 from graphbench.cli.lightning import GraphbenchCLI
-from graphbench.cli.options import Request, own_parser, split
+from graphbench.cli.options import DATA_CHANGED, Request, own_parser, split
 from graphbench.cli.params import count
+from graphbench.cli.same_data import SameData
 from graphbench.errors import BadInput
 from graphbench.expected import Comparison, Obtained, compare, kind_of_data
 from graphbench.runs import RunFolder
 
 log = logging.getLogger(__name__)
-Rivals = dict[str, dict[str, dict[str, float]]]
+Baselines = dict[str, dict[str, dict[str, float]]]
 
 
 def checkpoint_of(request: Request) -> Path:
@@ -46,16 +48,23 @@ def validate(arguments: Sequence[str]) -> int:
 
 
 def test(arguments: Sequence[str]) -> int:
-    """Score validation and test split of a run's best checkpoint, beside the benchmark's rivals."""
+    """Score validation and test split of a run's best checkpoint, beside the benchmark's baselines."""
     return _score(arguments, "test", ("val", "test"))
 
 
 def _score(arguments: Sequence[str], command: str, splits: Sequence[str]) -> int:
-    parser = own_parser(command, run="folder of a finished fit", checkpoint="checkpoint to score instead of the best")
+    parser = own_parser(
+        command,
+        run="folder of a finished fit",
+        checkpoint="checkpoint to score instead of the best",
+        data_changed=DATA_CHANGED,
+    )
     request = split(parser, arguments)
     path = checkpoint_of(request)
     folder = ["--trainer.default_root_dir", str(request.run.path)] if request.run is not None else []
+    same = SameData(request.run, request.own.data_changed)
     cli = GraphbenchCLI([*request.arguments, *folder])
+    cli.trainer.callbacks.append(same)  # type: ignore[attr-defined]
     scores: dict[str, Mapping[str, float]] = {}
     for name in splits:
         evaluate = cli.trainer.validate if name == "val" else cli.trainer.test
@@ -63,11 +72,11 @@ def _score(arguments: Sequence[str], command: str, splits: Sequence[str]) -> int
         scores[name] = scores_of(name, logged)
     if not cli.trainer.is_global_zero:
         return 0
-    others = cli.datamodule.rivals()
+    others = cli.datamodule.baselines()
     comparison = _beside_expected(cli, request, scores)
     _show(cli, scores, others, comparison)
     if request.run is not None and request.own.checkpoint is None:
-        _record(request.run, scores, others, comparison)
+        _record(request.run, scores, others, comparison, "; ".join(same.differences))
         from graphbench.report import write_report
 
         write_report([request.run], request.run.report)
@@ -97,25 +106,31 @@ def _beside_expected(
 
 
 def _record(
-    run: RunFolder, scores: Mapping[str, Mapping[str, float]], others: Rivals, comparison: Comparison | None
+    run: RunFolder,
+    scores: Mapping[str, Mapping[str, float]],
+    others: Baselines,
+    comparison: Comparison | None,
+    data_changed: str,
 ) -> None:
-    """Hold the validation scores against those at the end of fit, then write what is new."""
+    """Hold the validation scores against those at the end of fit, then write what is new; on other data, say so."""
     stored = run.read_results().get("val")
     if stored is not None:
         same = stored == scores["val"]
         log.info("Validation scores %s those stored at the end of fit.", "equal" if same else "DIFFER from")
     if "test" in scores:
-        expected = {} if comparison is None else {"expected": comparison.as_dict()}
-        run.update_results({"test": dict(scores["test"]), "rivals": others} | expected)
+        kept = {name: value for name, value in run.read_results().items() if name not in ("expected", "data_changed")}
+        noted: dict[str, Any] = {} if comparison is None else {"expected": comparison.as_dict()}
+        noted |= {"data_changed": data_changed} if data_changed else {}
+        run.write_results(kept | {"test": dict(scores["test"]), "baselines": others} | noted)
 
 
 def _show(
     cli: GraphbenchCLI,
     scores: Mapping[str, Mapping[str, float]],
-    others: Rivals,
+    others: Baselines,
     comparison: Comparison | None,
 ) -> None:
-    """The table: this model, what its configuration expects, then the rivals of the benchmark on the same splits."""
+    """The table: this model, what its configuration expects, then the baselines of the benchmark on the same splits."""
     spec = cli.model.spec
     names = [key.partition("/")[2] for key in next(iter(scores.values()))]
     names = [spec.metric, *(name for name in names if name not in (spec.metric, "loss"))]
@@ -123,8 +138,8 @@ def _show(
     rows = [[type(cli.model.architecture).__name__, *_row(scores, names)]]
     if comparison is not None:
         rows.append(["expected", *_expected_row(comparison, scores, names)])
-    for rival, values in others.items():
-        rows.append([rival, *_row(values, names)])
+    for baseline, values in others.items():
+        rows.append([baseline, *_row(values, names)])
     unit = f" [{spec.target_units[0]}]" if len(set(spec.target_units)) == 1 and spec.target_units[0] else ""
     arrow = "higher" if spec.higher_is_better else "lower"
     show_table(f"{spec.name}{unit}, {arrow} {spec.metric} is better", header, rows)

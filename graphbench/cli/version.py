@@ -18,7 +18,7 @@ DISTRIBUTION = "graphbench-lightning"
 _BELOW = ("torch", "pytorch-lightning", "torch-geometric")
 
 
-def rivals() -> list[str]:
+def other_distributions() -> list[str]:
     """Other installed distributions that provide the import name `graphbench`, as "name version", sorted."""
     found = {
         f"{distribution.metadata['Name']} {distribution.version}"
@@ -38,10 +38,10 @@ def report() -> Iterator[str]:
     """Lines that say which graphbench this is, what it stands on, and what clashes with it."""
     yield f"{DISTRIBUTION} {graphbench.__version__}, imported as graphbench from {Path(graphbench.__file__).parent}"
     yield ", ".join([f"Python {platform.python_version()}", *map(_installed, _BELOW)])
-    for rival in rivals():
-        name = rival.split()[0]
+    for other in other_distributions():
+        name = other.split()[0]
         yield (
-            f"Warning: {rival} is another project that installs the import name graphbench too; files of one may have "
+            f"Warning: {other} is another project that installs the import name graphbench too; files of one may have "
             f"overwritten the other's. Keep them in separate environments, or repair this one: pip uninstall {name}; "
             f"pip install --force-reinstall --no-deps {DISTRIBUTION}"
         )

@@ -59,8 +59,8 @@ def group_runs(runs: Sequence[Run]) -> list[Group]:
 
 
 def _settings(run: Run) -> dict[str, Any]:
-    """The configuration without the seed."""
-    return {key: value for key, value in run.config.items() if key != "seed_everything"}
+    """The configuration without the seed, and without what it expects, which changes no run."""
+    return {key: value for key, value in run.config.items() if key not in ("seed_everything", "expected")}
 
 
 def flatten(value: object, prefix: str = "") -> dict[str, str]:

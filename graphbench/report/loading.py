@@ -16,7 +16,8 @@ import yaml
 
 from graphbench.errors import BadInput
 from graphbench.report.metrics import Curves, curves_of, read_logged
-from graphbench.runs import RunFolder
+from graphbench.runs import RunFolder, with_present_keys
+from graphbench.safe_yaml import load_yaml
 
 log = logging.getLogger(__name__)
 
@@ -86,9 +87,9 @@ class Run:
         return numbers(self.results.get(split), split)
 
     @property
-    def rivals(self) -> dict[str, dict[str, float]]:
-        """Rival -> `SPLIT/METRIC` -> score, as the benchmark offered them to `graphbench test`."""
-        found = self.results.get("rivals")
+    def baselines(self) -> dict[str, dict[str, float]]:
+        """Baseline -> `SPLIT/METRIC` -> score, as the benchmark offered them to `graphbench test`."""
+        found = self.results.get("baselines")
         if not isinstance(found, dict):
             return {}
         return {
@@ -151,7 +152,7 @@ def load_run(folder: RunFolder, name: str) -> Run:
     """Read a folder; nothing that is missing or broken in it is an error."""
     run = Run(name, folder)
     _read_config(run)
-    run.results = _read_json(run, folder.results, "so it has no scores: its fit has not finished")
+    run.results = with_present_keys(_read_json(run, folder.results, "so it has no scores: its fit has not finished"))
     run.environment = _read_json(run, folder.environment, "so its hardware and software are unknown")
     _read_metrics(run)
     _read_diagnostics(run)
@@ -162,7 +163,7 @@ def load_run(folder: RunFolder, name: str) -> Run:
 def _read_config(run: Run) -> None:
     try:
         run.config_text = run.folder.config.read_text(encoding="utf-8")
-        loaded = yaml.safe_load(run.config_text)
+        loaded = load_yaml(run.config_text)
         if not isinstance(loaded, dict):
             raise ValueError("it holds no options")
         run.config = loaded

@@ -14,6 +14,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
 from graphbench.report.curves import learning_curves
 from graphbench.report.depth import diagnostic_sections
+from graphbench.report.expectations import Line, expectations
 from graphbench.report.formats import as_csv, as_latex, as_markdown
 from graphbench.report.gap import gap_section, looked_at_test
 from graphbench.report.groups import differences, flatten
@@ -37,6 +38,7 @@ class Part:
         scores: panels beside the table.
         notes: sentences below the table.
         sections: figures.
+        expected: scores beside what configurations expect.
         differences: options that tell its groups apart, with a value a group.
     """
 
@@ -44,6 +46,7 @@ class Part:
     scores: list[Panel]
     notes: list[str]
     sections: list[Section]
+    expected: list[Line]
     differences: dict[str, list[str]]
 
 
@@ -110,7 +113,8 @@ def _part(table: ResultTable, name: str) -> Part:
         picture_section(runs, f"{name}-pictures"),
     ]
     sections = [section for section in found if section is not None]
-    return Part(table, score_panels(table, f"{name}-scores"), _notes(table), sections, differences(table.groups))
+    scores = score_panels(table, f"{name}-scores")
+    return Part(table, scores, _notes(table), sections, expectations(table.groups), differences(table.groups))
 
 
 def _title(tables: Sequence[ResultTable]) -> str:
@@ -156,8 +160,8 @@ def _notes(table: ResultTable) -> list[str]:
         for group in table.groups
         if looked_at_test(group)
     ]
-    if any(row.kind == "rival" for row in table.rows):
-        notes.append("Rivals are simple methods that the benchmark fits on the same splits; they have no seed.")
+    if any(row.kind == "baseline" for row in table.rows):
+        notes.append("Baselines are simple methods that the benchmark fits on the same splits; they have no seed.")
     known = [run.environment for group in table.groups for run in group.runs if run.environment]
     machines = {tuple(str(environment.get(fact)) for fact in _HARDWARE) for environment in known}
     if len(machines) > 1:

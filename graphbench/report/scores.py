@@ -1,4 +1,4 @@
-"""The result table of one benchmark: a row a group of runs, then the rivals."""
+"""The result table of one benchmark: a row a group of runs, then the baselines."""
 
 from __future__ import annotations
 
@@ -106,12 +106,12 @@ class Row:
     """One line of the table.
 
     Args:
-        label: name of the group or the rival.
-        kind: "model" or "rival".
+        label: name of the group or the baseline.
+        kind: "model" or "baseline".
         seeds: of the runs.
         best_epochs: of the runs, with the epochs each had in all.
         scores: key of a quantity -> its values.
-        group: the runs; None for a rival.
+        group: the runs; None for a baseline.
     """
 
     label: str
@@ -122,7 +122,7 @@ class Row:
     group: Group | None = None
 
     def show(self, quantity: Quantity) -> str:
-        """Text of a cell; what a rival cannot have is a dash."""
+        """Text of a cell; what a baseline cannot have is a dash."""
         if quantity.key in self.scores:
             return quantity.show(self.scores[quantity.key])
         return quantity.absent if self.kind == "model" else "–"
@@ -138,7 +138,7 @@ class ResultTable:
         higher_is_better: whether more of the metric is better; None where no run says.
         unit: of the metric and of other errors in it.
         quantities: columns.
-        rows: groups, then rivals.
+        rows: groups, then baselines.
     """
 
     benchmark: str
@@ -176,7 +176,7 @@ class ResultTable:
         """Text of all cells."""
         return [
             [
-                f"{row.label} (rival)" if row.kind == "rival" else row.label,
+                f"{row.label} (baseline)" if row.kind == "baseline" else row.label,
                 row.seeds,
                 row.best_epochs,
                 *(row.show(quantity) for quantity in self.quantities),
@@ -198,7 +198,7 @@ def result_table(groups: Sequence[Group]) -> ResultTable:
         mean = row.scores[f"val/{metric}"].mean if f"val/{metric}" in row.scores else math.nan
         return sign * mean if math.isfinite(mean) else math.inf
 
-    everything = [*sorted(rows, key=rank), *_rivals(groups)]
+    everything = [*sorted(rows, key=rank), *_baselines(groups)]
     columns = _quantities(runs, metric, unit)
     return ResultTable(groups[0].benchmark, metric, higher, unit, columns, tuple(everything))
 
@@ -279,16 +279,16 @@ def _best_epochs(group: Group) -> str:
     )
 
 
-def _rivals(groups: Sequence[Group]) -> list[Row]:
-    """A row a rival; one whose scores differ between groups (other splits) has a row for each, saying whose."""
+def _baselines(groups: Sequence[Group]) -> list[Row]:
+    """A row a baseline; one whose scores differ between groups (other splits) has a row for each, saying whose."""
     found: dict[str, dict[tuple[tuple[str, float], ...], str]] = {}
     for group in groups:
         for run in group.runs:
-            for name, scores in run.rivals.items():
+            for name, scores in run.baselines.items():
                 found.setdefault(name, {}).setdefault(tuple(sorted(scores.items())), group.label)
     rows = []
     for name, versions in found.items():
         for version, label in versions.items():
             shown = name if len(versions) == 1 else f"{name}, for {label}"
-            rows.append(Row(shown, "rival", "–", "–", {key: Score((value,), 1) for key, value in version}))
+            rows.append(Row(shown, "baseline", "–", "–", {key: Score((value,), 1) for key, value in version}))
     return rows

@@ -87,7 +87,7 @@ def test_overlay_is_understood_and_has_the_parameters_it_expects(path, capsys):
 
 
 def published_variants():
-    """Files, one over the other, for every variant of which a recipe, or an overlay for its depth, expects something."""
+    """Files, one over the other, for every variant of which a recipe or an overlay for its depth says something."""
     for path in (*WHOLE, *OVERLAYS):
         content = yaml.safe_load(path.read_text())
         folder = path.parent if path.parent.name == "overlays" else path.parent / "overlays"

@@ -61,13 +61,16 @@ def test_command_writes_all_files_and_says_what_is_next(tmp_path, capsys):
     folder = tmp_path / "new" / "graphbench-my-model"
     assert sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()) == [
         "README.md",
-        "configs/my-model.yaml",
+        "configs/nci.yaml",
+        "configs/overlays/deep.yaml",
         "pyproject.toml",
         "src/graphbench_my_model/__init__.py",
         "src/graphbench_my_model/net.py",
         "tests/test_net.py",
     ]
-    assert f"pip install -e {folder}" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert f"pip install -e {folder}" in out
+    assert "--config my-model/nci" in out
     assert [path.name for path in folder.parent.iterdir()] == ["graphbench-my-model"]
 
 
@@ -80,14 +83,44 @@ def test_project_file_registers_the_class(tmp_path):
     tomllib = pytest.importorskip("tomllib")
     project = tomllib.loads((write_plugin("my-model", tmp_path) / "pyproject.toml").read_text())["project"]
     assert project["name"] == "graphbench-my-model"
-    assert project["entry-points"] == {"graphbench.architectures": {"MyModel": "graphbench_my_model:MyModel"}}
+    assert project["entry-points"] == {
+        "graphbench.architectures": {"MyModel": "graphbench_my_model:MyModel"},
+        "graphbench.configs": {"my-model": "graphbench_my_model"},
+    }
     assert project["dependencies"] == ["graphbench-lightning>=0.1.0,<0.2"]
 
 
 def test_configuration_names_the_class(tmp_path):
-    config = yaml.safe_load((write_plugin("SGFormer", tmp_path) / "configs" / "sg-former.yaml").read_text())
+    config = yaml.safe_load((write_plugin("SGFormer", tmp_path) / "configs" / "nci.yaml").read_text())
     assert config["model"]["architecture"]["class_path"] == "SGFormer"
     assert config["data"]["class_path"] == "NCI"
+
+
+def test_it_has_the_shape_of_our_own_plugins(tmp_path):
+    """The same groups of entry points and build settings, and sections of the README in the same order."""
+    tomllib = pytest.importorskip("tomllib")
+    folder = write_plugin("my-model", tmp_path)
+    written = tomllib.loads((folder / "pyproject.toml").read_text())
+    sections = _sections(folder)
+    assert sections == ["Options", "Expected scores", "Experiments and results", "Departures", "Speed"]
+    for ours in sorted((Path(__file__).parents[2] / "plugins").iterdir()):
+        project = tomllib.loads((ours / "pyproject.toml").read_text())
+        package = next((ours / "src").glob("graphbench_*")).name
+        wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
+        assert wheel == {"packages": [f"src/{package}"], "force-include": {"configs": f"{package}/configs"}}
+        assert project["project"]["entry-points"].keys() >= written["project"]["entry-points"].keys()
+        # Speed is a section where something was measured.
+        shared = [section for section in _sections(ours) if section in sections]
+        assert shared == sections[: len(shared)], ours.name
+        assert len(shared) >= len(sections) - 1, ours.name
+        assert {path.name for path in ours.iterdir()} >= {path.name for path in folder.iterdir()}
+    package = "graphbench_my_model"
+    wheel = written["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert wheel == {"packages": [f"src/{package}"], "force-include": {"configs": f"{package}/configs"}}
+
+
+def _sections(folder):
+    return [line[3:] for line in (folder / "README.md").read_text().splitlines() if line.startswith("## ")]
 
 
 def test_nothing_is_overwritten(tmp_path, capsys):
@@ -132,7 +165,7 @@ def test_installed_plugin_trains_and_scores(tmp_path):
         pytest.skip("pip reaches no package index to fetch the build backend from")
     assert installed.returncode == 0, installed.stderr
     assert "MyModel" in _run(python, "-m", "graphbench", "list", "architectures").stdout
-    config, run = str(folder / "configs" / "my-model.yaml"), str(tmp_path / "run")
+    config, run = "my-model/nci", str(tmp_path / "run")
     short = ("--data.root", str(tmp_path / "data"), "--trainer.max_epochs", "1", "--trainer.limit_train_batches", "20")
     fitted = _run(python, "-m", "graphbench", "fit", "--config", config, "--run", run, *short)
     assert fitted.returncode == 0, fitted.stderr

@@ -75,4 +75,6 @@ def test_no_configuration_is_left_out():
 def test_parameters_are_the_published_ones(name, capsys):
     assert main(["params", "--config", str(CONFIGS / f"{name}.yaml"), "--json"]) == 0
     expected = yaml.safe_load((CONFIGS / f"{name}.yaml").read_text())["expected"]
-    assert json.loads(capsys.readouterr().out.splitlines()[-1])["parameters"] == PUBLISHED[name] == expected["parameters"]
+    assert (
+        json.loads(capsys.readouterr().out.splitlines()[-1])["parameters"] == PUBLISHED[name] == expected["parameters"]
+    )

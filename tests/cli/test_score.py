@@ -71,3 +71,26 @@ def test_what_callbacks_log_is_no_score():
 
     logged = {"val/MAE": 1.0, "val/loss": 1.0, "flow_sparsity/zeros/layer_0_head_0": 0.3, "validity/x": 2.0}
     assert scores_of("val", logged) == {"val/MAE": 1.0, "val/loss": 1.0}
+
+
+def test_scores_stand_beside_what_the_configuration_expects(finished_run, capsys):
+    """The stored length says whether the run is a full one; another checkpoint than the run's own has none."""
+    expected = ["--expected.metric", "test/MAE", "--expected.value", "9.5", "--expected.sd", "1.5"]
+    assert main(["test", "--run", str(finished_run), *expected, "--expected.epochs", "3"]) == 0
+    score = json.loads((finished_run / "results.json").read_text())["test"]["test/MAE"]
+    stored = json.loads((finished_run / "results.json").read_text())["expected"]
+    assert stored["obtained"] == score
+    assert stored["better"] == pytest.approx(9.5 - score)
+    out = capsys.readouterr().out
+    assert f"test/MAE {score:.4f}, expected 9.5000 ± 1.5000: {stored['verdict']}." in out
+    row = next(line for line in out.splitlines() if line.startswith("│ expected"))
+    assert [cell.strip() for cell in row.split("│")[2:-1]] == ["-", "-", "9.5000 ± 1.5000", "-"]
+    assert "Beside what the configuration expects" in (finished_run / "report.html").read_text()
+    options = [*expected, "--expected.epochs", "200", "--expected.data", "published"]
+    assert main(["test", "--run", str(finished_run), *options]) == 0
+    assert "not comparable: 3 of 200 epochs; local data where published ones are expected." in capsys.readouterr().out
+    last = str(finished_run / "checkpoints" / "last.ckpt")
+    assert main(["test", "--run", str(finished_run), "--checkpoint", last, *options]) == 0
+    assert "the number of epochs is not recorded, 200 are expected" in capsys.readouterr().out
+    assert main(["test", "--run", str(finished_run)]) == 0
+    assert "expected" not in json.loads((finished_run / "results.json").read_text())

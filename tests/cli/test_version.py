@@ -11,7 +11,7 @@ import pytest
 
 import graphbench
 from graphbench.cli import COMMANDS, main
-from graphbench.cli.version import rivals
+from graphbench.cli.version import other_distributions
 
 
 def _fake(site, name, version, **files):
@@ -36,14 +36,14 @@ def test_another_package_of_that_name_is_noticed(tmp_path, monkeypatch, capsys):
     _fake(tmp_path, "graphbench", "0.0.0.1", RECORD="a.py,,\ngraphbench/__init__.py,,\n")
     _fake(tmp_path, "graphbench-other", "1.0", top_level_txt="graphbench_other\n", RECORD="graphbench_other/a.py,,\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    assert rivals() == ["graphbench 0.0.0.1", "graphbench-lib 0.2.0"]
+    assert other_distributions() == ["graphbench 0.0.0.1", "graphbench-lib 0.2.0"]
     main(["--version"])
     out = capsys.readouterr().out
     assert "Warning: graphbench-lib 0.2.0 is another project" in out
     assert "pip uninstall graphbench-lib" in out
 
 
-def test_no_rival_no_warning(capsys):
+def test_no_other_distribution_no_warning(capsys):
     main(["--version"])
     assert "Warning" not in capsys.readouterr().out
 

@@ -12,7 +12,7 @@ import yaml
 
 from graphbench.runs import RunFolder
 
-RIVALS = {"training mean": {"val": {"val/MAE": 1.9}, "test": {"test/MAE": 1.92}}}
+BASELINES = {"training mean": {"val": {"val/MAE": 1.9}, "test": {"test/MAE": 1.92}}}
 LOSSES = ((1.0, 1.1), (0.5, 0.7), (0.3, 0.8))
 ENVIRONMENT = {
     "started": "2026-03-01T10:00:00+00:00", "python": "3.11.7", "processor": "Abacus", "cores": 2, "torch_threads": 1,
@@ -66,7 +66,7 @@ def write_run(root, name, seed=0, architecture="GPS", scores=(0.7, 0.9), losses=
         "peak_memory_mb": 500 + seed, "best_epoch": 1, "val": {"val/loss": val, "val/MAE": val, "val/RMSE": 2 * val},
     }  # fmt: skip
     if test is not None:
-        found |= {"test": {"test/loss": test, "test/MAE": test, "test/RMSE": 2 * test}, "rivals": RIVALS}
+        found |= {"test": {"test/loss": test, "test/MAE": test, "test/RMSE": 2 * test}, "baselines": BASELINES}
     folder.results.write_text(json.dumps(found | (results or {})))
     folder.environment.write_text(json.dumps(ENVIRONMENT))
     logged_rows(losses).to_csv(folder.metrics, index=False)

@@ -24,7 +24,7 @@ def test_csv_holds_unrounded_numbers(tables):
     assert table.loc["GPS", "val/MAE mean"] == pytest.approx(0.75, rel=1e-15)
     assert table.loc["GPS", "test/MAE sd"] == pytest.approx(0.1 / 2**0.5, rel=1e-12)
     assert table.loc["GPS", "val/MAE n"] == 2
-    assert table.loc["training mean", "kind"] == "rival"
+    assert table.loc["training mean", "kind"] == "baseline"
     assert pd.isna(table.loc["training mean", "val/RMSE mean"])
     assert HOSTILE in table.index
 

@@ -10,7 +10,7 @@ def test_a_whole_run_has_no_problems(make_run):
     assert run.problems == []
     assert (run.benchmark, run.architecture, run.seed, run.best_epoch) == ("NCI", "GPS", "3", 2)
     assert run.scores("val") == {"loss": 0.7, "MAE": 0.7, "RMSE": 1.4}
-    assert run.rivals == {"training mean": {"val/MAE": 1.9, "test/MAE": 1.92}}
+    assert run.baselines == {"training mean": {"val/MAE": 1.9, "test/MAE": 1.92}}
 
 
 def test_an_unfinished_run_is_named_by_its_configuration(make_run):
@@ -94,5 +94,5 @@ def test_a_best_epoch_that_is_no_number_is_unknown(make_run, best):
 
 
 def test_numbers_of_the_wrong_kind_are_left_out(make_run):
-    run = load_run(make_run("a", results={"rivals": [1], "val": {"val/MAE": "low", "val/RMSE": True}}), "a")
-    assert (run.rivals, run.scores("val")) == ({}, {})
+    run = load_run(make_run("a", results={"baselines": [1], "val": {"val/MAE": "low", "val/RMSE": True}}), "a")
+    assert (run.baselines, run.scores("val")) == ({}, {})

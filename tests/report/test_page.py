@@ -152,7 +152,7 @@ def test_a_single_run_has_no_deviations(make_run, write):
     text = Page(write(make_run("a"))).text
     assert "GPS on NCI" in text
     assert "±" not in text.split("What the columns are")[0]
-    assert "rival" in text
+    assert "baseline" in text
 
 
 def test_problems_come_first(make_run, write):

@@ -14,7 +14,7 @@ def texts(panel):
     return [element.text for element in ET.fromstring(panel.figure).iter("text")]
 
 
-def test_one_model_without_rivals_has_nothing_to_compare(make_run):
+def test_one_model_without_baselines_has_nothing_to_compare(make_run):
     assert score_panels(result_tables([make_run("a", scores=(0.7, None))])[0], "s") == []
 
 
@@ -25,7 +25,7 @@ def test_splits_have_a_panel_with_every_row(make_run):
         assert {"GPS", "GCN", "training mean"} <= set(texts(panel))
 
 
-def test_a_rival_far_away_is_an_arrow_with_its_score(make_run):
+def test_a_baseline_far_away_is_an_arrow_with_its_score(make_run):
     panels = score_panels(
         result_tables([make_run("a"), make_run("b", architecture="GCN", scores=(0.72, 0.91))])[0], "s"
     )

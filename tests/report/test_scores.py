@@ -54,16 +54,16 @@ def test_cells_show_mean_and_deviation(seeds):
     assert cells["training speed [graphs/s]"] == "101 ± 0"
 
 
-def test_models_are_ordered_by_validation_and_rivals_follow(make_run):
+def test_models_are_ordered_by_validation_and_baselines_follow(make_run):
     runs = [make_run("a", scores=(0.9, 0.1)), make_run("b", architecture="GCN", scores=(0.5, 0.8))]
     (table,) = result_tables(runs)
     assert [(row.label, row.kind) for row in table.rows] == [
         ("GCN", "model"),
         ("GPS", "model"),
-        ("training mean", "rival"),
+        ("training mean", "baseline"),
     ]
     assert table.rows[2].scores["test/MAE"].mean == 1.92
-    assert table.lines()[2][0] == "training mean (rival)"
+    assert table.lines()[2][0] == "training mean (baseline)"
     assert table.lines()[2][-1] == "–"
 
 
@@ -102,12 +102,12 @@ def test_every_benchmark_has_its_table(make_run):
     assert all(len(table.groups) == 1 for table in tables)
 
 
-def test_rivals_on_other_splits_are_told_apart(make_run):
-    rivals = {"training mean": {"val": {"val/MAE": 1.5}, "test": {"test/MAE": 1.6}}}
+def test_baselines_on_other_splits_are_told_apart(make_run):
+    baselines = {"training mean": {"val": {"val/MAE": 1.5}, "test": {"test/MAE": 1.6}}}
     (table,) = result_tables(
-        [make_run("a"), make_run("b", architecture="GCN", scores=(0.8, 0.9), results={"rivals": rivals})]
+        [make_run("a"), make_run("b", architecture="GCN", scores=(0.8, 0.9), results={"baselines": baselines})]
     )
-    assert [row.label for row in table.rows if row.kind == "rival"] == [
+    assert [row.label for row in table.rows if row.kind == "baseline"] == [
         "training mean, for GPS",
         "training mean, for GCN",
     ]

@@ -1,0 +1,156 @@
+"""What a run was trained on, and whether a later command reads the same."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytorch_lightning as pl
+
+from graphbench.errors import BadInput, CorruptData
+from graphbench.runs import RunFolder, write_text
+
+log = logging.getLogger(__name__)
+
+#: Characters of a checksum or other long value that a message shows, and differences that it names.
+_SHOWN, _NAMED = 16, 6
+
+
+class SameData(pl.Callback):
+    """Writes what a run is trained on into its folder, and refuses other data when the run is used again.
+
+    Data are the same where their sources are (checksums of files, seeds, options that decide about rows, targets and
+    splits), or where all graphs are. One of both may differ: another order of a file's bytes with equal graphs in
+    it, or graphs computed from one source whose last bits another machine rounds otherwise.
+
+    Args:
+        run: the folder; None for a command that names none.
+        changed: "accept" to go on with other data, with a warning.
+        fresh: the run is a new one: there is nothing to compare with.
+
+    Raises:
+        BadInput: `changed` is another word.
+    """
+
+    def __init__(self, run: RunFolder | None, changed: str | None, fresh: bool = False) -> None:
+        if changed not in (None, "refuse", "accept"):
+            raise BadInput(f"--data-changed {changed}: must be refuse (default) or accept.")
+        self.run, self.accept, self.fresh = run, changed == "accept", fresh
+        #: What differs, once the data are open.
+        self.differences: list[str] = []
+        self._earlier: dict[str, Any] | None = None
+        self._compared = False
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """Compare, once the data are open and before anything is computed from them.
+
+        Raises:
+            BadInput: the data are others, and nobody said that this is all right.
+        """
+        if self.run is None or self.fresh or self._compared:
+            return
+        self._compared, now = True, _fingerprint(trainer)
+        self._earlier = read_record(self.run)
+        if self._earlier is None:
+            if now and trainer.is_global_zero:
+                log.info("%s does not say what it was trained on: whether the data changed is unknown.", self.run.path)
+            return
+        self.differences = differences(self._earlier, now)
+        if not self.differences:
+            return
+        shown = "; ".join(self.differences[:_NAMED])
+        more = len(self.differences) - _NAMED
+        said = f"The data are not those that {self.run.path} was trained on: {shown}" + (
+            f"; and {more} more." if more > 0 else "."
+        )
+        if not self.accept:
+            raise BadInput(
+                f"{said} Graphs that were trained on may be among those to be scored. Restore the data, or add "
+                "--data-changed accept to go on with these."
+            )
+        if trainer.is_global_zero:
+            log.warning("%s They are used all the same.", said)
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Write down what the run is trained on, and what it was trained on before."""
+        now = _fingerprint(trainer)
+        unknown = self._earlier is None or bool(self.differences)
+        if self.run is None or not now or not trainer.is_global_zero or not unknown:
+            return
+        if self._earlier is not None:
+            before = {key: value for key, value in self._earlier.items() if key != "earlier"}
+            now["earlier"] = [*self._earlier.get("earlier", []), before]
+        write_text(self.run.data, json.dumps(now, indent=2) + "\n")
+
+
+def _fingerprint(trainer: pl.Trainer) -> dict[str, Any]:
+    """What the trainer's data are, as JSON gives it back; empty where they cannot say."""
+    data: Any = getattr(trainer, "datamodule", None)
+    known: dict[str, Any] = json.loads(json.dumps(data.fingerprint())) if hasattr(data, "fingerprint") else {}
+    return known
+
+
+def read_record(run: RunFolder) -> dict[str, Any] | None:
+    """What the run was trained on; None for a run of an earlier version.
+
+    Raises:
+        CorruptData: the file is not what was written.
+    """
+    if not run.data.is_file():
+        return None
+    try:
+        record = json.loads(run.data.read_text(encoding="utf-8"))
+        {name: (split["graphs"], split["content"]) for name, split in record["splits"].items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CorruptData(
+            f"{run.data} cannot be read ({type(error).__name__}: {error}). Remove it to go on without comparing data."
+        ) from error
+    return dict(record)
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What differs between two fingerprints, in words; empty for the same data.
+
+    Examples:
+        >>> split = {"train": {"graphs": 3, "content": "a"}}
+        >>> differences({"source": {"seed": 1}, "splits": split}, {"source": {"seed": 2}, "splits": split})
+        []
+        >>> other = {"train": {"graphs": 4, "content": "b"}}
+        >>> differences({"source": {"seed": 1}, "splits": split}, {"source": {"seed": 2}, "splits": other})
+        ['seed is 2 instead of 1', 'train has 4 graphs instead of 3']
+    """
+    splits, splits_now = before["splits"], now.get("splits", {})
+    if splits == splits_now:
+        return []
+    sources = [dict(_flat({"benchmark": f.get("benchmark"), "version": f.get("version")} | dict(f.get("source", {}))))
+               for f in (before, now)]  # fmt: skip
+    found = [
+        f"{name} is {_short(sources[1].get(name))} instead of {_short(sources[0].get(name))}"
+        for name in dict.fromkeys((*sources[0], *sources[1]))
+        if sources[0].get(name) != sources[1].get(name)
+    ]
+    resized = False
+    for name, split in splits.items():
+        other = splits_now.get(name, {"graphs": 0, "content": ""})
+        if other["graphs"] != split["graphs"]:
+            found.append(f"{name} has {other['graphs']} graphs instead of {split['graphs']}")
+            resized = True
+        elif found and other["content"] != split["content"]:
+            found.append(f"{name} has other graphs, as many as before")
+    return found if resized or sources[0] != sources[1] else []
+
+
+def _flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Plain values with dotted names."""
+    if not isinstance(value, dict):
+        yield name, value
+        return
+    for key, item in value.items():
+        yield from _flat(item, f"{name}.{key}" if name else str(key))
+
+
+def _short(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value)
+    return text if len(text) <= 2 * _SHOWN else f"{text[:_SHOWN]}..."

@@ -1,0 +1,136 @@
+"""A data file that changed after the fit: said and refused, by each command that uses the run again."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pandas as pd
+import pytest
+from command_line import SMALL_MODEL
+
+from graphbench.cli import main
+from graphbench.cli.same_data import differences
+from graphbench.runs import RunFolder
+
+SHORT = [*SMALL_MODEL, "--trainer.max_epochs", "1", "--data.batch_size", "48"]
+
+
+@pytest.fixture(scope="module")
+def fitted(molecule_file, tmp_path_factory):
+    """A folder with a file of molecules and a run on it."""
+    folder = tmp_path_factory.mktemp("fitted")
+    shutil.copy(molecule_file, folder / "mine.csv")
+    data = ["--data", "Molecules", "--data.file", str(folder / "mine.csv"), "--data.target", "length"]
+    data += ["--data.root", str(folder / "data")]
+    assert main(["fit", *data, *SHORT, "--run", str(folder / "run")]) == 0
+    return folder
+
+
+@pytest.fixture
+def copy(fitted, tmp_path):
+    """A copy of the run; its data are those of the first, which are put back in the end."""
+    before = (fitted / "mine.csv").read_bytes()
+    shutil.copytree(fitted / "run", tmp_path / "run")
+    yield tmp_path / "run"
+    (fitted / "mine.csv").write_bytes(before)
+
+
+def spoil(fitted, rows=20):
+    """The file loses molecules, so that others are split off for the test."""
+    frame = pd.read_csv(fitted / "mine.csv")
+    frame.iloc[rows:].to_csv(fitted / "mine.csv", index=False)
+
+
+def content(run):
+    """What is in a run's folder, but for the empty logs that TensorBoard opens before anything is known."""
+    return {path: path.read_bytes() for path in run.rglob("*") if path.is_file() and "tfevents" not in path.name}
+
+
+COMMANDS = [
+    ["test", "--run"],
+    ["validate", "--run"],
+    ["predict", "--run"],
+    ["fit", "--trainer.max_epochs", "2", "--resume"],
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
+def test_a_changed_file_is_refused_and_named(fitted, copy, capsys, command):
+    before = content(copy)
+    spoil(fitted)
+    assert main([*command, str(copy)]) == 1
+    said = capsys.readouterr().err
+    assert f"The data are not those that {copy} was trained on: file is " in said
+    assert "train has 80 graphs instead of 96" in said
+    assert "--data-changed accept" in said
+    assert "Traceback" not in said
+    assert content(copy) == before
+
+
+def test_other_options_of_the_split_are_refused(copy, capsys):
+    assert main(["test", "--run", str(copy), "--data.split_seed", "5"]) == 1
+    assert "train has other graphs, as many as before" in capsys.readouterr().err
+
+
+def test_who_accepts_goes_on_and_is_warned(fitted, copy, capsys):
+    spoil(fitted)
+    accept = ["--data-changed", "accept"]
+    assert main(["test", "--run", str(copy), *accept]) == 0
+    assert "used all the same" in capsys.readouterr().err
+    assert "train has 80 graphs instead of 96" in json.loads((copy / "results.json").read_text())["data_changed"]
+    assert main(["predict", "--run", str(copy), *accept]) == 0
+    assert len(pd.read_csv(copy / "predictions-test.csv")) == 10
+    record = json.loads((copy / "data.json").read_text())
+    assert record["splits"]["train"]["graphs"] == 96, "only a fit changes what the run was trained on"
+    # A run that goes on with other data was trained on both, and from then on knows the new ones
+    assert main(["fit", "--resume", str(copy), "--trainer.max_epochs", "2", *accept]) == 0
+    record = json.loads((copy / "data.json").read_text())
+    assert record["splits"]["train"]["graphs"] == 80
+    assert [earlier["splits"]["train"]["graphs"] for earlier in record["earlier"]] == [96]
+    assert main(["test", "--run", str(copy)]) == 0
+    assert "data_changed" not in json.loads((copy / "results.json").read_text())
+
+
+def test_equal_graphs_in_other_bytes_are_the_same_data(fitted, copy, capsys):
+    text = (fitted / "mine.csv").read_text()
+    (fitted / "mine.csv").write_text(text.replace("\n", "\r\n"), newline="")
+    assert main(["validate", "--run", str(copy)]) == 0
+    assert "trained on" not in capsys.readouterr().err
+
+
+def test_a_run_of_an_earlier_version_is_used_with_one_line(copy, capsys):
+    (copy / "data.json").unlink()
+    assert main(["validate", "--run", str(copy)]) == 0
+    said = capsys.readouterr().err
+    assert said.count("whether the data changed is unknown") == 1
+    assert not (copy / "data.json").exists()
+    assert main(["fit", "--resume", str(copy), "--trainer.max_epochs", "2"]) == 0
+    assert json.loads((copy / "data.json").read_text())["splits"]["train"]["graphs"] == 96
+
+
+def test_bad_words_and_torn_records_are_named(copy, capsys):
+    assert main(["test", "--run", str(copy), "--data-changed", "yes"]) == 1
+    assert "--data-changed yes: must be refuse (default) or accept." in capsys.readouterr().err
+    for text in ('{"splits": {"train"', "[]", '{"splits": {"train": 1}}', "{}"):
+        RunFolder(copy).data.write_text(text)
+        assert main(["test", "--run", str(copy)]) == 1
+        said = capsys.readouterr().err
+        assert "data.json cannot be read" in said
+        assert "Traceback" not in said
+
+
+def test_graphs_of_one_source_that_another_machine_rounds_otherwise_are_the_same_data():
+    def known(content, seed=1, graphs=4):
+        return {"source": {"options": {"seed": seed}}, "splits": {"train": {"graphs": graphs, "content": content}}}
+
+    assert differences(known("a"), known("b")) == []
+    assert differences(known("a"), known("b", seed=2)) == [
+        "options.seed is 2 instead of 1",
+        "train has other graphs, as many as before",
+    ]
+    assert differences(known("a"), known("b", graphs=5)) == ["train has 5 graphs instead of 4"]
+    assert differences(known("a"), {}) == [
+        "options.seed is null instead of 1",
+        "train has 0 graphs instead of 4",
+    ]
