@@ -9,14 +9,22 @@ from typing import Any, cast
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.cli import OptimizerCallable
+from pytorch_lightning.strategies import DDPStrategy
 from torch import Tensor, nn
-from torchmetrics import MeanMetric, Metric
+from torchmetrics import Metric
 
-from graphbench.contracts.architecture import Architecture, PositionalEncoder, Representation, merge_encodings
+from graphbench.contracts.architecture import (
+    Architecture,
+    PositionalEncoder,
+    Representation,
+    declared_encodings,
+    merge_encodings,
+)
 from graphbench.contracts.benchmark import Benchmark
 from graphbench.contracts.encoding import Encoding
 from graphbench.contracts.spec import BenchmarkSpec
 from graphbench.contracts.table import GraphBatch
+from graphbench.distributed import expect_idle, over_processes
 from graphbench.errors import BadInput
 from graphbench.nn.heads import HeadConfig
 from graphbench.optim import Schedule, parameter_groups
@@ -29,6 +37,44 @@ SPLITS = ("train", "val", "test")
 def adam_w(parameters: Any) -> torch.optim.Optimizer:
     """The optimizer when none is configured: AdamW at 1e-3 with torch's own defaults."""
     return torch.optim.AdamW(parameters, lr=1e-3)
+
+
+class SplitLoss(Metric):
+    """The loss over all rows of a split, whatever batches they came in.
+
+    Sums are compensated (Kahan 1965), because float64 is not to be had on every device.
+
+    Args:
+        task: whose loss it is.
+    """
+
+    higher_is_better = False
+    is_differentiable = False
+    full_state_update = False
+    sums: Tensor
+    lost: Tensor
+    counts: Tensor
+
+    def __init__(self, task: Task) -> None:
+        super().__init__()
+        self._combine = task.combine
+        self.add_state("sums", default=torch.zeros(task.groups), dist_reduce_fx="sum")
+        self.add_state("lost", default=torch.zeros(task.groups), dist_reduce_fx="sum")
+        self.add_state("counts", default=torch.zeros(task.groups, dtype=torch.int64), dist_reduce_fx="sum")
+
+    def update(self, sums: Tensor, counts: Tensor) -> None:
+        """Add the terms of a batch, both `[groups]`."""
+        part = sums.float() - self.lost
+        total = self.sums + part
+        self.lost = (total - self.sums) - part
+        self.sums = total
+        self.counts = self.counts + counts
+
+    def compute(self) -> Tensor:
+        """The loss; NaN before any row."""
+        sums, lost, counts = (state.cpu() for state in (self.sums, self.lost, self.counts))
+        loss = self._combine(sums.double() - lost, counts) if counts.any() else torch.tensor(torch.nan)
+        return loss.float().to(self.sums.device)
 
 
 class SplitScores(nn.Module):
@@ -48,12 +94,14 @@ class SplitScores(nn.Module):
         if split == "train":
             metrics = {task.spec.metric: metrics[task.spec.metric]}
         self.metrics = nn.ModuleDict(metrics)
-        self.loss = MeanMetric()
+        self.loss = SplitLoss(task)
 
-    def update(self, task: Task, output: Tensor, batch: GraphBatch, loss: Tensor) -> None:
-        """Add a batch, its raw `output` and its `loss`."""
+    def update(self, task: Task, output: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
+        """Add a batch and its raw `output`; returns the terms of its loss."""
         task.update(cast(dict[str, Metric], dict(self.metrics.items())), output.detach(), batch)
-        self.loss.update(loss.detach(), task.rows(batch))
+        sums, counts = task.terms(output, batch)
+        self.loss.update(sums.detach(), counts)
+        return sums, counts
 
     def finish(self) -> dict[str, Tensor]:
         """Values by logged name, reduced over ranks by torchmetrics; starts afresh."""
@@ -133,9 +181,8 @@ class BenchmarkModule(pl.LightningModule):
 
     def required_encodings(self) -> tuple[Encoding, ...]:
         """What the data must prepare for this model."""
-        parts = [m for m in (self.architecture, self.positional_encoding) if m is not None]
-        own = [e for part in parts for module in part.modules() for e in getattr(module, "encodings", ())]
-        return merge_encodings((*own, *self.architecture.required_encodings()))
+        of_position = declared_encodings(self.positional_encoding) if self.positional_encoding is not None else ()
+        return merge_encodings((*self.architecture.required_encodings(), *of_position))
 
     def represent(self, batch: GraphBatch) -> Representation:
         """Run the positional encoding and the architecture."""
@@ -154,10 +201,7 @@ class BenchmarkModule(pl.LightningModule):
 
     def evaluate(self, batch: GraphBatch, split: str) -> Tensor:
         """Forward a batch and add it to the scores of `split`; returns the batch's loss."""
-        output = self(batch)
-        loss: Tensor = self.task.loss(output, batch)
-        self._scores_of(split).update(self.task, output, batch, loss)
-        return loss
+        return self.task.combine(*self._scores_of(split).update(self.task, self(batch), batch))
 
     @property
     def train_scores(self) -> SplitScores:
@@ -168,10 +212,16 @@ class BenchmarkModule(pl.LightningModule):
         return cast(SplitScores, self.scores[SPLITS.index(split)])
 
     def training_step(self, batch: GraphBatch, batch_idx: int) -> Tensor:
-        """One step; metrics of the training split are those of the moving model in training mode."""
-        loss = self.evaluate(batch, "train")
-        self.log("train/loss_step", loss.detach(), batch_size=batch.num_graphs)
-        return loss
+        """One step; metrics of the training split are those of the moving model in training mode.
+
+        Several processes train on the loss of all their rows, as one process would on the same graphs: strategies
+        average gradients, so that of process r is `W * combine(sums_r, sum of counts)` on W processes.
+        """
+        self.task.step = self.global_step
+        sums, counts = self._scores_of("train").update(self.task, self(batch), batch)
+        all_sums, all_counts, processes = over_processes(sums.detach(), counts)
+        self.log("train/loss_step", self.task.combine(all_sums, all_counts), batch_size=batch.num_graphs)
+        return processes * self.task.combine(sums, all_counts)
 
     def validation_step(self, batch: GraphBatch, batch_idx: int) -> None:
         """Add a batch to the validation metrics."""
@@ -201,17 +251,19 @@ class BenchmarkModule(pl.LightningModule):
     # -- setting up ----------------------------------------------------------------------------------------------
 
     def setup(self, stage: str) -> None:
-        """Standardise targets and load starting weights at the start of a fit, then compile."""
+        """Standardise targets, load starting weights and tell DDP what to expect at the start of a fit; compile."""
         if stage == "fit" and self.standardize_targets:
             tables = getattr(self.trainer, "datamodule", None)
             if tables is None:
                 raise BadInput("standardize_targets needs a graphbench benchmark as the trainer's data module.")
             assert isinstance(self.task, GraphRegression)
             self.task.standardize(tables.tables["train"].columns["y"])
-        if stage == "fit" and self.init_from and not self.trainer.ckpt_path:  # weights of a run that goes on are there
+        if stage == "fit" and self.init_from and not getattr(self._trainer, "ckpt_path", None):  # else a run goes on
             from graphbench.checkpoints import load_matching
 
             load_matching(self, self.init_from)
+        if stage == "fit" and self._trainer is not None and isinstance(self.trainer.strategy, DDPStrategy):
+            expect_idle(self, lambda batch: self.task.loss(self(batch), batch), self.trainer)
         if self.compile_architecture and self.architecture._compiled_call_impl is None:
             self.architecture.compile(dynamic=True)
 

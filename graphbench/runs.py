@@ -1,7 +1,7 @@
 """The folder of a run: what lies where, and the small JSON records in it.
 
 config.yaml  metrics.csv  events.out.tfevents.*  checkpoints/{best,last,previous}.ckpt
-diagnostics/*.csv  results.json  environment.json  report.html
+diagnostics/*.csv  results.json  environment.json  data.json  report.html
 
 Every file is written beside its place, brought to the disk and renamed, so that a kill at any moment leaves the old
 file or the new one. A lock (`.lock`, `.holder`) lets one process write.
@@ -17,6 +17,7 @@ import os
 import platform
 import shutil
 import socket
+import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -36,6 +37,9 @@ _PACKAGES = (
 )  # fmt: skip
 
 _FOLDER_VARIABLE = "GRAPHBENCH_RUN"
+
+#: Top-level keys of `results.json` that version 0.1.0 called otherwise.
+_OLD_KEYS = {"rivals": "baselines"}
 
 
 @contextlib.contextmanager
@@ -214,13 +218,14 @@ class RunFolder:
     def _sweep(self) -> None:
         """Remove what a killed process left half written."""
         for folder in (self.path, self.checkpoints):
-            for name in ("config.yaml", "metrics.csv", "results.json", "environment.json", "report.html", "*.ckpt"):
+            for name in ("config.yaml", "metrics.csv", "*.json", "report.html", "*.ckpt"):
                 for torn in folder.glob(f".{name}-*"):
                     torn.unlink(missing_ok=True)
 
     def clear(self) -> None:
         """Remove what a run left that stopped before its first checkpoint; other files stay."""
-        for pattern in ("metrics.csv", "events.out.tfevents.*", "environment.json", "results.json", "report.html"):
+        written = ("metrics.csv", "environment.json", "data.json", "results.json", "report.html")
+        for pattern in (*written, "events.out.tfevents.*"):
             for path in self.path.glob(pattern):
                 path.unlink()
         shutil.rmtree(self.diagnostics, ignore_errors=True)
@@ -242,7 +247,7 @@ class RunFolder:
 
     @property
     def metrics(self) -> Path:
-        """Everything logged, one row a step or epoch."""
+        """Everything logged, one row per step or epoch."""
         return self.path / "metrics.csv"
 
     @property
@@ -285,6 +290,11 @@ class RunFolder:
         """Hardware and software of the run: `environment.json`."""
         return self.path / "environment.json"
 
+    @property
+    def data(self) -> Path:
+        """What the run was trained on: `data.json`."""
+        return self.path / "data.json"
+
     def read_results(self) -> dict[str, Any]:
         """Scores recorded so far; empty before the first.
 
@@ -299,7 +309,7 @@ class RunFolder:
             raise CorruptData(f"{self.results} cannot be read: {error}. Remove it to have it written anew.") from error
         if not isinstance(loaded, dict):
             raise CorruptData(f"{self.results} holds no JSON object. Remove it to have it written anew.")
-        return loaded
+        return with_present_keys(loaded)
 
     def write_results(self, values: Mapping[str, Any]) -> None:
         """Replace `results.json`; JSON has no word for a score that is not finite, so it becomes null."""
@@ -308,6 +318,11 @@ class RunFolder:
     def update_results(self, values: Mapping[str, Any]) -> None:
         """Add or replace top-level entries of `results.json`."""
         self.write_results(self.read_results() | dict(values))
+
+
+def with_present_keys(results: Mapping[str, Any]) -> dict[str, Any]:
+    """Content of a `results.json` by the names that its keys have today, whichever version wrote it."""
+    return {_OLD_KEYS.get(key, key): value for key, value in results.items()}
 
 
 def _finite(value: Any) -> Any:
@@ -356,8 +371,22 @@ def describe_environment() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "torch_threads": torch.get_num_threads(),
         "gpus": gpus,
+        "commit": _commit(),
         "packages": versions,
     }
+
+
+def _commit() -> str:
+    """Commit of the checkout that graphbench runs from, with `-dirty` where files differ from it; empty without one."""
+    root = Path(__file__).parents[1]
+    if not (root / ".git").exists():  # installed, perhaps inside of a repository of somebody else
+        return ""
+    described = ("describe", "--always", "--dirty", "--abbrev=12", "--exclude=*")
+    command = ["git", "--no-optional-locks", "-C", str(root), *described]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+    except (OSError, subprocess.SubprocessError):  # no git, or a checkout of another user
+        return ""
 
 
 def _processor() -> str:

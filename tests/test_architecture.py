@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import ast
 import importlib
+import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
+from mirror import TESTED_BY, TESTS_OF
 
 ROOT = Path(__file__).parents[1]
 CORE = ROOT / "graphbench"
@@ -19,30 +22,49 @@ ARROWS = {
     "__main__": {"cli"},
     "benchmarks": {"contracts", "data", "encodings", "errors"},
     "callbacks": {
-        "checkpoints", "contracts", "data", "diagnostics", "encodings", "errors", "figures", "module", "runs",
+        "checkpoints",
+        "contracts",
+        "data",
+        "diagnostics",
+        "encodings",
+        "errors",
+        "figures",
+        "module",
+        "runs",
     },  # fmt: skip
     "checkpoints": {"errors", "runs"},
     "cli": {
-        "__init__", "callbacks", "checkpoints", "configurations", "contracts", "errors", "expected", "module", "registry",
-        "report", "runs",
+        "__init__",
+        "callbacks",
+        "checkpoints",
+        "configurations",
+        "contracts",
+        "errors",
+        "expected",
+        "module",
+        "registry",
+        "report",
+        "runs",
     },  # fmt: skip
-    "configurations": {"errors", "expected", "registry"},
+    "configurations": {"errors", "expected", "registry", "safe_yaml"},
     "contracts": {"errors"},
     "data": {"contracts", "errors"},
     "describe": {"contracts"},
     "diagnostics": {"contracts", "errors"},
+    "distributed": {"contracts"},
     "encodings": {"contracts", "errors"},
     "errors": set(),
     "expected": {"contracts", "errors"},
     "figures": {"diagnostics", "errors"},
     "experiments": {"errors", "runs"},
     "moved": set(),
-    "module": {"checkpoints", "contracts", "errors", "nn", "optim", "registry", "tasks"},
+    "module": {"checkpoints", "contracts", "distributed", "errors", "nn", "optim", "registry", "tasks"},
     "nn": {"contracts", "encodings", "errors"},
     "optim": {"contracts", "errors"},
     "registry": {"contracts", "describe", "errors"},
-    "report": {"contracts", "diagnostics", "errors", "runs"},
+    "report": {"contracts", "diagnostics", "errors", "runs", "safe_yaml"},
     "runs": {"errors"},
+    "safe_yaml": set(),
     "tasks": {"contracts", "errors", "nn"},
     "testing": {"contracts", "diagnostics", "errors", "module", "nn", "registry", "tasks"},
 }
@@ -153,7 +175,93 @@ def test_plugin_imports_public_names_only(plugin):
 def is_public(module: str, name: str | None) -> bool:
     if name is None or module not in PUBLIC:
         return False
-    exported = getattr(importlib.import_module(module), "__all__", None)
-    if exported is None:  # graphbench.errors: every class is meant to be caught
-        return not name.startswith("_")
+    exported = getattr(importlib.import_module(module), "__all__", ())  # without it nothing of a module is public
     return name in exported or f"{module}.{name}" in PUBLIC
+
+
+def mirrored() -> dict[str, tuple[str, ...]]:
+    """Source file -> test files that would be its own: of its name, or of the folder that it lies in."""
+    trees = [(CORE, ROOT / "tests"), *((plugin, plugin.parents[1] / "tests") for plugin in PLUGINS)]
+    found = {}
+    for source, tests in trees:
+        for file in sorted(source.rglob("*.py")):
+            folder = tests / file.parent.relative_to(source)
+            own = [] if file.stem.startswith("__") else [folder / f"test_{file.stem.lstrip('_')}.py"]
+            if folder != tests:
+                own += [folder / f"test_{folder.name}.py", folder.parent / f"test_{folder.name}.py"]
+            found[str(file.relative_to(ROOT))] = tuple(str(path.relative_to(ROOT)) for path in own)
+    return found
+
+
+def test_tests_mirror_the_sources():
+    tests = {str(path.relative_to(ROOT)) for path in ROOT.glob("tests/**/test_*.py")}
+    tests |= {str(path.relative_to(ROOT)) for path in ROOT.glob("plugins/*/tests/**/test_*.py")}
+    own = mirrored()
+    untested = {source for source, named in own.items() if not source.endswith("__.py") and not tests & set(named)}
+    assert untested - TESTED_BY.keys() == set(), "write a test file of that name, or a line in tests/helpers/mirror.py"
+    assert TESTED_BY.keys() - untested == set(), "these have a test of their own, or are gone: remove their lines"
+    assert {test for test, _ in TESTED_BY.values()} - tests == set(), "no such test file"
+    without_source = tests - {test for named in own.values() for test in named}
+    assert without_source - TESTS_OF.keys() == set(), "no source file has that name: say in TESTS_OF what is tested"
+    assert TESTS_OF.keys() - without_source == set(), "these mirror a source file, or are gone: remove their lines"
+
+
+def names_of(file: Path) -> set[str]:
+    """Classes that a file defines or imports."""
+    nodes = list(ast.walk(ast.parse(file.read_bytes())))
+    defined = {node.name for node in nodes if isinstance(node, ast.ClassDef)}
+    return defined | {alias.name for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names}
+
+
+def files_to_add(name: str, source: Path, tests: Path, project: Path) -> int:
+    """Files that a class like this one adds or changes: where it is defined, listed, registered and tested."""
+    files = {file for pattern in ("*.py", "*.pyi") for file in source.rglob(pattern) if name in names_of(file)}
+    registered = re.search(rf"^{name} = ", project.read_text(encoding="utf-8"), re.MULTILINE) is not None
+    defining = next(file.stem for file in files if file.suffix == ".py" and not file.stem.startswith("__"))
+    return len(files) + registered + len(list(tests.rglob(f"test_{defining}.py")))
+
+
+def between_families() -> int:
+    """Imports, counted by statement, of one benchmark family from another."""
+    benchmarks = CORE / "benchmarks"
+    families = {file.parent.name for file in benchmarks.glob("*/__init__.py")}
+    found = set()
+    for family in families:
+        for file in (benchmarks / family).rglob("*.py"):
+            for line, module, _ in imports(file, package_of(file, CORE)):
+                parts = [*module.split("."), "", ""][:3]
+                if parts[:2] == ["graphbench", "benchmarks"] and parts[2] in families - {family}:
+                    found.add((file, line))
+    return len(found)
+
+
+def numbers_now() -> dict[str, int]:
+    """What the section "In numbers" of ARCHITECTURE.md says of today, by the row's first words."""
+    doors = {"__init__", "__main__"}
+    rooms = {room_of(file) for file in CORE.rglob("*.py")} - doors
+    modules = Counter(file.parent for file in CORE.rglob("*.py") if not file.stem.startswith("__"))
+    plugin = ROOT / "plugins" / "baselines"
+    return {
+        "rooms": len(rooms),
+        "arrows": len(
+            {(room, reached) for room in rooms for _, reached in core_imports(room)}
+            - {(room, door) for room in rooms for door in doors}
+        ),
+        "imports between families": between_families(),
+        "modules in the fullest folder": max(modules.values()),
+        "files for a benchmark": files_to_add("CSL", CORE, ROOT / "tests" / "benchmarks", ROOT / "pyproject.toml"),
+        "files for an encoding": files_to_add(
+            "EffectiveResistance", CORE, ROOT / "tests" / "encodings", ROOT / "pyproject.toml"
+        ),
+        "files for a model": files_to_add("GT", plugin / "src", plugin / "tests", plugin / "pyproject.toml"),
+    }
+
+
+def test_architecture_in_numbers():
+    """The text says what is true; a number that changed is changed there, on purpose."""
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").partition("## In numbers")[2].partition("\n## ")[0]
+    told = {
+        cells[0]: int(cells[2])
+        for cells in re.findall(r"^\| ([a-z ]+)(?:,[^|]*)? \| (\d+) \| (\d+) \|", text, re.MULTILINE)
+    }
+    assert told == numbers_now()

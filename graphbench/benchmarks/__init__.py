@@ -1,4 +1,4 @@
-"""The benchmarks, one folder a family. Names are listed in `__init__.pyi` and loaded on first use."""
+"""The benchmarks, one folder per family. Names are listed in `__init__.pyi` and loaded on first use."""
 
 import lazy_loader
 

@@ -20,10 +20,10 @@ from graphbench.data.progress import track
 from graphbench.errors import CorruptData
 
 Graph = Mapping[str, Any]
-#: Turns graphs of the file into columns; must hold "edge_index" and one column that has a row a node.
+#: Turns graphs of the file into columns; must hold "edge_index" and one column that has one row per node.
 Convert = Callable[[Sequence[Graph]], dict[str, tuple[Tensor, str]]]
 
-_CHUNK = 1000  # graphs a table
+_CHUNK = 1000  # graphs per table
 _MOST_NODES = 256  # node numbers are stored in one byte
 #: What torch raises on files that are cut short, altered, or hold anything but tensors.
 _BAD_TENSORS = (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError, AttributeError, OSError)

@@ -10,7 +10,7 @@ from graphbench.errors import BadInput
 
 
 def with_sizes(spec: BenchmarkSpec, sizes: Sequence[int] | None) -> BenchmarkSpec:
-    """The specification of a draw of `sizes` graphs in train, validation and test; unchanged without them.
+    """The specification of a sample of `sizes` graphs in train, validation and test; unchanged without them.
 
     Raises:
         BadInput: there are not three sizes, or one is below 1.

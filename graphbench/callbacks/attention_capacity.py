@@ -35,7 +35,7 @@ class AttentionCapacity(ProbeCallback):
 
     Args:
         substructures: a `Substructures` encoding, or another one with its fields `member_node` and
-            `member_substructure`; by default DeepGraph's vocabulary for molecules, cut to 200 matches a graph and
+            `member_substructure`; by default DeepGraph's vocabulary for molecules, cut to 200 matches per graph and
             pattern, since capacity costs the square of their number.
         num_graphs: probe graphs in all, dealt over the processes.
         split: where they come from.

@@ -14,7 +14,7 @@ from pytorch_lightning.loggers import TensorBoardLogger
 from graphbench.callbacks.probe import Split, check_positive, choose_graphs, probed_module, split_table, undisturbed
 from graphbench.contracts import GraphBatch, GraphTable
 from graphbench.diagnostics import AttentionMap, attention_maps, record, spread_out
-from graphbench.errors import BadInput
+from graphbench.errors import BadInput, check_choice, check_range
 from graphbench.figures.attention import drawing_figure, matrix_figure
 from graphbench.figures.graphs import GraphDrawing, MoleculeDrawing, PlainDrawing
 from graphbench.module import BenchmarkModule
@@ -64,10 +64,8 @@ class AttentionMaps(pl.Callback):
         seed: int = 0,
     ) -> None:
         check_positive(self, num_graphs=num_graphs)
-        if every_n_epochs < 0:
-            raise BadInput(f"every_n_epochs of AttentionMaps must be 0 or more, got {every_n_epochs}.")
-        if file_format not in ("png", "svg"):
-            raise BadInput(f"file_format of AttentionMaps must be png or svg, got {file_format!r}.")
+        check_range("AttentionMaps: every_n_epochs", every_n_epochs, at_least=0, whole=True)
+        check_choice("AttentionMaps: file_format", file_format, ("png", "svg"))
         for option, numbers in (("graphs", graphs), ("layers", layers), ("heads", heads)):
             if numbers is not None and (not numbers or min(numbers) < 0):
                 raise BadInput(f"{option} of AttentionMaps must be numbers from 0 on, got {list(numbers)}.")

@@ -1,4 +1,4 @@
-"""A line an epoch where no progress bar can be drawn (a log file, a pipe)."""
+"""One line per epoch where no progress bar can be drawn (a log file, a pipe)."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ class ExactResume(pl.Callback):
         return {"ranks": states, "position": loader.state_dict() if hasattr(loader, "state_dict") else None}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Keep the states until training starts: building workers and optimizers may draw numbers before."""
+        """Keep the states until training starts: building workers and optimizers may sample numbers before."""
         self._restored, self._position = state_dict["ranks"], state_dict["position"]
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

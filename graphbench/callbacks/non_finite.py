@@ -13,7 +13,7 @@ import torch
 from pytorch_lightning.strategies import DDPStrategy, SingleDeviceStrategy
 from torch import Tensor, nn
 
-from graphbench.errors import BadInput, GraphbenchError
+from graphbench.errors import GraphbenchError, check_range
 
 log = logging.getLogger(__name__)
 
@@ -45,10 +45,8 @@ class NonFinite(pl.Callback):
     def __init__(
         self, policy: Literal["stop", "skip", "lower_rate"] = "stop", limit: int = 100, factor: float = 0.1
     ) -> None:
-        if limit < 1:
-            raise BadInput(f"NonFinite: limit is {limit}; it must be at least 1.")
-        if not 0 < factor < 1:
-            raise BadInput(f"NonFinite: factor is {factor}; it must lie between 0 and 1.")
+        check_range("NonFinite: limit", limit, at_least=1, whole=True)
+        check_range("NonFinite: factor", factor, above=0, below=1)
         self.policy, self.limit, self.factor = policy, limit, factor
         self._skipped, self._in_a_row, self._lowered = 0, 0, False
         self._batches: list[Any] = []

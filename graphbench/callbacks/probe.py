@@ -21,7 +21,7 @@ from torch import Tensor, distributed
 from graphbench.callbacks.diagnostic_table import DiagnosticTable
 from graphbench.contracts import GraphBatch, GraphTable
 from graphbench.diagnostics import LayerSummary, Recording, Summary, merge, record
-from graphbench.errors import BadInput
+from graphbench.errors import BadInput, check_range
 from graphbench.module import BenchmarkModule
 
 log = logging.getLogger(__name__)
@@ -36,8 +36,7 @@ def check_positive(callback: pl.Callback, **numbers: int) -> None:
         BadInput: names the first one.
     """
     for option, number in numbers.items():
-        if number < 1:
-            raise BadInput(f"{option} of {type(callback).__name__} must be 1 or more, got {number}.")
+        check_range(f"{type(callback).__name__}: {option}", number, at_least=1, whole=True)
 
 
 def split_table(trainer: pl.Trainer, split: str) -> GraphTable:
@@ -76,7 +75,7 @@ def probed_module(module: pl.LightningModule) -> BenchmarkModule:
 def undisturbed(trainer: pl.Trainer, module: pl.LightningModule, seed: int) -> Iterator[None]:
     """Evaluation mode without gradients, in the trainer's precision; modes and random numbers are put back after it.
 
-    Inside, random numbers start from `seed`, so that a model that draws some in evaluation is probed alike every time.
+    Inside, random numbers start from `seed`, so a model that samples some in evaluation is probed alike every time.
     """
     modes = {part: part.training for part in module.modules()}
     with isolate_rng(), torch.no_grad(), trainer.precision_plugin.forward_context():

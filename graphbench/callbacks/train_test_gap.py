@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import pytorch_lightning as pl
-import torch
 
 from graphbench.callbacks.diagnostic_table import DiagnosticTable
 from graphbench.callbacks.probe import Split, check_positive, choose_graphs, probed_module, split_table, undisturbed
@@ -123,8 +122,7 @@ class TrainTestGap(pl.Callback):
             scores = SplitScores(module.task, "probe").to(module.device)
             for part in chosen[table.num_nodes[chosen].argsort()].split(self.batch_size):
                 batch = table.batch(part).to(module.device)
-                output = module(batch)
-                scores.update(module.task, output, batch, torch.as_tensor(module.task.loss(output, batch)))
+                scores.update(module.task, module(batch), batch)
             return {name.partition("/")[2]: float(value) for name, value in scores.finish().items()}
 
 

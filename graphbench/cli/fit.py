@@ -20,13 +20,12 @@ from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
 from graphbench.checkpoints import load_checkpoint
 from graphbench.cli.lightning import GraphbenchCLI, write_config
+from graphbench.cli.measures import count_parameters, peak_memory_mb, scores_of
 from graphbench.cli.options import DATA_CHANGED, Request, own_parser, split
-from graphbench.cli.params import count
-from graphbench.cli.profile import peak_memory_mb
 from graphbench.cli.same_data import SameData
-from graphbench.cli.score import scores_of
 from graphbench.cli.stopping import Stopped, exit_code
 from graphbench.errors import BadInput, CorruptData
+from graphbench.expected import kind_of_data
 from graphbench.runs import RunFolder, describe_environment, write_text
 
 log = logging.getLogger(__name__)
@@ -136,8 +135,8 @@ def _new_folder(named: str | None) -> RunFolder | None:
 def _introduce(cli: GraphbenchCLI) -> None:
     """Say what is about to run."""
     parts = {"architecture": cli.model.architecture, "head": cli.model.task}
-    counts = ", ".join(f"{name} {count(part):,}" for name, part in parts.items())
-    name, total = type(cli.model.architecture).__name__, f"{count(cli.model):,}"
+    counts = ", ".join(f"{name} {count_parameters(part):,}" for name, part in parts.items())
+    name, total = type(cli.model.architecture).__name__, f"{count_parameters(cli.model):,}"
     log.info("%s on %s: %s trainable parameters (%s)", name, cli.model.spec.name, total, counts)
     assert cli.run_folder is not None
     log.info("Run folder: %s", "none, for fast_dev_run" if cli.passing else cli.run_folder.path)
@@ -242,7 +241,8 @@ def _finish(cli: GraphbenchCLI) -> int:
         "metric": model.spec.metric,
         "higher_is_better": model.spec.higher_is_better,
         "unit": model.spec.target_units[0] if len(set(model.spec.target_units)) == 1 else "",
-        "parameters": count(model),
+        "data": kind_of_data(model.spec),
+        "parameters": count_parameters(model),
         "epochs": trainer.current_epoch,
         "steps": trainer.global_step,
         "seed": cli.config.get("seed_everything"),

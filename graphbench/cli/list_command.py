@@ -93,7 +93,7 @@ def _problems(
 
 
 def _show(groups: Iterable[Group]) -> None:
-    """One table a group; the distribution is a column only where there are several."""
+    """One table per group; the distribution is a column only where there are several."""
     console = Console(width=None if sys.stdout.isatty() else _FILE_WIDTH, highlight=False, markup=False, emoji=False)
     for group in groups:
         records = list(registry.records(group).values())

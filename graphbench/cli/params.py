@@ -5,16 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from torch import nn
-
 from graphbench.cli.console import show_table
 from graphbench.cli.lightning import GraphbenchCLI
+from graphbench.cli.measures import count_parameters
 from graphbench.cli.options import own_parser, split
-
-
-def count(module: nn.Module) -> int:
-    """Trainable parameters, shared ones once."""
-    return sum(p.numel() for p in module.parameters() if p.requires_grad)
 
 
 def params(arguments: Sequence[str]) -> int:
@@ -23,15 +17,15 @@ def params(arguments: Sequence[str]) -> int:
     arguments = [a for a in arguments if a != "--json"]
     request = split(own_parser("params", run="folder of a run"), arguments)
     model = GraphbenchCLI(request.arguments).model
-    parts = {f"architecture.{name}": count(child) for name, child in model.architecture.named_children()}
-    loose = count(model.architecture) - sum(parts.values())
+    parts = {f"architecture.{name}": count_parameters(child) for name, child in model.architecture.named_children()}
+    loose = count_parameters(model.architecture) - sum(parts.values())
     if loose:
         parts["architecture (own)"] = loose
     if model.positional_encoding is not None:
-        parts = {"positional_encoding": count(model.positional_encoding), **parts}
-    parts["head"] = count(model.task)
+        parts = {"positional_encoding": count_parameters(model.positional_encoding), **parts}
+    parts["head"] = count_parameters(model.task)
     parts = {name: number for name, number in parts.items() if number}
-    total = count(model)
+    total = count_parameters(model)
     name = type(model.architecture).__name__
     if as_json:
         record = {"architecture": name, "benchmark": model.spec.name, "parameters": total, "parts": parts}

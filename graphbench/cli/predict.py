@@ -60,7 +60,7 @@ def predict(arguments: Sequence[str]) -> int:
 
 
 def table(cli: GraphbenchCLI, columns: dict[str, Tensor], chosen: str) -> pd.DataFrame:
-    """One row a graph (or node), in the order of the benchmark.
+    """One row per graph (or node), in the order of the benchmark.
 
     Columns: `id`; `node` for node tasks; `prediction...`; `target...` where known.
     """

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-import resource
 import statistics
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Sequence
@@ -18,6 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from graphbench.cli.console import show_table
 from graphbench.cli.lightning import GraphbenchCLI
+from graphbench.cli.measures import peak_memory_mb
 from graphbench.cli.options import own_parser, split
 from graphbench.contracts.table import GraphBatch
 from graphbench.errors import BadInput
@@ -99,14 +98,6 @@ def profile(arguments: Sequence[str]) -> int:
     _show_operations(cli.model, batch, int(depth))
     log.info("Peak memory: %.0f MB", peak_memory_mb())
     return 0
-
-
-def peak_memory_mb() -> float:
-    """Most memory in use so far: of the GPU where there is one, else resident memory of the process, in MB (1e6)."""
-    if torch.cuda.is_available():
-        return torch.cuda.max_memory_allocated() / 1e6
-    kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return kilobytes / 1e6 if sys.platform == "darwin" else kilobytes * 1024 / 1e6
 
 
 def _show_times(clock: StepClock) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 from graphbench.checkpoints import load_checkpoint
 from graphbench.cli.console import show_table
 from graphbench.cli.lightning import GraphbenchCLI
+from graphbench.cli.measures import count_parameters, scores_of
 from graphbench.cli.options import DATA_CHANGED, Request, own_parser, split
-from graphbench.cli.params import count
 from graphbench.cli.same_data import SameData
 from graphbench.errors import BadInput
 from graphbench.expected import Comparison, Obtained, compare, kind_of_data
@@ -84,11 +84,6 @@ def _score(arguments: Sequence[str], command: str, splits: Sequence[str]) -> int
     return 0
 
 
-def scores_of(split: str, logged: Mapping[str, float]) -> dict[str, float]:
-    """The metrics of a split (`val/MAE`) among all that was logged, callbacks included."""
-    return {key: value for key, value in logged.items() if key.startswith(f"{split}/")}
-
-
 def _beside_expected(
     cli: GraphbenchCLI, request: Request, scores: Mapping[str, Mapping[str, float]]
 ) -> Comparison | None:
@@ -96,7 +91,7 @@ def _beside_expected(
     stored = request.run.read_results() if request.run is not None and request.own.checkpoint is None else {}
     obtained = Obtained(
         scores={name: value for split in scores.values() for name, value in split.items()},
-        parameters=count(cli.model),
+        parameters=count_parameters(cli.model),
         epochs=stored.get("epochs"),
         steps=stored.get("steps"),
         data=kind_of_data(cli.model.spec),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,11 @@ class Representation:
         graph: `[num_graphs, dim]`, from architectures with a graph token; else the head pools `node`.
         tokens: `[num_tokens, dim]` beside the nodes (substructures, virtual nodes), with `tokens_batch`.
         tokens_batch: graph of each extra token `[num_tokens]`.
+
+    Examples:
+        >>> import torch
+        >>> Representation(node=torch.zeros(5, 8)).node.shape
+        torch.Size([5, 8])
     """
 
     node: Tensor
@@ -47,10 +52,28 @@ def merge_encodings(encodings: Iterable[Encoding]) -> tuple[Encoding, ...]:
     return tuple(merged.values())
 
 
+def declared_encodings(module: nn.Module) -> Iterator[Encoding]:
+    """What a module and its parts name in `encodings`, in the order in which they were added; some of them twice."""
+    for part in module.modules():
+        yield from getattr(part, "encodings", ())
+
+
 class PositionalEncoder(nn.Module):
     """Turns encodings of the batch (or the graph itself) into `[num_nodes, dim]` features.
 
     Subclasses set `dim` and `encodings` (what the data must prepare) in `__init__` and implement `forward`.
+
+    Examples:
+        >>> import torch
+        >>> class Ones(PositionalEncoder):
+        ...     def __init__(self, dim=2):
+        ...         super().__init__()
+        ...         self.dim, self.encodings = dim, ()
+        ...     def forward(self, batch):
+        ...         return torch.ones(batch.num_nodes, self.dim)
+        >>> from graphbench.testing import tiny_spec, tiny_table
+        >>> Ones()(tiny_table(tiny_spec(), sizes=[3, 2]).batch([0, 1])).shape
+        torch.Size([5, 2])
     """
 
     dim: int
@@ -73,6 +96,19 @@ class Architecture(nn.Module):
     Args:
         spec: the benchmark's description; the only thing a model knows of its data.
         dim: width of the representation that `forward` returns.
+
+    Examples:
+        >>> import torch
+        >>> from graphbench.testing import tiny_batch, tiny_spec
+        >>> class Embedding(Architecture):
+        ...     def __init__(self, spec, dim: int = 8):
+        ...         super().__init__(spec, dim)
+        ...         self.embed = torch.nn.Embedding(spec.node.vocabularies[0], dim)
+        ...     def forward(self, batch):
+        ...         return Representation(node=self.embed(batch.x[:, 0]))
+        >>> model = Embedding(tiny_spec())
+        >>> model.required_encodings(), model(tiny_batch(model)).node.shape[1]
+        ((), 8)
     """
 
     #: Encodings this architecture reads from the batch itself, beside those of its positional encoders.
@@ -89,7 +125,7 @@ class Architecture(nn.Module):
 
     def required_encodings(self) -> tuple[Encoding, ...]:
         """What the data must prepare: the encodings of this module and of every part that declares some."""
-        return merge_encodings(e for module in self.modules() for e in getattr(module, "encodings", ()))
+        return merge_encodings(declared_encodings(self))
 
     def parameter_groups(self) -> Sequence[dict[str, Any]]:
         """Parameter groups with options of their own (`lr_scale`, `weight_decay`, ...) for the optimizer.

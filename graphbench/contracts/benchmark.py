@@ -20,6 +20,11 @@ class Benchmark(pl.LightningDataModule):
     `spec` is a class attribute where it never changes, else a property that depends on options alone, never on data.
     After `setup`, `tables` holds the splits "train", "val" and "test"; `predict_split` names the one that
     `predict_dataloader` reads.
+
+    Examples:
+        >>> from graphbench.benchmarks import CSL
+        >>> issubclass(CSL, Benchmark), CSL.spec.task
+        (True, 'graph-classification')
     """
 
     spec: BenchmarkSpec
@@ -42,11 +47,20 @@ class Benchmark(pl.LightningDataModule):
     def ids(self, split: str) -> Sequence[Any]:
         """What to call the graphs of a split in predictions, by row."""
 
-    def rivals(self) -> dict[str, dict[str, dict[str, float]]]:
+    def baselines(self) -> dict[str, dict[str, dict[str, float]]]:
         """Scores of simple models fitted on the same split, to show beside a network's; none by default.
 
         Returns:
             Name -> split -> metric as it is logged ("test/MAE") -> value.
+        """
+        return {}
+
+    def fingerprint(self) -> dict[str, Any]:
+        """What the data are, once they are set up: JSON values by which a run knows them again; empty where unknown.
+
+        Returns:
+            `source`: a mapping of what decides about the graphs; `splits`: number of `graphs` and a checksum of their
+            `content` for each split.
         """
         return {}
 

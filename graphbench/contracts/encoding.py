@@ -19,6 +19,11 @@ class Encoded:
     Args:
         columns: field name -> tensor with the rows of its axis, graph after graph.
         ptr: `[G + 1]` first rows for every axis that the encoding itself adds.
+
+    Examples:
+        >>> import torch
+        >>> Encoded({"degree": torch.tensor([1, 2, 1])}).columns["degree"].shape  # one row per node
+        torch.Size([3])
     """
 
     columns: dict[str, Tensor]
@@ -30,6 +35,20 @@ class Encoding(ABC):
 
     Subclasses are small objects with options in `__init__`; `parameters()` and `version` key the store, so two
     encodings with equal names, versions and parameters must compute equal tensors.
+
+    Examples:
+        >>> import torch
+        >>> from graphbench.contracts import GraphTable
+        >>> class OutDegree(Encoding):
+        ...     layout = {"out_degree": Column("node")}
+        ...     def parameters(self):
+        ...         return {}
+        ...     def compute(self, graphs):
+        ...         tail = graphs.batch(range(len(graphs))).edge_index[0]
+        ...         return Encoded({"out_degree": tail.bincount(minlength=int(graphs.num_nodes.sum()))})
+        >>> path = {"num_nodes": 3, "edge_index": torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])}
+        >>> OutDegree(), OutDegree().compute(GraphTable.from_graphs([path])).columns["out_degree"]
+        (OutDegree(), tensor([1, 2, 1]))
     """
 
     #: Registered name; the class name unless set.

@@ -30,6 +30,11 @@ class Features:
             int64 `[num_nodes, len(vocabularies)]`, every value in `0 .. size - 1`.
         dense: width of the real-valued columns, float32 `x_dense` (or `edge_dense`) `[num_nodes, dense]`.
         names: names of the categorical columns, then of the dense ones; empty when they have none.
+
+    Examples:
+        >>> atoms = Features(vocabularies=(28,), names=("element",))
+        >>> atoms.vocabularies, atoms.dense
+        ((28,), 0)
     """
 
     vocabularies: tuple[int, ...] = ()
@@ -48,7 +53,7 @@ class BenchmarkSpec:
         edge: features of an edge.
         num_targets: columns of `y` (regression, multi-label) or 1.
         num_classes: classes of a classification; None for regression and multi-label.
-        target_names: one name a target (regression, multi-label) or a class.
+        target_names: one name per target (regression, multi-label) or a class.
         target_units: one unit a regression target; "" where it has none.
         metric: the score that selects the best checkpoint: MAE, RMSE, accuracy, class_accuracy, macro_F1, AP,
             AUROC, MRR, instance_IoU, class_IoU.
@@ -63,6 +68,14 @@ class BenchmarkSpec:
         molecules: node column 0 is an atom type that `graphbench` can draw with RDKit.
         extra: further facts. `validation: test` where published practice validates by the test split; `parts`: how
             many parts each category has, "4 2 2", for part segmentation.
+
+    Examples:
+        >>> spec = BenchmarkSpec(
+        ...     name="Mine", task="graph-regression", node=Features((28,)), edge=Features((4,)), num_targets=3,
+        ...     metric="MAE", higher_is_better=False, loss="L1", split_sizes=(80, 10, 10),
+        ... )
+        >>> spec.output_dim, spec.num_graphs
+        (3, 100)
     """
 
     name: str

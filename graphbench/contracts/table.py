@@ -1,10 +1,10 @@
 """Many graphs as one ragged table of columns, and batches cut from it.
 
-A benchmark is not a list of graph objects but a handful of long arrays, one a column, which can be memory-mapped.
+A benchmark is not a list of graph objects but a handful of long arrays, one per column, which can be memory-mapped.
 A batch is gathered from them with a few vectorised copies, whatever the number of graphs.
 
-Legend: G graphs; an axis is a way of counting rows: "graph" (one row a graph), "node", "edge" (directed), "pair"
-(n * n rows a graph, row-major), or any axis an encoding adds ("substructure", ...).
+Legend: G graphs; an axis is a way of counting rows: "graph" (one row per graph), "node", "edge" (directed), "pair"
+(n * n rows per graph, row-major), or any axis an encoding adds ("substructure", ...).
 """
 
 from __future__ import annotations
@@ -29,6 +29,10 @@ class Column:
         axis: what its rows count.
         index_of: its values number the rows of this axis *within their graph* ("node" for `edge_index`); a batch
             adds the offset of the graph. None for ordinary values.
+
+    Examples:
+        >>> Column("edge", index_of="node")  # as edge_index: one row per edge, its values number nodes
+        Column(axis='edge', index_of='node')
     """
 
     axis: str
@@ -46,6 +50,15 @@ class GraphBatch(Data):
     (row in the table). As the specification says: `x`, `x_dense`, `edge_attr`, `edge_dense`, `pos`, `y`; and the
     fields of the encodings, each under its own name. For an axis that an encoding adds, `{axis}_batch` and
     `{axis}_ptr` give the graph of each of its rows; "pair" has `pair_ptr` only.
+
+    Examples:
+        >>> path = {"num_nodes": 3, "edge_index": torch.tensor([[0, 1], [1, 2]])}
+        >>> batch = GraphTable.from_graphs([path, path]).batch([0, 1])
+        >>> batch.edge_index  # nodes are numbered through the whole batch
+        tensor([[0, 1, 3, 4],
+                [1, 2, 4, 5]])
+        >>> batch.batch, batch.ptr
+        (tensor([0, 0, 0, 1, 1, 1]), tensor([0, 3, 6]))
     """
 
     num_graphs: int
@@ -79,6 +92,13 @@ class GraphTable:
             with node numbers that start at 0 in every graph.
         layout: name -> `Column`, for the same names.
         ptr: axis -> `[G + 1]` first row of each graph, for every axis except "graph".
+
+    Examples:
+        >>> path = {"num_nodes": 3, "edge_index": torch.tensor([[0, 1], [1, 2]])}
+        >>> point = {"num_nodes": 1, "edge_index": torch.empty(2, 0, dtype=torch.int64)}
+        >>> table = GraphTable.from_graphs([path, point])
+        >>> len(table), table.num_nodes, table.num_edges
+        (2, tensor([3, 1]), tensor([2, 0]))
     """
 
     columns: dict[str, Tensor]
@@ -91,7 +111,7 @@ class GraphTable:
         """Stack single graphs: mappings with `num_nodes`, `edge_index [2, edges]` and any further tensors.
 
         The usual names (`x`, `x_dense`, `pos`: node; `edge_attr`, `edge_dense`: edge; `y`: graph, or node when it has
-        one row a node) need no `layout`; others must be named there.
+        one row per node) need no `layout`; others must be named there.
         """
         graphs = list(graphs)
         known = {"x": NODE, "x_dense": NODE, "pos": NODE, "edge_attr": EDGE, "edge_dense": EDGE}

@@ -16,27 +16,53 @@ class LayerTrace:
     Legend: T tokens of all graphs one after the other (nodes first where a layer has extra tokens), H heads,
     d head width.
 
+    A layer says what it knows; what it leaves out is not measured, and nothing else changes. Number and name are given
+    by the recording, which alone sees the order of the calls.
+
     Args:
-        layer: number of the layer, from 0.
         tokens: what the layer returned, `[T, dim]`.
         batch: graph of each token `[T]`.
         values: `x W^V W^O` per head without bias, `[T, H, dim]`: what attention mixes.
-        attention: list with one `[H, n_g, n_g]` (or `[H, n_g, k_g]`) tensor a graph, rows are queries; None when the
+        attention: list with one `[H, n_g, n_g]` (or `[H, n_g, k_g]`) tensor per graph, rows are queries; None when the
             layer has no matrix to show.
         columns: for sampled attention, `columns[g][j]` is the token (within the graph) behind column j.
         num_nodes: nodes per graph `[G]`; the remaining tokens of a graph are extra tokens.
-        name: dotted name of the module.
+        input: the tokens that entered the layer `[T, dim]`, before any projection.
+        substructure: which tokens stand for substructures, bool `[T]`; None when all extra tokens do.
+        residual_weight: weight of the residual branch around the layer, other than 1 under deepnorm.
+        mixing_weight: learned weight of the attention beside what else the layer mixes `[]`, such as gamma of
+            SFi-Former beside the adjacency matrix.
+        extra: by the names that version 0.1 had for `input`, `substructure`, `residual_weight` and, as `gamma`,
+            `mixing_weight`.
+        layer: number of the call in its forward pass, from 0; the recording counts.
+        name: dotted name of the module; the recording knows it.
+
+    Examples:
+        >>> import torch
+        >>> x, batch = torch.zeros(3, 4), torch.tensor([0, 0, 1])
+        >>> LayerTrace(tokens=x, batch=batch, input=x).residual_weight
+        1.0
     """
 
-    layer: int
     tokens: Tensor
     batch: Tensor
     values: Tensor | None = None
     attention: list[Tensor] | None = None
     columns: list[Tensor] | None = None
     num_nodes: Tensor | None = None
-    name: str = ""
+    input: Tensor | None = None
+    substructure: Tensor | None = None
+    residual_weight: float = 1.0
+    mixing_weight: Tensor | None = None
     extra: dict[str, Tensor] = field(default_factory=dict)
+    layer: int = 0
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        self.input = self.extra.get("input", self.input)
+        self.substructure = self.extra.get("substructure", self.substructure)
+        self.residual_weight = float(self.extra.get("residual_weight", self.residual_weight))
+        self.mixing_weight = self.extra.get("gamma", self.mixing_weight)
 
 
 class Recorder(Protocol):
@@ -51,8 +77,22 @@ class Traced(nn.Module):
 
     `self.listening` is False unless somebody records; only then may a layer leave its fused kernel and compute what
     a trace needs. `self.trace(lambda: LayerTrace(...))` builds the record only when somebody listens.
+
+    Examples:
+        >>> import torch
+        >>> class Layer(Traced, torch.nn.Module):
+        ...     def forward(self, x, batch):
+        ...         self.trace(lambda: LayerTrace(tokens=2 * x, batch=batch, input=x))
+        ...         return 2 * x
+        >>> from graphbench.diagnostics import record
+        >>> layer = Layer()
+        >>> with record(layer) as recording:
+        ...     _ = layer(torch.ones(3, 4), torch.zeros(3, dtype=torch.int64))
+        >>> [trace.tokens.shape for trace in recording]
+        [torch.Size([3, 4])]
     """
 
+    #: Recordings number their traces themselves; plug-ins of version 0.1 set and read this.
     layer: int = 0
     _recorder: Recorder | None = None
 

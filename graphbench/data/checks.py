@@ -49,13 +49,18 @@ class _TableCheck:
             self.classes(_CLASSES[spec.task])
         elif spec.task in _NUMBERS:
             self.numbers()
+        elif spec.task == "map-recovery":
+            self.real("y", NODE, spec.num_targets)
+        elif spec.task == "link-ranking":
+            self.pairs("contact_index", "contact", "names a node that it does not have in contact_index")
 
     def sizes(self) -> None:
-        """Every axis has one pointer a graph, every column the rows of its axis, every graph a node."""
+        """Every axis has one pointer per graph, every column the rows of its axis, every graph a node."""
         table = self.table
         for axis, ptr in table.ptr.items():
             if len(ptr) != len(table) + 1 or int(ptr[0]) != 0 or bool((ptr.diff() < 0).any()):
-                raise BadInput(f"{self.where}: the pointers of axis {axis!r} must ascend from 0, one a graph and one.")
+                told = f"the pointers of axis {axis!r} must ascend from 0, one per graph and one"
+                raise BadInput(f"{self.where}: {told}.")
         for name, column in table.layout.items():
             rows = int(table.lengths(column.axis).sum())
             if len(table.columns[name]) != rows:
@@ -68,11 +73,15 @@ class _TableCheck:
 
     def edges(self) -> None:
         """Edges join nodes of their own graph."""
-        values = self.column("edge_index", EDGE, 2)
+        self.pairs("edge_index", EDGE, "has an edge to a node that it does not have")
+
+    def pairs(self, name: str, axis: str, fault: str) -> None:
+        """Two nodes of its own graph in every row."""
+        values = self.column(name, axis, 2)
         if values.is_floating_point():
-            raise BadInput(f"{self.where}: edge_index must hold integers, got {values.dtype}.")
-        nodes = torch.repeat_interleave(self.table.num_nodes, self.table.num_edges)[:, None]
-        self.forbid(((values < 0) | (values >= nodes)).any(1), EDGE, "has an edge to a node that it does not have")
+            raise BadInput(f"{self.where}: {name} must hold integers, got {values.dtype}.")
+        nodes = torch.repeat_interleave(self.table.num_nodes, self.table.lengths(axis))[:, None]
+        self.forbid(((values < 0) | (values >= nodes)).any(1), axis, fault)
 
     def features(self, features: Features, axis: str, categorical: str, dense: str) -> None:
         """Categorical values within their vocabularies, real ones finite."""
@@ -96,7 +105,7 @@ class _TableCheck:
         self.forbid(~values.isfinite().all(1), axis, f"has a value in {name} that is not finite")
 
     def classes(self, axis: str) -> None:
-        """One class number a graph or node."""
+        """One class number per graph or node."""
         values = self.column("y", axis, 1)
         count = self.spec.num_classes
         if values.is_floating_point() or count is None:
@@ -127,8 +136,8 @@ class _TableCheck:
         values = values[:, None] if values.dim() == 1 else values
         if found != axis or values.dim() != 2 or values.shape[1] != width:
             raise BadInput(
-                f"{self.where}: {name} must have one row of {width} numbers a {axis}, got shape "
-                f"{list(values.shape[1:])} a {found}."
+                f"{self.where}: {name} must have one row of {width} numbers per {axis}, got shape "
+                f"{list(values.shape[1:])} per {found}."
             )
         return values
 

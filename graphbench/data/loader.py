@@ -13,7 +13,7 @@ from graphbench.contracts import GraphBatch, GraphTable
 from graphbench.data.mapped import Prefetcher, trim_mapped
 from graphbench.data.packing import PackedBatch
 from graphbench.data.sampler import SizeBucketSampler
-from graphbench.errors import BadInput
+from graphbench.errors import check_range
 
 #: Batches between two looks at how much of the memory maps is resident.
 _TRIM_EVERY = 8
@@ -77,8 +77,7 @@ class GraphLoader:
     def __init__(
         self, table: GraphTable, batch_sampler: SizeBucketSampler, num_workers: int = 0, pin_memory: bool = False
     ) -> None:
-        if num_workers < 0:
-            raise BadInput(f"num_workers must be 0 or more, got {num_workers}.")
+        check_range("num_workers", num_workers, at_least=0, whole=True)
         self.table, self.batch_sampler = table, batch_sampler
         self.num_workers, self.pin_memory = num_workers, pin_memory
         self._progress = (0, 0)

@@ -1,6 +1,6 @@
 """Batches of graphs of similar size: little padding, every graph once, the same for a seed on any number of ranks.
 
-Legend: G graphs, W ranks, B graphs a batch and rank; a *global batch* is what all ranks together see in one step.
+Legend: G graphs, W ranks, B graphs per batch and rank; a *global batch* is what all ranks together see in one step.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils.data import Sampler
 
 from graphbench.data.splits import permutation
-from graphbench.errors import BadInput
+from graphbench.errors import BadInput, check_range
 
 #: Seed of the order in which evaluation visits its batches, so that the first of them are not all of one size.
 _EVALUATION_ORDER = 0
@@ -27,11 +27,11 @@ class SizeBucketSampler(Sampler[list[int]]):
     global batches, deals each over the ranks (largest against smallest, so that ranks wait little for each other)
     and shuffles their order. Evaluation sorts all graphs by size and keeps one order for ever. Either way every graph
     comes exactly once and all ranks make the same number of steps: a rest of fewer graphs than ranks joins the global
-    batch before it. Nothing is drawn from a global random generator.
+    batch before it. Nothing is sampled from a global random generator.
 
     Args:
         num_nodes: nodes of every graph `[G]`.
-        batch_size: graphs a batch and rank (B); one more in the batch that takes in a rest.
+        batch_size: graphs per batch and rank (B); one more in the batch that takes in a rest.
         shuffle: training (True) or evaluation (False).
         seed: of the shuffle; the same on all ranks.
         bucketing: whether batches hold graphs of similar size; without it they are cut from the shuffled order (or,
@@ -58,10 +58,9 @@ class SizeBucketSampler(Sampler[list[int]]):
         rank: int = 0,
         name: str = "data",
     ) -> None:
-        if batch_size < 1 or pool < 1:
-            raise BadInput(f"batch_size and pool must be at least 1, got {batch_size} and {pool}.")
-        if not 0 <= rank < world_size:
-            raise BadInput(f"rank must lie in 0 .. {world_size - 1}, got {rank}.")
+        check_range("batch_size", batch_size, at_least=1, whole=True)
+        check_range("pool", pool, at_least=1, whole=True)
+        check_range("rank", rank, at_least=0, below=world_size, whole=True)
         if len(num_nodes) < world_size:
             raise BadInput(
                 f"The {name} split has {len(num_nodes)} graphs, fewer than the {world_size} processes that share it: "

@@ -72,7 +72,7 @@ def given_split(labels: Sequence[str], names: Mapping[str, str] | None = None) -
     """Follow a label of every row ("train", "val", "test"), as many data files carry it.
 
     Args:
-        labels: one a row.
+        labels: one per row.
         names: label in the file -> name of the split; rows with other labels are left out. By default every label
             must be one of the three names, or "valid" or "validation" for "val".
 

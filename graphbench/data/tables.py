@@ -42,7 +42,7 @@ def widen(table: GraphTable) -> GraphTable:
 
 
 class _Pointers:
-    """Joins the `ptr` of chunks into one array an axis."""
+    """Joins the `ptr` of chunks into one array per axis."""
 
     def __init__(self, writer: EntryWriter, prefix: str) -> None:
         self.writer, self.prefix = writer, prefix

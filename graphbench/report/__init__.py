@@ -17,7 +17,7 @@ __all__ = ["result_tables", "write_comparison", "write_report"]
 
 
 def result_tables(runs: Sequence[RunFolder]) -> list[ResultTable]:
-    """Results of runs, a table a benchmark; runs that differ only in their seed share a row.
+    """Results of runs, one table per benchmark; runs that differ only in their seed share a row.
 
     Args:
         runs: folders; one that is named twice counts once.

@@ -20,7 +20,7 @@ _MARKDOWN = str.maketrans({mark: f"\\{mark}" for mark in "\\|*_`<>[]"})
 
 
 def as_markdown(tables: Sequence[ResultTable]) -> str:
-    """Pipe tables, one a benchmark."""
+    """Pipe tables, one per benchmark."""
     parts = []
     for table in tables:
         header = [_plain(text).translate(_MARKDOWN) for text in table.header()]
@@ -32,7 +32,7 @@ def as_markdown(tables: Sequence[ResultTable]) -> str:
 
 
 def as_latex(tables: Sequence[ResultTable]) -> str:
-    """Tables for the package booktabs, one a benchmark."""
+    """Tables for the package booktabs, one per benchmark."""
     parts = ["% needs \\usepackage{booktabs}"]
     for table in tables:
         rows = [" & ".join(map(_latex, row)) + r" \\" for row in (table.header(), *table.lines())]

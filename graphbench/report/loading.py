@@ -153,6 +153,7 @@ def load_run(folder: RunFolder, name: str) -> Run:
     run = Run(name, folder)
     _read_config(run)
     run.results = with_present_keys(_read_json(run, folder.results, "so it has no scores: its fit has not finished"))
+    _leave_out_negative(run)
     run.environment = _read_json(run, folder.environment, "so its hardware and software are unknown")
     _read_metrics(run)
     _read_diagnostics(run)
@@ -186,6 +187,15 @@ def _read_json(run: Run, path: Path, consequence: str) -> dict[str, Any]:
         run.problems.append(f"{path.name} holds no JSON object; it is left out.")
         return {}
     return loaded
+
+
+def _leave_out_negative(run: Run) -> None:
+    """Times and sizes below 0, which no fit writes."""
+    for key in ("fit_seconds", "peak_memory_mb", "parameters", "epochs", "steps"):
+        value = run.results.get(key)
+        if is_number(value) and value < 0:
+            run.problems.append(f"{run.folder.results.name}: {key} is {value:g}, which cannot be; it is left out.")
+            del run.results[key]
 
 
 def _read_metrics(run: Run) -> None:

@@ -30,8 +30,8 @@ def read_logged(path: Path) -> pd.DataFrame:
 def curves_of(logged: pd.DataFrame) -> Curves:
     """Every logged number by finished epochs; empty where no epoch was finished.
 
-    What is logged once an epoch lies on whole numbers. What is logged more often, or beside no epoch, is placed by its
-    step: step s of a run with S steps an epoch at `(s + 1) / S`.
+    What is logged once per epoch lies on whole numbers. What is logged more often, or beside no epoch, is placed by its
+    step: step s of a run with S steps per epoch at `(s + 1) / S`.
 
     Args:
         logged: see `read_logged`.

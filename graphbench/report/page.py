@@ -39,7 +39,7 @@ class Part:
         notes: sentences below the table.
         sections: figures.
         expected: scores beside what configurations expect.
-        differences: options that tell its groups apart, with a value a group.
+        differences: options that tell its groups apart, with one value per group.
     """
 
     table: ResultTable

@@ -22,7 +22,7 @@ _MANY_POINTS = 1500
 
 
 def score_panels(table: ResultTable, name: str) -> list[Panel]:
-    """A panel a split with the score of every seed, for tables with something to compare."""
+    """One panel per split with the score of every seed, for tables with something to compare."""
     panels = []
     for split, title in SPLITS.items():
         key = f"{split}/{table.metric}"
@@ -111,7 +111,7 @@ def prediction_section(table: ResultTable, name: str) -> Section | None:
 
 
 def _add_run(section: Section, table: ResultTable, run: Run, label: str, style: Style, name: str) -> None:
-    """A panel a target of one run."""
+    """One panel per target of one run."""
     frame = run.predictions
     assert frame is not None
     errors = []

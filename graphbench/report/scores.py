@@ -1,4 +1,4 @@
-"""The result table of one benchmark: a row a group of runs, then the baselines."""
+"""The result table of one benchmark: one row per group of runs, then the baselines."""
 
 from __future__ import annotations
 
@@ -280,7 +280,7 @@ def _best_epochs(group: Group) -> str:
 
 
 def _baselines(groups: Sequence[Group]) -> list[Row]:
-    """A row a baseline; one whose scores differ between groups (other splits) has a row for each, saying whose."""
+    """One row per baseline; one whose scores differ between groups (other splits) has a row for each, saying whose."""
     found: dict[str, dict[tuple[tuple[str, float], ...], str]] = {}
     for group in groups:
         for run in group.runs:

@@ -1,4 +1,4 @@
-"""A file a task; `build_task` picks the one a specification names."""
+"""One file per task; `build_task` picks the one a specification names."""
 
 from __future__ import annotations
 
@@ -11,6 +11,18 @@ from graphbench.tasks.link_ranking import LinkRanking
 from graphbench.tasks.map_recovery import MapRecovery
 from graphbench.tasks.multilabel import GraphMultilabel
 from graphbench.tasks.regression import GraphRegression
+
+__all__ = [
+    "TASKS",
+    "GraphClassification",
+    "GraphMultilabel",
+    "GraphRegression",
+    "LinkRanking",
+    "MapRecovery",
+    "NodeClassification",
+    "Task",
+    "build_task",
+]
 
 TASKS: dict[str, type[Task]] = {
     "graph-regression": GraphRegression,

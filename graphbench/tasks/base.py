@@ -24,10 +24,22 @@ class Task(nn.Module):
         spec: the benchmark's description.
         dim: width of the representation.
         head: options of the head.
+
+    Examples:
+        >>> import torch
+        >>> from graphbench.testing import tiny_spec
+        >>> from graphbench.tasks import build_task
+        >>> task = build_task(tiny_spec("graph-regression"), dim=8, head=HeadConfig())
+        >>> isinstance(task, Task), task.losses
+        (True, ('L1', 'MSE'))
     """
 
     losses: tuple[str, ...] = ()
     head: nn.Module
+    #: Length of the terms of the loss.
+    groups: int = 1
+    #: Optimizer steps taken so far: where a training loss draws numbers, they depend on it.
+    step: int = 0
 
     def __init__(self, spec: BenchmarkSpec, dim: int, head: HeadConfig) -> None:
         super().__init__()
@@ -39,11 +51,31 @@ class Task(nn.Module):
 
     @abstractmethod
     def forward(self, representation: Representation, batch: GraphBatch) -> Tensor:
-        """Raw outputs of the head, one row a graph or node: `[rows, output_dim]`."""
+        """Raw outputs of the head, one row per graph or node: `[rows, output_dim]`."""
 
     @abstractmethod
+    def terms(self, output: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
+        """What the loss of a batch is made of: sums `[groups]` over its rows, and how many rows each has `[groups]`.
+
+        Terms of several batches, or of the parts of one on several processes, add up to those of all their rows.
+        """
+
+    def combine(self, sums: Tensor, counts: Tensor) -> Tensor:
+        """The loss out of its terms, a scalar that is linear in `sums`; 0 (with gradients) where nothing was counted.
+
+        Examples:
+            >>> import torch
+            >>> from graphbench.tasks import build_task
+            >>> from graphbench.testing import tiny_spec
+            >>> task = build_task(tiny_spec("graph-regression"), dim=8, head=HeadConfig())
+            >>> task.combine(torch.tensor([3.0]), torch.tensor([4]))
+            tensor(0.7500)
+        """
+        return (sums / counts.to(sums.dtype).clamp(min=1)).sum()
+
     def loss(self, output: Tensor, batch: GraphBatch) -> Tensor:
         """The training loss of a batch, a scalar."""
+        return self.combine(*self.terms(output, batch))
 
     @abstractmethod
     def build_metrics(self) -> dict[str, Metric]:
@@ -58,7 +90,3 @@ class Task(nn.Module):
         predictions, targets = self.predict(output, batch)
         for metric in metrics.values():
             metric.update(predictions, targets)
-
-    def rows(self, batch: GraphBatch) -> int:
-        """Labelled items in a batch: the weight of its loss in an average over a split."""
-        return batch.num_graphs

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 from torchmetrics import Metric
 from torchmetrics.classification import BinaryAUROC, MulticlassAccuracy, MulticlassF1Score
 
@@ -17,7 +16,7 @@ from graphbench.errors import BadInput
 from graphbench.nn.heads import HeadConfig
 from graphbench.tasks.base import Task
 from graphbench.tasks.heads import GraphHead, NodeHead
-from graphbench.tasks.losses import weighted_cross_entropy
+from graphbench.tasks.losses import at_least_single, class_terms, combine_classes
 from graphbench.tasks.metrics import PartIoU, parts_of
 
 
@@ -36,14 +35,23 @@ class _Classification(Task):
         """Logits `[rows, C]`, or `[rows, 1]` for two classes."""
         return self.head(representation, batch)
 
-    def loss(self, output: Tensor, batch: GraphBatch) -> Tensor:
-        """The specification's cross-entropy."""
-        logits, target = output.float(), batch.y.reshape(-1)
-        if self.spec.loss == "weighted_cross_entropy":
-            return weighted_cross_entropy(logits, target)
-        if logits.shape[1] == 1:
-            return F.binary_cross_entropy_with_logits(logits[:, 0], target.float())
-        return F.cross_entropy(logits, target)
+    @property
+    def groups(self) -> int:  # type: ignore[override]
+        """Classes, where each has a weight."""
+        return self.num_classes if self.spec.loss == "weighted_cross_entropy" else 1
+
+    def terms(self, output: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
+        """Cross-entropy summed over all labels, or over those of each class."""
+        sums, counts = class_terms(at_least_single(output), batch.y.reshape(-1), self.num_classes)
+        if self.groups == 1:
+            return sums.sum().reshape(1), counts.sum().reshape(1)
+        return sums, counts
+
+    def combine(self, sums: Tensor, counts: Tensor) -> Tensor:
+        """The specification's cross-entropy; classes are weighted by their share of all rows that were counted."""
+        if self.groups == 1:
+            return super().combine(sums, counts)
+        return combine_classes(sums, counts, divide_by_weights=self.spec.output_dim > 1)
 
     def build_metrics(self) -> dict[str, Metric]:
         """Plain accuracy, mean recall over classes, macro F1, and AUROC for two classes."""
@@ -71,7 +79,16 @@ class _Classification(Task):
 
 
 class GraphClassification(_Classification):
-    """One class a graph."""
+    """One class per graph.
+
+    Examples:
+        >>> import torch
+        >>> from graphbench.testing import tiny_spec
+        >>> task = GraphClassification(tiny_spec("graph-classification"), dim=8, head=HeadConfig())
+        >>> representation = Representation(node=torch.ones(3, 8), graph=torch.ones(2, 8))
+        >>> task(representation, GraphBatch(num_graphs=2)).shape  # a logit per class
+        torch.Size([2, 3])
+    """
 
     def __init__(self, spec: BenchmarkSpec, dim: int, head: HeadConfig) -> None:
         super().__init__(spec, dim, head)
@@ -79,10 +96,17 @@ class GraphClassification(_Classification):
 
 
 class NodeClassification(_Classification):
-    """One class a node.
+    """One class per node.
 
     Where the specification's `extra["parts"]` tells how many parts each category of graphs has (column 0 of `x`), the
     classes are parts, and the IoU of parts is scored too: `instance_IoU` and `class_IoU`.
+
+    Examples:
+        >>> import torch
+        >>> from graphbench.testing import tiny_spec
+        >>> task = NodeClassification(tiny_spec("node-classification"), dim=8, head=HeadConfig())
+        >>> task(Representation(node=torch.ones(5, 8)), GraphBatch()).shape  # a logit per class
+        torch.Size([5, 4])
     """
 
     def __init__(self, spec: BenchmarkSpec, dim: int, head: HeadConfig) -> None:
@@ -109,7 +133,3 @@ class NodeClassification(_Classification):
         for metric in metrics.values():
             if isinstance(metric, PartIoU):
                 metric.update(output, batch.y.reshape(-1), batch.batch, batch.x[batch.ptr[:-1], 0])
-
-    def rows(self, batch: GraphBatch) -> int:
-        """Labelled nodes of the batch."""
-        return int(batch.num_nodes)

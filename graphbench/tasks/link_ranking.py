@@ -19,38 +19,60 @@ from graphbench.contracts.table import GraphBatch
 from graphbench.errors import BadInput
 from graphbench.nn.heads import DotProductHead, HeadConfig
 from graphbench.tasks.base import Task
+from graphbench.tasks.losses import at_least_single
 from graphbench.tasks.metrics import GraphMean
 
 #: Wrong tails that training draws for each true pair, and rounds in which true ones are drawn again.
 NEGATIVES, ROUNDS = 2, 10
+#: Increment of SplitMix64, as a signed number, and all bits but the sign.
+_GAMMA, _POSITIVE = -0x61C8864680B583EB, (1 << 63) - 1
 
 
 def pair_keys(pairs: Tensor, num_nodes: int) -> Tensor:
-    """One number a pair `[num_pairs]`: head times all nodes plus tail."""
+    """One number per pair `[num_pairs]`: head times all nodes plus tail."""
     return pairs[:, 0] * num_nodes + pairs[:, 1]
 
 
-def draw_negatives(pairs: Tensor, batch: GraphBatch) -> Tensor:
+def draw_negatives(pairs: Tensor, batch: GraphBatch, seed: int) -> Tensor:
     """Pairs of the same heads with wrong tails of the same graph `[at most NEGATIVES * num_pairs, 2]`.
 
     True pairs are drawn again up to `ROUNDS` times and then dropped, duplicates are dropped at once. A head may be
-    drawn as its own tail, as in the published code. Numbers come from torch's global generator.
+    drawn as its own tail, as in the published code. Seed and graph decide what is drawn for a graph, whatever shares
+    its batch, so that it is the same on any number of processes.
 
     Args:
-        pairs: true pairs in both directions `[num_pairs, 2]`, in the batch's node numbers.
+        pairs: true pairs in both directions `[num_pairs, 2]`, in the batch's node numbers, graph after graph.
         batch: the graphs.
+        seed: of the numbers.
     """
     num_nodes = int(batch.num_nodes)
     true = pair_keys(pairs, num_nodes).sort().values
     head = pairs[:, 0].repeat_interleave(NEGATIVES)
-    first, sizes = batch.ptr[batch.batch[head]], batch.ptr.diff()[batch.batch[head]]
+    graph = batch.batch[head]
+    first, sizes = batch.ptr[graph], batch.ptr.diff()[graph]
+    before = torch.bincount(graph, minlength=batch.num_graphs).cumsum(0).roll(1)
+    place = torch.arange(len(head), device=head.device) - torch.where(graph > 0, before[graph], 0)
+    stream = scramble(scramble(batch.graph_id.to(head.device)[graph] + scramble(head.new_tensor(seed))) + place)
     keys = torch.full_like(head, -1)
-    for _ in range(ROUNDS):
-        tail = first + (torch.rand(len(head), device=head.device) * sizes).long().clamp(max=sizes - 1)
+    for number in range(ROUNDS):
+        tail = first + (scramble(stream + number) & _POSITIVE) % sizes
         drawn = head * num_nodes + tail
         keys = torch.where((keys < 0) & ~_contains(true, drawn), drawn, keys)
     keys = keys[keys >= 0].unique()
     return torch.stack((keys // num_nodes, keys % num_nodes), 1)
+
+
+def scramble(values: Tensor) -> Tensor:
+    """Integers that look random, a fixed one for each int64: the output function of SplitMix64 (Steele et al. 2014).
+
+    Examples:
+        >>> hex(scramble(torch.tensor([0])).item() & 2**64 - 1)  # the generator's first number for the seed 0
+        '0xe220a8397b1dcdaf'
+    """
+    values = values + _GAMMA
+    for shift, factor in ((30, -0x40A7B892E31B1A47), (27, -0x6B2FB644ECCEEE15)):
+        values = (values ^ (values >> shift & (1 << 64 - shift) - 1)) * factor
+    return values ^ (values >> 31 & (1 << 33) - 1)
 
 
 def _contains(sorted_keys: Tensor, keys: Tensor) -> Tensor:
@@ -74,14 +96,14 @@ def tail_ranks(node: Tensor, pairs: Tensor, batch: GraphBatch, filtered: bool, s
     sizes = batch.ptr.diff()[batch.batch[head]]
     owner = torch.repeat_interleave(torch.arange(len(pairs), device=node.device), sizes)
     offset = sizes.cumsum(0) - sizes
-    rival = batch.ptr[batch.batch[head]][owner] + torch.arange(len(owner), device=node.device) - offset[owner]
-    score = (node[head[owner]] * node[rival]).sum(-1)
+    candidate = batch.ptr[batch.batch[head]][owner] + torch.arange(len(owner), device=node.device) - offset[owner]
+    score = (node[head[owner]] * node[candidate]).sum(-1)
     own = (node[head] * node[tail]).sum(-1)[owner]
-    counts = rival != tail[owner]
+    counts = candidate != tail[owner]
     if filtered:
-        counts &= ~_contains(pair_keys(pairs, num_nodes).sort().values, head[owner] * num_nodes + rival)
+        counts &= ~_contains(pair_keys(pairs, num_nodes).sort().values, head[owner] * num_nodes + candidate)
     if not self_counts:
-        counts &= rival != head[owner]
+        counts &= candidate != head[owner]
     above = (score > own).to(node.dtype) + 0.5 * (score == own).to(node.dtype)
     return 1 + torch.zeros(len(pairs), device=node.device, dtype=node.dtype).index_add_(0, owner, above * counts)
 
@@ -91,6 +113,13 @@ class LinkRanking(Task):
 
     `MRR` ranks against every other node, also true tails and the head itself, as LRGB's table does; `filtered_MRR`
     leaves out other true tails, `filtered_no_self_MRR` the head too (the 2023 reassessment).
+
+    Examples:
+        >>> import torch
+        >>> from graphbench.testing import tiny_spec
+        >>> task = LinkRanking(tiny_spec("link-ranking"), dim=8, head=HeadConfig())
+        >>> sorted(task.build_metrics())
+        ['MRR', 'filtered_MRR', 'filtered_no_self_MRR', 'hits@1', 'hits@10', 'hits@3']
     """
 
     losses = ("contrastive_BCE",)
@@ -105,13 +134,18 @@ class LinkRanking(Task):
         """Ends of pairs `[num_nodes, dim]`, whose dot products are scores."""
         return cast(DotProductHead, self.head).mlp(representation.node)
 
-    def loss(self, output: Tensor, batch: GraphBatch) -> Tensor:
-        """Mean binary cross-entropy over true pairs in both directions and drawn wrong ones."""
+    def terms(self, output: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
+        """Binary cross-entropy, summed over true pairs in both directions and drawn wrong ones.
+
+        In training the wrong ones depend on torch's seed and the step, else they are always the same.
+        """
         true = both_directions(batch.contact_index)
-        pairs = torch.cat((true, draw_negatives(true, batch)))
-        scores = (output[pairs[:, 0]] * output[pairs[:, 1]]).sum(-1).float()
-        target = (torch.arange(len(pairs), device=scores.device) < len(true)).float()
-        return F.binary_cross_entropy_with_logits(scores, target)
+        seed = torch.initial_seed() + self.step & _POSITIVE if self.training else 0
+        pairs = torch.cat((true, draw_negatives(true, batch, seed)))
+        scores = at_least_single((output[pairs[:, 0]] * output[pairs[:, 1]]).sum(-1))
+        target = (torch.arange(len(pairs), device=scores.device) < len(true)).to(scores.dtype)
+        values = F.binary_cross_entropy_with_logits(scores, target, reduction="none")
+        return values.sum().reshape(1), torch.full((1,), len(pairs), device=scores.device)
 
     def build_metrics(self) -> dict[str, Metric]:
         """Means over graphs of the mean over the graph's pairs."""
@@ -135,10 +169,6 @@ class LinkRanking(Task):
         pairs = batch.contact_index
         scores = (output[pairs[:, 0]] * output[pairs[:, 1]]).sum(-1, keepdim=True).float()
         return scores, torch.ones_like(scores)
-
-    def rows(self, batch: GraphBatch) -> int:
-        """True pairs of the batch."""
-        return len(batch.contact_index)
 
 
 def both_directions(pairs: Tensor) -> Tensor:

@@ -24,11 +24,48 @@ def weighted_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
     """
     binary = logits.dim() == 1 or logits.shape[1] == 1
     classes = 2 if binary else logits.shape[1]
-    count = torch.bincount(target, minlength=classes)
-    weight = (len(target) - count).to(logits.dtype) / len(target) * (count > 0)
-    if not binary:
-        return F.cross_entropy(logits, target, weight=weight)
-    return F.binary_cross_entropy_with_logits(logits.reshape(-1), target.to(logits.dtype), weight=weight[target])
+    return combine_classes(*class_terms(logits, target, classes), divide_by_weights=not binary)
+
+
+def class_terms(logits: Tensor, target: Tensor, classes: int) -> tuple[Tensor, Tensor]:
+    """Cross-entropies summed over the labels of each class `[C]`, and how many there are `[C]`.
+
+    Args:
+        logits: `[V, C]`, or `[V]` / `[V, 1]` for two classes.
+        target: `[V]` integer classes.
+        classes: C.
+
+    Examples:
+        >>> class_terms(torch.zeros(3, 2), torch.tensor([0, 0, 1]), 2)
+        (tensor([1.3863, 0.6931]), tensor([2, 1]))
+    """
+    if logits.dim() == 1 or logits.shape[1] == 1:
+        truth = target.to(logits.dtype)
+        values = F.binary_cross_entropy_with_logits(logits.reshape(-1), truth, reduction="none")
+    else:
+        values = F.cross_entropy(logits, target, reduction="none")
+    member = F.one_hot(target, classes)  # no scatter: its sums come in another order every time on a GPU
+    return (values[:, None] * member).sum(0), member.sum(0)
+
+
+def combine_classes(sums: Tensor, counts: Tensor, divide_by_weights: bool) -> Tensor:
+    """The weighted cross-entropy out of `class_terms`, of one batch or added up over several.
+
+    Args:
+        sums: `[C]`.
+        counts: `[C]`.
+        divide_by_weights: divide by the sum of the labels' weights, not by their number.
+
+    Examples:
+        >>> combine_classes(torch.tensor([1.0, 3.0]), torch.tensor([1, 3]), divide_by_weights=False)
+        tensor(0.3750)
+    """
+    count = counts.to(sums.dtype)
+    total = count.sum().clamp(min=1)
+    weight = (total - count) / total * (count > 0)
+    # With two classes or more the weights add up to 1 at least; with one they are 0, and so is the loss
+    denominator = (weight * count).sum().clamp(min=0.5) if divide_by_weights else total
+    return (weight * sums).sum() / denominator
 
 
 def masked_mean(values: Tensor, valid: Tensor) -> Tensor:
@@ -38,7 +75,23 @@ def masked_mean(values: Tensor, valid: Tensor) -> Tensor:
         >>> masked_mean(torch.tensor([1.0, 5.0, 9.0]), torch.tensor([True, False, True]))
         tensor(5.)
     """
-    return torch.where(valid, values, 0.0).sum() / valid.sum().clamp(min=1)
+    sums, counts = masked_terms(values, valid)
+    return (sums / counts.clamp(min=1)).sum()
+
+
+def masked_terms(values: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
+    """Sum `[1]` and number `[1]` of the entries where `valid`. Both `[...]` of one shape.
+
+    Examples:
+        >>> masked_terms(torch.tensor([1.0, 5.0, 9.0]), torch.tensor([True, False, True]))
+        (tensor([10.]), tensor([2]))
+    """
+    return torch.where(valid, values, 0.0).sum().reshape(1), valid.sum().reshape(1)
+
+
+def at_least_single(values: Tensor) -> Tensor:
+    """In float32, or in float64 where they are: lower precision would show in a small loss."""
+    return values if values.dtype == torch.float64 else values.float()
 
 
 def column_norms(matrix: Tensor, graph_of: Tensor, num_graphs: int, by_column: bool) -> Tensor:

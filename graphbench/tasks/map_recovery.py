@@ -1,4 +1,4 @@
-"""Recovery of a map: as many numbers a node as the benchmark has columns, right up to scale (or signs)."""
+"""Recovery of a map: as many numbers per node as the benchmark has columns, right up to scale (or signs)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from graphbench.contracts.table import GraphBatch
 from graphbench.nn.heads import HeadConfig
 from graphbench.tasks.base import Task
 from graphbench.tasks.heads import NodeHead
-from graphbench.tasks.losses import column_norms, normalised_map_errors, sign_invariant_errors
+from graphbench.tasks.losses import at_least_single, column_norms, normalised_map_errors, sign_invariant_errors
 from graphbench.tasks.metrics import LogMean
 
 #: Numbers of leading eigenvectors over which the paper averages.
@@ -38,6 +38,15 @@ class MapRecovery(Task):
         spec: the benchmark's description.
         dim: width of the representation.
         head: options of the head, where there is one.
+
+    Examples:
+        >>> import torch
+        >>> from graphbench.testing import tiny_spec
+        >>> spec = tiny_spec("map-recovery")
+        >>> task = MapRecovery(spec, dim=spec.num_targets, head=HeadConfig())
+        >>> answer = torch.ones(5, spec.num_targets)
+        >>> task(Representation(node=answer), GraphBatch()).shape  # as wide as the targets: no head
+        torch.Size([5, 1])
     """
 
     losses = ("normalised_MSE", "eigenvector")
@@ -51,15 +60,15 @@ class MapRecovery(Task):
         return representation.node if isinstance(self.head, nn.Identity) else self.head(representation, batch)
 
     def errors(self, output: Tensor, batch: GraphBatch) -> Tensor:
-        """Squared errors: one a graph `[num_graphs]`, or one a graph and eigenvector `[num_graphs, num_targets]`."""
-        if output.dtype != torch.float64:  # lower precision would show in a small loss
-            output = output.float()
+        """Squared errors: one per graph `[num_graphs]`, or per graph and eigenvector `[num_graphs, num_targets]`."""
+        output = at_least_single(output)
         compare = sign_invariant_errors if self.spec.loss == "eigenvector" else normalised_map_errors
         return compare(output, batch.y.to(output.dtype), batch.batch, batch.num_graphs)
 
-    def loss(self, output: Tensor, batch: GraphBatch) -> Tensor:
-        """Mean of the errors."""
-        return self.errors(output, batch).mean()
+    def terms(self, output: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
+        """Sum of the errors."""
+        errors = self.errors(output, batch)
+        return errors.sum().reshape(1), torch.full((1,), errors.numel(), device=errors.device)
 
     def build_metrics(self) -> dict[str, Metric]:
         """Means over graphs, see the class."""

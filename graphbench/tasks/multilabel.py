@@ -1,4 +1,4 @@
-"""Several yes-or-no labels a graph, some of them possibly unknown."""
+"""Several yes-or-no labels per graph, some of them possibly unknown."""
 
 from __future__ import annotations
 
@@ -13,12 +13,20 @@ from graphbench.contracts.table import GraphBatch
 from graphbench.nn.heads import HeadConfig
 from graphbench.tasks.base import Task
 from graphbench.tasks.heads import GraphHead
-from graphbench.tasks.losses import masked_mean
+from graphbench.tasks.losses import at_least_single, masked_terms
 from graphbench.tasks.metrics import TaskAUROC, TaskAveragePrecision
 
 
 class GraphMultilabel(Task):
-    """Binary cross-entropy over known labels; AP and AUROC as unweighted means over labels."""
+    """Binary cross-entropy over known labels; AP and AUROC as unweighted means over labels.
+
+    Examples:
+        >>> import torch
+        >>> from graphbench.testing import tiny_spec
+        >>> task = GraphMultilabel(tiny_spec("graph-multilabel"), dim=8, head=HeadConfig())
+        >>> sorted(task.build_metrics())
+        ['AP', 'AUROC']
+    """
 
     losses = ("BCE",)
 
@@ -30,11 +38,11 @@ class GraphMultilabel(Task):
         """Logits `[num_graphs, T]`."""
         return self.head(representation, batch)
 
-    def loss(self, output: Tensor, batch: GraphBatch) -> Tensor:
-        """Mean binary cross-entropy over the labels that are known."""
-        known = ~batch.y.isnan()
-        truth = torch.where(known, batch.y, 0.0)
-        return masked_mean(F.binary_cross_entropy_with_logits(output.float(), truth, reduction="none"), known)
+    def terms(self, output: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
+        """Binary cross-entropy, summed over the labels that are known."""
+        known, logits = ~batch.y.isnan(), at_least_single(output)
+        truth = torch.where(known, batch.y, 0.0).to(logits.dtype)
+        return masked_terms(F.binary_cross_entropy_with_logits(logits, truth, reduction="none"), known)
 
     def build_metrics(self) -> dict[str, Metric]:
         """AP and AUROC, averaged over labels that have both values."""

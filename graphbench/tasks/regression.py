@@ -14,14 +14,22 @@ from graphbench.contracts.table import GraphBatch
 from graphbench.nn.heads import HeadConfig
 from graphbench.tasks.base import Task
 from graphbench.tasks.heads import GraphHead
-from graphbench.tasks.losses import masked_mean
+from graphbench.tasks.losses import at_least_single, masked_terms
 
 
 class GraphRegression(Task):
-    """One or several real targets a graph, NaN where unknown.
+    """One or several real targets per graph, NaN where unknown.
 
     The head's output is `(y - offset) / scale` per target; offset 0 and scale 1 unless `standardize` was called, so
     that losses are in scaled and metrics always in real units.
+
+    Examples:
+        >>> import torch
+        >>> from graphbench.testing import tiny_spec
+        >>> task = GraphRegression(tiny_spec(), dim=8, head=HeadConfig())
+        >>> task.standardize(torch.tensor([[1.0, 5.0], [3.0, 5.0], [float("nan"), 5.0]]))
+        >>> task.offset, task.scale
+        (tensor([2., 5.]), tensor([1., 1.]))
     """
 
     losses = ("L1", "MSE")
@@ -48,12 +56,12 @@ class GraphRegression(Task):
         """Scaled predictions `[num_graphs, T]`."""
         return self.head(representation, batch)
 
-    def loss(self, output: Tensor, batch: GraphBatch) -> Tensor:
-        """L1 or mean squared error over known targets."""
+    def terms(self, output: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
+        """Absolute or squared errors, summed over known targets."""
         target = (batch.y - self.offset) / self.scale
         known = ~target.isnan()
-        difference = output.float() - torch.where(known, target, 0.0)
-        return masked_mean(difference.abs() if self.spec.loss == "L1" else difference.square(), known)
+        difference = at_least_single(output) - torch.where(known, target, 0.0)
+        return masked_terms(difference.abs() if self.spec.loss == "L1" else difference.square(), known)
 
     def build_metrics(self) -> dict[str, Metric]:
         """MAE and RMSE over all known targets."""

@@ -66,13 +66,6 @@ def test_a_truncated_checkpoint_is_named(finished_run, tmp_path, capsys):
     assert "cannot be read" in capsys.readouterr().err
 
 
-def test_what_callbacks_log_is_no_score():
-    from graphbench.cli.score import scores_of
-
-    logged = {"val/MAE": 1.0, "val/loss": 1.0, "flow_sparsity/zeros/layer_0_head_0": 0.3, "validity/x": 2.0}
-    assert scores_of("val", logged) == {"val/MAE": 1.0, "val/loss": 1.0}
-
-
 def test_scores_stand_beside_what_the_configuration_expects(finished_run, capsys):
     """The stored length says whether the run is a full one; another checkpoint than the run's own has none."""
     expected = ["--expected.metric", "test/MAE", "--expected.value", "9.5", "--expected.sd", "1.5"]

@@ -55,6 +55,38 @@ def test_a_wrong_value_is_named_with_its_graph(make_table, name, value, message)
         check_table(altered(table, name, row, value), SPEC, "train", first_graph=100)
 
 
+MAPS = dataclasses.replace(SPEC, task="map-recovery", loss="normalised_MSE", num_targets=2)
+CONTACTS = dataclasses.replace(SPEC, task="link-ranking", loss="contrastive_BCE", metric="MRR", higher_is_better=True)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_maps_to_recover_have_no_gaps(make_table, value):
+    table = make_table()
+    good = with_y(table, torch.zeros(int(table.num_nodes.sum()), 2), "node")
+    check_table(good, MAPS, "train")
+    bad = altered(good, "y", int(table.ptr["node"][18]) - 1, value)
+    with pytest.raises(BadInput, match=r"graph 117 has a value in y that is not finite"):
+        check_table(bad, MAPS, "train", first_graph=100)
+    with pytest.raises(BadInput, match=r"y must have one row of 2 numbers per node, got shape \[1\] per graph"):
+        check_table(table, MAPS, "train")
+
+
+@pytest.mark.parametrize("value", [30, -1])
+def test_true_pairs_name_nodes_of_their_graph(make_table, value):
+    table = make_table()
+    pairs = torch.zeros(2 * len(table), 2, dtype=torch.int64)
+    ptr = table.ptr | {"contact": torch.arange(len(table) + 1) * 2}
+    layout = table.layout | {"contact_index": Column("contact", index_of="node")}
+    good = GraphTable(table.columns | {"contact_index": pairs}, layout, ptr)
+    check_table(good, CONTACTS, "train")
+    with pytest.raises(BadInput, match=r"graph 117 names a node that it does not have in contact_index"):
+        check_table(altered(good, "contact_index", (35, 1), value), CONTACTS, "train", first_graph=100)
+    with pytest.raises(BadInput, match=r"contact_index must hold integers, got torch.float32"):
+        check_table(GraphTable(good.columns | {"contact_index": pairs.float()}, layout, ptr), CONTACTS, "train")
+    with pytest.raises(BadInput, match=r"the specification promises contact_index"):
+        check_table(table, CONTACTS, "train")
+
+
 def test_missing_labels_may_be_nan(make_table):
     check_table(altered(make_table(), "y", 3, float("nan")), SPEC, "train")
 
@@ -63,8 +95,8 @@ def test_missing_labels_may_be_nan(make_table):
     ("change", "message"),
     [
         ({"max_nodes": 10}, "has more than 10 nodes"),
-        ({"num_targets": 2}, "y must have one row of 2 numbers a graph"),
-        ({"node": Features(vocabularies=(5, 3))}, "x must have one row of 2 numbers a node"),
+        ({"num_targets": 2}, "y must have one row of 2 numbers per graph"),
+        ({"node": Features(vocabularies=(5, 3))}, "x must have one row of 2 numbers per node"),
         ({"coordinates": 2}, "promises pos, but the graphs have only"),
         ({"task": "graph-classification", "num_classes": 3}, "y must hold class numbers"),
         ({"task": "graph-multilabel"}, "graph 2 has a value in y other than 0, 1 and NaN"),
@@ -85,7 +117,7 @@ def test_class_numbers_of_graphs_and_nodes(make_table):
     check_table(with_y(table, node_labels, "node"), nodes, "train")
     with pytest.raises(BadInput, match=r"graph 4 has a class outside 0 .. 2 in y: 3"):
         check_table(with_y(table, labels.index_fill(0, torch.tensor([4]), 3)), graphs, "train")
-    with pytest.raises(BadInput, match="y must have one row of 1 numbers a node"):
+    with pytest.raises(BadInput, match="y must have one row of 1 numbers per node"):
         check_table(with_y(table, labels), nodes, "train")
 
 

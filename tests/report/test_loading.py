@@ -2,6 +2,7 @@
 
 import pytest
 
+from graphbench.cli import main
 from graphbench.report.loading import load_run, load_runs
 
 
@@ -43,6 +44,27 @@ def test_a_broken_file_is_a_sentence(make_run, name, text, told):
     problems = load_run(folder, "a").problems
     assert len(problems) == 1
     assert told in problems[0]
+
+
+def test_times_and_sizes_below_zero_are_left_out_and_said(make_run, tmp_path):
+    folder = make_run("a", results={"fit_seconds": -5.0, "peak_memory_mb": -1, "parameters": 7})
+    run = load_run(folder, "a")
+    assert [problem for problem in run.problems if "cannot be" in problem] == [
+        "results.json: fit_seconds is -5, which cannot be; it is left out.",
+        "results.json: peak_memory_mb is -1, which cannot be; it is left out.",
+    ]
+    assert "fit_seconds" not in run.results
+    assert run.results["parameters"] == 7
+    assert main(["report", str(folder.path), "--output", str(tmp_path / "page")]) == 0
+    assert "fit_seconds is -5" in (tmp_path / "page" / "report.html").read_text()
+
+
+def test_a_configuration_that_is_a_bomb_is_a_sentence(make_run):
+    folder = make_run("a")
+    lines = [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 10)]
+    folder.config.write_text("a0: &a0 [x, x]\n" + "\n".join(lines))
+    (problem,) = load_run(folder, "a").problems
+    assert "aliases stand for more than 100,000 values" in problem
 
 
 @pytest.mark.parametrize("name", ["config.yaml", "results.json", "environment.json", "metrics.csv"])

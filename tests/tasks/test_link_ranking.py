@@ -38,10 +38,12 @@ def loop_ranks(node, pairs, batch, filtered, self_counts):
     for head, tail in pairs.tolist():
         graph = int(batch.batch[head])
         own, rank = float(node[head] @ node[tail]), 1.0
-        for rival in range(int(batch.ptr[graph]), int(batch.ptr[graph + 1])):
-            left_out = rival == tail or (filtered and (head, rival) in true) or (not self_counts and rival == head)
+        for candidate in range(int(batch.ptr[graph]), int(batch.ptr[graph + 1])):
+            left_out = (
+                candidate == tail or (filtered and (head, candidate) in true) or (not self_counts and candidate == head)
+            )
             if not left_out:
-                score = float(node[head] @ node[rival])
+                score = float(node[head] @ node[candidate])
                 rank += 1.0 if score > own else 0.5 if score == own else 0.0
         ranks.append(rank)
     return torch.tensor(ranks, dtype=node.dtype)
@@ -80,12 +82,11 @@ def test_metrics_are_means_over_graphs_with_pairs(batch):
 
 
 def test_negatives_are_wrong_tails_of_the_same_graph(batch):
-    torch.manual_seed(0)
     pairs = both_directions(batch.contact_index)
     true = {tuple(pair) for pair in pairs.tolist()}
     seen = set()
-    for _ in range(300):
-        drawn = [tuple(pair) for pair in draw_negatives(pairs, batch).tolist()]
+    for seed in range(300):
+        drawn = [tuple(pair) for pair in draw_negatives(pairs, batch, seed).tolist()]
         assert len(drawn) == len(set(drawn)) <= NEGATIVES * len(pairs)
         assert not true & set(drawn)
         seen.update(drawn)
@@ -104,11 +105,45 @@ def test_loss_is_cross_entropy_of_true_and_drawn_pairs(batch):
     output = torch.randn(batch.num_nodes, 4, generator=torch.Generator().manual_seed(2))
     true = both_directions(batch.contact_index)
     torch.manual_seed(5)
-    wrong = draw_negatives(true, batch)
+    task.step = 7
+    wrong = draw_negatives(true, batch, 5 + 7)
     score = [torch.sigmoid((output[p[:, 0]] * output[p[:, 1]]).sum(1).double()) for p in (true, wrong)]
     expected = -torch.cat((score[0].log(), (1 - score[1]).log())).mean()
-    torch.manual_seed(5)
     assert task.loss(output, batch).item() == pytest.approx(expected.item(), rel=1e-5)
+    assert task.eval().loss(output, batch).item() != task.train().loss(output, batch).item()
+
+
+def test_negatives_are_uniform(batch):
+    """The six nodes of a graph of seven that are no true tail of a head come equally often."""
+    pairs = torch.tensor([[10, 9]])  # nodes 8 .. 14 are the third graph
+    wrong = [draw_negatives(pairs, batch, seed)[:, 1] for seed in range(3000)]
+    counts = torch.bincount(torch.cat(wrong), minlength=15)[8:].tolist()
+    assert counts[1] == 0
+    # Two draws that agree leave one pair: 11 / 36 a seed, of variance below 0.22
+    expected, spread = 3000 * 11 / 36, (3000 * 0.22) ** 0.5
+    assert all(abs(count - expected) < 4 * spread for count in [counts[0], *counts[2:]])
+
+
+def test_negatives_of_a_graph_do_not_depend_on_its_batch(batch):
+    """Cut from the table in another order and company, a graph gets the same pairs."""
+    graphs = [
+        {
+            "num_nodes": n,
+            "edge_index": torch.zeros(2, 0, dtype=torch.int64),
+            "contact_index": torch.tensor(pairs, dtype=torch.int64).reshape(-1, 2),
+        }
+        for n, pairs in zip(SIZES, PAIRS, strict=True)
+    ]
+    table = GraphTable.from_graphs(graphs, {"contact_index": Column("contact", index_of="node")})
+
+    def drawn(rows):
+        cut = table.batch(rows)
+        pairs = draw_negatives(both_directions(cut.contact_index), cut, seed=3)
+        graph = cut.batch[pairs[:, 0]]
+        local = (pairs - cut.ptr[graph][:, None]).tolist()
+        return {(rows[g], head, tail) for g, (head, tail) in zip(graph.tolist(), local, strict=True)}
+
+    assert drawn([0, 1, 2, 3]) == drawn([3, 2]) | drawn([0]) | drawn([1])
 
 
 def test_a_halving_head_is_refused():

@@ -1,4 +1,4 @@
-"""Graphs drawn from models: PATTERN and CLUSTER (stochastic blocks), CSL (circulant graphs) and CYCLES."""
+"""Graphs sampled from models: PATTERN and CLUSTER (stochastic blocks), CSL (circulant graphs) and CYCLES."""
 
 import lazy_loader
 

@@ -13,7 +13,7 @@ from graphbench.contracts.table import EDGE, EDGE_INDEX, GRAPH, NODE, Column, po
 from graphbench.errors import check_range
 
 _NODES = 41
-_SKIPS = (2, 3, 4, 5, 6, 9, 11, 12, 13, 16)  # one a class
+_SKIPS = (2, 3, 4, 5, 6, 9, 11, 12, 13, 16)  # one per class
 _PER_CLASS, _FOLDS = 15, 5
 
 

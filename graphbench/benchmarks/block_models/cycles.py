@@ -25,7 +25,7 @@ class CYCLES(GraphBenchmark):
     Networks", Dwivedi et al., JMLR 2023), whose generator is not known here, but the same task at the same sizes:
     scores do not compare with published ones. Every graph has 37 to 65 nodes, two components with one cycle
     each, and 4 to 10 trees. Half of the graphs have a cycle of 6 nodes and one of 3, 4, 5, 7, 8 or 9; the
-    others have two of the latter. Numbers of nodes, edges and components are drawn alike for both classes, and so is
+    others have two of the latter. Numbers of nodes, edges and components are sampled alike for both classes, and so is
     the mean number of nodes on cycles. Nodes and edges carry nothing.
 
     Args:
@@ -101,7 +101,7 @@ def _ends(
     roots of further trees none. Nodes are numbered at random.
 
     Args:
-        rng: draws everything else.
+        rng: samples everything else.
         lengths: of the two cycles of each graph `[G, 2]`.
         num_nodes: `[G]`.
         roots: trees without a cycle `[G]`.

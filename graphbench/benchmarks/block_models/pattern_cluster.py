@@ -30,7 +30,7 @@ from graphbench.data.worker_pool import map_in_processes
 from graphbench.errors import BadInput, check_choice
 
 Source = Literal["generated", "pyg"]
-_CHUNK = 100  # graphs a job: about 20 ms; another number would draw other graphs
+_CHUNK = 100  # graphs per job: about 20 ms; another number would sample other graphs
 _BYTE = 256  # features and classes are stored in one byte
 
 
@@ -38,7 +38,7 @@ class BlockModelBenchmark(GraphBenchmark):
     """Base of PATTERN and CLUSTER.
 
     Args:
-        source: `generated`: drawn here with the published parameters, the same for the same `graph_seed` whatever the
+        source: `generated`: sampled here with the published parameters, the same for the same `graph_seed` whatever the
             number of processes; the published graphs have the same distribution, but their seed is not known.
             `pyg`: the published graphs, downloaded from where PyG does.
         graph_seed: of the generated graphs.
@@ -101,13 +101,13 @@ class BlockModelBenchmark(GraphBenchmark):
             Chunk((self.graph_seed, split + 1, start // _CHUNK), min(_CHUNK, size - start), self.patterns(start, size))
             for start in range(0, size, _CHUNK)
         ]
-        description = f"Drawing {self.spec.name} {SPLITS[split]}"
+        description = f"Sampling {self.spec.name} {SPLITS[split]}"
         for graphs in map_in_processes(self.draw(), jobs, len(jobs), description, unit=f"chunks of {_CHUNK} graphs"):
             yield _to_table(graphs)
 
     @abstractmethod
     def draw(self) -> Callable[[Chunk], BlockGraphs]:
-        """The function that draws a chunk."""
+        """The function that samples a chunk."""
 
     def patterns(self, start: int, size: int) -> np.ndarray | None:
         """Pattern of each graph of the chunk that begins with graph `start` of a split of `size` graphs."""
@@ -150,7 +150,7 @@ class PATTERN(BlockModelBenchmark):
     published_sizes = (118.9, 6078.6)
 
     def draw(self) -> Callable[[Chunk], BlockGraphs]:
-        """Draws graphs around the patterns of `graph_seed`."""
+        """Samples graphs around the patterns of `graph_seed`."""
         return partial(draw_pattern_graphs, patterns=draw_patterns(self.graph_seed))
 
     def patterns(self, start: int, size: int) -> np.ndarray | None:
@@ -192,7 +192,7 @@ class CLUSTER(BlockModelBenchmark):
     published_sizes = (117.2, 4301.8)
 
     def draw(self) -> Callable[[Chunk], BlockGraphs]:
-        """Draws communities alone."""
+        """Samples communities alone."""
         return draw_cluster_graphs
 
 
@@ -217,7 +217,7 @@ def _from_published(graphs: Sequence[Graph], vocabulary: int) -> dict[str, tuple
             raise ValueError("x is not one-hot")
         x = x.argmax(1)
     elif x.dim() > 2 or x.shape[1:].numel() != 1 or x.is_floating_point():
-        raise ValueError(f"x has shape {list(x.shape)} and {x.dtype} instead of one of {vocabulary} values a node")
+        raise ValueError(f"x has shape {list(x.shape)} and {x.dtype} instead of one of {vocabulary} values per node")
     y = torch.cat([graph["y"].reshape(-1) for graph in graphs])
     for name, column in (("x", x), ("y", y)):
         if not 0 <= int(column.min()) <= int(column.max()) < _BYTE:

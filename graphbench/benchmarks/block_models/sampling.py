@@ -1,4 +1,4 @@
-"""Graphs of stochastic block models, many at once, as "Benchmarking Graph Neural Networks" draws them.
+"""Graphs of stochastic block models, many at once, as "Benchmarking Graph Neural Networks" samples them.
 
 Legend: G graphs of a chunk with N nodes and E directed edges in all; a graph has n nodes.
 
@@ -61,7 +61,7 @@ class Patterns:
 
 @dataclass(frozen=True)
 class Chunk:
-    """What to draw; the same chunk gives the same graphs wherever it is drawn.
+    """What to sample; the same chunk gives the same graphs wherever it is sampled.
 
     Args:
         seeds: of the random numbers.
@@ -164,7 +164,7 @@ def _draw_edges(rng: np.random.RandomState, sizes: np.ndarray, inside: np.ndarra
     and columns of that community.
 
     Args:
-        rng: draws one number a pair of nodes of a graph.
+        rng: samples one number per pair of nodes of a graph.
         sizes: of the communities, `[G, communities]`.
         inside: probability of an edge inside each community.
         across: probability of an edge between each community and any before it.
@@ -194,7 +194,7 @@ def _shuffled(
     """The graphs with the nodes of each in random order.
 
     Args:
-        rng: draws the orders.
+        rng: samples the orders.
         num_nodes: per graph `[G]`.
         edges: rows of nodes, each edge once `[edges, 2]`.
         x: feature of each node `[N]`.
@@ -206,7 +206,7 @@ def _shuffled(
     moved[order] = np.arange(len(order))
     ends = moved[edges]
 
-    # marked in a buffer with a row a node, both directions of all edges come out sorted
+    # marked in a buffer with one row per node, both directions of all edges come out sorted
     local = place.astype(np.int32)
     buffer = np.zeros(len(order) * _WIDTH, dtype=bool)
     buffer[ends[:, 0] * _WIDTH + local[ends[:, 1]]] = True

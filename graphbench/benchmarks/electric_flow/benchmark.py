@@ -1,4 +1,4 @@
-"""ElectricFlow: what currents, heat and eigenvectors a model computes from resistor networks, drawn while it trains."""
+"""ElectricFlow: which currents, heat and eigenvectors a model computes of networks that are sampled while it trains."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from graphbench.data.encode import with_encoding
 from graphbench.data.loader import GraphLoader
 from graphbench.errors import BadInput, check_choice, check_range
 
-_CHUNK = 1000  # graphs of a fixed split that are drawn together: another number would draw other graphs
+_CHUNK = 1000  # graphs of a fixed split that are sampled together: another number would sample other graphs
 _FIXED = 1  # first word of the streams of the fixed splits; training batches have another
 _DEMANDS = 10  # on another benchmark's graphs
 
@@ -34,7 +34,7 @@ class ElectricFlow(GraphBenchmark):
     demands for the heat kernel alone; `centred=False` is what it does for the other two maps, whose losses then are
     units higher.
 
-    Training graphs are drawn on the device that trains, fresh ones in every batch (or every `fresh_every` steps):
+    Training graphs are sampled on the device that trains, fresh ones in every batch (or every `fresh_every` steps):
     an epoch is `steps_per_epoch` steps. Validation and test graphs are fixed by `graph_seed`, and so is the train
     split that diagnostics and `predict_split=train` read, and that `fresh=False` trains on.
 
@@ -46,7 +46,7 @@ class ElectricFlow(GraphBenchmark):
         family: FC, CSL, ER (Erdős-Rényi), grid (the most square one) or regular; the last three are connected.
         target: electric (L†), resistive (√L†), heat (e^(-sL)) or eigenvectors.
         num_nodes: nodes of a graph.
-        min_nodes: draw sizes uniformly from `min_nodes` to `num_nodes`, leaving out those the family does not have.
+        min_nodes: sample sizes uniformly from `min_nodes` to `num_nodes`, leaving out those the family does not have.
         num_demands: k; by default `num_nodes`, as in the paper, and 10 on another benchmark's graphs.
         num_eigenvectors: how many of the smallest, for target=eigenvectors; by default `num_nodes` (10 on another
             benchmark's graphs). Graphs with fewer nodes have columns of zeros instead.
@@ -58,9 +58,9 @@ class ElectricFlow(GraphBenchmark):
         edge_probability: of ER.
         degree: of regular; 3 or 4.
         graphs: another benchmark whose graphs are taken instead of a family: simple, undirected, connected ones, with
-            resistances drawn here; drawn with replacement, each split from the same split.
-        fresh: draw training graphs while training; without it, train on the fixed train split.
-        fresh_every: steps for which a batch serves before another is drawn; the paper's is 10.
+            resistances sampled here; sampled with replacement, each split from the same split.
+        fresh: sample training graphs while training; without it, train on the fixed train split.
+        fresh_every: steps for which a batch serves before another is sampled; the paper's is 10.
         steps_per_epoch: optimizer steps between two validations.
         graph_seed: of the fixed splits; training graphs follow `seed`.
         sizes: graphs in the fixed train, validation and test splits.
@@ -254,7 +254,7 @@ class ElectricFlow(GraphBenchmark):
             yield table.slice(0, min(_CHUNK, size - chunk * _CHUNK))
 
     def problem(self, split: str) -> Problem:
-        """What the graphs of a split are drawn from.
+        """What the graphs of a split are sampled from.
 
         Raises:
             BadInput: the other benchmark has no connected graph.
@@ -277,7 +277,7 @@ class ElectricFlow(GraphBenchmark):
         )
 
     def prepare_data(self) -> None:
-        """Prepare the other benchmark, if there is one, and draw the fixed splits unless the store has them."""
+        """Prepare the other benchmark, if there is one, and sample the fixed splits unless the store has them."""
         if self.graphs is not None:
             self.graphs.prepare_data()
         super().prepare_data()

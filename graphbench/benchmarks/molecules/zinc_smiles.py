@@ -20,7 +20,7 @@ SUBSET_SIZES = {"train": 10_000, "val": 1_000, "test": 1_000}
 FLOW_SIZES = {"train": 20_000, "val": 2_000, "test": 24_445}
 MOLGA_SHA256 = "f900b46bb42b77aab37cd827d1ea474e2a037ecab2bd7def2b6027492216d36a"
 _POSITIONS = "val_positions.txt"
-_SEED = 0  # of everything that is drawn here
+_SEED = 0  # of everything that is sampled here
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class ZincMolecules:
 def _lines(path: Path) -> list[str]:
     """First word of every line."""
     if not path.is_file():
-        raise MissingData(f"{path}: there is no such file. It should hold one SMILES a line.")
+        raise MissingData(f"{path}: there is no such file. It should hold one SMILES per line.")
     return [cells[0] if (cells := line.split(maxsplit=1)) else "" for line in path.read_text("utf-8").splitlines()]
 
 
@@ -84,7 +84,7 @@ def flow_rows() -> dict[str, tuple[str, np.ndarray]]:
     """The split of "Graph Transformers Dream of Electric Flow" (arXiv 2410.16699): 20,000 / 2,000 / 24,445.
 
     Its sizes are published, its rows are not. The published validation set is the only one of 24,445 molecules, so it
-    is the test set here; the others are drawn by a fixed seed.
+    is the test set here; the others are sampled by a fixed seed.
 
     Returns:
         Split -> the published split that it comes from, and rows of that.
@@ -118,12 +118,12 @@ def read_molga(subset: bool, split_dir: Path | None = None) -> ZincMolecules:
 
     Lines 0 to 4,999 are the test set in its published order. With `split_dir`, `val_positions.txt` there locates the
     published validation set, and training is exactly the published set (in another order); without it, 24,445
-    validation molecules are drawn. For the subset, `val.index` and `test.index` pick the published 1,000 each, and
-    10,000 training molecules are drawn: the published order of training, which its index file refers to, is lost.
+    validation molecules are sampled. For the subset, `val.index` and `test.index` pick the published 1,000 each, and
+    10,000 training molecules are sampled: the published order of training, which its index file refers to, is lost.
 
     Args:
         subset: 12,000 molecules instead of 249,456.
-        split_dir: folder with the files above; None draws everything but the test set by a fixed seed.
+        split_dir: folder with the files above; None samples everything but the test set by a fixed seed.
     """
     smiles = np.array(_lines(molga_file()), dtype=object)
     test = np.arange(FULL_SIZES["test"])
@@ -147,7 +147,7 @@ def read_molga(subset: bool, split_dir: Path | None = None) -> ZincMolecules:
 
 
 def read_split_files(split_dir: Path, subset: bool) -> ZincMolecules:
-    """Molecules out of `train.smi`, `val.smi` and `test.smi`, one SMILES a line.
+    """Molecules out of `train.smi`, `val.smi` and `test.smi`, one SMILES per line.
 
     Args:
         split_dir: folder with the files.

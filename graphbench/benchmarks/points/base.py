@@ -1,4 +1,4 @@
-"""What the point clouds share: points drawn from stored ones, scaling and rotations, all on the training device."""
+"""What the point clouds share: points sampled from stored ones, scaling and rotations, all on the training device."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ class PointCloudBenchmark(GraphBenchmark):
 
     Stored clouds are centred and of radius 1. After a batch has reached the training device:
 
-    * clouds get `num_points` points, where more (or fewer) are stored: in training some drawn at random without
+    * clouds get `num_points` points, where more (or fewer) are stored: in training some sampled at random without
       replacement, in evaluation the first ones; a smaller cloud repeats its points;
-    * in training, every cloud is scaled by a factor drawn uniformly from `scaling`;
+    * in training, every cloud is scaled by a factor sampled uniformly from `scaling`;
     * clouds are rotated as `rotations` says, with their normals.
 
     What is random in training depends on (seed, epoch, first cloud of the batch) alone, and on the kind of device: a
-    resumed run draws what an uninterrupted one would. A cloud's rotation in evaluation depends on `rotation_seed`, its
-    split and its number alone.
+    resumed run samples what an uninterrupted one would. A cloud's rotation in evaluation depends on `rotation_seed`,
+    its split and its number alone.
 
     Args:
-        num_points: points a cloud.
+        num_points: points per cloud.
         rotations: training / evaluation: `none`, `z/z`, `z/SO(3)` or `SO(3)/SO(3)`; z is the upright axis of the data,
             SO(3) all rotations alike.
         scaling: range of the random scale in training; (1, 1) for none.
@@ -142,9 +142,9 @@ def draw_points(batch: GraphBatch, columns: Sequence[str], num_points: int, gene
 
     Args:
         batch: clouds of any sizes, without edges.
-        columns: names of what has a row a point.
+        columns: names of what has one row per point.
         num_points: points P each gets: without replacement, and all again from the first when there are fewer.
-        generator: of the draw, on the batch's device; None takes the points in their order.
+        generator: of the sample, on the batch's device; None takes the points in their order.
     """
     sizes, device = batch.ptr.diff(), batch.pos.device
     if batch.max_nodes == num_points and batch.num_nodes == batch.num_graphs * num_points:

@@ -33,7 +33,7 @@ class MeshChunk:
 
 
 def clouds_of_meshes(chunk: MeshChunk) -> Clouds:
-    """Points drawn uniformly by area, with the normals of their triangles; centred and of radius 1, float16.
+    """Points sampled uniformly by area, with the normals of their triangles; centred and of radius 1, float16.
 
     Raises:
         MissingData, CorruptData: a file is absent or damaged.

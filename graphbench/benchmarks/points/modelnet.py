@@ -29,10 +29,10 @@ _S_TO_X = ("sofa", "stairs", "stool", "table", "tent", "toilet", "tv_stand", "va
 class ModelNet40(PointCloudBenchmark):
     """12,311 meshes of 40 classes of objects as clouds of 1,024 points with normals.
 
-    Points are drawn uniformly by area, once ("3D ShapeNets", Wu et al., CVPR 2015; so in SFT, appendix D.1). With
-    `resample` above 1, that many times `num_points` are stored, and each training step draws `num_points` of them anew;
-    evaluation takes the first. A normal is that of its face, which need not look outwards: the published meshes are
-    wound both ways. z is upright.
+    Points are sampled uniformly by area, once ("3D ShapeNets", Wu et al., CVPR 2015; so in SFT, appendix D.1). With
+    `resample` above 1, that many times `num_points` are stored, and each training step samples `num_points` of them
+    anew; evaluation takes the first. A normal is that of its face, which need not look outwards: the published meshes
+    are wound both ways. z is upright.
 
     The data have no validation split. As published, the test shapes validate, so that the best checkpoint is chosen by
     them; `held_out` training shapes validate instead where that is above 0.
@@ -40,7 +40,7 @@ class ModelNet40(PointCloudBenchmark):
     Put `ModelNet40.zip` into `root`/ModelNet40, or the folder out of it (also as `raw`, where PyG puts it).
 
     Args:
-        num_points: points a shape.
+        num_points: points per shape.
         rotations, scaling, rotation_seed: see `PointCloudBenchmark`.
         resample: how many times `num_points` are stored for a shape.
         held_out: training shapes that validate; 0 for validation by the test shapes.

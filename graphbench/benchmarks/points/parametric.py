@@ -1,4 +1,4 @@
-"""Parametric solids: a cross-section swept along a profile, with random shapes, drawn for many solids at once.
+"""Parametric solids: a cross-section swept along a profile, with random shapes, sampled for many solids at once.
 
 A family is a section and a profile, 6 x 6 = 36 in all. A point of the surface has an angle t and a height h in -1..1:
 

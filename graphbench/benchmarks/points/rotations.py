@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def random_rotations(count: int, generator: torch.Generator) -> Tensor:
-    """Rotations drawn uniformly (by Haar measure) from SO(3): `[count, 3, 3]`, float32, on the generator's device.
+    """Rotations sampled uniformly (by Haar measure) from SO(3): `[count, 3, 3]`, float32, on the generator's device.
 
     A normalised vector of four independent normal numbers is uniform on the sphere of unit quaternions (w, x, y, z),
     and the map from quaternions to rotations keeps uniformity (Shoemake, "Uniform Random Rotations", 1992).

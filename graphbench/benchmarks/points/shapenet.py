@@ -27,14 +27,14 @@ class ShapeNetPart(PointCloudBenchmark):
     """Which part does each point belong to? 16,881 shapes of 16 categories with 50 parts in all, 2,500 points each.
 
     The published points with normals ("A scalable active framework for region annotation", Yi et al., SIGGRAPH Asia
-    2016), all of them stored; training draws 2,500 of a shape anew at each step, evaluation takes the same ones each
+    2016), all of them stored; training samples 2,500 of a shape anew at each step, evaluation takes the same ones each
     time, and a smaller shape repeats its points. A shape's category is given. Scores are IoU of parts, by shape
     (`instance_IoU`) and by category (`class_IoU`); see `graphbench.tasks.metrics.PartIoU`. y is upright.
 
     Put the archive into `root`/ShapeNetPart, or the folder out of it (also as `raw`, where PyG puts it).
 
     Args:
-        num_points: points a shape.
+        num_points: points per shape.
         rotations, scaling, rotation_seed: see `PointCloudBenchmark`.
         data_seed: of the order of points, which decides about those in evaluation.
         options: see `GraphBenchmark`.

@@ -1,4 +1,4 @@
-"""ShapeNetPart's text files: a shape a file, a point a line."""
+"""ShapeNetPart's text files: one file per shape, one point per line."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def read_shapes(chunk: ShapeChunk) -> Shapes:
         category = numbers[name.partition("/")[0]]
         values = parse_numbers(content, name)
         if not len(values) or len(values) % _COLUMNS or not np.isfinite(values).all():
-            raise CorruptData(f"{name} does not hold seven numbers a point (x y z, normal, part). Fetch it again.")
+            raise CorruptData(f"{name} does not hold seven numbers per point (x y z, normal, part). Fetch it again.")
         table = values.reshape(-1, _COLUMNS)
         if ((table[:, 6] < first[category]) | (table[:, 6] >= first[category + 1]) | (table[:, 6] % 1 != 0)).any():
             raise CorruptData(f"{name} has a part that its category lacks: {np.unique(table[:, 6]).tolist()}.")

@@ -15,7 +15,7 @@ from graphbench.contracts import SPLITS, BenchmarkSpec, Features, GraphTable
 from graphbench.data.worker_pool import map_in_processes
 from graphbench.errors import check_range
 
-_CHUNK = NUM_FAMILIES  # solids a job: one of each family; another number would draw other solids
+_CHUNK = NUM_FAMILIES  # solids per job: one of each family; another number would sample other solids
 
 
 class Solids(PointCloudBenchmark):
@@ -97,5 +97,5 @@ class Solids(PointCloudBenchmark):
             for start in range(0, size, _CHUNK)
         ]
         unit = f"chunks of {_CHUNK} solids"
-        for clouds in map_in_processes(draw_solids, jobs, len(jobs), f"Drawing Solids {SPLITS[split]}", unit=unit):
+        for clouds in map_in_processes(draw_solids, jobs, len(jobs), f"Sampling Solids {SPLITS[split]}", unit=unit):
             yield cloud_table(clouds.points, clouds.normals, clouds.labels)

@@ -13,7 +13,7 @@ Floats = npt.NDArray[np.floating[Any]]
 def sample_surfaces(
     corners: Floats, owner: npt.NDArray[np.int64], count: int, generator: np.random.RandomState
 ) -> tuple[Floats, Floats, npt.NDArray[np.int64]]:
-    """Points drawn uniformly by area from several surfaces at once, with the normals of their triangles.
+    """Points sampled uniformly by area from several surfaces at once, with the normals of their triangles.
 
     A triangle is chosen with odds of its area; a point in it is `a + (1 - sqrt(r1)) (b - a) + sqrt(r1) r2 (c - a)` with
     r1 and r2 uniform on 0 to 1 (Osada et al., "Shape Distributions", 2002).

@@ -17,7 +17,7 @@ from graphbench.data.worker_pool import map_in_processes
 
 #: Column of pairs of documents: where the second begins, counted from the first token.
 SECOND = "second"
-#: Draws some sequences: seed and number of them in, the same out whatever the process.
+#: Samples some sequences: seed and number of them in, the same out whatever the process.
 Draw = Callable[[tuple[int, ...], int], Sequences]
 
 
@@ -96,10 +96,10 @@ class SequenceBenchmark(GraphBenchmark):
             yield chunk
 
     def drawn(self, draw: Draw, seed: int, chunk: int) -> dict[str, Iterator[GraphTable]]:
-        """Splits of the specification's sizes, drawn on all cores; equal seeds draw equal sequences.
+        """Splits of the specification's sizes, sampled on all cores; equal seeds sample equal sequences.
 
         Args:
-            draw: importable; draws the sequences of a job.
+            draw: importable; samples the sequences of a job.
             seed: of the whole set.
             chunk: sequences a job.
         """
@@ -108,7 +108,7 @@ class SequenceBenchmark(GraphBenchmark):
 
     def _drawn(self, draw: Draw, seed: tuple[int, int], chunk: int, size: int) -> Iterator[GraphTable]:
         jobs = [((*seed, start), min(chunk, size - start)) for start in range(0, size, chunk)]
-        description = f"Drawing {self.spec.name} {SPLITS[seed[1]]}"
+        description = f"Sampling {self.spec.name} {SPLITS[seed[1]]}"
         unit = f"chunks of {chunk} sequences"
         for sequences in map_in_processes(partial(_call, draw), jobs, len(jobs), description, unit=unit):
             yield to_table(sequences)

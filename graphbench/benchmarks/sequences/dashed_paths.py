@@ -1,4 +1,4 @@
-"""Pathfinder: are two dots joined by one dashed path? Drawn for many images at once.
+"""Pathfinder: are two dots joined by one dashed path? Sampled for many images at once.
 
 The task of Linsley et al. (2018) in the form of "Long Range Arena" (Tay et al., 2021): two long dashed paths that keep
 apart, short dashed paths as distractors, a dot at the start of a path and a dot at the end of that path (class 1) or of
@@ -9,7 +9,7 @@ published distances. Numbers are in pixels unless said otherwise.
 How a path grows: a dash begins one `margin` behind a pivot and is `dash_length` long; the next pivot is one margin
 after its end. The turn t between two dashes has odds `cos(continuity t)^2` among the free directions, and none above a
 right angle. A direction is free if its dash stays inside the image and at least two margins from all other dashes but
-the one before it. A path without free direction ends the attempt: long ones are drawn anew, distractors tried again.
+the one before it. A path without free direction ends the attempt: long ones are sampled anew, distractors tried again.
 
 Legend: A images at work, K candidate directions, P points that stand for a dash.
 """
@@ -31,7 +31,7 @@ _ATTEMPTS = 1_000  # images begun at once
 
 @dataclass(frozen=True)
 class PathfinderSettings:
-    """What is drawn; the published constants by default.
+    """What paths are sampled from; the published constants by default.
 
     Args:
         side: pixels a side.
@@ -153,7 +153,7 @@ class _Growth:
 
     Args:
         generator: of all random numbers.
-        settings: what is drawn.
+        settings: what paths are sampled from.
     """
 
     def __init__(self, generator: np.random.RandomState, settings: PathfinderSettings) -> None:
@@ -249,7 +249,7 @@ class _Growth:
         return dash[rows, chosen], angle[rows, chosen], good
 
     def _pick(self, odds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """A column of each row, drawn with these odds `[A, K]`, and whether there was any."""
+        """A column of each row, sampled with these odds `[A, K]`, and whether there was any."""
         total = odds.cumsum(1)
         threshold = self._draw(len(odds)) * total[:, -1]
         return np.minimum((total <= threshold[:, None]).sum(1), odds.shape[1] - 1), total[:, -1] > 1e-9
@@ -272,7 +272,7 @@ class _Growth:
         return square.min((2, 3), initial=np.inf) >= (self.gap + 0.1) ** 2
 
     def _free(self, points: np.ndarray, grid: np.ndarray, others: np.ndarray | None) -> np.ndarray:
-        """Which dashes, as points `[A, K, P, 2]`, may be drawn: `[A, K]`."""
+        """Which dashes, as points `[A, K, P, 2]`, may be sampled: `[A, K]`."""
         inside = self._inside(points)
         cell = np.floor(np.clip(points, 0, self.settings.side - 1e-3) * _CELLS).astype(np.int64) + _BORDER
         taken = grid[np.arange(len(grid))[:, None, None], cell[..., 0], cell[..., 1]]

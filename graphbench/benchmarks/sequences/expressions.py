@@ -1,8 +1,8 @@
-"""ListOps: nested lists of digits under MIN, MAX, MED and SM, drawn and evaluated for many expressions at once.
+"""ListOps: nested lists of digits under MIN, MAX, MED and SM, sampled and evaluated for many expressions at once.
 
 The grammar of "Long Range Arena" (Tay et al., 2021, section 2.2.1; after Nangia and Bowman, 2018), with the published
 constants: below depth 10 an expression is a list with probability 1/4, else a digit; a list has one of the four
-operators and 2 to 10 arguments, all drawn uniformly. Expressions of 501 to 1,999 tokens are kept.
+operators and 2 to 10 arguments, all sampled uniformly. Expressions of 501 to 1,999 tokens are kept.
 
 MED is the median rounded down, SM the sum modulo 10. Tokens are the digits, the opening operators and the closing
 bracket; parentheses of the published files carry no information, and the published pipeline drops them too.
@@ -27,7 +27,7 @@ _CANDIDATES = 8_000  # expressions begun at once: about a million nodes
 
 @dataclass(frozen=True)
 class Grammar:
-    """What expressions are drawn.
+    """What expressions are sampled.
 
     Args:
         max_depth: lists that may lie in each other, and one digit.

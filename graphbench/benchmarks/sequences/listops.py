@@ -13,7 +13,7 @@ from graphbench.benchmarks.sizes import with_sizes
 from graphbench.contracts import BenchmarkSpec, Features, GraphTable
 from graphbench.errors import BadInput, check_range
 
-_CHUNK = 500  # expressions a job; another number would draw other expressions
+_CHUNK = 500  # expressions per job; another number would sample other expressions
 
 
 class ListOps(SequenceBenchmark):

@@ -17,7 +17,7 @@ from graphbench.contracts import BenchmarkSpec, Features, GraphTable
 from graphbench.data.splits import permutation
 from graphbench.errors import check_range
 
-_CHUNK = 500  # pairs a table
+_CHUNK = 500  # pairs per table
 
 
 class Text(SequenceBenchmark):

@@ -13,7 +13,7 @@ from graphbench.benchmarks.sizes import with_sizes
 from graphbench.contracts import BenchmarkSpec, Features, GraphTable
 from graphbench.errors import BadInput, check_range
 
-_CHUNK = 500  # images a job; another number would draw other images
+_CHUNK = 500  # images per job; another number would sample other images
 _PIXELS_PER_DASH = 56  # 18 dashes in 32 x 32 pixels, 4 in 16 x 16; of 1,000 attempts then 15 and 91 succeed
 _SMALLEST, _PUBLISHED = 12, 32  # pixels a side
 

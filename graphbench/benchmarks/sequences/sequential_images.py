@@ -17,13 +17,13 @@ from graphbench.benchmarks.superpixels.idx import read_idx_folder
 from graphbench.benchmarks.superpixels.labelled import LabelledImages
 from graphbench.contracts import BenchmarkSpec, Features, GraphTable
 
-_CHUNK = 5_000  # images a table
+_CHUNK = 5_000  # images per table
 _FASHION_ORIGIN = "https://github.com/zalandoresearch/fashion-mnist or the Debian package dataset-fashion-mnist"
 _GREY = np.array([0.2989, 0.5870, 0.1140])  # weights of red, green and blue in the arena's conversion
 
 
 class _SequentialImages(SequenceBenchmark):
-    """Images read row by row, a token a pixel; the last `held_out` training images validate.
+    """Images read row by row, one token per pixel; the last `held_out` training images validate.
 
     Args:
         images: folder of the files; by default a folder of the benchmark's name in `root`.

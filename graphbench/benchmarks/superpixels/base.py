@@ -25,7 +25,7 @@ from graphbench.data.splits import random_split
 from graphbench.data.worker_pool import map_in_processes
 from graphbench.errors import BadInput, MissingExtra, check_range
 
-_CHUNK = 100  # images a job: a few tenths of a second; another number would shuffle nodes otherwise
+_CHUNK = 100  # images per job: a few tenths of a second; another number would shuffle nodes otherwise
 _FLOATS, _INTEGERS = torch.float16, torch.int32
 
 

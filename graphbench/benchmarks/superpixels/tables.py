@@ -16,7 +16,7 @@ def read_image_rows(file: Path, brightest: int = 255) -> LabelledImages:
     """Square grey images out of a CSV file without a header, packed (.gz) or not.
 
     Args:
-        file: a row an image.
+        file: one row per image.
         brightest: value of white; pixels are scaled so that it becomes 255.
 
     Raises:

@@ -153,6 +153,21 @@ def test_bad_rows_stop_before_anything_is_stored(file, tmp_path):
     assert sum(len(skipping.ids(split)) for split in SPLITS) == 30
 
 
+@pytest.mark.parametrize(("atoms", "split"), [(19_998, "random"), (3_000, "scaffold")])
+def test_molecules_that_would_take_minutes_are_named(file, tmp_path, atoms, split):
+    file.write_text(file.read_text() + "\n" + "c1ccccc1" * (atoms // 6) + ",1,1,1,1,train,polymer\n")
+    with pytest.raises(BadInput, match=rf"the molecule is too large: line 32 \('c1ccccc1.*{atoms} atoms"):
+        Molecules(str(file), "value", split=split, store=str(tmp_path / "store")).prepare_data()
+
+
+@pytest.mark.parametrize("smiles", ["c1ccccc1" * 500, "C" * 3000, "C(O)" * 1499 + "CC", "[CH2]" * 3000])
+def test_molecules_of_three_thousand_atoms_are_read(file, tmp_path, smiles):
+    file.write_text(file.read_text() + f"\n{smiles},1,1,1,1,train,polymer\n")
+    benchmark = Molecules(str(file), "value", split="column", split_column="fold", store=str(tmp_path / "store"))
+    benchmark.setup()
+    assert int(benchmark.tables["train"].num_nodes.max()) == 3000
+
+
 def test_baselines_are_fitted_on_the_molecules_that_the_model_trains_on(opened):
     part = opened(target="value", split="column", split_column="fold", train_fraction=0.5)
     rows = part.tables["train"].graph_ids.tolist()

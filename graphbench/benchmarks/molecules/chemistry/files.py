@@ -24,7 +24,7 @@ class MoleculeRows:
     Args:
         source: name of the file, for messages.
         header: all columns of the file, wanted or not.
-        columns: name -> one string a row; "" where the file has nothing.
+        columns: name -> one string per row; "" where the file has nothing.
         lines: line of the file on which each row begins, from 1 (for Parquet: number of the row).
         problems: rows that could not even be taken apart; they are not among `columns`.
         unit: what `lines` counts.

@@ -1,6 +1,6 @@
 """Many SMILES to arrays on all cores: parse, features, properties, scaffolds.
 
-Workers get lists of strings and return a few NumPy arrays and strings a chunk; molecules that cannot be used come
+Workers get lists of strings and return a few NumPy arrays and strings per chunk; molecules that cannot be used come
 back as data. No torch here: a worker that is started afresh must start fast.
 """
 
@@ -31,7 +31,7 @@ from graphbench.data.worker_pool import available_cores, ordered_map
 #: atoms or faster: ten times as many would take hours before training.
 MAX_ATOMS = 5_000
 _ATOM = re.compile(r"\[[^\]]*\]|Cl|Br|[BCNOPSFIbcnops*]")
-_CHUNK = 256  # molecules a task: about a tenth of a second of work
+_CHUNK = 256  # molecules per task: about a tenth of a second of work
 
 #: `track(iterable, description, total, unit)` yields the same items and shows how far they are.
 Track: TypeAlias = Callable[[Iterable["MoleculeArrays"], str, int, str], Iterable["MoleculeArrays"]]
@@ -67,7 +67,7 @@ class MoleculeArrays:
         edge_index: atom numbers within the molecule, int32 `[E, 2]`.
         edge_attr: bond columns, uint8 `[E, columns]`.
         terms: of penalised logP, float64 `[M, 3]`; `[M, 0]` when not asked for.
-        scaffolds: one a line; "" when not asked for.
+        scaffolds: one per line; "" when not asked for.
         problems: (place in the input, kind, detail) of every molecule that was left out.
     """
 
@@ -251,14 +251,14 @@ def read_parts(
     description: str = "Reading molecules",
     size: int = _CHUNK,
 ) -> Iterator[MoleculeArrays]:
-    """Read many SMILES on all cores, `size` molecules a part, for sets that are larger than memory.
+    """Read many SMILES on all cores, `size` molecules per part, for sets that are larger than memory.
 
     Args:
         smiles: one molecule each.
         recipe: what to compute.
         num_workers: processes; None takes every core, 0 reads in this process.
         description: what is done, for messages.
-        size: molecules a part.
+        size: molecules per part.
 
     Returns:
         The readable molecules in input order; `rows` and `problems` count from the beginning of the input.

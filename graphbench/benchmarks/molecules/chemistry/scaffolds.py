@@ -9,15 +9,24 @@ import numpy as np
 from rdkit import Chem
 from rdkit.Chem.Scaffolds import MurckoScaffold
 
+from graphbench.benchmarks.molecules.chemistry.problems import TOO_LARGE, MoleculeProblem
 from graphbench.contracts import SPLITS
 from graphbench.errors import BadInput
+
+#: Atoms of the largest molecule whose scaffold is found: RDKit's time grows with their cube, to seconds here.
+MAX_ATOMS = 1_000
 
 
 def murcko_scaffold(mol: Chem.Mol) -> str:
     """SMILES of the ring systems and the chains between them, without stereo marks (Bemis and Murcko, 1996).
 
     Molecules without rings have the empty scaffold "".
+
+    Raises:
+        MoleculeProblem: the molecule has more than `MAX_ATOMS` atoms.
     """
+    if mol.GetNumAtoms() > MAX_ATOMS:
+        raise MoleculeProblem(TOO_LARGE, f"{mol.GetNumAtoms()} atoms, scaffolds are found of at most {MAX_ATOMS}")
     return MurckoScaffold.MurckoScaffoldSmiles(mol=mol, includeChirality=False)
 
 
@@ -41,7 +50,7 @@ def scaffold_split(scaffolds: Sequence[str], fractions: Sequence[float] = (0.8, 
     first molecules. All molecules without rings form one group, like any other scaffold.
 
     Args:
-        scaffolds: one a molecule.
+        scaffolds: one per molecule.
         fractions: shares of train, validation and test.
 
     Returns:

@@ -32,7 +32,7 @@ def with_targets(table: GraphTable, y: np.ndarray) -> GraphTable:
 
 
 def with_text(table: GraphTable, texts: Mapping[str, Sequence[str]]) -> GraphTable:
-    """A table that has one string a graph under each name: UTF-8 bytes `[bytes]` on an axis of the same name."""
+    """A table that has one string per graph under each name: UTF-8 bytes `[bytes]` on an axis of the same name."""
     columns: dict[str, Tensor] = {}
     ptr: dict[str, Tensor] = {}
     for name, strings in texts.items():

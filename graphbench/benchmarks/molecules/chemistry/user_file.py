@@ -81,8 +81,8 @@ class UserMolecules:
 
     Args:
         table: OGB features, `y`, and the texts `smiles` and `id`.
-        scaffolds: one a molecule, where asked for.
-        split_labels: one of `SPLIT_WORDS` a molecule, where the file has a split column.
+        scaffolds: one per molecule, where asked for.
+        split_labels: one of `SPLIT_WORDS` per molecule, where the file has a split column.
     """
 
     table: GraphTable

@@ -60,7 +60,9 @@ def test_ridge_equals_a_dense_fit_with_the_best_penalty(targets):
 
 
 def test_unfolded_substructures_unknown_in_training_are_left_out(targets):
-    score = ridge_baseline(["CCO", "CCN", "CCC"], targets[:3], ["CCO"], targets[:1], ["BrI"], targets[:1], num_bits=None)
+    score = ridge_baseline(
+        ["CCO", "CCN", "CCC"], targets[:3], ["CCO"], targets[:1], ["BrI"], targets[:1], num_bits=None
+    )
     assert np.isfinite(score.prediction).all()
     assert score.setting.endswith("substructures")
 

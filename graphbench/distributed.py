@@ -1,0 +1,101 @@
+"""Training on several processes: one loss for all of them, and parameters that get no gradient."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.strategies import DDPStrategy
+from torch import Tensor, distributed, nn
+
+from graphbench.contracts.table import GraphBatch, GraphTable
+
+log = logging.getLogger(__name__)
+
+
+def over_processes(sums: Tensor, counts: Tensor) -> tuple[Tensor, Tensor, int]:
+    """Terms of a loss added up over all processes, and how many these are; unchanged where there is one.
+
+    Args:
+        sums: `[groups]`, detached.
+        counts: `[groups]`.
+
+    Examples:
+        >>> over_processes(torch.tensor([3.0]), torch.tensor([4]))
+        (tensor([3.]), tensor([4]), 1)
+    """
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return sums, counts, 1
+    both = torch.stack((sums.double(), counts.double()))  # float64 counts exactly, as far as a batch can go
+    distributed.all_reduce(both)
+    return both[0], both[1], distributed.get_world_size()
+
+
+def idle_parameters(module: nn.Module, loss: Callable[[GraphBatch], Tensor], batch: GraphBatch) -> list[str]:
+    """Names of trainable parameters to which no gradient of `loss(batch)` leads.
+
+    Gradients, buffers and random generators stay as they are.
+
+    Args:
+        module: the model.
+        loss: what it is trained on.
+        batch: graphs on the model's device.
+
+    Examples:
+        >>> class Layers(nn.Module):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.used, self.idle = nn.Linear(2, 1), nn.Linear(2, 1)
+        >>> layers, batch = Layers(), GraphBatch(x_dense=torch.ones(3, 2))
+        >>> idle_parameters(layers, lambda graphs: layers.used(graphs.x_dense).sum(), batch)
+        ['idle.weight', 'idle.bias']
+    """
+    named = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
+    modes = {part: part.training for part in module.modules()}
+    try:
+        with torch.random.fork_rng(), torch.enable_grad():
+            module.eval()  # statistics of batch norms must not change, nor be asked of a single graph
+            value = loss(batch)
+            if not value.requires_grad:
+                return list(named)
+            gradients = torch.autograd.grad(value, list(named.values()), allow_unused=True)
+    finally:
+        for part, mode in modes.items():
+            part.training = mode
+    return [name for name, gradient in zip(named, gradients, strict=True) if gradient is None]
+
+
+def poorest(table: GraphTable) -> GraphBatch:
+    """The graph with the fewest nodes, of these the fewest edges, as a batch: it asks for the least of a model."""
+    nodes, edges = table.num_nodes, table.num_edges
+    return table.batch([int((nodes * (int(edges.max()) + 1) + edges).argmin())])
+
+
+def expect_idle(module: pl.LightningModule, loss: Callable[[GraphBatch], Tensor], trainer: pl.Trainer) -> None:
+    """Let DDP look for parameters without a gradient where the model has some, unless the user decided about it.
+
+    The last layers of models that update edges have such parameters wherever the head reads nodes. They belong to the
+    published counts, so they stay, and plain DDP would wait for their gradients and fail at the second step. To look
+    for them costs a walk over the graph of every backward pass, so models without any are spared.
+
+    Args:
+        module: the model, not yet wrapped, on the CPU.
+        loss: what it is trained on.
+        trainer: with a DDP strategy, and a benchmark that is set up; with any other data DDP looks.
+    """
+    strategy = trainer.strategy
+    assert isinstance(strategy, DDPStrategy)
+    if "find_unused_parameters" in strategy._ddp_kwargs or strategy._ddp_kwargs.get("static_graph"):
+        return
+    data = getattr(trainer, "datamodule", None)
+    tables = getattr(data, "tables", None)
+    if data is None or not tables:
+        strategy._ddp_kwargs["find_unused_parameters"] = True
+        return
+    batch = data.on_before_batch_transfer(poorest(tables["train"]), 0)
+    idle = idle_parameters(module, loss, data.on_after_batch_transfer(batch, 0))
+    strategy._ddp_kwargs["find_unused_parameters"] = bool(idle)
+    if idle and trainer.is_global_zero:
+        log.info("%d parameters get no gradient, such as %s: DDP is told not to wait for them.", len(idle), idle[0])
