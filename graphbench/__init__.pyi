@@ -24,3 +24,4 @@ from .module import BenchmarkModule as BenchmarkModule
 from .module import build as build
 
 __version__: str
+__all__: list[str]

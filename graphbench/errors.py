@@ -9,7 +9,21 @@ from __future__ import annotations
 import difflib
 import operator
 from collections.abc import Iterable
+from numbers import Integral, Real
 from typing import Any
+
+__all__ = [
+    "BadInput",
+    "BrokenPlugin",
+    "CorruptData",
+    "GraphbenchError",
+    "MissingData",
+    "MissingExtra",
+    "NameClash",
+    "UnknownName",
+    "check_choice",
+    "check_range",
+]
 
 
 class GraphbenchError(Exception):
@@ -132,8 +146,8 @@ def check_range(
         ("below", below, operator.lt),
     )
     wanted = [(words, limit, holds) for words, limit, holds in limits if limit is not None]
-    number = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
-    if number and all(holds(value, limit) for _, limit, holds in wanted):
+    number = isinstance(value, Integral if whole else Real) and not isinstance(value, bool)
+    if number and all(holds(value, limit) for _, limit, holds in wanted):  # type: ignore[arg-type]
         return
     told = " and ".join(f"{words} {limit}" for words, limit, _ in wanted)
     kind = f"an integer{' of ' if told.startswith('at') else ' '}{told}".rstrip() if whole else told or "a number"

@@ -12,7 +12,7 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, ReduceLROnPlateau
 
-from graphbench.errors import BadInput
+from graphbench.errors import BadInput, check_range
 
 logger = logging.getLogger(__name__)
 
@@ -62,8 +62,7 @@ class Schedule:
 
     def __post_init__(self) -> None:
         for option, value, least in (("warmup", self.warmup, 0), ("step_size", self.step_size, 1)):
-            if value < least:
-                raise BadInput(f"schedule.{option} is {value}; it must be at least {least}.")
+            check_range(f"schedule.{option}", value, at_least=least)
         if self.name == "plateau" and self.warmup:
             raise BadInput("schedule.warmup does not combine with name: plateau, which follows the metric alone.")
 

@@ -1,10 +1,10 @@
-"""Speed and memory of the data path: padding, batches a second against PyG, warm start, and a set larger than memory.
+"""Speed and memory of the data path: padding, batches per second against PyG, warm start, and a set larger than memory.
 
-    python speed/data_path.py            # padding, batches a second, warm start of 12,000 molecules
+    python speed/data_path.py            # padding, batches per second, warm start of 12,000 molecules
     python speed/data_path.py --large    # 123,286 graphs with 59 million nodes, in a temporary folder (4.4 GB)
 
 Molecules are real (SMILES of the ZINC validation split) where that file is at hand, else of similar size; the table
-says which. Rivals run by turns, so that a busy machine slows both.
+says which. Baselines run by turns, so that a busy machine slows both.
 """
 
 from __future__ import annotations

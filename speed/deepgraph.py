@@ -5,7 +5,7 @@ a naive dense path that rebuilds the bias in every layer from a `[pairs, hops, h
 Molecules are those that RDKit ships (16 of 18 to 26 atoms, features drawn at random); CLUSTER's graphs are stand-ins
 from networkx (16 block models of six communities, about 117 nodes).
 
-Rivals take turns, round by round; the table holds medians. On a CPU peaks are those of a process of its own above
+Baselines take turns, round by round; the table holds medians. On a CPU peaks are those of a process of its own above
 what it held before the step (Linux); on CUDA they are those of the allocator.
 
     python speed/deepgraph.py --quick
@@ -32,10 +32,10 @@ from graphbench import GraphBatch
 from graphbench.benchmarks import CLUSTER, ZINC
 from graphbench.contracts import GraphTable
 from graphbench.encodings.substructures import Substructures
-from graphbench.nn import PathEdgeTerm
+from graphbench.nn import PathEdgeTerm, attention_weights
 from graphbench.testing import encode
 from graphbench_deepgraph import CoverageSampler, DeepGraph
-from graphbench_deepgraph.attention import TokenAttention, attention_weights
+from graphbench_deepgraph.attention import TokenAttention
 from graphbench_deepgraph.bias import MAX_HOPS
 from graphbench_deepgraph.tokens import TokenLayout
 
@@ -95,7 +95,7 @@ def make(data: str, num_layers: int, way: str, device: str) -> tuple[DeepGraph, 
     return model.train().to(device), table.batch(range(len(table))).to(device)
 
 
-# -- the naive rival ---------------------------------------------------------------------------------------------
+# -- the naive baseline ---------------------------------------------------------------------------------------------
 
 
 class NaiveEdgeTerm(PathEdgeTerm):
@@ -124,10 +124,10 @@ class NaiveAttention(TokenAttention):
 
     def forward(self, x: Tensor, tokens: TokenLayout, biases: object) -> Tensor:  # type: ignore[override]
         """Attend with the bias that `biases` computes."""
-        q, k, v = self._heads(self.in_proj(x), tokens.dense)
+        q, k, v = tokens.dense.to_heads(self.in_proj(x), 3, self.num_heads)
         weights = attention_weights(q, k, biases())  # type: ignore[operator]
         mixed = torch.nn.functional.dropout(weights, self.dropout, self.training) @ v
-        return self.out_proj(tokens.dense.to_ragged(mixed.transpose(1, 2).flatten(2)))
+        return self.out_proj(tokens.dense.from_heads(mixed))
 
 
 class NaiveDeepGraph(DeepGraph):

@@ -3,7 +3,7 @@
 The model and the data are those of `configs/quickstart.yaml` (GPS of width 64 with 4 layers on NCI, 3,769 training
 graphs, batches of 32), and the callbacks have their defaults. All are measured in one run, within the same epochs, so
 that a busy machine slows both sides of a ratio; epochs in which they look alternate with epochs in which they do not,
-and both kinds are timed as a whole too. The look before training is printed apart: it happens once a run. Medians.
+and both kinds are timed as a whole too. The look before training is printed apart: it happens once per run. Medians.
 
 The last lines say what traces cost while nobody listens: attention layers that are `Traced` against layers with the
 same weights that never call `trace`, and what a single such call takes.

@@ -48,7 +48,7 @@ def eigenvalue_range(laplacian: Tensor) -> tuple[float, float]:
 
 
 def gaussian_demands(num_graphs: int, num_nodes: int) -> Tensor:
-    """Five centred demands a graph, `[G, n, 5]`, the same ones every time."""
+    """Five centred demands per graph, `[G, n, 5]`, the same ones every time."""
     generator = torch.Generator().manual_seed(1)
     demands = torch.randn(num_graphs, num_nodes, 5, generator=generator, dtype=torch.float64)
     return centred(demands, torch.full((num_graphs,), num_nodes))

@@ -1,7 +1,7 @@
-"""How quickly resistor networks are drawn, targets included, beside a loop over graphs in NumPy.
+"""How quickly resistor networks are sampled, targets included, beside a loop over graphs in NumPy.
 
-Graphs a second by family, target and number of nodes; the rival draws one graph after the other with NumPy, which is
-how such data are usually made. Both run in turns, so that a busy machine slows both; medians, and the median of the
+Graphs per second by family, target and number of nodes; the baseline samples graph after graph with NumPy, which
+is how such data are usually made. Both run in turns, so that a busy machine slows both; medians, and the median of the
 ratios.
 
     python speed/electric_flow_data.py --threads 2
@@ -25,7 +25,7 @@ from graphbench.benchmarks.electric_flow import Family, Target, make_wiring
 from graphbench.benchmarks.electric_flow.sampling import Problem, stream
 
 DEGREE, PROBABILITY = 3, 0.5
-RIVAL_GRAPHS = 100  # of a round: the rate does not depend on how many
+BASELINE_GRAPHS = 100  # of a round: the rate does not depend on how many
 
 
 def with_numpy(num_graphs: int, n: int, family: Family, target: Target, rng: np.random.Generator) -> list[np.ndarray]:
@@ -63,7 +63,7 @@ def solved(laplacian: np.ndarray, demands: np.ndarray, target: Target) -> np.nda
 
 
 def rate(run: Callable[[], object], num_graphs: int) -> float:
-    """Graphs a second."""
+    """Graphs per second."""
     started = time.perf_counter()
     run()
     return num_graphs / (time.perf_counter() - started)
@@ -72,7 +72,7 @@ def rate(run: Callable[[], object], num_graphs: int) -> float:
 def compare(family: Family, target: Target, n: int, num_graphs: int, rounds: int, device: torch.device) -> list[str]:
     """One row of the table."""
     problem = Problem(make_wiring(family, [n], PROBABILITY, DEGREE), target, n)
-    rng, rates = np.random.default_rng(0), {"ours": [], "rival": []}  # type: ignore[var-annotated]
+    rng, rates = np.random.default_rng(0), {"ours": [], "baseline": []}  # type: ignore[var-annotated]
 
     def ours() -> None:
         y = problem.draw(num_graphs, stream(device, 0)).batch().y
@@ -82,25 +82,25 @@ def compare(family: Family, target: Target, n: int, num_graphs: int, rounds: int
     for _ in range(rounds):
         rates["ours"].append(rate(ours, num_graphs))
         if family in ("FC", "CSL"):
-            rates["rival"].append(rate(lambda: with_numpy(RIVAL_GRAPHS, n, family, target, rng), RIVAL_GRAPHS))
+            rates["baseline"].append(rate(lambda: with_numpy(BASELINE_GRAPHS, n, family, target, rng), BASELINE_GRAPHS))
     row = [family, target, str(n), f"{statistics.median(rates['ours']):,.0f}", f"{max(rates['ours']):,.0f}"]
-    if not rates["rival"]:
+    if not rates["baseline"]:
         return [*row, "-", "-"]
-    ratio = statistics.median(a / b for a, b in zip(rates["ours"], rates["rival"], strict=True))
-    return [*row, f"{statistics.median(rates['rival']):,.0f}", f"{ratio:,.0f}"]
+    ratio = statistics.median(a / b for a, b in zip(rates["ours"], rates["baseline"], strict=True))
+    return [*row, f"{statistics.median(rates['baseline']):,.0f}", f"{ratio:,.0f}"]
 
 
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--graphs", type=int, default=10_000, help="graphs of 10 nodes a batch; fewer larger ones")
+    parser.add_argument("--graphs", type=int, default=10_000, help="graphs of 10 nodes per batch; fewer larger ones")
     parser.add_argument("--nodes", type=int, nargs="+", default=[10, 20, 40])
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--device", default="cpu")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    title = f"Graphs a second; torch {torch.__version__}, {platform.machine()}, {options.threads} threads"
+    title = f"Graphs per second; torch {torch.__version__}, {platform.machine()}, {options.threads} threads"
     table = Table(title=f"{title}, {options.device}", title_justify="left")
     for header in ("family", "target", "n", "median", "best", "NumPy loop", "ratio"):
         table.add_column(header, justify="left" if header in ("family", "target") else "right")

@@ -1,6 +1,6 @@
 """Graphs per second of our encodings against the usual transforms, which take one graph at a time.
 
-Ours encode all graphs in one call, as the store does. Rivals: PyG's `AddLaplacianEigenvectorPE`, `AddRandomWalkPE`
+Ours encode all graphs in one call, as the store does. Baselines: PyG's `AddLaplacianEigenvectorPE`, `AddRandomWalkPE`
 and `degree`, SciPy's all-pairs shortest paths, NumPy's pseudo-inverse. Both sides start from graphs in memory and
 take turns round by round, so that a busy machine slows both; the table has medians and the median of the ratios.
 
@@ -35,7 +35,7 @@ SMILES_FILES = (
     Path(RDConfig.RDDataDir) / "NCI/first_5K.smi",
 )
 
-Rival = Callable[[Data], object]
+Baseline = Callable[[Data], object]
 
 
 def molecules(count: int) -> list[Data]:
@@ -83,7 +83,7 @@ def degrees(graph: Data) -> object:
     return [degree(end, graph.num_nodes, dtype=torch.int64) for end in graph.edge_index]
 
 
-PAIRS: tuple[tuple[Encoding, str, Rival], ...] = (
+PAIRS: tuple[tuple[Encoding, str, Baseline], ...] = (
     (LapPE(8), "PyG AddLaplacianEigenvectorPE(8)", AddLaplacianEigenvectorPE(8, is_undirected=True)),
     (RWSE(20), "PyG AddRandomWalkPE(20)", AddRandomWalkPE(20)),
     (Degree(), "PyG degree, both ways", degrees),
@@ -105,18 +105,18 @@ def compare(name: str, graphs: Sequence[Data], rounds: int) -> None:
     table = GraphTable.from_graphs([{"num_nodes": graph.num_nodes, "edge_index": graph.edge_index} for graph in graphs])
     print(f"\n{name}: {len(graphs)} graphs, {float(table.num_nodes.double().mean()):.1f} nodes and "
           f"{float(table.num_edges.double().mean()):.0f} directed edges on average")  # fmt: skip
-    print(f"{'encoding':<45}{'graphs/s':>10}  {'rival':<34}{'graphs/s':>10}{'ratio':>8}")
-    for encoding, rival_name, rival in PAIRS:
+    print(f"{'encoding':<45}{'graphs/s':>10}  {'baseline':<34}{'graphs/s':>10}{'ratio':>8}")
+    for encoding, baseline_name, baseline in PAIRS:
         encoding.compute(table.slice(0, 10))
         ours, theirs = [], []
         for _ in range(rounds):
             ours.append(seconds(lambda encoding=encoding: encoding.compute(table)))
-            theirs.append(seconds(lambda rival=rival: [rival(graph) for graph in graphs]))
+            theirs.append(seconds(lambda baseline=baseline: [baseline(graph) for graph in graphs]))
         ratio = statistics.median(b / a for a, b in zip(ours, theirs, strict=True))
         rates = [len(graphs) / statistics.median(times) for times in (ours, theirs)]
         options = ", ".join(f"{key}={value}" for key, value in encoding.parameters().items() if value)
         label = f"{encoding.name}({options})".replace(", normalization=none", "")
-        print(f"{label:<45}{rates[0]:>10,.0f}  {rival_name:<34}{rates[1]:>10,.0f}{ratio:>7.1f}x")
+        print(f"{label:<45}{rates[0]:>10,.0f}  {baseline_name:<34}{rates[1]:>10,.0f}{ratio:>7.1f}x")
 
 
 def main() -> None:

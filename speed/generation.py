@@ -1,4 +1,4 @@
-"""How long the GNN benchmark takes to make: PATTERN and CLUSTER drawn and written, images cut into superpixels.
+"""How long the GNN benchmark takes to make: PATTERN and CLUSTER sampled and written, images cut into superpixels.
 
     python speed/generation.py [--images FOLDER] [--count 1000]
 
@@ -39,8 +39,8 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def block_models(repeats: int) -> Table:
-    """Full sets with writing, and drawing alone in one process."""
-    header = ("set", "graphs", "drawn and stored, s", "drawing alone, ms a graph", "on disk, MB")
+    """Full sets with writing, and sampling alone in one process."""
+    header = ("set", "graphs", "drawn and stored, s", "drawing alone, ms per graph", "on disk, MB")
     table = Table(*header, title=f"Block models, {available_cores()} processes", title_justify="left")
     for kind in (PATTERN, CLUSTER):
         with tempfile.TemporaryDirectory() as folder:
@@ -53,7 +53,7 @@ def block_models(repeats: int) -> Table:
 
 
 def draw(kind: type[BlockModelBenchmark], chunks: int = 10) -> None:
-    """Draw 1,000 graphs: seconds are milliseconds a graph."""
+    """Draw 1,000 graphs: seconds are milliseconds per graph."""
     benchmark = kind()
     function, size = benchmark.draw(), chunks * CHUNK
     for number in range(chunks):
@@ -70,7 +70,7 @@ def load_images(folder: Path | None, count: int) -> tuple[str, np.ndarray]:
 
 
 def superpixels(name: str, images: np.ndarray, repeats: int) -> Table:
-    """Images a second on one core and on all, and the calls of SLIC that the search saves."""
+    """Images per second on one core and on all, and the calls of SLIC that the search saves."""
     starts = range(0, len(images), CHUNK)
     jobs = [ImageChunk(images[start : start + CHUNK], SETTINGS, (0, start)) for start in starts]
     superpixel_graphs(ImageChunk(images[:2], SETTINGS, (0,)))  # imports scikit-image

@@ -1,6 +1,6 @@
 """Speed and memory of SFT's attention on one CPU thread: scores, growth with the tokens, and table 6 of the paper.
 
-Rivals take turns, round by round, and a table holds medians of the CPU seconds of this process, which other programs
+Baselines take turns, round by round, and a table holds medians of the CPU seconds of this process, which other programs
 disturb less than wall time.
 
 1. Scores, forward and backward, 4 x 1,024 tokens, 8 heads of 32, k = 256: ours in eager mode, ours fused by

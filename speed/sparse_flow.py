@@ -2,12 +2,18 @@
 
     python speed/sparse_flow.py                     # all tables; about ten minutes on two cores
     python speed/sparse_flow.py --threads 1 --clock cpu    # on a machine that is busy with other things
+    python speed/sparse_flow.py --only speed --logits 30 --steps   # rows beyond float32, without the iteration
 
 Each cell is forward and backward of the whole attention, float32: Q K^T and Q~ K~^T, softmaxes, flow, times V; batch 8,
-4 heads of width 16, penalty 1 / N, alpha 0.1. Rivals take turns within a round, so that a busy moment of the machine
-hits all alike; tables hold the median over the rounds and, in brackets, the best. The iteration runs with
-Barzilai-Borwein steps from a uniform start, and its error is that of its attention matrix, relative to the exact one in
-the Frobenius norm.
+4 heads of width 16, penalty 1 / N, alpha 0.1, normal logits of standard deviation --logits. Columns:
+
+- softmax: ordinary attention spelt out; SDPA: the same in torch's own fused kernel;
+- fused flow: what the models run; composed flow: softmaxes and `sparse_flow`, its reference, in float64;
+- T=20: so many steps of the paper's iteration, Barzilai-Borwein from a uniform start. Its error is that of its
+  attention matrix, relative to the exact one in the Frobenius norm.
+
+Columns take turns within a round, so that a busy moment of the machine hits all alike; tables hold the median over the
+rounds and, in brackets, the best.
 
 Memory is the greatest sum of what torch's allocator handed out and did not get back during one call, taken from the
 profiler's record of every allocation, each cell in a process of its own; inputs and gradients of inputs included.
@@ -41,7 +47,7 @@ from torch.nn import functional
 from graphbench_sfi_former import sparse_flow, sparse_flow_attention, sparse_flow_proximal, sparse_flow_weights
 
 BATCH, HEADS, WIDTH, ALPHA = 8, 4, 16, 0.1
-#: A rival gets no further round once it has had this many seconds at one size, but three in any case.
+#: A column gets no further round once it has had this many seconds at one size, but three in any case.
 SECONDS_PER_CELL = 40.0
 Attention = Callable[[list[Tensor]], Tensor]
 Clock = Callable[[], float]
@@ -59,23 +65,22 @@ def fused_softmax_attention(inputs: list[Tensor]) -> Tensor:
     return functional.scaled_dot_product_attention(query, key, value)
 
 
-def flow_attention(inputs: list[Tensor], solver: Literal["exact", "compiled"] | Callable[..., Tensor]) -> Tensor:
+def flow_attention(inputs: list[Tensor], solver: Literal["exact"] | Callable[..., Tensor]) -> Tensor:
     """Sparse-flow attention with this solver."""
     query, key, friction_query, friction_key, value = inputs
     penalty = 1 / query.shape[-2]
     return sparse_flow_attention(query, key, friction_query, friction_key, value, penalty, ALPHA, solver=solver)
 
 
-def rival(name: str) -> Attention:
+def baseline(name: str) -> Attention:
     """What a column of the tables measures."""
     if name.startswith("T="):
         return partial(flow_attention, solver=iteration(int(name[2:])))
     named: dict[str, Attention] = {
         "softmax": softmax_attention,
-        "softmax, SDPA": fused_softmax_attention,
-        "exact": partial(flow_attention, solver="exact"),
-        "exact, unfused": partial(flow_attention, solver=sparse_flow),
-        "exact, compiled": partial(flow_attention, solver="compiled"),
+        "SDPA": fused_softmax_attention,
+        "fused flow": partial(flow_attention, solver="exact"),
+        "composed flow": partial(flow_attention, solver=sparse_flow),
     }
     return named[name]
 
@@ -85,11 +90,12 @@ def iteration(num_steps: int) -> Callable[..., Tensor]:
     return partial(sparse_flow_proximal, num_steps=num_steps)
 
 
-def make_inputs(num_nodes: int, device: str) -> list[Tensor]:
-    """Q, K, Q~, K~, V with standard normal entries, and so logits of unit variance."""
+def make_inputs(num_nodes: int, device: str, logits: float = 1.0) -> list[Tensor]:
+    """Q, K, Q~, K~, V: normal entries, and logits of standard deviation `logits`."""
     torch.manual_seed(0)
     shape = (BATCH, HEADS, num_nodes, WIDTH)
-    return [torch.randn(shape, device=device, requires_grad=True) for _ in range(5)]
+    sizes = (logits, 1.0, logits, 1.0, 1.0)
+    return [(torch.randn(shape, device=device) * size).requires_grad_() for size in sizes]
 
 
 def run(attention: Attention, inputs: list[Tensor], upstream: Tensor) -> None:
@@ -100,11 +106,13 @@ def run(attention: Attention, inputs: list[Tensor], upstream: Tensor) -> None:
         torch.cuda.synchronize()
 
 
-def time_size(num_nodes: int, names: list[str], rounds: int, device: str, clock: Clock) -> dict[str, list[float]]:
-    """Seconds of every round for every rival."""
-    inputs = make_inputs(num_nodes, device)
+def time_size(
+    num_nodes: int, names: list[str], rounds: int, device: str, clock: Clock, logits: float
+) -> dict[str, list[float]]:
+    """Seconds of every round for every column."""
+    inputs = make_inputs(num_nodes, device, logits)
     upstream = torch.randn_like(inputs[0])
-    named = {name: rival(name) for name in names}
+    named = {name: baseline(name) for name in names}
     seconds: dict[str, list[float]] = {name: [] for name in named}
     for _ in range(rounds + 1):  # the first warms up
         for name, attention in named.items():
@@ -122,7 +130,7 @@ def memory_of_cell(name: str, num_nodes: int, device: str) -> int:
     """Peak bytes of one call (see the top of this file), to be called in a fresh process."""
     inputs = make_inputs(num_nodes, device)
     upstream = torch.randn_like(inputs[0])
-    attention = rival(name)
+    attention = baseline(name)
     if device != "cpu":
         run(attention, make_inputs(8, device), torch.randn(BATCH, HEADS, 8, WIDTH, device=device))
         before = torch.cuda.memory_allocated()
@@ -176,26 +184,26 @@ def print_header(device: str) -> None:
     print(f"torch {torch.__version__}, {processor}, {torch.get_num_threads()} threads, MALLOC_* {malloc}")
 
 
-def print_speed(sizes: list[int], names: list[str], rounds: int, device: str, clock: Clock) -> None:
+def print_speed(sizes: list[int], names: list[str], rounds: int, device: str, clock: Clock, logits: float) -> None:
     """Milliseconds, and the ratios that matter."""
+    pairs = [("fused flow", "softmax"), ("fused flow", "SDPA"), *((x, "fused flow") for x in names[3:])]
     times, ratios = [], []
     for n in sizes:
-        seconds = time_size(n, names, rounds, device, clock)
+        seconds = time_size(n, names, rounds, device, clock, logits)
         median = {name: statistics.median(values) * 1e3 for name, values in seconds.items()}
         best = {name: min(values) * 1e3 for name, values in seconds.items()}
         times.append([str(n), *(f"{median[name]:.1f} ({best[name]:.1f})" for name in names)])
-        pairs = [("exact", "softmax"), ("exact", "softmax, SDPA"), *((x, "exact") for x in names[3:])]
         ratios.append([str(n), *(f"{median[a] / median[b]:.1f} ({best[a] / best[b]:.1f})" for a, b in pairs)])
     print_table("Milliseconds, median (best)", ["N", *names], times)
-    head = ["N", "exact / softmax", "exact / SDPA", *(f"{x} / exact" for x in names[3:])]
-    print_table("Ratios of medians (of bests)", head, ratios)
+    print_table("Ratios of medians (of bests)", ["N", *(f"{a} / {b}" for a, b in pairs)], ratios)
 
 
 def main() -> None:
     """Parse the command line and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", type=int, nargs="+", default=[64, 128, 256, 512], help="numbers of nodes")
-    parser.add_argument("--steps", type=int, nargs="*", default=[10, 20, 50], help="steps of the iteration")
+    parser.add_argument("--steps", type=int, nargs="*", default=[20], help="steps of the iteration")
+    parser.add_argument("--logits", type=float, default=1.0, help="standard deviation of the logits that are timed")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     clocks = {"wall": time.perf_counter, "cpu": time.process_time}
@@ -204,7 +212,6 @@ def main() -> None:
     )
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--only", choices=("speed", "memory", "error"), help="one table only")
-    parser.add_argument("--compiled", action="store_true", help="with the exact solver through torch.compile as well")
     parser.add_argument("--memory-cell", metavar="NAME", help=argparse.SUPPRESS)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
@@ -212,10 +219,9 @@ def main() -> None:
         print(memory_of_cell(options.memory_cell, options.sizes[0], options.device))
         return
     print_header(options.device)
-    names = ["softmax", "softmax, SDPA", "exact", "exact, unfused"]
-    names += ["exact, compiled"] * options.compiled + [f"T={t}" for t in options.steps]
+    names = ["softmax", "SDPA", "fused flow", "composed flow", *(f"T={t}" for t in options.steps)]
     if options.only in (None, "speed"):
-        print_speed(options.sizes, names, options.rounds, options.device, clocks[options.clock])
+        print_speed(options.sizes, names, options.rounds, options.device, clocks[options.clock], options.logits)
     if options.only in (None, "memory"):
         rows = [[memory_in_own_process(name, n, options.device) for name in names] for n in options.sizes]
         cells = [[str(n), *(f"{x:.1f}" for x in row)] for n, row in zip(options.sizes, rows, strict=True)]

@@ -99,7 +99,7 @@ def compare_search(graphs: GraphTable, processes: int, rounds: int) -> None:
 
 
 def count_matches(graphs: GraphTable) -> GraphTable:
-    """Print matches a graph of the full vocabulary; returns the table with the encoding."""
+    """Print matches per graph of the full vocabulary; returns the table with the encoding."""
     encoding = Substructures(distinct_neighbourhoods=False)
     encoded = encoding.compute(graphs)
     counts = torch.bincount(encoded.columns["substructure_type"], minlength=len(encoding.vocabulary)) / len(graphs)

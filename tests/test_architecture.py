@@ -31,7 +31,7 @@ ARROWS = {
         "figures",
         "module",
         "runs",
-    },  # fmt: skip
+    },
     "checkpoints": {"errors", "runs"},
     "cli": {
         "__init__",
@@ -45,7 +45,7 @@ ARROWS = {
         "registry",
         "report",
         "runs",
-    },  # fmt: skip
+    },
     "configurations": {"errors", "expected", "registry", "safe_yaml"},
     "contracts": {"errors"},
     "data": {"contracts", "errors"},
@@ -73,6 +73,7 @@ ARROWS = {
 PUBLIC = (
     "graphbench",
     "graphbench.benchmarks",
+    "graphbench.callbacks",
     "graphbench.benchmarks.electric_flow",
     "graphbench.contracts",
     "graphbench.data",

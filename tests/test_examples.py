@@ -9,26 +9,44 @@ import pkgutil
 import pytest
 import torch
 
-#: Packages whose public functions and classes show how they are used.
-PACKAGES = ("graphbench.diagnostics", "graphbench.nn", "graphbench.tasks", "graphbench.testing")
+#: Where every public class and function has an example of its use; all examples of their modules run.
+COMPLETE = (
+    "graphbench.contracts",
+    "graphbench.diagnostics",
+    "graphbench.encodings",
+    "graphbench.nn",
+    "graphbench.tasks",
+    "graphbench_baselines",
+    "graphbench_deepgraph",
+    "graphbench_linear_transformer",
+)
+#: Where examples run, without one for every name: a room without public names, exceptions, base classes of tests.
+PARTLY = ("graphbench.data", "graphbench.errors", "graphbench.testing")
+#: Packages whose examples are still to be written: their public names are being rearranged.
+LATER = ("graphbench_sfi_former", "graphbench_sft")
 #: Names without an example of their own, with the reason.
 WITHOUT = {
-    "GlobalAttention": "a protocol; TransformerAttention is an example of it",
-    "ReleasedTables": "carries rows that nothing reads",
+    "graphbench.nn.GlobalAttention": "a protocol; TransformerAttention is an example of it",
+    "graphbench.nn.ReleasedTables": "carries rows that nothing reads",
 }
-#: Where every public name has an example.
-COMPLETE = ("graphbench.diagnostics", "graphbench.nn")
-#: Modules whose examples are still to be written.
-LATER = ("graphbench.nn.graphormer",)
 
 
 def _modules() -> list[str]:
-    inside = (
-        found.name
-        for package in PACKAGES
-        for found in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}.")
-    )
-    return [*PACKAGES, *inside]
+    paths = {package: getattr(importlib.import_module(package), "__path__", ()) for package in (*COMPLETE, *PARTLY)}
+    inside = (found.name for package, path in paths.items() for found in pkgutil.walk_packages(path, f"{package}."))
+    return [*paths, *inside]
+
+
+def _without_example(package: str) -> set[str]:
+    """Public classes and functions of a package whose docstring shows no use of them."""
+    room = importlib.import_module(package)
+    named = {name: getattr(room, name) for name in room.__all__}
+    described = {
+        name: thing
+        for name, thing in named.items()
+        if isinstance(thing, type) or (callable(thing) and str(getattr(thing, "__module__", "")).startswith(package))
+    }
+    return {f"{package}.{name}" for name, thing in described.items() if ">>>" not in (thing.__doc__ or "")}
 
 
 @pytest.mark.parametrize("name", _modules())
@@ -40,18 +58,11 @@ def test_examples_run(name: str) -> None:
 
 @pytest.mark.parametrize("package", COMPLETE)
 def test_every_public_class_and_function_has_an_example(package: str) -> None:
-    room = importlib.import_module(package)
-    named = {name: getattr(room, name) for name in room.__all__}
-    shown = {name for name, thing in named.items() if ">>>" in (thing.__doc__ or "")}
-    described = {
-        name
-        for name, thing in named.items()
-        if isinstance(thing, type) or (callable(thing) and str(getattr(thing, "__module__", "")).startswith(package))
-    }
-    later = {name for name in described if named[name].__module__ in LATER}
-    assert sorted(described - shown - later - WITHOUT.keys()) == []
+    excepted = {name for name in WITHOUT if name.rpartition(".")[0] == package}
+    assert sorted(_without_example(package)) == sorted(excepted)
 
 
-def test_exceptions_are_still_needed() -> None:
-    room = importlib.import_module("graphbench.nn")
-    assert all(">>>" not in (getattr(room, name).__doc__ or "") for name in WITHOUT)
+@pytest.mark.parametrize("package", LATER)
+def test_packages_for_later_still_lack_examples(package: str) -> None:
+    named = hasattr(importlib.import_module(package), "__all__")
+    assert not named or _without_example(package), "every public name has an example: move the package to COMPLETE"

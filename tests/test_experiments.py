@@ -5,10 +5,21 @@ from __future__ import annotations
 import json
 
 import pytest
+import yaml
 
 from graphbench import experiments
 from graphbench.errors import BadInput
-from graphbench.experiments import assign, graphbench, read_csv, results, train, write_csv
+from graphbench.experiments import (
+    Training,
+    assign,
+    finished_seeds,
+    graphbench,
+    provenance,
+    read_csv,
+    results,
+    train,
+    write_csv,
+)
 
 
 @pytest.fixture
@@ -90,3 +101,61 @@ def test_tables_are_replaced_as_a_whole(tmp_path):
     with pytest.raises(ValueError, match="c"):
         write_csv(table, [{"a": 1}, {"c": 2}])
     assert len(read_csv(table)) == 2, "the old table stays"
+
+
+def finish(training, output, **scores):
+    """The folder as `graphbench fit` and `test` leave it."""
+    scores = {"metric": "MAE", "val": {"val/MAE": 1.0}, "test": {"test/MAE": 2.0}, "epochs": 3, "steps": 12} | scores
+    record(training.folder(output), parameters=5, fit_seconds=7.5, data="generated", **scores)
+    packages = {"graphbench-lightning": "0.1.0", "torch": "2.6", "ogb": "1.3"}
+    environment = {"processor": "Z80", "torch_threads": 2, "gpus": [], "commit": "abc", "packages": packages}
+    (training.folder(output) / "environment.json").write_text(json.dumps(environment))
+
+
+def test_a_trainings_options_follow_its_configurations(calls, tmp_path):
+    content = {"model": {"head": {"num_layers": 1}}}
+    training = Training("gps", 3, ["gps/zinc", content], ["--trainer.max_epochs=2"])
+    assert training.run(tmp_path) == {}, "the pretended commands leave no scores"
+    written = tmp_path / "configs" / "gps-3-1.yaml"
+    assert yaml.safe_load(written.read_text()) == content
+    folder = str(tmp_path / "runs" / "gps-3")
+    configs = ("--config", "gps/zinc", "--config", str(written))
+    fit = ("fit", *configs, "--trainer.max_epochs=2", "--seed_everything=3", "--run", folder)
+    assert calls == [fit, ("test", "--run", folder)]
+
+
+def test_a_finished_training_gives_its_row_and_writes_nothing(calls, tmp_path):
+    training = Training("gps-32", 0, [{"a": 1}], facts={"model": "GPS", "width": 32})
+    finish(training, tmp_path)
+    assert training.is_finished(tmp_path)
+    assert training.run(tmp_path)["test"] == {"test/MAE": 2.0}
+    assert not calls
+    assert not (tmp_path / "configs").exists()
+    assert training.row(tmp_path) == {
+        "model": "GPS", "width": 32, "seed": 0, "parameters": 5, "epochs": 3, "steps": 12,
+        "metric": "MAE", "val": 1.0, "test": 2.0,
+        "graphs": "generated", "seconds": 7.5, "hardware": "Z80, 2 threads",
+        "versions": "graphbench-lightning 0.1.0, torch 2.6", "commit": "abc",
+    }  # fmt: skip
+    assert list(Training("gps-32", 0, []).row(tmp_path))[:2] == ["name", "seed"]
+
+
+def test_a_training_that_is_not_tested_is_not_finished(tmp_path):
+    training = Training("gps", 0, [], room="trials")
+    record(tmp_path / "trials" / "gps-0", val={"val/MAE": 1.0})
+    assert not training.is_finished(tmp_path)
+    assert finished_seeds(tmp_path, training) == []
+
+
+def test_seeds_are_found_whatever_call_made_them(tmp_path):
+    for name, seed in (("gps", 10), ("gps", 2), ("gps-32", 1)):
+        finish(Training(name, seed, []), tmp_path)
+    assert finished_seeds(tmp_path, Training("gps", 0, [])) == [2, 10]
+    assert finished_seeds(tmp_path, Training("gp", 0, [])) == []
+
+
+def test_runs_of_earlier_versions_have_gaps_in_their_provenance(tmp_path):
+    record(tmp_path / "run", metric="MAE")
+    assert set(provenance(tmp_path / "run").values()) == {""}
+    (tmp_path / "run" / "environment.json").write_text('{"processor": "Z80", "torch_threads": 2, "gpus": ["A", "B"]}')
+    assert provenance(tmp_path / "run")["hardware"] == "A + B"

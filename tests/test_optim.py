@@ -93,7 +93,7 @@ def test_a_run_that_ends_in_its_warmup_is_told(caplog, interval, warned):
 
 
 def test_impossible_schedules_are_refused():
-    with pytest.raises(BadInput, match=r"schedule\.warmup is -1"):
+    with pytest.raises(BadInput, match=r"schedule\.warmup must be at least 0, but got -1"):
         Schedule("cosine", warmup=-1)
     with pytest.raises(BadInput, match="plateau"):
         Schedule("plateau", warmup=3)

@@ -107,9 +107,9 @@ def decay_factors_per_graph(
     Args:
         tokens: H `[T, dim]`, graph after graph.
         values: by head `[T, H, dim]`.
-        attention: one `[H, n_g, n_g]` (or `[H, n_g, k_g]`) a graph, as in `LayerTrace`.
+        attention: one `[H, n_g, n_g]` (or `[H, n_g, k_g]`) per graph, as in `LayerTrace`.
         batch: graph of each token, ascending `[T]`.
-        columns: for sampled attention, the token of its graph behind each column, one `[k_g]` a graph.
+        columns: for sampled attention, the token of its graph behind each column, one `[k_g]` per graph.
         node: which tokens are nodes `[T]`; spread is that of nodes, while all tokens are attended to.
         residual: weight of the residual branch.
         scale: diagonal of D `[dim]`.
@@ -155,7 +155,7 @@ def _centred_on_nodes(
 
 
 def _mix(attention: Sequence[Tensor], values: Tensor, sizes: Sequence[int], columns: Sequence[Tensor] | None) -> Tensor:
-    """`sum_h A_h V_h` `[T, dim]`. Matrices come one a graph, so they are applied one by one."""
+    """`sum_h A_h V_h` `[T, dim]`. Matrices come one per graph, so they are applied one by one."""
     parts = []
     for number, (matrix, of_graph) in enumerate(zip(attention, values.split(list(sizes)), strict=True)):
         keys = of_graph if columns is None else of_graph[columns[number].to(values.device)]

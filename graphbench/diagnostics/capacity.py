@@ -26,7 +26,7 @@ from torch import Tensor
 from graphbench.diagnostics.diameter import diameters
 from graphbench.diagnostics.patterns import Patterns
 from graphbench.diagnostics.ragged import Ragged, as_double, checked_batch, mean_per_graph, result_dtype, sum_per_graph
-from graphbench.errors import BadInput
+from graphbench.errors import BadInput, check_choice
 
 Normalizer = Literal["frobenius", "sum"]
 
@@ -185,8 +185,7 @@ def token_capacity_per_graph(
         >>> token_capacity_per_graph(torch.tensor([[3.0, 0.0], [0.0, 4.0], [1.0, 1.0]]), torch.tensor([0, 0, 1]))
         tensor([1.4286, 0.0000])
     """
-    if normalize not in ("mean", None):
-        raise BadInput(f"normalize must be 'mean' or None, got {normalize!r}.")
+    check_choice("normalize", normalize, ("mean", None))
     numbers, count = checked_batch(values, batch, num_graphs, "values")
     u = as_double(values)
     numbers = numbers.to(u.device)
@@ -209,8 +208,7 @@ def _diameters_of_heads(points: Tensor, batch: Tensor, count: int) -> Tensor:
 def _scale(frobenius: Tensor, total: Tensor, normalize: Normalizer | None) -> Tensor | None:
     """The normaliser, from `||U||_F` and `sum_i ||u_i||`."""
     known = {"frobenius": frobenius, "sum": total, None: None}
-    if normalize not in known:
-        raise BadInput(f"normalize must be 'frobenius', 'sum' or None, got {normalize!r}.")
+    check_choice("normalize", normalize, known)
     return known[normalize]
 
 

@@ -24,7 +24,7 @@ from graphbench.diagnostics.ragged import (
     result_dtype,
     sum_per_graph,
 )
-from graphbench.errors import BadInput
+from graphbench.errors import BadInput, check_choice
 
 
 def singular_values_per_graph(tokens: Tensor, batch: Tensor, num_graphs: int | None = None) -> Tensor:
@@ -125,7 +125,7 @@ def default_rtol(tokens: Tensor, sizes: Tensor) -> Tensor:
 
 
 def rank_of_singular_values(singular: Tensor, rtol: Tensor | float) -> Tensor:
-    """Numerical rank, int64 `[G]`, of singular values `[G, r]`; `rtol` is one number or one a graph `[G]`."""
+    """Numerical rank, int64 `[G]`, of singular values `[G, r]`; `rtol` is one number or one per graph `[G]`."""
     threshold = singular[:, :1] * torch.as_tensor(rtol, device=singular.device).reshape(-1, 1)
     return (singular > threshold).sum(-1)
 
@@ -253,8 +253,7 @@ def rank_one_residual_per_graph(
         tensor([0.7071, 0.0000])
     """
     norms = {"frobenius": norm_per_graph, "composite": _composite_norm}
-    if norm not in norms:
-        raise BadInput(f"norm must be one of {', '.join(norms)}, got {norm!r}.")
+    check_choice("norm", norm, norms)
     rows, numbers, count = _checked(tokens, batch, num_graphs)
     residual = norms[norm](centred(rows, numbers, count), numbers, count)
     if relative:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from graphbench.diagnostics.ragged import as_double, checked_batch, result_dtype, sum_per_graph
-from graphbench.errors import BadInput
+from graphbench.errors import BadInput, check_choice
 
 
 def token_similarity(tokens: Tensor) -> Tensor:
@@ -111,8 +111,7 @@ def dirichlet_energy_per_graph(
         raise BadInput(f"edge_index must be [2, num_edges], got {list(edge_index.shape)}.")
     if edge_index.numel() and not 0 <= int(edge_index.min()) <= int(edge_index.max()) < len(tokens):
         raise BadInput(f"edge_index must name rows 0 to {len(tokens) - 1} of tokens, got {int(edge_index.max())}.")
-    if laplacian not in ("combinatorial", "symmetric"):
-        raise BadInput(f"laplacian must be combinatorial or symmetric, got {laplacian!r}.")
+    check_choice("laplacian", laplacian, ("combinatorial", "symmetric"))
     rows = as_double(tokens)
     (source, target), numbers = edge_index.to(rows.device), numbers.to(rows.device)
     scaled = rows

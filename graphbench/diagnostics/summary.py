@@ -15,10 +15,10 @@ What is measured of a layer:
 | `similarity`, `residual`, `dirichlet_energy` | nodes | see `similarity`; residual and energy are relative |
 | `entropy`, `zeros`, `row_sum`, and each `_head{h}` | all tokens | see `attention`; means over queries |
 
-A layer says in `LayerTrace.extra` what only it knows: `input [T, dim]`, the tokens that enter it (without it there
-are no factors, and ranks are those of what the layer returned); `residual_weight []`, the weight of its residual branch
-when that is not 1 (deepnorm); `substructure [T]`, which tokens stand for substructures when not all extra tokens do
-(there may be a graph token too).
+A layer says in its `LayerTrace` what only it knows: `input`, the tokens that enter it (without it there are no factors,
+and ranks are those of what the layer returned); `residual_weight`, the weight of its residual branch when that is not 1
+(deepnorm); `substructure`, which tokens stand for substructures when not all extra tokens do (there may be a graph
+token too).
 
 The spread of the tokens that enter layer l is that of layer 0 times all factors in between, so the logarithms of the
 factors say where capacity is lost. Where tokens are all equal (a graph of one node, a collapsed layer) their spread is
@@ -260,8 +260,8 @@ def _capacities(trace: LayerTrace, patterns: Patterns) -> dict[str, Tensor]:
         **_by_head("capacity", capacities[:, 1:]),
     }
     others = rows.others
-    if "substructure" in trace.extra:
-        others = others[trace.extra["substructure"][others]]
+    if trace.substructure is not None:
+        others = others[trace.substructure[others]]
     if len(others):
         of_others = values[others.to(values.device)].sum(1)
         of_graph = trace.batch[others].to(values.device)
@@ -277,7 +277,7 @@ def _values_of(trace: LayerTrace) -> Tensor:
 
 def _losses(trace: LayerTrace, following: TokenState | None) -> dict[str, Tensor]:
     """Spread of the tokens that enter a layer and the factors to the next depth, `[G]` each, where the trace tells."""
-    entered, values = trace.extra.get("input"), _values_of(trace)
+    entered, values = trace.input, _values_of(trace)
     if entered is None or values.shape[::2] != entered.shape:
         return {}
     rows = TraceRows.of(trace)
@@ -292,7 +292,7 @@ def _losses(trace: LayerTrace, following: TokenState | None) -> dict[str, Tensor
         order = rows.order
         factors = decay_factors_per_graph(
             entered[order], values[order], trace.attention, trace.batch[order], trace.columns, rows.is_node,
-            residual=float(trace.extra.get("residual_weight", torch.ones(()))),
+            residual=trace.residual_weight,
         )  # fmt: skip
         measures |= {"alpha": factors.alpha, "lambda": factors.lam}
         if following is not None:

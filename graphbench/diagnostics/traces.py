@@ -45,7 +45,7 @@ class TraceRows:
 
     Examples:
         >>> import torch
-        >>> trace = LayerTrace(0, torch.zeros(3, 4), torch.tensor([0, 0, 1]), num_nodes=torch.tensor([1, 1]))
+        >>> trace = LayerTrace(torch.zeros(3, 4), torch.tensor([0, 0, 1]), num_nodes=torch.tensor([1, 1]))
         >>> rows = TraceRows.of(trace)
         >>> rows.nodes, rows.others
         (tensor([0, 2]), tensor([1]))
@@ -78,20 +78,20 @@ class TraceRows:
 def token_states(recording: Recording | Sequence[LayerTrace]) -> list[TokenState]:
     """Tokens of the nodes by depth: what enters layer 0, 1, ..., and what leaves the model.
 
-    A layer's trace holds its own input as `extra["input"]`, with residual connections and norms of the layers before
+    A layer's trace holds its own `input`, with residual connections and norms of the layers before
     it; a trace without holds what the layer returned. The model's output closes the list where the recording has it and
-    it has one row a node.
+    it has one row per node.
 
     Examples:
         >>> import torch
-        >>> trace = LayerTrace(0, torch.zeros(3, 4), torch.tensor([0, 0, 1]), name="layers.0")
+        >>> trace = LayerTrace(torch.zeros(3, 4), torch.tensor([0, 0, 1]), name="layers.0")
         >>> [(state.name, state.num_graphs) for state in token_states([trace])]
         [('layers.0', 2)]
     """
     states = []
     for trace in recording:
         rows = TraceRows.of(trace)
-        tokens = trace.extra.get("input", trace.tokens)
+        tokens = trace.tokens if trace.input is None else trace.input
         states.append(TokenState(tokens[rows.nodes], trace.batch[rows.nodes], rows.num_graphs, trace.name))
     output = getattr(recording, "output", None)
     if states and output is not None and output.dim() == 2 and len(output) == len(states[-1].tokens):

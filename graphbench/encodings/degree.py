@@ -10,7 +10,7 @@ import torch
 from graphbench.contracts import Column, Encoded, Encoding, GraphTable
 from graphbench.contracts.table import NODE
 from graphbench.encodings._dense import check_edges
-from graphbench.encodings._options import check_at_least
+from graphbench.errors import check_range
 
 
 class Degree(Encoding):
@@ -25,10 +25,18 @@ class Degree(Encoding):
 
     Raises:
         BadInput: `max_degree` is below 1, or an edge names a node that its graph does not have.
+
+    Examples:
+        >>> import torch
+        >>> from graphbench.contracts import GraphTable
+        >>> table = GraphTable.from_graphs([{"num_nodes": 3, "edge_index": torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])}])
+        >>> Degree().compute(table).columns
+        {'out_degree': tensor([1, 2, 1], dtype=torch.int16), 'in_degree': tensor([1, 2, 1], dtype=torch.int16)}
     """
 
     def __init__(self, max_degree: int = 511) -> None:
-        self.max_degree = check_at_least(1, self.name, "max_degree", max_degree)
+        check_range(f"{self.name}: max_degree", max_degree, at_least=1, whole=True)
+        self.max_degree = int(max_degree)
 
     def parameters(self) -> dict[str, Any]:
         """Every option that changes the result."""
@@ -36,7 +44,7 @@ class Degree(Encoding):
 
     @property
     def layout(self) -> Mapping[str, Column]:
-        """One number a node and direction."""
+        """One number per node and direction."""
         return {"in_degree": Column(NODE), "out_degree": Column(NODE)}
 
     def compute(self, graphs: GraphTable) -> Encoded:

@@ -26,6 +26,15 @@ class EffectiveResistance(Encoding):
 
     Raises:
         BadInput: an edge names a node that its graph does not have.
+
+    Examples:
+        >>> import torch
+        >>> from graphbench.contracts import GraphTable
+        >>> table = GraphTable.from_graphs([{"num_nodes": 3, "edge_index": torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])}])
+        >>> EffectiveResistance().compute(table).columns["effective_resistance"].view(3, 3)  # unit resistors in series
+        tensor([[0., 1., 2.],
+                [1., 0., 1.],
+                [2., 1., 0.]])
     """
 
     #: Stored for pairs that no path joins.
@@ -37,11 +46,11 @@ class EffectiveResistance(Encoding):
 
     @property
     def layout(self) -> Mapping[str, Column]:
-        """One row a node pair."""
+        """One row per node pair."""
         return {"effective_resistance": Column(PAIR)}
 
     def compute(self, graphs: GraphTable) -> Encoded:
-        """One Cholesky inverse per block of equal-sized graphs, O(n^3) a graph."""
+        """One Cholesky inverse per block of equal-sized graphs, O(n^3) per graph."""
         ptr = pointer(graphs.num_nodes**2)
         resistance = torch.empty(int(ptr[-1]))
         with few_threads(graphs):

@@ -12,7 +12,7 @@ from graphbench.contracts import Column, Encoded, Encoding, GraphTable
 from graphbench.contracts.table import GRAPH, NODE
 from graphbench.encodings._dense import Normalization, SizeBlock, few_threads, inverse_root, laplacian, size_blocks
 from graphbench.encodings._eigenvectors import smallest_eigenpairs
-from graphbench.encodings._options import check_at_least, check_choice
+from graphbench.errors import check_choice, check_range
 
 
 class LapPE(Encoding):
@@ -37,13 +37,21 @@ class LapPE(Encoding):
 
     Raises:
         BadInput: an option is out of range, or an edge names a node that its graph does not have.
+
+    Examples:
+        >>> import torch
+        >>> from graphbench.contracts import GraphTable
+        >>> table = GraphTable.from_graphs([{"num_nodes": 3, "edge_index": torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])}])
+        >>> LapPE(3).compute(table).columns["lap_pe_values"].round(decimals=3).abs()
+        tensor([[0., 1., 3.]])
     """
 
     def __init__(
         self, num_eigenvectors: int = 8, normalization: Normalization = "none", skip_trivial: bool = False
     ) -> None:
-        self.num_eigenvectors = check_at_least(1, self.name, "num_eigenvectors", num_eigenvectors)
-        check_choice(get_args(Normalization), self.name, "normalization", normalization)
+        check_range(f"{self.name}: num_eigenvectors", num_eigenvectors, at_least=1, whole=True)
+        check_choice(f"{self.name}: normalization", normalization, get_args(Normalization))
+        self.num_eigenvectors = int(num_eigenvectors)
         self.normalization = normalization
         self.skip_trivial = bool(skip_trivial)
 
@@ -57,11 +65,11 @@ class LapPE(Encoding):
 
     @property
     def layout(self) -> Mapping[str, Column]:
-        """Vectors a node, values a graph."""
+        """Vectors per node, values per graph."""
         return {"lap_pe_vectors": Column(NODE), "lap_pe_values": Column(GRAPH)}
 
     def compute(self, graphs: GraphTable) -> Encoded:
-        """One eigen-decomposition per block of equal-sized graphs, O(n^3) a graph."""
+        """One eigen-decomposition per block of equal-sized graphs, O(n^3) per graph."""
         vectors = torch.zeros(int(graphs.ptr[NODE][-1]), self.num_eigenvectors)
         values = torch.zeros(len(graphs), self.num_eigenvectors)
         with few_threads(graphs):

@@ -12,7 +12,7 @@ from torch import Tensor
 from graphbench.contracts import Column, Encoded, Encoding, GraphTable
 from graphbench.contracts.table import NODE
 from graphbench.encodings._dense import few_threads, size_blocks
-from graphbench.encodings._options import check_at_least
+from graphbench.errors import check_range
 
 
 class RWSE(Encoding):
@@ -28,10 +28,20 @@ class RWSE(Encoding):
 
     Raises:
         BadInput: `num_steps` is below 1, or an edge names a node that its graph does not have.
+
+    Examples:
+        >>> import torch
+        >>> from graphbench.contracts import GraphTable
+        >>> table = GraphTable.from_graphs([{"num_nodes": 3, "edge_index": torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])}])
+        >>> RWSE(2).compute(table).columns["rwse"]  # nobody is back after one step; the middle surely after two
+        tensor([[0.0000, 0.5000],
+                [0.0000, 1.0000],
+                [0.0000, 0.5000]])
     """
 
     def __init__(self, num_steps: int = 20) -> None:
-        self.num_steps = check_at_least(1, self.name, "num_steps", num_steps)
+        check_range(f"{self.name}: num_steps", num_steps, at_least=1, whole=True)
+        self.num_steps = int(num_steps)
 
     def parameters(self) -> dict[str, Any]:
         """Every option that changes the result."""
@@ -39,7 +49,7 @@ class RWSE(Encoding):
 
     @property
     def layout(self) -> Mapping[str, Column]:
-        """One row a node."""
+        """One row per node."""
         return {"rwse": Column(NODE)}
 
     def compute(self, graphs: GraphTable) -> Encoded:

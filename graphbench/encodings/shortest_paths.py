@@ -14,8 +14,7 @@ from torch import Tensor
 from graphbench.contracts import Column, Encoded, Encoding, GraphTable
 from graphbench.contracts.table import EDGE, NODE, PAIR, pointer
 from graphbench.encodings._dense import SizeBlock, few_threads, size_blocks
-from graphbench.encodings._options import check_at_least
-from graphbench.errors import BadInput
+from graphbench.errors import BadInput, check_range
 
 #: Distance of a pair that no path joins, while distances are computed.
 _NEVER = np.iinfo(np.int32).max // 2
@@ -74,10 +73,10 @@ class ShortestPaths(Encoding):
     version = 2
 
     def __init__(self, max_distance: int = 20, with_edges: bool = False) -> None:
-        self.max_distance = check_at_least(1, self.name, "max_distance", max_distance)
-        self.with_edges = with_edges
-        if max_distance >= torch.iinfo(torch.int16).max:
-            raise BadInput(f"{self.name}: max_distance must be below {torch.iinfo(torch.int16).max}: {max_distance}.")
+        # Beyond the largest int16, as which distances are stored, nothing could be told from "too far".
+        most = torch.iinfo(torch.int16).max
+        check_range(f"{self.name}: max_distance", max_distance, at_least=1, below=most, whole=True)
+        self.max_distance, self.with_edges = int(max_distance), with_edges
         if not isinstance(with_edges, bool):
             raise BadInput(
                 f"{self.name}: with_edges must be true or false, but got {with_edges!r}. The steps hold the edges of "
@@ -100,7 +99,7 @@ class ShortestPaths(Encoding):
 
     @property
     def layout(self) -> Mapping[str, Column]:
-        """One row a node pair; the steps have an axis of their own, "path_step"."""
+        """One row per node pair; the steps have an axis of their own, "path_step"."""
         layout = {"shortest_path_distance": Column(PAIR)}
         steps = {
             "path_step_edge": Column("path_step", index_of=EDGE),

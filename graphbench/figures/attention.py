@@ -1,4 +1,4 @@
-"""Pictures of attention: matrices, and the same weights on the drawing of the graph; a row a layer, a column a head."""
+"""Attention as matrices, and as weights on the drawing of the graph; one row per layer, one column per head."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def matrix_figure(maps: Sequence[AttentionMap], labels: Sequence[str], title: st
 
 
 def drawing_figure(maps: Sequence[AttentionMap], drawing: GraphDrawing, title: str) -> Figure:
-    """The graph once a layer and head, nodes and lines coloured by attention.
+    """The graph once per layer and head, nodes and lines coloured by attention.
 
     A node has the colour of the attention that it receives, mean over all nodes that ask; a line that of the mean
     weight between its ends in both directions.

@@ -1,4 +1,6 @@
 from .attention import MultiHeadAttention as MultiHeadAttention
+from .attention import attend as attend
+from .attention import attention_weights as attention_weights
 from .attention import compute_dtype as compute_dtype
 from .attention import mixed_values as mixed_values
 from .dense import DenseLayout as DenseLayout
@@ -13,7 +15,6 @@ from .gps import GlobalAttention as GlobalAttention
 from .gps import GPSBackbone as GPSBackbone
 from .gps import GPSLayer as GPSLayer
 from .gps import TransformerAttention as TransformerAttention
-from .gps import number_traces as number_traces
 from .graphormer import EMBEDDING_STD as EMBEDDING_STD
 from .graphormer import FAIRSEQ_TABLES as FAIRSEQ_TABLES
 from .graphormer import CentralityEmbedding as CentralityEmbedding

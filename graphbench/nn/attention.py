@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from graphbench.contracts import LayerTrace, Traced
-from graphbench.errors import BadInput
+from graphbench.errors import BadInput, check_range
 from graphbench.nn.dense import DenseLayout, SizeBlock
 
 
@@ -35,7 +35,7 @@ class MultiHeadAttention(Traced):
     values. Only real nodes are projected, and on a CPU graphs of similar size are padded together.
 
     When somebody listens, the output still comes from the fused kernel and the matrices are computed beside it, so
-    watching a run never changes it. The trace's `tokens` are this layer's output, `extra["input"]` is what entered it.
+    watching a run never changes it. The trace's `tokens` are this layer's output, `input` is what entered it.
 
     Args:
         dim: width of the tokens.
@@ -55,8 +55,7 @@ class MultiHeadAttention(Traced):
         super().__init__()
         if dim % num_heads:
             raise BadInput(f"num_heads must divide the width, but got num_heads={num_heads} and width {dim}.")
-        if not 0.0 <= dropout < 1.0:
-            raise BadInput(f"The dropout of attention weights must be at least 0 and below 1, but got {dropout}.")
+        check_range("dropout of attention weights", dropout, at_least=0, below=1)
         self.num_heads = num_heads
         self.dropout = dropout
         self.in_proj = nn.Linear(dim, 3 * dim)
@@ -94,43 +93,25 @@ class MultiHeadAttention(Traced):
         self.trace(lambda: self._record(x, qkv, layout, blocks, out))
         return out
 
-    def _heads(self, qkv: Tensor, layout: DenseLayout) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values, each `[B, H, N, d]`, of projected nodes `[T, 3 dim]`."""
-        dense = layout.to_dense(qkv).view(layout.num_graphs, layout.max_nodes, 3, self.num_heads, -1)
-        q, k, v = dense.permute(2, 0, 3, 1, 4).unbind(0)
-        return q, k, v
-
     def _attend(self, qkv: Tensor, layout: DenseLayout, bias: Tensor | None) -> Tensor:
         """Mixed values `[T, dim]` of projected nodes `[T, 3 dim]`."""
-        q, k, v = self._heads(qkv, layout)
-        bias = None if bias is None else bias.to(q.dtype)
-        dropout = self.dropout if self.training else 0.0
-        if dropout and q.device.type == "cpu":
-            mixed = _attend_with_dropout(q, k, v, bias, dropout)
-        else:
-            mixed = F.scaled_dot_product_attention(q, k, v, bias, dropout)
-        return layout.to_ragged(mixed.transpose(1, 2).flatten(2))
+        q, k, v = layout.to_heads(qkv, 3, self.num_heads)
+        return layout.from_heads(attend(q, k, v, bias, self.dropout if self.training else 0.0))
 
     @torch.no_grad()
     def _record(
         self, x: Tensor, qkv: Tensor, layout: DenseLayout, blocks: list[tuple[SizeBlock, Tensor | None]], out: Tensor
     ) -> LayerTrace:
-        sizes = layout.ptr.diff()
-        num_nodes = sizes.tolist()
-        matrices: dict[int, Tensor] = {}
-        for block, bias in blocks:
-            q, k, _ = self._heads(block.take(qkv), block.layout)
-            graphs = range(len(num_nodes)) if block.graphs is None else block.graphs.tolist()
-            matrices.update(zip(graphs, _weights(q, k, bias), strict=True))
+        heads = [(block.layout.to_heads(block.take(qkv), 3, self.num_heads), bias) for block, bias in blocks]
+        weights = [attention_weights(q, k, bias) for (q, k, _), bias in heads]
         w_value = self.in_proj.weight.chunk(3)[2]
         return LayerTrace(
-            layer=self.layer,
             tokens=out.detach(),
-            batch=torch.repeat_interleave(torch.arange(len(sizes), device=sizes.device), sizes),
+            batch=layout.graph_of,
             values=mixed_values(x, w_value, self.out_proj.weight, self.num_heads),
-            attention=[matrices[graph][:, :n, :n] for graph, n in enumerate(num_nodes)],
-            num_nodes=sizes,
-            extra={"input": x.detach()},
+            attention=layout.matrices_of_graphs(weights),
+            num_nodes=layout.ptr.diff(),
+            input=x.detach(),
         )
 
 
@@ -151,19 +132,44 @@ def mixed_values(x: Tensor, w_value: Tensor, w_out: Tensor, num_heads: int) -> T
     return torch.einsum("thd,ohd->tho", values, w_out.unflatten(1, (num_heads, -1)).to(values.dtype))
 
 
-def _weights(q: Tensor, k: Tensor, bias: Tensor | None) -> Tensor:
-    """Attention weights `[B, H, N, N]`; every row of a real query sums to one."""
-    logits = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)
-    return (logits if bias is None else logits + bias).softmax(-1)
+def attention_weights(q: Tensor, k: Tensor, bias: Tensor | None = None) -> Tensor:
+    """`softmax_j(q_i . k_j / sqrt(d) + bias_ij)`: weights `[B, H, N, N]`; every row of a real query sums to one.
 
+    Args:
+        q: queries `[B, H, N, d]`.
+        k: keys `[B, H, N, d]`.
+        bias: added to the logits, `[B, H or 1, N or 1, N]`; minus infinity hides a key.
 
-def _attend_with_dropout(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, dropout: float) -> Tensor:
-    """Attention with dropped weights on a CPU, `[B, H, N, d]`.
-
-    PyTorch has no fused kernel for this case, and drawing the mask is its largest cost: uniform numbers are four
-    times quicker to draw than `F.dropout`'s Bernoulli ones. They are float32 under autocast too, whose bfloat16 would
-    round `dropout`.
+    Examples:
+        >>> attention_weights(torch.zeros(1, 1, 2, 3), torch.zeros(1, 1, 2, 3))
+        tensor([[[[0.5000, 0.5000],
+                  [0.5000, 0.5000]]]])
     """
-    weights = _weights(q, k, bias)
-    kept = torch.rand(weights.shape, dtype=torch.float32) >= dropout
-    return (weights * kept) @ (v / (1.0 - dropout))
+    logits = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)
+    return (logits if bias is None else logits + bias.to(logits.dtype)).softmax(-1)
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None, dropout: float = 0.0) -> Tensor:
+    """Attention with softmax weights, `[B, H, N, d]`, by the quickest way that the device has.
+
+    PyTorch has no fused kernel with dropout on a CPU, where the random mask costs most: uniform numbers are four times
+    quicker to sample than the Bernoulli ones of `F.dropout`. They are float32 under autocast too, whose bfloat16 would
+    round `dropout`.
+
+    Args:
+        q: queries `[B, H, N, d]`.
+        k: keys `[B, H, N, d]`.
+        v: values `[B, H, N, d]`.
+        bias: as in `attention_weights`.
+        dropout: probability of dropping a weight; 0 outside of training.
+
+    Examples:
+        >>> values = torch.tensor([[[[1.0], [3.0]]]])
+        >>> attend(torch.zeros(1, 1, 2, 1), torch.zeros(1, 1, 2, 1), values).flatten()
+        tensor([2., 2.])
+    """
+    if dropout and q.device.type == "cpu":
+        weights = attention_weights(q, k, bias)
+        kept = torch.rand(weights.shape, dtype=torch.float32) >= dropout
+        return (weights * kept) @ (v / (1.0 - dropout))
+    return F.scaled_dot_product_attention(q, k, v, None if bias is None else bias.to(q.dtype), dropout)

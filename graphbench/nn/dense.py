@@ -5,6 +5,7 @@ Legend: T rows (nodes or tokens) of all graphs, B graphs, N rows of the largest 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -119,6 +120,46 @@ class DenseLayout:
     def to_ragged(self, dense: Tensor) -> Tensor:
         """Padded graphs `[B, N, d]` to rows `[T, d]`."""
         return dense.reshape(self.num_graphs * self.max_nodes, dense.shape[-1]).index_select(0, self.index)
+
+    def to_heads(self, x: Tensor, num_maps: int, num_heads: int) -> tuple[Tensor, ...]:
+        """Rows of several maps to H heads each, `[T, num_maps H d]`, as one padded tensor `[B, H, N, d]` per map.
+
+        Examples:
+            >>> layout = DenseLayout.from_batch(torch.tensor([0, 0, 0, 1]))
+            >>> q, k, v = layout.to_heads(torch.ones(4, 3 * 2 * 5), num_maps=3, num_heads=2)
+            >>> q.shape
+            torch.Size([2, 2, 3, 5])
+        """
+        dense = self.to_dense(x).view(self.num_graphs, self.max_nodes, num_maps, num_heads, -1)
+        return dense.permute(2, 0, 3, 1, 4).unbind(0)
+
+    def from_heads(self, mixed: Tensor) -> Tensor:
+        """Rows `[T, H d]` of padded heads `[B, H, N, d]`; inverts `to_heads` of one map."""
+        return self.to_ragged(mixed.transpose(1, 2).flatten(2))
+
+    @property
+    def graph_of(self) -> Tensor:
+        """Graph of each row `[T]`."""
+        return torch.repeat_interleave(torch.arange(self.num_graphs, device=self.ptr.device), self.ptr.diff())
+
+    def matrices_of_graphs(self, parts: Sequence[Tensor]) -> list[Tensor]:
+        """Attention matrices without padding, one `[H, n_g, n_g]` per graph in the order of the batch.
+
+        Args:
+            parts: the padded matrices `[b, H, n, n]` of each of `blocks`.
+
+        Examples:
+            >>> layout = DenseLayout.from_batch(torch.tensor([0, 0, 0, 1]))
+            >>> sizes = [(block.layout.num_graphs, block.layout.max_nodes) for block in layout.blocks]
+            >>> parts = [torch.ones(count, 2, size, size) for count, size in sizes]
+            >>> [tuple(matrix.shape) for matrix in layout.matrices_of_graphs(parts)]
+            [(2, 3, 3), (2, 1, 1)]
+        """
+        padded: dict[int, Tensor] = {}
+        for block, part in zip(self.blocks, parts, strict=True):
+            graphs = range(self.num_graphs) if block.graphs is None else block.graphs.tolist()
+            padded.update(zip(graphs, part, strict=True))
+        return [padded[graph][:, :size, :size] for graph, size in enumerate(self.ptr.diff().tolist())]
 
     def block_biases(self, bias: Tensor | None = None) -> tuple[Tensor | None, ...]:
         """What attention adds to the logits of each of `blocks`; minus infinity hides padding.

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from graphbench.contracts import BenchmarkSpec, Features, GraphBatch, PositionalEncoder
-from graphbench.errors import BadInput
+from graphbench.errors import BadInput, check_choice
 
-#: How categorical columns enter: embeddings drawn xavier-uniform (OGB) or standard normal (PyTorch), or one-hot
+#: How categorical columns enter: embeddings sampled xavier-uniform (OGB) or standard normal (PyTorch), or one-hot
 #: columns into a linear map with bias (GraphGPS on PATTERN and CLUSTER).
 Categorical = Literal["xavier_uniform", "normal", "one_hot"]
 
@@ -42,8 +42,7 @@ class FeatureEncoder(nn.Module):
 
     def __init__(self, features: Features, dim: int, categorical: Categorical = "xavier_uniform") -> None:
         super().__init__()
-        if categorical not in ("xavier_uniform", "normal", "one_hot"):
-            raise BadInput(f"categorical must be xavier_uniform, normal or one_hot, but got {categorical!r}.")
+        check_choice("categorical", categorical, get_args(Categorical))
         if not features.vocabularies and not features.dense:
             raise BadInput("FeatureEncoder needs at least one categorical or dense column, but the features are empty.")
         sizes = features.vocabularies

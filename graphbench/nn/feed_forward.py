@@ -8,7 +8,7 @@ from typing import Literal
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from graphbench.errors import BadInput
+from graphbench.errors import check_choice
 
 Activation = Literal["relu", "gelu"]
 _ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu}
@@ -42,8 +42,7 @@ class FeedForward(nn.Module):
         activation_dropout: float | None = None,
     ) -> None:
         super().__init__()
-        if activation not in _ACTIVATIONS:
-            raise BadInput(f"activation must be one of {', '.join(_ACTIVATIONS)}, but got {activation!r}.")
+        check_choice("activation", activation, _ACTIVATIONS)
         self.expand = nn.Linear(dim, hidden_dim)
         self.contract = nn.Linear(hidden_dim, dim)
         self.activation: Activation = activation

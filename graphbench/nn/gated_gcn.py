@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.utils import scatter
 
-from graphbench.errors import BadInput
+from graphbench.errors import check_choice
 from graphbench.nn.norms import NormName, make_norm
 
 
@@ -78,8 +78,7 @@ class GatedGCNLayer(nn.Module):
         drops: Literal["branch", "output"] = "branch",
     ) -> None:
         super().__init__()
-        if drops not in ("branch", "output"):
-            raise BadInput(f"drops must be branch or output, but got {drops!r}.")
+        check_choice("drops", drops, ("branch", "output"))
         self.node_maps = nn.Linear(dim, 4 * dim)  # A, B, D, E of the equations, in one product
         self.edge_map = nn.Linear(dim, dim)  # C
         self.node_norm = make_norm(norm, dim)

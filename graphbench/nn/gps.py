@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from graphbench.contracts import Architecture, BenchmarkSpec, GraphBatch, PositionalEncoder, Representation, Traced
-from graphbench.errors import BadInput
+from graphbench.contracts import Architecture, BenchmarkSpec, GraphBatch, PositionalEncoder, Representation
+from graphbench.errors import BadInput, check_range
 from graphbench.nn.attention import MultiHeadAttention
 from graphbench.nn.dense import DenseLayout
 from graphbench.nn.features import Categorical, EdgeEncoder, NodeEncoder
@@ -183,17 +183,14 @@ class GPSBackbone(Architecture):
         categorical: Categorical = "xavier_uniform",
     ) -> None:
         super().__init__(spec, hidden_dim)
-        if num_layers < 1:
-            raise BadInput(f"num_layers must be at least 1, but got {num_layers}.")
+        check_range("num_layers", num_layers, at_least=1, whole=True)
         self.node_encoder = NodeEncoder(spec, hidden_dim, positional_encoders, categorical)
         self.edge_encoder = EdgeEncoder(spec, hidden_dim, categorical) if local_layer in EDGE_LAYERS else None
         self.gate_encoder = gate_encoder
         self.layers = nn.ModuleList()
-        for number in range(num_layers):
+        for _ in range(num_layers):
             local = make_local_layer(local_layer, hidden_dim, num_heads, dropout, norm, gate_encoder is not None)
-            attention = make_attention()
-            number_traces(attention, number)
-            self.layers.append(GPSLayer(hidden_dim, local, attention, dropout, norm))
+            self.layers.append(GPSLayer(hidden_dim, local, make_attention(), dropout, norm))
 
     def forward(self, batch: GraphBatch) -> Representation:
         """Nodes `[num_nodes, hidden_dim]`, and edges `[num_edges, hidden_dim]` where the local layer reads them."""
@@ -213,17 +210,3 @@ class GPSBackbone(Architecture):
         source, target = batch.edge_index[0], batch.edge_index[1]
         difference = position.index_select(0, target) - position.index_select(0, source)
         return difference.square().sum(-1, keepdim=True)
-
-
-def number_traces(module: nn.Module | None, layer: int) -> None:
-    """Tell every attention layer inside `module` that it belongs to layer `layer`, for its traces.
-
-    Examples:
-        >>> attention = TransformerAttention(8, num_heads=2)
-        >>> number_traces(attention, 3)
-        >>> attention.attention.layer
-        3
-    """
-    for part in module.modules() if module is not None else ():
-        if isinstance(part, Traced):
-            part.layer = layer

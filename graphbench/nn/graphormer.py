@@ -15,12 +15,12 @@ from torch import Tensor, nn
 
 from graphbench.contracts import BenchmarkSpec, GraphBatch
 from graphbench.encodings import Degree, ShortestPaths
-from graphbench.errors import BadInput
+from graphbench.errors import BadInput, check_choice
 from graphbench.nn.features import FeatureEncoder, NodeEncoder
 
 #: Standard deviation of embeddings at the start.
 EMBEDDING_STD = 0.02
-#: How linear maps start. "normal": from a normal distribution with zero biases, as Graphormer's code draws them.
+#: How linear maps start. "normal": from a normal distribution with zero biases, as Graphormer's code samples them.
 #: "xavier": Xavier-uniform maps of attention and PyTorch's default elsewhere, as fairseq's encoder has them.
 WeightInit = Literal["normal", "xavier"]
 
@@ -108,6 +108,13 @@ class CentralityEmbedding(nn.Module):
 
     Raises:
         BadInput: the released tables cannot hold the features.
+
+    Examples:
+        >>> from graphbench.testing import encode, tiny_spec, tiny_table
+        >>> spec = tiny_spec(kind="categorical")
+        >>> embedding = CentralityEmbedding(spec, dim=8, max_degree=5)
+        >>> embedding(encode(tiny_table(spec, sizes=[3, 2]), embedding.encodings).batch([0, 1])).shape
+        torch.Size([5, 8])
     """
 
     def __init__(
@@ -157,6 +164,11 @@ class PathEdgeTerm(nn.Module):
         max_hops: edges of a path that count.
         tables: sizes of a released code, which averages the columns and has more W than it reads; None for a table as
             large as the features.
+
+    Examples:
+        >>> from graphbench.testing import tiny_spec
+        >>> tuple(PathEdgeTerm(tiny_spec(kind="categorical"), num_heads=4, max_hops=2).hops.shape)  # W_1 and W_2
+        (2, 4, 4)
     """
 
     def __init__(
@@ -242,6 +254,12 @@ class PairBias(nn.Module):
 
     Raises:
         BadInput: the released tables cannot hold the features.
+
+    Examples:
+        >>> from graphbench.testing import tiny_spec
+        >>> bias = PairBias(tiny_spec(kind="categorical"), num_heads=4, max_distance=5, max_hops=2)
+        >>> tuple(bias.distance.weight.shape)  # distances 0 to 5, and pairs without a path
+        (7, 4)
     """
 
     def __init__(
@@ -312,6 +330,11 @@ class TokenReadout(nn.Module):
 
     Args:
         dim: width d.
+
+    Examples:
+        >>> readout = TokenReadout(dim=8)
+        >>> readout(torch.zeros(5, 8)).shape, sum(p.numel() for p in readout.parameters())
+        (torch.Size([5, 8]), 88)
     """
 
     def __init__(self, dim: int) -> None:
@@ -326,9 +349,12 @@ class TokenReadout(nn.Module):
 
 
 def check_weight_init(init: str) -> None:
-    """Raise `BadInput` for a name that `WeightInit` does not have."""
-    if init not in get_args(WeightInit):
-        raise BadInput(f"init must be one of {', '.join(get_args(WeightInit))}, but got {init!r}.")
+    """Raise `BadInput` for a name that `WeightInit` does not have.
+
+    Examples:
+        >>> check_weight_init("normal")
+    """
+    check_choice("init", init, get_args(WeightInit))
 
 
 @torch.no_grad()

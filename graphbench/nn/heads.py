@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, get_args
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.nn import global_add_pool, global_max_pool, global_mean_pool
 
-from graphbench.errors import BadInput
+from graphbench.contracts import GraphBatch, Representation
+from graphbench.errors import BadInput, check_choice, check_range
 
 PoolingName = Literal["mean", "add", "max"]
 HeadWidth = Literal["constant", "halving", "output"]
@@ -137,8 +138,7 @@ class Pooling(nn.Module):
 
     def __init__(self, name: PoolingName = "mean") -> None:
         super().__init__()
-        if name not in _POOLS:
-            raise BadInput(f"pooling must be one of {', '.join(_POOLS)}, but got {name!r}.")
+        check_choice("pooling", name, _POOLS)
         self.name = name
 
     def forward(self, node: Tensor, graph_of: Tensor, num_graphs: int) -> Tensor:
@@ -150,16 +150,68 @@ class Pooling(nn.Module):
         return self.name
 
 
+class GraphHead(nn.Module):
+    """Predictions of graphs: from their representation if the architecture has one, else from pooled nodes.
+
+    Args:
+        dim: width of the representation.
+        output_dim: numbers per graph.
+        config: options of the head.
+
+    Examples:
+        >>> import torch
+        >>> from graphbench.testing import tiny_spec, tiny_table
+        >>> batch = tiny_table(tiny_spec(), sizes=[3, 4]).batch([0, 1])
+        >>> GraphHead(8, 2, HeadConfig())(Representation(node=torch.randn(7, 8)), batch).shape
+        torch.Size([2, 2])
+    """
+
+    def __init__(self, dim: int, output_dim: int, config: HeadConfig) -> None:
+        super().__init__()
+        self.pooling = Pooling(config.pooling)
+        self.mlp = config.mlp(dim, output_dim)
+
+    def forward(self, representation: Representation, batch: GraphBatch) -> Tensor:
+        """`[num_graphs, output_dim]`."""
+        graph = representation.graph
+        if graph is None:
+            graph = self.pooling(representation.node, batch.batch, batch.num_graphs)
+        return self.mlp(graph)
+
+
+class NodeHead(nn.Module):
+    """Predictions of nodes.
+
+    Args:
+        dim: width of the representation.
+        output_dim: numbers per node.
+        config: options of the head.
+
+    Examples:
+        >>> import torch
+        >>> from graphbench.testing import tiny_spec, tiny_table
+        >>> batch = tiny_table(tiny_spec(), sizes=[3, 4]).batch([0, 1])
+        >>> NodeHead(8, 2, HeadConfig())(Representation(node=torch.randn(7, 8)), batch).shape
+        torch.Size([7, 2])
+    """
+
+    def __init__(self, dim: int, output_dim: int, config: HeadConfig) -> None:
+        super().__init__()
+        self.mlp = config.mlp(dim, output_dim)
+
+    def forward(self, representation: Representation, batch: GraphBatch) -> Tensor:
+        """`[num_nodes, output_dim]`."""
+        return self.mlp(representation.node)
+
+
 def _hidden_widths(dim: int, output_dim: int, num_layers: int, width: HeadWidth) -> list[int]:
-    if num_layers < 1:
-        raise BadInput(f"A head needs num_layers >= 1, but got {num_layers}.")
+    check_range("num_layers of a head", num_layers, at_least=1, whole=True)
+    check_choice("width of a head", width, get_args(HeadWidth))
     hidden = range(1, num_layers)
     if width == "constant":
         return [dim for _ in hidden]
     if width == "output":
         return [output_dim for _ in hidden]
-    if width != "halving":
-        raise BadInput(f"Head width must be constant, halving or output, but got {width!r}.")
     widths = [dim // 2**i for i in hidden]
     if 0 in widths:
         raise BadInput(f"A head of {num_layers} layers halves a width of {dim} to nothing; take fewer layers.")

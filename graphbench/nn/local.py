@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.nn import GATConv, GCNConv, GINEConv
 
-from graphbench.errors import BadInput
+from graphbench.errors import BadInput, check_choice
 from graphbench.nn.gated_gcn import GatedGCNLayer
 from graphbench.nn.norms import NormName, make_norm
 
@@ -61,8 +61,7 @@ class ConvLayer(nn.Module):
         activation_first: bool = False,
     ) -> None:
         super().__init__()
-        if drops not in get_args(DropoutPlace):
-            raise BadInput(f"drops must be branch, output or input, but got {drops!r}.")
+        check_choice("drops", drops, get_args(DropoutPlace))
         self.conv = conv
         self.norm = make_norm(norm, dim)
         self.dropout = dropout

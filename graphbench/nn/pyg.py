@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from itertools import chain
 from typing import TypeVar
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from graphbench.contracts import Column, Encoding, GraphBatch, GraphTable
-from graphbench.contracts.architecture import merge_encodings
+from graphbench.contracts.architecture import declared_encodings, merge_encodings
 from graphbench.contracts.table import EDGE, EDGE_INDEX, NODE, pointer
 from graphbench.errors import BadInput
 
@@ -77,7 +77,8 @@ def add_encodings(batch: Graphs, *parts: Encoding | nn.Module) -> Graphs:
         >>> add_encodings(Batch.from_data_list([ring, ring]), RWSE(4)).rwse[0]
         tensor([0.0000, 0.5000, 0.2500, 0.3750])
     """
-    encodings = merge_encodings(encoding for part in parts for encoding in _encodings(part))
+    named = [(part,) if isinstance(part, Encoding) else declared_encodings(part) for part in parts]
+    encodings = merge_encodings(chain.from_iterable(named))
     table = _table(batch)
     for encoding in encodings:
         encoded = encoding.compute(table)
@@ -89,14 +90,6 @@ def add_encodings(batch: Graphs, *parts: Encoding | nn.Module) -> Graphs:
     for field in sorted(fields):
         out[field] = gathered[field].to(device)
     return out
-
-
-def _encodings(part: Encoding | nn.Module) -> Iterator[Encoding]:
-    if isinstance(part, Encoding):
-        yield part
-        return
-    for module in part.modules():
-        yield from getattr(module, "encodings", ())
 
 
 def _table(batch: Data) -> GraphTable:

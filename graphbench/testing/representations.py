@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -67,26 +69,25 @@ def check_trace(trace: LayerTrace, batch: GraphBatch) -> None:
         assert trace.values.isfinite().all(), f"{where}: values are not finite"
     if trace.attention is not None:
         _check_attention(trace, sizes, where)
-    _check_extra(trace, num_tokens, where)
+    _check_optional(trace, num_tokens, where)
 
 
-def _check_extra(trace: LayerTrace, num_tokens: int, where: str) -> None:
-    """What diagnostics read from `extra`, where it is there."""
+def _check_optional(trace: LayerTrace, num_tokens: int, where: str) -> None:
+    """Fields that diagnostics read where they are there."""
     for name, dimensions in (("input", 2), ("substructure", 1)):
-        tensor = trace.extra.get(name)
+        tensor = getattr(trace, name)
         if tensor is not None:
-            assert tensor.dim() == dimensions, f"{where}: extra[{name!r}] is {list(tensor.shape)}"
-            assert len(tensor) == num_tokens, f"{where}: extra[{name!r}] has {len(tensor)} rows for {num_tokens} tokens"
-    assert trace.extra.get("substructure", torch.ones(0, dtype=torch.bool)).dtype == torch.bool, (
-        f"{where}: extra['substructure'] must be bool, one a token"
-    )
-    assert trace.extra.get("residual_weight", torch.ones(())).numel() == 1, (
-        f"{where}: extra['residual_weight'] must be one number"
-    )
+            assert tensor.dim() == dimensions, f"{where}: {name} is {list(tensor.shape)}"
+            assert len(tensor) == num_tokens, f"{where}: {name} has {len(tensor)} rows for {num_tokens} tokens"
+    if trace.substructure is not None:
+        assert trace.substructure.dtype == torch.bool, f"{where}: substructure must be bool, one per token"
+    assert math.isfinite(trace.residual_weight), f"{where}: residual_weight must be finite"
+    if trace.mixing_weight is not None:
+        assert trace.mixing_weight.numel() == 1, f"{where}: mixing_weight must be one number"
 
 
 def _check_attention(trace: LayerTrace, sizes: list[int], where: str) -> None:
-    """One matrix a graph: a row a token, a column a token or a sampled token."""
+    """One matrix per graph: one row per token, one column per token or a sampled token."""
     assert trace.attention is not None
     assert len(trace.attention) == len(sizes), f"{where}: {len(trace.attention)} matrices for {len(sizes)} graphs"
     for graph, (matrix, size) in enumerate(zip(trace.attention, sizes, strict=True)):

@@ -89,11 +89,11 @@ def test_a_model_without_attention_is_told(fit: Fit, tmp_path: Path, caplog: pyt
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_graphs": 0}, "num_graphs of AttentionMaps must be 1 or more"),
-        ({"every_n_epochs": -1}, "every_n_epochs of AttentionMaps must be 0 or more"),
+        ({"num_graphs": 0}, "AttentionMaps: num_graphs must be an integer of at least 1"),
+        ({"every_n_epochs": -1}, "AttentionMaps: every_n_epochs must be an integer of at least 0"),
         ({"graphs": []}, "graphs of AttentionMaps must be numbers from 0 on"),
         ({"heads": [-1]}, "heads of AttentionMaps must be numbers from 0 on"),
-        ({"file_format": "gif"}, "file_format of AttentionMaps must be png or svg"),
+        ({"file_format": "gif"}, "AttentionMaps: file_format must be one of png, svg"),
     ],
 )
 def test_impossible_options_are_refused(options: dict, message: str) -> None:

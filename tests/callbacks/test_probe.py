@@ -111,7 +111,7 @@ def test_fast_dev_run_writes_nothing(fit: Fit, tmp_path: Path) -> None:
 @pytest.mark.parametrize("callback", [AttentionCapacity, RankProgression, TrainTestGap])
 def test_options_out_of_range_are_refused(callback: type[pl.Callback]) -> None:
     for option in ("num_graphs", "every_n_epochs", "batch_size"):
-        with pytest.raises(BadInput, match=f"{option} of {callback.__name__} must be 1 or more"):
+        with pytest.raises(BadInput, match=f"{callback.__name__}: {option} must be an integer of at least 1, but got"):
             callback(**{option: 0})
 
 

@@ -17,7 +17,7 @@ NON_FINITE = "--trainer.callbacks+=graphbench.callbacks.non_finite.NonFinite"
         (["--data.batch_size", "0"], ["batch_size", "0"]),
         (["--trainer.callbacks+=AttentionCapacity", "--trainer.callbacks.num_graphs", "0"], ["num_graphs", "0"]),
         ([NON_FINITE, "--trainer.callbacks.limit", "0"], ["limit must be an integer of at least 1", "but got 0"]),
-        ([NON_FINITE, "--trainer.callbacks.factor", "1.5"], ["factor is 1.5", "between 0 and 1"]),
+        ([NON_FINITE, "--trainer.callbacks.factor", "1.5"], ["factor must be above 0 and below 1", "but got 1.5"]),
         ([NON_FINITE, "--trainer.callbacks.policy", "hope"], ["policy is 'hope'", "'lower_rate'"]),
         (["--model.architecture.num_layers", "0"], ["num_layers", "0"]),
         (["--seed_everything", "-1"], ["--seed_everything is -1", "from 0 to"]),

@@ -13,7 +13,8 @@ from graphbench.errors import BadInput
 def trace(layer: int, matrices: list[torch.Tensor], columns: list[torch.Tensor] | None = None) -> LayerTrace:
     sizes = torch.tensor([matrix.shape[1] for matrix in matrices])
     batch = torch.repeat_interleave(torch.arange(len(sizes)), sizes)
-    return LayerTrace(layer, torch.zeros(len(batch), 2), batch, None, matrices, columns, sizes, f"layers.{layer}")
+    tokens, name = torch.zeros(len(batch), 2), f"layers.{layer}"
+    return LayerTrace(tokens, batch, None, matrices, columns, sizes, layer=layer, name=name)
 
 
 @pytest.fixture
@@ -58,7 +59,7 @@ def test_unknown_layers_and_heads_are_refused(softmax: list[torch.Tensor]) -> No
 
 
 def test_layers_without_matrices_are_left_out(softmax: list[torch.Tensor]) -> None:
-    silent = LayerTrace(0, torch.zeros(3, 2), torch.zeros(3, dtype=torch.int64))
+    silent = LayerTrace(torch.zeros(3, 2), torch.zeros(3, dtype=torch.int64))
     assert attention_maps([silent]) == []
     assert [layer.layer for layer in attention_maps([silent, trace(1, softmax)])[0]] == [1]
 

@@ -28,7 +28,7 @@ class Layer(Traced):
 
     def make(self, x: Tensor, out: Tensor) -> LayerTrace:
         self.traces_made += 1
-        return LayerTrace(self.layer, out, torch.zeros(len(x), dtype=torch.int64), extra={"input": x})
+        return LayerTrace(out, torch.zeros(len(x), dtype=torch.int64), input=x)
 
 
 class Model(nn.Module):
@@ -60,7 +60,7 @@ def test_traces_come_in_call_order_with_names_and_numbers(model: Model, x: Tenso
         out = model(x)
     assert [(t.layer, t.name) for t in recording] == [(0, "first"), (1, "shared.looped"), (2, "shared.looped")]
     assert recording[-1].tokens is out
-    assert recording[1].extra["input"] is recording[0].tokens
+    assert recording[1].input is recording[0].tokens
     assert recording.output is out
     assert len(recording[:2]) == 2
     assert "1: shared.looped" in repr(recording)
@@ -158,3 +158,16 @@ def test_compiled_models_run_uncompiled_while_recorded(model: Model, x: Tensor, 
     compiled(x)
     assert compilations == before > 0
     torch._dynamo.reset()
+
+
+def test_traces_of_version_0_1_name_their_fields_in_extra(x: Tensor) -> None:
+    marks = torch.tensor([False, False, False, False, True])
+    extra = {"input": x, "substructure": marks, "residual_weight": torch.tensor(2.0), "gamma": torch.tensor(0.5)}
+    trace = LayerTrace(x, torch.zeros(5, dtype=torch.int64), extra=extra, layer=4)
+    recording = Recording()
+    recording.take(trace, "old")
+    assert recording[0].input is x
+    assert recording[0].substructure is marks
+    assert recording[0].residual_weight == 2.0
+    assert recording[0].mixing_weight == 0.5
+    assert (recording[0].layer, recording[0].name) == (0, "old"), "the recording numbers and names"

@@ -71,7 +71,7 @@ def test_measures_are_those_of_the_pure_functions(model: Transformer, table: Gra
     assert list(summary) == [0, 1, 2, 3]
     assert [layer.name for layer in summary.values()] == [*(f"attention.{i}" for i in range(3)), "output"]
     for number, trace in enumerate(recording):
-        means, x = summary[number].means(), trace.extra["input"]
+        means, x = summary[number].means(), trace.input
         together = trace.values.sum(1)
         expected = {
             "capacity": D.attention_capacity_per_graph(together, patterns),
@@ -148,7 +148,7 @@ def test_extra_tokens_are_measured_apart(patterns: Patterns, tokens: Tensor, bat
     found = []
     for order in (torch.arange(len(all_batch)), by_graph):
         trace = LayerTrace(
-            0, all_tokens[order], all_batch[order], all_tokens[order].unsqueeze(1), num_nodes=patterns.num_nodes
+            all_tokens[order], all_batch[order], all_tokens[order].unsqueeze(1), num_nodes=patterns.num_nodes
         )
         recording = Recording()
         recording.take(trace, "scripted")
@@ -172,8 +172,8 @@ def test_a_graph_token_is_no_substructure(patterns: Patterns, tokens: Tensor, ba
     all_tokens = torch.cat((tokens, extra))
     mask = torch.cat((torch.zeros(len(tokens), dtype=torch.bool), is_substructure))
     trace = LayerTrace(
-        0, all_tokens, torch.cat((batch, of_extra)), all_tokens.unsqueeze(1), num_nodes=patterns.num_nodes,
-        extra={"substructure": mask},
+        all_tokens, torch.cat((batch, of_extra)), all_tokens.unsqueeze(1), num_nodes=patterns.num_nodes,
+        substructure=mask,
     )  # fmt: skip
     recording = Recording()
     recording.take(trace, "scripted")
@@ -185,10 +185,10 @@ def test_a_graph_token_is_no_substructure(patterns: Patterns, tokens: Tensor, ba
 def test_residual_weight_enters_alpha(table: GraphTable, model: Transformer) -> None:
     recording, patterns = look(model, table.batch([3]))
     plain = D.summarise_capacity(recording, patterns)[0]
-    recording[0].extra["residual_weight"] = torch.tensor(3.0)
+    recording[0].residual_weight = 3.0
     heavy = D.summarise_capacity(recording, patterns)[0]
     trace = recording[0]
-    alone = D.decay_factors(trace.extra["input"], trace.values, trace.attention[0], residual=3.0)
+    alone = D.decay_factors(trace.input, trace.values, trace.attention[0], residual=3.0)
     assert heavy.mean("alpha") == pytest.approx(alone.alpha.item())
     assert heavy.mean("alpha") > plain.mean("alpha")
 
@@ -202,6 +202,6 @@ def test_patterns_of_other_graphs_are_refused(model: Transformer, table: GraphTa
 
 def test_values_without_heads_are_refused(patterns: Patterns, tokens: Tensor, batch: Tensor) -> None:
     recording = Recording()
-    recording.take(LayerTrace(0, tokens, batch, tokens, num_nodes=patterns.num_nodes), "flat")
+    recording.take(LayerTrace(tokens, batch, tokens, num_nodes=patterns.num_nodes), "flat")
     with pytest.raises(BadInput, match=r"flat must be \[tokens, heads, dim\]"):
         D.summarise_capacity(recording, patterns)

@@ -8,6 +8,8 @@ import subprocess
 import pytest
 import yaml
 
+from graphbench.configurations import find
+
 
 @pytest.fixture(scope="module")
 def instructions(root):
@@ -49,7 +51,7 @@ def test_signals_reach_the_program(root, instructions):
 
 def test_compose_trains_beside_tensorboard(root, services, entrypoint):
     train, board = services["train"], services["tensorboard"]
-    assert (root / train["command"][2]).is_file()
+    assert find(train["command"][2]).path.is_relative_to(root)
     assert train["image"] == board["image"]
     targets = [volume.split(":")[1] for volume in train["volumes"]]
     assert targets == [str(entrypoint.WORKSPACE / name) for name in entrypoint.WRITTEN]

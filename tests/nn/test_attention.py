@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from graphbench.errors import BadInput
-from graphbench.nn import DenseLayout, MultiHeadAttention
+from graphbench.nn import DenseLayout, MultiHeadAttention, attend, attention_weights
 
 DIM, HEADS = 12, 3
 
@@ -14,26 +14,26 @@ def pair(dropout=0.0, **options):
     """Our attention and PyTorch's with the same weights."""
     torch.manual_seed(0)
     ours = MultiHeadAttention(DIM, HEADS, dropout).to(**options)
-    rival = nn.MultiheadAttention(DIM, HEADS, dropout, batch_first=True, **options)
-    nn.init.normal_(rival.in_proj_bias)
-    nn.init.normal_(rival.out_proj.bias)
+    reference = nn.MultiheadAttention(DIM, HEADS, dropout, batch_first=True, **options)
+    nn.init.normal_(reference.in_proj_bias)
+    nn.init.normal_(reference.out_proj.bias)
     with torch.no_grad():
-        ours.in_proj.weight.copy_(rival.in_proj_weight)
-        ours.in_proj.bias.copy_(rival.in_proj_bias)
-    ours.out_proj.load_state_dict(rival.out_proj.state_dict())
-    return ours, rival
+        ours.in_proj.weight.copy_(reference.in_proj_weight)
+        ours.in_proj.bias.copy_(reference.in_proj_bias)
+    ours.out_proj.load_state_dict(reference.out_proj.state_dict())
+    return ours, reference
 
 
 def tokens(batch, dtype=torch.float32):
     return torch.randn(batch.num_nodes, DIM, generator=torch.Generator().manual_seed(2)).to(dtype)
 
 
-def rival_output(rival, x, layout, bias=None):
+def reference_output(reference, x, layout, bias=None):
     dense = layout.to_dense(x)
     padding = torch.zeros_like(dense[..., 0]).masked_fill(~layout.mask, -torch.inf)
     if bias is not None:
         bias = bias.flatten(0, 1)
-    out, _ = rival(dense, dense, dense, key_padding_mask=padding, attn_mask=bias, need_weights=False)
+    out, _ = reference(dense, dense, dense, key_padding_mask=padding, attn_mask=bias, need_weights=False)
     return layout.to_ragged(out)
 
 
@@ -49,40 +49,44 @@ def listen(module):
 
 
 def test_parameter_count_is_that_of_torch():
-    ours, rival = pair()
+    ours, reference = pair()
     count = sum(p.numel() for p in ours.parameters())
-    assert count == sum(p.numel() for p in rival.parameters()) == 4 * DIM**2 + 4 * DIM
+    assert count == sum(p.numel() for p in reference.parameters()) == 4 * DIM**2 + 4 * DIM
 
 
 def test_initial_weights_have_the_scale_of_torch():
     torch.manual_seed(0)
-    ours, rival = MultiHeadAttention(96, 4), nn.MultiheadAttention(96, 4)
-    assert ours.in_proj.weight.std().item() == pytest.approx(rival.in_proj_weight.std().item(), rel=0.02)
-    assert ours.out_proj.weight.std().item() == pytest.approx(rival.out_proj.weight.std().item(), rel=0.02)
+    ours, reference = MultiHeadAttention(96, 4), nn.MultiheadAttention(96, 4)
+    assert ours.in_proj.weight.std().item() == pytest.approx(reference.in_proj_weight.std().item(), rel=0.02)
+    assert ours.out_proj.weight.std().item() == pytest.approx(reference.out_proj.weight.std().item(), rel=0.02)
     assert not ours.in_proj.bias.any()
     assert not ours.out_proj.bias.any()
 
 
 @pytest.mark.parametrize("training", [False, True])
 def test_output_agrees_with_torch(batch, training):
-    ours, rival = pair()
+    ours, reference = pair()
     layout, x = DenseLayout.from_batch(batch), tokens(batch)
-    torch.testing.assert_close(ours.train(training)(x, layout), rival_output(rival, x, layout), atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(
+        ours.train(training)(x, layout), reference_output(reference, x, layout), atol=1e-6, rtol=1e-5
+    )
 
 
 def test_output_with_bias_agrees_with_torch(batch):
-    ours, rival = pair()
+    ours, reference = pair()
     layout, x = DenseLayout.from_batch(batch), tokens(batch)
     bias = random_bias(layout)
-    torch.testing.assert_close(ours(x, layout, bias), rival_output(rival, x, layout, bias), atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(
+        ours(x, layout, bias), reference_output(reference, x, layout, bias), atol=1e-6, rtol=1e-5
+    )
 
 
 def test_gradients_agree_with_torch(batch):
-    ours, rival = pair(dtype=torch.float64)
+    ours, reference = pair(dtype=torch.float64)
     layout, x = DenseLayout.from_batch(batch), tokens(batch, torch.float64).requires_grad_()
     (grad_ours,) = torch.autograd.grad(ours(x, layout).square().sum(), x)
-    (grad_rival,) = torch.autograd.grad(rival_output(rival, x, layout).square().sum(), x)
-    torch.testing.assert_close(grad_ours, grad_rival, atol=1e-11, rtol=1e-9)
+    (grad_reference,) = torch.autograd.grad(reference_output(reference, x, layout).square().sum(), x)
+    torch.testing.assert_close(grad_ours, grad_reference, atol=1e-11, rtol=1e-9)
 
 
 def test_bias_of_one_head_serves_all(batch):
@@ -156,11 +160,9 @@ def test_trace_explains_the_output(batch, with_bias):
 
 def test_trace_names_its_graphs(batch):
     ours, _ = pair()
-    ours.layer = 3
     records = listen(ours)
     out = ours(tokens(batch), DenseLayout.from_batch(batch))
     (trace,) = records
-    assert trace.layer == 3
     assert torch.equal(trace.tokens, out)
     assert torch.equal(trace.batch, batch.batch)
     assert trace.num_nodes.tolist() == batch.ptr.diff().tolist()
@@ -180,12 +182,16 @@ def test_dropout_keeps_the_expectation(batch):
 
 def test_dropout_drops_its_share():
     """With equal logits and values of one, the output is the kept share of the weights."""
-    from graphbench.nn.attention import _attend_with_dropout
-
     torch.manual_seed(0)
     zeros = torch.zeros(1, 1, 1000, 1)
-    kept = _attend_with_dropout(zeros, zeros, torch.ones_like(zeros), None, 0.3) * 0.7
+    kept = attend(zeros, zeros, torch.ones_like(zeros), dropout=0.3) * 0.7
     assert kept.mean().item() == pytest.approx(0.7, abs=0.003)
+
+
+@pytest.mark.parametrize("bias", [None, torch.randn(1, 2, 5, 5, generator=torch.Generator().manual_seed(1))])
+def test_weights_mix_the_values_as_the_fused_kernel_does(bias):
+    q, k, v = torch.randn(3, 4, 2, 5, 6, generator=torch.Generator().manual_seed(0)).double()
+    torch.testing.assert_close(attention_weights(q, k, bias) @ v, attend(q, k, v, bias), atol=1e-12, rtol=1e-10)
 
 
 def test_bfloat16_autocast_is_close(batch):

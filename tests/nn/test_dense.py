@@ -85,3 +85,22 @@ def test_equal_sizes_are_one_block(table):
     (block,) = DenseLayout.from_batch(table.batch([4, 4, 4])).blocks
     assert block.rows is None
     assert block.layout.num_graphs == 3
+
+
+def test_heads_are_cut_from_the_columns_of_each_map(batch):
+    layout, x = DenseLayout.from_batch(batch), rows_of(batch, 2 * 3 * 4)
+    for number, heads in enumerate(layout.to_heads(x, num_maps=2, num_heads=3)):
+        own = x.chunk(2, -1)[number]
+        assert torch.equal(heads, layout.to_dense(own).unflatten(-1, (3, 4)).transpose(1, 2))
+        assert torch.equal(layout.from_heads(heads), own)
+
+
+def test_matrices_come_graph_by_graph_without_padding(batch):
+    layout = DenseLayout.from_batch(batch)
+    assert len(layout.blocks) > 1
+    assert torch.equal(layout.graph_of, batch.batch)
+    x = rows_of(batch)
+    parts = [block.layout.to_dense(block.take(x)) for block in layout.blocks]
+    found = layout.matrices_of_graphs([(dense @ dense.mT).unsqueeze(1) for dense in parts])
+    for matrix, rows in zip(found, x.split(batch.ptr.diff().tolist()), strict=True):
+        torch.testing.assert_close(matrix, (rows @ rows.T).unsqueeze(0))

@@ -28,13 +28,13 @@ class Degrees(PositionalEncoder):
 
 
 def test_agrees_with_the_atom_encoder_of_ogb():
-    rival = AtomEncoder(16)
-    tables = [embedding.weight for embedding in rival.atom_embedding_list]
+    reference = AtomEncoder(16)
+    tables = [embedding.weight for embedding in reference.atom_embedding_list]
     ours = FeatureEncoder(Features(tuple(len(table) for table in tables)), 16)
     with torch.no_grad():
         ours.table.copy_(torch.cat(tables))
     x = torch.stack([torch.randint(0, len(table), (50,)) for table in tables], dim=1)
-    torch.testing.assert_close(ours(x, None), rival(x))
+    torch.testing.assert_close(ours(x, None), reference(x))
 
 
 def test_tables_start_with_the_scale_of_ogb():

@@ -4,8 +4,9 @@ from torch import nn
 from torch_geometric.nn import GINEConv, GPSConv
 
 from graphbench import PositionalEncoder
+from graphbench.diagnostics import record
 from graphbench.errors import BadInput
-from graphbench.nn import DenseLayout, GPSBackbone, GPSLayer, MultiHeadAttention, TransformerAttention, make_local_layer
+from graphbench.nn import DenseLayout, GPSBackbone, GPSLayer, TransformerAttention, make_local_layer
 
 DIM = 12
 
@@ -38,18 +39,22 @@ def randomize_norms(module):
 
 def layer_of_pyg(ours):
     """PyG's layer with the weights of ours."""
-    rival = GPSConv(DIM, GINEConv(mlp()), heads=3)
-    rival.conv.load_state_dict(ours.local.conv.state_dict())
+    reference = GPSConv(DIM, GINEConv(mlp()), heads=3)
+    reference.conv.load_state_dict(ours.local.conv.state_dict())
     attention = ours.attention.attention
     with torch.no_grad():
-        rival.attn.in_proj_weight.copy_(attention.in_proj.weight)
-        rival.attn.in_proj_bias.copy_(attention.in_proj.bias)
-    rival.attn.out_proj.load_state_dict(attention.out_proj.state_dict())
-    rival.mlp[0].load_state_dict(ours.feed_forward.expand.state_dict())
-    rival.mlp[3].load_state_dict(ours.feed_forward.contract.state_dict())
-    for theirs, norm in ((rival.norm1, ours.local_norm), (rival.norm2, ours.attention_norm), (rival.norm3, ours.norm)):
+        reference.attn.in_proj_weight.copy_(attention.in_proj.weight)
+        reference.attn.in_proj_bias.copy_(attention.in_proj.bias)
+    reference.attn.out_proj.load_state_dict(attention.out_proj.state_dict())
+    reference.mlp[0].load_state_dict(ours.feed_forward.expand.state_dict())
+    reference.mlp[3].load_state_dict(ours.feed_forward.contract.state_dict())
+    for theirs, norm in (
+        (reference.norm1, ours.local_norm),
+        (reference.norm2, ours.attention_norm),
+        (reference.norm3, ours.norm),
+    ):
         theirs.module.load_state_dict(norm.state_dict())
-    return rival
+    return reference
 
 
 @pytest.mark.parametrize("training", [False, True])
@@ -57,10 +62,10 @@ def test_layer_agrees_with_pyg(batch, training):
     torch.manual_seed(0)
     ours = GPSLayer(DIM, make_local_layer("GINE", DIM), TransformerAttention(DIM, 3))
     randomize_norms(ours)
-    rival = layer_of_pyg(ours)
+    reference = layer_of_pyg(ours)
     x, edge = torch.randn(batch.num_nodes, DIM), torch.randn(batch.edge_index.shape[1], DIM)
     out, new_edge = ours.train(training)(x, edge, batch, DenseLayout.from_batch(batch))
-    expected = rival.train(training)(x, batch.edge_index, batch.batch, edge_attr=edge)
+    expected = reference.train(training)(x, batch.edge_index, batch.batch, edge_attr=edge)
     torch.testing.assert_close(out, expected, atol=1e-5, rtol=1e-5)
     assert new_edge is edge
 
@@ -105,9 +110,13 @@ def test_backbone_takes_any_attention(spec, batch):
     assert all(isinstance(layer.attention, UniformAttention) for layer in model.layers)
 
 
-def test_backbone_numbers_its_attention_layers(spec):
+def test_a_recording_numbers_the_attention_layers(spec, batch):
     model = GPSBackbone(spec, DIM, 3, lambda: TransformerAttention(DIM, 3))
-    assert [m.layer for m in model.modules() if isinstance(m, MultiHeadAttention)] == [0, 1, 2]
+    with record(model) as recording:
+        model(batch)
+    assert [(trace.layer, trace.name) for trace in recording] == [
+        (number, f"layers.{number}.attention.attention") for number in range(3)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -148,5 +157,5 @@ def test_gates_need_gated_gcn(spec):
 
 
 def test_no_layers_is_an_error(spec):
-    with pytest.raises(BadInput, match="num_layers must be at least 1, but got 0"):
+    with pytest.raises(BadInput, match="num_layers must be an integer of at least 1, but got 0"):
         GPSBackbone(spec, DIM, 0, lambda: None)

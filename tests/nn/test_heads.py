@@ -2,8 +2,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from graphbench import Representation
 from graphbench.errors import BadInput
 from graphbench.nn import DotProductHead, HeadConfig, MLPHead, Pooling
+from graphbench.nn.heads import GraphHead, NodeHead
 
 
 def count(module):
@@ -62,8 +64,8 @@ def test_head_dropout_acts_on_hidden_rows_in_training_only():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_layers": 0}, "num_layers >= 1"),
-        ({"width": "double"}, "'double'"),
+        ({"num_layers": 0}, "num_layers of a head must be an integer of at least 1"),
+        ({"width": "double"}, "width of a head must be one of constant, halving, output, but got 'double'"),
         ({"num_layers": 5, "width": "halving"}, "halves a width of 8 to nothing"),
     ],
 )
@@ -91,3 +93,15 @@ def test_dot_product_of_mapped_ends():
     end = head.mlp.layers[0](node)
     torch.testing.assert_close(head(node, pairs), (end @ end.t())[pairs[0], pairs[1]], atol=1e-4, rtol=1e-4)
     assert count(head) == 9312  # GPS on PCQM-Contact
+
+
+def test_graphs_are_pooled_unless_the_architecture_has_a_representation_of_them(batch):
+    head, node = GraphHead(4, 3, HeadConfig(pooling="add")), torch.randn(batch.num_nodes, 4)
+    pooled = torch.stack([node[batch.batch == graph].sum(0) for graph in range(batch.num_graphs)])
+    torch.testing.assert_close(head(Representation(node=node), batch), head.mlp(pooled))
+    assert torch.equal(head(Representation(node=node, graph=pooled + 1), batch), head.mlp(pooled + 1))
+
+
+def test_nodes_are_predicted_one_by_one(batch):
+    head, node = NodeHead(4, 3, HeadConfig()), torch.randn(batch.num_nodes, 4)
+    torch.testing.assert_close(head(Representation(node=node), batch)[:2], head.mlp(node[:2]))

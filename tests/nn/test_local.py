@@ -31,11 +31,11 @@ def inputs(batch):
 )
 def test_convolutions_are_those_of_pyg(batch, name, conv, reads_edges):
     torch.manual_seed(0)
-    layer, rival = make_local_layer(name, DIM, num_heads=4), conv()
-    rival.load_state_dict(layer.conv.state_dict())
+    layer, reference = make_local_layer(name, DIM, num_heads=4), conv()
+    reference.load_state_dict(layer.conv.state_dict())
     x, edge_index, edge = inputs(batch)
     new_x, new_edge = layer(x, edge_index, edge)
-    expected = rival(x, edge_index, edge) if reads_edges else rival(x, edge_index)
+    expected = reference(x, edge_index, edge) if reads_edges else reference(x, edge_index)
     torch.testing.assert_close(new_x, x + expected, atol=1e-5, rtol=1e-5)
     assert new_edge is edge
 
@@ -107,9 +107,9 @@ def test_conv_layer_drops_what_it_is_told(batch, monkeypatch, drops, activation_
 
 
 def test_unknown_places_of_dropout_are_errors():
-    with pytest.raises(BadInput, match="drops must be branch, output or input, but got 'edges'"):
+    with pytest.raises(BadInput, match="drops must be one of branch, output, input, but got 'edges'"):
         ConvLayer(GCNConv(DIM, DIM), DIM, drops="edges")
-    with pytest.raises(BadInput, match="drops must be branch or output, but got 'input'"):
+    with pytest.raises(BadInput, match="drops must be one of branch, output, but got 'input'"):
         GatedGCNLayer(DIM, drops="input")
 
 

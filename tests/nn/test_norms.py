@@ -7,10 +7,10 @@ from graphbench.nn import BatchNorm, make_norm
 
 
 def test_batch_norm_is_that_of_torch():
-    ours, rival, x = BatchNorm(4), nn.BatchNorm1d(4), torch.randn(7, 4)
-    assert torch.equal(ours(x), rival(x))
-    assert torch.equal(ours.running_var, rival.running_var)
-    assert torch.equal(ours.eval()(x), rival.eval()(x))
+    ours, reference, x = BatchNorm(4), nn.BatchNorm1d(4), torch.randn(7, 4)
+    assert torch.equal(ours(x), reference(x))
+    assert torch.equal(ours.running_var, reference.running_var)
+    assert torch.equal(ours.eval()(x), reference.eval()(x))
 
 
 @pytest.mark.parametrize("rows", [0, 1])

@@ -72,7 +72,7 @@ class Watched(Traced):
         sizes = batch.ptr.diff().tolist()
         shape = max(sizes) if flaw == "shows padding" else None
         attention = [torch.full((1, shape or n, shape or n), 1 / n) for n in sizes]
-        return LayerTrace(layer=0, tokens=x, batch=batch.batch, attention=attention)
+        return LayerTrace(tokens=x, batch=batch.batch, attention=attention)
 
 
 class Fussy(Sound):

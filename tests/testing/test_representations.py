@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -20,16 +21,15 @@ def batch() -> GraphBatch:
 @pytest.fixture
 def trace(batch: GraphBatch) -> LayerTrace:
     attention = [torch.full((2, n, n), 1 / n) for n in (2, 3)]
-    return LayerTrace(1, torch.zeros(5, 4), batch.batch, torch.zeros(5, 2, 4), attention, num_nodes=batch.ptr.diff())
+    return LayerTrace(
+        torch.zeros(5, 4), batch.batch, torch.zeros(5, 2, 4), attention, num_nodes=batch.ptr.diff(), layer=1
+    )
 
 
 def test_a_full_trace_passes(trace: LayerTrace, batch: GraphBatch) -> None:
-    extra = {
-        "input": torch.zeros(5, 4),
-        "substructure": torch.zeros(5, dtype=torch.bool),
-        "residual_weight": torch.tensor(2.0),
-    }
-    check_trace(replace(trace, extra=extra), batch)
+    substructure = torch.zeros(5, dtype=torch.bool)
+    check_trace(replace(trace, input=torch.zeros(5, 4), substructure=substructure, residual_weight=2.0), batch)
+    check_trace(replace(trace, mixing_weight=torch.tensor(0.5)), batch)
 
 
 def test_negative_weights_are_refused(trace: LayerTrace, batch: GraphBatch) -> None:
@@ -40,17 +40,18 @@ def test_negative_weights_are_refused(trace: LayerTrace, batch: GraphBatch) -> N
 
 
 @pytest.mark.parametrize(
-    ("extra", "message"),
+    ("fields", "message"),
     [
-        ({"input": torch.zeros(4, 4)}, "extra\\['input'\\] has 4 rows for 5 tokens"),
-        ({"input": torch.zeros(5)}, "extra\\['input'\\] is \\[5\\]"),
-        ({"substructure": torch.zeros(5)}, "extra\\['substructure'\\] must be bool"),
-        ({"substructure": torch.zeros(3, dtype=torch.bool)}, "extra\\['substructure'\\] has 3 rows"),
-        ({"residual_weight": torch.ones(2)}, "extra\\['residual_weight'\\] must be one number"),
+        ({"input": torch.zeros(4, 4)}, "input has 4 rows for 5 tokens"),
+        ({"input": torch.zeros(5)}, "input is \\[5\\]"),
+        ({"substructure": torch.zeros(5)}, "substructure must be bool"),
+        ({"substructure": torch.zeros(3, dtype=torch.bool)}, "substructure has 3 rows"),
+        ({"residual_weight": float("nan")}, "residual_weight must be finite"),
+        ({"mixing_weight": torch.ones(2)}, "mixing_weight must be one number"),
     ],
 )
-def test_extras_that_fit_no_token_are_refused(
-    trace: LayerTrace, batch: GraphBatch, extra: dict[str, torch.Tensor], message: str
+def test_fields_that_fit_no_token_are_refused(
+    trace: LayerTrace, batch: GraphBatch, fields: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(AssertionError, match=message):
-        check_trace(replace(trace, extra=extra), batch)
+        check_trace(replace(trace, **fields), batch)

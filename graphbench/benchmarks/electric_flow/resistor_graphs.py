@@ -249,7 +249,7 @@ def make_wiring(family: Family, sizes: Sequence[int], edge_probability: float = 
     if family == "ER":
         check_range("edge_probability", edge_probability, above=0, at_most=1)
     if family == "regular" and degree not in _DEGREES:
-        raise BadInput(f"degree must be one of {_DEGREES}: others are too rarely simple when drawn, got {degree}.")
+        raise BadInput(f"degree must be one of {_DEGREES}; others are hardly ever simple graphs; got {degree}.")
     made = [_of_size(family, size, edge_probability, degree) for size in sizes]
     known = [wiring for wiring in made if wiring is not None]
     if not known:
@@ -321,7 +321,7 @@ def _accepted(
             tail, head, present = (torch.cat(column) for column in zip(*parts, strict=True))
             sizes = torch.full((num_graphs,), num_nodes, device=tail.device)
             return Wires(tail, head, present, sizes, num_nodes)
-    raise BadInput(f"Hardly any is connected: {missing} of {num_graphs} {what} could not be drawn.")
+    raise BadInput(f"Hardly any is connected: {missing} of {num_graphs} {what} could not be sampled.")
 
 
 def _connected(tail: Tensor, head: Tensor, present: Tensor, num_nodes: int) -> Tensor:

@@ -17,7 +17,7 @@ from graphbench.encodings.substructures.geometric import paths_and_cycles, stars
 from graphbench.encodings.substructures.neighbourhoods import hop_neighbourhoods, walk_neighbourhoods
 from graphbench.encodings.substructures.sets import NodeSets, concatenate, distinct
 from graphbench.encodings.substructures.vocabulary import Kind, Pattern, make_vocabulary
-from graphbench.errors import BadInput
+from graphbench.errors import check_range
 
 #: Rows of the largest intermediate tensor, roughly; graphs are searched in blocks that stay below it.
 _BLOCK_ROWS = 1 << 21
@@ -33,7 +33,7 @@ class Substructures(Encoding):
 
     A match is a set of nodes whose *induced* subgraph is the pattern: cycles have no chord, paths no shortcut, and the
     leaves of a star are pairwise non-adjacent. Each node set comes once per pattern. Edges are read without direction;
-    repeated edges and self-loops count for nothing. Neighbourhoods are one a node, in the order of the nodes; random
+    repeated edges and self-loops count for nothing. Neighbourhoods are one per node, in the order of the nodes; random
     walks are drawn once and seeded by the graph itself.
 
     Fields of a batch (S substructures, M members in all), graph after graph, within a graph in the order of the
@@ -51,7 +51,7 @@ class Substructures(Encoding):
         stars: leaves of induced stars, each at least 2.
         hops: radii of neighbourhoods.
         walks: steps of random-walk neighbourhoods.
-        distinct_neighbourhoods: keep equal neighbourhoods of a graph only once per pattern. False keeps one a node,
+        distinct_neighbourhoods: keep equal neighbourhoods of a graph only once per pattern. False keeps one per node,
             like the released code.
         max_neighbourhood: k-hop neighbourhoods with more nodes are cut to this many, nearest first, ties at random;
             None for no limit.
@@ -63,6 +63,15 @@ class Substructures(Encoding):
 
     Raises:
         BadInput: an option is out of range, or the vocabulary is empty.
+
+    Examples:
+        >>> import torch
+        >>> from graphbench.contracts import GraphTable
+        >>> ring = torch.tensor([[0, 1, 1, 2, 2, 0], [1, 0, 2, 1, 0, 2]])
+        >>> table = GraphTable.from_graphs([{"num_nodes": 3, "edge_index": ring}])
+        >>> found = Substructures(cycles=[3], paths=[], stars=[2], hops=[]).compute(table)
+        >>> found.columns["member_node"]  # one triangle; its corners are no stars, whose leaves are not joined
+        tensor([0, 1, 2], dtype=torch.int32)
     """
 
     def __init__(
@@ -85,8 +94,8 @@ class Substructures(Encoding):
             "max_partial": max_partial,
         }
         for name, limit in limits.items():
-            if limit is not None and limit < 1:
-                raise BadInput(f"{name} must be a positive number or None for no limit, got {limit}.")
+            if limit is not None:
+                check_range(name, limit, at_least=1, whole=True)
         self.distinct_neighbourhoods = distinct_neighbourhoods
         self.max_neighbourhood = max_neighbourhood
         self.max_per_pattern, self.max_partial, self.seed = max_per_pattern, max_partial, seed

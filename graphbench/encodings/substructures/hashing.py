@@ -50,7 +50,7 @@ def below(bits: Tensor, bound: Tensor) -> Tensor:
 
 
 def structure_hash(edge_index: Tensor, batch: Tensor, ptr: Tensor) -> Tensor:
-    """One number a graph, made of its nodes and edges as numbered: `[G]`, int64.
+    """One number per graph, made of its nodes and edges as numbered: `[G]`, int64.
 
     Equal for equal graphs wherever they stand in a batch, whatever the order of their edges; renumbering the nodes
     changes it.

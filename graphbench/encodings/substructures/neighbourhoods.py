@@ -11,7 +11,7 @@ from graphbench.encodings.substructures.sets import NodeSets
 
 
 def hop_neighbourhoods(graphs: FlatGraphs, radius: int, max_size: int | None = None) -> tuple[NodeSets, int]:
-    """Nodes within `radius` edges of each node, the node included: one set a node.
+    """Nodes within `radius` edges of each node, the node included: one set per node.
 
     Args:
         graphs: the graphs.
@@ -48,7 +48,7 @@ def hop_neighbourhoods(graphs: FlatGraphs, radius: int, max_size: int | None = N
 
 
 def walk_neighbourhoods(graphs: FlatGraphs, steps: int) -> NodeSets:
-    """Distinct nodes of one uniform random walk from each node, the start included: one set a node.
+    """Distinct nodes of one uniform random walk from each node, the start included: one set per node.
 
     The walk goes to a uniformly random neighbour at each step (node2vec with p = q = 1); at an isolated node it stays.
     """

@@ -10,7 +10,12 @@ from graphbench.errors import BadInput
 
 
 class Kind(IntEnum):
-    """Kinds of substructures, in the order of the vocabulary."""
+    """Kinds of substructures, in the order of the vocabulary.
+
+    Examples:
+        >>> [kind.name for kind in Kind]
+        ['CYCLE', 'PATH', 'STAR', 'HOP', 'WALK']
+    """
 
     CYCLE = 0
     PATH = 1
@@ -41,6 +46,10 @@ class Pattern:
     Args:
         kind: which kind.
         size: nodes of a cycle or path, leaves of a star, radius of a k-hop neighbourhood, steps of a random walk.
+
+    Examples:
+        >>> Pattern(Kind.CYCLE, 6)  # benzene rings
+        Pattern(kind=<Kind.CYCLE: 0>, size=6)
     """
 
     kind: Kind

@@ -11,7 +11,7 @@ from torch_geometric.data import Data
 
 from graphbench.contracts import PositionalEncoder
 from graphbench.encodings import LapPE, Normalization
-from graphbench.errors import BadInput
+from graphbench.errors import BadInput, check_choice
 from graphbench.nn.positional._fields import encoded_field, valid_eigenvectors
 from graphbench.nn.pyg import graphs_of_nodes
 
@@ -28,7 +28,7 @@ class LapPEEncoder(PositionalEncoder):
     arXiv 2012.09699), K p + p parameters. "raw": the node's K eigenvector entries themselves, zero where a graph has
     fewer, for models that map them on their own.
 
-    Signs of eigenvectors mean nothing, so training draws new ones in every forward pass from torch's global
+    Signs of eigenvectors mean nothing, so training samples new ones in every forward pass from torch's global
     generator; evaluation takes the stored signs and is deterministic.
 
     Args:
@@ -36,8 +36,8 @@ class LapPEEncoder(PositionalEncoder):
         dim: p; K where the model is "raw".
         num_layers: maps of the token MLP, at least 1; None for GraphGPS's 2. Only "deepset" has it.
         model: "deepset", "linear" or "raw".
-        sign: in training, "flip_graph" draws one sign a graph and eigenvector, "flip_batch" one a column, the same
-            for all graphs of the batch, as GraphGPS does; "none" keeps the stored signs. "absolute" takes |v|,
+        sign: in training, "flip_graph" samples one sign per graph and eigenvector, "flip_batch" one per column, the
+            same for all graphs of the batch, as GraphGPS does; "none" keeps the stored signs. "absolute" takes |v|,
             also in evaluation.
         normalization: Laplacian, see `LapPE`.
         skip_trivial: leave out the first eigenvector, see `LapPE`.
@@ -68,11 +68,8 @@ class LapPEEncoder(PositionalEncoder):
         skip_trivial: bool = False,
     ) -> None:
         super().__init__()
-        if model not in get_args(Model) or sign not in get_args(Sign):
-            raise BadInput(
-                f"LapPEEncoder: model must be one of {get_args(Model)} and sign one of {get_args(Sign)}, "
-                f"but they are {model!r} and {sign!r}."
-            )
+        check_choice("LapPEEncoder: model", model, get_args(Model))
+        check_choice("LapPEEncoder: sign", sign, get_args(Sign))
         if num_layers is not None and (model != "deepset" or num_layers < 1):
             raise BadInput(
                 f"LapPEEncoder: num_layers must be at least 1 with model='deepset' and None with another, "

@@ -12,7 +12,7 @@ from torch_geometric.nn import GINConv
 
 from graphbench.contracts import PositionalEncoder
 from graphbench.encodings import LapPE, Normalization
-from graphbench.errors import BadInput
+from graphbench.errors import check_choice, check_range
 from graphbench.nn.norms import BatchNorm
 from graphbench.nn.positional._fields import encoded_field, valid_eigenvectors
 
@@ -60,11 +60,9 @@ class SignNetEncoder(PositionalEncoder):
         normalization: Normalization = "none",
     ) -> None:
         super().__init__()
-        if model not in get_args(Model) or min(num_layers, num_post_layers) < 1:
-            raise BadInput(
-                f"SignNetEncoder: model must be one of {get_args(Model)} and num_layers and num_post_layers at least "
-                f"1, but they are {model!r}, {num_layers} and {num_post_layers}."
-            )
+        check_choice("SignNetEncoder: model", model, get_args(Model))
+        check_range("SignNetEncoder: num_layers", num_layers, at_least=1, whole=True)
+        check_range("SignNetEncoder: num_post_layers", num_post_layers, at_least=1, whole=True)
         self.dim = dim
         self.encodings = (LapPE(num_eigenvectors, normalization),)
         self.deepset = model == "deepset"

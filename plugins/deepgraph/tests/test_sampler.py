@@ -356,7 +356,10 @@ def test_evaluation_seeds_follow_draw_and_graph(molecules):
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"coverage": 0}, "coverage must be at least 1, but got 0"), ({"num_per_round": 3}, "top_k=2 must be at least num_per_round=3")],
+    [
+        ({"coverage": 0}, "coverage must be at least 1, but got 0"),
+        ({"num_per_round": 3}, "top_k=2 must be at least num_per_round=3"),
+    ],
 )
 def test_wrong_sampler_options_are_refused(options, message):
     with pytest.raises(BadInput, match=message):

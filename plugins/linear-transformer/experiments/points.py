@@ -1,4 +1,4 @@
-"""What the figures are made of: one trained transformer a point, and how long each is trained.
+"""What the figures are made of: one trained transformer per point, and how long each is trained.
 
 A point is a configuration of `plugins/linear-transformer/configs` and what differs from it.
 """

@@ -13,11 +13,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from graphbench.experiments import results, train, write_csv
+from graphbench.experiments import Training, write_csv
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 #: Row of the table -> end of the configuration's name, after the data's.
@@ -48,11 +47,9 @@ def best_start(scores: Sequence[float]) -> int:
     return min(range(len(scores)), key=lambda start: scores[start])
 
 
-def _options(common: Sequence[str], seed: int, more: Sequence[str] = ()) -> list[str]:
-    return [*common, *more, f"--seed_everything={seed}"]
-
-
-def train_row(data: str, row: str, seed: int, starts: int, output: Path, options: Sequence[str]) -> dict[str, Any]:
+def train_row(
+    data: str, row: str, seed: int, starts: int, output: Path, overlays: Sequence[Path], options: Sequence[str]
+) -> dict[str, Any]:
     """Trials, the run of the best of them, and its scores.
 
     Args:
@@ -61,25 +58,22 @@ def train_row(data: str, row: str, seed: int, starts: int, output: Path, options
         seed: of the row.
         starts: initialisations to choose from.
         output: folder of all runs.
+        overlays: files to lay over the configuration.
         options: further options of `graphbench fit`.
 
     Returns:
         A row of the CSV.
     """
-    name = f"{data.lower()}-{row}-{seed}"
-    common = ["--config", str(config(data, row)), *options]
+    name, files = f"{data.lower()}-{row}-{seed}", [config(data, row), *overlays]
     seeds, tried = run_seeds(seed, starts), []
     for number in seeds if starts > 1 else ():
-        folder = output / "trials" / f"{name}-{number}"
-        train(folder, partial(_options, common, number, _TRIAL))
-        tried.append(float(results(folder)["val"]["val/MAE"]))
+        trial = Training(name, number, files, [*options, *_TRIAL], room="trials")
+        tried.append(float(trial.run(output)["val"]["val/MAE"]))
     chosen = seeds[best_start(tried)] if tried else seeds[0]
-    folder = output / "runs" / name
-    train(folder, partial(_options, common, chosen))
-    stored = results(folder)
-    scores = {f"{split}_MAE": round(stored[split][f"{split}/MAE"], 4) for split in ("val", "test")}
+    training = Training(name, chosen, files, options, {"data": data, "encoding": row})
+    training.run(output)
     first = " ".join(f"{score:.4f}" for score in tried)
-    return {"data": data, "encoding": row, "seed": seed, "starts": starts, "chosen": chosen, "first": first, **scores}
+    return training.row(output) | {"seed": seed, "starts": starts, "chosen": chosen, "first": first}
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -96,13 +90,12 @@ def main(arguments: list[str] | None = None) -> None:
     missing = [row for row in options.rows if not config(options.data, row).is_file()]
     if missing:
         parser.error(f"there is no configuration of {', '.join(missing)} on {options.data}")
-    overlays = [part for name in options.overlay for part in ("--config", str(CONFIGS / "overlays" / f"{name}.yaml"))]
+    overlays = [CONFIGS / "overlays" / f"{name}.yaml" for name in options.overlay]
     found = []
     for seed in range(options.seeds):
         for row in options.rows:
             start = [f"--model.init_from={options.pretrained}"] if options.pretrained and row == "slots" else []
-            own = [*overlays, *extra, *start]
-            found.append(train_row(options.data, row, seed, options.starts, options.output, own))
+            found.append(train_row(options.data, row, seed, options.starts, options.output, overlays, [*extra, *start]))
             write_csv(options.output / "table-2.csv", found)
 
 

@@ -87,7 +87,7 @@ def test_evolving_incidence_stays_exact_where_constants_would_grow(parts):
 
 def test_absolute_sums_in_blocks_equal_one_block(forms, left, monkeypatch):
     dense, sparse = forms
-    monkeypatch.setattr(absolute_sums, "_BLOCK_NUMBERS", 21)  # three edges a block
+    monkeypatch.setattr(absolute_sums, "_BLOCK_NUMBERS", 21)  # three edges per block
     torch.testing.assert_close(sparse.evolving().evolved(left).absolute_sums(), (left @ dense.matrix).abs().sum(1))
 
 

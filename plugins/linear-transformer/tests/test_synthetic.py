@@ -68,7 +68,7 @@ class TestTrainedInitialFeatures(ArchitectureContract):
     architecture = LinearTransformer
     options = {"num_layers": 2, "form": "efficient"}  # noqa: RUF012
     spec = dataclasses.replace(VECTORS, edge=Features(), max_nodes=24)
-    random_method = "Φ_0 has a row a node slot"
+    random_method = "Φ_0 has one row per node slot"
 
 
 def test_incidence_has_resistances_and_padding():

@@ -247,7 +247,7 @@ def test_compiled_transformer_agrees():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: GeneralTransformer(1, 4, 2, feature_norm="rows"), "feature_norm one of"),
+        (lambda: GeneralTransformer(1, 4, 2, feature_norm="rows"), "feature_norm must be one of"),
         (lambda: EfficientTransformer(1, 2, incidence_norm="l1"), "incidence_norm must be one of"),
         (lambda: GeneralTransformer(1, 4, 2)(torch.rand(3, 5), torch.rand(3, 2)), "made for 4 edges and 2 features"),
         (lambda: GeneralTransformer(1, 4, 2)(torch.rand(3, 4), torch.rand(4, 2)), "of the same nodes"),

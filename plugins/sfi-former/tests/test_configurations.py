@@ -16,7 +16,8 @@ import yaml
 from graphbench import registry
 from graphbench.cli import main
 
-CONFIGS = Path(__file__).parents[3] / "configs" / "experiments" / "sfi-former"
+CONFIGS = Path(__file__).parents[1] / "configs"
+BASELINES = Path(__file__).parents[3] / "plugins" / "baselines" / "configs"
 PUBLISHED = {
     "pascalvoc-sp": 1_250_805,
     "coco-sp": 1_249_869,
@@ -103,13 +104,17 @@ def count(capsys):
     return run
 
 
+def expected_of(name):
+    return yaml.safe_load((CONFIGS / f"{name}.yaml").read_text())["expected"]
+
+
 def test_no_configuration_is_left_out():
     assert {path.stem for path in CONFIGS.glob("*.yaml")} == {*PUBLISHED, *UNPUBLISHED}
 
 
 @pytest.mark.parametrize("name", [*PUBLISHED, *UNPUBLISHED])
 def test_parameters_are_the_published_ones(name, count):
-    assert count(name) == (PUBLISHED | UNPUBLISHED)[name]
+    assert count(name) == (PUBLISHED | UNPUBLISHED)[name] == expected_of(name)["parameters"]
 
 
 @pytest.mark.parametrize("name", SIZES)
@@ -117,6 +122,7 @@ def test_without_friction_its_two_maps_are_saved(name, count):
     width, layers, heads = SIZES[name]
     saved = 2 * layers * heads * (width**2 + width)
     assert count(name, "overlays/dense") == PUBLISHED[name] - saved
+    assert expected_of(name)["variants"]["dense"]["parameters"] == PUBLISHED[name] - saved
 
 
 @pytest.fixture
@@ -157,7 +163,9 @@ def test_the_iteration_can_be_chosen_with_its_options(architecture):
 
 def test_every_overlay_is_tried():
     overlays = {path.stem for path in (CONFIGS / "overlays").glob("*.yaml")}
-    assert overlays - {"dense", "gps", "pattern-short", "proximal"} == TABLE_3.keys()
+    others = {"dense", "generated", "gps", "pattern-short", "pretrained", "proximal"}
+    assert overlays - others == TABLE_3.keys()
+    assert all(expected_of(name)["variants"].keys() >= TABLE_3.keys() for name in ("pascalvoc-sp", "peptides-func"))
 
 
 @pytest.mark.parametrize("name", SAME_SIZE_GPS)
@@ -165,9 +173,9 @@ def test_gps_of_the_same_size(name, count):
     assert count(name, "overlays/gps") == SAME_SIZE_GPS[name]
 
 
-@pytest.mark.parametrize("model", ["pattern", "../gps/pattern"])
-def test_the_short_run_goes_over_both_models(model, capsys):
-    files = [CONFIGS / f"{name}.yaml" for name in (model, "overlays/pattern-short")]
+@pytest.mark.parametrize("folder", [CONFIGS, BASELINES / "gps"], ids=["sfi-former", "gps"])
+def test_the_short_run_goes_over_both_models(folder, capsys):
+    files = [folder / "pattern.yaml", folder / "overlays/generated.yaml", CONFIGS / "overlays/pattern-short.yaml"]
     with pytest.raises(SystemExit, match="0"):
         main(["fit", *(word for file in files for word in ("--config", str(file))), "--print_config"])
     config = yaml.safe_load(capsys.readouterr().out)
@@ -176,3 +184,4 @@ def test_the_short_run_goes_over_both_models(model, capsys):
     assert config["trainer"]["max_epochs"] == 6
     assert config["model"]["schedule"]["warmup"] == 200
     assert config["data"]["init_args"]["batch_size"] == 16
+    assert config["data"]["init_args"]["source"] == "generated"

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import pytest
 import torch
+from torch_geometric.data import Batch, Data
 from torch_geometric.utils import softmax
 
 from graphbench.errors import BadInput
@@ -155,6 +156,52 @@ def test_the_batch_maximum_is_an_option_that_couples_graphs(graphs):
     assert not torch.allclose(with_own[smaller], with_shared[smaller])
 
 
+def test_a_number_of_nodes_for_all_graphs_keeps_flows_in_the_smallest(graphs):
+    """With its own N a graph of one node has no flow, as its friction 1 exceeds alpha; the option gives all one N."""
+    x, batch, layout = graphs
+    traces = []
+    for size in ("graph", 20):
+        layer = make(penalty_size=size, terms="flow")
+        layer._recorder = traces.append
+        layer(x, batch, layout)
+    own, fixed = (trace.attention for trace in traces)
+    assert not own[3].any()
+    torch.testing.assert_close(fixed[3], torch.full((HEADS, 1, 1), (0.1 - 1 / 20) / (1 + 0.1), dtype=torch.float64))
+    layer = make(penalty=9 / 20, terms="flow")  # the graph of nine nodes has the same weight of friction by its own N
+    layer._recorder = traces.append
+    layer(x, batch, layout)
+    torch.testing.assert_close(traces[2].attention[2], fixed[2])
+
+
+def test_a_batch_of_pyg_without_a_layout_will_do(graphs):
+    x, batch, layout = graphs
+    sizes = batch.ptr.diff().tolist()
+    parts = [
+        Data(x=own, edge_index=batch.edge_index[:, (batch.batch == g)[batch.edge_index[0]]] - batch.ptr[g])
+        for g, own in enumerate(x.split(sizes))
+    ]
+    for layer in (make(penalty=2.0), make(flow_graph="edges"), make(DenseFlowAttention)):
+        plain = Batch.from_data_list(parts)
+        torch.testing.assert_close(layer(plain.x, plain), layer(x, batch, layout))
+        torch.testing.assert_close(layer(parts[0].x, parts[0]), layer(x, batch, layout)[: sizes[0]])
+
+
+def test_a_backward_pass_within_autocast_is_in_full_precision(graphs):
+    x, batch, layout = graphs
+    for kind in (SparseFlowAttention, DenseFlowAttention):
+        layer = make(kind).float()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            layer(x.float(), batch, layout).float().square().sum().backward()
+        inside = [p.grad.clone() for p in layer.parameters()]
+        layer.zero_grad()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = layer(x.float(), batch, layout).float().square().sum()
+        loss.backward()
+        for a, p in zip(inside, layer.parameters(), strict=True):
+            assert torch.isfinite(a).all()
+            torch.testing.assert_close(a, p.grad, rtol=0.1, atol=0.02 * float(p.grad.abs().max()) + 1e-3)
+
+
 def test_traces_show_the_flow_and_what_it_mixes(graphs):
     x, batch, layout = graphs
     layer, traces = make(penalty=5.0, terms="flow"), []
@@ -283,7 +330,10 @@ def test_the_checkpoint_names_the_iteration(caplog):
     [
         ({"num_heads": 0}, "num_heads"),
         ({"penalty": -1.0}, "penalty"),
-        ({"alpha": 0.0}, "alpha must be positive"),
+        ({"alpha": 0.0}, "alpha .* must be above 0"),
+        ({"num_heads": 2.5}, "num_heads must be an integer"),
+        ({"dropout": 1.5}, "dropout .* below 1, but got 1.5"),
+        ({"penalty_size": 0}, "penalty_size must be an integer of at least 1"),
         ({"dropout": 1.0}, "dropout"),
         ({"terms": "none"}, "terms must be"),
         ({"solver": "sort"}, "solver must be one of exact"),

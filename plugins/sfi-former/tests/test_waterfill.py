@@ -10,7 +10,8 @@ from graphbench_sfi_former.waterfill import Vessels, water_level
 
 def solve(weight: torch.Tensor, cost: torch.Tensor, slack: torch.Tensor | None, guess: float):
     flow = torch.empty_like(weight)
-    level = water_level(Vessels(weight, cost, slack), torch.full_like(cost[:, :1], guess), torch.empty_like(flow), flow)
+    start = torch.full_like(cost[:, :1], guess)
+    level = water_level(Vessels(weight, cost, slack), start, torch.empty_like(flow), flow, steepest=torch.inf)
     return level, flow
 
 

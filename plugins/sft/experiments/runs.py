@@ -1,14 +1,17 @@
 """Trained evidence for SFT by a reduced recipe: against a dense transformer, figure 6 and figure 7 of the paper.
 
 Every training is an ordinary `graphbench fit` and `test` in a folder of its own under OUTPUT/runs, from a file of
-`reduced/` with the overlays of `configs/experiments/sft/overlays`. What is finished is skipped and what was interrupted
-goes on, so the command may be stopped at any time and given again, also for other models or seeds. After each training
-it writes, of everything finished in OUTPUT so far,
+`plugins/sft/configs/reduced` with overlays of `plugins/sft/configs/overlays`. What is finished is skipped and what was
+interrupted goes on, so the command may be stopped at any time and given again, also for other models or seeds. After
+each training it writes, of everything finished in OUTPUT so far,
 
 - OUTPUT/runs.csv: one row a training, with parameters, scores and seconds;
 - OUTPUT/convergence.csv and .png: figure 6, scores by epoch of maxout with leaky ReLU, softmax of dot products, and a
   dense transformer without relative terms;
-- OUTPUT/sampling.csv and .png: figure 7, scores on Solids by epoch and sampling rate.
+- OUTPUT/sampling.csv and .png: figure 7, scores on Solids by epoch and sampling rate;
+- OUTPUT/evaluation.csv: test scores of the same weights by evaluation, as trained and by the plain top k.
+
+Scores and epochs in all other tables are those of the default evaluation, as trained.
 
     python plugins/sft/experiments/runs.py --output runs/sft
     python plugins/sft/experiments/runs.py --output runs/sft --benchmarks solids --models sft dense --seeds 1 2
@@ -18,6 +21,7 @@ it writes, of everything finished in OUTPUT so far,
 from __future__ import annotations
 
 import argparse
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -27,10 +31,11 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from graphbench.experiments import read_csv, results, train, write_csv
+from graphbench.experiments import graphbench, read_csv, results, train, write_csv
+from graphbench.runs import RunFolder
 
-RECIPES = Path(__file__).parent / "reduced"
-OVERLAYS = Path(__file__).resolve().parents[3] / "configs" / "experiments" / "sft" / "overlays"
+CONFIGS = Path(__file__).resolve().parents[1] / "configs"
+RECIPES, OVERLAYS = CONFIGS / "reduced", CONFIGS / "overlays"
 _OPTION = "--model.architecture.init_args"
 #: Points of a reduced cloud, and what share of them a layer samples.
 POINTS = 128
@@ -54,6 +59,8 @@ MODELS: dict[str, dict[str, tuple[str, ...]]] = {
             for model, rate in RATES.items()
             if rate != 0.25
         },
+        "sft-distances": _overlay("distances-too"),
+        "softmax-distances": (*_overlay("distances-too"), *_overlay("softmax")),
         "sft-invariant": (f"{_OPTION}.relative", "distances"),
     },
     "listops": {"sft": (), "softmax": _overlay("softmax"), "dense": _overlay("vanilla")},
@@ -65,8 +72,14 @@ MODELS: dict[str, dict[str, tuple[str, ...]]] = {
         "sft-walks": _overlay("random-walks"),
     },
 }
-#: Curves of figure 6 and their names in it.
-CONVERGENCE = {"sft": "maxout, leaky ReLU", "softmax": "softmax of dot products", "dense": "dense transformer"}
+#: Curves of figure 6 and their names in it; on Solids the first two with terms of pairs besides, as in the paper.
+CONVERGENCE = {
+    "sft": "maxout, leaky ReLU",
+    "softmax": "softmax of dot products",
+    "sft-distances": "maxout, leaky ReLU, distances",
+    "softmax-distances": "softmax of dot products, distances",
+    "dense": "dense transformer",
+}
 
 
 @dataclass(frozen=True)
@@ -191,6 +204,27 @@ def draw_sampling(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     figure.savefig(path, dpi=80)
 
 
+def score_by_topk(folder: Path) -> None:
+    """Test the weights of a finished run by top k as well, in a copy of its folder, `NAME.topk`."""
+    copy = folder.with_name(f"{folder.name}.topk")
+    if "test" in results(copy):
+        return
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("results.json"))
+    RunFolder(copy).write_results({"metric": results(folder)["metric"]})
+    graphbench("test", "--run", str(copy), f"{_OPTION}.evaluation", "topk")
+
+
+def evaluation_rows(run: Run, output: Path) -> Iterator[dict[str, Any]]:
+    """Test score of each evaluation of the same weights."""
+    folder = run.folder(output)
+    for evaluation, path in (("as_trained", folder), ("topk", folder.with_name(f"{folder.name}.topk"))):
+        stored = results(path)
+        if "test" in stored:
+            named = {"benchmark": run.benchmark, "model": run.model, "seed": run.seed, "evaluation": evaluation}
+            yield named | {"metric": stored["metric"], "test": round(stored["test"][f"test/{stored['metric']}"], 4)}
+
+
 def collect(output: Path) -> None:
     """Write the tables and the figures of what is finished."""
     runs = finished(output)
@@ -200,6 +234,8 @@ def collect(output: Path) -> None:
     write_csv(output / "runs.csv", [score_row(run, output) for run in runs])
     write_csv(output / "convergence.csv", convergence)
     write_csv(output / "sampling.csv", sampling)
+    sampled = [run for run in runs if run.model != "dense"]
+    write_csv(output / "evaluation.csv", [row for run in sampled for row in evaluation_rows(run, output)])
     if convergence:
         draw_convergence(convergence, output / "convergence.png")
     if sampling:
@@ -221,6 +257,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for benchmark in options.benchmarks:
             for run in (Run(benchmark, model, seed) for model in MODELS[benchmark] if model in options.models):
                 train(run.folder(options.output), lambda run=run: run.options(extra))  # type: ignore[misc]
+                if run.model != "dense":
+                    score_by_topk(run.folder(options.output))
                 collect(options.output)
     collect(options.output)
 

@@ -4,17 +4,20 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch_geometric.data import Batch, Data
 
 from graphbench.errors import BadInput
 from graphbench.nn import DenseLayout
 from graphbench_sft import SampledAttention, attention
 from graphbench_sft.leaky import EPSILON
+from graphbench_sft.names import LAYER, scramble
 from graphbench_sft.pairs import DenseRelation
 from graphbench_sft.relative import edge_relations
 
 DIM, HEADS = 8, 2
 SIZES = (5, 1, 9, 4, 12, 3)
 ATTENTIONS = ("maxout_leaky", "maxout_relu", "softmax_dot")
+EVALUATIONS = ("as_trained", "topk")
 
 
 def draw(*shape, seed=0):
@@ -40,15 +43,28 @@ def make_edges(sizes=SIZES, width=2):
     return edge_index, draw(edge_index.shape[1], width, seed=5)
 
 
+def samples_by_hand(layer, own):
+    """What is sampled, what is mixed into it, and the share of the first; `test_sampler` checks the mixtures."""
+    if layer.sampler.evaluation == "topk":
+        importance = layer.sampler.score(own).squeeze(-1)
+        chosen = importance.argsort(descending=True, stable=True)[: layer.sampler.num_samples]
+        return chosen, chosen, torch.ones(len(chosen), dtype=torch.float64)
+    place = torch.arange(len(own))
+    sample = layer.sampler(
+        own, names=scramble(scramble(place + scramble(torch.tensor(len(own)))) + layer.layer * LAYER)
+    )
+    return sample.index, sample.partner, sample.weight
+
+
 def by_hand(layer, x, sizes, edge_index=None, features=None):
     """The layer in evaluation mode, number by number."""
     out = []
     first = 0
     for n in sizes:
         own = x[first : first + n]
-        importance = layer.sampler.score(own).squeeze(-1)
-        chosen = importance.argsort(descending=True, stable=True)[: layer.sampler.num_samples]
-        q, k, v = layer.query_map(own), layer.key_map(own[chosen]), layer.value_map(own[chosen])
+        chosen, partner, share = samples_by_hand(layer, own)
+        tokens = share[:, None] * own[chosen] + (1 - share[:, None]) * own[partner]
+        q, k, v = layer.query_map(own), layer.key_map(tokens), layer.value_map(tokens)
         heads = []
         for h in range(HEADS):
             part = slice(h * DIM // HEADS, (h + 1) * DIM // HEADS)
@@ -62,14 +78,15 @@ def by_hand(layer, x, sizes, edge_index=None, features=None):
                 for e, (j, i) in enumerate(edge_index.t().tolist()):
                     if first <= i < first + n:
                         relation[i - first, j - first] += features[e]
-                mapped = layer.relative.linear(relation[:, chosen])
-                scores = scores * F.softplus(mapped[..., h]) + mapped[..., HEADS + h]
+                mapped, other = (layer.relative.linear(relation[:, columns]) for columns in (chosen, partner))
+                mul = share * F.softplus(mapped[..., h]) + (1 - share) * F.softplus(other[..., h])
+                scores = scores * mul + share * mapped[..., HEADS + h] + (1 - share) * other[..., HEADS + h]
             if layer.attention == "softmax_dot":
                 weights = scores.softmax(-1)
             else:
                 total = scores.relu().sum(-1, keepdim=True) + EPSILON
                 if layer.leak_map is not None:
-                    total = total + F.softplus(layer.leak_map(own[chosen])[:, h]).sum()
+                    total = total + F.softplus(layer.leak_map(tokens)[:, h]).sum()
                 weights = scores.relu() / total
             heads.append(weights @ v[:, part])
         out.append(layer.out_map(torch.cat(heads, dim=-1)))
@@ -79,18 +96,21 @@ def by_hand(layer, x, sizes, edge_index=None, features=None):
 
 @pytest.mark.parametrize("name", ATTENTIONS)
 @pytest.mark.parametrize("num_samples", [1, 3, 50])
-def test_attention_is_that_of_the_equations(name, num_samples):
-    layer = make(num_samples, attention=name).eval()
+@pytest.mark.parametrize("evaluation", EVALUATIONS)
+def test_attention_is_that_of_the_equations(name, num_samples, evaluation):
+    layer = make(num_samples, attention=name, evaluation=evaluation).eval()
+    layer.layer = 2
     x = draw(sum(SIZES), DIM)
     torch.testing.assert_close(layer(x, make_layout()), by_hand(layer, x, SIZES), rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", ATTENTIONS)
-def test_attention_with_relative_terms_is_that_of_the_equations(name):
+@pytest.mark.parametrize("evaluation", EVALUATIONS)
+def test_attention_with_relative_terms_is_that_of_the_equations(name, evaluation):
     edge_index, features = make_edges()
     edge_index = edge_index.unique(dim=1)
     features = features[: edge_index.shape[1]]
-    layer = make(attention=name, relation_dim=2).eval()
+    layer = make(attention=name, relation_dim=2, evaluation=evaluation).eval()
     x, layout = draw(sum(SIZES), DIM), make_layout()
     out = layer(x, layout, edge_relations(edge_index, features, layout))
     torch.testing.assert_close(out, by_hand(layer, x, SIZES, edge_index, features), rtol=1e-10, atol=1e-12)
@@ -149,7 +169,7 @@ def test_chunks_and_recomputation_change_nothing(monkeypatch, sizes, dense):
 
 
 def test_hidden_tokens_are_never_sampled():
-    layer, layout, x = make(4), make_layout(), draw(sum(SIZES), DIM)
+    layer, layout, x = make(4, evaluation="topk"), make_layout(), draw(sum(SIZES), DIM)
     visible = torch.ones(len(x), dtype=torch.bool)
     visible[layout.ptr[2] : layout.ptr[2] + 6] = False
     changed = torch.where(visible.unsqueeze(-1), x, 100.0)
@@ -215,7 +235,7 @@ def record(layer, *arguments):
 
 @pytest.mark.parametrize("name", ATTENTIONS)
 def test_trace_of_sampled_attention_explains_the_output(name):
-    layer, layout, x = make(attention=name, relation_dim=2).eval(), make_layout(), draw(sum(SIZES), DIM)
+    layer, layout, x = make(attention=name, relation_dim=2, evaluation="topk").eval(), make_layout(), draw(34, DIM)
     relations = edge_relations(*make_edges(), layout)
     out, trace = record(layer, x, layout, relations)
     assert torch.equal(layer(x, layout, relations), out)
@@ -240,17 +260,66 @@ def test_trace_in_training_shows_the_weights_that_were_used(monkeypatch):
     layer, layout, x = make(), make_layout(), draw(sum(SIZES), DIM)
     monkeypatch.setattr(attention, "_CPU_CHUNK", 20)
     used = []
-    weights_of = layer._weights
-    monkeypatch.setattr(layer, "_weights", lambda piece: used.append(weights_of(piece)) or used[-1])
+    scores_of = layer._scores
+    monkeypatch.setattr(layer, "_scores", lambda piece: used.append(scores_of(piece)) or used[-1])
     record(layer, x, layout)
     half = len(used) // 2
     for at_work, recorded in zip(used[:half], used[half:], strict=True):
         assert torch.equal(at_work, recorded)
 
 
+@pytest.mark.parametrize("evaluation", EVALUATIONS)
+def test_evaluation_asks_no_generator_and_no_batch_mate(evaluation):
+    layer, x = make(evaluation=evaluation).eval(), draw(sum(SIZES), DIM)
+    together = layer(x, make_layout())
+    torch.manual_seed(5)
+    layer.sampler.generator.manual_seed(5)
+    assert torch.equal(layer(x, make_layout()), together)
+    for own, expected in zip(x.split(SIZES), together.split(SIZES), strict=True):
+        torch.testing.assert_close(layer(own, make_layout((len(own),))), expected, rtol=1e-12, atol=1e-12)
+
+
+def test_layers_and_graphs_sample_independently():
+    layer, n = make(10).eval(), 40
+    x = torch.zeros(n, DIM, dtype=torch.float64)  # equal importance: noise alone decides
+    taken = []
+    for number, size in ((0, n), (1, n), (0, n - 1)):
+        layer.layer = number
+        _, trace = record(layer, x[:size], make_layout((size,)))
+        taken.append(set(trace.columns[0].tolist()))
+    assert len({frozenset(columns) for columns in taken}) == 3
+
+
+def test_plain_graphs_of_pyg_are_taken():
+    edge_index, features = make_edges()
+    x, ptr = draw(sum(SIZES), DIM), torch.tensor([0, *SIZES]).cumsum(0).tolist()
+    inside = [(edge_index[0] >= a) & (edge_index[0] < b) for a, b in pairwise(ptr)]
+    graphs = [
+        Data(x=x[a:b], edge_index=edge_index[:, own] - a, edge_attr=features[own])
+        for (a, b), own in zip(pairwise(ptr), inside, strict=True)
+    ]
+    layer, layout = make(relation_dim=2).eval(), make_layout()
+    expected = layer(x, layout, edge_relations(edge_index, features, layout))
+    batch = Batch.from_data_list(graphs)
+    torch.testing.assert_close(
+        layer(batch.x, batch, edge_relations(batch.edge_index, batch.edge_attr, batch)), expected
+    )
+    first = graphs[0]  # a graph that is no batch
+    alone = layer(first.x, first, edge_relations(first.edge_index, first.edge_attr, first))
+    torch.testing.assert_close(alone, expected[: SIZES[0]])
+
+
 def test_bad_options_of_attention_are_refused():
     for options, message in (
         ({"num_heads": 3}, "num_heads=3 and hidden_dim=8"),
+        ({"num_heads": 0}, "num_heads must be an integer of at least 1, but got 0"),
+        ({"num_heads": 2.0}, "num_heads must be an integer of at least 1, but got 2.0"),
+        ({"num_samples": None}, "num_samples must be an integer of at least 1, but got None"),
+        ({"num_samples": 2.5}, "num_samples must be an integer of at least 1, but got 2.5"),
+        ({"num_samples": None, "sampler": "none"}, "num_samples must be an integer"),
+        ({"dim": True}, "hidden_dim must be an integer"),
+        ({"score_dropout": 1.5}, "score_dropout must be at least 0 and below 1, but got 1.5"),
+        ({"evaluation": "mean"}, "evaluation must be one of as_trained, topk, but got 'mean'"),
         ({"attention": "sum"}, "attention must be one of maxout_leaky, maxout_relu, softmax_dot"),
         ({"sampler": "some"}, "sampler must be one of without_replacement"),
     ):

@@ -10,7 +10,7 @@ from graphbench import registry
 from graphbench.testing import tiny_spec
 from graphbench_sft import SFT
 
-CONFIGS = Path(__file__).parents[3] / "configs" / "experiments" / "sft"
+CONFIGS = Path(__file__).parents[1] / "configs"
 #: k, drop token, width, heads, dropouts (score, embedding, feed-forward), norm, layers; relative information.
 CLOUD = (256, 0.5, 256, 16, 0.1, 0.1, 0.2, "post", 8)
 PARTS = (256, 0.2, 256, 16, 0.1, 0.1, 0.2, "post", 8)
@@ -97,7 +97,9 @@ def test_training_has_the_published_settings(name):
 
 @pytest.mark.parametrize("overlay", sorted((CONFIGS / "overlays").glob("*.yaml")), ids=lambda file: file.stem)
 def test_overlays_change_options_that_exist(overlay):
-    architecture = yaml.safe_load(overlay.read_text())["model"]["architecture"]
+    content = yaml.safe_load(overlay.read_text())
+    assert content["expected"] == {"variant": overlay.stem}
+    architecture = content["model"]["architecture"]
     options = {name: value for name, value in architecture["init_args"].items() if name != "positional_encoders"}
     assert architecture["class_path"] == "SFT"
     SFT(spec_of("Solids"), **(read("solids")["model"]["architecture"]["init_args"] | options))

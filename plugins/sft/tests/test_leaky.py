@@ -3,7 +3,7 @@ import torch
 
 from graphbench.errors import BadInput
 from graphbench_sft import leaky_relu_attention
-from graphbench_sft.leaky import EPSILON
+from graphbench_sft.leaky import EPSILON, leaky_relu_mixture
 
 
 def draw(*shape, seed=0):
@@ -28,6 +28,32 @@ def test_gradcheck_of_leaky_attention():
     mask = torch.tensor([[True, True, False, True], [True, True, True, True]])
     assert torch.autograd.gradcheck(leaky_relu_attention, (scores, leak))
     assert torch.autograd.gradcheck(lambda s, c: leaky_relu_attention(s, c, mask), (scores, leak))
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("leaks", [False, True])
+def test_mixtures_are_those_of_the_weights(masked, leaks):
+    """Outputs and gradients: dividing before or after the product with the values is the same."""
+    scores, value = draw(2, 3, 4, 5).requires_grad_(), draw(2, 3, 5, 6, seed=1).requires_grad_()
+    leak = draw(2, 3, 5, seed=2).requires_grad_() if leaks else None
+    mask = torch.rand(2, 1, 5, generator=torch.Generator().manual_seed(0)) < 0.7 if masked else None
+    leaves = [tensor for tensor in (scores, value, leak) if tensor is not None]
+    mixed = leaky_relu_mixture(scores, value, leak, mask)
+    expected = leaky_relu_attention(scores, leak, mask) @ value
+    torch.testing.assert_close(mixed, expected)
+    weight = draw(2, 3, 4, 6, seed=3)
+    for ours, theirs in zip(
+        torch.autograd.grad(mixed, leaves, weight), torch.autograd.grad(expected, leaves, weight), strict=True
+    ):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_mixtures_of_half_precision_values_keep_the_sums_in_float32():
+    scores, value = draw(64, 300).float(), draw(300, 8, seed=1).to(torch.bfloat16)
+    mixed = leaky_relu_mixture(scores, value, None)
+    assert mixed.dtype == torch.bfloat16
+    exact = leaky_relu_attention(scores.double(), None) @ value.double()
+    torch.testing.assert_close(mixed.double(), exact, rtol=0.02, atol=0.01)
 
 
 def test_masked_keys_are_as_if_absent():
@@ -65,4 +91,4 @@ def test_leak_and_mask_must_have_the_keys_of_the_scores():
     with pytest.raises(BadInput, match="leak must end in the 5 keys"):
         leaky_relu_attention(draw(3, 5), draw(4))
     with pytest.raises(BadInput, match="mask must end in the 5 keys"):
-        leaky_relu_attention(draw(3, 5), draw(5), torch.ones(3, dtype=torch.bool))
+        leaky_relu_mixture(draw(3, 5), draw(5, 2), draw(5), torch.ones(3, dtype=torch.bool))

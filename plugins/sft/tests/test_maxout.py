@@ -88,6 +88,23 @@ def test_small_and_large_numbers_keep_their_gradients():
     torch.testing.assert_close(gradients[1], torch.tensor([[1.0, 1.0], [0.0, 0.0]]))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("share", [2.0**-70, 1e-20, 1e-3, 0.2])
+def test_gradients_of_any_finite_numbers_are_finite_and_right(dtype, share):
+    """Up to a fifth of the largest number of the type; beyond, the sum over channels itself may overflow."""
+    size = share * torch.finfo(dtype).max
+    query, key = (draw(2, n, 4, seed=n, dtype=torch.float64).clamp(-1, 1) for n in (9, 7))
+    weight = draw(2, 9, 7, seed=3).to(dtype)
+    query[0, 0], key[0, 0] = 1.0, 1.0  # ties
+    query[1, 1], key[1, 1] = 0.5, -0.5
+    query, key = ((t.to(dtype) * size).requires_grad_() for t in (query, key))
+    scores = maxout_scores(query, key)
+    assert scores.isfinite().all()
+    gradients = torch.autograd.grad(scores, (query, key), weight)
+    for ours, theirs in zip(gradients, torch.autograd.grad(broadcast(query, key), (query, key), weight), strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_is_added_up_in_float32(dtype):
     query, key = draw(4, 64, dtype=torch.float32).to(dtype), draw(6, 64, seed=1, dtype=torch.float32).to(dtype)

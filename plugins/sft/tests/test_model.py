@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from graphbench import BenchmarkSpec, Features
+from graphbench.diagnostics import record
 from graphbench.errors import BadInput
 from graphbench.nn import RWSEEncoder
 from graphbench.testing import ArchitectureContract, tiny_batch, tiny_spec, tiny_table
@@ -47,6 +48,11 @@ class TestSFTWithReplacement(ArchitectureContract):
 class TestStraightThroughSFT(ArchitectureContract):
     architecture = SFT
     options = SMALL | {"sampler": "straight_through", "temperature": 0.5}
+
+
+class TestSFTByTopK(ArchitectureContract):
+    architecture = SFT
+    options = SMALL | {"evaluation": "topk"}
 
 
 class TestSFTOnNodes(ArchitectureContract):
@@ -149,13 +155,55 @@ def test_random_draws_of_a_training_step_can_be_repeated():
     assert not torch.equal(model(batch).node, outs[0])
 
 
+def test_evaluation_mixes_as_training_does_unless_topk_is_asked_for():
+    """Of 30 nodes and 10 slots every slot has a partner, and what a column shows is the token with the larger share."""
+    batch = tiny_table(tiny_spec(), sizes=[30]).batch([0])
+    outs, columns = [], []
+    for options in ({}, {"evaluation": "as_trained"}, {"evaluation": "topk"}):
+        model = make(num_samples=10, **options).eval()
+        with record(model) as traces:
+            outs.append(model(batch).node)
+        columns.append([set(trace.columns[0].tolist()) for trace in traces])
+    assert torch.equal(outs[0], outs[1]), "as_trained is the default"
+    assert not torch.allclose(outs[1], outs[2])
+    assert columns[1] != columns[2]
+    assert columns[1][0] != columns[1][1], "layers sample independently"
+
+
+@pytest.mark.parametrize("task", ["graph-regression", "node-classification"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_other_default_types_train(task, dtype):
+    """What `trainer.precision: bf16-true` and `64-true` do: weights and the type of new tensors are not float32."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        for readout in ("softmax", "sampled_max"):
+            model = make(task, token_drop=0.4, readout=readout, num_samples=2).to(dtype).train()
+            out = model(tiny_batch(model))
+            (out.node if out.graph is None else out.graph).square().sum().backward()
+            assert out.node.dtype == dtype
+            assert out.graph is None or out.graph.dtype == dtype
+            assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+            assert model.eval()(tiny_batch(model)).node.isfinite().all()
+    finally:
+        torch.set_default_dtype(before)
+
+
 def test_bad_options_of_sft_are_refused():
     for options, message in (
-        ({"num_layers": 0}, "num_layers must be at least 1"),
+        ({"num_layers": 0}, "num_layers must be an integer of at least 1"),
         ({"token_drop": 1.0}, "token_drop must be at least 0 and below 1"),
         ({"ffn_dropout": -0.1}, "ffn_dropout must be at least 0"),
+        ({"token_drop": None}, "token_drop must be at least 0 and below 1, but got None"),
+        ({"num_heads": 0}, "num_heads must be an integer of at least 1, but got 0"),
+        ({"num_samples": None}, "num_samples must be an integer of at least 1, but got None"),
+        ({"num_samples": 2.5}, "num_samples must be an integer of at least 1, but got 2.5"),
+        ({"hidden_dim": 0}, "hidden_dim must be an integer of at least 1, but got 0"),
+        ({"readout_samples": 0}, "readout_samples must be an integer of at least 1"),
+        ({"evaluation": "all"}, "evaluation must be one of as_trained, topk, but got 'all'"),
+        ({"places_in_tokens": True}, "places_in_tokens needs nodes with a position, but tiny-graph-regression-both"),
         ({"norm_position": "middle"}, "norm_position must be pre or post"),
-        ({"num_samples": 0}, "num_samples must be at least 1"),
+        ({"num_samples": 0}, "num_samples must be an integer of at least 1"),
         ({"readout": "sum"}, "readout must be softmax or sampled_max"),
         ({"relative": "all"}, "relative must be edges, distances, positions or none"),
     ):

@@ -111,6 +111,65 @@ def test_the_order_of_a_sequence_matters():
         assert not torch.allclose(model(turned).graph, model(batch).graph)
 
 
+def test_places_in_tokens_join_what_the_scores_know():
+    """Figure 6: coordinates in the tokens and terms of pairs at once."""
+    options = {"num_samples": 9}
+    batch = tiny_table(CLOUD, sizes=[9]).batch([0])
+    moved, turned = batch.clone(), batch.clone()
+    moved.pos = batch.pos + 1.0  # no distance changes
+    turned.pos, turned.x_dense = batch.pos.flip(1), batch.x_dense.flip(1)
+    invariant = make(CLOUD, relative="distances", **options)
+    both = make(CLOUD, relative="distances", places_in_tokens=True, **options)
+    for other in (moved, turned):
+        torch.testing.assert_close(invariant(other).node, invariant(batch).node, rtol=0, atol=1e-4)
+        assert (both(other).node - both(batch).node).abs().max() > 0.01
+    both.node_encoder.encoder.features.linear.weight.data.zero_()  # the tokens know nothing: the scores still do
+    stretched = batch.clone()
+    stretched.pos = 2 * batch.pos
+    assert not torch.allclose(both(stretched).node, both(batch).node)
+    torch.testing.assert_close(both(moved).node, both(batch).node, rtol=0, atol=1e-4)
+
+
+def test_places_in_tokens_of_sequences_are_sinusoids_beside_relative_terms():
+    batch = tiny_table(SEQUENCE, sizes=[9]).batch([0])
+    relative, both = (make(SEQUENCE, relative="positions", places_in_tokens=p, num_samples=9) for p in (False, True))
+    assert both.node_encoder.encoder.features.linear.in_features - 16 == 9
+    assert relative.node_encoder.encoder.features.linear.in_features == 9
+    later = batch.clone()
+    later.pos = batch.pos + 3.0
+    assert not torch.allclose(both.node_encoder(later), both.node_encoder(batch))
+    assert torch.equal(relative.node_encoder(later), relative.node_encoder(batch))
+
+
+@pytest.mark.parametrize("evaluation", ["as_trained", "topk"])
+def test_what_a_sequence_samples_first_is_not_its_beginning(evaluation):
+    """In the first layer importance sees the kind of a token alone; with one kind all importances are equal."""
+    size, k = 400, 40
+    spec = replace(SEQUENCE, node=Features((1,), names=("token",)))
+    batch = tiny_table(spec, sizes=[size]).batch([0])
+    batch.pos = torch.arange(float(size)).unsqueeze(1)
+    model = make(spec, relative="positions", num_samples=k, evaluation=evaluation)
+    with record(model) as traces:
+        model(batch)
+    columns = next(iter(traces)).columns[0]
+    assert len(columns.unique()) == k
+    quarters = torch.bincount(columns // (size // 4), minlength=4)
+    assert (quarters >= 3).all(), "10 are expected in each"
+
+
+def test_numbering_a_sequence_anew_samples_the_same_positions():
+    size, k = 60, 10
+    batch = tiny_table(SEQUENCE, sizes=[size]).batch([0])
+    batch.pos = torch.arange(float(size)).unsqueeze(1)
+    batch.edge_index = batch.edge_index[:, :0]
+    order = torch.randperm(size)
+    other = batch.clone()
+    other.pos, other.x = batch.pos[order], batch.x[order]
+    for evaluation in ("as_trained", "topk"):
+        model = make(SEQUENCE, relative="positions", num_samples=k, evaluation=evaluation)
+        torch.testing.assert_close(model(other).node, model(batch).node[order], rtol=1e-4, atol=1e-5)
+
+
 def make_documents():
     """Two graphs whose documents have 3 and 2, and 1 and 4 tokens."""
     graphs = []

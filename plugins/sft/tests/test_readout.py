@@ -25,7 +25,7 @@ def test_readout_is_a_softmax_weighted_mean():
 
 def test_sampled_maximum_is_over_the_most_important_tokens():
     torch.manual_seed(0)
-    readout, batch, x = SampledMaxReadout(4, num_samples=3).eval(), make_batch(), torch.randn(8, 4)
+    readout, batch, x = SampledMaxReadout(4, num_samples=3, evaluation="topk").eval(), make_batch(), torch.randn(8, 4)
     for visible, first in ((None, [0, 1, 2]), (VISIBLE, [0, 2])):
         graphs = readout(x, batch, DenseLayout.from_batch(batch), visible)
         for graph, rows in enumerate((first, [3, 4, 5, 6, 7])):

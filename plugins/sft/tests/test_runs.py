@@ -43,9 +43,9 @@ def test_every_recipe_says_that_it_is_reduced(runs):
 
 
 @pytest.mark.parametrize("benchmark", ["solids", "listops", "pathfinder", "amppeptides"])
-def test_rivals_share_everything_but_attention_and_places(runs, benchmark):
+def test_baselines_share_everything_but_attention_and_places(runs, benchmark):
     models = {model: merged(runs, runs.Run(benchmark, model, 0)) for model in runs.MODELS[benchmark]}
-    free = {"attention", "relative", "sampler", "num_samples", "positional_encoders"}
+    free = {"attention", "relative", "sampler", "num_samples", "positional_encoders", "places_in_tokens"}
     kept = [{name: value for name, value in options.items() if name not in free} for options in models.values()]
     assert all(options == kept[0] for options in kept)
     sft, softmax, dense = (models[name] for name in ("sft", "softmax", "dense"))
@@ -53,6 +53,10 @@ def test_rivals_share_everything_but_attention_and_places(runs, benchmark):
     walks = models["sft-walks"]["positional_encoders"] if benchmark == "amppeptides" else None
     assert (dense["attention"], dense["relative"], dense["sampler"]) == ("softmax_dot", "none", "none")
     assert dense.get("positional_encoders") == walks
+    if benchmark == "solids":
+        assert models["sft-distances"] == sft | {"relative": "distances", "places_in_tokens": True}
+        assert models["softmax-distances"] == models["sft-distances"] | {"attention": "softmax_dot"}
+    assert all("evaluation" not in options for options in models.values()), "all tables but one are as trained"
 
 
 def test_sampling_rates_are_shares_of_the_points(runs):
@@ -91,6 +95,7 @@ def finish(runs, output, benchmark, model, seed, val, test):
 
 def test_finished_runs_are_collected_whatever_call_made_them(runs, tmp_path, monkeypatch):
     monkeypatch.setattr(experiments, "graphbench", lambda *arguments: pytest.fail(f"ran {arguments}"))
+    monkeypatch.setattr(runs, "score_by_topk", lambda folder: None)
     finish(runs, tmp_path, "solids", "sft", 0, [0.2, 0.1, 0.4], 0.35)
     finish(runs, tmp_path, "solids", "sft", 1, [0.2, 0.3, 0.2], 0.25)
     finish(runs, tmp_path, "solids", "sft-6", 0, [0.1, 0.1, 0.1], 0.1)
@@ -122,12 +127,37 @@ def test_finished_runs_are_collected_whatever_call_made_them(runs, tmp_path, mon
 def test_missing_runs_start_with_the_options_of_the_call(runs, tmp_path, monkeypatch):
     calls = []
     monkeypatch.setattr(experiments, "graphbench", lambda *arguments: calls.append(arguments))
+    monkeypatch.setattr(runs, "score_by_topk", lambda folder: None)
     runs.main(["--output", str(tmp_path), "--benchmarks", "listops", "--seeds", "5", "--trainer.max_epochs", "2"])
     fits = [call for call in calls if call[0] == "fit"]
     assert [Path(call[-1]).name for call in fits] == [f"listops-{model}-5" for model in ("sft", "softmax", "dense")]
     for call in fits:
         assert call[call.index("--seed_everything") + 1] == "5"
         assert call[call.index("--trainer.max_epochs") + 1] == "2"
+
+
+def test_the_same_weights_are_scored_by_topk_in_a_copy_of_the_run(runs, tmp_path, monkeypatch):
+    finish(runs, tmp_path, "solids", "sft", 0, [0.2, 0.4], 0.35)
+    calls = []
+
+    def test(*arguments):
+        calls.append(arguments)
+        folder = Path(arguments[2])
+        assert "test" not in experiments.results(folder), "the copy must not start with the scores of the run"
+        scores = {"metric": "accuracy", "test": {"test/accuracy": 0.3}}
+        (folder / "results.json").write_text(json.dumps(scores))
+
+    monkeypatch.setattr(runs, "graphbench", test)
+    folder = runs.Run("solids", "sft", 0).folder(tmp_path)
+    for _ in range(2):  # what is scored stays
+        runs.score_by_topk(folder)
+    copy = folder.with_name("solids-sft-0.topk")
+    assert calls == [("test", "--run", str(copy), "--model.architecture.init_args.evaluation", "topk")]
+    assert (copy / "metrics.csv").is_file()
+    runs.collect(tmp_path)
+    rows = [(row["evaluation"], row["test"]) for row in read_csv(tmp_path / "evaluation.csv")]
+    assert rows == [("as_trained", "0.35"), ("topk", "0.3")]
+    assert len(read_csv(tmp_path / "runs.csv")) == 1
 
 
 def test_means_are_taken_at_each_key(runs):

@@ -8,15 +8,16 @@ import torch.nn.functional as F
 
 from graphbench.errors import BadInput
 from graphbench_sft import DifferentiableSampler
+from graphbench_sft.names import gumbel, scramble
 from graphbench_sft.sampler import _log_softplus
 
 DIM = 4
 MODES = ("without_replacement", "straight_through", "with_replacement")
 
 
-def make(num_samples, mode="without_replacement", dim=DIM, temperature=1.0):
+def make(num_samples, mode="without_replacement", dim=DIM, temperature=1.0, evaluation="as_trained"):
     torch.manual_seed(0)
-    return DifferentiableSampler(dim, num_samples, mode, temperature).double()
+    return DifferentiableSampler(dim, num_samples, mode, temperature, evaluation).double()
 
 
 def tokens(*shape, seed=0):
@@ -195,8 +196,8 @@ def test_gradients_with_replacement_are_soft_and_divided_by_k():
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_evaluation_is_the_plain_top_k(mode):
-    sampler = make(3, mode).eval()
+def test_topk_is_the_plain_top_k(mode):
+    sampler = make(3, mode, evaluation="topk").eval()
     x, mask = tokens(3, 8), ragged([8, 2, 5])
     sample = sampler(x, mask)
     scores = sampler.score(x).squeeze(-1)
@@ -208,9 +209,78 @@ def test_evaluation_is_the_plain_top_k(mode):
     assert torch.equal(sampler(x[1:2, :2]).tokens[0], sample.tokens[1, :2])  # alone as in the batch
 
 
-def test_of_equal_importance_the_first_is_taken():
-    sampler = make(2).eval()
-    assert sampler(torch.ones(1, 50, DIM, dtype=torch.float64)).index.tolist() == [[0, 1]]
+def test_of_equal_importance_topk_takes_the_lowest_names_or_else_the_first():
+    sampler = make(2, evaluation="topk").eval()
+    x = torch.ones(1, 50, DIM, dtype=torch.float64)
+    assert sampler(x).index.tolist() == [[0, 1]]
+    names = torch.randperm(50, generator=torch.Generator().manual_seed(0))
+    assert sampler(x, names=names.unsqueeze(0)).index.tolist() == [names.argsort()[:2].tolist()]
+    x[0, 7] += 0.1 * sampler.score.weight[0].detach()  # the most important one comes first, whatever its name
+    assert sampler(x, names=names.unsqueeze(0)).index[0, 0] == 7
+
+
+@pytest.mark.parametrize("mode", MODES[:2])
+def test_evaluation_as_trained_includes_tokens_as_often_as_training(mode):
+    graphs, k = 20_000, 3
+    scores = torch.tensor([1.5, 0.7, 0.0, -0.4, -1.0, -2.5], dtype=torch.float64)
+    sampler = make(k, mode, dim=1).eval()
+    names = scramble(scramble(torch.arange(graphs))[:, None] + torch.arange(6))
+    sample = sampler(with_scores(sampler, scores).expand(graphs, -1, -1), names=names)
+    frequency = torch.bincount(sample.index.flatten(), minlength=6) / graphs
+    expected = successive_inclusion(scores, k)
+    assert ((frequency - expected).abs() < 4.5 * (expected * (1 - expected) / graphs).sqrt() + 1e-9).all()
+
+
+def test_partners_of_evaluation_as_trained_are_uniform():
+    graphs, k, n = 8000, 2, 6
+    sampler = make(k, dim=1).eval()
+    scores = torch.tensor([50.0, 40.0, 0.0, 0.0, 0.0, 0.0], dtype=torch.float64)
+    names = scramble(scramble(torch.arange(graphs))[:, None] + torch.arange(n))
+    sample = sampler(with_scores(sampler, scores).expand(graphs, -1, -1), names=names)
+    for slot in range(k):
+        frequency = torch.bincount(sample.partner[:, slot], minlength=n)[2:] / graphs
+        assert ((frequency - 0.25).abs() < 4.5 * (0.25 * 0.75 / graphs) ** 0.5).all()
+
+
+def test_mixtures_of_evaluation_are_those_of_the_equation():
+    sampler = make(3, temperature=0.5).eval()
+    x, names = tokens(4, 10), scramble(torch.arange(40)).view(4, 10)
+    sample = sampler(x, names=names)
+    strength = F.softplus(sampler.score(x).squeeze(-1) + gumbel(names)) ** 2
+    for graph in range(4):
+        assert len(torch.cat([sample.index[graph], sample.partner[graph]]).unique()) == 6
+        i, j = sample.index[graph], sample.partner[graph]
+        p = strength[graph, i] / (strength[graph, i] + strength[graph, j])
+        torch.testing.assert_close(sample.weight[graph], p)
+        torch.testing.assert_close(sample.tokens[graph], p[:, None] * x[graph, i] + (1 - p[:, None]) * x[graph, j])
+
+
+@pytest.mark.parametrize("evaluation", ["as_trained", "topk"])
+@pytest.mark.parametrize("mode", MODES)
+def test_evaluation_repeats_alone_and_beside_larger_graphs(mode, evaluation):
+    sampler = make(3, mode, evaluation=evaluation).eval()
+    x, mask = tokens(3, 8), ragged([8, 2, 5])
+    sample = sampler(x, mask)
+    state = sampler.generator.get_state()
+    assert torch.equal(sampler(x, mask).tokens, sample.tokens)
+    assert torch.equal(sampler.generator.get_state(), state)
+    for graph, size in enumerate((8, 2, 5)):
+        alone = sampler(x[graph : graph + 1, :size]).tokens[0]
+        assert torch.equal(alone, sample.tokens[graph, : len(alone)])
+
+
+def test_evaluation_with_replacement_draws_each_slot_anew():
+    graphs, k = 20_000, 4
+    sampler = make(k, "with_replacement", dim=1).eval()
+    scores = torch.tensor([1.0, 0.0, -1.0], dtype=torch.float64)
+    names = scramble(scramble(torch.arange(graphs))[:, None] + torch.arange(3))
+    index = sampler(with_scores(sampler, scores).expand(graphs, -1, -1), names=names).index
+    expected = scores.softmax(0)
+    for slot in range(k):
+        frequency = torch.bincount(index[:, slot], minlength=3) / graphs
+        assert ((frequency - expected).abs() < 4.5 * (expected * (1 - expected) / graphs).sqrt()).all()
+    both = ((index[:, 0] == 0) & (index[:, 1] == 0)).double().mean()
+    assert abs(both - expected[0] ** 2) < 4.5 * (0.25 / graphs) ** 0.5
 
 
 def test_draws_continue_after_loading():
@@ -275,9 +345,13 @@ def test_a_single_graph_needs_no_batch_axis():
 
 def test_bad_options_of_the_sampler_are_refused():
     for options, message in (
-        ({"num_samples": 0}, "num_samples must be at least 1"),
+        ({"num_samples": 0}, "num_samples must be an integer of at least 1, but got 0"),
+        ({"num_samples": None}, "num_samples must be an integer of at least 1, but got None"),
+        ({"num_samples": 2.5}, "num_samples must be an integer of at least 1, but got 2.5"),
+        ({"num_samples": 1, "evaluation": "best"}, "evaluation must be one of as_trained, topk, but got 'best'"),
+        ({"num_samples": 1, "temperature": None}, "temperature must be above 0 and below inf, but got None"),
         ({"num_samples": 1, "mode": "sometimes"}, "one of without_replacement, straight_through, with_replacement"),
-        ({"num_samples": 1, "temperature": 0.0}, "temperature of the sampler must be positive"),
+        ({"num_samples": 1, "temperature": 0.0}, "temperature must be above 0 and below inf, but got 0.0"),
     ):
         with pytest.raises(BadInput, match=message):
             DifferentiableSampler(DIM, **options)

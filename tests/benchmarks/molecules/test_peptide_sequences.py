@@ -107,7 +107,9 @@ def test_splits_that_cannot_be_filled_are_told():
 
 @pytest.mark.parametrize(("word", "share"), [(0, 0.3), (4, 0.0), (4, 1.5)])
 def test_likeness_out_of_range_is_told(word, share):
-    with pytest.raises(BadInput, match="word must be"):
+    with pytest.raises(
+        BadInput, match="word must be an integer of at least 1" if word < 1 else "share must be above 0"
+    ):
         likeness_groups(["ACD"], word, share)
 
 

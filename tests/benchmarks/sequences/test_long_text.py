@@ -106,8 +106,13 @@ def test_absent_files_say_where_to_put_them(cls, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "make", [lambda: Text(max_length=0), lambda: Text(held_out=25_000), lambda: Retrieval(max_length=0)]
+    ("make", "message"),
+    [
+        (lambda: Text(max_length=0), "max_length must be an integer of at least 1, but got 0"),
+        (lambda: Text(held_out=25_000), "held_out must be an integer of at least 0 and at most 24999, but got 25000"),
+        (lambda: Retrieval(max_length=0), "max_length must be an integer of at least 1, but got 0"),
+    ],
 )
-def test_lengths_and_splits_out_of_range_are_refused(make):
-    with pytest.raises(BadInput, match="max_length must be an integer of at least 1"):
+def test_lengths_and_splits_out_of_range_are_refused(make, message):
+    with pytest.raises(BadInput, match=message):
         make()

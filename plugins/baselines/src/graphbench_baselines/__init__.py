@@ -11,3 +11,17 @@ from graphbench_baselines.message_passing import GatedGCN as GatedGCN
 from graphbench_baselines.message_passing import GraphSAGE as GraphSAGE
 from graphbench_baselines.sat import SAT as SAT
 from graphbench_baselines.structure import RandomWalkPE as RandomWalkPE
+
+__all__ = [
+    "GAT",
+    "GCN",
+    "GIN",
+    "GINE",
+    "GPS",
+    "GT",
+    "SAT",
+    "GatedGCN",
+    "GraphSAGE",
+    "Graphormer",
+    "RandomWalkPE",
+]

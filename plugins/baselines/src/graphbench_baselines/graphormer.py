@@ -161,6 +161,12 @@ class Graphormer(Architecture):
 
     Raises:
         BadInput: an option is out of range, or `released` meets features that the released tables cannot hold.
+
+    Examples:
+        >>> from graphbench.testing import tiny_batch, tiny_spec
+        >>> model = Graphormer(tiny_spec(kind="categorical"), hidden_dim=16, ffn_dim=16, num_layers=2)
+        >>> model(tiny_batch(model)).graph.shape  # one graph token per graph
+        torch.Size([4, 16])
     """
 
     def __init__(

@@ -132,11 +132,17 @@ class GT(Architecture):
         norm: batch, layer or none.
         positional_encoders: their outputs are concatenated, mapped to `hidden_dim` and added to the node features.
         categorical: how categorical features enter: xavier_uniform, normal or one_hot.
-        released: carry the two unused maps a layer of the authors' code, so that parameter counts agree with the
+        released: carry the two unused maps per layer of the authors' code, so that parameter counts agree with the
             printed ones; outputs are the same without.
 
     Raises:
         BadInput: there is no layer, or `num_heads` does not divide `hidden_dim`.
+
+    Examples:
+        >>> from graphbench.testing import tiny_batch, tiny_spec
+        >>> model = GT(tiny_spec(), hidden_dim=16, num_layers=2)
+        >>> model(tiny_batch(model)).node.shape  # 4 graphs of a few nodes
+        torch.Size([23, 16])
     """
 
     def __init__(

@@ -32,6 +32,11 @@ class RandomWalkPE(PositionalEncoder):
 
     Args:
         num_steps: longest walk; also the width of the result.
+
+    Examples:
+        >>> encoder = RandomWalkPE(num_steps=8)
+        >>> encoder.dim, encoder.encodings
+        (8, (RWSE(num_steps=8),))
     """
 
     def __init__(self, num_steps: int = 20) -> None:

@@ -1,6 +1,6 @@
 """Who attends to whom and with which bias; built once per forward pass and shared by all layers.
 
-Legend: G graphs, N padded tokens, H heads, P node pairs, K memberships of nodes in drawn substructures.
+Legend: G graphs, N padded tokens, H heads, P node pairs, K memberships of nodes in sampled substructures.
 """
 
 from __future__ import annotations
@@ -42,6 +42,12 @@ class RelativeBias(PairBias):
 
     Raises:
         BadInput: the released tables cannot hold the features.
+
+    Examples:
+        >>> from graphbench.testing import tiny_spec
+        >>> bias = RelativeBias(tiny_spec(kind="categorical"), num_heads=4, max_distance=5)
+        >>> tuple(bias.distance.weight.shape)  # distances 0 to 5, and pairs without a path
+        (7, 4)
     """
 
     def __init__(

@@ -41,6 +41,11 @@ class DeepGraphLayer(nn.Module):
 
     Raises:
         BadInput: `num_heads` does not divide `dim`.
+
+    Examples:
+        >>> layer = DeepGraphLayer(dim=16, ffn_dim=32, num_heads=4)
+        >>> sum(parameter.numel() for parameter in layer.parameters()), 4 * 16**2 + 2 * 16 * 32 + 9 * 16 + 32
+        (2224, 2224)
     """
 
     def __init__(

@@ -51,7 +51,7 @@ class DeepGraph(Architecture):
 
     The method is random: each training step samples substructures and orders anew. In evaluation both follow from the
     graph as it is numbered, so a graph gets the same answer every time and whatever shares its batch, but another
-    numbering of its nodes is another draw; `num_draws` averages over several.
+    numbering of its nodes is another sample; `num_draws` averages over several.
 
     Args:
         spec: the benchmark's description.
@@ -65,13 +65,13 @@ class DeepGraph(Architecture):
         substructures: which substructures to look for; its `max_size` is the padded size s of the encoder. None: the
             vocabulary for molecules, with neighbourhoods of at most 14 nodes.
         sampling: which of them become tokens.
-        num_draws: draws that evaluation averages over.
+        num_draws: samples that evaluation averages over.
         local_attention: False leaves the substructures out (ablation).
         substructure_content: adjacency, type or random (ablation), see `SubstructureEncoder`.
         deepnorm: False takes residuals of weight 1 and usual initial weights (ablation).
         init: xavier or normal, how linear maps start before deepnorm scales them. xavier is the released code's: it
             turns the weights of Graphormer's code off, which are normal; see `DeepGraphLayer`. The paper says nothing.
-            Tables are drawn from N(0, 0.02^2) by both.
+            Tables are sampled from N(0, 0.02^2) by both.
         max_distance: larger distances share its bias.
         max_degree: larger degrees share its embedding.
         checkpointing: keep only the tokens between layers in memory and compute each layer again on the way back.
@@ -82,6 +82,15 @@ class DeepGraph(Architecture):
 
     Raises:
         BadInput: an option is out of range, or `released` meets features that the released tables cannot hold.
+
+    Examples:
+        >>> from graphbench.encodings import Substructures
+        >>> from graphbench.testing import tiny_batch, tiny_spec
+        >>> small = Substructures(cycles=[3, 4], paths=[4], stars=[2], hops=[1], max_neighbourhood=10)
+        >>> spec = tiny_spec(kind="categorical")
+        >>> model = DeepGraph(spec, hidden_dim=16, ffn_dim=16, num_layers=2, substructures=small)
+        >>> model(tiny_batch(model)).graph.shape  # one graph token per graph
+        torch.Size([4, 16])
     """
 
     kind_of_type: Tensor
@@ -138,7 +147,7 @@ class DeepGraph(Architecture):
         self.readout = TokenReadout(hidden_dim)
         #: The released code allocates this map and never uses it.
         self.pooler = nn.Linear(hidden_dim, hidden_dim) if released else None
-        if init == "normal":  # the layers have drawn theirs
+        if init == "normal":  # the layers have sampled theirs
             for name, part in self.named_children():
                 if name != "layers":
                     draw_normal_maps(part)
@@ -161,7 +170,7 @@ class DeepGraph(Architecture):
         )
 
     def seeds(self, batch: GraphBatch, draw: int = 0) -> Tensor:
-        """One 64-bit seed a graph `[num_graphs]`: fresh ones in training, those of the graphs in evaluation.
+        """One 64-bit seed per graph `[num_graphs]`: fresh ones in training, those of the graphs in evaluation.
 
         Args:
             batch: the graphs.
@@ -172,7 +181,7 @@ class DeepGraph(Architecture):
         return evaluation_seeds(batch.edge_index, batch.batch, batch.ptr, draw)
 
     def _represent(self, batch: GraphBatch, draw: int) -> Representation:
-        """The representation under one draw; only the first one is shown to listeners."""
+        """The representation under one sample; only the first one is shown to listeners."""
         prepared = self._prepare(batch, draw, cut=not torch.compiler.is_compiling())
         tokens = prepared.tokens
         x = self._embed(batch, prepared)

@@ -85,7 +85,7 @@ def dfs_order(adjacency: Tensor, size: Tensor, seeds: Tensor | None = None) -> T
     Args:
         adjacency: bool, symmetric, without self-loops `[m, s, s]`.
         size: nodes of each substructure `[m]`.
-        seeds: one 64-bit seed a substructure `[m]`; None takes the lower position among equal degrees.
+        seeds: one 64-bit seed per substructure `[m]`; None takes the lower position among equal degrees.
 
     Returns:
         positions in the order of their visit `[m, s]`; padded positions come last, ascending.
@@ -96,7 +96,7 @@ def dfs_order(adjacency: Tensor, size: Tensor, seeds: Tensor | None = None) -> T
     degree = adjacency.sum(2)
     by_degree = degree << _CHANCE_BITS
     chance = places.expand(count, -1) if seeds is None else mix(places, seeds[:, None])
-    # An odd multiplier a parent re-draws the random numbers of its children (multiply-shift hashing).
+    # An odd multiplier per parent re-samples the random numbers of its children (multiply-shift hashing).
     multiplier = mix(torch.arange(longest + 1, device=adjacency.device), 13) | 1
     open_neighbours, unvisited = degree.clone(), places < size[:, None]
     visit = places.repeat(count, 1)
@@ -140,7 +140,7 @@ def ordering_seeds(seeds: Tensor, graph: Tensor, number: Tensor) -> Tensor:
     """Seeds of the orders of substructures `[m]`.
 
     Args:
-        seeds: one 64-bit seed a graph `[num_graphs]`, from the sampler's `draw_seeds` or `evaluation_seeds`.
+        seeds: one 64-bit seed per graph `[num_graphs]`, from the sampler's `draw_seeds` or `evaluation_seeds`.
         graph: graph of each substructure `[m]`.
         number: number of each substructure within its graph `[m]`.
     """

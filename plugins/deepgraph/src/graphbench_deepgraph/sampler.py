@@ -1,7 +1,7 @@
 """Which substructures become tokens: greedy sampling that covers every node evenly (DeepGraph, Appendix D).
 
 All graphs of a batch are sampled at once; the only loop is over selection rounds. Random numbers are hashes of one seed
-a graph (`graphbench.encodings.substructures.mix`), so the draw of a graph does not depend on what shares its batch:
+a graph (`graphbench.encodings.substructures.mix`), so the sample of a graph does not depend on what shares its batch:
 `training_seeds` gives fresh seeds, `evaluation_seeds` gives the same seeds for the same graph every time.
 
 Legend: B graphs, S candidate substructures, M members of all of them, N nodes; batch numbering throughout.
@@ -34,7 +34,7 @@ _POSITIVE = (1 << 63) - 1
 class CoverageSampler:
     """Greedy coverage sampling.
 
-    Appendix D: draw `num_initial` substructures, balanced over kinds. Then repeat: mark the nodes that fewer than
+    Appendix D: sample `num_initial` substructures, balanced over kinds. Then repeat: mark the nodes that fewer than
     `coverage` chosen substructures hold; count the marked nodes in each remaining substructure; among the `top_k`
     largest counts (ties at random) choose `num_per_round` uniformly. Stop when no node is marked or no remaining
     substructure holds one. The appendix gives no figures for `num_initial`, `num_per_round` and `top_k`.
@@ -56,7 +56,7 @@ class CoverageSampler:
     Args:
         coverage: how many chosen substructures each node should be in (`thre`; the paper uses 6 for molecules, 2 for
             CLUSTER and PATTERN).
-        num_initial: substructures drawn before the first round; unused by `released`.
+        num_initial: substructures sampled before the first round; unused by `released`.
         num_per_round: substructures chosen in a round; unused by `released`.
         top_k: size of the pool they are chosen from; unused by `released`.
         balanced: see above; unused by `released`.
@@ -108,7 +108,7 @@ class CoverageSampler:
             kind: `Kind` of each substructure `[S]`.
             substructure_ptr: first substructure of each graph `[B + 1]`.
             node_ptr: first node of each graph `[B + 1]`.
-            seeds: one 64-bit seed a graph `[B]`.
+            seeds: one 64-bit seed per graph `[B]`.
 
         Returns:
             chosen substructures, ascending `[m]`.
@@ -184,7 +184,7 @@ class _Pool:
     ) -> None:
         if len(seeds) != len(ptr) - 1 or len(node_ptr) != len(ptr):
             raise BadInput(
-                f"The sampler needs one seed and one node range a graph: {len(ptr) - 1} graphs have substructures, "
+                f"The sampler needs one seed and one node range per graph: {len(ptr) - 1} graphs have substructures, "
                 f"{len(node_ptr) - 1} have nodes, {len(seeds)} have seeds."
             )
         graphs = torch.arange(len(seeds), device=ptr.device)
@@ -277,7 +277,7 @@ class _Pool:
             Which graphs chose, bool `[B]`.
         """
         self.rounds += 1
-        # An odd multiplier a round re-draws all random numbers in two operations (multiply-shift hashing).
+        # An odd multiplier per round re-samples all random numbers in two operations (multiply-shift hashing).
         chance = (self.shuffled * _multiplier(self.rounds)) >> (64 - _CHANCE_BITS) & _CHANCE_MASK
         key = (self.gain << _CHANCE_BITS) + chance
         if in_turn:
@@ -343,8 +343,8 @@ def training_generator(seed: int, rank: int, epoch: int) -> torch.Generator:
 def training_seeds(num_graphs: int, device: torch.device | str = "cpu") -> Tensor:
     """Fresh seeds for a training step `[num_graphs]`, different in every epoch and on every process.
 
-    They come from PyTorch's generator on the CPU, which Lightning seeds and checkpoints keep: a resumed run draws what
-    an uninterrupted one would have. Lightning may seed all processes alike, hence the rank is mixed in.
+    They come from PyTorch's generator on the CPU, which Lightning seeds and checkpoints keep: a resumed run samples
+    what an uninterrupted one would have. Lightning may seed all processes alike, hence the rank is mixed in.
     """
     rank = distributed.get_rank() if distributed.is_available() and distributed.is_initialized() else 0
     return mix(draw_seeds(num_graphs, torch.default_generator), rank).to(device)
@@ -357,6 +357,6 @@ def evaluation_seeds(edge_index: Tensor, batch: Tensor, ptr: Tensor, draw: int =
         edge_index: `[2, num_edges]`.
         batch: graph of each node `[num_nodes]`.
         ptr: first node of each graph `[num_graphs + 1]`.
-        draw: number of the draw, for answers averaged over several.
+        draw: number of the sample, for answers averaged over several.
     """
     return mix(structure_hash(edge_index, batch, ptr), draw)

@@ -25,7 +25,7 @@ class SubstructureEncoder(nn.Module):
       depth-first order pi, padded to s x s; `s^2 d + d + d^2 + d` parameters. Kinds share the network, and neither
       bond types nor node features enter: those come by attention to the nodes.
     * type: one learned vector for each entry of the vocabulary.
-    * random: a random vector a token, standard normal, without parameters. "Without substructure encoding, randomly
+    * random: a random vector per token, standard normal, without parameters. "Without substructure encoding, randomly
       initialized embedding is applied to each substructure token" (section 6.7) allows this reading and the previous
       one.
 
@@ -37,6 +37,12 @@ class SubstructureEncoder(nn.Module):
 
     Raises:
         BadInput: `content` is not known.
+
+    Examples:
+        >>> encoding = Substructures(cycles=[3, 4], paths=[], stars=[2], hops=[])
+        >>> encoder = SubstructureEncoder(encoding, dim=16, content="type")
+        >>> sum(parameter.numel() for parameter in encoder.parameters())
+        48
     """
 
     def __init__(self, encoding: Substructures, dim: int, content: Content = "adjacency", ordered: bool = True) -> None:

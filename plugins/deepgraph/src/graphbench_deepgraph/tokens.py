@@ -1,7 +1,7 @@
-"""The tokens of a batch: its nodes, one graph token a graph, and the substructures that were drawn.
+"""The tokens of a batch: its nodes, one graph token per graph, and the substructures that were sampled.
 
-Legend: G graphs, n nodes, m drawn substructures, T = n + G + m tokens; s padded size of a substructure. Within a graph
-the nodes come first, then the graph token, then the substructures.
+Legend: G graphs, n nodes, m sampled substructures, T = n + G + m tokens; s padded size of a substructure. Within a
+graph the nodes come first, then the graph token, then the substructures.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _CUDA_ALIGNMENT = 8
 
 @dataclass(frozen=True)
 class Draw:
-    """The substructures that were drawn for a batch.
+    """The substructures that were sampled for a batch.
 
     Args:
         graph: graph of each, ascending `[m]`.
@@ -51,7 +51,7 @@ def draw_substructures(
         encoding: what the substructures were found with.
         kind_of_type: `encoding.kind_of_type` on the batch's device `[vocabulary]`.
         sampler: chooses.
-        seeds: one 64-bit seed a graph `[G]`.
+        seeds: one 64-bit seed per graph `[G]`.
 
     Raises:
         BadInput: the batch has no substructures, or one is larger than the encoding says.
@@ -84,8 +84,8 @@ class TokenLayout:
         batch: graph of each token `[T]`.
         node: token of each node `[n]`.
         graph: token of each graph `[G]`.
-        substructure: token of each drawn substructure `[m]`.
-        member_node: token of a node, for each membership of it in a drawn substructure `[K]`.
+        substructure: token of each sampled substructure `[m]`.
+        member_node: token of a node, for each membership of it in a sampled substructure `[K]`.
         member_substructure: token of that substructure `[K]`.
         num_nodes: nodes of each graph `[G]`.
         traced: whether layers may hand out traces.

@@ -44,7 +44,7 @@ def check_edges(edge_index: Tensor, num_nodes: int, resistance: Tensor | None = 
         raise BadInput("An edge joins a node to itself, which no current can use: leave loops out.")
     if resistance is not None and (resistance.shape != edge_index.shape[1:] or not bool((resistance > 0).all())):
         raise BadInput(
-            f"resistance must be one positive number an edge, [{edge_index.shape[1]}], but has shape "
+            f"resistance must be one positive number per edge, [{edge_index.shape[1]}], but has shape "
             f"{list(resistance.shape)} or values that are not positive."
         )
     if resistance is not None and not bool(resistance.isfinite().all()):

@@ -37,7 +37,7 @@ class LinearTransformerPE(PositionalEncoder):
 
     * "walks": `F C` with a trained C, F the return probabilities of random walks of 0, 2, 3, ... steps. The output is
       exactly equivariant to the order of nodes, so symmetric nodes get equal features.
-    * "slots": one trained row a node slot, as the authors do; it depends on how the nodes of a graph are numbered.
+    * "slots": one trained row per node slot, as the authors do; it depends on how the nodes of a graph are numbered.
     * "random": Gaussian rows, new ones in every training step; equivariant in distribution, and of full rank, as
       Lemma 6 asks. Evaluation gives node i of every graph the i-th row of one fixed sequence.
 
@@ -54,13 +54,13 @@ class LinearTransformerPE(PositionalEncoder):
         max_nodes: nodes of the largest graph, for "slots".
         shuffle_slots: in training, give the nodes of a graph slots at random, for "slots". The paper permutes nodes,
             but the released code permutes B and Φ_0 alike, which changes nothing: False is what was run.
-        keep_incidence: keep B, a column an edge: best where graphs have about as many edges as nodes. False keeps n x n
-            matrices instead, for graphs with many edges, and nothing waits for the device.
-        released: carry the authors' further 16 numbers a layer, see `MolecularLayer`.
+        keep_incidence: keep B, one column per edge: best where graphs have about as many edges as nodes. False keeps
+            n x n matrices instead, for graphs with many edges, and nothing waits for the device.
+        released: carry the authors' further 16 numbers per layer, see `MolecularLayer`.
         evolve_incidence: let layers change B beyond its scale. Every layer then fills B, and costs O(n^2 (n + d)) for n
             nodes and d edges. False is another model, with B as it is, as in all of the paper's constructions: time
-            O(d k) a layer and memory O(d + n k), for graphs of 1e5 edges. "walks" cost the neighbourhoods of
-            `num_steps / 2` steps besides, once a batch and without gradients.
+            O(d k) per layer and memory O(d + n k), for graphs of 1e5 edges. "walks" cost the neighbourhoods of
+            `num_steps / 2` steps besides, once per batch and without gradients.
 
     Raises:
         BadInput: an option is unknown or out of range, or `released` comes with `evolve_incidence=False`.

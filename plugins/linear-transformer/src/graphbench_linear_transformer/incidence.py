@@ -6,7 +6,7 @@ way the edge points. L = B B^T is the graph Laplacian (equation 1 of "Graph Tran
 * `DenseIncidence` holds B itself, padded with zero rows and columns. It does everything.
 * `SparseIncidence` holds the edges. A product L x costs O(d) per column; B can only be scaled.
 * `EvolvingIncidence` uses that the layers turn B into M B_0 with an n x n matrix M: it holds M and L_0, and no matrix
-  with a column an edge is ever stored.
+  with one column per edge is ever stored.
 
 Legend: n nodes (padded), d edges (padded), m features; a batch adds leading axes.
 """
@@ -28,7 +28,14 @@ from graphbench_linear_transformer.normalise import nonzero, root
 
 
 class Incidence(ABC):
-    """B as the layers see it; nothing is changed in place."""
+    """B as the layers see it; nothing is changed in place.
+
+    Examples:
+        >>> b: Incidence = DenseIncidence(torch.tensor([[1.0], [-1.0]]))  # one edge of resistance 1
+        >>> b.product(torch.eye(2)), b.absolute_sums()
+        (tensor([[ 1., -1.],
+                [-1.,  1.]]), tensor([1., 1.]))
+    """
 
     @abstractmethod
     def product(self, x: Tensor) -> Tensor:
@@ -52,7 +59,7 @@ class Incidence(ABC):
 
     @abstractmethod
     def scaled(self, factor: Tensor) -> Incidence:
-        """`factor B`; the factor is one number, or one a graph `[..., 1, 1]`."""
+        """`factor B`; the factor is one number, or one per graph `[..., 1, 1]`."""
 
     @abstractmethod
     def evolved(self, left: Tensor) -> Incidence:
@@ -69,6 +76,13 @@ class DenseIncidence(Incidence):
 
     Args:
         matrix: `[..., n, d]`.
+
+    Examples:
+        >>> b = torch.tensor([[1.0, 0.0], [-1.0, 1.0], [0.0, -1.0]])  # three nodes in a row
+        >>> DenseIncidence(b).similarity()
+        tensor([[ 1., -1.,  0.],
+                [-1.,  2., -1.],
+                [ 0., -1.,  1.]])
     """
 
     matrix: Tensor
@@ -115,6 +129,13 @@ class SparseIncidence(Incidence):
         head: node that it enters `[d]`.
         weight: `1 / sqrt(r_j)` `[d]`; 0 for an edge that is absent.
         shape: leading axes of the batch, then n: `(n,)` for one graph, `(B, n)` for B.
+
+    Examples:
+        >>> b = SparseIncidence(torch.tensor([0, 1]), torch.tensor([1, 2]), torch.ones(2), (3,))
+        >>> b.product(torch.eye(3)), b.dense().matrix.shape
+        (tensor([[ 1., -1.,  0.],
+                [-1.,  2., -1.],
+                [ 0., -1.,  1.]]), torch.Size([3, 2]))
     """
 
     tail: Tensor
@@ -195,7 +216,7 @@ class SparseIncidence(Incidence):
         return DenseIncidence(flat.view(*self.shape, width))
 
     def evolving(self) -> EvolvingIncidence:
-        """The same B, ready to be multiplied from the left without a column an edge."""
+        """The same B, ready to be multiplied from the left without a column per edge."""
         return EvolvingIncidence.from_laplacian(self.similarity(), self)
 
     def product(self, x: Tensor) -> Tensor:
@@ -266,6 +287,12 @@ class EvolvingIncidence(Incidence):
         laplacian: L_0 `[..., n, n]`.
         first: the first node of each node's component `[..., n]`.
         edges: B_0; without it everything but `absolute_sums` works.
+
+    Examples:
+        >>> laplacian = torch.tensor([[1.0, -1.0], [-1.0, 1.0]])
+        >>> EvolvingIncidence.from_laplacian(laplacian).scaled(torch.tensor(2.0)).product(torch.eye(2))  # (2 B) (2 B)^T
+        tensor([[ 4., -4.],
+                [-4.,  4.]])
     """
 
     left: Tensor

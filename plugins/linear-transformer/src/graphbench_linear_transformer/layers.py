@@ -21,7 +21,7 @@ from graphbench.errors import BadInput
 from graphbench_linear_transformer.incidence import Incidence
 from graphbench_linear_transformer.normalise import inverse_root
 
-#: Standard deviation of freshly drawn weights, as in the authors' synthetic experiments.
+#: Standard deviation of freshly sampled weights, as in the authors' synthetic experiments.
 _INITIAL_STD = 0.1
 _Layer = TypeVar("_Layer", bound=nn.Module)
 
@@ -31,6 +31,11 @@ class GeneralLayer(nn.Module):
 
     Args:
         dim: h, the rows of Z.
+
+    Examples:
+        >>> layer = GeneralLayer(dim=6)
+        >>> layer(torch.ones(4, 6)).shape, sum(p.numel() for p in layer.parameters())
+        (torch.Size([4, 6]), 144)
     """
 
     def __init__(self, dim: int) -> None:
@@ -62,6 +67,11 @@ class BlockLayer(nn.Module):
 
     Args:
         num_blocks: p.
+
+    Examples:
+        >>> layer = BlockLayer(num_blocks=3)
+        >>> layer(torch.ones(5, 12)).shape, sum(p.numel() for p in layer.parameters())
+        (torch.Size([5, 12]), 36)
     """
 
     def __init__(self, num_blocks: int) -> None:
@@ -88,7 +98,14 @@ class EfficientLayer(nn.Module):
     Args:
         num_features: m, or p.
         evolve_incidence: False leaves α^V out, as all of the paper's constructions do: B is only scaled, and a
-            sparse B costs O(d m) a layer.
+            sparse B costs O(d m) per layer.
+
+    Examples:
+        >>> from graphbench_linear_transformer import DenseIncidence
+        >>> layer = EfficientLayer(num_features=2)
+        >>> b, features = layer(DenseIncidence(torch.tensor([[1.0], [-1.0]])), torch.ones(2, 2))
+        >>> features.shape, sum(p.numel() for p in layer.parameters())
+        (torch.Size([2, 2]), 20)
     """
 
     def __init__(self, num_features: int, evolve_incidence: bool = True) -> None:
@@ -140,13 +157,18 @@ class MolecularLayer(nn.Module):
     W^V and α^V start at 0, so a fresh layer changes nothing but lengths.
 
     `evolve_incidence=False` leaves α^V, α^R, β_1 and β_2 out: B stays as it is, as in all of the paper's constructions,
-    and a sparse B costs O(d k) a layer. 3 k + 4 parameters.
+    and a sparse B costs O(d k) per layer. 3 k + 4 parameters.
 
     Args:
         num_features: k.
         evolve_incidence: see above.
         released: carry the two vectors of k factors that the authors' code has besides, of which entries 1 and 3
             scale B and Φ before and after attention and the others are never read: 5 k + 8 parameters.
+
+    Examples:
+        >>> layer = MolecularLayer(num_features=4)
+        >>> sum(p.numel() for p in layer.parameters())  # 3 k + 8
+        20
     """
 
     def __init__(self, num_features: int, released: bool = False, evolve_incidence: bool = True) -> None:

@@ -22,6 +22,11 @@ def sign_invariant_errors(predicted: Tensor, target: Tensor, graph_of: Tensor, n
 
     Raises:
         BadInput: the shapes do not fit.
+
+    Examples:
+        >>> vector = torch.tensor([[0.6], [0.8]])
+        >>> sign_invariant_errors(-vector, vector, torch.tensor([0, 0]), num_graphs=1)
+        tensor([[0.]])
     """
     if predicted.shape != target.shape or predicted.dim() != 2 or graph_of.shape != predicted.shape[:1]:
         raise BadInput(
@@ -34,5 +39,11 @@ def sign_invariant_errors(predicted: Tensor, target: Tensor, graph_of: Tensor, n
 
 
 def eigenvector_loss(predicted: Tensor, target: Tensor, graph_of: Tensor, num_graphs: int) -> Tensor:
-    """Mean over graphs of the sum over columns of `sign_invariant_errors`: what the authors pre-train on."""
+    """Mean over graphs of the sum over columns of `sign_invariant_errors`: what the authors pre-train on.
+
+    Examples:
+        >>> vector = torch.tensor([[0.6], [0.8]])
+        >>> eigenvector_loss(torch.zeros(2, 1), vector, torch.tensor([0, 0]), num_graphs=1)  # |v|^2
+        tensor(1.)
+    """
     return sign_invariant_errors(predicted, target, graph_of, num_graphs).sum(1).mean()

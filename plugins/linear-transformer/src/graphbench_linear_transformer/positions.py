@@ -21,6 +21,16 @@ class Positions(Architecture):
 
     Raises:
         BadInput: the nodes' features have another width than the targets.
+
+    Examples:
+        >>> from dataclasses import replace
+        >>> from graphbench import Features
+        >>> from graphbench.testing import tiny_batch, tiny_spec
+        >>> spec = replace(tiny_spec("node-classification"), node=Features(dense=3), num_targets=3)
+        >>> model = Positions(spec)
+        >>> batch = tiny_batch(model)
+        >>> torch.equal(model(batch).node, batch.x_dense)
+        True
     """
 
     weights: Tensor

@@ -90,7 +90,7 @@ def effective_resistances(
 
     * "layers": the linear transformer of Lemma 4. L layers leave at most `exp(-2^L λmin / b)` of every resistance,
       with b >= λmax of `largest_eigenvalue_bound` and λmin from `smallest_eigenvalue_bound`; without `num_layers`
-      as many are taken as this needs. O(n^3) a layer.
+      as many are taken as this needs. O(n^3) per layer.
     * "direct": Cholesky's factorisation of the Laplacian for all pairs, O(n^3) once. For given `pairs` everything is
       sparse: SciPy's LU factorisation of the Laplacian without its first node, and one solution for every pair.
 

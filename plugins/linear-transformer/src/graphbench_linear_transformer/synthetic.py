@@ -18,8 +18,8 @@ from graphbench_linear_transformer.transformers import EfficientTransformer, Fea
 
 #: "general": equation (3) with full matrices. "efficient": equation (7).
 TrainedForm = Literal["general", "efficient"]
-#: Weights of a fresh model. "gaussian": all drawn with standard deviation 0.1. "near_identity": W^Q = W^K = I, and W^V
-#: and W^R a tenth of that. "identity": W^Q = W^K = I and W^V = W^R = 0.
+#: Weights of a fresh model. "gaussian": all sampled with standard deviation 0.1. "near_identity": W^Q = W^K = I, and
+#: W^V and W^R a tenth of that. "identity": W^Q = W^K = I and W^V = W^R = 0.
 Start = Literal["gaussian", "near_identity", "identity"]
 _SHARE = {"near_identity": 0.1, "identity": 0.0}
 #: Name of the edges' column of resistances.
@@ -32,7 +32,7 @@ class LinearTransformer(Architecture):
 
     Where nodes carry demands Ψ (`x_dense [num_nodes, k]`) Z_0^T = [B, Ψ, 0], after every layer B and (Λ, Φ) are
     divided by their Frobenius norms, and the last k columns are the answer (section 3.5). Where they carry nothing
-    Φ_0 is a trained matrix with a row a node slot and 2 n columns, every column of Φ is brought to unit length
+    Φ_0 is a trained matrix with one row per node slot and 2 n columns, every column of Φ is brought to unit length
     instead, and the first `spec.num_targets` of the last n columns are the answer (section 4.1). That variant depends
     on how the nodes of a graph are numbered. Attention is divided by the number of nodes.
 
@@ -56,6 +56,12 @@ class LinearTransformer(Architecture):
 
     Raises:
         BadInput: an option is out of range, or the benchmark does not say how many nodes its graphs have.
+
+    Examples:
+        >>> from graphbench.benchmarks import ElectricFlow
+        >>> model = LinearTransformer(ElectricFlow(family="CSL", num_nodes=8).spec, num_layers=2, form="efficient")
+        >>> sum(parameter.numel() for parameter in model.parameters())
+        2056
     """
 
     def __init__(

@@ -34,7 +34,7 @@ class GeneralTransformer(nn.Module):
     incidence and features with zero rows; both contribute exactly nothing.
 
     Args:
-        layers: the layers, or their number to draw fresh ones; one layer may stand in several places.
+        layers: the layers, or their number to sample fresh ones; one layer may stand in several places.
         num_edges: d, columns of B; 0 for constructions on other input.
         num_features: m.
         incidence_norm: see `IncidenceNorm`.
@@ -46,6 +46,12 @@ class GeneralTransformer(nn.Module):
 
     Raises:
         BadInput: a normalisation is not known, or is asked for beside `frozen`.
+
+    Examples:
+        >>> model = GeneralTransformer(2, num_edges=2, num_features=3)
+        >>> incidence = torch.tensor([[1.0, 0.0], [-1.0, 1.0], [0.0, -1.0]])  # two edges in a row
+        >>> [tuple(part.shape) for part in model(incidence, torch.eye(3))]
+        [(3, 2), (3, 3)]
     """
 
     def __init__(
@@ -108,10 +114,10 @@ class GeneralTransformer(nn.Module):
 
 
 class EfficientTransformer(nn.Module):
-    """L layers of the parameter-efficient form (7); 4 m^2 + 4 parameters a layer, whatever the graph.
+    """L layers of the parameter-efficient form (7); 4 m^2 + 4 parameters per layer, whatever the graph.
 
     Args:
-        layers: the layers, or their number to draw fresh ones; one layer may stand in several places.
+        layers: the layers, or their number to sample fresh ones; one layer may stand in several places.
         num_features: m.
         evolve_incidence: see `EfficientLayer`; for fresh layers.
         incidence_norm: see `IncidenceNorm`.
@@ -120,6 +126,12 @@ class EfficientTransformer(nn.Module):
 
     Raises:
         BadInput: a normalisation is not known.
+
+    Examples:
+        >>> model = EfficientTransformer(2, num_features=3)
+        >>> incidence = torch.tensor([[1.0, 0.0], [-1.0, 1.0], [0.0, -1.0]])  # two edges in a row
+        >>> model(incidence, torch.eye(3))[1].shape
+        torch.Size([3, 3])
     """
 
     def __init__(
@@ -178,6 +190,12 @@ class MolecularTransformer(nn.Module):
         num_loops: passes through each layer before the next one; 3 layers with 3 loops are the paper's 9 layers.
         released: see `MolecularLayer`.
         evolve_incidence: see `MolecularLayer`.
+
+    Examples:
+        >>> model = MolecularTransformer(num_layers=1, num_features=3, num_loops=2)
+        >>> incidence = torch.tensor([[1.0, 0.0], [-1.0, 1.0], [0.0, -1.0]])  # two edges in a row
+        >>> model(incidence, torch.eye(3))[1].shape
+        torch.Size([3, 3])
     """
 
     def __init__(
@@ -206,8 +224,12 @@ class BlockTransformer(nn.Module):
     """L layers of `BlockLayer`.
 
     Args:
-        layers: the layers, or their number to draw fresh ones; one layer may stand in several places.
+        layers: the layers, or their number to sample fresh ones; one layer may stand in several places.
         num_blocks: p.
+
+    Examples:
+        >>> BlockTransformer(2, num_blocks=3)(torch.ones(5, 12)).shape
+        torch.Size([5, 12])
     """
 
     def __init__(self, layers: int | Iterable[BlockLayer], num_blocks: int) -> None:

@@ -220,7 +220,7 @@ def test_constructed_transformers_can_be_trained_further(graph):
 
 @pytest.mark.parametrize("make", [electric_flow, resistive_embedding])
 def test_efficient_weights_do_not_depend_on_graph_or_demands(make):
-    """A few scalars a layer: forty layers for 400 demands took 819 MB when blocks were matrices."""
+    """A few scalars per layer: forty layers for 400 demands took 819 MB when blocks were matrices."""
     model = make(num_layers=40, lambda_max=9.0)
     assert sum(parameter.numel() for parameter in model.parameters()) <= 40 * (4 * 4 + 3)
     state = model.state_dict()

@@ -13,9 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch_geometric.data import Data
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
 from graphbench import GraphBatch
+from graphbench.errors import BadInput
 from graphbench.nn import DenseLayout
 
 _FIELD = "normalised_adjacency"
@@ -64,16 +66,16 @@ class NormalisedAdjacency:
 def with_adjacency(batch: GraphBatch, dtype: torch.dtype) -> GraphBatch:
     """The batch (a shallow copy) with its A~, for all layers to share."""
     shared: GraphBatch = copy.copy(batch)
-    shared[_FIELD] = NormalisedAdjacency.from_edges(batch.edge_index, _num_nodes(batch), dtype)
+    shared[_FIELD] = NormalisedAdjacency.from_edges(*_graph(batch), dtype)
     return shared
 
 
 @torch.compiler.disable
-def adjacency_of(batch: GraphBatch, dtype: torch.dtype) -> NormalisedAdjacency:
+def adjacency_of(batch: Data, dtype: torch.dtype) -> NormalisedAdjacency:
     """A~ of the batch: the one it carries, or a new one."""
-    shared: NormalisedAdjacency | None = batch.get(_FIELD)
+    shared: NormalisedAdjacency | None = batch.get(_FIELD, None)
     if shared is None or shared.matrix.dtype != dtype:
-        return NormalisedAdjacency.from_edges(batch.edge_index, _num_nodes(batch), dtype)
+        return NormalisedAdjacency.from_edges(*_graph(batch), dtype)
     return shared
 
 
@@ -82,17 +84,20 @@ def adjacency_dtype(x: Tensor) -> torch.dtype:
     return torch.float64 if x.dtype == torch.float64 else torch.float32
 
 
-def edge_mask(batch: GraphBatch, layout: DenseLayout) -> Tensor:
+def edge_mask(batch: Data, layout: DenseLayout) -> Tensor:
     """Which node (column) each node (row) has an edge from, itself included: bool `[B, 1, N, N]`."""
     size = layout.max_nodes
-    source, target = layout.index[batch.edge_index]
+    source, target = layout.index[_graph(batch)[0]]
     mask = torch.eye(size, dtype=torch.bool, device=source.device).repeat(layout.num_graphs, 1)
     mask[target, source % size] = True
     return mask.view(layout.num_graphs, 1, size, size)
 
 
-def _num_nodes(batch: GraphBatch) -> int:
-    return int(batch.batch.shape[0])
+def _graph(batch: Data) -> tuple[Tensor, int]:
+    """Edges and number of nodes."""
+    if batch.edge_index is None or batch.num_nodes is None:
+        raise BadInput("The batch must have edge_index [2, E] and its number of nodes (x, batch or num_nodes).")
+    return batch.edge_index, int(batch.num_nodes)
 
 
 def _compressed_rows(edges: Tensor, weights: Tensor, shape: tuple[int, int]) -> Tensor:
@@ -116,4 +121,5 @@ class _Product(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None]:
         """A~^T upstream."""
-        return ctx.adjacency.transposed @ upstream.contiguous(), None
+        with torch.autocast(upstream.device.type, enabled=False):  # a backward pass may run inside of one
+            return ctx.adjacency.transposed @ upstream.contiguous(), None

@@ -27,14 +27,14 @@ def check_rows(resistance: Tensor, friction: Tensor) -> None:
         )
 
 
-def per_matrix(name: str, value: float | Tensor, lead: tuple[int, ...], like: Tensor, positive: bool) -> Tensor:
-    """A weight of the energy as one number a matrix, `[M, 1, 1]` with M the product of `lead`.
+def per_matrix(name: str, value: float | Tensor, lead: tuple[int, ...], device: torch.device, positive: bool) -> Tensor:
+    """A weight of the energy as one number a matrix, float64 `[M, 1, 1]` with M the product of `lead`.
 
     Args:
         name: how messages call it.
         value: number, 0-dim tensor, or tensor that broadcasts to `[*lead, 1, 1]`; gradients flow back to it.
         lead: leading dimensions of the rows.
-        like: tensor whose dtype and device the result gets.
+        device: where the result lies.
         positive: whether 0 is excluded.
 
     Raises:
@@ -44,8 +44,8 @@ def per_matrix(name: str, value: float | Tensor, lead: tuple[int, ...], like: Te
         number = float(value)
         if not math.isfinite(number) or number < 0 or (positive and number == 0):
             raise _wrong_value(name, number, positive)
-        return like.new_full((math.prod(lead), 1, 1), number)
-    smallest, largest = (float(x) for x in value.detach().aminmax())
+        return torch.full((math.prod(lead), 1, 1), number, dtype=torch.float64, device=device)
+    smallest, largest = (float(x) for x in value.detach().aminmax()) if value.numel() else (1.0, 1.0)
     if not (smallest >= 0 and math.isfinite(largest)) or (positive and smallest == 0):
         raise _wrong_value(name, smallest if smallest < 0 or math.isfinite(largest) else largest, positive)
     shape = (*lead, 1, 1)
@@ -55,7 +55,7 @@ def per_matrix(name: str, value: float | Tensor, lead: tuple[int, ...], like: Te
             f"{name} must be a number, a 0-dim tensor or one number a matrix, broadcastable to {shape}, "
             f"but has shape {tuple(value.shape)}."
         )
-    return value.to(like).expand(shape).reshape(-1, 1, 1)
+    return value.to(device, torch.float64).expand(shape).reshape(-1, 1, 1)
 
 
 def _wrong_value(name: str, value: float, positive: bool) -> BadInput:

@@ -11,17 +11,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from graphbench_sfi_former.fused import (
-    Buffers,
-    Energy,
-    EnergyGradients,
-    Projections,
-    backward_block,
-    fill_costs,
-    fill_softmaxes,
-    solve_block,
-)
+from graphbench_sfi_former.fused import backward_block, fill_costs, fill_softmaxes, solve_block
 from graphbench_sfi_former.masking import KeyMask
+from graphbench_sfi_former.operands import Buffers, Energy, EnergyGradients, Projections
 from graphbench_sfi_former.rows import Block, RowState, blocks
 from graphbench_sfi_former.workspace import block_size, borrow
 
@@ -68,11 +60,13 @@ class BlockwiseAttention(torch.autograd.Function):
         if training and len(plan) == 1:
             softmaxes = query.new_empty(2, num_matrices, num_rows, num_keys).unbind(0)
         factors = None if dropout is None else Dropout(dropout, query.device)
+        ctx.steep = []
         for at in plan:
             part, buffers = parts.cut(at), _buffers(parts, at, softmaxes, dropout is not None)
             wall = None if mask is None else mask.wall(at, query)
             fill_softmaxes(part, wall, buffers)
-            solved = solve_block(energy.cut(at), wall, buffers)
+            solved, steep = solve_block(part, energy.cut(at), wall, buffers)
+            ctx.steep.append(steep)
             if factors is not None and buffers.keep is not None:
                 buffers.flow.mul_(factors.fill(buffers.keep))
             torch.bmm(buffers.flow, part.value, out=output[at]).mul_(solved.gain)
@@ -80,7 +74,7 @@ class BlockwiseAttention(torch.autograd.Function):
                 state = solved
             else:
                 state.fill(at, solved)
-        ctx.save_for_backward(*parts, *energy, output, *state, *softmaxes)
+        ctx.save_for_backward(*parts, penalty, alpha, output, *state, *softmaxes)
         ctx.plan, ctx.mask, ctx.dropout, ctx.lead = plan, mask, dropout, query.shape[:-2]
         return output.view(*query.shape[:-1], value.shape[-1])
 
@@ -89,22 +83,26 @@ class BlockwiseAttention(torch.autograd.Function):
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         """Gradients of the seven tensors."""
         saved = ctx.saved_tensors
-        parts, energy, output, state = Projections(*saved[:5]), Energy(*saved[5:7]), saved[7], RowState(*saved[8:12])
+        parts, energy = Projections(*saved[:5]), Energy(*saved[5:7])
+        output, state = saved[7], RowState(*saved[8:12])
         softmaxes, upstream = saved[12:], upstream.reshape(output.shape)
-        grads = Projections(*(torch.empty_like(x) for x in parts))
+        grads = Projections(*(x.new_empty(x.shape) for x in parts))
         energy_grads = EnergyGradients.zeros(energy, *ctx.needs_input_grad[5:7])
         factors = None if ctx.dropout is None else Dropout(ctx.dropout, upstream.device)
-        for at in ctx.plan:
-            part, part_energy, rows = parts.cut(at), energy.cut(at), state.cut(at)
-            buffers = _buffers(parts, at, softmaxes, factors is not None)
-            wall = None if ctx.mask is None else ctx.mask.wall(at, upstream)
-            if not softmaxes:
-                fill_softmaxes(part, wall, buffers)
-                fill_costs(part_energy, rows.unit, buffers)
-            if factors is not None and buffers.keep is not None:
-                factors.fill(buffers.keep)
-            block = (part, part_energy, wall, rows, output[at], upstream[at], buffers)
-            backward_block(*block, grads.cut(at), energy_grads.cut(at), at[1].start == 0)
+        with torch.autocast(upstream.device.type, enabled=False):  # a backward pass may run inside of one
+            for at, steep in zip(ctx.plan, ctx.steep, strict=True):
+                part, part_energy, rows = parts.cut(at), energy.cut(at), state.cut(at)
+                buffers = _buffers(parts, at, softmaxes, factors is not None)
+                wall = None if ctx.mask is None else ctx.mask.wall(at, upstream)
+                if not softmaxes:
+                    fill_softmaxes(part, wall, buffers)
+                    fill_costs(part_energy, rows.unit, buffers)
+                if factors is not None and buffers.keep is not None:
+                    factors.fill(buffers.keep)
+                block = (part, part_energy, wall, rows, steep, output[at], upstream[at], buffers)
+                backward_block(*block, grads.cut(at), energy_grads.cut(at), at[1].start == 0)
+        if energy_grads.alpha is not None and energy.alpha is not None:
+            energy_grads.alpha.div_(energy.alpha)  # it was by log alpha until here
         return (*(x.view(*ctx.lead, *x.shape[1:]) for x in grads), *energy_grads, None, None, None)
 
 
@@ -118,4 +116,5 @@ def _buffers(parts: Projections, at: Block, softmaxes: tuple[Tensor, ...], with_
 @torch.compiler.disable
 def blockwise_attention(*arguments: Any) -> Tensor:
     """`BlockwiseAttention`, which decides by values when it is done and so cannot be traced."""
-    return BlockwiseAttention.apply(*arguments)
+    with torch.autocast(arguments[0].device.type, enabled=False):
+        return BlockwiseAttention.apply(*arguments)

@@ -1,4 +1,4 @@
-"""The sparse flow over a given graph: links are edges, and nothing of the size of nodes times nodes is made."""
+"""The sparse flow over a given graph: the edges into a node are a row, and nothing of nodes times nodes is made."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import math
 
 import torch
 from torch import Tensor
-from torch_geometric.utils import scatter
 
 from graphbench.errors import BadInput
-from graphbench_sfi_former.arguments import solving_dtype
+from graphbench_sfi_former.flow import sparse_flow
 
 
 def sparse_flow_edges(
@@ -22,69 +21,52 @@ def sparse_flow_edges(
 ) -> Tensor:
     """The flow of least energy into every node over the edges of a graph, exactly.
 
-    As `sparse_flow` (SFi-Former, equations 7 and 11), where node i draws on the sources of the edges that end in it:
-    a row of the matrix is the set of edges with one target. Any edges will do: those of the graph, loops, shortcuts,
-    or virtual nodes (`with_virtual_nodes`).
-
-    The active set is found by passes over all edges at once: start with all, put the water level where the active
-    edges have it, drop those above it, and repeat until none drops. Each pass is linear in the edges; the gradient
-    runs through the last level alone.
+    As `sparse_flow` (SFi-Former, equations 7 and 11), which does the work, where node i draws on the sources of the
+    edges that end in it: a row of the matrix is the set of edges with one target. Any edges will do: those of the
+    graph, loops, shortcuts, or virtual nodes (`with_virtual_nodes`). Nodes of similar degree are solved together, their
+    rows padded to at most twice their length.
 
     Args:
-        resistance: r `[E, ...]`, positive; further dimensions, such as heads, are solved side by side.
-        friction: f `[E, ...]`, non-negative.
+        resistance: r `[E, ...]`, positive, floating point; further dimensions, such as heads, are solved side by side.
+        friction: f `[E, ...]`, non-negative, floating point.
         target: node that each edge ends in, int64 `[E]`, in any order.
         num_nodes: nodes.
         penalty: weight of the friction, non-negative: a number, or one a node `[num_nodes]`.
         alpha: weight of the unit-inflow term, positive; None for the hard constraint.
 
     Returns:
-        Flow `[E, ...]` in the dtype of `resistance`; half precision is solved in float32.
+        Flow `[E, ...]` in the dtype of `resistance`, computed in float64.
 
     Raises:
-        BadInput: shapes or values that do not fit.
+        BadInput: shapes, dtypes or values that do not fit.
+
+    Examples:
+        >>> import torch
+        >>> from graphbench_sfi_former import sparse_flow_edges
+        >>> friction, target = torch.tensor([0.0, 0.5, 0.5]), torch.tensor([0, 0, 1])
+        >>> sparse_flow_edges(torch.ones(3), friction, target, num_nodes=2, penalty=1.0)
+        tensor([0.7500, 0.2500, 1.0000])
     """
     _check(resistance, friction, target, num_nodes, penalty, alpha)
-    dtype = solving_dtype(resistance, friction)
-    rows = _Rows(target, num_nodes)
-    links = resistance.to(dtype).clamp_min(torch.finfo(dtype).tiny)
-    least = rows.spread(scatter(links.detach(), target, 0, num_nodes, reduce="min"))
-    weight = least / links  # at most 1: the sum cannot overflow
-    total = rows.spread(rows.sum(weight))
-    weight, unit = weight / total, least / total
-    toll = torch.as_tensor(penalty, dtype=dtype, device=links.device).expand(num_nodes)[target]
-    cost = friction.to(dtype) * toll.reshape(-1, *(1,) * (links.dim() - 1)) / unit
-    slack: Tensor | float = 0.0 if alpha is None else unit / alpha
-    with torch.no_grad():
-        active = torch.ones_like(cost, dtype=torch.bool)
-        while True:
-            kept = active & (cost < rows.level(weight, cost, slack, active))
-            if torch.equal(kept, active):
-                break
-            active = kept
-    gap = rows.level(weight, cost, slack, active) - cost
-    return torch.where(active, weight * gap, 0.0).to(resistance.dtype)
-
-
-class _Rows:
-    """Sums over the edges of each target."""
-
-    def __init__(self, target: Tensor, num_nodes: int) -> None:
-        self.target, self.num_nodes = target, num_nodes
-
-    def sum(self, values: Tensor) -> Tensor:
-        """`[num_nodes, ...]` of `[E, ...]`."""
-        return scatter(values, self.target, 0, self.num_nodes, reduce="sum")
-
-    def spread(self, of_nodes: Tensor) -> Tensor:
-        """`[E, ...]` of `[num_nodes, ...]`."""
-        return of_nodes.index_select(0, self.target)
-
-    def level(self, weight: Tensor, cost: Tensor, slack: Tensor | float, active: Tensor) -> Tensor:
-        """Water level of each edge's row `[E, ...]`: t with sum_A S (t - g) + slack t = 1, see `rows`."""
-        held = torch.where(active, weight, 0.0)
-        slope = self.spread(self.sum(held)) + slack
-        return (1 + self.spread(self.sum(held * torch.where(active, cost, 0.0)))) / slope
+    if resistance.numel() == 0:
+        return resistance * friction
+    shape, width = resistance.shape, math.prod(resistance.shape[1:])
+    links, tolls = (x.reshape(-1, width) for x in (resistance, friction))
+    weights = torch.as_tensor(penalty, dtype=torch.float64, device=links.device).expand(num_nodes)
+    order = target.argsort(stable=True)
+    degree = target.bincount(minlength=num_nodes)
+    first = degree.cumsum(0) - degree
+    edges, flows = [], []
+    for size in degree[degree > 0].double().log2().ceil().unique().exp2().long().tolist():
+        nodes = ((degree <= size) & (2 * degree > size)).nonzero().view(-1)
+        place = torch.arange(size, device=target.device)
+        mask = place < degree[nodes, None]
+        own = order[(first[nodes, None] + place).clamp_max(len(order) - 1)]
+        r, f = (x[own].movedim(-1, 1) for x in (links, tolls))  # [nodes, width, size]
+        flow = sparse_flow(r, f, weights[nodes, None, None], alpha, mask[:, None])
+        edges.append(own[mask])
+        flows.append(flow.movedim(1, -1)[mask])
+    return torch.empty_like(links).index_copy(0, torch.cat(edges), torch.cat(flows)).reshape(shape)
 
 
 def with_virtual_nodes(edge_index: Tensor, graph_of: Tensor, num_graphs: int, num_virtual: int = 1) -> Tensor:
@@ -121,6 +103,9 @@ def _check(
         raise BadInput(
             f"target must lie in 0 .. {num_nodes - 1}, but lies in {int(target.min())} .. {int(target.max())}."
         )
+    for name, tensor in (("resistance", resistance), ("friction", friction)):
+        if not tensor.is_floating_point():
+            raise BadInput(f"{name} must be a floating-point tensor, but has dtype {tensor.dtype}.")
     number = torch.as_tensor(penalty)
     if number.dim() and number.shape != (num_nodes,):
         raise BadInput(f"penalty must be a number or one a node [{num_nodes}], but has shape {tuple(number.shape)}.")

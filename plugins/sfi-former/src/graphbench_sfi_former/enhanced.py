@@ -14,9 +14,10 @@ from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch_geometric.data import Data
 
-from graphbench import GraphBatch, LayerTrace, Traced
-from graphbench.errors import BadInput
+from graphbench import LayerTrace, Traced
+from graphbench.errors import check_choice, check_range
 from graphbench.nn import DenseLayout, mixed_values
 from graphbench_sfi_former.adjacency import adjacency_dtype, adjacency_of
 
@@ -96,12 +97,10 @@ class AdjacencyEnhancedAttention(Traced):
         self, dim: int, num_heads: int, dropout: float, terms: Terms = "both", extra_parameters: bool = True
     ) -> None:
         super().__init__()
-        if num_heads < 1:
-            raise BadInput(f"num_heads must be at least 1, but is {num_heads}.")
-        if not 0.0 <= dropout < 1.0:
-            raise BadInput(f"The dropout of attention weights must be at least 0 and below 1, but is {dropout}.")
-        if terms not in ("both", "flow", "adjacency"):
-            raise BadInput(f"terms must be both, flow or adjacency, but is {terms!r}.")
+        check_range("dim", dim, at_least=1, whole=True)
+        check_range("num_heads", num_heads, at_least=1, whole=True)
+        check_range("dropout (of attention weights)", dropout, at_least=0, below=1)
+        check_choice("terms", terms, ("both", "flow", "adjacency"))
         self.num_heads, self.dropout = num_heads, dropout
         self.with_flow, self.with_adjacency = terms != "adjacency", terms != "flow"
         self.in_proj = Heads(dim, num_heads, 3 if self.with_flow else 1)
@@ -133,8 +132,8 @@ class AdjacencyEnhancedAttention(Traced):
     def forward(
         self,
         x: Tensor,
-        batch: GraphBatch,
-        layout: DenseLayout,
+        batch: Data,
+        layout: DenseLayout | None = None,
         graph: Tensor | None = None,
         friction: Tensor | None = None,
     ) -> Tensor:
@@ -142,8 +141,8 @@ class AdjacencyEnhancedAttention(Traced):
 
         Args:
             x: nodes `[T, dim]`.
-            batch: the graphs; their edges make A~.
-            layout: where nodes lie in padded graphs.
+            batch: the graphs, a batch of PyG or of graphbench; their edges make A~.
+            layout: where nodes lie in padded graphs; by default made from the batch. Layers may share one.
             graph: graph of the flow, bool `[B, H or 1, N, N]`: whether the node of a row may draw on that of a column;
                 by default on all. Rows without a source get a flow of 0.
             friction: given frictions, non-negative `[B, H or 1, N, N]`, for layers that do not learn them.
@@ -151,8 +150,9 @@ class AdjacencyEnhancedAttention(Traced):
         Returns:
             `[T, dim]`, without the residual branch.
         """
+        layout = DenseLayout.from_batch(batch) if layout is None else layout
         projected = [project(x) for project in self.projections]
-        padded = self._padded(projected, batch, layout, graph, friction) if self.with_flow else []
+        padded = self._padded(projected, layout, graph, friction) if self.with_flow else []
         flow = layout.join_blocks([self._ragged(self.mix(graphs), graphs) for graphs in padded]) if padded else None
         out = self.out_proj(self._balance(flow, projected[0], batch))
         if self.scale is not None and self.shift is not None:
@@ -163,7 +163,6 @@ class AdjacencyEnhancedAttention(Traced):
     def _padded(
         self,
         projected: list[Tensor],
-        batch: GraphBatch,
         layout: DenseLayout,
         graph: Tensor | None,
         friction: Tensor | None,
@@ -179,14 +178,14 @@ class AdjacencyEnhancedAttention(Traced):
                 mask = allowed if mask is None else mask & allowed
             num_nodes = own.ptr.diff()[:, None, None, None]
             given = block.take_pairs(friction)
-            padded.append(PaddedGraphs(own, block.graphs, maps, mask, given, num_nodes, batch.max_nodes))
+            padded.append(PaddedGraphs(own, block.graphs, maps, mask, given, num_nodes, layout.max_nodes))
         return padded
 
     def _ragged(self, mixed: Tensor, graphs: PaddedGraphs) -> Tensor:
         """Nodes `[t, H dim]` of padded heads `[B, H, N, dim]`."""
         return graphs.layout.to_ragged(mixed.transpose(1, 2).flatten(2))
 
-    def _balance(self, flow: Tensor | None, projected: Tensor, batch: GraphBatch) -> Tensor:
+    def _balance(self, flow: Tensor | None, projected: Tensor, batch: Data) -> Tensor:
         """(A~ V + gamma Z V) / (1 + gamma) `[T, H dim]`, or one of the terms alone."""
         if not self.with_adjacency:
             assert flow is not None

@@ -2,102 +2,28 @@
 
 The resistances of an attention row are R = softmax(-Q K^T / sqrt d), so that the ordinary attention weights
 S = softmax(Q K^T / sqrt d) are the flow without friction, which is all that `rows` wants to know: two softmaxes and a
-few passes make the forward pass, and the backward pass needs S, F and four numbers a row.
+few passes make the forward pass, and the backward pass needs S, F and four numbers a row. Steep rows are computed by
+`steep` and put in their places.
 
 Legend: M matrices (graphs times heads), N queries, K keys, d head width; m and n: those of a block.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
 from graphbench_sfi_former.masking import Wall
-from graphbench_sfi_former.rows import Block, RowState, covers, solve_rows
+from graphbench_sfi_former.operands import Buffers, Energy, EnergyGradients, Projections, put_rows
+from graphbench_sfi_former.rows import RowState, solve_rows
+from graphbench_sfi_former.steep import (
+    SteepGradients,
+    SteepState,
+    gradient_of_queries,
+    solve_steep,
+    steep_gradients,
+)
 from graphbench_sfi_former.waterfill import where_positive
-
-
-class Projections(NamedTuple):
-    """What attention is made from, or the gradients of it; leading dimensions flattened.
-
-    Args:
-        query, friction_query: `[M, N, d]`.
-        key, friction_key: `[M, K, d]`.
-        value: `[M, K, d_v]`.
-    """
-
-    query: Tensor
-    key: Tensor
-    friction_query: Tensor
-    friction_key: Tensor
-    value: Tensor
-
-    @classmethod
-    def flat(cls, *parts: Tensor) -> Projections:
-        """From tensors with any leading dimensions, in the order of the fields."""
-        return cls(*(x.reshape(-1, *x.shape[-2:]) for x in parts))
-
-    def cut(self, at: Block) -> Projections:
-        """The part in this block, as views."""
-        if covers(at, self.query):
-            return self
-        query, key, friction_query, friction_key, value = self
-        return Projections(query[at], key[at[0]], friction_query[at], friction_key[at[0]], value[at[0]])
-
-
-class Energy(NamedTuple):
-    """Weights of the energy's terms.
-
-    Args:
-        penalty: `[M, 1, 1]`, not negative.
-        alpha: `[M, 1, 1]`, positive; None for the hard constraint.
-    """
-
-    penalty: Tensor
-    alpha: Tensor | None
-
-    def cut(self, at: Block) -> Energy:
-        """The part in this block, as views."""
-        if covers(at[:1], self.penalty):
-            return self
-        return Energy(self.penalty[at[0]], None if self.alpha is None else self.alpha[at[0]])
-
-
-class EnergyGradients(NamedTuple):
-    """Gradients of an `Energy`, `[M, 1, 1]`; None where nobody asks for them."""
-
-    penalty: Tensor | None
-    alpha: Tensor | None
-
-    @classmethod
-    def zeros(cls, energy: Energy, of_penalty: bool, of_alpha: bool) -> EnergyGradients:
-        """Zeros for what is asked for."""
-        alpha = torch.zeros_like(energy.alpha) if of_alpha and energy.alpha is not None else None
-        return cls(torch.zeros_like(energy.penalty) if of_penalty else None, alpha)
-
-    def cut(self, at: Block) -> EnergyGradients:
-        """The part in this block, as views."""
-        return EnergyGradients(*(None if x is None else x[at[0]] for x in self))
-
-
-class Buffers(NamedTuple):
-    """Memory of one block, `[m, n, K]` each.
-
-    Args:
-        weight: S.
-        cost: F, then g.
-        gap, flow, spare: for what comes and goes.
-        keep: dropout's factors; None without dropout.
-    """
-
-    weight: Tensor
-    cost: Tensor
-    gap: Tensor
-    flow: Tensor
-    spare: Tensor
-    keep: Tensor | None = None
 
 
 def fill_softmaxes(part: Projections, wall: Wall | None, buffers: Buffers) -> None:
@@ -115,12 +41,14 @@ def fill_softmaxes(part: Projections, wall: Wall | None, buffers: Buffers) -> No
 
 def fill_costs(energy: Energy, unit: Tensor, buffers: Buffers) -> Tensor:
     """Turn `cost` from F into g and return the scale g / F `[m, n, 1]`."""
-    scale = _friction_scale(energy.penalty, unit)
+    scale = _friction_scale(energy.penalty.to(unit.dtype), unit)
     buffers.cost.mul_(scale)
     return scale
 
 
-def solve_block(energy: Energy, wall: Wall | None, buffers: Buffers) -> RowState:
+def solve_block(
+    part: Projections, energy: Energy, wall: Wall | None, buffers: Buffers
+) -> tuple[RowState, SteepState | None]:
     """Solve one block whose softmaxes are filled.
 
     In the buffers, `cost` turns from F into g, `flow` receives the flow up to the gain of its row, `gap` is lost.
@@ -135,8 +63,14 @@ def solve_block(energy: Energy, wall: Wall | None, buffers: Buffers) -> RowState
     # Where all logits are equal, unit = 1 / K^2 and the level is 1 + penalty K. The power was chosen by counting passes
     # for normal logits of standard deviation 0.3 to 3 and penalties of 0.2 / K to 5 / K; any guess would do.
     num_keys = weight.shape[-1] if wall is None else wall.num_keys
-    guess = (unit * num_keys**2).pow_(-1 / 3).mul_(energy.penalty * num_keys + 1)
-    return solve_rows(weight, cost, unit, energy.alpha, guess, closed, gap, flow)
+    rounded = energy.to(unit.dtype)
+    guess = (unit * num_keys**2).pow_(-1 / 3).mul_(rounded.penalty * num_keys + 1)
+    state, rows = solve_rows(weight, cost, unit, rounded.alpha, guess, _logit_bound(part), closed, gap, flow)
+    if not rows.numel():
+        return state, None
+    steep, steep_flow = solve_steep(part, energy, wall, rows)
+    put_rows(flow, rows, steep_flow)
+    return state, steep
 
 
 def backward_block(
@@ -144,6 +78,7 @@ def backward_block(
     energy: Energy,
     wall: Wall | None,
     state: RowState,
+    steep_state: SteepState | None,
     output: Tensor,
     upstream: Tensor,
     buffers: Buffers,
@@ -157,14 +92,14 @@ def backward_block(
 
         dL/dg_i = S_i (c - u_i) and dL/d(log r_i) = z_i (c - u_i) on A, else 0,
 
-    followed by the derivatives of the two softmaxes. Their row sums follow from numbers of the row alone, because
-    sum_i z_i u_i = output . upstream and z is linear in g on A.
+    followed by the derivatives of the two softmaxes.
 
     Args:
         part: inputs of the block.
         energy: weights of its energy.
         wall: its mask.
         state: its rows as the forward pass left them.
+        steep_state: its steep rows; None where there are none.
         output: `[m, n, d_v]`.
         upstream: gradient of the output `[m, n, d_v]`.
         buffers: memory; `gap`, `flow` and `spare` are lost.
@@ -175,40 +110,76 @@ def backward_block(
     weight, cost, gap, flow, spare, keep = buffers
     unit, level, slope, gain = state
     beta = 0 if first else 1
+    steep = None
+    if steep_state is not None:
+        steep = steep_gradients(part, energy, wall, steep_state, upstream, keep)
     torch.sub(level, cost, out=gap)
     active = where_positive(gap, weight, out=flow)
-    torch.mul(active, gap, out=spare)
+    torch.mul(active, gap.mul_(gain), out=spare)
     if keep is not None:
         spare.mul_(keep)
-    grads.value.baddbmm_(spare.transpose(1, 2), upstream * gain, beta=beta)
+    if steep is not None and steep_state is not None:
+        put_rows(spare, steep_state.rows, steep.flow)
+    grads.value.baddbmm_(spare.transpose(1, 2), upstream, beta=beta)
 
-    # From here on `spare` holds u, then S u on A; `active` becomes dL/dg.
+    # Here `spare` holds u less its mean, then S times that on A; `active` becomes dL/dg. Near the mean u cancels best.
     torch.bmm(upstream, part.value.transpose(1, 2), out=spare)
     if keep is not None:
         spare.mul_(keep)
-    charge = spare.mul_(active).sum(-1, keepdim=True).div_(slope)
-    active.mul_(charge).sub_(spare)
-    pull = charge - (upstream * output).sum(-1, keepdim=True)  # -sum_i g_i dL/dg_i
-    push = pull  # sum_i dL/d(log r_i)
-    if energy.alpha is not None:
-        leak = (charge * level).mul_(unit).div_(energy.alpha)
-        push = pull - leak
-        if energy_grads.alpha is not None:
-            energy_grads.alpha.add_(leak.sum(1, keepdim=True) / energy.alpha)
+    slack = 0.0 if energy.alpha is None else unit / energy.alpha.to(unit.dtype)
+    mean = (upstream * output).sum(-1, keepdim=True) / (1 - slack * level).clamp_min(torch.finfo(unit.dtype).eps)
+    rest = (spare.sub_(mean).mul_(active).sum(-1, keepdim=True) - slack * mean).div_(slope)
+    active.mul_(rest).sub_(spare)
+    torch.mul(active, cost, out=spare)
+    total, leak = spare.sum(-1, keepdim=True), (rest + mean) * slack * level
+    scale = _friction_scale(energy.penalty.to(unit.dtype), unit)
+    _add_energy_gradients(energy_grads, total / (scale * unit), leak, steep_state, steep)
 
-    scores = gap.mul_(active).addcdiv_(push * unit, _bounded(weight, wall, spare), value=-1)  # -dL/d(Q K^T / sqrt d)
-    root = part.query.shape[-1] ** -0.5
-    grads.query.baddbmm_(scores, part.key, beta=0, alpha=-root)
-    grads.key.baddbmm_(scores.transpose(1, 2), part.query, beta=beta, alpha=-root)
-    scale = _friction_scale(energy.penalty, unit)
-    if energy_grads.penalty is not None:
-        # Summed anew: for small penalties `pull` is a difference of two nearly equal numbers.
-        total = torch.mul(active, cost, out=spare).sum(-1, keepdim=True)
-        energy_grads.penalty.add_((total / (scale * unit)).sum(1, keepdim=True))
-    scores = active.add_(pull / scale).mul_(cost)  # dL/d(Q~ K~^T / sqrt d)
-    root = part.friction_query.shape[-1] ** -0.5
-    grads.friction_query.baddbmm_(scores, part.friction_key, beta=0, alpha=root)
-    grads.friction_key.baddbmm_(scores.transpose(1, 2), part.friction_query, beta=beta, alpha=root)
+    spare.addcmul_(cost, total / scale, value=-1)  # dL/d(Q~ K~^T / sqrt d)
+    if steep is not None and steep_state is not None:
+        put_rows(spare, steep_state.rows, steep.friction_scores)
+    _to_projections(spare, part.friction_query, part.friction_key, grads.friction_query, grads.friction_key, beta)
+    if steep is not None and steep_state is not None:
+        _put_queries(part.friction_key, steep_state, steep.friction_scores, grads.friction_query)
+
+    through = gap.mul_(active).sum(-1, keepdim=True)
+    gap.neg_().addcdiv_(through * unit, _bounded(weight, wall, spare))  # dL/d(Q K^T / sqrt d)
+    if steep is not None and steep_state is not None:
+        put_rows(gap, steep_state.rows, steep.scores)
+    _to_projections(gap, part.query, part.key, grads.query, grads.key, beta)
+    if steep is not None and steep_state is not None:
+        _put_queries(part.key, steep_state, steep.scores, grads.query)
+
+
+def _to_projections(
+    scores: Tensor, query: Tensor, key: Tensor, query_grad: Tensor, key_grad: Tensor, beta: int
+) -> None:
+    """Gradients of queries (set) and keys (set or added to) from those of their scaled products."""
+    root = query.shape[-1] ** -0.5
+    query_grad.baddbmm_(scores, key, beta=0, alpha=root)
+    key_grad.baddbmm_(scores.transpose(1, 2), query, beta=beta, alpha=root)
+
+
+def _put_queries(key: Tensor, state: SteepState, scores: Tensor, query_grad: Tensor) -> None:
+    """Set the gradients of the queries of steep rows, which cancel more than the dtype of the attention bears."""
+    exact = gradient_of_queries(scores, key, state.rows, query_grad.shape[1])
+    put_rows(query_grad, state.rows, exact * key.shape[-1] ** -0.5)
+
+
+def _add_energy_gradients(
+    grads: EnergyGradients,
+    penalty: Tensor,
+    leak: Tensor,
+    steep_state: SteepState | None,
+    steep: SteepGradients | None,
+) -> None:
+    """Add those of each row, `[m, n, 1]`, of which `leak` is by log alpha."""
+    for grad, of_rows, of_steep in ((grads.penalty, penalty, "penalty"), (grads.alpha, leak, "leak")):
+        if grad is not None:
+            of_rows = of_rows.double()
+            if steep is not None and steep_state is not None:
+                put_rows(of_rows, steep_state.rows, getattr(steep, of_steep))
+            grad.add_(of_rows.sum(1, keepdim=True))
 
 
 def _bounded(weight: Tensor, wall: Wall | None, out: Tensor) -> Tensor:
@@ -221,3 +192,14 @@ def _friction_scale(penalty: Tensor, unit: Tensor) -> Tensor:
     """Scale g / F = penalty / unit `[m, n, 1]`, kept finite and above zero (by less than rounding): F is had from g."""
     limits = torch.finfo(unit.dtype)
     return (penalty / unit).clamp_(limits.eps**2, limits.max**0.8)
+
+
+def _logit_bound(part: Projections) -> Tensor:
+    """A bound on the logits of each row `[m, n, 1]`, by the lengths of queries and keys."""
+    bounds = [
+        torch.linalg.vector_norm(query, dim=-1, keepdim=True)
+        * torch.linalg.vector_norm(key, dim=-1).amax(-1)[:, None, None]
+        * query.shape[-1] ** -0.5
+        for query, key in ((part.query, part.key), (part.friction_query, part.friction_key))
+    ]
+    return torch.maximum(*bounds)

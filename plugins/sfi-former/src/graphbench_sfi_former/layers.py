@@ -8,9 +8,9 @@ from typing import Any, Literal
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch_geometric.data import Data
 
-from graphbench import GraphBatch
-from graphbench.errors import BadInput
+from graphbench.errors import BadInput, check_choice, check_range
 from graphbench.nn import DenseLayout
 from graphbench_sfi_former.adjacency import edge_mask
 from graphbench_sfi_former.attention import Solver, flow_resistance, sparse_flow_attention, sparse_flow_weights
@@ -20,8 +20,8 @@ from graphbench_sfi_former.iteration import ProximalOptions
 
 log = logging.getLogger(__name__)
 
-SolverName = Literal["exact", "compiled", "proximal"]
-PenaltySize = Literal["graph", "batch"]
+SolverName = Literal["exact", "proximal"]
+PenaltySize = Literal["graph", "batch"] | int
 FrictionName = Literal["learned", "given"]
 FlowGraph = Literal["complete", "edges"]
 
@@ -32,6 +32,11 @@ class SparseFlowAttention(AdjacencyEnhancedAttention):
     A drop-in for any GPS-like model: a `graphbench.nn.GlobalAttention`. Resistances and frictions are two multi-head
     attentions, R = softmax(-Q K^T / sqrt dim) and F = softmax(Q~ K~^T / sqrt dim), and the weight of the friction is
     `penalty / N`. With `terms="flow"` and without `extra_parameters` it is the flow alone.
+
+    A row carries no flow at all where every friction f_i >= alpha N / penalty. As the frictions of N keys sum to one,
+    this happens only in graphs of up to sqrt(penalty / alpha) nodes: with the paper's 1 and 0.1 and the graph's own N
+    always at N = 1, at N = 2 wherever both frictions exceed 0.2, and at N = 3 where all exceed 0.3. In the paper, N is
+    that of the batch's largest graph; here a number for `penalty_size` does the same without coupling graphs.
 
     Parameters: `6 H dim^2 + (5 H + 1) dim`, and 2 dim + 2 more, see `AdjacencyEnhancedAttention`.
 
@@ -45,15 +50,23 @@ class SparseFlowAttention(AdjacencyEnhancedAttention):
         friction: "learned" as in the paper, or "given" to `forward`.
         flow_graph: the flow runs over the "complete" graph as in the paper, or over the "edges" of the graph and loops;
             `forward` takes any other graph.
-        penalty_size: N is the number of nodes of the "graph", or that of the largest graph of the "batch" as in the
-            paper, where a graph's answer depends on what shares its batch.
-        solver: "exact"; "compiled" for the same through torch.compile, meant for GPUs; "proximal" for T steps of the
-            paper's iteration.
+        penalty_size: what N is: the number of nodes of the "graph"; that of the largest graph of the "batch" as in the
+            paper, where a graph's answer depends on what shares its batch; or one number for all graphs.
+        solver: "exact", or "proximal" for T steps of the paper's iteration.
         proximal: options of the solver "proximal"; by default `ProximalOptions()`. They are stored with the weights.
         extra_parameters: with the guessed parameters of `AdjacencyEnhancedAttention`.
 
     Raises:
         BadInput: an option is out of range, or two do not fit each other.
+
+    Examples:
+        >>> import torch
+        >>> from torch_geometric.data import Batch, Data
+        >>> from graphbench_sfi_former import SparseFlowAttention
+        >>> path = Data(x=torch.randn(3, 8), edge_index=torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
+        >>> batch = Batch.from_data_list([path, path])
+        >>> SparseFlowAttention(8, num_heads=2)(batch.x, batch).shape
+        torch.Size([6, 8])
     """
 
     def __init__(
@@ -93,8 +106,8 @@ class SparseFlowAttention(AdjacencyEnhancedAttention):
     def forward(
         self,
         x: Tensor,
-        batch: GraphBatch,
-        layout: DenseLayout,
+        batch: Data,
+        layout: DenseLayout | None = None,
         graph: Tensor | None = None,
         friction: Tensor | None = None,
     ) -> Tensor:
@@ -108,6 +121,7 @@ class SparseFlowAttention(AdjacencyEnhancedAttention):
                 "A SparseFlowAttention with friction='given' takes friction [B, H or 1, N, N] in forward, and one with "
                 "friction='learned' takes none."
             )
+        layout = DenseLayout.from_batch(batch) if layout is None else layout
         if graph is None and self.flow_graph == "edges":
             graph = edge_mask(batch, layout)
         return super().forward(x, batch, layout, graph, friction)
@@ -119,8 +133,7 @@ class SparseFlowAttention(AdjacencyEnhancedAttention):
             value = graphs.maps[2]
             return F.dropout(self.weights(graphs), dropout).to(value.dtype) @ value
         query, key, value, friction_query, friction_key = graphs.maps
-        solver: Literal["exact", "compiled"] | Solver
-        solver = self.proximal.solve if self.proximal is not None else _fused(self.solver)
+        solver: Literal["exact"] | Solver = "exact" if self.proximal is None else self.proximal.solve
         return sparse_flow_attention(
             query,
             key,
@@ -137,24 +150,23 @@ class SparseFlowAttention(AdjacencyEnhancedAttention):
     def weights(self, graphs: PaddedGraphs) -> Tensor:
         """Z `[B, H, N, N]`, without dropout."""
         query, key = graphs.maps[:2]
-        penalty, solver = (
-            self._weight_of_friction(graphs),
-            sparse_flow if self.proximal is None else self.proximal.solve,
-        )
+        penalty, mask = self._weight_of_friction(graphs), self._mask(graphs)
         if self.friction_proj is not None:
+            solver: Literal["exact"] | Solver = "exact" if self.proximal is None else self.proximal.solve
             friction_query, friction_key = graphs.maps[3:]
-            return sparse_flow_weights(
-                query, key, friction_query, friction_key, penalty, self.alpha, self._mask(graphs), solver
-            )
+            return sparse_flow_weights(query, key, friction_query, friction_key, penalty, self.alpha, mask, solver)
         assert graphs.friction is not None
         resistance = flow_resistance(query, key, graphs.mask)
         friction = graphs.friction.to(resistance.dtype).expand(resistance.shape)
-        return solver(resistance, friction, penalty, self.alpha, self._mask(graphs))
+        solve = sparse_flow if self.proximal is None else self.proximal.solve
+        return solve(resistance, friction, penalty, self.alpha, mask)
 
     def _weight_of_friction(self, graphs: PaddedGraphs) -> float | Tensor:
         """lambda* / N, a number or `[B, 1, 1, 1]`."""
         if self.penalty_size == "batch":
             return self.penalty / graphs.largest
+        if self.penalty_size != "graph":
+            return self.penalty / self.penalty_size
         return self.penalty / graphs.num_nodes
 
     def _mask(self, graphs: PaddedGraphs) -> Tensor | None:
@@ -229,23 +241,17 @@ class DenseFlowAttention(AdjacencyEnhancedAttention):
         return (scores if graphs.mask is None else scores.masked_fill(~graphs.mask, -torch.inf)).softmax(-1)
 
 
-def _fused(solver: SolverName) -> Literal["exact", "compiled"]:
-    return "compiled" if solver == "compiled" else "exact"
-
-
 def _check_energy(penalty: float, alpha: float | None) -> None:
-    if not 0 <= penalty < float("inf"):
-        raise BadInput(f"penalty (lambda*) must be non-negative and finite, but is {penalty}.")
-    if alpha is not None and not 0 < alpha < float("inf"):
-        raise BadInput(f"alpha must be positive and finite, or null for rows that sum to one, but is {alpha}.")
+    check_range("penalty (lambda*)", penalty, at_least=0, below=float("inf"))
+    if alpha is not None:
+        check_range("alpha (null for rows that sum to one)", alpha, above=0, below=float("inf"))
 
 
-def _check_choices(friction: str, flow_graph: str, penalty_size: str, solver: str) -> None:
-    for name, value, known in (
-        ("friction", friction, ("learned", "given")),
-        ("flow_graph", flow_graph, ("complete", "edges")),
-        ("penalty_size", penalty_size, ("graph", "batch")),
-        ("solver", solver, ("exact", "compiled", "proximal")),
-    ):
-        if value not in known:
-            raise BadInput(f"{name} must be one of {', '.join(known)}, but is {value!r}.")
+def _check_choices(friction: str, flow_graph: str, penalty_size: PenaltySize, solver: str) -> None:
+    check_choice("friction", friction, ("learned", "given"))
+    check_choice("flow_graph", flow_graph, ("complete", "edges"))
+    check_choice("solver", solver, ("exact", "proximal"))
+    if not isinstance(penalty_size, str):
+        check_range("penalty_size", penalty_size, at_least=1, whole=True)
+    elif penalty_size not in ("graph", "batch"):
+        raise BadInput(f"penalty_size must be graph, batch or a number of nodes, but got {penalty_size!r}.")

@@ -8,6 +8,7 @@ from typing import Any
 from torch import nn
 
 from graphbench import BenchmarkSpec, GraphBatch, PositionalEncoder, Representation
+from graphbench.errors import check_range
 from graphbench.nn import Categorical, GPSBackbone, LocalName, NormName
 from graphbench_sfi_former.adjacency import adjacency_dtype, with_adjacency
 from graphbench_sfi_former.enhanced import Terms
@@ -37,6 +38,7 @@ class FlowBackbone(GPSBackbone):
         **options: Any,
     ) -> None:
         encoders = positional_encoders or ()
+        check_range("dropout", options["dropout"], at_least=0, below=1)
         super().__init__(spec, hidden_dim, num_layers, make_attention, positional_encoders=encoders, **options)
 
     def forward(self, batch: GraphBatch) -> Representation:
@@ -61,10 +63,10 @@ class SFiFormer(FlowBackbone):
         alpha: weight of the unit-inflow term; None (null) for rows that sum to one.
         terms: "both" for flow and adjacency matrix as in the paper; "flow" or "adjacency" for one of them (table 3).
         flow_graph: the flow runs over the "complete" graph as in the paper, or over the "edges" of the graph and loops.
-        penalty_size: the friction's weight is `penalty` over the nodes of the "graph", or over those of the largest
-            graph of the "batch" as in the paper, where a graph's answer depends on what shares its batch.
-        solver: "exact"; "compiled" for the same through torch.compile, meant for GPUs; "proximal" for T steps of the
-            paper's iteration.
+        penalty_size: the friction's weight is `penalty` over the nodes of the "graph"; over those of the largest graph
+            of the "batch" as in the paper, where a graph's answer depends on what shares its batch; or over a number.
+            With the graph's own number flows vanish in graphs of a node and mostly in those of two.
+        solver: "exact", or "proximal" for T steps of the paper's iteration.
         proximal: T (`num_steps`), start, step and seed of the solver "proximal".
         extra_parameters: with 2 hidden_dim + 1 parameters a layer that make the published counts, see the README.
         local_layer: GatedGCN as in the paper, GINE, GCN, GAT or none.

@@ -73,8 +73,8 @@ def sparse_flow_proximal(
     lead = tuple(resistance.shape[:-2])
     dtype = solving_dtype(resistance, friction)
     r, f = resistance.to(dtype), friction.to(dtype)
-    penalty = per_matrix("penalty", penalty, lead, r, positive=False).reshape(*lead, 1, 1)
-    alpha = per_matrix("alpha", alpha, lead, r, positive=True).reshape(*lead, 1, 1)
+    penalty = per_matrix("penalty", penalty, lead, r.device, positive=False).to(dtype).reshape(*lead, 1, 1)
+    alpha = per_matrix("alpha", alpha, lead, r.device, positive=True).to(dtype).reshape(*lead, 1, 1)
     if mask is not None:
         check_mask(mask, tuple(r.shape))
         r, f = torch.where(mask, r, 1.0), torch.where(mask, f, 0.0)

@@ -1,15 +1,17 @@
-"""From resistances and frictions of a block of rows to its flow: what `sparse_flow` and the fused attention share.
+"""From softmaxes of a block of rows to its flow, for rows of ordinary size; others go to `steep`.
 
 Let unit = 1 / sum_j (1 / r_j), the resistance of all links of a row in parallel, and S_i = unit / r_i, which sum to
 one: the flow without friction, that is ordinary attention. Then z_i = max(mu - penalty f_i, 0) / r_i becomes
 
     z_i = S_i max(t - g_i, 0),    g_i = (penalty / unit) f_i,    sum_i S_i max(t - g_i, 0) + (unit / alpha) t = 1
 
-with mu = unit t and a water level t (see `waterfill`), whose terms are all of order one whatever the resistances are.
+with mu = unit t and a water level t (see `waterfill`). A flow is the difference t - g_i times S_i, and a derivative by
+a logit of friction S_i g_i times another difference, so that rounding enters both multiplied by
 
-Greatest error of a flow, against rational arithmetic on the same r and f (softmaxes of normal logits, 64 keys, penalty
-1 / 64): 5e-8 in float32 and 6e-17 in float64 for logits of standard deviation 1; 7e-7 and 1e-15 for 3; 7e-3 and 3e-11
-for 10, where keys far apart in resistance are nearly tied. Row sums are right to rounding in all cases.
+    t (unit / alpha + sum over the active keys of S) = 1 + sum over the active keys of S g,
+
+the condition of the row. Where condition times (1 + largest logit) exceeds `steepest`, or r_i leaves the numbers that
+the dtype can state, the row is steep and what is computed here is not used.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ from graphbench_sfi_former.waterfill import Vessels, water_level
 
 #: Slices of the matrices and of the rows of `[M, N, K]`.
 Block = tuple[slice, slice]
+#: What rounding may come to in ordinary rows, relative to the flow's largest possible value 1.
+TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-9}
 
 
 class RowState(NamedTuple):
@@ -30,9 +34,9 @@ class RowState(NamedTuple):
 
     Args:
         unit: parallel resistance.
-        level: the water level t.
+        level: the water level t; below all costs in rows without a key and in steep ones.
         slope: unit / alpha + sum of S over the active keys.
-        gain: the flow divided by S max(t - g, 0): 1 up to rounding.
+        gain: the flow divided by S max(t - g, 0): 1 up to rounding, 0 in rows without a key.
     """
 
     unit: Tensor
@@ -71,38 +75,57 @@ def covers(at: tuple[slice, ...], whole: Tensor) -> bool:
     return all(part.stop - part.start == length for part, length in zip(at, whole.shape, strict=False))
 
 
+def steepest(dtype: torch.dtype) -> float:
+    """Condition times largest logit that a row of this dtype may have."""
+    return TOLERANCE[dtype] / torch.finfo(dtype).eps
+
+
 def solve_rows(
     weight: Tensor,
     cost: Tensor,
     unit: Tensor,
     alpha: Tensor | None,
     guess: Tensor,
+    size: Tensor,
     closed: Tensor | None,
     gap: Tensor,
     flow: Tensor,
-) -> RowState:
-    """Solve a block of rows.
+) -> tuple[RowState, Tensor]:
+    """Solve a block of rows, but for the steep ones.
 
     Args:
         weight: S `[m, n, K]`, rows sum to one.
-        cost: g `[m, n, K]`, non-negative.
+        cost: g `[m, n, K]`, non-negative; that of rows which are steep by their resistances is lost.
         unit: parallel resistance `[m, n, 1]`.
         alpha: `[m, 1, 1]`; None for the hard constraint.
         guess: a level to start from `[m, n, 1]`, positive.
+        size: bound on the logits `[m, n, 1]`.
         closed: rows without any key `[m, n, 1]` or `[m, 1, 1]`; None where there are none.
         gap: buffer `[m, n, K]`; its content is lost.
         flow: buffer `[m, n, K]`; receives S max(t - g, 0), the flow up to the gain of its row.
 
     Returns:
-        State of the rows.
+        State of the rows, and numbers of the steep ones, counted over m and n, int64 `[R]`.
     """
+    limits, steep_from = torch.finfo(unit.dtype), steepest(unit.dtype)
+    out_of_range = ~(unit >= limits.tiny**0.7)
+    if bool(out_of_range.any()):  # they would keep the passes going for all
+        cost.masked_fill_(out_of_range, 0.0)
+        guess, unit = guess.masked_fill(out_of_range, 1.0), unit.masked_fill(out_of_range, 1.0)
     slack = None if alpha is None else unit / alpha
-    level, slope, volume = water_level(Vessels(weight, cost, slack), guess, gap, flow)
+    vessels = Vessels(weight, cost, slack)
+    level, slope, volume, settled = water_level(vessels, guess, gap, flow, 100 * steep_from)
     # The gain makes the row sum right to rounding even where `level` itself is too coarse a number for that.
     one = volume.new_ones(())
     inside = one if slack is None else torch.addcmul(one, slack, level, value=-1)
-    gain = inside / volume.clamp_min_(torch.finfo(volume.dtype).tiny)  # finite where nothing flows
+    gain = inside / volume.clamp_min_(limits.tiny)  # finite where nothing flows
+    steep = out_of_range | ~settled | ~(slope * level * (1 + size) <= steep_from)
     if closed is not None:
+        steep &= ~closed
         gain.masked_fill_(closed, 0.0)
         level.masked_fill_(closed, -1.0)  # below every cost: the backward pass finds no active key
-    return RowState(unit, level, slope, gain)
+    rows = steep.view(-1).nonzero().view(-1)
+    if rows.numel():
+        unit = unit.masked_fill(steep, 1.0)
+        level, slope, gain = level.masked_fill(steep, -1.0), slope.masked_fill(steep, 1.0), gain.masked_fill(steep, 1.0)
+    return RowState(unit, level, slope, gain), rows

@@ -17,9 +17,9 @@ from graphbench.errors import BadInput
 class FlowSparsity(pl.Callback):
     """Share of exact zeros and row sums of the attention matrices, by layer and head, at every validation.
 
-    The paper (section 5) reports about 20% of zeros on PascalVOC-SP and COCO-SP and 5% elsewhere. The first batches of
-    the validation split are listened to as they pass, so that no graph is run twice; means are over their graphs. Works
-    with every model that shows its attention: softmax attention has no zeros and row sums of 1.
+    The paper (section 5.1) reports about 20% of zeros on PascalVOC-SP and COCO-SP and 5% on the other LRGB sets. The
+    first batches of the validation split are listened to as they pass, so that no graph is run twice; means are over
+    their graphs. Works with every model that shows its attention: softmax attention has no zeros and row sums of 1.
 
     Logs `flow_sparsity/zeros/layer_L_head_H`, `flow_sparsity/row_sum/layer_L_head_H` and, for layers with a balance
     between adjacency matrix and flow, `flow_sparsity/gamma/layer_L`.

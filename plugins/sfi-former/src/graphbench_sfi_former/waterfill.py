@@ -13,7 +13,6 @@ Every operation here writes into a buffer that the caller lends, so that a block
 
 from __future__ import annotations
 
-from itertools import count
 from typing import NamedTuple
 
 import torch
@@ -21,10 +20,10 @@ from torch import Tensor
 
 #: Passes before the first look at convergence: looking costs, and ordinary rows need at least as many.
 _UNCHECKED = 2
+#: Passes after which a row is given up.
+_PASSES = 24
 #: Numbers below which all rows go on together, because setting the settled ones apart costs more than it saves.
 _FEW = 2**15
-#: Pass from which the tolerance doubles each time, so that rounding can never keep a row going for ever.
-_PATIENCE = 24
 
 
 class Vessels(NamedTuple):
@@ -47,11 +46,20 @@ class Vessels(NamedTuple):
 
 
 class Level(NamedTuple):
-    """The solution: level, slope of the left side there, and water in the vessels, each `[..., 1]`."""
+    """The solution, each `[..., 1]`.
+
+    Args:
+        level: t.
+        slope: slope of the left side there; `slope * level` is one more than the costs that the flow pays, and so many
+            times greater than the rounding of a number is that of the flow.
+        volume: water in the vessels.
+        settled: whether t is the level to within rounding.
+    """
 
     level: Tensor
     slope: Tensor
     volume: Tensor
+    settled: Tensor
 
 
 def pick_rows(values: Tensor, rows: Tensor) -> Tensor:
@@ -64,7 +72,9 @@ def where_positive(condition: Tensor, values: Tensor, out: Tensor) -> Tensor:
     return torch.ops.aten.threshold_backward.grad_input(values, condition, 0.0, grad_input=out)
 
 
-def water_level(vessels: Vessels, guess: Tensor, gap: Tensor, flow: Tensor, unchecked: int = _UNCHECKED) -> Level:
+def water_level(
+    vessels: Vessels, guess: Tensor, gap: Tensor, flow: Tensor, steepest: float, unchecked: int = _UNCHECKED
+) -> Level:
     """Solve `sum_i weight_i max(t - cost_i, 0) + slack t = 1` for the level t of every row.
 
     Args:
@@ -72,36 +82,34 @@ def water_level(vessels: Vessels, guess: Tensor, gap: Tensor, flow: Tensor, unch
         guess: first level `[..., 1]`, positive; any guess leads to the same answer, a near one sooner.
         gap: buffer `[..., K]`; its content is lost.
         flow: buffer `[..., K]`; receives `weight max(t - cost, 0)`.
+        steepest: `slope * level` from which nobody waits for a row to settle.
         unchecked: Newton passes before convergence is looked at.
 
     Returns:
-        Level, slope and volume of every row.
+        Level, slope and volume of every row, and whether it settled.
     """
-    level, nudge = guess, 0.0
+    level = guess
     tolerance = 8 * torch.finfo(guess.dtype).eps
     one = guess.new_ones(())  # a tensor, because turning a Python number into one takes longer than the subtraction
-    for number in count():
+    for number in range(_PASSES):
         slope, volume, step = _newton_step(vessels, level, gap, flow, one)
         if number >= unchecked:
-            if number >= _PATIENCE:
-                tolerance *= 2
-                nudge = tolerance / 2
-            # NaN compares False: such a row counts as settled and stays visible, as in ordinary attention.
-            unsettled = step.abs() > tolerance
-            num_unsettled = int(unsettled.sum())
-            if num_unsettled == 0:
+            settled = step.abs() <= tolerance
+            waiting = ~settled & (slope * level <= steepest)  # NaN compares False: nobody waits for it
+            num_waiting = int(waiting.sum())
+            if num_waiting == 0:
                 break
         # Bounded above, because the step is infinite where nothing is under water yet, and below, because far above
         # the answer it is a difference of large numbers that may miss it by its own size.
         following = torch.addcmul(level, level, step.clamp_(-0.999, 999.0))
-        if nudge:
-            following = torch.where(unsettled, following * (1 + nudge), level)
-        if number >= unchecked and 4 * num_unsettled <= unsettled.numel() and gap.numel() > _FEW:
-            rows = unsettled.view(-1).nonzero().view(-1)
-            _settle(vessels, rows, pick_rows(following, rows), Level(level, slope, volume), flow)
-            break
-        level = following
-    return Level(level, slope, volume)
+        if number >= unchecked and 4 * num_waiting <= waiting.numel() and gap.numel() > _FEW:
+            rows = waiting.view(-1).nonzero().view(-1)
+            solution = Level(level, slope, volume, settled)
+            _settle(vessels, rows, pick_rows(following, rows), solution, flow, steepest)
+            return solution
+        if number < _PASSES - 1:
+            level = following
+    return Level(level, slope, volume, settled)
 
 
 def _newton_step(
@@ -119,10 +127,10 @@ def _newton_step(
     return slope, volume, step.div_(slope).div_(level)
 
 
-def _settle(vessels: Vessels, rows: Tensor, guess: Tensor, solution: Level, flow: Tensor) -> None:
+def _settle(vessels: Vessels, rows: Tensor, guess: Tensor, solution: Level, flow: Tensor, steepest: float) -> None:
     """Solve the few rows that are left by themselves and write them into `solution` and `flow`."""
     part = vessels.pick(rows)
     part_flow = torch.empty_like(part.cost)
-    part_solution = water_level(part, guess, torch.empty_like(part.cost), part_flow, unchecked=1)
+    part_solution = water_level(part, guess, torch.empty_like(part.cost), part_flow, steepest, unchecked=1)
     for whole, piece in zip((*solution, flow), (*part_solution, part_flow), strict=True):
         whole.view(-1, whole.shape[-1]).index_copy_(0, rows, piece)

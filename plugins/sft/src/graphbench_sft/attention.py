@@ -15,24 +15,25 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
+from torch_geometric.data import Data
 
 from graphbench import LayerTrace, Traced
-from graphbench.errors import BadInput
+from graphbench.errors import BadInput, check_choice, check_range
 from graphbench.nn import DenseLayout, mixed_values
-from graphbench_sft.leaky import leaky_relu_attention
+from graphbench_sft.leaky import leaky_relu_attention, leaky_relu_mixture
 from graphbench_sft.maxout import maxout_scores
+from graphbench_sft.names import LAYER, names_of_places, scramble
 from graphbench_sft.pairs import PairRelation
-from graphbench_sft.relative import Chunk, EdgeRelation, RelativeTerms, ScoreMap
-from graphbench_sft.sampler import DifferentiableSampler, Sample, SamplingMode
+from graphbench_sft.relative import Chunk, EdgeRelation, RelativeTerms, ScoreMap, layout_of
+from graphbench_sft.sampler import DifferentiableSampler, Evaluation, Sample, SamplingMode
 from graphbench_sft.traces import join_parts
 
 AttentionName = Literal["maxout_leaky", "maxout_relu", "softmax_dot"]
 SamplerName = Literal["without_replacement", "straight_through", "with_replacement", "none"]
 Relation = EdgeRelation | PairRelation
 
-#: Scores that are worked on at once: 1 MB of float32 on a CPU, so that they never leave its cache between two
-#: operations.
-_CPU_CHUNK = 1 << 18
+#: Scores that are worked on at once: 4 MB of float32 on a CPU. Fewer stay in a nearer cache but take more calls.
+_CPU_CHUNK = 1 << 20
 _DEVICE_CHUNK = 1 << 26
 #: With more scores than this a training step keeps none of them and computes each chunk again on the way back.
 _KEPT_SCORES = 1 << 26
@@ -70,8 +71,8 @@ class SampledAttention(Traced):
     Scores are worked on in chunks that stay in the cache. A training step with more than 67 million scores keeps none
     of them for the way back, and so takes no more memory than its tokens and one chunk.
 
-    A trace holds the weights over the sampled tokens; its `columns` name them. While training, a column is the
-    sampled token mixed with its partner.
+    A trace holds the weights over the sampled tokens; its `columns` name them. Where the sampler mixes, in training
+    and in evaluation as trained, a column is the sampled token mixed with its partner.
 
     Attribute `parts`: how many successive graphs of the layout a trace shows as one.
 
@@ -86,9 +87,17 @@ class SampledAttention(Traced):
         score_dropout: probability of dropping a channel of Q and K.
         temperature: of the sampler.
         compiled_scores: let torch.compile fuse the maxout scores, see `maxout_scores`.
+        evaluation: as_trained or topk, see `DifferentiableSampler`.
 
     Raises:
         BadInput: an option is out of range.
+
+    Examples:
+        >>> from torch_geometric.data import Batch, Data
+        >>> batch = Batch.from_data_list([Data(x=torch.randn(n, 8)) for n in (5, 3)])
+        >>> attention = SampledAttention(dim=8, num_heads=2, num_samples=4)
+        >>> attention(batch.x, batch).shape
+        torch.Size([8, 8])
     """
 
     def __init__(
@@ -102,20 +111,24 @@ class SampledAttention(Traced):
         score_dropout: float = 0.0,
         temperature: float = 1.0,
         compiled_scores: bool = False,
+        evaluation: Evaluation = "as_trained",
     ) -> None:
         super().__init__()
+        for option, count in (("hidden_dim", dim), ("num_heads", num_heads), ("num_samples", num_samples)):
+            check_range(option, count, at_least=1, whole=True)
+        check_range("score_dropout", score_dropout, at_least=0, below=1)
+        check_choice("attention", attention, get_args(AttentionName))
+        check_choice("sampler", sampler, get_args(SamplerName))
+        check_choice("evaluation", evaluation, get_args(Evaluation))
         if dim % num_heads:
             raise BadInput(f"num_heads must divide hidden_dim, but got num_heads={num_heads} and hidden_dim={dim}.")
-        for option, given, known in (("attention", attention, AttentionName), ("sampler", sampler, SamplerName)):
-            if given not in get_args(known):
-                raise BadInput(f"{option} must be one of {', '.join(get_args(known))}, but got {given!r}.")
         self.parts = 1
         self.num_heads = num_heads
         self.attention = attention
         self.score_dropout = score_dropout
         self.compiled_scores = compiled_scores
         mode: SamplingMode | None = None if sampler == "none" else sampler
-        self.sampler = None if mode is None else DifferentiableSampler(dim, num_samples, mode, temperature)
+        self.sampler = None if mode is None else DifferentiableSampler(dim, num_samples, mode, temperature, evaluation)
         self.query_map = nn.Linear(dim, dim)
         self.key_map = nn.Linear(dim, dim)
         self.value_map = nn.Linear(dim, dim)
@@ -126,27 +139,33 @@ class SampledAttention(Traced):
     def forward(
         self,
         x: Tensor,
-        layout: DenseLayout,
+        layout: DenseLayout | Data | Tensor,
         relations: Sequence[Relation] | None = None,
         visible: Tensor | None = None,
+        names: Tensor | None = None,
     ) -> Tensor:
         """Attend within each graph.
 
         Args:
             x: tokens `[T, dim]`.
-            layout: where they lie in padded graphs.
+            layout: where they lie in padded graphs, or what `DenseLayout.from_batch` makes it of: the graphs whose
+                nodes they are (PyG's `Batch` or `Data`), or the graph of each token `[T]`.
             relations: relative information of each of `layout.blocks`; needed with relative terms.
             visible: which tokens may be sampled, bool `[T]`; None: all.
+            names: of the tokens, int64 `[T]`, for evaluation; None: by place and size of the graph.
 
         Raises:
             BadInput: relative terms miss their relations, or relations come to a layer without relative terms.
         """
         if (relations is None) != (self.relative is None):
             raise BadInput("A layer with relation_dim needs relations in forward, and one without takes none.")
+        layout = layout_of(layout)
+        names = None if self.training or self.sampler is None else self._own_names(layout, names)
         query = F.dropout(self.query_map(x), self.score_dropout, self.training)
         mixed, seen = [], []
         for number, block in enumerate(layout.blocks):
-            sample = self._sample(block.layout, block.take(x), None if visible is None else block.take(visible))
+            own = (None if tensor is None else block.take(tensor) for tensor in (visible, names))
+            sample = self._sample(block.layout, block.take(x), *own)
             relation = None if relations is None else relations[number]
             pieces = self._pieces(block.layout.to_dense(block.take(query)), sample, relation)
             mixed.append(block.layout.to_ragged(self._mix(pieces, block.layout)))
@@ -156,13 +175,20 @@ class SampledAttention(Traced):
         self.trace(lambda: self._record(x, layout, seen, out))
         return out
 
-    def _sample(self, layout: DenseLayout, x: Tensor, visible: Tensor | None) -> Sample:
+    def _own_names(self, layout: DenseLayout, names: Tensor | None) -> Tensor:
+        """Names for the noise of this layer `[T]`, so that layers sample independently."""
+        if names is None:
+            graph_of = torch.repeat_interleave(layout.ptr.diff(), output_size=layout.index.shape[0])
+            names = names_of_places(graph_of, layout.ptr)
+        return scramble(names + self.layer * LAYER)
+
+    def _sample(self, layout: DenseLayout, x: Tensor, visible: Tensor | None, names: Tensor | None) -> Sample:
         mask = None if layout.is_full else layout.mask
         if visible is not None:
-            mask = layout.to_dense(visible.unsqueeze(-1)).squeeze(-1)
+            mask = _dense_row(layout, visible)
         dense = layout.to_dense(x)
         if self.sampler is not None:
-            return self.sampler(dense, mask)
+            return self.sampler(dense, mask, None if names is None else _dense_row(layout, names))
         index = torch.arange(layout.max_nodes, device=x.device).expand(layout.num_graphs, -1)
         return Sample(dense, index, mask=mask)
 
@@ -187,14 +213,17 @@ class SampledAttention(Traced):
         terms = relation.bind(self.relative, sample, chunks)
         return [replace(piece, terms=own) for piece, own in zip(pieces, terms, strict=True)]
 
-    def _weights(self, piece: _Piece) -> Tensor:
-        """Attention weights `[b, H, n, K]` of a chunk."""
+    def _scores(self, piece: _Piece) -> Tensor:
+        """Scores `[b, H, n, K]` of a chunk."""
         if self.attention == "softmax_dot":
             scores = (piece.query * piece.query.shape[-1] ** -0.5) @ piece.key.transpose(-1, -2)
         else:
             scores = maxout_scores(piece.query, piece.key, self.compiled_scores)
-        if piece.terms is not None:
-            scores = piece.terms(scores)
+        return scores if piece.terms is None else piece.terms(scores)
+
+    def _weights(self, piece: _Piece) -> Tensor:
+        """Attention weights `[b, H, n, K]` of a chunk."""
+        scores = self._scores(piece)
         if self.attention != "softmax_dot":
             return leaky_relu_attention(scores, piece.leak, piece.mask)
         mask = piece.mask
@@ -204,7 +233,10 @@ class SampledAttention(Traced):
         """Mixed values `[B, N, dim]`."""
 
         def mix(piece: _Piece) -> Tensor:
-            mixed = self._weights(piece).to(piece.value.dtype) @ piece.value
+            if self.attention == "softmax_dot":
+                mixed = self._weights(piece).to(piece.value.dtype) @ piece.value
+            else:
+                mixed = leaky_relu_mixture(self._scores(piece), piece.value, piece.leak, piece.mask)
             return mixed.transpose(1, 2).flatten(2).flatten(0, 1)
 
         run: Callable[[_Piece], Tensor] = mix
@@ -250,6 +282,11 @@ def _chunk_shape(query: Tensor, key: Tensor) -> tuple[int, int]:
     if num_rows >= rows:
         return min(num_rows // max(rows, 1), batch), max(rows, 1)
     return 1, -(-rows // -(-rows // num_rows))
+
+
+def _dense_row(layout: DenseLayout, values: Tensor) -> Tensor:
+    """Padded `[B, N]` of one value a token `[T]`."""
+    return layout.to_dense(values.unsqueeze(-1)).squeeze(-1)
 
 
 def _split(tensor: Tensor | None, size: int, total: int) -> Sequence[Tensor | None]:

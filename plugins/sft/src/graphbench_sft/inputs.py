@@ -54,12 +54,18 @@ class TokenEncoder(nn.Module):
     * relative positions: the node features without their place;
     * none: features and place. A place of one coordinate enters as sinusoids, one of more as it is.
 
+    With `places_in_tokens` features and place enter whatever the scores know.
+
     Args:
         spec: the benchmark's description.
         dim: width of the tokens.
         relative: what the scores know.
         positional_encoders: their outputs stand beside the encoded features.
         categorical: how categorical features enter.
+        places_in_tokens: let places and normals enter the tokens also where the scores know them.
+
+    Raises:
+        BadInput: `places_in_tokens` for a benchmark whose nodes have no place.
     """
 
     def __init__(
@@ -69,20 +75,28 @@ class TokenEncoder(nn.Module):
         relative: RelativeName,
         positional_encoders: Sequence[PositionalEncoder] = (),
         categorical: Categorical = "one_hot",
+        places_in_tokens: bool = False,
     ) -> None:
         super().__init__()
+        if places_in_tokens and not spec.coordinates:
+            raise BadInput(f"places_in_tokens needs nodes with a position, but {spec.name} has none. Leave it out.")
         codes, dense = _column_names(spec.node)
         self.codes = [number for number, name in enumerate(codes) if name != TOWER]
-        hidden = NORMALS if relative == "distances" else ()
+        hidden = NORMALS if relative == "distances" and not places_in_tokens else ()
         self.dense = [number for number, name in enumerate(dense) if name not in hidden]
-        self.placed = relative == "none" and spec.coordinates > 0
+        self.placed = (relative == "none" or places_in_tokens) and spec.coordinates > 0
         self.wave_width = sinusoid_width(spec, dim) if spec.coordinates == 1 else None
         place = (self.wave_width or spec.coordinates) if self.placed else 0
         vocabularies = tuple(spec.node.vocabularies[number] for number in self.codes)
         seen = replace(spec, node=Features(vocabularies, dense=len(self.dense) + place))
         self.encoder = NodeEncoder(
-            seen if relative == "edges" else replace(seen, coordinates=0), dim, positional_encoders, categorical
+            seen if relative == "edges" and not self.placed else replace(seen, coordinates=0),
+            dim,
+            positional_encoders,
+            categorical,
         )
+        #: Whether places enter, here or in the encoder.
+        self.reads_position = self.placed or self.encoder.reads_position
 
     def forward(self, batch: GraphBatch) -> Tensor:
         """`[num_nodes, dim]`."""
@@ -95,6 +109,11 @@ class TokenEncoder(nn.Module):
         if parts:
             seen.x_dense = torch.cat(parts, dim=1)
         return self.encoder(seen)
+
+    def columns(self, batch: GraphBatch) -> list[Tensor]:
+        """The features that enter, without places and positional encodings, each `[num_nodes, c]`."""
+        codes = [batch.x[:, self.codes]] if self.codes else []
+        return codes + ([batch.x_dense[:, self.dense]] if self.dense else [])
 
 
 def _column_names(features: Features) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -59,12 +59,13 @@ class SFTLayer(nn.Module):
         layout: DenseLayout,
         relations: Sequence[Relation] | None = None,
         visible: Tensor | None = None,
+        names: Tensor | None = None,
     ) -> Tensor:
         """Tokens `[T, dim]` after the layer; arguments as those of `SampledAttention.forward`."""
         if self.norm_position == "pre":
-            x = x + self._drop(self.attention(self.attention_norm(x), layout, relations, visible))
+            x = x + self._drop(self.attention(self.attention_norm(x), layout, relations, visible, names))
             return x + self._drop(self.ffn(self.ffn_norm(x)))
-        x = self.attention_norm(x + self._drop(self.attention(x, layout, relations, visible)))
+        x = self.attention_norm(x + self._drop(self.attention(x, layout, relations, visible, names)))
         return self.ffn_norm(x + self._drop(self.ffn(x)))
 
     def _drop(self, x: Tensor) -> Tensor:

@@ -118,7 +118,7 @@ def _backward(a: Tensor, b: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
 
     With `step = clamp(huge * (a_ic - b_jc), -1/2, 1/2)`, which is -1/2, 0 or 1/2, the share of `a` is `1/2 + step`.
     """
-    huge = _huge(a)
+    huge = _huge(a, b)
     group, rows = _block_shape(a, b)
     grad = grad.contiguous()
     grad_a = torch.empty_like(a)
@@ -137,9 +137,11 @@ def _backward(a: Tensor, b: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
     return grad_a, grad_b.transpose(1, 2) + 0.5 * grad.sum(1).unsqueeze(-1)
 
 
-def _huge(like: Tensor) -> float:
-    """A factor that turns any difference that matters into more than one half, and no ordinary number into inf."""
-    return 2.0**200 if like.dtype == torch.float64 else 2.0**64
+def _huge(a: Tensor, b: Tensor) -> Tensor:
+    """A factor that turns every difference that matters into more than one half, and no number into infinity."""
+    ordinary, most = (2.0**200, 2.0**1020) if a.dtype == torch.float64 else (2.0**64, 2.0**124)
+    largest = torch.stack([t.abs().amax() if t.numel() else t.new_zeros(()) for t in (a, b)]).amax()
+    return (most / largest).clamp_max(ordinary)
 
 
 def _block_shape(a: Tensor, b: Tensor) -> tuple[int, int]:
@@ -183,9 +185,8 @@ def _fused_forward(a: Tensor, b: Tensor) -> Tensor:
 
 def _fused_backward(a: Tensor, b: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
     """Gradients of `a` and `b`, shaped as these, from `grad [M, p, s]`."""
-    step = ((a.unsqueeze(3) - b.unsqueeze(1)) * _huge(a)).clamp(-0.5, 0.5)
-    share, half = step * grad.unsqueeze(2), 0.5 * grad
-    return share.sum(3) + half.sum(2, keepdim=True), half.sum(1).unsqueeze(1) - share.sum(1)
+    share = ((a.unsqueeze(3) - b.unsqueeze(1)).sign() * 0.5 + 0.5) * grad.unsqueeze(2)
+    return share.sum(3), grad.sum(1).unsqueeze(1) - share.sum(1)
 
 
 def _has_unit_axis(a: Tensor, b: Tensor) -> bool:

@@ -6,13 +6,15 @@ import torch
 from torch import Tensor, nn
 
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, PositionalEncoder, Representation
-from graphbench.errors import BadInput
+from graphbench.errors import BadInput, check_range
 from graphbench.nn import Categorical, DenseLayout
 from graphbench_sft.attention import AttentionName, SampledAttention, SamplerName
 from graphbench_sft.documents import has_towers, split_documents
 from graphbench_sft.inputs import RelativeName, TokenEncoder, relative_information
 from graphbench_sft.layer import NormPosition, SFTLayer
+from graphbench_sft.names import names_of_tokens
 from graphbench_sft.readout import ReadoutName, SampledMaxReadout, SoftmaxReadout, TowerPair
+from graphbench_sft.sampler import Evaluation
 
 GRAPH_TASKS = ("graph-regression", "graph-classification", "graph-multilabel")
 
@@ -29,8 +31,11 @@ class SFT(Architecture):
     * relative positions: products of sinusoids of the positions (sequences);
     * none: nothing; places enter the tokens instead (the absolute variant of table 5).
 
-    In evaluation the sample is the plain top k, so a graph gets the same answer whatever shares its batch and whatever
-    the order of its nodes, except where importances are equal: nodes with equal features then enter by their position.
+    Evaluation samples and mixes as training does (as_trained), which is all that the paper speaks of, with noise that
+    is a hash of what is known of the nodes: a graph gets the same answer every time, whatever shares its batch and
+    whatever the order of its nodes, except among nodes whose features agree and whose neighbourhoods of three steps
+    agree. topk takes the most important nodes, unmixed; see `DifferentiableSampler`.
+
     Where a benchmark has a column "tower", the two documents of a graph are read apart by the same weights, and meet
     in the read-out.
 
@@ -49,9 +54,12 @@ class SFT(Architecture):
         ffn_dropout: probability of dropout inside the feed-forward network.
         norm_position: pre or post.
         relative: edges, distances, positions or none, see above.
+        places_in_tokens: put places (and normals) into the tokens also where the scores know them, as figure 6 does;
+            with relative none they always are.
         attention: maxout_leaky (the paper's), maxout_relu (without leak) or softmax_dot (figure 6).
         sampler: without_replacement (the paper's), straight_through, with_replacement or none (attend to all nodes).
         temperature: of the sampler.
+        evaluation: as_trained (the paper's) or topk, see above.
         compiled_scores: let torch.compile fuse the maxout scores alone, which needs a compiler.
         readout: of graph tasks: softmax (a weighted mean) or sampled_max (the paper's on ModelNet40).
         readout_samples: tokens that sampled_max draws.
@@ -75,20 +83,24 @@ class SFT(Architecture):
         ffn_dropout: float = 0.2,
         norm_position: NormPosition = "post",
         relative: RelativeName = "edges",
+        places_in_tokens: bool = False,
         attention: AttentionName = "maxout_leaky",
         sampler: SamplerName = "without_replacement",
         temperature: float = 1.0,
+        evaluation: Evaluation = "as_trained",
         compiled_scores: bool = False,
         readout: ReadoutName = "softmax",
         readout_samples: int = 512,
         positional_encoders: list[PositionalEncoder] | None = None,
         categorical: Categorical = "one_hot",
     ) -> None:
+        counts = {"hidden_dim": hidden_dim, "num_layers": num_layers, "num_heads": num_heads}
+        for option, count in (counts | {"readout_samples": readout_samples}).items():
+            check_range(option, count, at_least=1, whole=True)
         super().__init__(spec, hidden_dim)
-        if num_layers < 1:
-            raise BadInput(f"num_layers must be at least 1, but got {num_layers}.")
-        drops = {"token_drop": token_drop, "score_dropout": score_dropout}
-        _check_probabilities(drops | {"embedding_dropout": embedding_dropout, "ffn_dropout": ffn_dropout})
+        drops = {"token_drop": token_drop, "embedding_dropout": embedding_dropout, "ffn_dropout": ffn_dropout}
+        for option, probability in drops.items():
+            check_range(option, probability, at_least=0, below=1)
         self.parts = 2 if has_towers(spec) else 1
         if self.parts > 1 and (relative == "edges" or positional_encoders):
             raise BadInput(
@@ -97,10 +109,14 @@ class SFT(Architecture):
             )
         self.token_drop = token_drop
         self.information = relative_information(spec, relative, hidden_dim, num_heads)
-        self.node_encoder = TokenEncoder(spec, hidden_dim, relative, positional_encoders or (), categorical)
+        self.node_encoder = TokenEncoder(
+            spec, hidden_dim, relative, positional_encoders or (), categorical, places_in_tokens
+        )
+        self.knows_places = relative == "positions" or self.node_encoder.reads_position
         width = None if self.information is None else self.information.dim
         shared = (hidden_dim, num_heads, num_samples, attention, sampler, width)
-        mixers = [SampledAttention(*shared, score_dropout, temperature, compiled_scores) for _ in range(num_layers)]
+        rest = (score_dropout, temperature, compiled_scores, evaluation)
+        mixers = [SampledAttention(*shared, *rest) for _ in range(num_layers)]
         for number, mixer in enumerate(mixers):
             mixer.layer, mixer.parts = number, self.parts
         self.layers = nn.ModuleList(
@@ -108,7 +124,8 @@ class SFT(Architecture):
         )
         self.final_norm = nn.LayerNorm(hidden_dim) if norm_position == "pre" else None
         aggregates = spec.task in GRAPH_TASKS
-        self.readout = _make_readout(readout, hidden_dim, readout_samples, temperature) if aggregates else None
+        sampling = (readout_samples, temperature, evaluation)
+        self.readout = _make_readout(readout, hidden_dim, *sampling) if aggregates else None
         self.pair = TowerPair(hidden_dim) if aggregates and self.parts > 1 else None
 
     def forward(self, batch: GraphBatch) -> Representation:
@@ -125,31 +142,35 @@ class SFT(Architecture):
         layout = DenseLayout.from_batch(batch)
         visible = self._kept_tokens(batch) if self.training and self.token_drop else None
         relations = None if self.information is None else self.information(batch, layout)
+        names = None if self.training else self._names(batch)
         for layer in self.layers:
-            x = layer(x, layout, relations, visible)
+            x = layer(x, layout, relations, visible, names)
         if self.final_norm is not None:
             x = self.final_norm(x)
-        graph = None if self.readout is None else self.readout(x, batch, layout, visible)
+        graph = None if self.readout is None else self.readout(x, batch, layout, visible, names)
         return Representation(node=x, graph=graph)
+
+    def _names(self, batch: GraphBatch) -> Tensor:
+        """Names of the nodes `[num_nodes]` by all that the first layer knows and no rotation changes."""
+        columns = self.node_encoder.columns(batch)
+        if self.knows_places:
+            columns.append(batch.pos)
+        edges = batch.edge_index if self.parts == 1 else None
+        return names_of_tokens(batch.batch, batch.ptr, columns, edges)
 
     def _kept_tokens(self, batch: GraphBatch) -> Tensor:
         """Which nodes stay, bool `[num_nodes]`: each with probability `1 - token_drop`, all of a graph if none did."""
-        kept = torch.rand(batch.num_nodes, device=batch.batch.device) >= self.token_drop
-        count = torch.zeros(batch.num_graphs, device=kept.device).index_add_(0, batch.batch, kept.float())
+        # float32 also where another type is the default: bfloat16 would round the probability.
+        kept = torch.rand(batch.num_nodes, device=batch.batch.device, dtype=torch.float32) >= self.token_drop
+        count = torch.zeros_like(batch.ptr[:-1]).index_add_(0, batch.batch, kept.long())
         return kept | (count == 0)[batch.batch]
 
 
-def _check_probabilities(options: dict[str, float]) -> None:
-    for name, value in options.items():
-        if not 0.0 <= value < 1.0:
-            raise BadInput(f"{name} must be at least 0 and below 1, but got {value}.")
-
-
 def _make_readout(
-    name: ReadoutName, dim: int, num_samples: int, temperature: float
+    name: ReadoutName, dim: int, num_samples: int, temperature: float, evaluation: Evaluation
 ) -> SoftmaxReadout | SampledMaxReadout:
     if name == "softmax":
         return SoftmaxReadout(dim)
     if name == "sampled_max":
-        return SampledMaxReadout(dim, num_samples, temperature)
+        return SampledMaxReadout(dim, num_samples, temperature, evaluation)
     raise BadInput(f"readout must be softmax or sampled_max, but got {name!r}.")

@@ -11,7 +11,8 @@ from torch_geometric.utils import softmax
 
 from graphbench import GraphBatch
 from graphbench.nn import DenseLayout
-from graphbench_sft.sampler import DifferentiableSampler
+from graphbench_sft.names import LAYER, scramble
+from graphbench_sft.sampler import DifferentiableSampler, Evaluation
 
 ReadoutName = Literal["softmax", "sampled_max"]
 
@@ -29,36 +30,59 @@ class SoftmaxReadout(nn.Module):
         super().__init__()
         self.weight = nn.Linear(dim, 1, bias=False)  # softmax ignores a bias
 
-    def forward(self, x: Tensor, batch: GraphBatch, layout: DenseLayout, visible: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        x: Tensor,
+        batch: GraphBatch,
+        layout: DenseLayout,
+        visible: Tensor | None = None,
+        names: Tensor | None = None,
+    ) -> Tensor:
         """Graphs `[num_graphs, dim]` of tokens `[T, dim]`; only `visible` tokens (bool `[T]`) take part."""
         logits = self.weight(x).float() if x.dtype != torch.float64 else self.weight(x)
         if visible is not None:
             logits = logits.masked_fill(~visible.unsqueeze(-1), -torch.inf)
         weighted = softmax(logits, batch.batch, num_nodes=batch.num_graphs) * x
-        return weighted.new_zeros(batch.num_graphs, x.shape[1]).index_add(0, batch.batch, weighted)
+        graphs = weighted.new_zeros(batch.num_graphs, x.shape[1]).index_add(0, batch.batch, weighted)
+        return graphs.to(x.dtype)
 
 
 class SampledMaxReadout(nn.Module):
-    """A graph as the maximum, channel by channel, of tokens drawn by learned importance; `dim + 1` parameters.
+    """A graph as the maximum, channel by channel, of tokens sampled by learned importance; `dim + 1` parameters.
 
-    This is the head of the paper's ModelNet40 model, which draws 512 tokens. A graph without token gives zeros.
+    This is the head of the paper's ModelNet40 model, which samples 512 tokens. A graph without token gives zeros.
 
     Args:
         dim: width of the tokens.
-        num_samples: tokens to draw.
+        num_samples: tokens to sample.
         temperature: of the sampler.
+        evaluation: as_trained or topk, see `DifferentiableSampler`.
     """
 
-    def __init__(self, dim: int, num_samples: int = 512, temperature: float = 1.0) -> None:
+    def __init__(
+        self, dim: int, num_samples: int = 512, temperature: float = 1.0, evaluation: Evaluation = "as_trained"
+    ) -> None:
         super().__init__()
-        self.sampler = DifferentiableSampler(dim, num_samples, temperature=temperature)
+        self.sampler = DifferentiableSampler(dim, num_samples, temperature=temperature, evaluation=evaluation)
 
-    def forward(self, x: Tensor, batch: GraphBatch, layout: DenseLayout, visible: Tensor | None = None) -> Tensor:
-        """Graphs `[num_graphs, dim]` of tokens `[T, dim]`; only `visible` tokens (bool `[T]`) take part."""
+    def forward(
+        self,
+        x: Tensor,
+        batch: GraphBatch,
+        layout: DenseLayout,
+        visible: Tensor | None = None,
+        names: Tensor | None = None,
+    ) -> Tensor:
+        """Graphs `[num_graphs, dim]` of tokens `[T, dim]`; only `visible` tokens (bool `[T]`) take part.
+
+        `names` of the tokens (int64 `[T]`) are for evaluation.
+        """
         mask = None if layout.is_full else layout.mask
         if visible is not None:
             mask = layout.to_dense(visible.unsqueeze(-1)).squeeze(-1)
-        sample = self.sampler(layout.to_dense(x), mask)
+        # Noise of its own: -1 stands where layers have their number.
+        own = None if names is None else layout.to_dense(scramble(names - LAYER).unsqueeze(-1)).squeeze(-1)
+        sample = self.sampler(layout.to_dense(x), mask, own)
         if sample.mask is None:
             return sample.tokens.amax(1)
         lowest = torch.finfo(sample.tokens.dtype).min

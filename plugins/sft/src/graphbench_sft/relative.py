@@ -16,6 +16,7 @@ from functools import partial
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch_geometric.data import Data
 
 from graphbench import BenchmarkSpec, GraphBatch
 from graphbench.nn import DenseLayout
@@ -115,7 +116,7 @@ class EdgeRelation:
                 index = index + torch.arange(heads, device=index.device) * (rows * num_samples)
                 own = scores.reshape(-1)[index]
                 change = own * mul.to(own.dtype) + add.to(own.dtype)
-                moved = scores * _per_head(mul_zero, scores) + _per_head(add_zero, scores)
+                moved = torch.addcmul(_per_head(add_zero, scores), scores, _per_head(mul_zero, scores))
                 moved.view(-1).index_add_(0, index.flatten(), change.flatten())
                 return moved
 
@@ -136,6 +137,11 @@ class EdgeRelation:
         return edge, slot[holder], share[holder]
 
 
+def layout_of(batch: DenseLayout | Data | Tensor) -> DenseLayout:
+    """A layout as it is, or that of whatever `DenseLayout.from_batch` takes."""
+    return batch if isinstance(batch, DenseLayout) else DenseLayout.from_batch(batch)
+
+
 def relative_width(spec: BenchmarkSpec) -> int:
     """Width r of what `relative_features` returns."""
     return sum(spec.edge.vocabularies) + spec.edge.dense + 1
@@ -149,18 +155,29 @@ def relative_features(spec: BenchmarkSpec, batch: GraphBatch) -> Tensor:
         parts += [F.one_hot(column, size) for column, size in columns]
     if spec.edge.dense:
         parts.append(batch.edge_dense)
-    parts.append(torch.ones(batch.edge_index.shape[1], 1, device=batch.edge_index.device))
+    parts.append(torch.ones(batch.edge_index.shape[1], 1, device=batch.edge_index.device, dtype=torch.float32))
     return torch.cat(parts, dim=1)
 
 
-def edge_relations(edge_index: Tensor, features: Tensor, layout: DenseLayout) -> tuple[EdgeRelation, ...]:
+def edge_relations(
+    edge_index: Tensor, features: Tensor, layout: DenseLayout | Data | Tensor
+) -> tuple[EdgeRelation, ...]:
     """The edges of a batch, once for all layers, cut as `layout.blocks` cuts the graphs.
 
     Args:
         edge_index: sources and targets `[2, E]`; a target attends to its sources.
         features: `[E, r]`.
-        layout: where the nodes lie.
+        layout: where the nodes lie, or the graphs, as for `SampledAttention.forward`.
+
+    Examples:
+        >>> from torch_geometric.data import Data
+        >>> from graphbench_sft import SampledAttention
+        >>> graph = Data(x=torch.randn(3, 8), edge_index=torch.tensor([[0, 1, 2], [1, 2, 0]]))
+        >>> relations = edge_relations(graph.edge_index, torch.ones(3, 1), graph)
+        >>> SampledAttention(8, num_heads=2, num_samples=2, relation_dim=1)(graph.x, graph, relations).shape
+        torch.Size([3, 8])
     """
+    layout = layout_of(layout)
     place = torch.empty_like(layout.index)
     owner = torch.zeros_like(layout.index)
     for number, block in enumerate(layout.blocks):

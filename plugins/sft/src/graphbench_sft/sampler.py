@@ -6,6 +6,7 @@ Legend: n tokens of a graph (padded to the largest of the batch), k tokens to sa
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -13,9 +14,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from graphbench.errors import BadInput
+from graphbench.errors import BadInput, check_choice, check_range
+from graphbench_sft.names import gumbel, scramble, uniform
 
 SamplingMode = Literal["without_replacement", "straight_through", "with_replacement"]
+Evaluation = Literal["as_trained", "topk"]
 #: Below this score softplus(s) = exp(s) to double precision; its logarithm is s.
 _EXPONENTIAL = -30.0
 
@@ -40,9 +43,9 @@ class Sample:
 
 
 class DifferentiableSampler(nn.Module):
-    """Draws k tokens of each graph, such that gradients teach which tokens matter.
+    """Samples k tokens of each graph, such that gradients teach which tokens matter.
 
-    Importance `z = x w_S + b_S`, one Gumbel variable g a token. The modes while training:
+    Importance `z = x w_S + b_S`, one Gumbel variable g a token. The modes:
 
     * without_replacement: S1 are the k tokens of highest z + g, which samples one after the other without replacement
       with odds exp(z). S2 are k others, drawn uniformly; each is paired with one of S1 at random, and what leaves the
@@ -53,45 +56,65 @@ class DifferentiableSampler(nn.Module):
       `sum_i s_i x_i / sum_i s_i` over all tokens of the graph times `1 / k`, which the paper found to be needed.
       Noise and weights of this mode take `n k` numbers.
 
-    A graph of fewer than k tokens gives all of them once (with replacement: k draws), and padding is never drawn. In
-    evaluation nothing is random: the k tokens of highest z, of equal ones the first. So what is sampled depends neither
-    on batch mates nor on the order of the tokens, except where z is equal (to rounding) across the edge of the sample.
+    A graph of fewer than k tokens gives all of them once (with replacement: k draws), and padding is never sampled.
 
-    Random numbers come from `generator`, a CPU generator seeded from torch's at construction; its state is part of
-    the module's state, so a checkpoint continues the same draws.
+    Evaluation, which the paper does not tell from training:
+
+    * as_trained: the same, noise and mixtures included ("we accept the noise" of S2, section 4.2). The noise is a hash
+      of the tokens' names (`graphbench_sft.names`), so that a graph always gets the same answer, whatever its batch.
+    * topk: the k tokens of highest z, unmixed. Of equal ones those whose names are lowest: names are hashes, so that
+      these lie anywhere in the graph. In the first layer of a sequence z sees the kind of a token alone, and the first
+      of equal tokens would be the beginning of the sequence.
+
+    Without names, places in the graph stand for them: noise by place and size of the graph, and the first of equals.
+
+    Random numbers of training come from `generator`, a CPU generator seeded from torch's at construction; its state is
+    part of the module's state, so a checkpoint continues the same samples.
 
     Args:
         dim: width d of the tokens.
         num_samples: tokens to sample k.
         mode: see above.
         temperature: of the mixture; towards 0 the higher score takes all. The paper uses 1 throughout.
+        evaluation: as_trained or topk, see above.
 
     Raises:
         BadInput: an option is out of range.
+
+    Examples:
+        >>> sampler = DifferentiableSampler(dim=4, num_samples=3).eval()
+        >>> sample = sampler(torch.randn(2, 10, 4))
+        >>> tuple(sample.tokens.shape), tuple(sample.index.shape)
+        ((2, 3, 4), (2, 3))
     """
 
     def __init__(
-        self, dim: int, num_samples: int, mode: SamplingMode = "without_replacement", temperature: float = 1.0
+        self,
+        dim: int,
+        num_samples: int,
+        mode: SamplingMode = "without_replacement",
+        temperature: float = 1.0,
+        evaluation: Evaluation = "as_trained",
     ) -> None:
         super().__init__()
-        if num_samples < 1:
-            raise BadInput(f"num_samples must be at least 1, but got {num_samples}.")
-        if mode not in get_args(SamplingMode):
-            raise BadInput(f"The sampling mode must be one of {', '.join(get_args(SamplingMode))}, but got {mode!r}.")
-        if not temperature > 0:
-            raise BadInput(f"The temperature of the sampler must be positive, but got {temperature}.")
+        check_range("num_samples", num_samples, at_least=1, whole=True)
+        check_choice("sampler", mode, get_args(SamplingMode))
+        check_choice("evaluation", evaluation, get_args(Evaluation))
+        check_range("temperature", temperature, above=0, below=math.inf)
         self.num_samples = num_samples
         self.mode = mode
         self.temperature = temperature
+        self.evaluation = evaluation
         self.score = nn.Linear(dim, 1)
         self.generator = torch.Generator().manual_seed(int(torch.randint(2**62, ())))
 
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Sample:
+    def forward(self, x: Tensor, mask: Tensor | None = None, names: Tensor | None = None) -> Sample:
         """Sample tokens of each graph.
 
         Args:
             x: tokens `[..., n, d]`.
             mask: which of them are real, bool `[..., n]`; None: all.
+            names: int64 `[..., n]`, distinct within a graph; only evaluation reads them.
 
         Raises:
             BadInput: `mask` is not bool or not shaped like the tokens.
@@ -100,25 +123,29 @@ class DifferentiableSampler(nn.Module):
             raise BadInput(f"mask must be bool {list(x.shape[:-1])}, but is {mask.dtype} {list(mask.shape)}.")
         score = self.score(x).squeeze(-1)
         score = score if score.dtype == torch.float64 else score.float()
-        if not self.training:
-            return self._best(x, score, mask)
+        if not self.training and self.evaluation == "topk":
+            return self._best(x, score, mask, names)
+        if self.training:
+            names = None
+        elif names is None:
+            names = _places(score, mask)
         if self.mode == "with_replacement":
-            return self._with_replacement(x, score, mask)
-        return self._without_replacement(x, score, mask)
+            return self._with_replacement(x, score, mask, names)
+        return self._without_replacement(x, score, mask, names)
 
-    def _best(self, x: Tensor, score: Tensor, mask: Tensor | None) -> Sample:
-        index = _largest(_hide(score, mask), min(self.num_samples, x.shape[-2]))
+    def _best(self, x: Tensor, score: Tensor, mask: Tensor | None, names: Tensor | None) -> Sample:
+        index = _largest(_hide(score, mask), min(self.num_samples, x.shape[-2]), names)
         filled = _first_slots(index, _count(mask))
         index = index if filled is None else index.masked_fill(~filled, 0)
         return Sample(_fill(_take(x, index), filled), index, mask=filled)
 
-    def _without_replacement(self, x: Tensor, score: Tensor, mask: Tensor | None) -> Sample:
+    def _without_replacement(self, x: Tensor, score: Tensor, mask: Tensor | None, names: Tensor | None) -> Sample:
         num_slots = min(self.num_samples, x.shape[-2])
-        noisy = score + self._gumbel(score)
+        noisy = score + (self._gumbel(score) if names is None else gumbel(names).to(score))
         best = _largest(_hide(noisy, mask), num_slots)
         taken = torch.zeros_like(score, dtype=torch.bool).scatter_(-1, best, True)
         # Both sets in random order: which tokens are paired, and which go without a partner, is then random too.
-        order = self._uniform(score)
+        order = self._uniform(score) if names is None else uniform(names)
         real = taken.new_ones(()) if mask is None else mask
         index = _largest(order.masked_fill(~(taken & real), -1.0), num_slots)
         partner = _largest(order.masked_fill(taken | ~real, -1.0), num_slots)
@@ -135,9 +162,13 @@ class DifferentiableSampler(nn.Module):
             return Sample(_fill(tokens, filled), index, partner, weight, filled)
         return Sample(_fill(_straight_through(chosen, tokens), filled), index, mask=filled)
 
-    def _with_replacement(self, x: Tensor, score: Tensor, mask: Tensor | None) -> Sample:
-        shape = (*score.shape[:-1], self.num_samples, score.shape[-1])
-        noisy = _hide(score, mask).unsqueeze(-2) + self._gumbel(score, shape)
+    def _with_replacement(self, x: Tensor, score: Tensor, mask: Tensor | None, names: Tensor | None) -> Sample:
+        if names is None:
+            noise = self._gumbel(score, (*score.shape[:-1], self.num_samples, score.shape[-1]))
+        else:
+            slot = torch.arange(self.num_samples, device=x.device).unsqueeze(-1)
+            noise = gumbel(scramble(names).unsqueeze(-2) + scramble(slot)).to(score)
+        noisy = _hide(score, mask).unsqueeze(-2) + noise
         index = noisy.argmax(-1)
         shares = (_log_softplus(noisy) / self.temperature).softmax(-1)
         tokens = _straight_through(_take(x, index), shares.to(x.dtype) @ x)
@@ -145,12 +176,13 @@ class DifferentiableSampler(nn.Module):
 
     @torch.compiler.disable
     def _uniform(self, like: Tensor) -> Tensor:
-        return torch.rand(like.shape, generator=self.generator).to(like.device)
+        return torch.rand(like.shape, generator=self.generator, dtype=torch.float32).to(like.device)
 
     @torch.compiler.disable
     def _gumbel(self, like: Tensor, shape: tuple[int, ...] | None = None) -> Tensor:
         """Standard Gumbel noise: minus the logarithm of an exponential variable."""
-        exponential = torch.empty(shape or like.shape).exponential_(generator=self.generator)
+        empty = torch.empty(shape or like.shape, dtype=torch.float32)  # bfloat16, if that is the default, is too coarse
+        exponential = empty.exponential_(generator=self.generator)
         return -exponential.clamp_min_(torch.finfo(torch.float32).tiny).log_().to(like)
 
     def get_extra_state(self) -> Tensor:
@@ -163,7 +195,17 @@ class DifferentiableSampler(nn.Module):
 
     def extra_repr(self) -> str:
         """The options, for `print(module)`."""
-        return f"num_samples={self.num_samples}, mode={self.mode}, temperature={self.temperature}"
+        return (
+            f"num_samples={self.num_samples}, mode={self.mode}, temperature={self.temperature}, "
+            f"evaluation={self.evaluation}"
+        )
+
+
+def _places(score: Tensor, mask: Tensor | None) -> Tensor:
+    """Names `[..., n]` where none were given: place and size of the graph."""
+    place = torch.arange(score.shape[-1], device=score.device)
+    size = torch.full_like(place[:1], score.shape[-1]) if mask is None else mask.sum(-1, keepdim=True)
+    return scramble(place + scramble(size)).expand(score.shape)
 
 
 def _count(mask: Tensor | None) -> Tensor | None:
@@ -174,9 +216,12 @@ def _hide(score: Tensor, mask: Tensor | None) -> Tensor:
     return score if mask is None else score.masked_fill(~mask, -torch.inf)
 
 
-def _largest(keys: Tensor, count: int) -> Tensor:
-    """Positions of the `count` largest keys, descending; of equal ones the first."""
-    return keys.detach().sort(dim=-1, descending=True, stable=True).indices[..., :count]
+def _largest(keys: Tensor, count: int, names: Tensor | None = None) -> Tensor:
+    """Positions of the `count` largest keys, descending; of equal ones those of the lowest names, or the first."""
+    if names is None:
+        return keys.detach().sort(dim=-1, descending=True, stable=True).indices[..., :count]
+    order = names.sort(dim=-1, stable=True).indices
+    return order.gather(-1, _largest(keys.gather(-1, order), count))
 
 
 def _first_slots(index: Tensor, count: Tensor | None) -> Tensor | None:

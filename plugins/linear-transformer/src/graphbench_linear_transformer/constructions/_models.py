@@ -39,7 +39,7 @@ class IncidenceConstruction(nn.Module):
     """A construction that reads the incidence matrix: Lemmas 1 to 3 and 6, Corollary 7, the Chebyshev series.
 
     Args:
-        weights: one record a layer; equal records share one layer.
+        weights: one record per layer; equal records share one layer.
         form: see `Form`.
         num_blocks: blocks of features, each as wide as there are demands: the first holds the demands, the others
             start at 0. None for eigenvectors: the input is Φ_0 itself and the records are for single columns.

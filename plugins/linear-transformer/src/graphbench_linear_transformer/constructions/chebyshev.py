@@ -39,7 +39,7 @@ def electric_flow_chebyshev(
     num_edges: int | None = None,
     num_demands: int | None = None,
 ) -> IncidenceConstruction:
-    """L† Ψ by the Chebyshev series of 1/λ, one term a layer. Call it as `model(incidence, demands) -> [n, k]`.
+    """L† Ψ by the Chebyshev series of 1/λ, one term per layer. Call it as `model(incidence, demands) -> [n, k]`.
 
     Error at most `2 ρ^L / λmin`, ρ = (sqrt κ - 1) / (sqrt κ + 1): sqrt(κ) layers do what κ layers of Lemma 1 do.
 

@@ -1,0 +1,5 @@
+"""Lightning callbacks: diagnostics, checkpoints, exact resume. Names in `__init__.pyi` are loaded on first use."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,10 @@
+from .attention_capacity import AttentionCapacity as AttentionCapacity
+from .attention_maps import AttentionMaps as AttentionMaps
+from .diagnostic_table import DiagnosticTable as DiagnosticTable
+from .epoch_lines import EpochLines as EpochLines
+from .exact_resume import ExactResume as ExactResume
+from .last_checkpoint import LastCheckpoint as LastCheckpoint
+from .non_finite import NonFinite as NonFinite
+from .rank_progression import RankProgression as RankProgression
+from .throughput import Throughput as Throughput
+from .train_test_gap import TrainTestGap as TrainTestGap

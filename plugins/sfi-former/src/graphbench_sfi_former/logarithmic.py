@@ -1,0 +1,199 @@
+"""Rows of the sparse flow in logarithms: exact where resistances and frictions span hundreds of orders of magnitude.
+
+With conductances w_i = 1 / r_i and costs g_i = penalty f_i in ascending order, let water rise in a row. When it reaches
+the floor g_k, all that it has filled so far is
+
+    V_1 = g_1 / alpha,    V_(k+1) = V_k + (w_1 + ... + w_k + 1 / alpha) (g_(k+1) - g_k),
+
+a sum of positive terms. Key k carries flow if and only if V_k < 1. With K the last such key,
+
+    rise = (1 - V_K) / (w_1 + ... + w_K + 1 / alpha),    z_i = w_i (rise + (g_K - g_i)),
+
+where nothing cancels either, and with b_i = log f_i a difference is g_K - g_i = g_K (1 - exp(b_i - b_K)). The level
+mu = g_K + rise itself, whose digits could not hold the rise, never appears. Every number is kept as its logarithm, so
+that none over- or underflows; all of it is float64.
+
+The gradient needs c - u_i with c = sum_A w u / D, D = sum_A w + 1 / alpha, u = dL/dz and A the active keys; it may be
+multiplied by w_i g_i = 1e100 and so must be right to its last digit where w_m is nearly all of D. With m the key of the
+largest conductance in A,
+
+    c - u_m = sum_(j in A, j != m) (w_j / D) (u_j - u_m) - u_m / (alpha D),    c - u_i = (c - u_m) + (u_m - u_i).
+
+Two frictions that differ by less than the rounding of their logarithms are a tie and count as equal.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+_NEVER = float("inf")
+
+
+class LogRows(NamedTuple):
+    """R rows with K keys each; float64.
+
+    Args:
+        log_weight: log(1 / r) `[R, K]`; minus infinity where a key is not allowed or has an infinite resistance.
+        log_friction: log f `[R, K]`, finite; anything where a key is not allowed.
+        log_penalty: log of the friction's weight `[R, 1]`; minus infinity for 0.
+        log_slack: -log alpha `[R, 1]`; minus infinity for the hard constraint.
+        resolution: differences of `log_friction` up to this are ties `[R, 1]`.
+    """
+
+    log_weight: Tensor
+    log_friction: Tensor
+    log_penalty: Tensor
+    log_slack: Tensor
+    resolution: Tensor
+
+
+class LogLevel(NamedTuple):
+    """The solution of rows, `[R, 1]` each; enough to have all else again without sorting.
+
+    Args:
+        floor: log f of the last active key K, whose ties all have this value; minus infinity in rows without flow.
+        top: the largest log f that counts as active.
+        log_rise: log(mu - g_K).
+        log_total: log D, of the active conductances and 1 / alpha together.
+    """
+
+    floor: Tensor
+    top: Tensor
+    log_rise: Tensor
+    log_total: Tensor
+
+
+class Slopes(NamedTuple):
+    """Derivatives of a loss L by what the flow of a row depends on.
+
+    Args:
+        log_push, sign: logarithm of the size and sign of dL/dg_i = w_i (c - u_i) `[R, K]`; 0 where i is not active.
+        resistance: dL/d(log r_i) = z_i (c - u_i) `[R, K]`.
+        resistances: the sum of `resistance` `[R, 1]`.
+        penalty: dL/d(penalty) `[R, 1]`.
+        leak: dL/d(log alpha) = c mu / alpha `[R, 1]`.
+    """
+
+    log_push: Tensor
+    sign: Tensor
+    resistance: Tensor
+    resistances: Tensor
+    penalty: Tensor
+    leak: Tensor
+
+    def times(self, log_factor: Tensor) -> Tensor:
+        """dL/dg_i exp(log_factor), without overflow on the way."""
+        return self.sign * (self.log_push + log_factor).exp()
+
+
+def solve(rows: LogRows) -> LogLevel:
+    """The level of every row, by sorting."""
+    allowed = rows.log_weight > -_NEVER
+    count = allowed.sum(-1, keepdim=True)
+    floor, order = torch.where(allowed, rows.log_friction, _NEVER).sort(-1)
+    inside = torch.arange(floor.shape[-1], device=floor.device) < count
+    raw = torch.where(inside, floor, 0.0)
+    floor = _first_of_ties(raw, rows.resolution)
+    capacity = torch.logaddexp(rows.log_weight.gather(-1, order).logcumsumexp(-1), rows.log_slack)
+    cost = floor + rows.log_penalty
+    lift = cost[:, 1:] + _log_one_minus_exp(floor.diff(dim=-1).clamp_min(0))
+    filled = torch.cat((cost[:, :1] + rows.log_slack, capacity[:, :-1] + lift), -1).logcumsumexp(-1)
+    last = ((filled < 0) & inside).sum(-1, keepdim=True) - 1
+    at = last.clamp_min(0)
+    total = capacity.gather(-1, at)
+    rise = (-torch.expm1(filled.gather(-1, at))).log() - total
+    top = raw.gather(-1, at) + rows.resolution / 2
+    dry = last < 0
+    broken = (rows.log_weight.amax(-1, keepdim=True) + rows.log_friction.amax(-1, keepdim=True)).isnan()
+    total = total.masked_fill(total == -_NEVER, 0.0).masked_fill(broken, torch.nan)
+    return LogLevel(floor.gather(-1, at), top.masked_fill(dry, -_NEVER), rise.masked_fill(dry, -_NEVER), total)
+
+
+def flow(rows: LogRows, level: LogLevel) -> Tensor:
+    """Flow z `[R, K]`, float64; NaN in rows that hold a NaN."""
+    below = _log_one_minus_exp((level.floor - rows.log_friction).clamp_min(0))
+    log_gap = torch.logaddexp(level.log_rise, level.floor + rows.log_penalty + below)
+    z = torch.where(_active(rows, level), (rows.log_weight + log_gap).exp(), 0.0)
+    return z.masked_fill_(level.log_total.isnan(), torch.nan)
+
+
+def slopes(rows: LogRows, level: LogLevel, z: Tensor, upstream: Tensor, resolution: float | Tensor = 0.0) -> Slopes:
+    """Derivatives of a loss whose derivatives by the flow `z` are `upstream`, `[R, K]` float64 each.
+
+    Args:
+        rows: the rows.
+        level: their solution.
+        z: their flow.
+        upstream: u.
+        resolution: differences of `upstream` up to this are none `[R, 1]`.
+    """
+    share = torch.where(_active(rows, level), rows.log_weight - level.log_total, -_NEVER)
+    active = share > -_NEVER
+    most = share.argmax(-1, keepdim=True)
+    of_most = upstream.gather(-1, most)
+    ahead = upstream - of_most
+    ahead = torch.where(ahead.abs() <= resolution, 0.0, ahead)
+    others = share.scatter(-1, most, -_NEVER)
+    slack = rows.log_slack - level.log_total
+    size = torch.maximum(others.amax(-1, keepdim=True), slack)
+    size = size.masked_fill(size == -_NEVER, 0.0)
+    reduced = ((others - size).exp() * ahead).sum(-1, keepdim=True) - (slack - size).exp() * of_most
+    lead = reduced * size.exp()  # c - u_m
+    gained, same = lead - ahead, ahead == 0
+    log_gained = torch.where(same, reduced.abs().log() + size, gained.abs().log())
+    push = share + level.log_total + log_gained
+    sign = torch.where(active, torch.where(same, reduced.sign(), gained.sign()), 0.0)
+    resistance = torch.where(active, z * gained, 0.0)
+    charge = torch.where(level.top > -_NEVER, of_most + lead, 0.0)
+    return Slopes(push, sign, resistance, *_sums(rows, level, push, sign, resistance, charge, most))
+
+
+def _sums(
+    rows: LogRows, level: LogLevel, push: Tensor, sign: Tensor, resistance: Tensor, charge: Tensor, most: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The last three of `Slopes`.
+
+    From sum_A w (c - u) = -c / alpha follows, with differences to key m of the largest conductance,
+
+        sum_A w g (c - u) = T - c g_m / alpha,    sum_A z (c - u) = -T - c (mu - g_m) / alpha
+
+    with T = sum_A w (g - g_m) (c - u), whose terms are at most of the size of u and none where frictions are tied. Left
+    sides are better where g is small.
+    """
+    here, at_most = rows.log_friction, rows.log_friction.gather(-1, most)
+    apart = (here - at_most).abs()
+    apart = torch.where(apart <= rows.resolution, 0.0, apart)
+    log_apart = torch.maximum(here, at_most) + _log_one_minus_exp(apart)  # log |f - f_m|
+    differences = sign * (here - at_most).sign() * (push + log_apart).exp()  # of T / penalty
+    penalty, slack = rows.log_penalty.exp(), rows.log_slack
+    direct, offset = sign * (push + here).exp(), charge * (at_most + slack).exp()
+    shorter = direct.abs().sum(-1, keepdim=True) <= differences.abs().sum(-1, keepdim=True) + offset.abs()
+    by_most = differences.sum(-1, keepdim=True) - offset
+    of_penalty = torch.where(shorter, direct.sum(-1, keepdim=True), by_most)
+
+    below = _log_one_minus_exp((level.floor - at_most).clamp_min(0))
+    log_gap = torch.logaddexp(level.log_rise, level.floor + rows.log_penalty + below)  # of mu - g_m
+    differences, offset = differences * penalty, charge * (log_gap + slack).exp()
+    shorter = resistance.abs().sum(-1, keepdim=True) <= differences.abs().sum(-1, keepdim=True) + offset.abs()
+    by_most = -differences.sum(-1, keepdim=True) - offset
+    resistances = torch.where(shorter, resistance.sum(-1, keepdim=True), by_most)
+    log_mu = torch.logaddexp(level.log_rise, level.floor + rows.log_penalty)
+    return resistances, of_penalty, charge * (log_mu + slack).exp()
+
+
+def _active(rows: LogRows, level: LogLevel) -> Tensor:
+    return (rows.log_weight > -_NEVER) & (rows.log_friction <= level.top)
+
+
+def _first_of_ties(ascending: Tensor, resolution: Tensor) -> Tensor:
+    """Each number replaced by the first of those that follow one another at `resolution` or less."""
+    new = ascending.diff(dim=-1, prepend=ascending[:, :1] - 2 * resolution - 1) > resolution
+    return torch.where(new, ascending, -_NEVER).cummax(-1).values
+
+
+def _log_one_minus_exp(x: Tensor) -> Tensor:
+    """log(1 - exp(-x)) for x >= 0."""
+    return (-torch.expm1(-x)).log()
