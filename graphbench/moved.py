@@ -42,6 +42,7 @@ MOVED = {
     "graphbench.callbacks.attention_figures": "graphbench.figures.attention",
     "graphbench.callbacks.graph_drawing": "graphbench.figures.graphs",
     "graphbench.data.pool": "graphbench.data.worker_pool",
+    "graphbench.tasks.heads": "graphbench.nn.heads",
     "graphbench.images": "graphbench.benchmarks.superpixels",
     "graphbench.images.boundary": "graphbench.benchmarks.superpixels.boundary",
     "graphbench.images.cifar": "graphbench.benchmarks.superpixels.cifar",

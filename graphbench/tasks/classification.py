@@ -13,9 +13,8 @@ from graphbench.contracts.architecture import Representation
 from graphbench.contracts.spec import BenchmarkSpec
 from graphbench.contracts.table import GraphBatch
 from graphbench.errors import BadInput
-from graphbench.nn.heads import HeadConfig
+from graphbench.nn.heads import GraphHead, HeadConfig, NodeHead
 from graphbench.tasks.base import Task
-from graphbench.tasks.heads import GraphHead, NodeHead
 from graphbench.tasks.losses import at_least_single, class_terms, combine_classes
 from graphbench.tasks.metrics import PartIoU, parts_of
 

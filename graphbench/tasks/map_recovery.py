@@ -11,9 +11,8 @@ from torchmetrics import MeanMetric, Metric
 from graphbench.contracts.architecture import Representation
 from graphbench.contracts.spec import BenchmarkSpec
 from graphbench.contracts.table import GraphBatch
-from graphbench.nn.heads import HeadConfig
+from graphbench.nn.heads import HeadConfig, NodeHead
 from graphbench.tasks.base import Task
-from graphbench.tasks.heads import NodeHead
 from graphbench.tasks.losses import at_least_single, column_norms, normalised_map_errors, sign_invariant_errors
 from graphbench.tasks.metrics import LogMean
 

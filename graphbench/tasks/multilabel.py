@@ -10,9 +10,8 @@ from torchmetrics import Metric
 from graphbench.contracts.architecture import Representation
 from graphbench.contracts.spec import BenchmarkSpec
 from graphbench.contracts.table import GraphBatch
-from graphbench.nn.heads import HeadConfig
+from graphbench.nn.heads import GraphHead, HeadConfig
 from graphbench.tasks.base import Task
-from graphbench.tasks.heads import GraphHead
 from graphbench.tasks.losses import at_least_single, masked_terms
 from graphbench.tasks.metrics import TaskAUROC, TaskAveragePrecision
 
