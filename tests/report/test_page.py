@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 
 import pytest
 
+from graphbench.errors import BadInput
 from graphbench.report import write_report
 
 CHROMIUM = next(
@@ -165,13 +166,14 @@ def test_problems_come_first(make_run, write):
     assert "torn : There is no metrics.csv" in text
 
 
-def test_an_empty_folder_still_makes_a_page(make_run, write):
-    folder = make_run("bare")
-    for path in (folder.results, folder.metrics, folder.environment):
+def test_a_folder_that_never_began_is_left_out_or_refused(make_run, write, caplog):
+    whole, bare = make_run("whole"), make_run("bare", seed=1)
+    for path in (bare.results, bare.metrics, bare.environment):
         path.unlink()
-    text = Page(write(folder)).text
-    assert "bare : There is no results.json, so it has no scores" in text
-    assert "No run has logged a finished epoch." in text
+    assert "bare" not in Page(write(whole, bare)).text
+    assert "bare is left out: it stopped before its first checkpoint" in caplog.text
+    with pytest.raises(BadInput, match="there is no checkpoint and no score to report"):
+        write(bare)
 
 
 def test_different_hardware_is_a_warning(make_run, write):
