@@ -163,5 +163,5 @@ def test_torn_archive_and_torn_mesh_are_told(root):
 
 
 def test_held_out_shapes_must_leave_some():
-    with pytest.raises(BadInput, match="held_out 0 to 9,842"):
+    with pytest.raises(BadInput, match="held_out must be an integer of at least 0 and at most 9842, but got 9843"):
         ModelNet40(held_out=9_843)
