@@ -105,12 +105,6 @@ TESTED_BY = {
     "plugins/sfi-former/src/graphbench_sfi_former/fused.py": (
         "plugins/sfi-former/tests/test_attention.py", "one of the attention's solvers",
     ),
-    "plugins/sfi-former/src/graphbench_sfi_former/gradient_norm.py": (
-        "plugins/sfi-former/tests/test_configurations.py", "a callback of the configurations",
-    ),
-    "plugins/sfi-former/src/graphbench_sfi_former/logarithmic.py": (
-        "plugins/sfi-former/tests/test_waterfill.py", "water-filling in logarithms",
-    ),
     "plugins/sfi-former/src/graphbench_sfi_former/masking.py": (
         "plugins/sfi-former/tests/test_flow.py", "masks of every solver",
     ),
@@ -119,9 +113,6 @@ TESTED_BY = {
     ),
     "plugins/sfi-former/src/graphbench_sfi_former/rows.py": (
         "plugins/sfi-former/tests/test_waterfill.py", "rows of its kernels",
-    ),
-    "plugins/sfi-former/src/graphbench_sfi_former/steep.py": (
-        "plugins/sfi-former/tests/test_attention.py", "rows of its fused solver that need more digits",
     ),
     "plugins/sfi-former/src/graphbench_sfi_former/workspace.py": (
         "plugins/sfi-former/tests/test_attention.py", "memory of its blockwise solver",
@@ -140,6 +131,7 @@ TESTS_OF = {
     "plugins/linear-transformer/tests/experiments/test_figures.py": "experiments/figures.py",
     "plugins/linear-transformer/tests/experiments/test_table_2.py": "experiments/table_2.py",
     "plugins/linear-transformer/tests/test_configurations.py": "its configurations",
+    "plugins/sfi-former/tests/experiments/test_pattern.py": "experiments/pattern.py",
     "plugins/sfi-former/tests/test_configurations.py": "its configurations",
     "plugins/sfi-former/tests/test_precision.py": "errors of all solvers, against arithmetic with many digits",
     "plugins/sfi-former/tests/test_warm_start.py": "a sparse model that starts from a dense one",

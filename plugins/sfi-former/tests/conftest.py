@@ -63,6 +63,8 @@ class ManyDigits:
                 break
             total, mass = total + 1 / resistance[i], mass + cost / resistance[i]
             active.append(i)
+        if not total:  # no key and no alpha: a row without flow
+            return [], [], mpf(0), mpf(1)
         level = mass / total
         flow = [mpf(0)] * len(friction)
         for i in active:

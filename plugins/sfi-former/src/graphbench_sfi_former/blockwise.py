@@ -101,6 +101,9 @@ class BlockwiseAttention(torch.autograd.Function):
                     factors.fill(buffers.keep)
                 block = (part, part_energy, wall, rows, steep, output[at], upstream[at], buffers)
                 backward_block(*block, grads.cut(at), energy_grads.cut(at), at[1].start == 0)
+        for grad in energy_grads:
+            if grad is not None:  # finite in the dtype of the attention
+                grad.clamp_(torch.finfo(output.dtype).min, torch.finfo(output.dtype).max)
         if energy_grads.alpha is not None and energy.alpha is not None:
             energy_grads.alpha.div_(energy.alpha)  # it was by log alpha until here
         return (*(x.view(*ctx.lead, *x.shape[1:]) for x in grads), *energy_grads, None, None, None)

@@ -51,9 +51,8 @@ def sparse_flow(
     Equal frictions or penalty 0, without alpha, give z_i = (1 / r_i) / sum_j (1 / r_j): softmax attention where
     r = softmax(-q k / sqrt d).
 
-    All is computed in float64, whatever the dtype. Errors of the flow are far below 1e-9 of 1 unless two frictions
-    differ by less than 1e-13 of themselves, which makes them equal. This is the plain form, which sorts rows and keeps
-    a few tensors of the size of `resistance`; attention that starts from queries and keys is `sparse_flow_attention`.
+    All is computed in float64; frictions that differ by less than 1e-13 of themselves count as equal. This is the plain
+    form, which sorts rows and keeps tensors of the size of `resistance`; from queries on, use `sparse_flow_attention`.
 
     Args:
         resistance: r `[..., N, K]`, positive; values under the smallest normal number of its dtype count as that, and
@@ -81,10 +80,8 @@ def sparse_flow(
     check_rows(resistance, friction)
     lead = tuple(resistance.shape[:-2])
     num_rows, num_keys = resistance.shape[-2:]
-    allowed = torch.ones_like(resistance, dtype=torch.bool)
-    if mask is not None:
-        check_mask(mask, tuple(resistance.shape))
-        allowed = mask.expand(resistance.shape)
+    allowed = torch.ones((), dtype=torch.bool, device=resistance.device) if mask is None else mask
+    check_mask(allowed, tuple(resistance.shape))
     device = resistance.device
     weights = (
         per_matrix("penalty", penalty, lead, device, positive=False),
@@ -92,13 +89,12 @@ def sparse_flow(
     )
     if resistance.numel() == 0:
         return resistance * friction
-    tiny = torch.finfo(solving_dtype(resistance)).tiny
     of_rows = (None if w is None else w.expand(-1, num_rows, 1).reshape(-1, 1) for w in weights)
     z = _SparseFlow.apply(
         *(x.double().reshape(-1, num_keys) for x in (resistance, friction)),
         *of_rows,
-        allowed.reshape(-1, num_keys),
-        tiny,
+        allowed.expand(resistance.shape).reshape(-1, num_keys),
+        resistance.dtype,
     )
     return z.reshape(resistance.shape).to(resistance.dtype)
 
@@ -114,9 +110,10 @@ class _SparseFlow(torch.autograd.Function):
         penalty: Tensor,
         alpha: Tensor | None,
         allowed: Tensor,
-        tiny: float,
+        dtype: torch.dtype,
     ) -> Tensor:
-        """Flow `[R, K]`."""
+        """Flow `[R, K]`, for resistances that were given in `dtype`."""
+        tiny, ctx.most = torch.finfo(solving_dtype(torch.empty(0, dtype=dtype))).tiny, torch.finfo(dtype).max
         rows = _in_logarithms(resistance, friction, penalty, alpha, allowed, tiny)
         level = solve(rows)
         z = flow(rows, level)
@@ -132,9 +129,9 @@ class _SparseFlow(torch.autograd.Function):
         steep = slopes(rows, level, z, upstream)
         of_resistance = steep.sign * (steep.log_push + z.log()).exp()
         of_friction = steep.times(rows.log_penalty)
-        of_penalty = steep.times(rows.log_friction).sum(-1, keepdim=True)
         of_alpha = None if alpha is None else steep.leak / alpha
-        return of_resistance, of_friction, of_penalty, of_alpha, None, None
+        found = (of_resistance, of_friction, steep.penalty, of_alpha)
+        return (*(None if x is None else x.clamp_(-ctx.most, ctx.most) for x in found), None, None)
 
 
 def _in_logarithms(

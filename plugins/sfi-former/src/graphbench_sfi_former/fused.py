@@ -110,75 +110,68 @@ def backward_block(
     weight, cost, gap, flow, spare, keep = buffers
     unit, level, slope, gain = state
     beta = 0 if first else 1
-    steep = None
-    if steep_state is not None:
-        steep = steep_gradients(part, energy, wall, steep_state, upstream, keep)
+    steep = None if steep_state is None else steep_gradients(part, energy, wall, steep_state, upstream, keep)
     torch.sub(level, cost, out=gap)
     active = where_positive(gap, weight, out=flow)
-    torch.mul(active, gap.mul_(gain), out=spare)
+    torch.mul(active, gap, out=spare)  # z / gain
     if keep is not None:
         spare.mul_(keep)
-    if steep is not None and steep_state is not None:
-        put_rows(spare, steep_state.rows, steep.flow)
-    grads.value.baddbmm_(spare.transpose(1, 2), upstream, beta=beta)
+    if steep is not None:
+        put_rows(spare, steep.rows, steep.flow)  # their gain is 1
+    grads.value.baddbmm_(spare.transpose(1, 2), upstream * gain, beta=beta)
 
-    # Here `spare` holds u less its mean, then S times that on A; `active` becomes dL/dg. Near the mean u cancels best.
-    torch.bmm(upstream, part.value.transpose(1, 2), out=spare)
-    if keep is not None:
-        spare.mul_(keep)
     slack = 0.0 if energy.alpha is None else unit / energy.alpha.to(unit.dtype)
     mean = (upstream * output).sum(-1, keepdim=True) / (1 - slack * level).clamp_min(torch.finfo(unit.dtype).eps)
-    rest = (spare.sub_(mean).mul_(active).sum(-1, keepdim=True) - slack * mean).div_(slope)
-    active.mul_(rest).sub_(spare)
+    _fill_upstream(upstream, part.value, mean, keep, spare)
+    rest = (spare.mul_(active).sum(-1, keepdim=True) - slack * mean).div_(slope)
+    active.mul_(rest).sub_(spare)  # dL/dg
     torch.mul(active, cost, out=spare)
     total, leak = spare.sum(-1, keepdim=True), (rest + mean) * slack * level
     scale = _friction_scale(energy.penalty.to(unit.dtype), unit)
-    _add_energy_gradients(energy_grads, total / (scale * unit), leak, steep_state, steep)
+    _add_energy_gradients(energy_grads, total / (scale * unit), leak, steep)
 
     spare.addcmul_(cost, total / scale, value=-1)  # dL/d(Q~ K~^T / sqrt d)
-    if steep is not None and steep_state is not None:
-        put_rows(spare, steep_state.rows, steep.friction_scores)
-    _to_projections(spare, part.friction_query, part.friction_key, grads.friction_query, grads.friction_key, beta)
-    if steep is not None and steep_state is not None:
-        _put_queries(part.friction_key, steep_state, steep.friction_scores, grads.friction_query)
+    if steep is not None:
+        put_rows(spare, steep.rows, steep.friction_scores)
+    root = part.friction_query.shape[-1] ** -0.5
+    grads.friction_query.baddbmm_(spare, part.friction_key, beta=0, alpha=root)
+    grads.friction_key.baddbmm_(spare.transpose(1, 2), part.friction_query, beta=beta, alpha=root)
 
     through = gap.mul_(active).sum(-1, keepdim=True)
-    gap.neg_().addcdiv_(through * unit, _bounded(weight, wall, spare))  # dL/d(Q K^T / sqrt d)
-    if steep is not None and steep_state is not None:
-        put_rows(gap, steep_state.rows, steep.scores)
-    _to_projections(gap, part.query, part.key, grads.query, grads.key, beta)
-    if steep is not None and steep_state is not None:
-        _put_queries(part.key, steep_state, steep.scores, grads.query)
+    gap.addcdiv_(through * unit, _bounded(weight, wall, spare), value=-1)  # -dL/d(Q K^T / sqrt d) / gain
+    if steep is not None:
+        put_rows(gap, steep.rows, -steep.scores)
+    root = -(part.query.shape[-1] ** -0.5)
+    grads.query.baddbmm_(gap, part.key, beta=0, alpha=root).mul_(gain)
+    grads.key.baddbmm_(gap.transpose(1, 2), part.query * gain, beta=beta, alpha=root)
+    if steep is not None:
+        _put_queries(part.friction_key, steep.rows, steep.friction_scores, grads.friction_query)
+        _put_queries(part.key, steep.rows, steep.scores, grads.query)
 
 
-def _to_projections(
-    scores: Tensor, query: Tensor, key: Tensor, query_grad: Tensor, key_grad: Tensor, beta: int
-) -> None:
-    """Gradients of queries (set) and keys (set or added to) from those of their scaled products."""
-    root = query.shape[-1] ** -0.5
-    query_grad.baddbmm_(scores, key, beta=0, alpha=root)
-    key_grad.baddbmm_(scores.transpose(1, 2), query, beta=beta, alpha=root)
+def _fill_upstream(upstream: Tensor, value: Tensor, mean: Tensor, keep: Tensor | None, out: Tensor) -> None:
+    """Fill `out` with u, the derivatives by the flow, less `mean`, near which the differences of u cancel best."""
+    if keep is None:
+        one = torch.ones_like(value[..., :1])
+        torch.bmm(torch.cat((upstream, -mean), -1), torch.cat((value, one), -1).transpose(1, 2), out=out)
+    else:
+        torch.bmm(upstream, value.transpose(1, 2), out=out)
+        out.mul_(keep).sub_(mean)
 
 
-def _put_queries(key: Tensor, state: SteepState, scores: Tensor, query_grad: Tensor) -> None:
+def _put_queries(key: Tensor, rows: Tensor, scores: Tensor, query_grad: Tensor) -> None:
     """Set the gradients of the queries of steep rows, which cancel more than the dtype of the attention bears."""
-    exact = gradient_of_queries(scores, key, state.rows, query_grad.shape[1])
-    put_rows(query_grad, state.rows, exact * key.shape[-1] ** -0.5)
+    exact = gradient_of_queries(scores, key, rows, query_grad.shape[1])
+    put_rows(query_grad, rows, exact * key.shape[-1] ** -0.5)
 
 
-def _add_energy_gradients(
-    grads: EnergyGradients,
-    penalty: Tensor,
-    leak: Tensor,
-    steep_state: SteepState | None,
-    steep: SteepGradients | None,
-) -> None:
+def _add_energy_gradients(grads: EnergyGradients, penalty: Tensor, leak: Tensor, steep: SteepGradients | None) -> None:
     """Add those of each row, `[m, n, 1]`, of which `leak` is by log alpha."""
     for grad, of_rows, of_steep in ((grads.penalty, penalty, "penalty"), (grads.alpha, leak, "leak")):
         if grad is not None:
             of_rows = of_rows.double()
-            if steep is not None and steep_state is not None:
-                put_rows(of_rows, steep_state.rows, getattr(steep, of_steep))
+            if steep is not None:
+                put_rows(of_rows, steep.rows, getattr(steep, of_steep))
             grad.add_(of_rows.sum(1, keepdim=True))
 
 

@@ -73,7 +73,8 @@ class Slopes(NamedTuple):
         log_push, sign: logarithm of the size and sign of dL/dg_i = w_i (c - u_i) `[R, K]`; 0 where i is not active.
         resistance: dL/d(log r_i) = z_i (c - u_i) `[R, K]`.
         resistances: the sum of `resistance` `[R, 1]`.
-        penalty: dL/d(penalty) `[R, 1]`.
+        costs: the sum of dL/d(log f_i) = g_i w_i (c - u_i) `[R, 1]`.
+        penalty: dL/d(penalty) `[R, 1]`, infinite where a float64 cannot hold it.
         leak: dL/d(log alpha) = c mu / alpha `[R, 1]`.
     """
 
@@ -81,6 +82,7 @@ class Slopes(NamedTuple):
     sign: Tensor
     resistance: Tensor
     resistances: Tensor
+    costs: Tensor
     penalty: Tensor
     leak: Tensor
 
@@ -153,8 +155,8 @@ def slopes(rows: LogRows, level: LogLevel, z: Tensor, upstream: Tensor, resoluti
 
 def _sums(
     rows: LogRows, level: LogLevel, push: Tensor, sign: Tensor, resistance: Tensor, charge: Tensor, most: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The last three of `Slopes`.
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The last four of `Slopes`.
 
     From sum_A w (c - u) = -c / alpha follows, with differences to key m of the largest conductance,
 
@@ -166,22 +168,28 @@ def _sums(
     here, at_most = rows.log_friction, rows.log_friction.gather(-1, most)
     apart = (here - at_most).abs()
     apart = torch.where(apart <= rows.resolution, 0.0, apart)
-    log_apart = torch.maximum(here, at_most) + _log_one_minus_exp(apart)  # log |f - f_m|
-    differences = sign * (here - at_most).sign() * (push + log_apart).exp()  # of T / penalty
-    penalty, slack = rows.log_penalty.exp(), rows.log_slack
-    direct, offset = sign * (push + here).exp(), charge * (at_most + slack).exp()
-    shorter = direct.abs().sum(-1, keepdim=True) <= differences.abs().sum(-1, keepdim=True) + offset.abs()
-    by_most = differences.sum(-1, keepdim=True) - offset
-    of_penalty = torch.where(shorter, direct.sum(-1, keepdim=True), by_most)
-
+    log_apart = push + torch.maximum(here, at_most) + _log_one_minus_exp(apart)  # log |w (f - f_m) (c - u)|
+    side, slack = sign * (here - at_most).sign(), rows.log_slack
+    size = torch.maximum(torch.maximum(push + here, log_apart).amax(-1, keepdim=True), at_most + slack)
+    size = size.masked_fill(size == -_NEVER, 0.0)
+    direct, offset = sign * (push + here - size).exp(), charge * (at_most + slack - size).exp()
+    differences = side * (log_apart - size).exp()
+    costs = torch.where(
+        direct.abs().sum(-1, keepdim=True) <= differences.abs().sum(-1, keepdim=True) + offset.abs(),
+        direct.sum(-1, keepdim=True),
+        differences.sum(-1, keepdim=True) - offset,
+    )
     below = _log_one_minus_exp((level.floor - at_most).clamp_min(0))
     log_gap = torch.logaddexp(level.log_rise, level.floor + rows.log_penalty + below)  # of mu - g_m
-    differences, offset = differences * penalty, charge * (log_gap + slack).exp()
-    shorter = resistance.abs().sum(-1, keepdim=True) <= differences.abs().sum(-1, keepdim=True) + offset.abs()
-    by_most = -differences.sum(-1, keepdim=True) - offset
-    resistances = torch.where(shorter, resistance.sum(-1, keepdim=True), by_most)
+    differences, offset = side * (log_apart + rows.log_penalty).exp(), charge * (log_gap + slack).exp()
+    resistances = torch.where(
+        resistance.abs().sum(-1, keepdim=True) <= differences.abs().sum(-1, keepdim=True) + offset.abs(),
+        resistance.sum(-1, keepdim=True),
+        -differences.sum(-1, keepdim=True) - offset,
+    )
     log_mu = torch.logaddexp(level.log_rise, level.floor + rows.log_penalty)
-    return resistances, of_penalty, charge * (log_mu + slack).exp()
+    penalty = torch.where(costs == 0, 0.0, costs * size.exp())
+    return resistances, costs * (size + rows.log_penalty).exp(), penalty, charge * (log_mu + slack).exp()
 
 
 def _active(rows: LogRows, level: LogLevel) -> Tensor:

@@ -65,7 +65,7 @@ class SFiFormer(FlowBackbone):
         flow_graph: the flow runs over the "complete" graph as in the paper, or over the "edges" of the graph and loops.
         penalty_size: the friction's weight is `penalty` over the nodes of the "graph"; over those of the largest graph
             of the "batch" as in the paper, where a graph's answer depends on what shares its batch; or over a number.
-            With the graph's own number flows vanish in graphs of a node and mostly in those of two.
+            With the graph's own number flows vanish in graphs of one node and in most rows of those of two.
         solver: "exact", or "proximal" for T steps of the paper's iteration.
         proximal: T (`num_steps`), start, step and seed of the solver "proximal".
         extra_parameters: with 2 hidden_dim + 1 parameters a layer that make the published counts, see the README.

@@ -10,8 +10,8 @@ a logit of friction S_i g_i times another difference, so that rounding enters bo
 
     t (unit / alpha + sum over the active keys of S) = 1 + sum over the active keys of S g,
 
-the condition of the row. Where condition times (1 + largest logit) exceeds `steepest`, or r_i leaves the numbers that
-the dtype can state, the row is steep and what is computed here is not used.
+the condition of the row. Where condition times (1 + largest logit) exceeds `steepest`, r_i leaves the numbers that the
+dtype can state, or the derivative of a saturated softmax counts, the row is steep: what is computed here is not used.
 """
 
 from __future__ import annotations
@@ -21,12 +21,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from graphbench_sfi_former.waterfill import Vessels, water_level
+from graphbench_sfi_former.waterfill import Vessels, water_level, where_positive
 
 #: Slices of the matrices and of the rows of `[M, N, K]`.
 Block = tuple[slice, slice]
 #: What rounding may come to in ordinary rows, relative to the flow's largest possible value 1.
 TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-9}
+#: Size of logits from which a softmax may be 1 to within the rounding of a float32.
+_HOT = 8.0
 
 
 class RowState(NamedTuple):
@@ -75,6 +77,17 @@ def covers(at: tuple[slice, ...], whole: Tensor) -> bool:
     return all(part.stop - part.start == length for part, length in zip(at, whole.shape, strict=False))
 
 
+def _saturated(cost: Tensor, level: Tensor, unit: Tensor, gap: Tensor, flow: Tensor) -> Tensor:
+    """Rows most of whose flow meets a resistance near 1, the largest, or in which all keys are active, `[m, n, 1]`.
+
+    There the derivative by the logit of the largest resistance or friction, whose softmax may be 1 to within rounding,
+    can be a difference of equal numbers. `flow` holds the flow up to its gain, and `gap` is lost.
+    """
+    torch.sub(level, cost, out=gap)
+    all_active = gap.amin(-1, keepdim=True) > 0
+    return all_active | (where_positive(flow, gap, out=gap).sum(-1, keepdim=True) * unit > 0.5)
+
+
 def steepest(dtype: torch.dtype) -> float:
     """Condition times largest logit that a row of this dtype may have."""
     return TOLERANCE[dtype] / torch.finfo(dtype).eps
@@ -120,6 +133,8 @@ def solve_rows(
     inside = one if slack is None else torch.addcmul(one, slack, level, value=-1)
     gain = inside / volume.clamp_min_(limits.tiny)  # finite where nothing flows
     steep = out_of_range | ~settled | ~(slope * level * (1 + size) <= steep_from)
+    if bool((size > _HOT).any()):
+        steep |= (size > _HOT) & _saturated(cost, level, unit, gap, flow)
     if closed is not None:
         steep &= ~closed
         gain.masked_fill_(closed, 0.0)

@@ -26,6 +26,8 @@ _CHUNK, _CACHED = 2**22, 2**17
 #: A sum over keys is of differences where less than this share of its terms is left.
 _CANCELS = 1e-6
 _EPS = torch.finfo(torch.float64).eps
+#: What an infinite derivative of a row counts, so that sums over rows stay numbers.
+_MOST = 1e300
 
 
 class SteepState(NamedTuple):
@@ -44,6 +46,7 @@ class SteepGradients(NamedTuple):
     """What the backward pass needs of the steep rows; float64 `[R, K]` or `[R, 1]`.
 
     Args:
+        rows: as in `SteepState`.
         flow: z with dropout's factors.
         scores: dL/d(Q K^T / sqrt d).
         friction_scores: dL/d(Q~ K~^T / sqrt d).
@@ -51,6 +54,7 @@ class SteepGradients(NamedTuple):
         leak: dL/d(log alpha) of each row.
     """
 
+    rows: Tensor
     flow: Tensor
     scores: Tensor
     friction_scores: Tensor
@@ -93,15 +97,15 @@ def steep_gradients(
         made = _rows_of(part, energy, wall, some)
         products = _scores(upstream, part.value, some)
         factors = None if keep is None else keep.view(-1, keep.shape[-1])[some]
-        parts.append(_gradients(made, level, *products, factors, least, largest))
+        parts.append(SteepGradients(some, *_gradients(made, level, *products, factors, least, largest)))
         start += len(some)
     return SteepGradients(*map(torch.cat, zip(*parts, strict=True)))
 
 
 def _gradients(
     made: LogRows, level: LogLevel, u: Tensor, size: Tensor, factors: Tensor | None, least: float, largest: float
-) -> SteepGradients:
-    """Gradients of rows whose `u` (without dropout's factors) has rounding of the order of `size`."""
+) -> tuple[Tensor, ...]:
+    """The tensors of `SteepGradients` after the first, for `u` without dropout's factors and terms of it of `size`."""
     kept, by_score, by_friction = (torch.zeros_like(made.log_weight) for _ in range(3))
     total, common, penalty, leak = (torch.empty_like(made.log_penalty) for _ in range(4))
     for few in _with_few_keys(made, _active(made, level, least)):
@@ -117,13 +121,11 @@ def _gradients(
         exponent = steep.log_push + few.rows.log_friction + few.rows.log_penalty
         excess = (exponent.amax(-1, keepdim=True) - largest).clamp_min(0)
         by_score[own], by_friction[own] = -steep.resistance, steep.sign * (exponent - excess).exp()
-        total[at], common[at] = -steep.resistances, steep.penalty * (few.rows.log_penalty - excess).exp()
-        penalty[at], leak[at] = steep.penalty, steep.leak
+        total[at], common[at] = -steep.resistances, steep.costs * (-excess).exp()
+        penalty[at], leak[at] = steep.penalty.clamp(-_MOST, _MOST), steep.leak
     allowed = made.log_weight > -torch.inf
     through = _through_softmax(by_score, total, -made.log_weight, allowed)
-    return SteepGradients(
-        kept, through, _through_softmax(by_friction, common, made.log_friction, allowed), penalty, leak
-    )
+    return kept, through, _through_softmax(by_friction, common, made.log_friction, allowed), penalty, leak
 
 
 class _FewKeys(NamedTuple):

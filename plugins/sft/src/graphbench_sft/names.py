@@ -60,6 +60,7 @@ def names_of_places(graph_of: Tensor, ptr: Tensor) -> Tensor:
     return scramble(place + scramble(ptr.diff())[graph_of])
 
 
+@torch.compiler.disable  # chains of hashes take minutes to compile and no time to compute
 def names_of_tokens(graph_of: Tensor, ptr: Tensor, columns: Sequence[Tensor], edge_index: Tensor | None) -> Tensor:
     """Names `[T]` by what is known of each token, of its neighbours and of its graph.
 
