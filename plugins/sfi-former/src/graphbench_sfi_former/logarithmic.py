@@ -170,15 +170,10 @@ def _sums(
     apart = torch.where(apart <= rows.resolution, 0.0, apart)
     log_apart = push + torch.maximum(here, at_most) + _log_one_minus_exp(apart)  # log |w (f - f_m) (c - u)|
     side, slack = sign * (here - at_most).sign(), rows.log_slack
-    size = torch.maximum(torch.maximum(push + here, log_apart).amax(-1, keepdim=True), at_most + slack)
-    size = size.masked_fill(size == -_NEVER, 0.0)
-    direct, offset = sign * (push + here - size).exp(), charge * (at_most + slack - size).exp()
-    differences = side * (log_apart - size).exp()
-    costs = torch.where(
-        direct.abs().sum(-1, keepdim=True) <= differences.abs().sum(-1, keepdim=True) + offset.abs(),
-        direct.sum(-1, keepdim=True),
-        differences.sum(-1, keepdim=True) - offset,
-    )
+    direct = _SignedSum.of(push + here, sign)
+    offset = charge.abs().log() + at_most + slack
+    by_most = _SignedSum.of(torch.cat((log_apart, offset), -1), torch.cat((side, -charge.sign()), -1))
+    costs = direct.or_where_shorter(by_most)
     below = _log_one_minus_exp((level.floor - at_most).clamp_min(0))
     log_gap = torch.logaddexp(level.log_rise, level.floor + rows.log_penalty + below)  # of mu - g_m
     differences, offset = side * (log_apart + rows.log_penalty).exp(), charge * (log_gap + slack).exp()
@@ -188,8 +183,39 @@ def _sums(
         -differences.sum(-1, keepdim=True) - offset,
     )
     log_mu = torch.logaddexp(level.log_rise, level.floor + rows.log_penalty)
-    penalty = torch.where(costs == 0, 0.0, costs * size.exp())
-    return resistances, costs * (size + rows.log_penalty).exp(), penalty, charge * (log_mu + slack).exp()
+    leak = charge * (log_mu + slack).exp()
+    return resistances, costs.value(rows.log_penalty), costs.value(torch.zeros_like(slack)), leak
+
+
+class _SignedSum(NamedTuple):
+    """A sum over a row whose terms may exceed any number, `[R, 1]` each.
+
+    Args:
+        scale: logarithm of the largest term.
+        sum: of the terms over that.
+        size: the same of their absolute values.
+    """
+
+    scale: Tensor
+    sum: Tensor
+    size: Tensor
+
+    @classmethod
+    def of(cls, log_terms: Tensor, signs: Tensor) -> _SignedSum:
+        """The sum of `signs exp(log_terms)`, `[R, C]` each."""
+        scale = log_terms.amax(-1, keepdim=True)
+        scale = scale.masked_fill(scale == -_NEVER, 0.0)
+        terms = (log_terms - scale).exp()
+        return cls(scale, (signs * terms).sum(-1, keepdim=True), terms.sum(-1, keepdim=True))
+
+    def or_where_shorter(self, other: _SignedSum) -> _SignedSum:
+        """Itself, but the other, equal sum in rows where the absolute values of its terms sum to less."""
+        shorter = other.scale + other.size.log() < self.scale + self.size.log()
+        return _SignedSum(*(torch.where(shorter, b, a) for a, b in zip(self, other, strict=True)))
+
+    def value(self, log_factor: Tensor) -> Tensor:
+        """The sum times `exp(log_factor)`."""
+        return torch.where(self.sum == 0, 0.0, self.sum * (self.scale + log_factor).exp())
 
 
 def _active(rows: LogRows, level: LogLevel) -> Tensor:

@@ -29,6 +29,8 @@ Block = tuple[slice, slice]
 TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-9}
 #: Size of logits from which a softmax may be 1 to within the rounding of a float32.
 _HOT = 8.0
+#: Keys up to which all hot rows are steep.
+_FEW = 8
 
 
 class RowState(NamedTuple):
@@ -77,15 +79,18 @@ def covers(at: tuple[slice, ...], whole: Tensor) -> bool:
     return all(part.stop - part.start == length for part, length in zip(at, whole.shape, strict=False))
 
 
-def _saturated(cost: Tensor, level: Tensor, unit: Tensor, gap: Tensor, flow: Tensor) -> Tensor:
-    """Rows most of whose flow meets a resistance near 1, the largest, or in which all keys are active, `[m, n, 1]`.
+def _saturated(cost: Tensor, level: Tensor, unit: Tensor, volume: Tensor, gap: Tensor, flow: Tensor) -> bool | Tensor:
+    """Rows a part of whose flow meets a resistance near 1, the largest, or in which all keys are active, `[m, n, 1]`.
 
     There the derivative by the logit of the largest resistance or friction, whose softmax may be 1 to within rounding,
-    can be a difference of equal numbers. `flow` holds the flow up to its gain, and `gap` is lost.
+    can be a difference of equal numbers. With few keys this is the rule. `flow` holds the flow up to its gain, `volume`
+    its sum, and `gap` is lost.
     """
+    if cost.shape[-1] <= _FEW:
+        return True
     torch.sub(level, cost, out=gap)
     all_active = gap.amin(-1, keepdim=True) > 0
-    return all_active | (where_positive(flow, gap, out=gap).sum(-1, keepdim=True) * unit > 0.5)
+    return all_active | (where_positive(flow, gap, out=gap).sum(-1, keepdim=True) * unit > 0.01 * volume)
 
 
 def steepest(dtype: torch.dtype) -> float:
@@ -134,7 +139,7 @@ def solve_rows(
     gain = inside / volume.clamp_min_(limits.tiny)  # finite where nothing flows
     steep = out_of_range | ~settled | ~(slope * level * (1 + size) <= steep_from)
     if bool((size > _HOT).any()):
-        steep |= (size > _HOT) & _saturated(cost, level, unit, gap, flow)
+        steep |= (size > _HOT) & _saturated(cost, level, unit, volume, gap, flow)
     if closed is not None:
         steep &= ~closed
         gain.masked_fill_(closed, 0.0)

@@ -170,20 +170,21 @@ def _least(part: Projections) -> float:
 
 
 def _candidates(rows: LogRows, least: float) -> Tensor:
-    """Keys that may carry a flow of more than exp(least), bool `[R, K]`.
+    """Keys that may carry a flow, or change it by the penalty, by more than exp(least), bool `[R, K]`.
 
     The level is at most g_i + r_i, to which key i alone would raise it, and a flow at most that over its resistance.
     """
     cost = rows.log_friction + rows.log_penalty
     reach = torch.maximum(cost, -rows.log_weight).amin(-1, keepdim=True) + math.log(2)
-    hopeless = (cost > reach + rows.resolution) | (rows.log_weight < least - reach)
+    hopeless = (cost > reach + rows.resolution) | (rows.log_weight < least - torch.maximum(reach, rows.log_friction))
     return (rows.log_weight > -torch.inf) & ~hopeless  # NaN stays in
 
 
 def _active(rows: LogRows, level: LogLevel, least: float) -> Tensor:
-    """Keys that carry a flow of more than exp(least), bool `[R, K]`."""
+    """Keys that carry a flow, or change it by the penalty, by more than exp(least), bool `[R, K]`."""
     reach = torch.logaddexp(level.log_rise, level.floor + rows.log_penalty)
-    return (rows.log_weight >= least - reach) & (rows.log_friction <= level.top) & (rows.log_weight > -torch.inf)
+    counts = rows.log_weight >= least - torch.maximum(reach, rows.log_friction)
+    return counts & (rows.log_friction <= level.top) & (rows.log_weight > -torch.inf)
 
 
 def gradient_of_queries(scores: Tensor, keys: Tensor, rows: Tensor, num_rows: int) -> Tensor:
