@@ -2,6 +2,7 @@ from .architecture import Architecture as Architecture
 from .architecture import PositionalEncoder as PositionalEncoder
 from .architecture import Representation as Representation
 from .benchmark import Benchmark as Benchmark
+from .benchmark import InputPart as InputPart
 from .encoding import Encoded as Encoded
 from .encoding import Encoding as Encoding
 from .spec import SPLITS as SPLITS

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import pytorch_lightning as pl
 
@@ -12,6 +13,35 @@ from graphbench.contracts.architecture import merge_encodings
 from graphbench.contracts.encoding import Encoding
 from graphbench.contracts.spec import BenchmarkSpec
 from graphbench.contracts.table import GraphTable
+from graphbench.errors import BadInput
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass
+class InputPart:
+    """Some rows of an input that nobody trained on, in their order, and a graph for each that can be used.
+
+    Args:
+        frame: the rows with the columns they came with, indexed from 0; without columns for graphs from Python.
+        table: graphs as `Benchmark.tables` has them, but without targets and encodings.
+        rows: row of `frame` that each graph belongs to `[graphs]`, ascending.
+        problems: row of `frame` -> why it has no graph, in words; every row is in `rows` or here.
+
+    Examples:
+        >>> import pandas as pd, torch
+        >>> path = {"num_nodes": 3, "edge_index": torch.tensor([[0, 1], [1, 2]])}
+        >>> frame = pd.DataFrame({"name": ["path", "torn"]})
+        >>> part = InputPart(frame, GraphTable.from_graphs([path]), rows=[0], problems={1: "an edge leads nowhere"})
+        >>> len(part.frame), len(part.table)
+        (2, 1)
+    """
+
+    frame: pd.DataFrame
+    table: GraphTable
+    rows: list[int]
+    problems: dict[int, str] = field(default_factory=dict)
 
 
 class Benchmark(pl.LightningDataModule):
@@ -54,6 +84,54 @@ class Benchmark(pl.LightningDataModule):
             Name -> split -> metric as it is logged ("test/MAE") -> value.
         """
         return {}
+
+    # -- inputs that nobody trained on: none of it needs the benchmark's own data ---------------------------------
+
+    def read_input(self, source: str, column: str | None = None, size: int = 1024) -> Iterator[InputPart]:
+        """Read a file or folder of a user, part by part, with the features that training graphs have.
+
+        A benchmark whose data a user can have defines this; it need not open its own data for it.
+
+        Args:
+            source: a path, or "-" for standard input.
+            column: which column holds what is read, for sources with columns; the benchmark's own choice if None.
+            size: rows per part at most.
+
+        Raises:
+            BadInput: this benchmark, or these options of it, cannot read new inputs; or the source as a whole is not
+                what it reads. Single rows that cannot be used are told in the parts.
+        """
+        raise BadInput(
+            f"{self.spec.name} cannot read new inputs: it has no reader for files. `graphbench predict --split test` "
+            "predicts its own graphs."
+        )
+
+    def read_objects(self, objects: Sequence[Any], size: int = 1024) -> Iterator[InputPart]:
+        """As `read_input`, for Python objects: graphs of PyG and networkx, and what the benchmark's inputs are.
+
+        Raises:
+            BadInput: this benchmark takes none, or an object is of another kind.
+        """
+        raise BadInput(f"{self.spec.name} cannot take new inputs in Python.")
+
+    def target_labels(self) -> tuple[str, ...]:
+        """What to call each target in the columns of predictions; one word for a classification."""
+        if self.spec.num_classes is not None:
+            return ("class",)
+        return self.spec.target_names or tuple(str(number) for number in range(self.spec.num_targets))
+
+    def class_labels(self) -> tuple[str, ...]:
+        """What to call each class, for classifications; their numbers where the specification has no names."""
+        return self.spec.target_names or tuple(str(number) for number in range(self.spec.num_classes or 0))
+
+    def value_words(self, feature: str, value: int) -> str:
+        """A categorical feature and its value for a message.
+
+        Args:
+            feature: its name in the specification, or the number of its column as text.
+            value: its number in the vocabulary.
+        """
+        return f"{feature} {value}"
 
     def fingerprint(self) -> dict[str, Any]:
         """What the data are, once they are set up: JSON values by which a run knows them again; empty where unknown.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from torch import Tensor, nn
@@ -32,8 +32,6 @@ class LayerTrace:
         residual_weight: weight of the residual branch around the layer, other than 1 under deepnorm.
         mixing_weight: learned weight of the attention beside what else the layer mixes `[]`, such as gamma of
             SFi-Former beside the adjacency matrix.
-        extra: by the names that version 0.1 had for `input`, `substructure`, `residual_weight` and, as `gamma`,
-            `mixing_weight`.
         layer: number of the call in its forward pass, from 0; the recording counts.
         name: dotted name of the module; the recording knows it.
 
@@ -54,15 +52,8 @@ class LayerTrace:
     substructure: Tensor | None = None
     residual_weight: float = 1.0
     mixing_weight: Tensor | None = None
-    extra: dict[str, Tensor] = field(default_factory=dict)
     layer: int = 0
     name: str = ""
-
-    def __post_init__(self) -> None:
-        self.input = self.extra.get("input", self.input)
-        self.substructure = self.extra.get("substructure", self.substructure)
-        self.residual_weight = float(self.extra.get("residual_weight", self.residual_weight))
-        self.mixing_weight = self.extra.get("gamma", self.mixing_weight)
 
 
 class Recorder(Protocol):
@@ -92,8 +83,6 @@ class Traced(nn.Module):
         [torch.Size([3, 4])]
     """
 
-    #: Recordings number their traces themselves; plug-ins of version 0.1 set and read this.
-    layer: int = 0
     _recorder: Recorder | None = None
 
     @property

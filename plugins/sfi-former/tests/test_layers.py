@@ -219,8 +219,8 @@ def test_traces_show_the_flow_and_what_it_mixes(graphs):
     of_bias = torch.einsum("nh,hd,ohd->no", sums, bias, w_out) + layer.out_proj.bias
     torch.testing.assert_close(-constant, of_bias * layer.scale + layer.shift)
     assert any((matrix == 0).any() for matrix in trace.attention)
-    assert trace.extra["input"] is not None
-    assert "gamma" not in trace.extra
+    torch.testing.assert_close(trace.input, x, rtol=0, atol=0)
+    assert trace.mixing_weight is None
 
 
 def test_given_frictions_and_a_given_graph(graphs):

@@ -45,9 +45,7 @@ class Heads(nn.Module):
 
     def split(self, projected: Tensor, layout: DenseLayout) -> tuple[Tensor, ...]:
         """One padded tensor `[B, H, N, dim]` a map, of projected nodes `[T, num_maps H dim]`."""
-        dense = layout.to_dense(projected)
-        dense = dense.view(layout.num_graphs, layout.max_nodes, self.num_maps, self.num_heads, -1)
-        return dense.permute(2, 0, 3, 1, 4).unbind(0)
+        return layout.to_heads(projected, self.num_maps, self.num_heads)
 
 
 class PaddedGraphs(NamedTuple):
@@ -55,7 +53,6 @@ class PaddedGraphs(NamedTuple):
 
     Args:
         layout: of these graphs alone.
-        numbers: of the graphs in the whole batch `[B]`; None for all, in order.
         maps: Q, K, V and what else a layer projects, `[B, H, N, dim]` each.
         mask: sources that are allowed, bool, broadcastable to `[B, H, N, N]`; None where all are.
         friction: given frictions `[B, H or 1, N, N]`.
@@ -64,7 +61,6 @@ class PaddedGraphs(NamedTuple):
     """
 
     layout: DenseLayout
-    numbers: Tensor | None
     maps: tuple[Tensor, ...]
     mask: Tensor | None
     friction: Tensor | None
@@ -153,7 +149,7 @@ class AdjacencyEnhancedAttention(Traced):
         layout = DenseLayout.from_batch(batch) if layout is None else layout
         projected = [project(x) for project in self.projections]
         padded = self._padded(projected, layout, graph, friction) if self.with_flow else []
-        flow = layout.join_blocks([self._ragged(self.mix(graphs), graphs) for graphs in padded]) if padded else None
+        flow = layout.join_blocks([graphs.layout.from_heads(self.mix(graphs)) for graphs in padded]) if padded else None
         out = self.out_proj(self._balance(flow, projected[0], batch))
         if self.scale is not None and self.shift is not None:
             out = torch.addcmul(self.shift, out, self.scale)
@@ -178,12 +174,8 @@ class AdjacencyEnhancedAttention(Traced):
                 mask = allowed if mask is None else mask & allowed
             num_nodes = own.ptr.diff()[:, None, None, None]
             given = block.take_pairs(friction)
-            padded.append(PaddedGraphs(own, block.graphs, maps, mask, given, num_nodes, layout.max_nodes))
+            padded.append(PaddedGraphs(own, maps, mask, given, num_nodes, layout.max_nodes))
         return padded
-
-    def _ragged(self, mixed: Tensor, graphs: PaddedGraphs) -> Tensor:
-        """Nodes `[t, H dim]` of padded heads `[B, H, N, dim]`."""
-        return graphs.layout.to_ragged(mixed.transpose(1, 2).flatten(2))
 
     def _balance(self, flow: Tensor | None, projected: Tensor, batch: Data) -> Tensor:
         """(A~ V + gamma Z V) / (1 + gamma) `[T, H dim]`, or one of the terms alone."""
@@ -201,28 +193,22 @@ class AdjacencyEnhancedAttention(Traced):
 
     @torch.no_grad()
     def _record(self, x: Tensor, layout: DenseLayout, padded: list[PaddedGraphs], out: Tensor) -> LayerTrace:
-        """`attention` holds the flows Z, `values` what they mix; `extra` the input and gamma.
+        """`attention` holds the flows Z, `values` what they mix, `mixing_weight` is gamma.
 
         There is no `attention` where an iteration has left negative flows, which the optimum never has: diagnostics
         read weights.
         """
-        sizes = layout.ptr.diff()
-        num_nodes = sizes.tolist()
-        matrices: dict[int, Tensor] = {}
-        for graphs in padded:
-            numbers = range(len(num_nodes)) if graphs.numbers is None else graphs.numbers.tolist()
-            matrices.update(zip(numbers, self.weights(graphs), strict=True))
-        attention = [matrices[graph][:, :n, :n] for graph, n in enumerate(num_nodes)] if padded else []
+        attention = layout.matrices_of_graphs([self.weights(graphs) for graphs in padded]) if padded else []
         shown = bool(attention) and all(bool((matrix >= 0).all()) for matrix in attention)
         w_value = self.in_proj.linear.weight[-self.out_proj.in_features :]
         w_out = self.out_proj.weight if self.scale is None else self.scale[:, None] * self.out_proj.weight
         gamma = self.gamma
         return LayerTrace(
-            layer=self.layer,
             tokens=out.detach(),
-            batch=torch.repeat_interleave(torch.arange(len(sizes), device=sizes.device), sizes),
+            batch=layout.graph_of,
             values=mixed_values(x, w_value, w_out, self.num_heads),
             attention=attention if shown else None,
-            num_nodes=sizes,
-            extra={"input": x.detach()} | ({} if gamma is None else {"gamma": gamma.detach()}),
+            num_nodes=layout.ptr.diff(),
+            input=x.detach(),
+            mixing_weight=None if gamma is None else gamma.detach(),
         )

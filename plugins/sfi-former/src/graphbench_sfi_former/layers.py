@@ -11,7 +11,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphbench.errors import BadInput, check_choice, check_range
-from graphbench.nn import DenseLayout
+from graphbench.nn import DenseLayout, attend, attention_weights
 from graphbench_sfi_former.adjacency import edge_mask
 from graphbench_sfi_former.attention import Solver, flow_resistance, sparse_flow_attention, sparse_flow_weights
 from graphbench_sfi_former.enhanced import AdjacencyEnhancedAttention, Heads, PaddedGraphs, Terms
@@ -184,8 +184,7 @@ class SparseFlowAttention(AdjacencyEnhancedAttention):
         own = self.get_extra_state()
         if state != own:
             log.warning(
-                "Layer %d of the checkpoint was trained with %s, but this model has %s.",
-                self.layer,
+                "A layer of the checkpoint was trained with %s, but this model has %s.",
                 state or "an exact solver",
                 own or "an exact solver",
             )
@@ -227,18 +226,17 @@ class DenseFlowAttention(AdjacencyEnhancedAttention):
     def mix(self, graphs: PaddedGraphs) -> Tensor:
         """Softmax attention `[B, H, N, dim]`, with dropout while training."""
         query, key, value = graphs.maps
-        if self.training and self.dropout and query.device.type == "cpu":
-            weights = self.weights(graphs)
-            kept = torch.rand(weights.shape, dtype=torch.float32) >= self.dropout  # quicker than Bernoulli numbers
-            return (weights * kept) @ (value / (1 - self.dropout))
-        dropout = self.dropout if self.training else 0.0
-        return F.scaled_dot_product_attention(query, key, value, graphs.mask, dropout)
+        return attend(query, key, value, _bias(graphs.mask), self.dropout if self.training else 0.0)
 
     def weights(self, graphs: PaddedGraphs) -> Tensor:
         """Attention weights `[B, H, N, N]`, without dropout."""
         query, key = graphs.maps[:2]
-        scores = (query * query.shape[-1] ** -0.5) @ key.transpose(-1, -2)
-        return (scores if graphs.mask is None else scores.masked_fill(~graphs.mask, -torch.inf)).softmax(-1)
+        return attention_weights(query, key, _bias(graphs.mask))
+
+
+def _bias(mask: Tensor | None) -> Tensor | None:
+    """What hides the sources that are not allowed, added to logits: 0 or minus infinity, of the shape of `mask`."""
+    return None if mask is None else torch.zeros(mask.shape, device=mask.device).masked_fill(~mask, -torch.inf)
 
 
 def _check_energy(penalty: float, alpha: float | None) -> None:

@@ -87,6 +87,6 @@ def flow_measures(trace: LayerTrace) -> dict[str, Tensor]:
     for name, measure in (("zeros", attention_zeros), ("row_sum", attention_row_sum)):
         for head, of_graphs in enumerate(measure(trace.attention).unbind(1) if trace.attention else ()):
             values[f"flow_sparsity/{name}/layer_{trace.layer}_head_{head}"] = of_graphs.nanmean()
-    if "gamma" in trace.extra:
-        values[f"flow_sparsity/gamma/layer_{trace.layer}"] = trace.extra["gamma"]
+    if trace.mixing_weight is not None:
+        values[f"flow_sparsity/gamma/layer_{trace.layer}"] = trace.mixing_weight
     return values

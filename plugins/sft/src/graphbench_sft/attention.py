@@ -74,7 +74,8 @@ class SampledAttention(Traced):
     A trace holds the weights over the sampled tokens; its `columns` name them. Where the sampler mixes, in training
     and in evaluation as trained, a column is the sampled token mixed with its partner.
 
-    Attribute `parts`: how many successive graphs of the layout a trace shows as one.
+    Attributes `parts`: how many successive graphs of the layout a trace shows as one; `layer`: number in a model, by
+    which the noise of evaluation differs.
 
     Args:
         dim: width of the tokens.
@@ -122,7 +123,7 @@ class SampledAttention(Traced):
         check_choice("evaluation", evaluation, get_args(Evaluation))
         if dim % num_heads:
             raise BadInput(f"num_heads must divide hidden_dim, but got num_heads={num_heads} and hidden_dim={dim}.")
-        self.parts = 1
+        self.parts, self.layer = 1, 0
         self.num_heads = num_heads
         self.attention = attention
         self.score_dropout = score_dropout
@@ -261,14 +262,13 @@ class SampledAttention(Traced):
         if self.parts > 1:
             attention, columns, sizes = join_parts(attention, columns, sizes, self.parts)
         return LayerTrace(
-            layer=self.layer,
             tokens=out.detach(),
             batch=torch.repeat_interleave(torch.arange(len(sizes), device=sizes.device), sizes),
             values=mixed_values(x, self.value_map.weight, self.out_map.weight, self.num_heads),
             attention=attention,
             columns=columns,
             num_nodes=sizes,
-            extra={"input": x.detach()},
+            input=x.detach(),
         )
 
 
