@@ -92,8 +92,8 @@ def read(path: Path) -> dict[str, Any]:
     return content
 
 
-def folder_of(package: str) -> Path | None:
-    """The folder `configs` of a top-level package, which is not imported; None where it has none.
+def folder_of(package: str, name: str = _FOLDER) -> Path | None:
+    """The folder `configs`, or `name`, of a top-level package, which is not imported; None where it has none.
 
     Beside a package only a clone has one, which its `pyproject.toml` shows: what lies beside an installed package
     belongs to others.
@@ -103,8 +103,8 @@ def folder_of(package: str) -> Path | None:
         inside = Path(location)
         beside = [root for root in (inside.parent, inside.parent.parent) if (root / "pyproject.toml").is_file()]
         for root in (inside, *beside):
-            if (root / _FOLDER).is_dir():
-                return root / _FOLDER
+            if (root / name).is_dir():
+                return root / name
     return None
 
 

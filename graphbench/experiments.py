@@ -29,10 +29,13 @@ and its table has, per training, what tells it from the others, its scores, and 
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import glob
 import io
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -46,10 +49,12 @@ from graphbench.errors import BadInput
 from graphbench.runs import RunFolder, write_text
 
 __all__ = [
+    "CommandFailed",
     "Training",
     "assign",
     "finished_seeds",
     "graphbench",
+    "pass_on",
     "provenance",
     "read_csv",
     "results",
@@ -59,6 +64,9 @@ __all__ = [
 
 #: Packages whose versions a table names, of those that a run records.
 _NAMED_PACKAGES = ("graphbench-lightning", "torch", "pytorch-lightning", "torch-geometric")
+
+#: Commands that run now, of all threads.
+_running: set[subprocess.Popen[bytes]] = set()
 
 
 @dataclass(frozen=True)
@@ -190,15 +198,68 @@ def assign(content: dict[str, Any], assignment: str) -> None:
     content[last] = yaml.safe_load(value)
 
 
-def graphbench(*arguments: str) -> None:
-    """Run a command of graphbench in a process of its own.
+class CommandFailed(SystemExit):
+    """A command of graphbench ended with an error; what is finished stays.
+
+    Args:
+        command: its name.
+        returncode: its exit code; below 0 where a signal that it does not handle ended it.
+    """
+
+    def __init__(self, command: str, returncode: int) -> None:
+        super().__init__(f"graphbench {command} ended with {returncode}. Give the same command again to go on.")
+        self.returncode = returncode
+
+
+def graphbench(*arguments: str, log: Path | None = None, environment: Mapping[str, str] | None = None) -> None:
+    """Run a command of graphbench in a process of its own, which a signal to this one ends in good order.
+
+    Args:
+        arguments: the command line after `graphbench`.
+        log: file that gets at its end what the command prints; the terminal without one.
+        environment: variables beside those of this process.
 
     Raises:
-        SystemExit: it failed; what is finished stays.
+        CommandFailed: it failed; what is finished stays.
     """
-    code = subprocess.run([sys.executable, "-m", "graphbench", *arguments], check=False).returncode
+    command = [sys.executable, "-m", "graphbench", *arguments]
+    variables = None if environment is None else {**os.environ, **environment}
+    with contextlib.ExitStack() as stack:
+        output = None
+        if log is not None:
+            log.parent.mkdir(parents=True, exist_ok=True)
+            output = stack.enter_context(log.open("ab"))
+        process = subprocess.Popen(
+            command, stdout=output, stderr=None if output is None else subprocess.STDOUT, env=variables
+        )
+        _running.add(process)
+        try:
+            code = process.wait()
+        except BaseException as stop:
+            asked = signal.SIGINT if isinstance(stop, KeyboardInterrupt) else signal.SIGTERM
+            pass_on(getattr(stop, "signum", asked))
+            process.wait()  # a training ends its step and writes a checkpoint
+            raise
+        finally:
+            _running.discard(process)
     if code:
-        raise SystemExit(f"graphbench {arguments[0]} ended with {code}. Give the same command again to go on.")
+        raise CommandFailed(arguments[0], code)
+
+
+def pass_on(signum: int) -> None:
+    """Send a signal to every command that runs, but for a Ctrl-C that the terminal has sent them already."""
+    if signum == signal.SIGINT and _in_foreground():
+        return
+    for process in list(_running):
+        process.send_signal(signum)  # does nothing where the process has ended
+
+
+def _in_foreground() -> bool:
+    """Whether a Ctrl-C in the terminal reaches this process and those that it started."""
+    try:
+        return os.tcgetpgrp(0) == os.getpgrp()
+    except OSError:  # no terminal
+        return False
 
 
 def results(folder: Path) -> dict[str, Any]:
@@ -206,23 +267,25 @@ def results(folder: Path) -> dict[str, Any]:
     return RunFolder(folder).read_results()
 
 
-def train(folder: Path, options: Callable[[], Sequence[str]]) -> None:
+def train(folder: Path, options: Callable[[], Sequence[str]], command: Callable[..., None] | None = None) -> None:
     """Train and test, from wherever an earlier call stopped; what stopped before its first checkpoint starts anew.
 
     Args:
         folder: of the run.
         options: gives the options of `graphbench fit`; called only where a training starts.
+        command: takes a command line and runs it; `graphbench` by default.
 
     Raises:
         SystemExit: a command failed; what is finished stays.
     """
+    run = command or graphbench
     if "val" not in results(folder):
         if RunFolder(folder).resumable is not None:
-            graphbench("fit", "--resume", str(folder))
+            run("fit", "--resume", str(folder))
         else:
-            graphbench("fit", *options(), "--run", str(folder))
+            run("fit", *options(), "--run", str(folder))
     if "test" not in results(folder):
-        graphbench("test", "--run", str(folder))
+        run("test", "--run", str(folder))
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:

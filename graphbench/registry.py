@@ -8,7 +8,8 @@ A distribution registers a class under its own name in one of four entry-point g
 Reading the registry imports nothing of the plug-ins; a class is imported when it is loaded. A plug-in that is broken or
 claims a name twice is reported with its distribution and version, and the others go on working.
 
-A fifth group, `graphbench.configs`, names folders of configurations; `graphbench.configurations` reads those.
+Two more groups name folders of data: `graphbench.configs` configurations, which `graphbench.configurations` reads, and
+`graphbench.tables` published tables, which `graphbench.reproduce` reads.
 """
 
 from __future__ import annotations
@@ -109,19 +110,21 @@ class Record:
 
 @dataclass(frozen=True)
 class ConfigEntry:
-    """One entry point of the group `graphbench.configs`: where configurations are, as text that is never imported.
+    """One entry point of the groups `graphbench.configs` and `graphbench.tables`, which is never imported.
 
     Args:
-        prefix: what the names of the configurations begin with.
+        prefix: what the names of the configurations or tables begin with.
         distribution: name of the installed distribution that ships them.
         version: its version.
-        target: `"package"`, or `"package:part"` for one folder or file in the package's folder `configs`.
+        target: `"package"`, or `"package:part"` for one folder or file in the package's folder.
+        folder: the folder of the package, `configs` or `tables`.
     """
 
     prefix: str
     distribution: str
     version: str
     target: str
+    folder: str = "configs"
 
 
 def _locate(target: str) -> type[Any]:
@@ -150,8 +153,8 @@ def _entries(distribution: metadata.Distribution) -> Iterator[Record | ConfigEnt
         target = entry.value.partition("[")[0].replace(" ", "")  # "module : Class [extra]" is allowed, if rare
         if prefix == "graphbench" and group in GROUPS:
             yield Record(entry.name, group, name, distribution.version, target)
-        elif prefix == "graphbench" and group == "configs":
-            yield ConfigEntry(entry.name, name, distribution.version, target)
+        elif prefix == "graphbench" and group in ("configs", "tables"):
+            yield ConfigEntry(entry.name, name, distribution.version, target, group)
 
 
 @cache
@@ -213,7 +216,12 @@ def callbacks() -> dict[str, Record]:
 
 def config_entries() -> tuple[ConfigEntry, ...]:
     """Where installed distributions keep their configurations, sorted by prefix."""
-    return _scan().configs
+    return tuple(entry for entry in _scan().configs if entry.folder == "configs")
+
+
+def table_entries() -> tuple[ConfigEntry, ...]:
+    """Where installed distributions keep published tables, sorted by prefix."""
+    return tuple(entry for entry in _scan().configs if entry.folder == "tables")
 
 
 def clashes(group: Group) -> dict[str, tuple[Record, ...]]:

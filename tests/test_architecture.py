@@ -45,6 +45,7 @@ ARROWS = {
         "registry",
         "report",
         "runs",
+        "trust",
     },
     "configurations": {"errors", "expected", "registry", "safe_yaml"},
     "contracts": {"errors"},
@@ -66,6 +67,7 @@ ARROWS = {
     "runs": {"errors"},
     "safe_yaml": set(),
     "tasks": {"contracts", "errors", "nn"},
+    "trust": {"errors", "registry", "runs", "safe_yaml"},
     "testing": {"contracts", "diagnostics", "errors", "module", "nn", "registry", "tasks"},
 }
 

@@ -11,7 +11,8 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from graphbench.contracts import SPLITS, Benchmark, Encoding, GraphBatch, GraphTable
+from graphbench.benchmarks.objects import read_graphs
+from graphbench.contracts import SPLITS, Benchmark, Encoding, GraphBatch, GraphTable, InputPart
 from graphbench.data.checks import check_table
 from graphbench.data.encode import encode, with_encoding
 from graphbench.data.entry import Entry, EntryWriter
@@ -58,6 +59,9 @@ class GraphBenchmark(Benchmark):
 
     #: Raise it when `read` changes its result for the same source.
     data_version: ClassVar[int] = 1
+    #: Whether graphs from Python with the fields of the specification are what the stored ones are. False where tables
+    #: or batches are changed after they are opened.
+    takes_graphs: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -113,6 +117,16 @@ class GraphBenchmark(Benchmark):
     def ids(self, split: str) -> Sequence[Any]:
         """What to call the graphs of a split in predictions, by row; their numbers unless a subclass knows better."""
         return range(self._num_graphs[split])
+
+    def read_objects(self, objects: Sequence[Any], size: int = 1024) -> Iterator[InputPart]:
+        """Graphs of PyG or networkx whose fields are those of the specification, see `objects.read_graphs`.
+
+        Raises:
+            BadInput: an object is no graph, or graphs of this benchmark cannot come from outside.
+        """
+        if not self.takes_graphs:
+            raise BadInput(f"{self.spec.name} cannot take graphs from Python: it alters them when it is opened.")
+        return read_graphs(objects, self.spec, size)
 
     # -- preparing and opening -----------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ import importlib
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from graphbench.cli.stopping import Stopped, exit_code, name_starter, stoppable
 from graphbench.errors import GraphbenchError, UnknownName
@@ -89,10 +89,13 @@ def _dispatch(arguments: list[str]) -> int:
     name = {"--version": "version", "-V": "version"}.get(arguments[0], arguments[0])
     if name not in COMMANDS:
         raise UnknownName("command", name, COMMANDS, "`graphbench --help` says what each does.")
-    if name not in LIGHT:
-        from graphbench.cli.console import set_up_logging
-
-        set_up_logging()
     module, _, function = COMMANDS[name][0].partition(":")
-    exit_code: int = getattr(importlib.import_module(module), function)(arguments[1:])
-    return exit_code
+    run: Callable[[list[str]], int] = getattr(importlib.import_module(module), function)
+    if name in LIGHT:
+        return run(arguments[1:])
+    from graphbench import trust
+    from graphbench.cli.console import set_up_logging
+
+    set_up_logging()
+    with trust.command():
+        return run(arguments[1:])

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import difflib
-import importlib
 import inspect
 import re
+import sys
 from collections.abc import Iterable
 
 from jsonargparse import ArgumentParser
@@ -53,13 +53,13 @@ def _unknown_of_class(option: str, key: str, text: str) -> str:
 
 
 def _class_of(text: str) -> type | None:
-    """The class that a complaint is about."""
+    """The class that a complaint is about, if it was imported; one that was refused must not be imported here."""
     path = re.search(r"class_path['\"]?[ =:]+['\"]?([\w.]+)", text)
     if path is None:
         return None
     module, _, name = path[1].rpartition(".")
-    named: type = getattr(importlib.import_module(module), name)
-    return named
+    named = getattr(sys.modules.get(module), name, None)
+    return named if isinstance(named, type) else None
 
 
 def _knows(text: str, option: str) -> bool:

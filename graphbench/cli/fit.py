@@ -18,6 +18,7 @@ from pytorch_lightning.callbacks import Timer
 from pytorch_lightning.utilities.exceptions import SIGTERMException
 from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
+from graphbench import trust
 from graphbench.checkpoints import load_checkpoint
 from graphbench.cli.lightning import GraphbenchCLI, write_config
 from graphbench.cli.measures import count_parameters, peak_memory_mb, scores_of
@@ -177,6 +178,7 @@ class _WriteDown(pl.Callback):
         run = self._cli.run_folder
         if self._cli.continue_at is None and trainer.is_global_zero and run is not None:
             write_config(run.config, self._cli)
+            trust.remember(run.config)
             write_text(run.environment, json.dumps(describe_environment(), indent=2) + "\n")
 
     def on_train_batch_end(
@@ -189,6 +191,7 @@ class _WriteDown(pl.Callback):
                 if self._cli.config[f"data.init_args.{name}"] == now:
                     self._cli.config[f"data.init_args.{name}"] = before
             write_config(run.config, self._cli)
+            trust.remember(run.config)
         self._changed = False
 
 

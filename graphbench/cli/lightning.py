@@ -18,6 +18,7 @@ from pytorch_lightning.loggers import CSVLogger, TensorBoardLogger
 from pytorch_lightning.plugins import CheckpointIO
 from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
+from graphbench import trust
 from graphbench.callbacks.best_checkpoint import BestCheckpoint
 from graphbench.callbacks.csv_logger import RunCSVLogger
 from graphbench.callbacks.epoch_lines import EpochLines
@@ -65,18 +66,19 @@ class GraphbenchCLI(LightningCLI):
         self.continue_at = continue_at
         #: Whether the folder goes when the command ends, and whether its name was made up for this run.
         self.passing = self.made_up = False
-        super().__init__(
-            BenchmarkModule,
-            Benchmark,
-            subclass_mode_data=True,
-            save_config_callback=None,
-            trainer_defaults=dict(TRAINER_DEFAULTS),
-            seed_everything_default=0,
-            auto_configure_optimizers=False,
-            parser_kwargs={"exit_on_error": False, "allow_abbrev": False},
-            args=list(arguments),
-            run=False,
-        )
+        with trust.enforced():
+            super().__init__(
+                BenchmarkModule,
+                Benchmark,
+                subclass_mode_data=True,
+                save_config_callback=None,
+                trainer_defaults=dict(TRAINER_DEFAULTS),
+                seed_everything_default=0,
+                auto_configure_optimizers=False,
+                parser_kwargs={"exit_on_error": False, "allow_abbrev": False},
+                args=list(arguments),
+                run=False,
+            )
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """The model sees the data through the specification alone; what is expected stays with the run."""

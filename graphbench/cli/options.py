@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from graphbench import trust
 from graphbench.cli.names import import_named, moved_paths
 from graphbench.configurations import with_files
 from graphbench.errors import BadInput
@@ -35,10 +36,11 @@ class Request:
 
 
 def own_parser(command: str, **help_texts: str) -> argparse.ArgumentParser:
-    """A parser for the command's own options, each taking one value."""
+    """A parser for the command's own options, each taking one value, and for `--trust`."""
     parser = argparse.ArgumentParser(prog=f"graphbench {command}", add_help=False, allow_abbrev=False)
     for name, text in help_texts.items():
         parser.add_argument("--" + name.replace("_", "-"), dest=name, help=text)
+    parser.add_argument("--trust", action="store_true", help="import whatever the configuration of a run names")
     return parser
 
 
@@ -51,7 +53,8 @@ def split(parser: argparse.ArgumentParser, arguments: Sequence[str], run_option:
         run_option: own option that names an existing run, whose configuration is read first.
 
     Raises:
-        BadInput: the named folder holds no run, or there is no such configuration.
+        BadInput: the named folder holds no run or one that may not import what it names, or there is no such
+            configuration.
         UnknownName: a benchmark or architecture is not registered.
     """
     own, rest = parser.parse_known_args(list(arguments))
@@ -63,6 +66,7 @@ def split(parser: argparse.ArgumentParser, arguments: Sequence[str], run_option:
     changed = bool(rest)
     moved = moved_paths(run) if run is not None else {}
     if run is not None:
+        trust.require(trust.Policy.of(run.config, own.trust))
         there = [word for name, (_, path) in moved.items() for word in (f"--data.{name}", path)]
         rest = ["--config", str(run.config), *there, *rest]
     if not rest:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -30,6 +32,23 @@ def check_table(table: GraphTable, spec: BenchmarkSpec, split: str, first_graph:
     _TableCheck(table, spec, f"{spec.name}, {split} split", first_graph).run()
 
 
+def check_graphs(table: GraphTable, spec: BenchmarkSpec, where: str) -> None:
+    """Check graphs that a benchmark was not made of: as `check_table`, but for targets and the largest size.
+
+    Args:
+        table: the graphs.
+        spec: whose features they must have.
+        where: what they are, for messages.
+
+    Raises:
+        BadInput: naming the graph, the column, and what was expected.
+    """
+    check = _TableCheck(table, replace(spec, max_nodes=None), where, 0)
+    check.sizes()
+    check.edges()
+    check.all_features()
+
+
 class _TableCheck:
     """The checks of one table; every method raises `BadInput` at the first fault."""
 
@@ -40,11 +59,8 @@ class _TableCheck:
         """All checks, cheap ones first: later ones rely on them."""
         self.sizes()
         self.edges()
+        self.all_features()
         spec = self.spec
-        self.features(spec.node, NODE, "x", "x_dense")
-        self.features(spec.edge, EDGE, "edge_attr", "edge_dense")
-        if spec.coordinates:
-            self.real("pos", NODE, spec.coordinates)
         if spec.task in _CLASSES:
             self.classes(_CLASSES[spec.task])
         elif spec.task in _NUMBERS:
@@ -53,6 +69,13 @@ class _TableCheck:
             self.real("y", NODE, spec.num_targets)
         elif spec.task == "link-ranking":
             self.pairs("contact_index", "contact", "names a node that it does not have in contact_index")
+
+    def all_features(self) -> None:
+        """What nodes and edges carry, and where nodes lie."""
+        self.features(self.spec.node, NODE, "x", "x_dense")
+        self.features(self.spec.edge, EDGE, "edge_attr", "edge_dense")
+        if self.spec.coordinates:
+            self.real("pos", NODE, self.spec.coordinates)
 
     def sizes(self) -> None:
         """Every axis has one pointer per graph, every column the rows of its axis, every graph a node."""

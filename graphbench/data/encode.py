@@ -7,7 +7,7 @@ not depend on how many cores there are.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
 from typing import Any
@@ -16,6 +16,7 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from graphbench.contracts import Encoded, Encoding, GraphTable
+from graphbench.contracts.table import pointer
 from graphbench.data.mapped import trim_mapped
 from graphbench.data.progress import progress
 from graphbench.data.store import Store
@@ -69,6 +70,49 @@ def with_encoding(table: GraphTable, encoding: Encoding, encoded: Encoded) -> Gr
     if taken:
         raise BadInput(f"{encoding!r} gives the fields {', '.join(taken)}, which the graphs have already.")
     return table.with_columns(encoded.columns, encoding.layout, encoded.ptr)
+
+
+def encoded_here(
+    table: GraphTable, encodings: Sequence[Encoding], describe: str = "input", workers: int | None = None
+) -> tuple[GraphTable, list[int], dict[int, str]]:
+    """Graphs with their encodings in memory, for those that are seen once and belong into no store.
+
+    Args:
+        table: the graphs; without encodings.
+        encodings: what to compute; the result of each is the one that `encode` keeps.
+        describe: what the graphs are, for messages.
+        workers: processes at most; all cores by default.
+
+    Returns:
+        `(table, kept, problems)`: the graphs that could be encoded, their numbers in the table that was given, and for
+        each other one the reason.
+    """
+    kept, problems = list(range(len(table))), {}
+    try:
+        computed = [_joined(list(compute_chunks(table, e, describe, workers))) for e in encodings if kept]
+    except GraphbenchError:  # one graph or some: each is tried alone, to keep the others
+        for graph in kept:
+            try:
+                for encoding in encodings:
+                    list(compute_chunks(table.slice(graph, graph + 1), encoding, describe, 1))
+            except GraphbenchError as error:
+                problems[graph] = str(error.__cause__ or error)
+        if not problems:
+            raise
+        kept = [graph for graph in kept if graph not in problems]
+        table = table.select(torch.tensor(kept, dtype=torch.int64))
+        table.graph_ids = None
+        computed = [_joined(list(compute_chunks(table, e, describe, workers))) for e in encodings if kept]
+    for encoding, encoded in zip(encodings, computed, strict=False):
+        table = with_encoding(table, encoding, encoded)
+    return table, kept, problems
+
+
+def _joined(parts: Sequence[Encoded]) -> Encoded:
+    """Consecutive chunks as one."""
+    columns = {name: torch.cat([part.columns[name] for part in parts]) for name in parts[0].columns}
+    ptr = {axis: pointer(torch.cat([part.ptr[axis].diff() for part in parts])) for axis in parts[0].ptr}
+    return Encoded(columns, ptr)
 
 
 def chunk_spans(table: GraphTable) -> list[Span]:

@@ -1,4 +1,4 @@
-"""Which graphs train, validate and test: random, by index, or given with the data; all checked alike.
+"""Which graphs train, validate and test: random, in folds, by index, or given with the data; all checked alike.
 
 A split is a mapping from its names ("train", "val", "test") to row numbers, int64 tensors.
 """
@@ -50,6 +50,47 @@ def random_split(num_graphs: int, parts: Mapping[str, float | int], seed: int) -
     order = torch.from_numpy(permutation(num_graphs, seed)).to(torch.int64)
     chosen = order[: sum(sizes.values())].split(list(sizes.values()))
     return dict(zip(sizes, chosen, strict=True))
+
+
+def k_fold_split(num_graphs: int, folds: int, fold: int, seed: int, groups: Sequence[str] | None = None) -> Split:
+    """One of several splits whose test parts hold every graph once.
+
+    The graphs are cut into `folds` parts of nearly one size. Part `fold` tests, the next one (after the last, the
+    first) validates, and the others train.
+
+    Args:
+        num_graphs: rows to share out.
+        folds: parts, three or more.
+        fold: which split, from 0.
+        seed: decides about the parts; all folds of one seed belong together.
+        groups: label of every row, such as a scaffold; rows of one label stay together. The largest group goes first,
+            each into the part that is smallest by then; groups of one size come in an order that `seed` decides.
+
+    Raises:
+        BadInput: there are fewer graphs or groups than folds.
+
+    Examples:
+        >>> {name: rows.tolist() for name, rows in k_fold_split(5, 3, 1, 0, groups="aabbc").items()}
+        {'train': [0, 1], 'val': [4], 'test': [2, 3]}
+    """
+    order = permutation(num_graphs, seed)
+    if groups is None:
+        parts = np.array_split(order, folds)
+    else:
+        members: dict[str, list[int]] = {}
+        for row in order.tolist():
+            members.setdefault(groups[row], []).append(row)
+        gathered: list[list[int]] = [[] for _ in range(folds)]
+        for rows in sorted(members.values(), key=len, reverse=True):  # a stable sort: ties as the permutation has them
+            min(gathered, key=len).extend(rows)
+        parts = [np.array(rows, dtype=np.int64) for rows in gathered]
+    if not all(len(part) for part in parts):
+        told = f"{num_graphs:,} graphs" + (f" in {len(set(groups)):,} groups" if groups is not None else "")
+        raise BadInput(f"folds={folds}: {told} cannot be cut into {folds} parts; take fewer folds.")
+    test, val = fold % folds, (fold + 1) % folds
+    train = [part for place, part in enumerate(parts) if place not in (test, val)]
+    chosen = {"train": np.concatenate(train), "val": parts[val], "test": parts[test]}
+    return {name: torch.from_numpy(np.sort(rows)).to(torch.int64) for name, rows in chosen.items()}
 
 
 def index_split(indices: Mapping[str, Sequence[int] | Tensor | np.ndarray], num_graphs: int) -> Split:

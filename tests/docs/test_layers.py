@@ -24,7 +24,7 @@ def names() -> dict[str, Any]:
 
 
 def test_every_block_runs_and_leaves_its_layer(names: dict[str, Any]) -> None:
-    for name in ("attention", "layer", "encoders"):
+    for name in ("attention", "layer", "encoders", "flow", "sampled"):
         assert isinstance(names[name], nn.Module), name
     assert names["new_x"].shape == names["x"].shape
     assert names["positions"].isfinite().all()

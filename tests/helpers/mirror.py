@@ -65,6 +65,7 @@ TESTED_BY = {
     "graphbench/diagnostics/traces.py": ("tests/diagnostics/test_summary.py", "states that summaries read"),
     "graphbench/figures/attention.py": ("tests/callbacks/test_attention_maps.py", "the callback that draws with it"),
     "graphbench/moved.py": ("tests/moves/test_saved_run.py", "every old path is imported"),
+    "graphbench/trust.py": ("tests/cli/test_sent_runs.py", "runs that somebody sends, as users load them"),
     "graphbench/testing/precision.py": ("tests/testing/test_architectures.py", "a part of the architecture's contract"),
     "plugins/baselines/src/graphbench_baselines/attention.py": (
         "plugins/baselines/tests/test_depth.py", "attention whose output is mixed in, as the depth recipes use it",
@@ -152,6 +153,7 @@ TESTS_OF = {
     "tests/cli/test_nothing_is_lost.py": "kills at writes, damaged, moved and shared folders",
     "tests/cli/test_published_counts.py": "parameters of GraphGPS's configurations",
     "tests/cli/test_resume.py": "graphbench fit --resume",
+    "tests/cli/test_sent_runs.py": "graphbench/trust.py, by every command that takes a run",
     "tests/cli/test_stopping_two_processes.py": "signals to two processes",
     "tests/cli/test_trainer_options.py": "options of Lightning's trainer",
     "tests/contracts/test_architectures.py": "every registered architecture",

@@ -12,6 +12,7 @@ from graphbench.benchmarks.molecules.chemistry.vocabulary import (
     OGB_ATOMS,
     OGB_BONDS,
 )
+from graphbench.benchmarks.molecules.inputs import SmilesInput
 from graphbench.contracts import BenchmarkSpec, GraphTable
 
 
@@ -54,7 +55,7 @@ class PCQMContact(LRGBBenchmark):
         return read_molecules(path, contact_table)
 
 
-class PeptidesFunc(LRGBBenchmark):
+class PeptidesFunc(SmilesInput, LRGBBenchmark):
     """Peptides-func of LRGB: ten functions of 15,535 peptides, of which one may have several.
 
     The score is the average precision (AP), averaged over the ten. Atoms and bonds have OGB's features.
@@ -103,7 +104,7 @@ class PeptidesFunc(LRGBBenchmark):
         return read_molecules(path, peptide_table)
 
 
-class PeptidesStruct(LRGBBenchmark):
+class PeptidesStruct(SmilesInput, LRGBBenchmark):
     """Peptides-struct of LRGB: eleven numbers for the shape of the same 15,535 peptides in space.
 
     Targets are z-scores over the whole set, as published, and so is the mean absolute error (MAE) over them. Atoms and

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from graphbench.benchmarks.base import GraphBenchmark
 from graphbench.benchmarks.molecules.chemistry.baselines import mean_baseline, ridge_baseline
 from graphbench.benchmarks.molecules.chemistry.tables import TEXTS, read_text, without
+from graphbench.benchmarks.molecules.inputs import SmilesInput
 from graphbench.contracts import SPLITS, GraphTable
 from graphbench.data.entry import Entry
 from graphbench.errors import BadInput, check_choice
 
 
-class MoleculeBenchmark(GraphBenchmark):
+class MoleculeBenchmark(SmilesInput):
     """Base of benchmarks that store the texts `smiles` and `id` of every molecule; batches do not carry them.
 
     Args:

@@ -31,10 +31,10 @@ from graphbench.contracts import SPLITS, BenchmarkSpec, GraphTable
 from graphbench.contracts.spec import TaskName
 from graphbench.data.package_files import file_sha256
 from graphbench.data.progress import track
-from graphbench.data.splits import given_split, random_split
-from graphbench.errors import BadInput, check_choice
+from graphbench.data.splits import given_split, k_fold_split, random_split
+from graphbench.errors import BadInput, check_choice, check_range
 
-SplitKind = Literal["random", "scaffold", "column"]
+SplitKind = Literal["random", "scaffold", "scaffold_balanced", "column"]
 
 _TASKS: dict[TargetTask, TaskName] = {
     "regression": "graph-regression",
@@ -68,11 +68,15 @@ class Molecules(MoleculeBenchmark):
         num_classes: classes of a classification.
         smiles_column: where the SMILES stand.
         id_column: column with names for predictions; by default molecules are named by their line.
-        split: `random` by `split_seed`; `scaffold`: whole Murcko scaffolds, largest first; `column`: as
-            `split_column` says (train, val or test; a few other spellings are understood).
+        split: `random` by `split_seed`; `scaffold`: whole Murcko scaffolds, largest first; `scaffold_balanced`: whole
+            scaffolds, the small ones in an order by `split_seed`; `column`: as `split_column` says (train, val or
+            test; a few other spellings are understood).
         split_column: the column for `split=column`.
         fractions: shares of train, validation and test for random and scaffold splits.
-        split_seed: decides the random split.
+        split_seed: decides the random split, the balanced one, and the folds of both.
+        folds: cut the molecules into so many parts instead (3 or more): one tests, one validates, the others train.
+            The parts are random, or of whole scaffolds where `split` says so; `fractions` is not used.
+        fold: the part that tests, from 0.
         on_error: stop at unusable rows, or skip them with a warning.
         metric: the score that selects checkpoints; by default MAE, accuracy or AP.
         options: see `GraphBenchmark`.
@@ -108,6 +112,8 @@ class Molecules(MoleculeBenchmark):
         split_column: str | None = None,
         fractions: tuple[float, float, float] = (0.8, 0.1, 0.1),
         split_seed: int = 0,
+        folds: int | None = None,
+        fold: int | None = None,
         on_error: OnError = "stop",
         metric: str | None = None,
         **options: Any,
@@ -125,10 +131,12 @@ class Molecules(MoleculeBenchmark):
             num_classes=num_classes or 2,
             id_column=id_column,
             split_column=split_column,
-            scaffold=split == "scaffold",
+            scaffold=split.startswith("scaffold"),
             on_error=on_error,
         )
         self.split, self.fractions, self.split_seed = split, check_fractions(fractions), split_seed
+        _check_folds(split, folds, fold)
+        self.folds, self.fold = folds, fold
         _check_targets(targets, task, num_classes, metric)
         if (split == "column") != (split_column is not None):
             raise BadInput("split=column and split_column=NAME belong together: give both or neither.")
@@ -144,6 +152,19 @@ class Molecules(MoleculeBenchmark):
             source=f"the file {Path(file).name}",
         )
 
+    @property
+    def smiles_column(self) -> str:  # type: ignore[override]
+        """Where SMILES stand in this file, and so in others that are to be predicted."""
+        return self.request.smiles_column
+
+    def target_labels(self) -> tuple[str, ...]:
+        """The target columns of the file."""
+        return self.request.targets
+
+    def class_labels(self) -> tuple[str, ...]:
+        """Class numbers, as the file has them."""
+        return tuple(str(number) for number in range(self.spec.num_classes or 0))
+
     def source_key(self) -> dict[str, Any]:
         """Checksum of the file, version of RDKit, and every option that decides about rows, targets or splits."""
         request = self.request
@@ -154,6 +175,7 @@ class Molecules(MoleculeBenchmark):
             "columns": [request.smiles_column, list(request.targets), request.id_column, request.split_column],
             "task": [request.task, request.num_classes],
             "split": [self.split, list(self.fractions), self.split_seed],
+            **({} if self.folds is None else {"folds": [self.folds, self.fold]}),
             "on_error": request.on_error,
         }
 
@@ -167,11 +189,30 @@ class Molecules(MoleculeBenchmark):
         return {name: subset(molecules.table, rows) for name, rows in self._divide(molecules).items()}
 
     def _divide(self, molecules: UserMolecules) -> Mapping[str, np.ndarray | Tensor]:
-        if self.split == "scaffold":
-            return scaffold_split(molecules.scaffolds, self.fractions)
+        if self.folds is not None and self.fold is not None:
+            groups, seed = (molecules.scaffolds or None), (0 if self.split == "scaffold" else self.split_seed)
+            return k_fold_split(len(molecules.table), self.folds, self.fold, seed, groups)
+        if self.split.startswith("scaffold"):
+            seeded = self.split_seed if self.split == "scaffold_balanced" else None
+            return scaffold_split(molecules.scaffolds, self.fractions, seeded)
         if self.split == "column":
             return given_split(molecules.split_labels, SPLIT_WORDS)
         return random_split(len(molecules.table), dict(zip(SPLITS, self.fractions, strict=True)), self.split_seed)
+
+
+def _check_folds(split: SplitKind, folds: int | None, fold: int | None) -> None:
+    """Refuse folds that cannot be.
+
+    Raises:
+        BadInput: names the option.
+    """
+    if (folds is None) != (fold is None):
+        raise BadInput("folds=NUMBER and fold=WHICH belong together: give both or neither.")
+    if folds is not None and fold is not None:
+        check_range("folds", folds, at_least=3, whole=True)
+        check_range("fold", fold, at_least=0, below=folds, whole=True)
+        if split == "column":
+            raise BadInput(f"folds={folds}: split=column takes the split of the file; folds need another `split`.")
 
 
 def _check_targets(targets: tuple[str, ...], task: TargetTask, num_classes: int | None, metric: str | None) -> None:

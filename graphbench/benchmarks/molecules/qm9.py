@@ -25,6 +25,7 @@ from graphbench.benchmarks.molecules.chemistry.vocabulary import (
     QM9_ATOM_TYPES,
     ZINC_BOND_TYPES,
 )
+from graphbench.benchmarks.molecules.inputs import Reader
 from graphbench.benchmarks.molecules.qm9_sources import (
     PACK_FILES,
     QM9Rows,
@@ -34,7 +35,13 @@ from graphbench.benchmarks.molecules.qm9_sources import (
     read_pack,
     read_published,
 )
-from graphbench.benchmarks.molecules.qm9_structures import StructureRecipe, Structures, join_structures, read_structures
+from graphbench.benchmarks.molecules.qm9_structures import (
+    StructureRecipe,
+    Structures,
+    join_structures,
+    read_structures,
+    read_texts,
+)
 from graphbench.benchmarks.molecules.qm9_targets import CONSTRAINED_SOLUBILITY, QM9_TARGETS
 from graphbench.contracts import SPLITS, BenchmarkSpec, Column, Features, GraphTable
 from graphbench.contracts.table import NODE, pointer
@@ -244,6 +251,21 @@ class QM9(QM9Source):
         """What to compute of every molecule."""
         features: FeatureSet = "qm9" if self.features == "types" else "ogb"
         return StructureRecipe(self.hydrogens, self.positions, terms=self.computed, features=features)
+
+    def input_reader(self) -> Reader:
+        """Molecules of SMILES as those of qm9pack.
+
+        Raises:
+            BadInput: nodes have coordinates, or the graphs were made of structures, which say more than a SMILES.
+        """
+        if self.positions:
+            raise BadInput("QM9 with positions=true cannot read new inputs: a SMILES has no coordinates.")
+        if self.source != "qm9pack":
+            raise BadInput(
+                "QM9 with source=pyg cannot read new inputs: its graphs come from structures, whose geometry marks every "
+                "stereo centre. A run with source=qm9pack takes SMILES."
+            )
+        return partial(read_texts, self.recipe)
 
     def source_key(self) -> dict[str, Any]:
         """The source, and every option that changes graphs, targets or split."""

@@ -268,6 +268,13 @@ def read_structures(recipe: StructureRecipe, chunk: tuple[int, Sequence[Record]]
     )
 
 
+def read_texts(recipe: StructureRecipe, chunk: tuple[int, Sequence[str]]) -> MoleculeArrays:
+    """Graphs of SMILES, without coordinates and targets; the chunk as in `read_structures`."""
+    start, texts = chunk
+    graphs = replace(recipe, positions=False, terms=False, contacts=False)
+    return read_structures(graphs, (start, [PackRecord(text) for text in texts])).arrays
+
+
 def join_structures(parts: Sequence[Structures]) -> Structures:
     """Chunks, in order, as one."""
     return Structures(

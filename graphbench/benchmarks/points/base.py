@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 import torch
@@ -48,6 +48,7 @@ class PointCloudBenchmark(GraphBenchmark):
         BadInput: for options out of range.
     """
 
+    takes_graphs: ClassVar[bool] = False
     #: Coordinate that points upwards.
     upright: int = 2
 

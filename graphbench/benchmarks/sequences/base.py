@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -77,6 +78,8 @@ def places(ptr: Tensor, second: Tensor | None) -> tuple[Tensor, Tensor | None]:
 
 class SequenceBenchmark(GraphBenchmark):
     """Base of benchmarks whose graphs are sequences: nodes in order, no edges."""
+
+    takes_graphs: ClassVar[bool] = False
 
     def open_tables(self) -> None:
         """Open the store; tables hand out positions and towers, which are not stored."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import difflib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -78,8 +79,16 @@ def read_rows(path: Path, smiles_column: str, others: Sequence[str]) -> Molecule
     return rows
 
 
-def _open(path: Path) -> IO[str]:
+def open_text(path: Path) -> IO[str]:
+    """A text file in UTF-8."""
     return path.open(encoding="utf-8-sig", newline="")  # spreadsheets put a byte order mark first
+
+
+def near(missing: Sequence[str], known: Sequence[str]) -> str:
+    """What missing columns may have been meant to be, as a sentence; nothing where none is like them."""
+    folded = {name.casefold(): name for name in known}
+    found = [folded[m] for name in missing for m in difflib.get_close_matches(name.casefold(), folded, n=1)]
+    return f" Did you mean {' or '.join(map(repr, dict.fromkeys(found)))}?" if found else ""
 
 
 def _places(path: Path, header: Sequence[str], wanted: Sequence[str]) -> dict[str, int]:
@@ -87,7 +96,7 @@ def _places(path: Path, header: Sequence[str], wanted: Sequence[str]) -> dict[st
     missing = [name for name in wanted if name not in header]
     if missing:
         known = ", ".join(map(repr, header)) or "none"
-        raise BadInput(f"{path}: no column {' or '.join(map(repr, missing))}. Its columns: {known}.")
+        raise BadInput(f"{path}: no column {' or '.join(map(repr, missing))}. Its columns: {known}.{near(missing, header)}")
     twice = sorted({name for name in wanted if header.count(name) > 1})
     if twice:
         at = "; ".join(
@@ -115,7 +124,7 @@ def _fill(
     return rows
 
 
-def _csv_rows(path: Path, reader: Iterator[list[str]]) -> Iterator[tuple[int, list[str]]]:
+def csv_rows(path: Path, reader: Iterator[list[str]]) -> Iterator[tuple[int, list[str]]]:
     """(first line, cells) of every row that is not blank; a quoted cell may span lines."""
     line = 0
     try:
@@ -128,15 +137,15 @@ def _csv_rows(path: Path, reader: Iterator[list[str]]) -> Iterator[tuple[int, li
 
 
 def _read_csv(path: Path, smiles_column: str, others: Sequence[str]) -> MoleculeRows:
-    with _open(path) as file:
+    with open_text(path) as file:
         delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
-        body = _csv_rows(path, csv.reader(file, delimiter=delimiter))
+        body = csv_rows(path, csv.reader(file, delimiter=delimiter))
         _, header = next(body, (1, []))
         return _fill(path, [name.strip() for name in header], [smiles_column, *others], body)
 
 
 def _read_smiles(path: Path, smiles_column: str, others: Sequence[str]) -> MoleculeRows:
-    with _open(path) as file:
+    with open_text(path) as file:
         lines = [(number, text.split()) for number, text in enumerate(file, 1)]
     lines = [(number, cells) for number, cells in lines if cells]
     if lines and lines[0][1][0] == smiles_column:

@@ -268,13 +268,13 @@ def read_parts(
     """
     starts = range(0, max(len(smiles), 1), size)
     workers = min(available_cores() if num_workers is None else num_workers, len(starts))
-    warm_up = partial(_warm_up, recipe)
-    warm_up()
+    prepare = partial(warm_up, recipe)
+    prepare()
     chunks = ((start, smiles[start : start + size]) for start in starts)
-    return ordered_map(partial(read_chunk, recipe), chunks, workers, description, warm_up)
+    return ordered_map(partial(read_chunk, recipe), chunks, workers, description, prepare)
 
 
-def _warm_up(recipe: Recipe) -> None:
+def warm_up(recipe: Recipe) -> None:
     """Load what processes would each load for themselves; done before they are forked, they share it."""
     if recipe.features == "ogb":
         ogb_vocabulary()

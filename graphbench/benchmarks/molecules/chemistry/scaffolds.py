@@ -11,6 +11,7 @@ from rdkit.Chem.Scaffolds import MurckoScaffold
 
 from graphbench.benchmarks.molecules.chemistry.problems import TOO_LARGE, MoleculeProblem
 from graphbench.contracts import SPLITS
+from graphbench.data.splits import permutation
 from graphbench.errors import BadInput
 
 #: Atoms of the largest molecule whose scaffold is found: RDKit's time grows with their cube, to seconds here.
@@ -42,16 +43,22 @@ def check_fractions(fractions: Sequence[float]) -> tuple[float, float, float]:
     return train, val, test
 
 
-def scaffold_split(scaffolds: Sequence[str], fractions: Sequence[float] = (0.8, 0.1, 0.1)) -> dict[str, np.ndarray]:
+def scaffold_split(
+    scaffolds: Sequence[str], fractions: Sequence[float] = (0.8, 0.1, 0.1), seed: int | None = None
+) -> dict[str, np.ndarray]:
     """Whole scaffold groups into one split each, largest group first: new ring systems are met in the test.
 
     The rule of MoleculeNet and OGB (Wu et al., 2018): a group goes to train while train does not exceed its share,
     else to validation while both do not exceed theirs, else to test. Groups of one size keep the order of their
     first molecules. All molecules without rings form one group, like any other scaffold.
 
+    With a seed the groups come at random instead, so that the split can be repeated; those larger than half of the
+    validation or test share still come first, because one of them would fill it (the rule of Yang et al., 2019).
+
     Args:
         scaffolds: one per molecule.
         fractions: shares of train, validation and test.
+        seed: decides the order of the groups; None for the largest first.
 
     Returns:
         Ascending row numbers of each split.
@@ -59,14 +66,19 @@ def scaffold_split(scaffolds: Sequence[str], fractions: Sequence[float] = (0.8, 
     Raises:
         BadInput: the fractions are not three shares, or a split stays empty for lack of scaffolds.
     """
-    share_train, share_val, _ = check_fractions(fractions)
+    share_train, share_val, share_test = check_fractions(fractions)
     groups: dict[str, list[int]] = {}
     for row, scaffold in enumerate(scaffolds):
         groups.setdefault(scaffold, []).append(row)
     limit_train = share_train * len(scaffolds)
     limit_val = (share_train + share_val) * len(scaffolds)
     chosen: dict[str, list[int]] = {name: [] for name in SPLITS}
-    for group in sorted(groups.values(), key=len, reverse=True):  # a stable sort: ties by first molecule
+    ordered = sorted(groups.values(), key=len, reverse=True)  # a stable sort: ties by first molecule
+    if seed is not None:
+        half = min(share_val, share_test) * len(scaffolds) / 2
+        mixed = [ordered[place] for place in permutation(len(ordered), seed)]
+        ordered = sorted(mixed, key=lambda group: len(group) <= half)
+    for group in ordered:
         if len(chosen["train"]) + len(group) <= limit_train:
             chosen["train"] += group
         elif len(chosen["train"]) + len(chosen["val"]) + len(group) <= limit_val:
