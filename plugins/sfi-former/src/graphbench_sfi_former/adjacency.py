@@ -33,6 +33,12 @@ class NormalisedAdjacency:
     Args:
         matrix: A~ `[T, T]`, compressed rows; entry (i, j) belongs to edge j -> i.
         transposed: its transpose, likewise, for the backward pass.
+
+    Examples:
+        >>> adjacency = NormalisedAdjacency.from_edges(torch.tensor([[0, 1], [1, 0]]), num_nodes=2, dtype=torch.float32)
+        >>> adjacency.mix(torch.tensor([[1.0], [3.0]]))  # with loops, D^-1/2 (A + I) D^-1/2
+        tensor([[2.0000],
+                [2.0000]])
     """
 
     matrix: Tensor

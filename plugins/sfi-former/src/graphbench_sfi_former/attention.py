@@ -123,6 +123,12 @@ def sparse_flow_weights(
 
     Raises:
         BadInput: shapes that do not fit, or values as in `sparse_flow`.
+
+    Examples:
+        >>> query, key, friction_query, friction_key = torch.randn(4, 2, 6, 4)
+        >>> weights = sparse_flow_weights(query, key, friction_query, friction_key, penalty=1 / 6)
+        >>> weights.shape, bool((weights >= 0).all())
+        (torch.Size([2, 6, 6]), True)
     """
     _check_shapes(query, key, friction_query, friction_key, key)
     dtype = solving_dtype(query, key, friction_query, friction_key)
@@ -151,6 +157,11 @@ def flow_resistance(query: Tensor, key: Tensor, mask: Tensor | None = None) -> T
 
     Raises:
         BadInput: a mask that is not boolean or does not fit.
+
+    Examples:
+        >>> flow_resistance(torch.zeros(2, 4), torch.zeros(2, 4))
+        tensor([[0.5000, 0.5000],
+                [0.5000, 0.5000]])
     """
     if mask is not None:
         check_mask(mask, (*query.shape[:-1], key.shape[-2]))

@@ -82,6 +82,11 @@ def with_virtual_nodes(edge_index: Tensor, graph_of: Tensor, num_graphs: int, nu
 
     Returns:
         `[2, E + 2 T num_virtual]`.
+
+    Examples:
+        >>> with_virtual_nodes(torch.tensor([[0], [1]]), torch.tensor([0, 0]), num_graphs=1)  # node 2 is virtual
+        tensor([[0, 0, 1, 2, 2],
+                [1, 2, 2, 0, 1]])
     """
     num_nodes = graph_of.shape[0]
     node = torch.arange(num_nodes, device=graph_of.device).repeat_interleave(num_virtual)

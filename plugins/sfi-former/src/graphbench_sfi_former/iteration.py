@@ -30,6 +30,10 @@ class ProximalOptions:
 
     Raises:
         BadInput: fewer than one step, or an unknown start or step.
+
+    Examples:
+        >>> ProximalOptions(num_steps=5, start="zeros").as_dict()
+        {'num_steps': 5, 'start': 'zeros', 'step': 'barzilai-borwein', 'seed': 0}
     """
 
     num_steps: int = 20

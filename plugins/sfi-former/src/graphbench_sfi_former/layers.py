@@ -210,6 +210,12 @@ class DenseFlowAttention(AdjacencyEnhancedAttention):
 
     Raises:
         BadInput: an option is out of range.
+
+    Examples:
+        >>> from torch_geometric.data import Data
+        >>> graph = Data(x=torch.randn(3, 8), edge_index=torch.tensor([[0, 1], [1, 2]]))
+        >>> DenseFlowAttention(8, num_heads=2)(graph.x, graph).shape
+        torch.Size([3, 8])
     """
 
     def __init__(

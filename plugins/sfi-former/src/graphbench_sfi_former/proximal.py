@@ -62,6 +62,12 @@ def sparse_flow_proximal(
 
     Raises:
         BadInput: alpha None, fewer than one step, an unknown start or step, or arguments as for `sparse_flow`.
+
+    Examples:
+        >>> r, f = torch.ones(2, 2), torch.zeros(2, 2)
+        >>> sparse_flow_proximal(r, f, penalty=0.0, alpha=1.0, num_steps=50, start="zeros")  # alpha / (r + 2 alpha)
+        tensor([[0.3333, 0.3333],
+                [0.3333, 0.3333]])
     """
     check_rows(resistance, friction)
     if alpha is None:

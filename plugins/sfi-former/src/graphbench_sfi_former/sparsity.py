@@ -30,6 +30,10 @@ class FlowSparsity(pl.Callback):
 
     Raises:
         BadInput: a number is not positive.
+
+    Examples:
+        >>> FlowSparsity(num_batches=2).every_n_epochs
+        1
     """
 
     def __init__(self, num_batches: int = 4, every_n_epochs: int = 1) -> None:

@@ -16,6 +16,10 @@ class FlowStatistics(NamedTuple):
     Args:
         zero_share: share of exact zeros among the allowed keys of each matrix `[...]`; NaN without any.
         row_sum: sum of each row `[..., N]`; 1 under the hard constraint, a little less under the penalty.
+
+    Examples:
+        >>> flow_statistics(torch.eye(2))
+        FlowStatistics(zero_share=tensor(0.5000), row_sum=tensor([1., 1.]))
     """
 
     zero_share: Tensor
@@ -32,6 +36,10 @@ def flow_statistics(flow: Tensor, mask: Tensor | None = None) -> FlowStatistics:
 
     Raises:
         BadInput: a mask that is not boolean or does not fit.
+
+    Examples:
+        >>> flow_statistics(torch.tensor([[0.5, 0.5], [1.0, 0.0]])).zero_share
+        tensor(0.2500)
     """
     if mask is None:
         zeros = flow == 0

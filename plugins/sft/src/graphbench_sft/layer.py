@@ -33,6 +33,14 @@ class SFTLayer(nn.Module):
 
     Raises:
         BadInput: `norm_position` is not known.
+
+    Examples:
+        >>> from graphbench.nn import DenseLayout
+        >>> from graphbench_sft import SampledAttention
+        >>> import torch
+        >>> layer = SFTLayer(8, SampledAttention(8, num_heads=2, num_samples=2))
+        >>> layer(torch.randn(5, 8), DenseLayout.from_batch(torch.tensor([0, 0, 0, 1, 1]))).shape
+        torch.Size([5, 8])
     """
 
     def __init__(

@@ -28,6 +28,12 @@ def leaky_relu_attention(scores: Tensor, leak: Tensor | None, mask: Tensor | Non
 
     Raises:
         BadInput: `leak` or `mask` has another number of keys than `scores`.
+
+    Examples:
+        >>> leaky_relu_attention(torch.tensor([[3.0, 1.0, -2.0]]), None)  # negative scores weigh nothing
+        tensor([[0.7500, 0.2500, 0.0000]])
+        >>> bool(leaky_relu_attention(torch.ones(1, 3), torch.zeros(3)).sum() < 1)  # the leak takes its part
+        True
     """
     _check(scores, leak, mask)
     positive = _positive(scores, mask)

@@ -47,6 +47,11 @@ def maxout_scores(query: Tensor, key: Tensor, compiled: bool = False) -> Tensor:
 
     Raises:
         BadInput: a tensor is no matrix, is not real, or the two do not fit each other.
+
+    Examples:
+        >>> query, key = torch.tensor([[1.0, 0.0, 2.0, 1.0]]), torch.tensor([[0.0, 3.0, 2.0, -1.0]])
+        >>> maxout_scores(query, key)  # (1 + 3 + 2 + 1) / sqrt(4)
+        tensor([[3.5000]])
     """
     _check(query, key)
     dtype = torch.promote_types(query.dtype, key.dtype)

@@ -68,6 +68,12 @@ class SFT(Architecture):
 
     Raises:
         BadInput: an option is out of range or does not fit the benchmark.
+
+    Examples:
+        >>> from graphbench.testing import tiny_batch, tiny_spec
+        >>> model = SFT(tiny_spec(), hidden_dim=16, num_layers=2, num_heads=2, num_samples=3)
+        >>> model(tiny_batch(model)).graph.shape  # 4 graphs
+        torch.Size([4, 16])
     """
 
     def __init__(

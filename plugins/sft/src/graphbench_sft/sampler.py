@@ -33,6 +33,11 @@ class Sample:
         partner: position of the token that is mixed into it `[..., K]`; None where nothing is mixed.
         weight: share of the sampled token `[..., K]`, 1 where it has no partner; None where nothing is mixed.
         mask: which slots are filled, bool `[..., K]`; None when all are.
+
+    Examples:
+        >>> sample = Sample(tokens=torch.zeros(1, 2, 8), index=torch.tensor([[3, 0]]))
+        >>> sample.index, sample.mask
+        (tensor([[3, 0]]), None)
     """
 
     tokens: Tensor
