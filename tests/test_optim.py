@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from graphbench.errors import BadInput
-from graphbench.optim import Schedule, parameter_groups
+from graphbench.optim import Schedule, fuse, parameter_groups
 
 
 def test_cosine_with_warmup_matches_the_closed_form():
@@ -114,3 +114,31 @@ def test_every_parameter_is_in_one_group_with_its_rate():
 def test_a_prefix_without_parameters_is_named():
     with pytest.raises(BadInput, match=r"'pe'.*Names start with body"):
         parameter_groups(nn.ModuleDict({"body": nn.Linear(1, 1)}), [], lr=1.0, lr_scales={"pe": 2.0})
+
+
+@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.AdamW])
+def test_fused_updates_equal_those_of_the_loop(kind: type[torch.optim.Adam]) -> None:
+    torch.manual_seed(0)
+    start = [torch.randn(5, 3), torch.randn(7)]
+    gradients = [[torch.randn_like(p) * 10.0**-step for p in start] for step in range(6)]
+    ends = []
+    for make in (fuse, lambda optimizer: optimizer):
+        parameters = [nn.Parameter(p.double()) for p in start]
+        optimizer = make(kind([{"params": parameters[:1]}, {"params": parameters[1:], "lr": 0.1}], weight_decay=0.1))
+        for step in gradients:
+            for parameter, gradient in zip(parameters, step, strict=True):
+                parameter.grad = gradient.double()
+            optimizer.step()
+        ends.append(parameters)
+    for fused, looped in zip(*ends, strict=True):
+        torch.testing.assert_close(fused, looped, rtol=1e-12, atol=1e-14)
+
+
+def test_what_was_asked_for_and_what_a_checkpoint_holds_stays() -> None:
+    parameters = [nn.Parameter(torch.zeros(2))]
+    assert fuse(torch.optim.Adam(parameters, foreach=True)).param_groups[0]["fused"] is None
+    assert fuse(torch.optim.Adam(parameters, fused=False)).param_groups[0]["fused"] is False
+    assert "fused" not in fuse(torch.optim.Adadelta(parameters)).param_groups[0]
+    old, now = torch.optim.AdamW(parameters), fuse(torch.optim.AdamW(parameters))
+    now.load_state_dict(old.state_dict())
+    assert now.param_groups[0]["fused"] is None
