@@ -18,6 +18,8 @@ import subprocess
 import sys
 import time
 
+from timing import note
+
 from graphbench.cli.allocator import VARIABLE, keep_memory
 
 
@@ -84,7 +86,8 @@ def main() -> None:
         low, medians[kind], high = statistics.quantiles(steps, n=4)
         peak = statistics.median(result["peak_mb"] for result in results)  # type: ignore[type-var]
         print(f"{kind:<7} {medians[kind]:.3f} s a step (quartiles {low:.3f} to {high:.3f}), peak {peak:,.0f} MB")
-    print(f"system / keep: {medians['system'] / medians['keep']:.2f}")
+    seconds = {kind: [s for result in results for s in result["seconds"]] for kind, results in found.items()}
+    print(f"system / keep: {1 / note(f'GPS, {options.batch_size} graphs', 'keep', 'system', seconds):.2f}")
 
 
 if __name__ == "__main__":

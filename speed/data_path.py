@@ -24,6 +24,7 @@ import numpy as np
 import torch
 from rich.console import Console
 from rich.table import Table
+from timing import medians, note
 from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.loader import DataLoader
@@ -105,20 +106,20 @@ def throughput(graphs: list[dict[str, Any]], source: str, rounds: int = 7) -> No
         sampler = SizeBucketSampler(table.num_nodes, 32, shuffle=True)
         options: dict[str, Any] = {"num_workers": workers, "persistent_workers": workers > 0}
         loaders = {
-            "ours": GraphLoader(table, sampler, workers),
-            "pyg": DataLoader(data, batch_size=32, shuffle=True, **options),
+            "GraphLoader": GraphLoader(table, sampler, workers),
+            "PyG": DataLoader(data, batch_size=32, shuffle=True, **options),
         }
-        rates: dict[str, list[float]] = {"ours": [], "pyg": []}
+        seconds: dict[str, list[float]] = {"GraphLoader": [], "PyG": []}
         for turn in range(rounds + 1):
             sampler.set_epoch(turn)
             for name, loader in loaders.items():
                 started = time.perf_counter()
                 count = sum(1 for _ in loader)
                 if turn:  # the first turn starts workers and warms caches
-                    rates[name].append(count / (time.perf_counter() - started))
-        ours, pyg = statistics.median(rates["ours"]), statistics.median(rates["pyg"])
-        ratio = statistics.median(a / b for a, b in zip(rates["ours"], rates["pyg"], strict=True))
-        rows.append([workers, f"{ours:,.0f}", f"{pyg:,.0f}", f"{ratio:.1f}", rounds])
+                    seconds[name].append((time.perf_counter() - started) / count)
+        ratio = note(f"a batch of 32, {workers} workers", "GraphLoader", "PyG", seconds)
+        ours, pyg = (1 / middle for middle in medians(seconds).values())
+        rows.append([workers, f"{ours:,.0f}", f"{pyg:,.0f}", f"{1 / ratio:.1f}", rounds])
     header = ["workers", "GraphLoader", "PyG", "median ratio", "rounds"]
     show(f"Batches of 32 a second, {len(graphs):,} {source} with 28 encoding columns", header, rows)
 

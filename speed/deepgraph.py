@@ -17,15 +17,14 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import platform
-import statistics
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
 import networkx as nx
 import torch
 from rdkit import Chem, RDConfig, RDLogger
+from timing import in_turns, medians, note
 from torch import Tensor
 
 from graphbench import GraphBatch
@@ -176,18 +175,6 @@ def check(data: str) -> None:
 # -- measuring ---------------------------------------------------------------------------------------------------
 
 
-def medians(calls: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """Median seconds of each call over interleaved rounds."""
-    seconds: dict[str, list[float]] = {name: [] for name in calls}
-    for number in range(-1, rounds):  # the first round warms up
-        for name, call in calls.items():
-            start = time.perf_counter()
-            call()
-            if number >= 0:
-                seconds[name].append(time.perf_counter() - start)
-    return {name: statistics.median(values) for name, values in seconds.items()}
-
-
 def resident_megabytes(field: str) -> float:
     """Resident memory of this process, now (`VmRSS`) or at its peak (`VmHWM`); Linux alone tells."""
     lines = Path("/proc/self/status").read_text().splitlines()
@@ -236,7 +223,10 @@ def table(data: str, depths: list[int], rounds: int, device: str) -> None:
         pairs = {way: make(data, depth, way, device) for way in WAYS}
         calls: dict[str, Callable[[], object]] = {way: partial(step, *pair) for way, pair in pairs.items()}
         calls |= {"sampling": partial(sample, *pairs["ours"]), "prepared": partial(prepare, *pairs["ours"])}
-        seconds = medians(calls, rounds)
+        turns = in_turns(calls, rounds)
+        seconds = medians(turns)
+        for way in ("checkpointing", "naive"):
+            note(f"{data}, {depth} layers", "ours", way, turns)
         with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
             for way in WAYS:
                 peak = pool.apply(peak_megabytes, (data, depth, way, device))

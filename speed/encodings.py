@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import argparse
 import platform
-import statistics
-import time
 from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
@@ -21,6 +19,7 @@ import numpy as np
 import torch
 from rdkit import Chem, RDConfig, RDLogger
 from scipy.sparse.csgraph import shortest_path
+from timing import in_turns, medians, note
 from torch_geometric.data import Data
 from torch_geometric.transforms import AddLaplacianEigenvectorPE, AddRandomWalkPE
 from torch_geometric.utils import degree, get_laplacian, to_dense_adj, to_scipy_sparse_matrix
@@ -93,13 +92,6 @@ PAIRS: tuple[tuple[Encoding, str, Baseline], ...] = (
 )
 
 
-def seconds(work: Callable[[], object]) -> float:
-    """Wall time of one call."""
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
-
-
 def compare(name: str, graphs: Sequence[Data], rounds: int) -> None:
     """Print one row of the table per encoding."""
     table = GraphTable.from_graphs([{"num_nodes": graph.num_nodes, "edge_index": graph.edge_index} for graph in graphs])
@@ -108,12 +100,13 @@ def compare(name: str, graphs: Sequence[Data], rounds: int) -> None:
     print(f"{'encoding':<45}{'graphs/s':>10}  {'baseline':<34}{'graphs/s':>10}{'ratio':>8}")
     for encoding, baseline_name, baseline in PAIRS:
         encoding.compute(table.slice(0, 10))
-        ours, theirs = [], []
-        for _ in range(rounds):
-            ours.append(seconds(lambda encoding=encoding: encoding.compute(table)))
-            theirs.append(seconds(lambda baseline=baseline: [baseline(graph) for graph in graphs]))
-        ratio = statistics.median(b / a for a, b in zip(ours, theirs, strict=True))
-        rates = [len(graphs) / statistics.median(times) for times in (ours, theirs)]
+        calls = {
+            "ours": lambda encoding=encoding: encoding.compute(table),
+            baseline_name: lambda baseline=baseline: [baseline(graph) for graph in graphs],
+        }
+        seconds = in_turns(calls, rounds, warm_up=0)
+        ratio = 1 / note(f"{name}, {encoding.name}", "ours", baseline_name, seconds)
+        rates = [len(graphs) / middle for middle in medians(seconds).values()]
         options = ", ".join(f"{key}={value}" for key, value in encoding.parameters().items() if value)
         label = f"{encoding.name}({options})".replace(", normalization=none", "")
         print(f"{label:<45}{rates[0]:>10,.0f}  {baseline_name:<34}{rates[1]:>10,.0f}{ratio:>7.1f}x")

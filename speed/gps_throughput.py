@@ -14,14 +14,14 @@ ours with the loop over parameters that PyTorch takes by default on a CPU.
 from __future__ import annotations
 
 import argparse
+import itertools
 import platform
-import statistics
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
+from timing import in_turns, medians, note
 from torch import Tensor, nn
 from torch_geometric.nn import GINEConv, GPSConv, global_add_pool
 
@@ -111,42 +111,34 @@ def molecule_like(num_graphs: int, kind: Kind, generator: torch.Generator) -> Gr
     return GraphTable.from_graphs(graphs)
 
 
-def make_step(model: nn.Module, fused: bool) -> Callable[[GraphBatch], float]:
-    """A function that trains on one batch and returns its seconds."""
+def make_step(model: nn.Module, fused: bool) -> Callable[[GraphBatch], None]:
+    """A function that trains on one batch."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=fused)
 
-    def step(batch: GraphBatch) -> float:
-        start = time.perf_counter()
+    def step(batch: GraphBatch) -> None:
         optimizer.zero_grad()
         F.l1_loss(model(batch), batch.y).backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         if torch.cuda.is_available():
             torch.cuda.synchronize()
-        return time.perf_counter() - start
 
     return step
 
 
-def compare(table: GraphTable, kind: Kind, steps: int, bucketed: bool) -> tuple[float, ...]:
-    """Median seconds per step of our model, of the baseline, and of ours without the fused optimizer.
-
-    Over interleaved steps after two of warm-up.
-    """
+def compare(table: GraphTable, kind: Kind, steps: int, bucketed: bool) -> dict[str, list[float]]:
+    """Seconds of every step of our model, of the baseline, and of ours without the fused optimizer."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.manual_seed(0)
-    contenders = ((OurGPS, True), (BaselineGPS, True), (OurGPS, False))
-    runs = [make_step(model(kind).to(device), fused) for model, fused in contenders]
+    contenders = {"ours": (OurGPS, True), "PyG": (BaselineGPS, True), "ours, loop": (OurGPS, False)}
     order = table.num_nodes.argsort() if bucketed else torch.randperm(len(table))
     batches = [table.batch(part).to(device) for part in order.split(kind.batch_size) if len(part) == kind.batch_size]
-    seconds: list[list[float]] = [[] for _ in runs]
-    for number in range(steps + 2):
-        batch = batches[(7 * number) % len(batches)]
-        for times, step in zip(seconds, runs, strict=True):
-            elapsed = step(batch)
-            if number >= 2:
-                times.append(elapsed)
-    return tuple(statistics.median(times) for times in seconds)
+    calls = {}
+    for name, (model, fused) in contenders.items():
+        turn = itertools.cycle(batches[(7 * number) % len(batches)] for number in range(len(batches)))
+        step = make_step(model(kind).to(device), fused)
+        calls[name] = lambda step=step, turn=turn: step(next(turn))
+    return in_turns(calls, steps, warm_up=2)
 
 
 def main() -> None:
@@ -165,10 +157,13 @@ def main() -> None:
     heads = f"{'batches':>10} {'ours ms':>9} {'PyG ms':>9} {'ours graphs/s':>14} {'PyG graphs/s':>13} {'ratio':>6}"
     print(f"{heads} {'loop/fused':>10}")
     for name, bucketed in (("random", False), ("by size", True)):
-        ours, baseline, looped = compare(table, kind, args.steps, bucketed)
-        rates = kind.batch_size / ours, kind.batch_size / baseline
-        times = f"{1e3 * ours:9.1f} {1e3 * baseline:9.1f}"
-        print(f"{name:>10} {times} {rates[0]:14.0f} {rates[1]:13.0f} {baseline / ours:6.2f} {looped / ours:10.2f}")
+        seconds = compare(table, kind, args.steps, bucketed)
+        against_pyg = note(f"{args.kind}, batches {name}", "ours", "PyG", seconds)
+        against_loop = note(f"{args.kind}, batches {name}", "ours", "ours, loop", seconds)
+        middle = medians(seconds)
+        times = f"{1e3 * middle['ours']:9.1f} {1e3 * middle['PyG']:9.1f}"
+        rates = f"{kind.batch_size / middle['ours']:14.0f} {kind.batch_size / middle['PyG']:13.0f}"
+        print(f"{name:>10} {times} {rates} {1 / against_pyg:6.2f} {1 / against_loop:10.2f}")
 
 
 if __name__ == "__main__":

@@ -21,14 +21,14 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import platform
-import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+from timing import in_turns, medians, note
 from torch import Tensor, nn
 
 from graphbench.nn import DenseLayout
@@ -44,6 +44,7 @@ LARGE = (100_000, 1_000_000)
 SAMPLES = (32, 64, 128, 256, 512)
 TABLES = ("scores", "growth", "layers")
 Step = Callable[[], object]
+CLOCK = time.process_time
 
 
 class SDPALayer(nn.Module):
@@ -62,20 +63,6 @@ class SDPALayer(nn.Module):
         mixed = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
         x = self.norms[0](x + self.out_proj(mixed))
         return self.norms[1](x + self.ffn(x))
-
-
-def medians(steps: Mapping[str, Step], rounds: int, rarely: Iterable[str] = ()) -> dict[str, float]:
-    """Median CPU seconds of each step over interleaved rounds; those in `rarely` take part in the first two alone."""
-    seconds: dict[str, list[float]] = {name: [] for name in steps}
-    for number in range(-1, rounds):  # the first round warms up
-        for name, step in steps.items():
-            if name in rarely and number > 1:
-                continue
-            start = time.process_time()
-            step()
-            if number >= 0:
-                seconds[name].append(time.process_time() - start)
-    return {name: statistics.median(values) for name, values in seconds.items()}
 
 
 def train(call: Callable[[], Tensor]) -> None:
@@ -123,7 +110,10 @@ def score_table(rounds: int, compiled: bool) -> None:
     steps["maxout by broadcast"] = lambda: [
         differentiate(broadcast_scores, *part) for part in zip(query, key, weight, strict=True)
     ]
-    seconds = medians(steps, rounds, rarely=["maxout by broadcast"])
+    turns = in_turns(steps, rounds, CLOCK, rarely=["maxout by broadcast"])
+    seconds = medians(turns)
+    for other in ("dot product", "maxout by broadcast"):
+        note(f"scores, {TOKENS} tokens, k = {k}", "maxout, eager", other, turns)
     print(f"\nScores, forward + backward, {BATCH} x {TOKENS} tokens, {heads} heads of {WIDTH // heads}, k = {k}")
     print(f"{'form':<22}{'s':>9}{'/ dot product':>16}{'broadcast /':>14}")
     for name, value in seconds.items():
@@ -167,7 +157,7 @@ def growth_step(tokens: int, edges_per_token: int, rounds: int) -> tuple[float, 
     x, relations = torch.randn(tokens, WIDTH), make_edges(layout, edges_per_token)
     before = resident_megabytes("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # forget the peak of the imports
-    seconds = medians({"step": partial(train, partial(layer, x, layout, relations))}, rounds)["step"]
+    seconds = medians(in_turns({"step": partial(train, partial(layer, x, layout, relations))}, rounds, CLOCK))["step"]
     return seconds, resident_megabytes("VmHWM") - before
 
 
@@ -217,9 +207,14 @@ def make_layers(num_heads: int, compiled: bool, training: bool) -> dict[str, Cal
 def layer_table(num_heads: int, rounds: int, compiled: bool) -> None:
     """Inference and training step of every layer, and their share of the encoder layer's."""
     with torch.inference_mode():
-        inference = medians(make_layers(num_heads, compiled, training=False), rounds)
+        inference_turns = in_turns(make_layers(num_heads, compiled, training=False), rounds, CLOCK)
     calls = make_layers(num_heads, compiled, training=True)
-    training = medians({name: partial(train, call) for name, call in calls.items()}, rounds)
+    training_turns = in_turns({name: partial(train, call) for name, call in calls.items()}, rounds, CLOCK)
+    inference, training = medians(inference_turns), medians(training_turns)
+    for name in inference:
+        if name.startswith("SFT"):
+            note(f"layer, {num_heads} heads, inference", name, "TransformerEncoderLayer", inference_turns)
+            note(f"layer, {num_heads} heads, training", name, "TransformerEncoderLayer", training_turns)
     print(f"\nTable 6: layers, {BATCH} x {TOKENS} tokens of width {WIDTH}, {num_heads} heads, no dropout")
     print(f"{'':<32}{'inference s':>12}{'/ encoder':>11}{'/ SDPA':>9}{'training s':>12}{'/ encoder':>11}{'/ SDPA':>9}")
     for name in inference:

@@ -41,6 +41,7 @@ from pathlib import Path
 from typing import Literal
 
 import torch
+from timing import note
 from torch import Tensor
 from torch.nn import functional
 
@@ -190,6 +191,8 @@ def print_speed(sizes: list[int], names: list[str], rounds: int, device: str, cl
     times, ratios = [], []
     for n in sizes:
         seconds = time_size(n, names, rounds, device, clock, logits)
+        for a, b in pairs:
+            note(f"{n} nodes, logits of s.d. {logits:g}", a, b, seconds)
         median = {name: statistics.median(values) * 1e3 for name, values in seconds.items()}
         best = {name: min(values) * 1e3 for name, values in seconds.items()}
         times.append([str(n), *(f"{median[name]:.1f} ({best[name]:.1f})" for name in names)])

@@ -1,0 +1,147 @@
+"""How far a training step is from the limit: its time over that of its own matrix products alone.
+
+For every architecture a step (forward pass, loss, backward pass, fused AdamW) is recorded once: every product of
+matrices with the shapes, strides and types of its operands, and fused attention as the products that it is made of.
+Then the step and the bare products, on random operands of the same layout, take turns on one thread. A ratio of 1 would
+be a step that does nothing but multiply.
+
+Models are those of installed configurations, on batches of the molecules that RDKit ships (NCI, about 20 atoms).
+
+    python speed/limit.py
+    python speed/limit.py --configs gps/zinc model/gt --rounds 15
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from timing import in_turns, medians, note
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from graphbench import BenchmarkModule, GraphBatch
+from graphbench.cli.lightning import GraphbenchCLI
+from graphbench.cli.names import import_named
+from graphbench.configurations import with_files
+
+CONFIGURATIONS = (
+    "gps/zinc",
+    "model/gt",
+    "model/gatedgcn",
+    "graphormer/zinc",
+    "deepgraph/zinc",
+    "sat/zinc",
+    "sfi-former/peptides-func",
+    "sft/peptides-func",
+)
+_PRODUCTS = ("aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm")
+_ATTENTION = "aten::_scaled_dot_product"
+
+
+@dataclass(frozen=True)
+class Product:
+    """Both operands of a product: shape, stride and type."""
+
+    operands: tuple[tuple[torch.Size, tuple[int, ...], torch.dtype], ...]
+
+    @classmethod
+    def of(cls, left: Tensor, right: Tensor) -> Product:
+        """That of two tensors."""
+        return cls(tuple((operand.shape, operand.stride(), operand.dtype) for operand in (left, right)))
+
+    def make(self) -> tuple[Tensor, ...]:
+        """Random operands."""
+        return tuple(torch.empty_strided(size, stride, dtype=dtype).normal_() for size, stride, dtype in self.operands)
+
+
+class Recorded(TorchDispatchMode):
+    """Notes the products of whatever runs inside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.products: list[Product] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run, and note."""
+        name, tensors = func._schema.name, [argument for argument in args if isinstance(argument, Tensor)]
+        if name in _PRODUCTS:
+            self.products.append(Product.of(*tensors[-2:]))
+        elif name.startswith(_ATTENTION):
+            self.products += _attention(tensors, "backward" in name)
+        return func(*args, **(kwargs or {}))
+
+
+def _attention(tensors: list[Tensor], backward: bool) -> list[Product]:
+    """Forward: Q K^T and P V. Backward: Q K^T again, dO V^T, P^T dO, dS K and dS^T Q."""
+    query, key, value = tensors[1:4] if backward else tensors[:3]
+    weights = query.new_empty(*query.shape[:-1], key.shape[-2])
+    if not backward:
+        return [Product.of(query, key.mT), Product.of(weights, value)]
+    grad = tensors[0]
+    pairs = ((query, key.mT), (grad, value.mT), (weights.mT, grad), (weights, key), (weights.mT, query))
+    return [Product.of(*pair) for pair in pairs]
+
+
+def made(configuration: str, batch_size: int) -> tuple[BenchmarkModule, GraphBatch]:
+    """The model of a configuration in training mode, and one batch of molecules."""
+    own = ["--data", "NCI", "--data.batch_size", str(batch_size), "--trainer.logger", "false"]
+    arguments = with_files(["--config", configuration, *own, "--model.head", "{}"])
+    import_named(arguments)
+    cli = GraphbenchCLI(arguments)
+    cli.datamodule.prepare_data()
+    cli.datamodule.setup("fit")
+    return cli.model.train(), next(iter(cli.datamodule.train_dataloader()))
+
+
+def step_of(model: BenchmarkModule, batch: GraphBatch) -> Callable[[], None]:
+    """One training step."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        model.task.loss(model(batch), batch).backward()
+        optimizer.step()
+
+    return step
+
+
+def main() -> None:
+    """Print one line per model."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--configs", nargs="+", default=CONFIGURATIONS, help="installed configurations or files")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--batch-size", type=int, default=32, help="graphs per batch")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    sys.argv = sys.argv[:1]  # LightningCLI warns of options that it was not given
+    logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
+    print(f"{'configuration':<28}{'parameters':>12}{'products':>10}{'step ms':>10}{'products ms':>13}{'ratio':>8}")
+    for configuration in options.configs:
+        torch.manual_seed(0)
+        model, batch = made(configuration, options.batch_size)
+        step = step_of(model, batch)
+        step()
+        with Recorded() as recorded:
+            step()
+        operands = [product.make() for product in recorded.products]
+
+        def products(operands: list[tuple[Tensor, ...]] = operands) -> None:
+            with torch.no_grad():
+                for left, right in operands:
+                    left @ right
+
+        seconds = in_turns({"step": step, "products": products}, options.rounds)
+        ratio, middle = note(configuration, "step", "products", seconds), medians(seconds)
+        count = sum(parameter.numel() for parameter in model.parameters())
+        times = f"{1e3 * middle['step']:10.1f}{1e3 * middle['products']:13.1f}"
+        print(f"{configuration:<28}{count:12,}{len(operands):10,}{times}{ratio:8.2f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+"""What all timing scripts share: calls that take turns, rows for one table of all scripts, and where they were taken.
+
+A script runs its contenders in turns (`in_turns`), so that a busy moment of the machine hits all alike, prints its own
+table, and notes every comparison (`note`). Where the environment variable GRAPHBENCH_SPEED names a file, the notes go
+there as JSON; `speed/suite.py` gathers those of all scripts.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+VARIABLE = "GRAPHBENCH_SPEED"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What a contender took beside the one it is held against, over the same rounds.
+
+    Args:
+        script: which script measured it.
+        case: what was measured: data, sizes, direction.
+        contender: whose seconds these are.
+        against: the other.
+        seconds: median of the contender.
+        low, high: quartiles of the contender's seconds.
+        other: median seconds of the other.
+        ratio: median over rounds of the contender's seconds over the other's.
+        rounds: how many.
+    """
+
+    script: str
+    case: str
+    contender: str
+    against: str
+    seconds: float
+    low: float
+    high: float
+    other: float
+    ratio: float
+    rounds: int
+
+
+_NOTES: list[Comparison] = []
+
+
+def in_turns(
+    calls: Mapping[str, Callable[[], object]],
+    rounds: int,
+    clock: Callable[[], float] = time.perf_counter,
+    warm_up: int = 1,
+    rarely: Iterable[str] = (),
+) -> dict[str, list[float]]:
+    """Seconds of each call, round by round.
+
+    Args:
+        calls: contender -> what it does once; on a GPU it must wait for the device itself.
+        rounds: timed rounds.
+        clock: wall time, or `time.process_time`, which other programs disturb less.
+        warm_up: rounds before the timed ones.
+        rarely: contenders that take part in the first two rounds alone, since they take so long.
+    """
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
+    for number in range(-warm_up, rounds):
+        for name, call in calls.items():
+            if name in rarely and number > 1:
+                continue
+            start = clock()
+            call()
+            if number >= 0:
+                seconds[name].append(clock() - start)
+    return seconds
+
+
+def medians(seconds: Mapping[str, list[float]]) -> dict[str, float]:
+    """Median of each contender."""
+    return {name: statistics.median(values) for name, values in seconds.items()}
+
+
+def ratio(contender: list[float], other: list[float]) -> float:
+    """Median over the rounds that both took part in of the contender's seconds over the other's."""
+    return statistics.median(a / b for a, b in zip(contender, other, strict=False))
+
+
+def note(case: str, contender: str, against: str, seconds: Mapping[str, list[float]]) -> float:
+    """Keep a comparison for the table of all scripts; returns its ratio."""
+    own, other = seconds[contender], seconds[against]
+    quartiles = statistics.quantiles(own, n=4) if len(own) > 1 else [own[0]] * 3
+    found = ratio(own, other)
+    script = Path(sys.argv[0]).stem
+    values = (quartiles[1], quartiles[0], quartiles[2], statistics.median(other), found, len(own))
+    _NOTES.append(Comparison(script, case, contender, against, *values))
+    return found
+
+
+@atexit.register
+def _write() -> None:
+    path = os.environ.get(VARIABLE)
+    if path and _NOTES:
+        Path(path).write_text(json.dumps([asdict(comparison) for comparison in _NOTES], indent=1) + "\n")
+
+
+def provenance(threads: int | None = None) -> dict[str, Any]:
+    """Machine and versions, for a table that somebody reads later."""
+    import torch
+    import torch_geometric
+
+    from graphbench.runs import describe_environment
+
+    said = describe_environment()
+    return {
+        "when": datetime.now().astimezone().isoformat(timespec="minutes"),
+        "commit": said["commit"],
+        "processor": said["processor"],
+        "cores": said["cores"],
+        "gpus": said["gpus"],
+        "threads": torch.get_num_threads() if threads is None else threads,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "torch-geometric": torch_geometric.__version__,
+        "load": round(os.getloadavg()[0], 1),
+    }

@@ -1,0 +1,85 @@
+"""The timing scripts' shared pieces: turns, ratios, the table of all scripts, and what got slower."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+SPEED = Path(__file__).parents[2] / "speed"
+
+
+def _load(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(SPEED))
+    spec = importlib.util.spec_from_file_location(f"speed_{name}", SPEED / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, module)  # where dataclasses look their annotations up
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def timing(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    return _load("timing", monkeypatch)
+
+
+def test_contenders_take_turns_after_a_warm_up(timing: ModuleType) -> None:
+    order: list[str] = []
+    ticks = iter(range(1000))
+    calls = {name: (lambda name=name: order.append(name)) for name in ("a", "b", "slow")}
+    seconds = timing.in_turns(calls, 3, clock=lambda: float(next(ticks)), rarely=["slow"])
+    assert order == ["a", "b", "slow"] * 3 + ["a", "b"]
+    assert {name: len(values) for name, values in seconds.items()} == {"a": 3, "b": 3, "slow": 2}
+    assert all(value == 1.0 for values in seconds.values() for value in values)
+
+
+def test_ratios_pair_the_rounds(timing: ModuleType) -> None:
+    # A moment in which the machine was three times as slow hits both of a round, and leaves the ratio alone.
+    assert timing.ratio([1.0, 3.0, 1.0], [2.0, 6.0, 2.0]) == 0.5
+    seconds = {"ours": [1.0, 3.0, 1.0], "theirs": [2.0, 6.0, 2.0]}
+    assert timing.note("case", "ours", "theirs", seconds) == 0.5
+    kept = timing._NOTES[-1]
+    assert (kept.seconds, kept.other, kept.ratio, kept.rounds) == (1.0, 2.0, 0.5, 3)
+
+
+def test_every_part_of_the_suite_is_a_script(monkeypatch: pytest.MonkeyPatch) -> None:
+    suite = _load("suite", monkeypatch)
+    for name, calls in suite.PARTS.items():
+        assert (SPEED / f"{name}.py").is_file()
+        assert calls, "a part without a call measures nothing"
+
+
+def _table(path: Path, ratio: float, **changed: Any) -> Path:
+    row = {"script": "gps", "case": "zinc", "contender": "ours", "against": "PyG"}
+    row |= {"seconds": 1.0, "low": 0.95, "high": 1.05, "other": 2.0, "ratio": ratio, "rounds": 9} | changed
+    path.write_text(json.dumps({"provenance": {}, "rows": [row]}))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "code"), [(0.5, 0.54, 0), (0.5, 0.56, 1), (0.5, 0.3, 0)], ids=["spread", "slower", "quicker"]
+)
+def test_compare_names_what_got_slower_by_more_than_its_spread(
+    tmp_path: Path, before: float, now: float, code: int
+) -> None:
+    files = [_table(tmp_path / "before.json", before), _table(tmp_path / "now.json", now)]
+    command = [sys.executable, str(SPEED / "compare.py"), *map(str, files)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == code, done.stderr
+    assert ("ours / PyG 0.50 -> 0.56 (+12 %, spread 10 %)" in done.stdout) == bool(code)
+
+
+def test_compare_lists_what_only_one_table_has(tmp_path: Path) -> None:
+    files = [_table(tmp_path / "before.json", 0.5), _table(tmp_path / "now.json", 0.5, case="peptides")]
+    done = subprocess.run([sys.executable, str(SPEED / "compare.py"), *map(str, files)], capture_output=True, text=True)
+    assert done.returncode == 0
+    assert "0 comparisons in both" in done.stdout
+    assert "only now: gps, peptides, ours, PyG" in done.stdout
