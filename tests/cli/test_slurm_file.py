@@ -1,4 +1,4 @@
-"""The sbatch file starts a fit on two tasks and, queued again, goes on; a stand-in for `srun` sets SLURM's variables."""
+"""The sbatch file trains on two tasks and goes on when queued again; a stand-in for `srun` sets SLURM's variables."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ def _environment(tmp_path: Path) -> dict[str, str]:
         "OUTPUT": str(tmp_path / "task"),
         "SLURM_JOB_ID": "7", "SLURM_JOB_NAME": "graphbench", "SLURM_NTASKS": "2", "SLURM_JOB_NUM_NODES": "2",
         "SLURM_NNODES": "2", "SLURM_NTASKS_PER_NODE": "1", "SLURM_CPUS_PER_TASK": "1",
-        "SLURM_JOB_NODELIST": "localhost", "SLURM_NODELIST": "localhost", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
+        "SLURM_JOB_NODELIST": "localhost", "SLURM_NODELIST": "localhost",
+        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
     }  # fmt: skip
 
 
