@@ -11,9 +11,10 @@ from graphbench.report.groups import Group, group_runs
 from graphbench.report.loading import load_runs
 from graphbench.report.page import render
 from graphbench.report.scores import ResultTable, result_table
+from graphbench.report.tuning import Tuning, tuning_section
 from graphbench.runs import RunFolder, write_text
 
-__all__ = ["result_tables", "write_comparison", "write_report"]
+__all__ = ["result_tables", "write_comparison", "write_report", "write_tuning"]
 
 
 def result_tables(runs: Sequence[RunFolder]) -> list[ResultTable]:
@@ -44,6 +45,17 @@ def write_report(runs: Sequence[RunFolder], output: Path) -> None:
         BadInput: no run was given.
     """
     write_text(output, render(result_tables(runs)))
+
+
+def write_tuning(tuning: Tuning, best: RunFolder, output: Path) -> None:
+    """Write the page of a study: its trials, and the run of the best one.
+
+    Args:
+        tuning: what became of the trials.
+        best: folder of the best trial.
+        output: file to write.
+    """
+    write_text(output, render(result_tables([best]), [tuning_section(tuning)]))
 
 
 def write_comparison(runs: Sequence[RunFolder], folder: Path) -> list[Path]:

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from graphbench.cells import without_formulas
 from graphbench.report.scores import ResultTable
+from graphbench.report.significance import Comparison
 
 _LATEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
@@ -15,6 +17,7 @@ _LATEX = {
     "|": r"\textbar{}",
     "±": r"$\pm$", "–": "--", "…": r"\ldots{}",
 }  # fmt: skip
+_SINGLE = " p-values are of single comparisons."
 #: Characters of Markdown that would format, cut a cell or begin a tag.
 _MARKDOWN = str.maketrans({mark: f"\\{mark}" for mark in "\\|*_`<>[]"})
 
@@ -77,8 +80,26 @@ def as_csv(tables: Sequence[ResultTable]) -> str:
                 line[f"{quantity.key} mean"] = score.mean if score and known else math.nan
                 line[f"{quantity.key} sd"] = score.sd if score and known else math.nan
                 line[f"{quantity.key} n"] = len(score.values) if score and known else 0
+            if any(other.comparisons for other in tables):
+                line |= _comparison(row.comparison)
             rows.append(line)
-    return pd.DataFrame(rows).to_csv(index=False, lineterminator="\n")
+    return without_formulas(pd.DataFrame(rows)).to_csv(index=False, lineterminator="\n")
+
+
+def _comparison(found: Comparison | None) -> dict[str, object]:
+    """The comparison of a model with the best one of its table; empty cells without one."""
+    return {
+        "compared by": found.key if found else "",
+        "pairs": found.pairs if found else 0,
+        "difference mean": found.difference if found else math.nan,
+        "difference sd": found.sd if found else math.nan,
+        "difference low": found.low if found else math.nan,
+        "difference high": found.high if found else math.nan,
+        "p of": found.test if found else "",
+        "p": found.p if found else math.nan,
+        "p after Holm": found.holm if found else math.nan,
+        "p of Wilcoxon": found.wilcoxon if found else math.nan,
+    }
 
 
 def caption(table: ResultTable) -> str:
@@ -86,7 +107,7 @@ def caption(table: ResultTable) -> str:
     told = f": {table.metric}, {table.better}" if table.metric and table.better else ""
     return (
         f"{table.benchmark}{told}. Scores of the checkpoint with the best validation score; mean ± standard deviation "
-        "over seeds (n – 1)."
+        f"over {table.over} (n – 1)." + (_SINGLE if len(table.comparisons) > 1 else "")
     )
 
 

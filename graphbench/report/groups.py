@@ -1,4 +1,4 @@
-"""Runs that differ only in their seed, and names that tell the groups apart."""
+"""Runs that differ only in their seed or split, and names that tell the groups apart."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from graphbench.report.loading import Run
 #: Options named in a label; a table in the page holds the rest.
 _NAMED_OPTIONS = 3
 _LONGEST_VALUE = 24
+#: Options of data that say which of several splits a run has.
+_SPLITS = ("fold", "split_seed")
 
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """Runs of one benchmark, architecture and configuration, apart from `seed_everything`.
+    """Runs of one benchmark, architecture and configuration, apart from `seed_everything`, fold and seed of the split.
 
     Args:
         label: architecture, and the options in which it differs from other groups of that architecture.
@@ -44,8 +46,37 @@ class Group:
 
     @property
     def repeated_seeds(self) -> list[str]:
-        """Seeds of more than one run."""
-        return [seed for seed, count in Counter(self.seeds).items() if count > 1]
+        """Seeds of more than one run on one split."""
+        counts = Counter(replicate(run) for run in self.runs)
+        return list(dict.fromkeys(name[0] for name, count in counts.items() if count > 1))
+
+    @property
+    def splits(self) -> list[tuple[str, ...]]:
+        """Fold and seed of every split that a run has."""
+        return list(dict.fromkeys(replicate(run)[1:] for run in self.runs))
+
+    @property
+    def told(self) -> str:
+        """`0, 1; folds 0, 1, 2`: seeds, and splits where there are several."""
+        if len(self.splits) == 1:
+            return ", ".join(self.seeds)
+        parts = [", ".join(dict.fromkeys(self.seeds))]
+        for name, values in zip(("folds", "split seeds"), zip(*self.splits, strict=True), strict=True):
+            if len(set(values)) > 1:
+                parts.append(f"{name} {', '.join(dict.fromkeys(values))}")
+        return "; ".join(parts)
+
+
+def replicate(run: Run) -> tuple[str, ...]:
+    """What tells a run from the others of its group: seed, fold, and seed of the split."""
+    return (run.seed, *(str(_data_options(run.config).get(name, "")) for name in _SPLITS))
+
+
+def _data_options(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of the data, empty where there are none."""
+    data = config.get("data")
+    options = data.get("init_args") if isinstance(data, Mapping) else None
+    return dict(options) if isinstance(options, Mapping) else {}
 
 
 def group_runs(runs: Sequence[Run]) -> list[Group]:
@@ -59,8 +90,12 @@ def group_runs(runs: Sequence[Run]) -> list[Group]:
 
 
 def _settings(run: Run) -> dict[str, Any]:
-    """The configuration without the seed, and without what it expects, which changes no run."""
-    return {key: value for key, value in run.config.items() if key not in ("seed_everything", "expected")}
+    """The configuration without seed and number of the split, and without what it expects, which changes no run."""
+    kept = {key: value for key, value in run.config.items() if key not in ("seed_everything", "expected")}
+    if options := _data_options(run.config):
+        rest = {name: value for name, value in options.items() if name not in _SPLITS}
+        kept["data"] = {**run.config["data"], "init_args": rest}
+    return kept
 
 
 def flatten(value: object, prefix: str = "") -> dict[str, str]:

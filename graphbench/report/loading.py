@@ -80,7 +80,8 @@ class Run:
     def best_epoch(self) -> int | None:
         """Finished epochs at the best checkpoint, counted from 1."""
         best = self.results.get("best_epoch")
-        return int(best) + 1 if is_number(best) and math.isfinite(best) else None
+        start = self.results.get("epochs_from", 0)  # runs of older versions count from 0 and say nothing
+        return int(best) + (start == 0) if is_number(best) and math.isfinite(best) else None
 
     def scores(self, split: str) -> dict[str, float]:
         """Scores of the best checkpoint on a split, by name without the split; empty where it was not scored."""

@@ -37,14 +37,15 @@ def curves_of(logged: pd.DataFrame) -> Curves:
         logged: see `read_logged`.
     """
     step, epoch = (pd.to_numeric(logged[name], errors="coerce") for name in ("step", "epoch"))
-    steps_per_epoch = ((step + 1) / (epoch + 1)).max()
+    epoch = epoch + 1 if bool((epoch == 0).any()) else epoch  # older versions counted from 0
+    steps_per_epoch = ((step + 1) / epoch).max()
     if pd.isna(steps_per_epoch):
         return {}
     curves: Curves = {}
     for name in logged.columns.difference(["step", "epoch"]):
         here = logged[name].ne("")
         once = bool(epoch[here].notna().all()) and epoch[here].is_unique
-        position = epoch[here] + 1 if once else (step[here] + 1) / steps_per_epoch
+        position = epoch[here] if once else (step[here] + 1) / steps_per_epoch
         values = pd.Series(
             pd.to_numeric(logged[name][here], errors="coerce").to_numpy(float), index=position, name=name
         )

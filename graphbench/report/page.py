@@ -12,6 +12,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
+from graphbench.report.comparison import comparison_section
 from graphbench.report.curves import learning_curves
 from graphbench.report.depth import diagnostic_sections
 from graphbench.report.expectations import Line, expectations
@@ -75,10 +76,11 @@ class Surroundings:
         return "; ".join(told)
 
 
-def render(tables: Sequence[ResultTable]) -> str:
-    """The page of some result tables and the runs behind them."""
+def render(tables: Sequence[ResultTable], first: Sequence[Section] = ()) -> str:
+    """The page of some result tables and the runs behind them; with sections that come before all others."""
     runs = [run for table in tables for group in table.groups for run in group.runs]
     parts = [_part(table, f"p{number}") for number, table in enumerate(tables)]
+    parts[0].sections[:0] = first
     return _template().render(
         title=_title(tables),
         lead=_lead(runs),
@@ -106,6 +108,7 @@ def _template() -> Template:
 def _part(table: ResultTable, name: str) -> Part:
     runs = [run for group in table.groups for run in group.runs]
     found = [
+        comparison_section(table, f"{name}-differences"),
         learning_curves(table, f"{name}-curves"),
         prediction_section(table, f"{name}-predictions"),
         *diagnostic_sections(table, f"{name}-layers"),

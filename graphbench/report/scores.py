@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from graphbench.report.groups import Group
+from graphbench.report.groups import Group, replicate
 from graphbench.report.loading import Run, is_number
+from graphbench.report.significance import Comparison, compare, holm
 
 SPLITS = {"val": "validation", "test": "test"}
 
@@ -77,12 +78,12 @@ class Quantity:
             return self.absent
         if score.broken:
             return f"not finite ({score.broken} of {_runs(score.runs)})"
-        text = self._number(score.mean, score.mean)
+        text = self.number(score.mean, score.mean)
         if len(score.values) > 1 and not (self.counted and score.sd == 0):
-            text += f" ± {self._number(score.sd, score.mean)}"
+            text += f" ± {self.number(score.sd, score.mean)}"
         return text if len(score.values) == score.runs else f"{text} ({len(score.values)} of {_runs(score.runs)})"
 
-    def _number(self, value: float, beside: float) -> str:
+    def number(self, value: float, beside: float) -> str:
         """A number with as many decimals as the one it stands beside needs."""
         digits = self.digits if self.digits is not None else _digits(beside * self.scale)
         return f"{value * self.scale:,.{digits}f}" if digits <= 4 else f"{value * self.scale:.3g}"
@@ -112,6 +113,7 @@ class Row:
         best_epochs: of the runs, with the epochs each had in all.
         scores: key of a quantity -> its values.
         group: the runs; None for a baseline.
+        comparison: with the best model; None for itself, for baselines, and where there are fewer than two pairs.
     """
 
     label: str
@@ -120,6 +122,7 @@ class Row:
     best_epochs: str
     scores: dict[str, Score]
     group: Group | None = None
+    comparison: Comparison | None = None
 
     def show(self, quantity: Quantity) -> str:
         """Text of a cell; what a baseline cannot have is a dash."""
@@ -159,6 +162,16 @@ class ResultTable:
         return "" if self.higher_is_better is None else f"{'higher' if self.higher_is_better else 'lower'} is better"
 
     @property
+    def comparisons(self) -> list[Row]:
+        """Rows that are compared with the first."""
+        return [row for row in self.rows if row.comparison is not None]
+
+    @property
+    def over(self) -> str:
+        """What ± is over."""
+        return "seeds" if all(len(group.splits) == 1 for group in self.groups) else "seeds and splits"
+
+    @property
     def main(self) -> list[Quantity]:
         """The benchmark's own metric, size, time and memory; all metrics where no run says which is its own."""
         return [quantity for quantity in self.quantities if not quantity.further or not self.metric]
@@ -170,7 +183,10 @@ class ResultTable:
 
     def header(self) -> list[str]:
         """Headings of all columns."""
-        return ["model", "seeds", "best epoch", *(quantity.heading for quantity in self.quantities)]
+        headings = ["model", "seeds", "best epoch", *(quantity.heading for quantity in self.quantities)]
+        if self.comparisons:
+            headings += [f"{self._compared.title} less that of the best", "paired test against the best"]
+        return headings
 
     def lines(self) -> list[list[str]]:
         """Text of all cells."""
@@ -180,9 +196,34 @@ class ResultTable:
                 row.seeds,
                 row.best_epochs,
                 *(row.show(quantity) for quantity in self.quantities),
+                *self._beside_best(row),
             ]
             for row in self.rows
         ]
+
+    @property
+    def _compared(self) -> Quantity:
+        """The column that models are compared by."""
+        key = next(row.comparison.key for row in self.rows if row.comparison is not None)
+        return next(quantity for quantity in self.quantities if quantity.key == key)
+
+    def _beside_best(self, row: Row) -> list[str]:
+        """Difference and test; "best" and a dash for the best model."""
+        if not self.comparisons:
+            return []
+        if row.comparison is None:
+            return ["best" if row is self.rows[0] else "–", "–"]
+        return [self.show_difference(row.comparison), row.comparison.words]
+
+    def show_difference(self, comparison: Comparison) -> str:
+        """`+0.0120 ± 0.0034`, with the decimals of the scores."""
+        number = self.show_number(comparison.difference)
+        return f"{'' if number.startswith('-') else '+'}{number} ± {self.show_number(comparison.sd)}"
+
+    def show_number(self, value: float) -> str:
+        """A difference with the decimals that the best score has."""
+        quantity = self._compared
+        return quantity.number(value, self.rows[0].scores[quantity.key].mean)
 
 
 def result_table(groups: Sequence[Group]) -> ResultTable:
@@ -198,9 +239,21 @@ def result_table(groups: Sequence[Group]) -> ResultTable:
         mean = row.scores[f"val/{metric}"].mean if f"val/{metric}" in row.scores else math.nan
         return sign * mean if math.isfinite(mean) else math.inf
 
-    everything = [*sorted(rows, key=rank), *_baselines(groups)]
+    everything = [*_compared(sorted(rows, key=rank), metric), *_baselines(groups)]
     columns = _quantities(runs, metric, unit)
     return ResultTable(groups[0].benchmark, metric, higher, unit, columns, tuple(everything))
+
+
+def _compared(rows: Sequence[Row], metric: str) -> list[Row]:
+    """Rows of models, all but the first with a comparison by test score, or by validation score before a test."""
+    best = rows[0]
+    keys = [key for split in ("test", "val") if (key := f"{split}/{metric}") in best.scores]
+    if not keys or best.group is None or not math.isfinite(best.scores[keys[0]].mean):
+        return list(rows)
+    found = [compare(best.group, row.group, keys[0]) if row.group is not None else None for row in rows[1:]]
+    adjusted = iter(holm([comparison.p for comparison in found if comparison is not None]))
+    told = [None if comparison is None else replace(comparison, holm=next(adjusted)) for comparison in found]
+    return [best, *(replace(row, comparison=comparison) for row, comparison in zip(rows[1:], told, strict=True))]
 
 
 def _quantities(runs: Sequence[Run], metric: str, unit: str) -> tuple[Quantity, ...]:
@@ -263,7 +316,7 @@ def _row(group: Group) -> Row:
         scores[key] = Score(tuple(r.scores(split)[name] for r in group.runs if name in r.scores(split)), count)
     for key, measure in _MEASURES.items():
         scores[key] = Score(tuple(value for run in group.runs for value in measure(run)), count)
-    return Row(group.label, "model", ", ".join(group.seeds), _best_epochs(group), scores, group)
+    return Row(group.label, "model", group.told, _best_epochs(group), scores, group)
 
 
 def _best_epochs(group: Group) -> str:
@@ -280,15 +333,46 @@ def _best_epochs(group: Group) -> str:
 
 
 def _baselines(groups: Sequence[Group]) -> list[Row]:
-    """One row per baseline; one whose scores differ between groups (other splits) has a row for each, saying whose."""
-    found: dict[str, dict[tuple[tuple[str, float], ...], str]] = {}
+    """One row per baseline, over all splits; one whose scores differ between groups (other data) has a row for each."""
+    found: dict[str, list[tuple[str, _BySplit]]] = {}
     for group in groups:
-        for run in group.runs:
-            for name, scores in run.baselines.items():
-                found.setdefault(name, {}).setdefault(tuple(sorted(scores.items())), group.label)
+        for name, versions in _baselines_of(group).items():
+            known = found.setdefault(name, [])
+            for version in versions:
+                alike = [one for _, one in known if one.keys() & version.keys() and _agree(one, version)]
+                if alike:
+                    alike[0].update(version)
+                else:
+                    known.append((group.label, version))
     rows = []
-    for name, versions in found.items():
-        for version, label in versions.items():
-            shown = name if len(versions) == 1 else f"{name}, for {label}"
-            rows.append(Row(shown, "baseline", "–", "–", {key: Score((value,), 1) for key, value in version}))
+    for name, known in found.items():
+        for label, version in known:
+            shown = name if len(known) == 1 else f"{name}, for {label}"
+            keys = dict.fromkeys(key for scores in version.values() for key in scores)
+            values = {key: tuple(scores[key] for scores in version.values() if key in scores) for key in keys}
+            scores = {key: Score(found_values, len(version)) for key, found_values in values.items()}
+            rows.append(Row(shown, "baseline", "–", "–", scores))
     return rows
+
+
+#: Fold and seed of a split -> scores of a baseline on it.
+_BySplit = dict[tuple[str, ...], dict[str, float]]
+
+
+def _agree(one: _BySplit, other: _BySplit) -> bool:
+    return all(one[split] == other[split] for split in one.keys() & other.keys())
+
+
+def _baselines_of(group: Group) -> dict[str, list[_BySplit]]:
+    """Scores of the baselines of a group by split; several versions where runs of one split do not agree."""
+    found: dict[str, list[_BySplit]] = {}
+    for run in group.runs:
+        split = replicate(run)[1:]
+        for name, scores in run.baselines.items():
+            versions = found.setdefault(name, [])
+            fitting = [version for version in versions if version.get(split, scores) == scores]
+            if fitting:
+                fitting[0][split] = scores
+            else:
+                versions.append({split: scores})
+    return found

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from graphbench.data.splits import check_split, given_split, index_split, permutation, random_split
+from graphbench.data.splits import check_split, given_split, index_split, k_fold_split, permutation, random_split
 from graphbench.errors import BadInput
 
 
@@ -45,6 +45,32 @@ def test_random_split_depends_on_the_seed_alone():
 def test_impossible_random_splits(parts):
     with pytest.raises(BadInput, match="Cannot split 10 graphs"):
         random_split(10, parts, seed=0)
+
+
+@pytest.mark.parametrize("groups", [None, [f"g{n % 17 if n < 60 else 0}" for n in range(103)]])
+def test_folds_test_every_graph_once(groups):
+    splits = [k_fold_split(103, 5, fold, 4, groups) for fold in range(5)]
+    for fold, split in enumerate(splits):
+        check_split(split, 103, complete=True)
+        assert torch.equal(split["val"], splits[(fold + 1) % 5]["test"]), "the next part validates"
+    assert sorted(torch.cat([split["test"] for split in splits]).tolist()) == list(range(103))
+    assert not torch.equal(k_fold_split(103, 5, 1, 5, groups)["test"], splits[1]["test"])
+
+
+def test_random_folds_are_of_one_size_and_groups_stay_whole():
+    assert sorted(len(k_fold_split(103, 5, fold, 0)["test"]) for fold in range(5)) == [20, 20, 21, 21, 21]
+    groups = ["large"] * 40 + [f"g{n // 3}" for n in range(60)]
+    parts = [{groups[row] for row in k_fold_split(100, 4, fold, 0, groups)["test"].tolist()} for fold in range(4)]
+    assert sum(map(len, parts)) == len(set(groups)) == 21
+    sizes = sorted(sum(group in part for group in groups) for part in parts)
+    assert sizes == [18, 21, 21, 40], "twenty groups of three fill the other parts evenly"
+
+
+def test_more_folds_than_groups_are_refused():
+    with pytest.raises(BadInput, match=r"folds=3: 10 graphs in 2 groups cannot be cut into 3 parts; take fewer"):
+        k_fold_split(10, 3, 0, 0, ["a", "b"] * 5)
+    with pytest.raises(BadInput, match=r"folds=5: 4 graphs cannot"):
+        k_fold_split(4, 5, 0, 0)
 
 
 def test_index_split_keeps_order():

@@ -1,0 +1,220 @@
+"""`graphbench sweep`: several models, seeds and folds in one command, and the report over all of them."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import logging
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from graphbench.cli.preflight import built, changes, refuse_options, settings
+from graphbench.errors import BadInput, check_range
+from graphbench.experiments import Training
+from graphbench.runs import RunFolder, write_text
+from graphbench.safe_yaml import load_yaml
+from graphbench.sweeps import Failure, Sweep, Variant, array_script, parse_numbers, parse_variation, run_all
+
+log = logging.getLogger(__name__)
+
+RESPLITS = ("random", "scaffold", "scaffold_balanced")
+#: Options of `fit` that the sweep gives itself.
+_OURS = {
+    "--run": "its runs lie in --output",
+    "--resume": "the same command goes on where it was cut off",
+    "--if-exists": "what is there is always gone on with",
+    "--checkpoint": "every run goes on from its last checkpoint",
+    "--seed_everything": "--seeds names the seeds",
+}
+#: What tells the runs of one variant apart, and what changes no run.
+_REPLICATES = ("seed_everything", "data.init_args.fold", "data.init_args.split_seed", "expected")
+
+
+def sweep(arguments: Sequence[str]) -> int:
+    """Train and test models x variations x seeds x folds, then write the report over all of them.
+
+    Returns:
+        0 when all trainings are finished, 1 where some failed.
+
+    Raises:
+        BadInput: an option is wrong; nothing has run then.
+    """
+    parser = _parser()
+    own, options = parser.parse_known_args(list(arguments))
+    plan, output = _plan(own, options), Path(own.output)
+    trainings = plan.trainings()
+    if own.only is not None:
+        check_range("--only", own.only, at_least=0, below=len(trainings), whole=True)
+        trainings = [trainings[own.only]]
+    _check(plan, own, trainings, output)
+    if own.slurm is not None:
+        return _write_array(arguments, own, len(trainings), output)
+    chosen = [training for _, training in trainings]
+    failures = run_all(chosen, output, own.jobs, logs=own.only is None)
+    if own.only is None:
+        _report(chosen, output)
+    return _conclude(failures, len(chosen))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="graphbench sweep",
+        description="Train and test every model with every seed and fold, and compare them in DIR/report.html, "
+        "table.md, table.csv and table.tex. What is finished is skipped and what was cut off goes on; one that fails "
+        "does not stop the others. All other options go to `graphbench fit`.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--config", action="append", default=[], metavar="NAME", help="a model; give one or several")
+    parser.add_argument("--seeds", default="0", metavar="0-4", help="seeds: numbers and ranges (default: 0)")
+    parser.add_argument("--folds", type=int, metavar="K", help="K splits of molecules of your own, each tested once")
+    parser.add_argument(
+        "--split-seeds", metavar="0-4", help="repeat the split of molecules of your own with these seeds"
+    )
+    parser.add_argument("--resplit", choices=RESPLITS, help="leave the split that the file has, and split this way")
+    parser.add_argument(
+        "--vary", action="append", default=[], metavar="OPTION=A,B", help="every model with each of these values"
+    )
+    parser.add_argument("--output", required=True, metavar="DIR", help="folder of the sweep; the same one goes on")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="trainings at a time (default: 1)")
+    parser.add_argument("--slurm", metavar="FILE", help="train nothing and write a script for sbatch, an array job")
+    parser.add_argument("--only", type=int, metavar="NUMBER", help="train this one alone, from 0; for array jobs")
+    return parser
+
+
+def _plan(own: argparse.Namespace, options: Sequence[str]) -> Sweep:
+    """What is to be run; nothing but the command line has been looked at."""
+    refuse_options("sweep", options, _OURS)
+    if not own.config:
+        raise BadInput("graphbench sweep needs --config NAME_OR_FILE, once for every model.")
+    check_range("--jobs", own.jobs, at_least=1, whole=True)
+    if own.folds is not None:
+        check_range("--folds", own.folds, at_least=3, whole=True)
+    if Path(own.output).exists() and not Path(own.output).is_dir():
+        raise BadInput(f"--output {own.output}: this is a file; name a folder, which is made where it is missing.")
+    variations: dict[str, list[str]] = {}
+    for text in own.vary:
+        option, values = parse_variation(text)
+        if option in variations:
+            raise BadInput(f"--vary {text}: {option} is varied twice; give all its values at once.")
+        variations[option] = values
+    return Sweep(
+        configs=own.config,
+        seeds=parse_numbers("--seeds", own.seeds),
+        variations=variations,
+        folds=own.folds,
+        split_seeds=parse_numbers("--split-seeds", own.split_seeds) if own.split_seeds is not None else (),
+        options=[*options, *_resplit(own)],
+    )
+
+
+def _resplit(own: argparse.Namespace) -> list[str]:
+    """Options of another split."""
+    if own.resplit is None:
+        return []
+    return [f"--data.init_args.split={own.resplit}", "--data.init_args.split_column=null"]
+
+
+def _check(plan: Sweep, own: argparse.Namespace, trainings: Sequence[tuple[Variant, Training]], output: Path) -> None:
+    """Build every model once, and hold what earlier calls have left against it.
+
+    Raises:
+        BadInput: a model, or the split that is asked for, cannot be; or runs in the folder are of other options.
+    """
+    suffix, replicate = plan.replicates()[0]
+    resolved: dict[str, dict[str, Any]] = {}
+    for variant in {variant.name: variant for variant, _ in trainings}.values():
+        if own.folds is not None or own.resplit is not None or plan.split_seeds:
+            bare = replace(plan, options=plan.options[: len(plan.options) - len(_resplit(own))])
+            _check_split(built("sweep", bare.training(variant, plan.seeds[0]).arguments(output)).datamodule, own)
+        words = plan.training(variant, plan.seeds[0], suffix, replicate).arguments(output)
+        resolved[variant.name] = settings(built("sweep", words))
+    for variant, training in trainings:
+        _check_unchanged(RunFolder(training.folder(output)), resolved[variant.name])
+
+
+def _check_split(data: Any, own: argparse.Namespace) -> None:
+    """Refuse folds and other splits of data that have one split.
+
+    Raises:
+        BadInput: names option, value and what would be right.
+    """
+    asked = {"--folds": own.folds, "--split-seeds": own.split_seeds, "--resplit": own.resplit}
+    given = next(f"{option} {value}" for option, value in asked.items() if value is not None)
+    known = inspect.signature(type(data).__init__).parameters
+    needed = {"folds" if option != "--split-seeds" else "split_seed" for option, value in asked.items() if value}
+    if not needed <= known.keys():
+        raise BadInput(
+            f"{given}: {data.spec.name} has a fixed split, on which its scores are compared. Molecules of your own "
+            "(--data Molecules) can be split in other ways."
+        )
+    split = own.resplit or getattr(data, "split", "")
+    if split == "column" and own.resplit is None:
+        raise BadInput(
+            f"{given}: the column {data.request.split_column!r} fixes the split. Add --resplit {' or '.join(RESPLITS)} "
+            "to split the molecules anew."
+        )
+    if split == "scaffold" and own.split_seeds is not None:
+        raise BadInput(
+            f"--split-seeds {own.split_seeds}: split=scaffold depends on no seed. Add --resplit scaffold_balanced for "
+            "scaffolds in another order each time."
+        )
+
+
+def _check_unchanged(run: RunFolder, resolved: Mapping[str, Any]) -> None:
+    """Refuse to count a run that was trained with other options.
+
+    Raises:
+        BadInput: names what differs.
+    """
+    if not run.config.is_file() or not run.is_begun:
+        return
+    try:
+        before = load_yaml(run.config.read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError) as error:
+        raise BadInput(f"{run.config} cannot be read: {error}. Remove {run.path} to train it anew.") from error
+    differing = changes(before, dict(resolved), _REPLICATES)
+    if differing:
+        raise BadInput(
+            f"{run.path} was trained with other options: {'; '.join(differing[:3])}. Name another --output, or remove "
+            "this run."
+        )
+
+
+def _write_array(arguments: Sequence[str], own: argparse.Namespace, count: int, output: Path) -> int:
+    """Write the script, and the folder that SLURM's logs need."""
+    words = list(arguments)
+    place = next(place for place, word in enumerate(words) if word.partition("=")[0] == "--slurm")
+    del words[place : place + (1 if "=" in words[place] else 2)]
+    (output / "logs").mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "graphbench", "sweep", *words]
+    file = Path(own.slurm)
+    text = array_script(command, count, output, Path.cwd(), file, own.jobs if own.jobs > 1 else None)
+    write_text(file, text)
+    log.info("%s has %d tasks. Submit it with: sbatch %s", file, count, file)
+    return 0
+
+
+def _report(trainings: Sequence[Training], output: Path) -> None:
+    """The report over all that is finished."""
+    runs = [RunFolder(training.folder(output)) for training in trainings if training.is_finished(output)]
+    if not runs:
+        return
+    from graphbench.report import write_comparison
+
+    for path in write_comparison(runs, output):
+        log.info("Wrote %s", path)
+
+
+def _conclude(failures: Sequence[Failure], count: int) -> int:
+    """Name what failed; returns the exit code."""
+    if not failures:
+        return 0
+    log.error("%d of %d trainings failed; the same command tries them again:", len(failures), count)
+    for failure in failures:
+        log.error("  %s: %s", failure.name, failure.reason)
+    return 1

@@ -1,0 +1,209 @@
+"""`graphbench tune`: search for options by validation scores."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import itertools
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from graphbench.cli.fit import fit
+from graphbench.cli.preflight import built, flat, refuse_options, settings
+from graphbench.cli.stopping import Stopped
+from graphbench.errors import BadInput, GraphbenchError, check_range
+from graphbench.experiments import write_csv
+from graphbench.runs import RunFolder, write_text
+from graphbench.tuning import Begun, PruneTrial, Space, Study, read_space
+from graphbench.tuning.space import arguments as written
+from graphbench.tuning.space import probes
+from graphbench.tuning.study import require_optuna
+
+log = logging.getLogger(__name__)
+
+#: Options of `fit` that the study gives itself.
+_OURS = {
+    "--resume": "the same command goes on where it was cut off",
+    "--if-exists": "what is there is always gone on with",
+    "--checkpoint": "every trial goes on from its last checkpoint",
+}
+
+
+def tune(arguments: Sequence[str]) -> int:
+    """Run trials until the study has as many as it should; the best becomes `best.yaml`.
+
+    Returns:
+        0; 1 where no trial has finished.
+
+    Raises:
+        BadInput: an option or the space is wrong, or the folder holds another study; nothing has run then.
+        Stopped: a signal ended a trial, which the same command continues.
+    """
+    parser = _parser()
+    own, words = parser.parse_known_args(list(arguments))
+    refuse_options("tune", words, _OURS)
+    check_range("--trials", own.trials, at_least=1, whole=True)
+    folder = Path(own.run)
+    if folder.exists() and not folder.is_dir():
+        raise BadInput(f"--run {folder}: this is a file; name a folder, which is made where it is missing.")
+    require_optuna()
+    space = read_space(Path(own.space))
+    cli = built("tune", words)
+    base = settings(cli)
+    _check_devices(base["trainer"])
+    _check_space(own.space, space, words)
+    facts = {name: value for name, value in flat(base).items() if not name.startswith("expected")}
+    study = Study(
+        folder,
+        space,
+        facts,
+        metric=cli.model.monitor,
+        maximize=cli.model.monitor_mode == "max",
+        seed=int(base["seed_everything"]),
+        prune=own.pruning == "median",
+    )
+    del cli
+    try:
+        while (begun := study.next(own.trials)) is not None:
+            _run(study, begun, words)
+            gc.collect()  # a trainer and its model refer to each other
+        return _write(study, base)
+    finally:
+        study.close()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="graphbench tune",
+        description="Try options of a fit and keep the best by validation score. DIR gets study.db, a folder for each "
+        "trial, best.yaml for `graphbench fit --config`, trials.csv and report.html. The same command goes on where it "
+        "was cut off, and may run several times at once. All other options, --config first, go to `graphbench fit`.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--space", required=True, metavar="FILE", help="YAML: OPTION: {values: [...]} or {low:, high:}")
+    parser.add_argument("--trials", type=int, default=50, metavar="N", help="trials of the study (default: 50)")
+    parser.add_argument("--run", required=True, metavar="DIR", help="folder of the study")
+    parser.add_argument(
+        "--pruning", choices=("median", "none"), default="median",
+        help="end trials whose validation score is below the median of others in the same epoch (default), or none",
+    )  # fmt: skip
+    return parser
+
+
+def _check_devices(trainer: dict[str, Any]) -> None:
+    """Refuse several devices per trial: their processes would each begin the study anew.
+
+    Raises:
+        BadInput: names the option.
+    """
+    for name, alone in (("devices", ("auto", 1, "1", [0])), ("num_nodes", (1,))):
+        if trainer[name] not in alone:
+            raise BadInput(
+                f"--trainer.{name} is {trainer[name]}: a trial runs on one device. Start the command once for every "
+                "device, with CUDA_VISIBLE_DEVICES; all of them work on one study."
+            )
+
+
+def _check_space(file: str, space: Space, words: Sequence[str]) -> None:
+    """Ask the parser about every option of the space, with its values or both ends.
+
+    Raises:
+        BadInput: names the file, option, value, and what would be right.
+    """
+    by_option: dict[str, list[str]] = {}
+    for option, value in probes(space):
+        by_option.setdefault(option, []).append(value)
+    for values in itertools.zip_longest(*by_option.values()):
+        asked = [f"--{option}={value}" for option, value in zip(by_option, values, strict=True) if value is not None]
+        try:
+            built("tune", [*words, *asked], parse_alone=True)
+        except GraphbenchError as error:
+            raise BadInput(f"--space {file}: {error}") from error
+
+
+def _run(study: Study, begun: Begun, words: Sequence[str]) -> None:
+    """One trial; what goes wrong in it is noted and ends no other.
+
+    Raises:
+        Stopped: a signal ended it.
+    """
+    run = begun.run
+    told = ", ".join(word.removeprefix("--") for word in written(begun.trial.params))
+    log.info("Trial %d: %s", begun.number, told)
+    problem, code = "", 0
+    if not begun.pruned and "val" not in run.read_results():  # else killed between its end and the study's note
+        if run.resumable is not None:
+            options = ["--resume", str(run.path)]
+        else:
+            options = [*words, "--trainer.devices=1", *written(begun.trial.params), "--run", str(run.path)]
+        try:
+            code = fit(options, callbacks=[PruneTrial(begun.trial, study.metric)])
+        except GraphbenchError as error:
+            problem = str(error)
+        except Exception as error:  # out of memory, a layer that does not take a size, ...
+            log.debug("trial %d", begun.number, exc_info=True)
+            problem = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+    if code > 128:
+        log.warning("Trial %d waits: give the same command again to go on.", begun.number)
+        raise Stopped(code - 128)
+    score = None if problem else run.read_results().get("val", {}).get(study.metric)
+    study.finish(begun, score, problem)
+    log.info("Trial %d: %s", begun.number, _became(study, begun, score, problem))
+
+
+def _became(study: Study, begun: Begun, score: float | None, problem: str) -> str:
+    """What became of a trial, and the best one so far."""
+    if begun.pruned:
+        return f"pruned after epoch {begun.trial.user_attrs['pruned_in_epoch'] + 1}"
+    if problem or score is None:
+        return f"failed: {problem or study.metric + ' is no number'}"
+    best = study.best()
+    assert best is not None
+    return f"{study.metric} {score:.4f}; best so far: trial {best.number}, {best.value:.4f}"
+
+
+def _write(study: Study, base: dict[str, Any]) -> int:
+    """The best configuration, the table of trials, and the report; returns the exit code."""
+    from graphbench.report import write_tuning
+    from graphbench.report.tuning import Attempt, Tuning
+
+    states = {"COMPLETE": "finished", "PRUNED": "pruned", "FAIL": "failed"}
+    attempts = [
+        Attempt(
+            number=trial.number,
+            state=states.get(trial.state.name, "running"),  # type: ignore[arg-type]
+            score=trial.value,
+            options=dict(word.removeprefix("--").split("=", 1) for word in written(trial.params)),  # type: ignore[misc]
+            problem=trial.user_attrs.get("problem", ""),
+        )
+        for trial in study.trials()
+    ]
+    write_csv(
+        study.folder / "trials.csv",
+        [
+            {"trial": one.number, "state": one.state, study.metric: "" if one.score is None else one.score}
+            | {option: one.options.get(option, "") for option in study.space}
+            | {"problem": one.problem}
+            for one in attempts
+        ],
+    )
+    best = study.best()
+    if best is None:
+        reasons = dict.fromkeys(one.problem for one in attempts if one.problem)
+        log.error("No trial has finished: %s", "; ".join(reasons) or "all were pruned")
+        return 1
+    run = RunFolder(study.folder / "trials" / str(best.number))
+    content = yaml.safe_load(run.config.read_text(encoding="utf-8"))
+    content.pop("expected", None)  # said of the options before
+    content["trainer"]["devices"] = base["trainer"]["devices"]
+    head = f"# Trial {best.number} of {len(attempts)}: {study.metric} {best.value}\n"
+    write_text(study.folder / "best.yaml", head + yaml.safe_dump(content, sort_keys=False))
+    tuning = Tuning(study.metric, study.maximize, attempts, best.number, study.importances())
+    write_tuning(tuning, run, study.folder / "report.html")
+    for name in ("best.yaml", "trials.csv", "report.html"):
+        log.info("Wrote %s", study.folder / name)
+    return 0

@@ -1,0 +1,127 @@
+"""What a study tried, in two figures: scores by trial, and which options decided about them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from matplotlib.ticker import MaxNLocator
+
+from graphbench.report.figures import INK, PALETTE, panel_axes, shorten, svg
+from graphbench.report.sections import Panel, Section
+
+State = Literal["finished", "pruned", "failed", "running"]
+#: Options with the largest importance that a figure shows.
+_SHOWN = 12
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One trial.
+
+    Args:
+        number: from 0.
+        state: what became of it.
+        score: best validation score; of a pruned trial the last one; None where there is none.
+        options: what was tried, as on the command line.
+        problem: why it failed.
+    """
+
+    number: int
+    state: State
+    score: float | None
+    options: Mapping[str, str]
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """A study.
+
+    Args:
+        metric: logged name of the score.
+        higher_is_better: whether more of it is better.
+        attempts: by number.
+        best: number of the best one.
+        importances: option -> share of the scores' variance; empty where unknown.
+    """
+
+    metric: str
+    higher_is_better: bool
+    attempts: Sequence[Attempt]
+    best: int
+    importances: Mapping[str, float]
+
+
+def best_so_far(tuning: Tuning) -> list[tuple[int, float]]:
+    """Number of every finished trial, and the best score until then.
+
+    Examples:
+        >>> tried = [Attempt(n, "finished", score, {}) for n, score in enumerate([0.5, 0.7, 0.4])]
+        >>> best_so_far(Tuning("val/MAE", False, tried, 2, {}))
+        [(0, 0.5), (1, 0.5), (2, 0.4)]
+    """
+    found: list[tuple[int, float]] = []
+    better = max if tuning.higher_is_better else min
+    for attempt in tuning.attempts:
+        if attempt.state == "finished" and attempt.score is not None:
+            score = better(attempt.score, found[-1][1]) if found else attempt.score
+            found.append((attempt.number, score))
+    return found
+
+
+def tuning_section(tuning: Tuning) -> Section:
+    """Figures of the trials, and what the best one is."""
+    section = Section(
+        "tuning",
+        "Tuning",
+        f"Trials are compared by {tuning.metric} of their best epoch, and nothing else: no trial has looked at the "
+        "test split. The score of the best trial flatters it, because it was chosen by that score.",
+    )
+    section.panels.append(_history(tuning))
+    if tuning.importances:
+        section.panels.append(_importance(tuning))
+    else:
+        section.notes.append("Importances are unknown: they take two finished trials with different scores.")
+    best = next(attempt for attempt in tuning.attempts if attempt.number == tuning.best)
+    told = ", ".join(f"{option} {value}" for option, value in best.options.items())
+    section.notes.append(
+        f"Best trial: {best.number} of {len(tuning.attempts)}, {tuning.metric} {best.score:.4f}: {told}."
+    )
+    counts = Counter(attempt.state for attempt in tuning.attempts)
+    section.notes.append(", ".join(f"{count} {state}" for state, count in counts.items()).capitalize() + ".")
+    problems = Counter(attempt.problem for attempt in tuning.attempts if attempt.problem)
+    section.notes += [f"{count} failed: {problem}" for problem, count in problems.most_common(5)]
+    return section
+
+
+def _history(tuning: Tuning) -> Panel:
+    """Scores by trial, and the best so far."""
+    with panel_axes() as (figure, axes):
+        for state, marker, colour in (("finished", "o", PALETTE[0]), ("pruned", "x", PALETTE[6])):
+            shown = [(a.number, a.score) for a in tuning.attempts if a.state == state and a.score is not None]
+            if shown:
+                axes.plot(*zip(*shown, strict=True), linestyle="", marker=marker, color=colour, label=state)
+        numbers, scores = zip(*best_so_far(tuning), strict=True)
+        axes.step(numbers, scores, where="post", color=INK, linewidth=1, label="best so far")
+        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+        axes.set_title(tuning.metric)
+        axes.set_xlabel("trial")
+        axes.legend(frameon=False, fontsize=8)
+        return Panel(svg(figure, f"{tuning.metric} of every trial", "tuning-history"))
+
+
+def _importance(tuning: Tuning) -> Panel:
+    """Options by the share of the variance that they explain."""
+    shown = sorted(tuning.importances.items(), key=lambda item: item[1])[-_SHOWN:]
+    with panel_axes((3.7, 0.9 + 0.3 * len(shown))) as (figure, axes):
+        axes.barh(range(len(shown)), [share for _, share in shown], color=PALETTE[0], height=0.6)
+        axes.set_yticks(range(len(shown)), [shorten(option.rpartition(".")[2]) for option, _ in shown])
+        axes.grid(False, axis="y")
+        axes.set_xlim(0, 1)
+        axes.set_title("Importance")
+        axes.set_xlabel("share of the variance of the score")
+        told = ", ".join(f"{option} {share:.2f}" for option, share in reversed(shown))
+        return Panel(svg(figure, f"Importance: {told}", "tuning-importance"), "fANOVA over the finished trials.")

@@ -1,0 +1,52 @@
+"""Ends a trial whose validation scores fall behind those of others."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import pytorch_lightning as pl
+from torch import Tensor
+
+
+class Reported(Protocol):
+    """What a trial of Optuna offers."""
+
+    def report(self, value: float, step: int) -> None:
+        """Note a score."""
+
+    def should_prune(self) -> bool:
+        """Whether it falls behind."""
+
+    def set_user_attr(self, key: str, value: object) -> None:
+        """Note something by name."""
+
+
+class PruneTrial(pl.Callback):
+    """Reports the validation score after every epoch that has one, and ends the fit where the study says so.
+
+    Args:
+        trial: of Optuna.
+        monitor: logged name of the score.
+    """
+
+    def __init__(self, trial: Reported, monitor: str) -> None:
+        self._trial, self._monitor = trial, monitor
+        self._validated = False
+        #: Whether the study ended the trial.
+        self.pruned = False
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Note that this epoch has a score."""
+        self._validated = not trainer.sanity_checking
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Report, and ask."""
+        score = trainer.callback_metrics.get(self._monitor)
+        if not self._validated or score is None:
+            return
+        self._validated = False
+        self._trial.report(float(score) if isinstance(score, Tensor) else score, step=trainer.current_epoch)
+        if self._trial.should_prune():
+            self._trial.set_user_attr("pruned_in_epoch", trainer.current_epoch)  # before the fit writes its scores
+            self.pruned = True
+            trainer.should_stop = True

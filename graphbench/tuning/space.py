@@ -1,0 +1,198 @@
+"""What a study may try: options of a fit with values to choose from, or numbers from a range.
+
+model.optimizer.init_args.lr: {low: 1.0e-4, high: 1.0e-2, log: true}
+model.architecture.init_args.num_layers: {low: 2, high: 10, step: 2}
+model.architecture.init_args.local_layer: {values: [GINE, GatedGCN]}
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from graphbench.errors import BadInput
+from graphbench.safe_yaml import load_yaml
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+
+_KEYS = ("values", "low", "high", "log", "step")
+_EXPECTED = "{values: [...]} or {low: NUMBER, high: NUMBER}, with log: true or step: NUMBER where wanted"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of some values.
+
+    Args:
+        values: as they are written on a command line.
+    """
+
+    values: tuple[str, ...]
+
+    def edges(self) -> tuple[str, ...]:
+        """Values that show whether the option takes all of them."""
+        return self.values
+
+    def as_dict(self) -> dict[str, Any]:
+        """What a study remembers."""
+        return {"values": list(self.values)}
+
+    def distribution(self) -> BaseDistribution:
+        """The same for Optuna."""
+        from optuna.distributions import CategoricalDistribution
+
+        return CategoricalDistribution(self.values)
+
+
+@dataclass(frozen=True)
+class Range:
+    """A number between two others, both included; whole where both are.
+
+    Args:
+        low: smallest.
+        high: largest.
+        log: sample its logarithm evenly.
+        step: distance of neighbours; None for any number, or any whole one.
+    """
+
+    low: int | float
+    high: int | float
+    log: bool = False
+    step: int | float | None = None
+
+    @property
+    def whole(self) -> bool:
+        """Whether only whole numbers are meant."""
+        return isinstance(self.low, int) and isinstance(self.high, int) and not isinstance(self.step, float)
+
+    def edges(self) -> tuple[str, ...]:
+        """Values that show whether the option takes all of them."""
+        return (written(self.low), written(self.high))
+
+    def as_dict(self) -> dict[str, Any]:
+        """What a study remembers."""
+        return {"low": self.low, "high": self.high, "log": self.log, "step": self.step}
+
+    def distribution(self) -> BaseDistribution:
+        """The same for Optuna."""
+        from optuna.distributions import FloatDistribution, IntDistribution
+
+        if self.whole:
+            return IntDistribution(int(self.low), int(self.high), log=self.log, step=int(self.step or 1))
+        return FloatDistribution(float(self.low), float(self.high), log=self.log, step=self.step)
+
+
+Space = dict[str, Choice | Range]
+
+
+def written(value: Any) -> str:
+    """A value as on a command line.
+
+    Examples:
+        >>> [written(value) for value in (1e-5, 3, "GINE", None, [1, 2], True)]
+        ['1e-05', '3', 'GINE', 'null', '[1, 2]', 'true']
+    """
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def read_space(path: Path) -> Space:
+    """Read a file.
+
+    Raises:
+        BadInput: names the file, the option, its value and what would be right.
+    """
+    if not path.is_file():
+        raise BadInput(f"--space {path}: there is no such file.")
+    try:
+        content = load_yaml(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise BadInput(f"--space {path}: it is no YAML: {' '.join(str(error).split())}.") from error
+    if not isinstance(content, Mapping) or not content:
+        raise BadInput(f"--space {path}: expected OPTION: {_EXPECTED}.")
+    return {_option(name): _entry(f"--space {path}: {_option(name)}", entry) for name, entry in content.items()}
+
+
+def _option(name: object) -> str:
+    return str(name).strip().lstrip("-")
+
+
+def _entry(place: str, entry: object) -> Choice | Range:
+    """One option's choice or range."""
+    if not isinstance(entry, Mapping):
+        raise BadInput(f"{place} is {entry!r}; expected {_EXPECTED}.")
+    for key in map(str, entry):
+        if key not in _KEYS:
+            near = difflib.get_close_matches(key, _KEYS, n=1)
+            hint = f" Did you mean {near[0]}?" if near else ""
+            raise BadInput(f"{place} has no {key!r}.{hint} Expected {_EXPECTED}.")
+    if "values" in entry:
+        return _choice(place, entry)
+    if "low" not in entry or "high" not in entry:
+        raise BadInput(f"{place} is {dict(entry)}; expected {_EXPECTED}.")
+    return _range(place, entry)
+
+
+def _choice(place: str, entry: Mapping[str, Any]) -> Choice:
+    if len(entry) > 1:
+        raise BadInput(f"{place}: values stand alone, but there is {' and '.join(k for k in entry if k != 'values')}.")
+    values = entry["values"]
+    if not isinstance(values, list) or not values:
+        raise BadInput(f"{place}: values is {values!r}; expected a list such as [16, 32].")
+    told = tuple(map(written, values))
+    if len(set(told)) != len(told):
+        raise BadInput(f"{place}: values is {values!r}; expected every value once.")
+    return Choice(told)
+
+
+def _range(place: str, entry: Mapping[str, Any]) -> Range:
+    """A range whose numbers fit together."""
+    low, high = _number(place, "low", entry["low"]), _number(place, "high", entry["high"])
+    step = None if entry.get("step") is None else _number(place, "step", entry["step"])
+    log = entry.get("log", False)
+    if not isinstance(log, bool):
+        raise BadInput(f"{place}: log is {log!r}; expected true or false.")
+    if not low < high:
+        raise BadInput(f"{place}: low is {low} and high {high}; low must be below high.")
+    if log and low <= 0:
+        raise BadInput(f"{place}: low is {low}; with log it must be above 0.")
+    if log and step is not None:
+        raise BadInput(f"{place}: log and step exclude each other; give one of them.")
+    if step is not None and not 0 < step <= high - low:
+        raise BadInput(f"{place}: step is {step}; it must be above 0 and at most high - low, {high - low}.")
+    return Range(low, high, log, step)
+
+
+def _number(place: str, key: str, value: object) -> int | float:
+    """A finite number; YAML takes 1e-4 without a point for text."""
+    if isinstance(value, str):
+        with contextlib.suppress(ValueError):
+            value = float(value)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise BadInput(f"{place}: {key} is {value!r}; expected a number.")
+    return value
+
+
+def arguments(params: Mapping[str, Any]) -> list[str]:
+    """Options of a fit with the values of a trial.
+
+    Examples:
+        >>> arguments({"trainer.max_epochs": 3, "model.optimizer.init_args.lr": 1e-5})
+        ['--trainer.max_epochs=3', '--model.optimizer.init_args.lr=1e-05']
+    """
+    return [f"--{option}={written(value)}" for option, value in params.items()]
+
+
+def probes(space: Space) -> Iterator[tuple[str, str]]:
+    """Option and value of everything that a parser should be asked about before the first trial."""
+    for option, entry in space.items():
+        for value in entry.edges():
+            yield option, value

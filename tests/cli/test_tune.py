@@ -1,0 +1,150 @@
+"""`graphbench tune`: trials of two epochs, the best configuration, and that no trial looks at the test split."""
+
+from __future__ import annotations
+
+import json
+
+import pandas as pd
+import pytest
+import yaml
+
+from graphbench.benchmarks.base import GraphBenchmark
+from graphbench.cli import main, tune
+from graphbench.cli.stopping import Stopped
+from graphbench.module import BenchmarkModule
+
+pytest.importorskip("optuna")
+
+DIM, LR = "model.architecture.init_args.hidden_dim", "model.optimizer.init_args.lr"
+
+
+@pytest.fixture(scope="module")
+def config(molecule_file, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tune")
+    data = {"file": str(molecule_file), "target": "length", "batch_size": 32, "root": str(folder / "data")}
+    content = {
+        "data": {"class_path": "Molecules", "init_args": data},
+        "model": {
+            "architecture": {"class_path": "GCN", "init_args": {"num_layers": 1}},
+            "optimizer": {"class_path": "torch.optim.AdamW", "init_args": {"lr": 1e-3}},
+        },
+        "trainer": {"max_epochs": 2, "accelerator": "cpu"},
+    }
+    (folder / "gcn.yaml").write_text(yaml.safe_dump(content))
+    space = {DIM: {"values": [4, 8]}, LR: {"low": 1e-5, "high": 1e-2, "log": True}}
+    (folder / "space.yaml").write_text(yaml.safe_dump(space))
+    return folder
+
+
+def words(config, run, trials=3):
+    return ["tune", "--config", str(config / "gcn.yaml"), "--space", str(config / "space.yaml"), "--run", str(run),
+            "--trials", str(trials)]  # fmt: skip
+
+
+def never(*_, **__):
+    pytest.fail("a trial looked at the test split")
+
+
+@pytest.fixture(scope="module")
+def tuned(config, tmp_path_factory):
+    """A study of three trials: the second was stopped by a signal, the third was made to fall behind in its first
+    epoch; with the exit codes of the two calls."""
+    run, fits = tmp_path_factory.mktemp("study") / "out", []
+    fit = tune.fit
+
+    def stopped_once(options, callbacks):
+        fits.append(options)
+        if len(fits) == 2:
+            raise Stopped(15)
+        if len(fits) == 4:
+            patch.setattr("optuna.trial.Trial.should_prune", lambda _: True)
+        return fit(options, callbacks=callbacks)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tune, "fit", stopped_once)
+        patch.setattr(BenchmarkModule, "test_step", never)
+        for name in ("test_dataloader", "baselines"):
+            patch.setattr(GraphBenchmark, name, never)
+        codes = main(words(config, run)), main(words(config, run))
+    return run, codes, fits
+
+
+def test_a_stopped_study_goes_on_with_the_trial_it_was_stopped_in(tuned):
+    run, codes, fits = tuned
+    assert codes == (143, 0)
+    assert len(fits) == 4, "the second trial was begun twice, and nothing else"
+    assert fits[1] == fits[2], "with the options that it had"
+    table = pd.read_csv(run / "trials.csv")
+    assert table["trial"].tolist() == [0, 1, 2]
+    assert table["state"].tolist() == ["finished", "finished", "pruned"]
+
+
+def test_a_trial_is_scored_by_validation_and_never_tested(tuned):
+    run, *_ = tuned
+    table = pd.read_csv(run / "trials.csv")
+    for number in (0, 1):
+        results = json.loads((run / "trials" / str(number) / "results.json").read_text())
+        assert table["val/MAE"][number] == results["val"]["val/MAE"]
+        assert "test" not in results
+    pruned = json.loads((run / "trials" / "2" / "results.json").read_text())
+    assert pruned["epochs"] == 1, "ended after its first epoch"
+
+
+def test_the_best_configuration_gives_the_best_score_again(tuned, tmp_path):
+    run, *_ = tuned
+    table = pd.read_csv(run / "trials.csv")
+    best = table[table["state"] == "finished"].sort_values("val/MAE").iloc[0]
+    content = yaml.safe_load((run / "best.yaml").read_text())
+    assert content["model"]["optimizer"]["init_args"]["lr"] == pytest.approx(best[LR])
+    assert content["model"]["architecture"]["init_args"]["hidden_dim"] == best[DIM]
+    assert content["trainer"]["devices"] == "auto", "as the configuration has it"
+    assert main(["fit", "--config", str(run / "best.yaml"), "--run", str(tmp_path / "again")]) == 0
+    again = json.loads((tmp_path / "again" / "results.json").read_text())
+    assert again["val"]["val/MAE"] == best["val/MAE"]
+    page = (run / "report.html").read_text()
+    assert "<h2>Tuning" in page
+    assert "2 finished, 1 pruned." in page
+
+
+def test_a_study_whose_space_changed_is_refused_by_name(tuned, config, tmp_path, capsys):
+    run, *_ = tuned
+    (tmp_path / "space.yaml").write_text(f"{DIM}: {{values: [4, 16]}}\n{LR}: {{low: 1e-5, high: 0.01, log: true}}\n")
+    changed = words(config, run)
+    changed[changed.index("--space") + 1] = str(tmp_path / "space.yaml")
+    assert main(changed) == 1
+    assert (
+        f"--space is not that of the study in {run}: {DIM} was {{'values': ['4', '8']}}, now" in capsys.readouterr().err
+    )
+    assert main([*words(config, run), "--trainer.max_epochs", "3"]) == 1
+    assert "trainer.max_epochs was 2, now 3" in capsys.readouterr().err
+
+
+BAD = {
+    "unknown option": (
+        "model.architecture.init_args.hidden_dm: {values: [4]}",
+        [],
+        "Did you mean --model.architecture",
+    ),
+    "wrong value": (f"{DIM}: {{values: [4, wide]}}", [], "--model.architecture.hidden_dim is 'wide'; expected int"),
+    "bad range": (f"{LR}: {{low: 1, high: 0}}", [], f"{LR}: low is 1 and high 0; low must be below high"),
+    "no trial": (f"{DIM}: {{values: [4]}}", ["--trials", "0"], "--trials must be an integer of at least 1, but got 0"),
+    "devices": (
+        f"{DIM}: {{values: [4]}}",
+        ["--trainer.devices=2"],
+        "--trainer.devices is 2: a trial runs on one device",
+    ),
+    "resume": (f"{DIM}: {{values: [4]}}", ["--resume", "x"], "graphbench tune takes no --resume: the same command"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_mistake_is_one_line_before_any_trial(name, config, tmp_path, capsys):
+    space, more, message = BAD[name]
+    (tmp_path / "space.yaml").write_text(space)
+    given = words(config, tmp_path / "out")
+    given[given.index("--space") + 1] = str(tmp_path / "space.yaml")
+    assert main([*given, *more]) == 1
+    said = capsys.readouterr().err.strip()
+    assert message in said
+    assert len(said.splitlines()) == 1
+    assert not (tmp_path / "out").exists()
