@@ -16,6 +16,7 @@ TaskName = Literal[
     "graph-classification",
     "graph-multilabel",
     "node-classification",
+    "node-regression",
     "link-ranking",
     "map-recovery",
 ]
@@ -48,7 +49,8 @@ class BenchmarkSpec:
 
     Args:
         name: registered name, also the class name.
-        task: which file of `graphbench.tasks` trains and scores it.
+        task: which file of `graphbench.tasks` trains and scores it (`TaskName`), or the registered name of a task of
+            one's own.
         node: features of a node.
         edge: features of an edge.
         num_targets: columns of `y` (regression, multi-label) or 1.
@@ -79,7 +81,7 @@ class BenchmarkSpec:
     """
 
     name: str
-    task: TaskName
+    task: str
     node: Features
     edge: Features
     metric: str

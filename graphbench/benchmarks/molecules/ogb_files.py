@@ -12,6 +12,7 @@ import pandas as pd
 import torch
 from torch.serialization import safe_globals
 
+from graphbench.data.archives import open_gzip
 from graphbench.errors import CorruptData
 
 #: What pandas raises on tables that are cut short, altered, or no tables.
@@ -35,7 +36,8 @@ def read_table_file(path: Path, columns: Sequence[str]) -> pd.DataFrame:
         CorruptData: the file is damaged or lacks a column.
     """
     try:
-        return pd.read_csv(path, usecols=list(columns))
+        with open_gzip(path) as file:
+            return pd.read_csv(file, usecols=list(columns))
     except _BAD_TABLE as error:
         raise CorruptData(
             f"{path} cannot be read ({type(error).__name__}: {error}). Delete it to fetch it again."
@@ -49,7 +51,8 @@ def read_numbers(path: Path, num_columns: int, dtype: type[np.generic]) -> np.nd
         CorruptData: the file is damaged, or has other columns or numbers.
     """
     try:
-        table = pd.read_csv(path, header=None).to_numpy()
+        with open_gzip(path) as file:
+            table = pd.read_csv(file, header=None).to_numpy()
         values = table.astype(dtype)
         same = values == table
     except _BAD_TABLE as error:

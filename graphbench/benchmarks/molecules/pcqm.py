@@ -48,6 +48,8 @@ class LargeScaleChallenge(MoleculeBenchmark):
     """
 
     address: ClassVar[str]
+    #: MD5 of the archive, as OGB states it.
+    checksum: ClassVar[str]
     #: Folder inside the archive, also the archive's name.
     published_name: ClassVar[str]
 
@@ -81,7 +83,8 @@ class LargeScaleChallenge(MoleculeBenchmark):
         """
         name, folder = self.spec.name, Path(self.root, self.spec.name)
         inside = {_DATA: f"{self.published_name}/raw/{_DATA}", _SPLIT: f"{self.published_name}/{_SPLIT}"}
-        paths = fetch_members(self.address, folder, inside, what=name, advice="NCI and QM9 need no download.")
+        advice = "NCI and QM9 need no download."
+        paths = fetch_members(self.address, folder, inside, what=name, md5=self.checksum, advice=advice)
         data = read_table_file(paths[_DATA], ("smiles", "homolumogap"))
         split = load_split_dict(paths[_SPLIT], ("train", "valid"), len(data))
         order = permutation(len(split["train"]), self.split_seed)
@@ -121,6 +124,7 @@ class PCQM4Mv2(LargeScaleChallenge):
     """
 
     address: ClassVar[str] = "https://dgl-data.s3-accelerate.amazonaws.com/dataset/OGB-LSC/pcqm4m-v2.zip"
+    checksum: ClassVar[str] = "65b742bafca5670be4497499db7d361b"
     published_name: ClassVar[str] = "pcqm4m-v2"
     spec = BenchmarkSpec(
         name="PCQM4Mv2",
@@ -156,6 +160,7 @@ class PCQM4M(LargeScaleChallenge):
     """
 
     address: ClassVar[str] = "https://dgl-data.s3-accelerate.amazonaws.com/dataset/OGB-LSC/pcqm4m_kddcup2021.zip"
+    checksum: ClassVar[str] = "5144ebaa7c67d24da1a2acbe41f57f6a"
     published_name: ClassVar[str] = "pcqm4m_kddcup2021"
     spec = BenchmarkSpec(
         name="PCQM4M",

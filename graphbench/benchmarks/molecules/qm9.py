@@ -253,18 +253,16 @@ class QM9(QM9Source):
         return StructureRecipe(self.hydrogens, self.positions, terms=self.computed, features=features)
 
     def input_reader(self) -> Reader:
-        """Molecules of SMILES as those of qm9pack.
-
-        Raises:
-            BadInput: nodes have coordinates, or the graphs were made of structures, which say more than a SMILES.
-        """
-        if self.positions:
-            raise BadInput("QM9 with positions=true cannot read new inputs: a SMILES has no coordinates.")
-        if self.source != "qm9pack":
-            raise BadInput(
-                "QM9 with source=pyg cannot read new inputs: its graphs come from structures, whose geometry marks every "
-                "stereo centre. A run with source=qm9pack takes SMILES."
+        """Molecules of SMILES as those of qm9pack; raises `BadInput` where training graphs came from structures."""
+        if self.positions or self.source == "pyg":
+            why = (
+                "positions=true: a SMILES has no coordinates"
+                if self.positions
+                else (
+                    "source=pyg: its graphs know a geometry, which marks every stereo centre; those of qm9pack do not"
+                )
             )
+            raise BadInput(f"QM9 cannot read new inputs with {why}.")
         return partial(read_texts, self.recipe)
 
     def source_key(self) -> dict[str, Any]:

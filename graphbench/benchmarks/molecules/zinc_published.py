@@ -33,18 +33,6 @@ _ALLOWED = {
     ("numpy._core.multiarray", "scalar"),
     ("numpy", "dtype"),
 }
-#: What the unpickler raises on files that are cut short or are no pickles.
-_BAD_PICKLE = (
-    pickle.UnpicklingError,
-    EOFError,
-    ValueError,
-    AttributeError,
-    ImportError,
-    IndexError,
-    KeyError,
-    TypeError,
-    RuntimeError,
-)
 #: Called with the bytes done since the last call.
 Advance = Callable[[float], None]
 
@@ -112,15 +100,7 @@ def load_tensors(file: BinaryIO) -> Any:
     """
     try:
         return _TensorUnpickler(file).load()
-    except (
-        pickle.UnpicklingError,
-        EOFError,
-        ValueError,
-        AttributeError,
-        ImportError,
-        IndexError,
-        RuntimeError,
-    ) as error:
+    except Exception as error:  # a damaged pickle leads to whatever its parts raise
         raise CorruptData(f"{getattr(file, 'name', 'The pickle')} was not read: {error}") from error
 
 
@@ -142,12 +122,12 @@ def read_published(raw: Path, subset: bool, advance: Advance | None = None) -> d
         path = raw / f"{split}.pickle"
         with io.BufferedReader(_Counted(path, advance), _BLOCK) as file:
             molecules = load_tensors(file)
-        if subset:
-            chosen = read_index(raw / f"{split}.index", len(molecules))
-            molecules = [molecules[row] for row in chosen]
         try:
+            if subset:
+                chosen = read_index(raw / f"{split}.index", len(molecules))
+                molecules = [molecules[row] for row in chosen]
             tables[split] = _to_table(molecules)
-        except (KeyError, TypeError, AttributeError, IndexError, RuntimeError) as error:
+        except Exception as error:  # not only tensors can be pickled
             raise CorruptData(f"{path} does not hold ZINC molecules ({type(error).__name__}: {error}).") from error
         _check_values(tables[split], path)
     return tables

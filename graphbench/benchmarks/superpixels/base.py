@@ -83,17 +83,18 @@ class SuperpixelBenchmark(GraphBenchmark):
         unit = f"chunks of {_CHUNK} images"
         parts = map_in_processes(superpixel_graphs, jobs, len(starts), description, unit=unit)
         for start, graphs in zip(starts, parts, strict=True):
-            yield _to_table(graphs, images.labels[start : start + _CHUNK])
+            labels = torch.from_numpy(images.labels[start : start + _CHUNK])[:, None].to(_INTEGERS)
+            yield to_table(graphs).with_columns({"y": labels}, {"y": Column(GRAPH)})
 
 
-def _to_table(graphs: SuperpixelGraphs, labels: np.ndarray) -> GraphTable:
+def to_table(graphs: SuperpixelGraphs) -> GraphTable:
+    """Graphs of images without their classes."""
     columns = {
         "x_dense": torch.from_numpy(graphs.x_dense),
         "edge_index": torch.from_numpy(graphs.edge_index),
         "edge_dense": torch.from_numpy(graphs.edge_dense),
-        "y": torch.from_numpy(labels)[:, None].to(_INTEGERS),
     }
-    layout = {"x_dense": Column(NODE), "edge_index": EDGE_INDEX, "edge_dense": Column(EDGE), "y": Column(GRAPH)}
+    layout = {"x_dense": Column(NODE), "edge_index": EDGE_INDEX, "edge_dense": Column(EDGE)}
     ptr = {NODE: pointer(torch.from_numpy(graphs.num_nodes)), EDGE: pointer(torch.from_numpy(graphs.num_edges))}
     return GraphTable(columns, layout, ptr)
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import hashlib
 import io
 import pickle
-import tarfile
-import zlib
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from graphbench.benchmarks.superpixels.labelled import LabelledImages
+from graphbench.data.archives import read_tar
 from graphbench.errors import CorruptData, MissingData
 
 ADDRESS = "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz"
@@ -90,22 +89,15 @@ def _batches(folder: Path) -> dict[str, bytes]:
 
 
 def _from_archive(archive: Path) -> dict[str, bytes]:
-    content: dict[str, bytes] = {}
-    try:
-        with tarfile.open(archive, "r:gz") as members:
-            outside = [name for name in members.getnames() if name.startswith("/") or ".." in PurePosixPath(name).parts]
-            if outside:
-                raise CorruptData(f"{archive} holds {outside[0]!r}, which leads out of its folder. Fetch it again.")
-            for name in TRAIN + TEST:
-                file = members.extractfile(f"{FOLDER}/{name}")  # by its exact name: nothing is written anywhere
-                if file is None:
-                    raise CorruptData(f"{archive}: {FOLDER}/{name} is not a file.")
-                content[name] = file.read()
-    except (tarfile.TarError, OSError, EOFError, zlib.error, KeyError) as error:
+    """By their exact names: nothing is written anywhere."""
+    names = {f"{FOLDER}/{name}": name for name in TRAIN + TEST}
+    content = {names[path]: data for path, data in read_tar(archive, names.__contains__, ADDRESS)}
+    missing = [name for name in TRAIN + TEST if name not in content]
+    if missing:
         raise CorruptData(
-            f"{archive} is not the whole archive of CIFAR-10 ({type(error).__name__}: {error}). Fetch it again from "
+            f"{archive} is not the whole archive of CIFAR-10: it lacks {FOLDER}/{missing[0]}. Fetch it again from "
             f"{ADDRESS}."
-        ) from error
+        )
     return content
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from graphbench.contracts import SPLITS
 from graphbench.errors import BadInput, MissingData
 
-_SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm"}
+IMAGE_SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm"}
 
 
 @dataclass(frozen=True)
@@ -59,9 +59,9 @@ def find_images(root: Path) -> ImageFolder:
     files, labels, splits = [], [], []
     for split, parent in parents.items():
         for number, name in enumerate(classes):
-            images = sorted(p for p in (parent / name).glob("*") if p.suffix.lower() in _SUFFIXES and p.is_file())
+            images = sorted(p for p in (parent / name).glob("*") if p.suffix.lower() in IMAGE_SUFFIXES and p.is_file())
             if not images:
-                raise BadInput(f"{parent / name} holds no images ({', '.join(sorted(_SUFFIXES))}).")
+                raise BadInput(f"{parent / name} holds no images ({', '.join(sorted(IMAGE_SUFFIXES))}).")
             files += images
             labels += [number] * len(images)
             splits += [split] * len(images)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import zlib
 from math import prod
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from graphbench.benchmarks.superpixels.labelled import LabelledImages
+from graphbench.data.archives import open_gzip
 from graphbench.errors import CorruptData, MissingData
 
 _UNSIGNED_BYTE = 8
@@ -56,7 +56,7 @@ def read_idx(file: Path) -> np.ndarray:
         CorruptData: the file is cut short, altered, or in another format.
     """
     try:
-        content = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
+        content = open_gzip(file).read() if file.suffix == ".gz" else file.read_bytes()
     except (OSError, EOFError, zlib.error) as error:
         raise CorruptData(f"{file} cannot be unpacked ({type(error).__name__}: {error}). Fetch it again.") from error
     if len(content) < 4 or content[:2] != b"\0\0":

@@ -88,6 +88,24 @@ def test_random_split_depends_on_its_seed_alone(opened):
     assert opened(target="value", split_seed=0, seed=5, batch_size=3).ids("test") == ids[0]
 
 
+def test_every_molecule_is_tested_in_one_fold_and_no_ring_on_two_sides(opened):
+    tested = []
+    for fold in range(3):
+        benchmark = opened(target="value", split="scaffold", folds=3, fold=fold)
+        rings = [{smiles.rstrip("CNO") for smiles in benchmark.smiles(split)} for split in SPLITS]
+        assert sum(map(len, rings)) == len(set.union(*rings)) == 6
+        tested += benchmark.ids("test")
+    assert len(tested) == len(set(tested)) == len(SMILES)
+
+
+def test_folds_are_further_splits_and_no_change_of_the_others(file):
+    key = Molecules(str(file), "value").source_key()
+    assert "folds" not in key, "the store of earlier versions stays in use"
+    keys = [Molecules(str(file), "value", folds=5, fold=fold).source_key() for fold in (0, 1)]
+    assert keys[0] != keys[1]
+    assert key not in keys
+
+
 def test_missing_labels_are_nan(opened):
     benchmark = opened(target=["hot", "cold"], task="multilabel")
     y = torch.cat([benchmark.tables[split].columns["y"] for split in SPLITS])
@@ -124,7 +142,7 @@ def test_other_content_or_options_are_other_data(file):
     ("options", "message"),
     [
         ({"target": "a", "task": "ranking"}, "task must be one of regression, classification, multilabel"),
-        ({"target": "a", "split": "time"}, "split must be one of random, scaffold, column"),
+        ({"target": "a", "split": "time"}, "split must be one of random, scaffold, scaffold_balanced, column"),
         ({"target": "a", "on_error": "ignore"}, "on_error must be one of stop, skip"),
         ({"target": []}, "one or several distinct columns"),
         ({"target": ["a", "a"]}, "one or several distinct columns"),
@@ -136,6 +154,10 @@ def test_other_content_or_options_are_other_data(file):
         ({"target": "a", "split_column": "fold"}, "belong together"),
         ({"target": "a", "fractions": (0.9, 0.1, 0.1)}, "add up to 1"),
         ({"target": "a", "metric": "AP"}, "scored by MAE, RMSE"),
+        ({"target": "a", "folds": 5}, "belong together"),
+        ({"target": "a", "folds": 2, "fold": 0}, "folds must be an integer of at least 3, but got 2"),
+        ({"target": "a", "folds": 5, "fold": 5}, "fold must be an integer of at least 0 and below 5, but got 5"),
+        ({"target": "a", "split": "column", "split_column": "b", "folds": 5, "fold": 0}, "folds need another `split`"),
         ({"target": "a", "task": "classification", "num_classes": 3, "metric": "AUROC"}, "needs num_classes=2"),
     ],
 )

@@ -1,6 +1,7 @@
 """PCQM4Mv2 and PCQM4M from small files in OGB's layout, against OGB's own reading of them."""
 
 import gzip
+import hashlib
 import zipfile
 
 import numpy as np
@@ -75,13 +76,17 @@ def test_published_sizes_add_up():
     assert sum(PCQM4M.spec.split_sizes) == 3_045_360 + 380_670
 
 
-def test_archive_put_there_by_hand_is_used(tmp_path, small):
+def test_archive_put_there_by_hand_is_used(tmp_path, small, monkeypatch):
     write_raw(tmp_path / "raw")
     folder = tmp_path / "PCQM4Mv2"
     folder.mkdir()
     with zipfile.ZipFile(folder / "pcqm4m-v2.zip", "w") as archive:
         archive.write(tmp_path / "raw" / "data.csv.gz", "pcqm4m-v2/raw/data.csv.gz")
         archive.write(tmp_path / "raw" / "split_dict.pt", "pcqm4m-v2/split_dict.pt")
+    with pytest.raises(CorruptData, match=r"pcqm4m-v2\.zip is not the published file: its MD5"):
+        PCQM4Mv2(root=str(tmp_path), held_out=2).setup()
+    content = (folder / "pcqm4m-v2.zip").read_bytes()
+    monkeypatch.setattr(PCQM4Mv2, "checksum", hashlib.md5(content, usedforsecurity=False).hexdigest())
     data = PCQM4Mv2(root=str(tmp_path), held_out=2)
     data.setup()
     assert data.ids("test") == ["1", "4"]
@@ -91,7 +96,7 @@ def test_no_network_says_what_to_fetch(tmp_path, monkeypatch):
     def unreachable(*args, **kwargs):
         raise OSError("no network")
 
-    monkeypatch.setattr("urllib.request.urlopen", unreachable)
+    monkeypatch.setattr("graphbench.data.download.open_url", unreachable)
     with pytest.raises(MissingData, match=r"pcqm4m-v2\.zip from https://dgl-data"):
         PCQM4Mv2(root=str(tmp_path)).setup()
     assert not list((tmp_path / "PCQM4Mv2").iterdir())

@@ -267,7 +267,7 @@ def test_no_network_says_what_to_fetch(tmp_path, monkeypatch):
     def unreachable(*args, **kwargs):
         raise OSError("no network")
 
-    monkeypatch.setattr("urllib.request.urlopen", unreachable)
+    monkeypatch.setattr("graphbench.data.download.open_url", unreachable)
     with pytest.raises(MissingData, match="source=qm9pack"):
         QM9(root=str(tmp_path)).setup()
 

@@ -62,7 +62,7 @@ def test_no_network_is_one_message_and_no_other_source(tmp_path, monkeypatch):
     def offline(*args, **kwargs):
         raise URLError("no route to host")
 
-    monkeypatch.setattr(download.urllib.request, "urlopen", offline)
+    monkeypatch.setattr(download, "open_url", offline)
     monkeypatch.setattr(zinc, "read_molga", lambda *args: pytest.fail("fell back to another source"))
     benchmark = ZINC(root=str(tmp_path))
     with pytest.raises(MissingData, match=r"train\.pickle, val\.pickle, test\.pickle, which it holds") as told:

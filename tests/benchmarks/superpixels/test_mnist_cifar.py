@@ -258,7 +258,7 @@ def test_no_network_is_one_message_and_no_other_source(kind, name, way_out, tmp_
     def offline(*args, **kwargs):
         raise URLError("no route to host")
 
-    monkeypatch.setattr(download.urllib.request, "urlopen", offline)
+    monkeypatch.setattr(download, "open_url", offline)
     with pytest.raises(MissingData, match=rf"{name}_v2\.zip from https://") as told:
         kind(root=str(tmp_path)).prepare_data()
     assert str(tmp_path / name / "raw") in str(told.value)

@@ -149,3 +149,44 @@ def test_stratified_rows_cover_everything_once():
     assert np.bincount(labels[rows["val"]]).tolist() == [5, 2, 3]
     assert not np.array_equal(rows["val"], stratified_rows(labels, (0.8, 0.1, 0.1), seed=5)["val"])
     assert torch.equal(*(torch.from_numpy(stratified_rows(labels, (0.8, 0.1, 0.1), 4)["test"]) for _ in range(2)))
+
+
+def test_new_images_get_the_graphs_of_the_fit(folder, tmp_path):
+    """The same superpixels, and the same graph whatever its company; an image that cannot be read is a problem."""
+    benchmark = Superpixels(str(folder), num_classes=2, num_segments=20, store=str(tmp_path))
+    benchmark.setup()
+    known = {}
+    for split, table in benchmark.tables.items():
+        for graph, name in enumerate(benchmark.ids(split)):
+            known[name] = table.slice(graph, graph + 1)
+    new = tmp_path / "new"
+    for name in ("dark/3.png", "bright/1.png"):
+        (new / name).parent.mkdir(parents=True)
+        (new / name).write_bytes((folder / name).read_bytes())
+    (new / "bright" / "torn.png").write_bytes(b"torn")
+    parts = list(benchmark.read_input(str(new), size=2))
+    assert [part.frame["file"].tolist() for part in parts] == [["bright/1.png", "bright/torn.png"], ["dark/3.png"]]
+    assert parts[0].rows == [0]
+    assert "cannot be read as an image" in parts[0].problems[1]
+    for part, name in zip(parts, ("bright/1.png", "dark/3.png"), strict=True):
+        nodes = [sorted(map(tuple, t.columns["x_dense"].tolist())) for t in (part.table, known[name])]
+        assert nodes[0] == nodes[1]
+        alone = next(benchmark.read_input(str(new / name))).table
+        assert all(torch.equal(alone.columns[column], part.table.columns[column]) for column in alone.columns)
+    assert benchmark.class_labels() == ("bright", "dark")
+    assert Superpixels("gone", num_classes=2).class_labels() == ("0", "1")
+
+
+def test_what_is_no_image_is_refused(folder, tmp_path):
+    benchmark = Superpixels(str(folder), num_classes=2)
+    (tmp_path / "a.csv").write_text("smiles\nC\n")
+    for source, said in (
+        (tmp_path / "a.csv", "not from this file"),
+        (tmp_path, "holds no images"),
+        ("gone", "no such"),
+    ):
+        with pytest.raises(BadInput, match=said):
+            list(benchmark.read_input(str(source)))
+    with pytest.raises(BadInput, match="no column 'smiles'"):
+        benchmark.read_input(str(folder), "smiles")
+    assert len(next(benchmark.read_input(str(folder / "dark" / "3.png"))).table) == 1

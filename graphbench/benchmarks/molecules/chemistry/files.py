@@ -96,7 +96,9 @@ def _places(path: Path, header: Sequence[str], wanted: Sequence[str]) -> dict[st
     missing = [name for name in wanted if name not in header]
     if missing:
         known = ", ".join(map(repr, header)) or "none"
-        raise BadInput(f"{path}: no column {' or '.join(map(repr, missing))}. Its columns: {known}.{near(missing, header)}")
+        raise BadInput(
+            f"{path}: no column {' or '.join(map(repr, missing))}. Its columns: {known}.{near(missing, header)}"
+        )
     twice = sorted({name for name in wanted if header.count(name) > 1})
     if twice:
         at = "; ".join(

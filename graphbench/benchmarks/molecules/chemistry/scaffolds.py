@@ -11,7 +11,6 @@ from rdkit.Chem.Scaffolds import MurckoScaffold
 
 from graphbench.benchmarks.molecules.chemistry.problems import TOO_LARGE, MoleculeProblem
 from graphbench.contracts import SPLITS
-from graphbench.data.splits import permutation
 from graphbench.errors import BadInput
 
 #: Atoms of the largest molecule whose scaffold is found: RDKit's time grows with their cube, to seconds here.
@@ -75,6 +74,8 @@ def scaffold_split(
     chosen: dict[str, list[int]] = {name: [] for name in SPLITS}
     ordered = sorted(groups.values(), key=len, reverse=True)  # a stable sort: ties by first molecule
     if seed is not None:
+        from graphbench.data.splits import permutation  # with torch, which workers that read molecules do without
+
         half = min(share_val, share_test) * len(scaffolds) / 2
         mixed = [ordered[place] for place in permutation(len(ordered), seed)]
         ordered = sorted(mixed, key=lambda group: len(group) <= half)

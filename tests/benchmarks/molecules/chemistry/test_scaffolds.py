@@ -42,6 +42,20 @@ def test_every_row_once_and_no_scaffold_on_two_sides(scaffolds):
     assert len(split["train"]) <= 0.6 * len(scaffolds)
 
 
+def test_a_seed_shuffles_the_small_scaffolds_and_keeps_the_large_in_training():
+    scaffolds = [letter for letter, count in zip("abcdefghijklmnopqrstuvwxyz", [30] + [2] * 25, strict=True)
+                 for _ in range(count)]  # fmt: skip
+    splits = [scaffold_split(scaffolds, (0.6, 0.2, 0.2), seed) for seed in range(5)]
+    for split in splits:
+        groups = [{scaffolds[row] for row in rows.tolist()} for rows in split.values()]
+        assert sum(map(len, groups)) == 26, "no scaffold is in two splits"
+        assert [len(rows) for rows in split.values()] == [48, 16, 16]
+        assert "a" in groups[0]
+    assert len({tuple(split["test"].tolist()) for split in splits}) == 5
+    again = scaffold_split(scaffolds, (0.6, 0.2, 0.2), 3)
+    assert all(np.array_equal(again[name], splits[3][name]) for name in SPLITS)
+
+
 def test_one_scaffold_cannot_be_split():
     with pytest.raises(BadInput, match=r"leaves .* empty .* 'c1ccccc1' has 30 molecules"):
         scaffold_split(["c1ccccc1"] * 30)

@@ -1,0 +1,8 @@
+"""What a trained model says of inputs that nobody trained on: predictions, representations, and where both are unsure.
+
+Public names are listed in `__init__.pyi` and loaded on first use.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,68 @@
+"""From a model's numbers to the columns of a table, beside the rows that were given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from graphbench.contracts import Benchmark
+from graphbench.errors import BadInput
+
+PROBLEM, OUTSIDE, NODE = "problem", "outside_training", "node"
+
+
+def prediction_columns(
+    data: Benchmark, predictions: np.ndarray, classes: Sequence[str], present: np.ndarray
+) -> dict[str, np.ndarray | pd.api.extensions.ExtensionArray]:
+    """Columns of predictions by name.
+
+    A regression has `prediction_<target>` in the target's unit. A classification has the most probable class in
+    `prediction_<target>`, then `probability_<class>` of each; yes-or-no labels have the more probable answer as 1 or 0
+    in `prediction_<label>`, then `probability_<label>`.
+
+    Args:
+        data: the benchmark.
+        predictions: what the task predicts, `[rows, targets]` or `[rows, classes]`; NaN for rows without one.
+        classes: names of the classes, for a classification.
+        present: which rows have a prediction `[rows]`.
+    """
+    targets = data.target_labels()
+    columns: dict[str, np.ndarray | pd.api.extensions.ExtensionArray] = {}
+    if data.spec.num_classes is not None:
+        best = np.where(present, np.nan_to_num(predictions).argmax(1), 0)
+        columns[f"prediction_{targets[0]}"] = _classes(best, classes, present)
+        names: Sequence[str] = classes
+    elif data.spec.task.endswith("multilabel"):
+        for number, name in enumerate(targets):
+            more = (predictions[:, number] >= 0.5).astype(np.int64)
+            columns[f"prediction_{name}"] = pd.arrays.IntegerArray(more, ~present)
+        names = targets
+    else:
+        return {f"prediction_{name}": predictions[:, number] for number, name in enumerate(targets)}
+    return columns | {f"probability_{name}": predictions[:, number] for number, name in enumerate(names)}
+
+
+def _classes(best: np.ndarray, classes: Sequence[str], present: np.ndarray) -> pd.api.extensions.ExtensionArray:
+    """Names of the most probable classes; numbers where that is what they are called."""
+    if list(classes) == [str(number) for number in range(len(classes))]:
+        return pd.arrays.IntegerArray(best.astype(np.int64), ~present)
+    names = np.array(classes, dtype=object)[best]
+    names[~present] = None
+    return pd.array(names, dtype="string")
+
+
+def beside(frame: pd.DataFrame, columns: dict[str, np.ndarray | pd.api.extensions.ExtensionArray]) -> pd.DataFrame:
+    """The rows that were given with further columns.
+
+    Raises:
+        BadInput: the input has a column of such a name already.
+    """
+    taken = [name for name in columns if name in frame.columns]
+    if taken:
+        raise BadInput(
+            f"The input has {'columns' if len(taken) > 1 else 'a column'} {', '.join(map(repr, taken[:5]))} already, "
+            "which the output needs. Rename or remove."
+        )
+    return pd.concat([frame, pd.DataFrame(columns, index=frame.index)], axis=1)

@@ -1,0 +1,81 @@
+"""Tables that are written part by part into one file, which appears when it is whole."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import IO
+
+import pandas as pd
+
+from graphbench.cells import without_formulas
+from graphbench.errors import BadInput, GraphbenchError
+from graphbench.runs import writing
+
+SUFFIXES = (".csv", ".parquet")
+
+
+def check_output(name: str | None, suffixes: tuple[str, ...] = SUFFIXES) -> Path:
+    """The file to write.
+
+    Raises:
+        BadInput: none is named, or its type is another, or it is a folder.
+    """
+    if not name:
+        raise BadInput(f"--output is missing: name the file to write, which ends in {' or '.join(suffixes)}.")
+    path = Path(name)
+    if path.suffix.lower() not in suffixes:
+        raise BadInput(f"--output {path}: the name must end in {' or '.join(suffixes)}.")
+    if path.is_dir():
+        raise BadInput(f"--output {path}: this is a folder; name a file.")
+    return path
+
+
+def write_frames(frames: Iterable[pd.DataFrame], path: Path, after: Callable[[pd.DataFrame], None]) -> None:
+    """Write tables of equal columns one after the other; a file that was there stays until the new one is whole.
+
+    Args:
+        frames: taken one by one.
+        path: `.csv` or `.parquet`.
+        after: called with every table that was written.
+
+    Raises:
+        BadInput: a column holds values of several types, which a Parquet file cannot.
+        GraphbenchError: the file cannot be written.
+    """
+    write = _parquet if path.suffix.lower() == ".parquet" else _csv
+    try:
+        with writing(path) as file:
+            write(frames, file, after)
+    except OSError as error:
+        raise GraphbenchError(f"{path} cannot be written: {error.strerror or error}.") from error
+
+
+def _csv(frames: Iterable[pd.DataFrame], file: IO[bytes], after: Callable[[pd.DataFrame], None]) -> None:
+    text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+    for number, frame in enumerate(frames):
+        without_formulas(frame).to_csv(text, index=False, header=number == 0, lineterminator="\n")
+        after(frame)
+    text.flush()
+    text.detach()
+
+
+def _parquet(frames: Iterable[pd.DataFrame], file: IO[bytes], after: Callable[[pd.DataFrame], None]) -> None:
+    import pyarrow as pa  # slow to import and seldom needed
+    import pyarrow.parquet as pq
+
+    writer: pq.ParquetWriter | None = None
+    try:
+        for frame in frames:
+            try:
+                schema = None if writer is None else writer.schema
+                table = pa.Table.from_pandas(frame, schema=schema, preserve_index=False).replace_schema_metadata()
+            except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+                raise BadInput(f"The output cannot be a Parquet file: {error}. Write a .csv file.") from error
+            writer = writer or pq.ParquetWriter(file, table.schema)
+            writer.write_table(table)
+            after(frame)
+    finally:
+        if writer is not None:
+            writer.close()

@@ -1,0 +1,303 @@
+"""A trained model that answers: predictions and representations of inputs, part by part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+import numpy as np
+import pandas as pd
+import pytorch_lightning as pl
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from graphbench.contracts import Benchmark, Column, GraphBatch, GraphTable, InputPart
+from graphbench.contracts.table import GRAPH
+from graphbench.contracts.table import NODE as NODE_AXIS
+from graphbench.data.encode import encoded_here
+from graphbench.data.sampler import SizeBucketSampler
+from graphbench.errors import BadInput, check_choice, check_range
+from graphbench.module import BenchmarkModule
+from graphbench.prediction.columns import NODE, OUTSIDE, PROBLEM, beside, prediction_columns
+from graphbench.prediction.training import TrainingFacts
+
+Level = Literal["graph", "node"]
+#: Tasks whose answers are about other things than graphs or nodes, or need the truth to be scaled.
+_WITHOUT = {
+    "link-ranking": "it ranks pairs of nodes that are known",
+    "map-recovery": "its answers are scaled by the truth",
+}
+
+
+@dataclass
+class _Answers:
+    """What a model said of the graphs of a part.
+
+    Args:
+        values: `[graphs, width]`, or `[nodes, width]` in the order of the table.
+        missing: graph -> why it has no values.
+    """
+
+    values: np.ndarray
+    missing: dict[int, str]
+
+
+class Predictor:
+    """A trained module with its benchmark's way to read inputs; `graphbench.load` makes one of a run.
+
+    The same input gets the same answer whatever comes with it, up to rounding. `data` need not be open.
+
+    Args:
+        module: with its trained weights.
+        data: the benchmark it was trained on, for its features and names.
+        facts: what training saw; None where nobody knows, and then no row is held against it.
+        trainer: device and precision.
+        batch_size: graphs per batch; that of the benchmark's evaluation if None.
+
+    Raises:
+        BadInput: the batch size is no whole number above 0.
+    """
+
+    def __init__(
+        self,
+        module: BenchmarkModule,
+        data: Benchmark,
+        facts: TrainingFacts | None,
+        trainer: pl.Trainer,
+        batch_size: int | None = None,
+    ) -> None:
+        size = getattr(data, "eval_batch_size", 32) if batch_size is None else batch_size
+        check_range("batch_size", size, at_least=1, whole=True)
+        data.require(module.required_encodings())
+        self.data, self.facts, self.batch_size = data, facts, size
+        self.device = trainer.strategy.root_device
+        self._precision = trainer.precision_plugin
+        self.module = cast(BenchmarkModule, self._precision.convert_module(module.eval()).to(self.device))
+
+    # -- Python --------------------------------------------------------------------------------------------------
+
+    def predict(self, inputs: Any) -> pd.DataFrame:
+        """Predictions of some inputs, a row each, or a row for each node where nodes are classified.
+
+        Args:
+            inputs: one or several of what the benchmark takes: SMILES and RDKit molecules, PyG's `Data`, networkx
+                graphs.
+
+        Returns:
+            `prediction_<target>` in real units, and for classes `probability_<class>`; `outside_training` says what of
+            the input training never had, `problem` why there is no prediction; both are empty where all is well.
+
+        Raises:
+            BadInput: the benchmark does not take such inputs.
+        """
+        return _whole(self.predict_parts(self.data.read_objects(_several(inputs))))
+
+    def embed(self, inputs: Any, level: Level = "graph") -> pd.DataFrame:
+        """Representations of some inputs: columns `embedding_0`, ... for every graph, or every node.
+
+        Raises:
+            BadInput: as `predict`.
+        """
+        return _whole(self.embed_parts(self.data.read_objects(_several(inputs)), level))
+
+    # -- parts ---------------------------------------------------------------------------------------------------
+
+    def predict_parts(self, parts: Iterable[InputPart]) -> Iterator[pd.DataFrame]:
+        """As `predict`, part by part, for inputs larger than memory.
+
+        Raises:
+            BadInput: the task predicts neither graphs nor nodes; the input has a column that predictions need.
+        """
+        spec = self.data.spec
+        if spec.task in _WITHOUT:
+            raise BadInput(
+                f"{spec.name} cannot predict new inputs: {spec.task} is its task, and {_WITHOUT[spec.task]}."
+            )
+        classes = (self.facts.classes if self.facts else ()) or self.data.class_labels()
+        nodes = spec.task.startswith("node-")
+        width = spec.num_targets if spec.num_classes is None else spec.num_classes
+
+        def columns(values: np.ndarray, present: np.ndarray) -> dict[str, Any]:
+            return prediction_columns(self.data, values, classes, present)
+
+        def answer(batch: GraphBatch) -> Tensor:
+            return self.module.task.predict(self.module(batch), batch)[0]
+
+        return (self._frame(part, answer, columns, width, nodes) for part in parts)
+
+    def embed_parts(self, parts: Iterable[InputPart], level: Level = "graph") -> Iterator[pd.DataFrame]:
+        """As `embed`, part by part."""
+        check_choice("level", level, ("graph", "node"))
+
+        def answer(batch: GraphBatch) -> Tensor:
+            representation = self.module.represent(batch)
+            if level == "node":
+                return representation.node
+            if representation.graph is not None:
+                return representation.graph
+            pooling = getattr(getattr(self.module.task, "head", None), "pooling", None)
+            if pooling is None:
+                raise BadInput(
+                    f"{self.data.spec.name}: its task has no representation of whole graphs. Take --level node."
+                )
+            pooled: Tensor = pooling(representation.node, batch.batch, batch.num_graphs)
+            return pooled
+
+        def columns(values: np.ndarray, present: np.ndarray) -> dict[str, Any]:
+            return {f"embedding_{number}": values[:, number] for number in range(values.shape[1])}
+
+        width = self.module.architecture.dim
+        return (self._frame(part, answer, columns, width, level == "node") for part in parts)
+
+    def _frame(
+        self,
+        part: InputPart,
+        answer: Callable[[GraphBatch], Tensor],
+        columns: Callable[[np.ndarray, np.ndarray], dict[str, Any]],
+        width: int,
+        nodes: bool,
+    ) -> pd.DataFrame:
+        """The rows of a part with what the model says; rows without it have a problem."""
+        problems = dict(part.problems)
+        table, kept, failed = encoded_here(part.table, _lacking(part.table, self.data), self.data.spec.name)
+        problems |= {part.rows[graph]: why for graph, why in failed.items()}
+        rows = [part.rows[graph] for graph in kept]
+        answers = self._answers(table, answer, width, nodes)
+        problems |= {rows[graph]: why for graph, why in answers.missing.items()}
+        frame = part.frame.reset_index(drop=True)
+        extra: dict[str, Any] = {}
+        if self.facts is not None:
+            remarks = dict(zip(rows, self.facts.outside(table, self.data), strict=True))
+            extra[OUTSIDE] = np.array([remarks.get(row, "") for row in range(len(frame))], dtype=object)
+        extra[PROBLEM] = np.array([problems.get(row, "") for row in range(len(frame))], dtype=object)
+        if not nodes:
+            values, present = _spread(answers.values, rows, problems, len(frame))
+            return beside(frame, columns(values, present) | extra)
+        return _node_rows(frame, table, rows, problems, answers.values, columns, extra)
+
+    def _answers(self, table: GraphTable, answer: Callable[[GraphBatch], Tensor], width: int, nodes: bool) -> _Answers:
+        """Run the model over a table, batch by batch of similar sizes."""
+        axis = table.ptr[NODE_AXIS] if nodes else torch.arange(len(table) + 1)
+        found = _Answers(np.full((int(axis[-1]), width), np.nan, dtype=np.float32), {})
+        if not len(table):
+            return found
+        table = _with_unknown_targets(table, self.data)
+        waiting = list(SizeBucketSampler(table.num_nodes, self.batch_size, shuffle=False))[::-1]
+        with torch.inference_mode():
+            while waiting:
+                graphs = waiting.pop()
+                try:
+                    values = self._forward(table.batch(graphs), answer)
+                except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
+                    if not _out_of_memory(error):
+                        raise
+                    if len(graphs) > 1:
+                        waiting += [graphs[len(graphs) // 2 :], graphs[: len(graphs) // 2]]
+                    else:
+                        size = int(table.num_nodes[graphs[0]])
+                        found.missing[graphs[0]] = f"too large for the memory of {self.device}: {size} nodes"
+                    continue
+                places = [np.arange(int(axis[graph]), int(axis[graph + 1])) for graph in graphs]
+                found.values[np.concatenate(places)] = values
+                for graph, place in zip(graphs, places, strict=True):
+                    if not np.isfinite(found.values[place]).all():
+                        found.missing[graph] = "the model's answer is not a finite number"
+        return found
+
+    def _forward(self, batch: GraphBatch, answer: Callable[[GraphBatch], Tensor]) -> np.ndarray:
+        """The answer to one batch `[rows, width]`, after all that happens to a batch on its way to the model."""
+        batch = self.data.on_before_batch_transfer(batch, 0)
+        batch = self.data.transfer_batch_to_device(batch, self.device, 0)
+        batch = self._precision.convert_input(self.data.on_after_batch_transfer(batch, 0))
+        context: AbstractContextManager[None] = self._precision.predict_step_context()
+        with context:
+            return answer(batch).float().cpu().numpy()
+
+
+def parts_of_split(data: Benchmark, split: str, size: int = 1024) -> Iterator[InputPart]:
+    """The graphs of an open benchmark's split as an input, in their order, with their names in the column `id`."""
+    table, ids = data.tables[split], data.ids(split)
+    for start in range(0, len(table), size):
+        part = table.slice(start, min(start + size, len(table)))
+        assert part.graph_ids is not None
+        names = [ids[graph] for graph in part.graph_ids.tolist()]
+        yield InputPart(pd.DataFrame({"id": names}), part, list(range(len(part))))
+
+
+def _lacking(table: GraphTable, data: Benchmark) -> list[Any]:
+    """Encodings that the table does not have yet."""
+    return [encoding for encoding in data.encodings if not set(encoding.layout) <= set(table.columns)]
+
+
+def _with_unknown_targets(table: GraphTable, data: Benchmark) -> GraphTable:
+    """The table with targets that nobody knows: tasks hand them on beside their predictions."""
+    if "y" in table.columns:
+        return table
+    spec = data.spec
+    axis = NODE_AXIS if spec.task.startswith("node-") else GRAPH
+    rows = int(table.lengths(axis).sum())
+    unknown = torch.full((rows, spec.num_targets), torch.nan)
+    y = torch.zeros(rows, 1, dtype=torch.int64) if spec.num_classes is not None else unknown
+    return table.with_columns({"y": y}, {"y": Column(axis)})
+
+
+def _out_of_memory(error: BaseException) -> bool:
+    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in str(error)
+
+
+def _spread(
+    values: np.ndarray, rows: Sequence[int], problems: dict[int, str], total: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Values of graphs at the places of their rows `[total, width]`, NaN elsewhere; and which rows have them."""
+    spread = np.full((total, values.shape[1]), np.nan, dtype=np.float32)
+    spread[list(rows)] = values
+    present = np.zeros(total, dtype=bool)
+    present[[row for row in rows if row not in problems]] = True
+    spread[~present] = np.nan
+    return spread, present
+
+
+def _node_rows(
+    frame: pd.DataFrame,
+    table: GraphTable,
+    rows: Sequence[int],
+    problems: dict[int, str],
+    values: np.ndarray,
+    columns: Callable[[np.ndarray, np.ndarray], dict[str, Any]],
+    extra: dict[str, Any],
+) -> pd.DataFrame:
+    """A row for each node of each graph; one for a graph without answers."""
+    counts = np.ones(len(frame), dtype=np.int64)
+    first = np.zeros(len(frame), dtype=np.int64)
+    for graph, row in enumerate(rows):
+        if row not in problems:
+            counts[row], first[row] = int(table.num_nodes[graph]), int(table.ptr[NODE_AXIS][graph])
+    source = np.repeat(np.arange(len(frame)), counts)
+    number = np.arange(len(source)) - np.repeat(counts.cumsum() - counts, counts)
+    present = np.array([row not in problems for row in range(len(frame))], dtype=bool)[source]
+    chosen = np.full((len(source), values.shape[1]), np.nan, dtype=np.float32)
+    chosen[present] = values[(first[source] + number)[present]]
+    node = {NODE: pd.arrays.IntegerArray(number, ~present)}
+    repeated = frame.iloc[source].reset_index(drop=True)
+    return beside(repeated, node | columns(chosen, present) | {name: column[source] for name, column in extra.items()})
+
+
+def _several(inputs: Any) -> Sequence[Any]:
+    """A sequence of inputs; a single one counts as such, and a table is not taken for its column names."""
+    if isinstance(inputs, pd.DataFrame):
+        raise BadInput("predict and embed take a list of inputs, such as frame['smiles'], not a whole DataFrame.")
+    if isinstance(inputs, pd.Series):
+        return [None if missing else value for value, missing in zip(inputs, inputs.isna(), strict=True)]
+    if isinstance(inputs, (str, Data)) or hasattr(inputs, "number_of_nodes") or not isinstance(inputs, Iterable):
+        return [inputs]
+    return list(inputs)
+
+
+def _whole(frames: Iterable[pd.DataFrame]) -> pd.DataFrame:
+    found = list(frames)
+    if not found:
+        raise BadInput("There is no input to answer: the list is empty.")
+    return pd.concat(found, ignore_index=True)

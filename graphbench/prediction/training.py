@@ -1,0 +1,198 @@
+"""What a run was trained on, in a few numbers, and which graphs lie outside of it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from torch import Tensor
+
+from graphbench.contracts import Benchmark, BenchmarkSpec, Features, GraphTable
+from graphbench.contracts.table import EDGE, NODE
+from graphbench.errors import CorruptData
+from graphbench.runs import RunFolder, write_text
+
+#: Rows of a column that are looked at together: columns may be memory-mapped.
+_ROWS = 1 << 20
+
+
+@dataclass
+class TrainingFacts:
+    """Sizes and feature values of the training graphs.
+
+    Args:
+        nodes: fewest and most nodes of a graph.
+        categories: column of the batch (`x`, `edge_attr`) -> the values that occur, ascending, of each of its columns.
+        ranges: column of the batch (`x_dense`, `edge_dense`) -> smallest and largest value of each of its columns.
+        classes: names of the classes, in the order of the model's outputs; none for other tasks.
+    """
+
+    nodes: tuple[int, int]
+    categories: dict[str, list[list[int]]] = field(default_factory=dict)
+    ranges: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    classes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, table: GraphTable, data: Benchmark) -> TrainingFacts:
+        """Those of a training table."""
+        sizes, spec = table.num_nodes, data.spec
+        facts = cls((int(sizes.min()), int(sizes.max())))
+        for name, _, features in _categorical(spec):
+            if (values := _column(table, name, len(features.vocabularies))) is not None:
+                facts.categories[name] = _values_of(values, features.vocabularies)
+        for name, _, features in _dense(spec):
+            if (values := _column(table, name, features.dense)) is not None:
+                facts.ranges[name] = _ranges_of(values, features.dense)
+        if spec.num_classes is not None:
+            facts.classes = tuple(data.class_labels())
+        return facts
+
+    @classmethod
+    def read(cls, run: RunFolder) -> TrainingFacts | None:
+        """Those that a fit left in its folder; None where it left none.
+
+        Raises:
+            CorruptData: the file is not what was written.
+        """
+        if not run.training.is_file():
+            return None
+        try:
+            found: dict[str, Any] = json.loads(run.training.read_text(encoding="utf-8"))
+            low, high = found["nodes"]
+            return cls(
+                (int(low), int(high)),
+                {
+                    name: [[int(v) for v in column] for column in columns]
+                    for name, columns in found["categories"].items()
+                },
+                {name: [(float(a), float(b)) for a, b in columns] for name, columns in found["ranges"].items()},
+                tuple(map(str, found["classes"])),
+            )
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CorruptData(
+                f"{run.training} cannot be read ({type(error).__name__}: {error}). Remove it to go on without knowing "
+                "which inputs are unlike the training graphs."
+            ) from error
+
+    def write(self, run: RunFolder) -> None:
+        """Leave them in the folder of a run."""
+        write_text(run.training, json.dumps(asdict(self), indent=1) + "\n")
+
+    def joined(self, other: TrainingFacts) -> TrainingFacts:
+        """What is known after training on both."""
+        pairs = {name: zip(columns, other.categories[name], strict=True) for name, columns in self.categories.items()}
+        bounds = {name: zip(columns, other.ranges[name], strict=True) for name, columns in self.ranges.items()}
+        return TrainingFacts(
+            (min(self.nodes[0], other.nodes[0]), max(self.nodes[1], other.nodes[1])),
+            {name: [sorted({*a, *b}) for a, b in columns] for name, columns in pairs.items()},
+            {name: [(min(a[0], b[0]), max(a[1], b[1])) for a, b in columns] for name, columns in bounds.items()},
+            other.classes,
+        )
+
+    def outside(self, table: GraphTable, data: Benchmark) -> list[str]:
+        """What of each graph training never had, in words; "" for graphs that are like the training graphs."""
+        found: list[dict[str, None]] = [{} for _ in range(len(table))]
+        spec = data.spec
+        for name, axis, features in _categorical(spec):
+            width = len(features.vocabularies)
+            columns = _column(table, name, width) if name in self.categories else None
+            if columns is None:
+                continue
+            for number, size in enumerate(features.vocabularies):
+                values = columns[:, number].to(torch.int64)
+                seen = torch.zeros(size, dtype=torch.bool)
+                seen[self.categories[name][number]] = True
+                label = _label(features, number)
+                for row in (~seen[values]).nonzero()[:, 0].tolist():
+                    found[_graph_of(table, axis, row)][data.value_words(label, int(values[row]))] = None
+        for name, axis, features in _dense(spec):
+            columns = _column(table, name, features.dense)
+            if columns is None:
+                continue
+            for number, (low, high) in enumerate(self.ranges.get(name, ())):
+                column = columns[:, number].float()
+                label = _label(features, len(features.vocabularies) + number)
+                for row in ((column < low) | (column > high)).nonzero()[:, 0].tolist():
+                    words = f"{label} outside {low:.4g} to {high:.4g}"
+                    found[_graph_of(table, axis, row)][words] = None
+        unit, (fewest, most) = "atom" if spec.molecules else "node", self.nodes
+        for graph, count in enumerate(table.num_nodes.tolist()):
+            if not fewest <= count <= most:
+                bound = f"at most {most}" if count > most else f"at least {fewest}"
+                found[graph][f"{count} {unit}{'s' if count != 1 else ''}, training had {bound}"] = None
+        return ["; ".join(words) for words in found]
+
+
+class RecordTraining(pl.Callback):
+    """Writes the facts of the training graphs into the folder of a run, so that the folder alone can tell them.
+
+    A run that goes on with other data keeps what it had.
+
+    Args:
+        run: the folder.
+        fresh: the run is a new one; else it was trained before.
+    """
+
+    def __init__(self, run: RunFolder, fresh: bool) -> None:
+        self.run, self.fresh = run, fresh
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Once the data are open."""
+        data: Any = getattr(trainer, "datamodule", None)
+        table = getattr(data, "tables", {}).get("train")
+        if table is None or not trainer.is_global_zero:
+            return
+        facts = TrainingFacts.of(table, data)
+        if not self.fresh and (before := TrainingFacts.read(self.run)) is not None:
+            facts = before.joined(facts)
+        facts.write(self.run)
+
+
+def _categorical(spec: BenchmarkSpec) -> list[tuple[str, str, Features]]:
+    """(column, axis, features) of what has categories."""
+    both = (("x", NODE, spec.node), ("edge_attr", EDGE, spec.edge))
+    return [one for one in both if one[2].vocabularies]
+
+
+def _dense(spec: BenchmarkSpec) -> list[tuple[str, str, Features]]:
+    both = (("x_dense", NODE, spec.node), ("edge_dense", EDGE, spec.edge))
+    return [one for one in both if one[2].dense]
+
+
+def _column(table: GraphTable, name: str, width: int) -> Tensor | None:
+    """A column as `[rows, width]`; None where the table makes it only while a batch is cut."""
+    values = table.columns.get(name)
+    if values is None:
+        return None
+    values = values[:, None] if values.dim() == 1 else values
+    return values if values.shape[1] == width else None
+
+
+def _label(features: Features, number: int) -> str:
+    return features.names[number] if features.names else f"feature {number}"
+
+
+def _graph_of(table: GraphTable, axis: str, row: int) -> int:
+    return int(torch.searchsorted(table.ptr[axis], row, right=True)) - 1
+
+
+def _values_of(values: Tensor, vocabularies: tuple[int, ...]) -> list[list[int]]:
+    """Values that occur in each column `[rows, columns]`."""
+    counts = [torch.zeros(size, dtype=torch.int64) for size in vocabularies]
+    for start in range(0, len(values), _ROWS):
+        part = values[start : start + _ROWS].to(torch.int64)
+        for number, count in enumerate(counts):
+            count += torch.bincount(part[:, number], minlength=len(count))
+    return [count.nonzero()[:, 0].tolist() for count in counts]
+
+
+def _ranges_of(values: Tensor, width: int) -> list[tuple[float, float]]:
+    """Smallest and largest value of each column `[rows, columns]`."""
+    low, high = torch.full((width,), torch.inf), torch.full((width,), -torch.inf)
+    for start in range(0, len(values), _ROWS):
+        part = values[start : start + _ROWS].float()
+        low, high = torch.minimum(low, part.amin(0)), torch.maximum(high, part.amax(0))
+    return list(zip(low.tolist(), high.tolist(), strict=True))

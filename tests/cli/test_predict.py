@@ -1,0 +1,167 @@
+"""`graphbench predict --input` as users type it, held against what `predict --split` says of the same molecules."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+
+import pandas as pd
+import pytest
+from rdkit import Chem
+
+from graphbench.cli import main
+from graphbench.prediction import predictor
+
+
+@pytest.fixture(scope="module")
+def known(finished_run, molecule_file, tmp_path_factory):
+    """SMILES of the test split with the prediction of each, in the order of the file."""
+    path = tmp_path_factory.mktemp("known") / "test.csv"
+    assert main(["predict", "--run", str(finished_run), "--output", str(path)]) == 0
+    lines = molecule_file.read_text().splitlines()
+    frame = pd.read_csv(path)
+    return pd.DataFrame(
+        {"smiles": [lines[line - 1].split(",")[0] for line in frame["id"]], "expected": frame["prediction"]}
+    )
+
+
+def predicted(run, source, output, *options):
+    assert main(["predict", "--run", str(run), "--input", str(source), "--output", str(output), *options]) == 0
+    return pd.read_parquet(output) if output.suffix == ".parquet" else pd.read_csv(output)
+
+
+def as_format(frame, path):
+    """The molecules in a file of the format that its name tells."""
+    if path.suffix in (".csv", ".tsv"):
+        frame.to_csv(path, index=False, sep="\t" if path.suffix == ".tsv" else ",")
+    elif path.suffix == ".parquet":
+        frame.to_parquet(path, index=False)
+    elif path.suffix == ".smi":
+        path.write_text("".join(f"{s} name{i}\n" for i, s in enumerate(frame["smiles"])))
+    else:
+        with Chem.SDWriter(str(path)) as writer:
+            for smiles in frame["smiles"]:
+                writer.write(Chem.MolFromSmiles(smiles))
+    return path
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".smi", ".sdf", ".parquet"])
+def test_new_files_get_the_predictions_of_the_split(finished_run, known, tmp_path, suffix):
+    frame = predicted(finished_run, as_format(known, tmp_path / f"new{suffix}"), tmp_path / "out.csv")
+    assert frame["prediction_length"].to_numpy() == pytest.approx(known["expected"].to_numpy(), abs=1e-5)
+    assert list(frame.columns[-3:]) == ["prediction_length", "outside_training", "problem"]
+    assert frame["problem"].isna().all()
+
+
+def test_a_list_of_smiles_comes_from_standard_input(finished_run, known, tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(known["smiles"]) + "\n"))
+    frame = predicted(finished_run, "-", tmp_path / "out.csv")
+    assert list(frame["smiles"]) == list(known["smiles"])
+    assert frame["prediction_length"].to_numpy() == pytest.approx(known["expected"].to_numpy(), abs=1e-5)
+
+
+def test_every_row_comes_out_in_order_and_bad_ones_say_why(finished_run, known, tmp_path):
+    (tmp_path / "new.csv").write_text(
+        f'note,smiles\n"a, b",{known["smiles"][0]}\nring,C1CC\nnothing,\nshort\nhuge,{"C" * 5001}\n'
+        f"1.10,{known['smiles'][1]}\n"
+    )
+    frame = predicted(finished_run, tmp_path / "new.csv", tmp_path / "out.csv").astype(object).fillna("")
+    assert list(frame["note"]) == ["a, b", "ring", "nothing", "short", "huge", "1.10"]
+    reasons = ["", "RDKit cannot read the molecule", "the molecule has no atoms", "the row has 1 cells, the header 2"]
+    for said, reason in zip(frame["problem"], [*reasons, "the molecule is too large", ""], strict=True):
+        assert said.startswith(reason) if reason else said == ""
+    assert [value == "" for value in frame["prediction_length"]] == [bool(said) for said in frame["problem"]]
+    assert float(frame["prediction_length"].iloc[5]) == pytest.approx(known["expected"][1], abs=1e-5)
+
+
+def test_predictions_depend_neither_on_parts_nor_on_batch_mates(finished_run, known, tmp_path, monkeypatch):
+    source = as_format(known, tmp_path / "new.csv")
+    whole = predicted(finished_run, source, tmp_path / "whole.csv")
+    benchmark = "graphbench.benchmarks.molecules.inputs.stream_molecules"
+    from graphbench.benchmarks.molecules.chemistry.streams import stream_molecules
+
+    monkeypatch.setattr(benchmark, lambda source, column, size: stream_molecules(source, column, 5))
+    parts = predicted(finished_run, source, tmp_path / "parts.parquet", "--data.eval_batch_size", "3")
+    assert list(parts["smiles"]) == list(whole["smiles"])
+    assert parts["prediction_length"].to_numpy() == pytest.approx(whole["prediction_length"].to_numpy(), abs=1e-5)
+
+
+def test_what_training_never_saw_is_marked(finished_run, tmp_path):
+    facts = json.loads((finished_run / "training.json").read_text())
+    most = facts["nodes"][1]
+    (tmp_path / "new.smi").write_text(f"CCCCCCCO\nC[Si](C)(C)CCCC\n{'C' * (most + 9)}\n")
+    frame = predicted(finished_run, tmp_path / "new.smi", tmp_path / "out.csv").astype(object).fillna("")
+    assert frame["outside_training"][0] == ""
+    assert "atom type Si" in frame["outside_training"][1]
+    assert f"{most + 9} atoms, training had at most {most}" in frame["outside_training"][2]
+    assert (frame["prediction_length"] != "").all()
+
+
+def test_a_moved_run_needs_nothing_else(finished_run, known, tmp_path, monkeypatch):
+    shutil.copytree(finished_run, tmp_path / "elsewhere" / "run")
+    config = tmp_path / "elsewhere" / "run" / "config.yaml"
+    config.write_text(config.read_text().replace("/mine.csv", "/gone.csv"))
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    frame = predicted("run", as_format(known, tmp_path / "new.csv"), tmp_path / "out.csv")
+    assert frame["prediction_length"].to_numpy() == pytest.approx(known["expected"].to_numpy(), abs=1e-5)
+    (tmp_path / "elsewhere" / "run" / "training.json").unlink()
+    old = predicted("run", tmp_path / "new.csv", tmp_path / "out.csv")
+    assert "outside_training" not in old.columns
+
+
+def test_wrong_inputs_are_one_line_and_leave_the_old_output(finished_run, known, tmp_path, capsys):
+    source = as_format(known.rename(columns={"smiles": "SMILES"}), tmp_path / "new.csv")
+    output = tmp_path / "out.csv"
+    output.write_text("old")
+
+    def refused(*options, source=source, output=output):
+        assert main(["predict", "--run", str(finished_run), "--input", str(source), "--output", str(output), *options])
+        said = capsys.readouterr().err.strip().splitlines()
+        assert len(said) == 1
+        assert output.suffix != ".csv" or output.read_text() == "old"
+        return said[0]
+
+    assert "no column 'smiles'. Its columns: 'SMILES', 'expected'. Did you mean 'SMILES'?" in refused()
+    assert "no column 'Smile'" in refused("--smiles-column", "Smile")
+    assert "exclude each other" in refused("--split", "test")
+    assert "must end in .csv or .parquet" in refused(output=tmp_path / "out.xlsx")
+    (tmp_path / "photo.png").write_bytes(b"")
+    assert "not from a file that ends in '.png'" in refused(source=tmp_path / "photo.png")
+    assert "is a folder" in refused(source=tmp_path)
+    assert f"Did you mean {source}?" in refused(source=tmp_path / "nwe.csv")
+    for name, text in (("empty.csv", ""), ("header.csv", "smiles,a\n"), ("empty.smi", "\n\n")):
+        (tmp_path / name).write_text(text)
+        assert "no molecules" in refused(source=tmp_path / name)
+    (tmp_path / "taken.csv").write_text("smiles,prediction_length\nCCO,3\n")
+    assert "column 'prediction_length' already" in refused(source=tmp_path / "taken.csv")
+    late = "smiles\n" + "CCO\n" * 3000
+    (tmp_path / "late.csv").write_bytes(late.encode() + b"\xff\n")
+    assert "not UTF-8 text" in refused(source=tmp_path / "late.csv")
+    assert main(["predict", "--run", str(finished_run), "--input", str(source)]) == 1
+    assert "--output is missing" in capsys.readouterr().err
+    assert main(["predict", "--run", str(finished_run), "--smiles-column", "s"]) == 1
+    assert "--input FILE, which is missing" in capsys.readouterr().err
+
+
+def test_other_columns_of_smiles_and_lent_memory(finished_run, known, tmp_path, monkeypatch):
+    """A batch that does not fit the memory is halved; a graph that does not fit alone is a problem of its row."""
+    largest = max(range(len(known)), key=lambda row: Chem.MolFromSmiles(known["smiles"][row]).GetNumAtoms())
+    limit = Chem.MolFromSmiles(known["smiles"][largest]).GetNumAtoms()
+    forward = predictor.Predictor._forward
+
+    def short_of_memory(self, batch, answer):
+        if batch.num_nodes >= limit:
+            raise MemoryError
+        return forward(self, batch, answer)
+
+    monkeypatch.setattr(predictor.Predictor, "_forward", short_of_memory)
+    source = as_format(known.rename(columns={"smiles": "structure"}), tmp_path / "new.csv")
+    frame = (
+        predicted(finished_run, source, tmp_path / "out.csv", "--smiles-column", "structure").astype(object).fillna("")
+    )
+    assert frame["problem"][largest] == f"too large for the memory of cpu: {limit} nodes"
+    small = [row for row in range(len(known)) if frame["problem"][row] == ""]
+    assert len(small) >= len(known) // 2
+    given = frame["prediction_length"].iloc[small].astype(float).to_numpy()
+    assert given == pytest.approx(known["expected"].iloc[small].to_numpy(), abs=1e-5)

@@ -1,0 +1,77 @@
+"""`graphbench.load` of a run's folder, held against what `graphbench predict --split` wrote of it."""
+
+from __future__ import annotations
+
+import shutil
+
+import pandas as pd
+import pytest
+import torch
+from rdkit import Chem
+
+import graphbench
+from graphbench.cli import main
+from graphbench.errors import BadInput, CorruptData
+
+
+@pytest.mark.parametrize("task", ["regression", "classification", "multilabel"])
+def test_answers_are_those_of_the_command(fitted, own_file, tmp_path, task):
+    run = fitted(task)
+    assert main(["predict", "--run", str(run), "--output", str(tmp_path / "test.csv")]) == 0
+    expected = pd.read_csv(tmp_path / "test.csv")
+    lines = own_file.read_text().splitlines()
+    smiles = [lines[line - 1].split(",")[0] for line in expected["id"]]
+    found = graphbench.load(run, accelerator="cpu").predict(smiles)
+    assert list(found["smiles"]) == smiles
+    names = {
+        "regression": {"prediction": "prediction_value"},
+        "classification": {f"prediction_{n}": f"probability_{n}" for n in range(3)},
+        "multilabel": {f"prediction_{n}": f"probability_{n}" for n in ("hot", "cold")},
+    }[task]
+    for given, own in names.items():
+        assert found[own].to_numpy() == pytest.approx(expected[given].to_numpy(), rel=1e-6, abs=1e-6)
+    if task == "classification":
+        most = expected[[f"prediction_{n}" for n in range(3)]].to_numpy().argmax(1)
+        assert found["prediction_kind"].tolist() == most.tolist()
+    if task == "multilabel":
+        assert found["prediction_hot"].tolist() == (expected["prediction_hot"] >= 0.5).astype(int).tolist()
+
+
+def test_a_run_and_its_checkpoint_answer_alike_and_draw_no_random_numbers(fitted):
+    run = fitted("regression")
+    torch.manual_seed(1)
+    state = torch.get_rng_state()
+    one = graphbench.load(run, accelerator="cpu", batch_size=2).predict(["CCO", Chem.MolFromSmiles("OCC"), None])
+    assert torch.equal(torch.get_rng_state(), state)
+    other = graphbench.load(run / "checkpoints" / "best.ckpt", accelerator="cpu").predict("CCO")
+    assert one["prediction_value"][0] == pytest.approx(other["prediction_value"][0], rel=1e-6)
+    assert one["prediction_value"][0] == pytest.approx(one["prediction_value"][1], rel=1e-6)
+    assert one["problem"].tolist() == ["", "", "there is no molecule (None)"]
+    assert pd.isna(one["prediction_value"][2])
+    assert abs(one["prediction_value"][0] - 105) < 30, "not in real units"
+
+
+def test_what_is_no_run_is_named(fitted, tmp_path):
+    run = fitted("regression")
+    with pytest.raises(BadInput, match=r"not the folder of a run: it has no config\.yaml"):
+        graphbench.load(tmp_path)
+    shutil.copy(run / "checkpoints" / "best.ckpt", tmp_path / "lost.ckpt")
+    with pytest.raises(BadInput, match="lies in no run's folder"):
+        graphbench.load(tmp_path / "lost.ckpt")
+    shutil.copy(run / "config.yaml", tmp_path / "config.yaml")
+    with pytest.raises(BadInput, match="There is no checkpoint"):
+        graphbench.load(tmp_path)
+    (tmp_path / "checkpoints").mkdir()
+    shutil.copy(run / "checkpoints" / "best.ckpt", tmp_path / "checkpoints" / "best.ckpt")
+    text = (run / "config.yaml").read_text()
+    (tmp_path / "config.yaml").write_text(text.replace("hidden_dim: 16", "hidden_dim: 32"))
+    with pytest.raises(BadInput, match=r"best\.ckpt do not fit the model of its configuration"):
+        graphbench.load(tmp_path)
+    (tmp_path / "config.yaml").write_text(text.replace("hidden_dim: 16", "hidden_width: 16"))
+    with pytest.raises(BadInput, match=r"cannot be made of its config\.yaml"):
+        graphbench.load(tmp_path)
+    (tmp_path / "config.yaml").write_text("model: 3\n")
+    with pytest.raises(CorruptData, match="not the configuration of a run"):
+        graphbench.load(tmp_path)
+    with pytest.raises(BadInput, match="accelerator='abacus'"):
+        graphbench.load(run, accelerator="abacus")

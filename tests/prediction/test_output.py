@@ -1,0 +1,57 @@
+"""Tables written part by part: equal to the whole, there only when whole."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from graphbench.errors import BadInput, GraphbenchError
+from graphbench.prediction.output import check_output, write_frames
+
+PARTS = [
+    pd.DataFrame({"name": ["a, b", ""], "p": [1.5, None], "problem": ["", "why"]}),
+    pd.DataFrame({"name": ['"c"'], "p": [float("nan")], "problem": [""]}),
+]
+
+
+@pytest.mark.parametrize("name", ["out.csv", "out.parquet"])
+def test_parts_become_one_table(tmp_path, name):
+    rows = []
+    write_frames(iter(PARTS), tmp_path / "new" / name, lambda frame: rows.append(len(frame)))
+    whole = pd.concat(PARTS, ignore_index=True)
+    path = tmp_path / "new" / name
+    read = pd.read_parquet(path) if name.endswith("parquet") else pd.read_csv(path, keep_default_na=False)
+    assert read[["name", "problem"]].to_numpy().tolist() == whole[["name", "problem"]].to_numpy().tolist()
+    assert pd.to_numeric(read["p"]).isna().tolist() == [False, True, True]
+    assert rows == [2, 1]
+    assert [p.name for p in path.parent.iterdir()] == [name]
+
+
+@pytest.mark.parametrize("name", ["out.csv", "out.parquet"])
+def test_an_error_leaves_the_old_file(tmp_path, name):
+    def torn():
+        yield PARTS[0]
+        raise BadInput("the input ends badly")
+
+    (tmp_path / name).write_text("old")
+    with pytest.raises(BadInput, match="ends badly"):
+        write_frames(torn(), tmp_path / name, lambda frame: None)
+    assert (tmp_path / name).read_text() == "old"
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_what_cannot_be_written_is_said(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(GraphbenchError, match=r"out\.csv cannot be written"):
+        write_frames(iter(PARTS), tmp_path / "file" / "out.csv", lambda frame: None)
+    mixed = [pd.DataFrame({"a": [1]}), pd.DataFrame({"a": ["word"]})]
+    with pytest.raises(BadInput, match=r"Write a \.csv file"):
+        write_frames(iter(mixed), tmp_path / "out.parquet", lambda frame: None)
+
+
+def test_names_of_outputs(tmp_path):
+    assert check_output("a/b.CSV").suffix == ".CSV"
+    (tmp_path / "folder.csv").mkdir()
+    for name, said in ((None, "is missing"), ("a.txt", "must end in"), (str(tmp_path / "folder.csv"), "is a folder")):
+        with pytest.raises(BadInput, match=said):
+            check_output(name)
