@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import io
 import logging
-import pickle
 import zipfile
 import zlib
 from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
+import pytorch_lightning as pl
 import torch
 from pytorch_lightning.plugins import TorchCheckpointIO
 from torch import nn
 
+from graphbench import hub, weights
 from graphbench.errors import BadInput, CorruptData, GraphbenchError
 from graphbench.runs import RunFolder, writing
 
 log = logging.getLogger(__name__)
 
 #: What reading a damaged file raises, in torch and in the standard library.
-_UNREADABLE = (RuntimeError, EOFError, OSError, ValueError, KeyError, pickle.UnpicklingError)
+_UNREADABLE = (Exception,)  # whatever the parts of a damaged pickle lead to
 
 
 class RunCheckpointIO(TorchCheckpointIO):
@@ -53,6 +54,12 @@ class RunCheckpointIO(TorchCheckpointIO):
             stays = " The checkpoint that was there stays." if place.is_file() else ""
             raise GraphbenchError(f"The checkpoint {path} cannot be written: {error.strerror}.{stays}") from error
 
+    def load_checkpoint(self, path: str | Path, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Read a checkpoint, or the weights of a `.safetensors` file."""
+        if Path(path).suffix == weights.SUFFIX:
+            return load_checkpoint(path) | {"pytorch-lightning_version": pl.__version__}
+        return super().load_checkpoint(path, *args, **kwargs)
+
 
 def check_whole(path: str | Path) -> None:
     """Hold a checkpoint against the checksums in it: torch's format is a zip file with one of every tensor.
@@ -72,7 +79,7 @@ def check_whole(path: str | Path) -> None:
 
 
 def load_checkpoint(path: str | Path) -> dict[str, Any]:
-    """The content of a checkpoint file, on the CPU.
+    """The content of a checkpoint file, on the CPU; of a `.safetensors` file its weights as `state_dict`.
 
     Raises:
         BadInput: there is no such file.
@@ -80,6 +87,8 @@ def load_checkpoint(path: str | Path) -> dict[str, Any]:
     """
     if not Path(path).is_file():
         raise BadInput(f"There is no checkpoint {path}.")
+    if Path(path).suffix == weights.SUFFIX:
+        return {"state_dict": weights.read_weights(path)}
     check_whole(path)
     try:
         loaded: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
@@ -88,10 +97,35 @@ def load_checkpoint(path: str | Path) -> dict[str, Any]:
     return loaded
 
 
+def trained_weights(run: RunFolder) -> Path:
+    """The weights of a run's best epoch, else of its last one, else those of a folder that `graphbench export` wrote.
+
+    Where there are none, the place of the best ones.
+    """
+    return next((path for path in (run.best, run.last, run.path / weights.FILE) if path.is_file()), run.best)
+
+
+def weights_file(source: str | Path) -> Path:
+    """The file with the weights that a source means: a file, a folder of a run or an export, or `hf:owner/name`.
+
+    Raises:
+        BadInput: there is no such model on the Hub.
+        GraphbenchError: the Hub refuses or cannot be reached.
+        MissingExtra: the Hub's client is not installed.
+    """
+    if hub.is_hub_name(source):
+        return hub.fetch(hub.HubModel.parse(str(source))) / weights.FILE
+    return trained_weights(RunFolder(Path(source))) if Path(source).is_dir() else Path(source)
+
+
 def load_matching(module: nn.Module, path: str | Path) -> dict[str, list[str]]:
     """Copy the weights of a checkpoint into `module` where name and shape agree, and log what did not.
 
     Options that modules keep beside their weights (PyTorch's extra state) belong to the trained model and stay there.
+
+    Args:
+        module: where to.
+        path: where from, see `weights_file`.
 
     Returns:
         Names by what became of them: `loaded`, `missing` (kept as initialised), `unused` (not in the module) and
@@ -101,7 +135,7 @@ def load_matching(module: nn.Module, path: str | Path) -> dict[str, list[str]]:
         BadInput: no file, or nothing in it fits.
         CorruptData: the file cannot be read.
     """
-    content = load_checkpoint(path)
+    content = load_checkpoint(weights_file(path))
     source, own = _tensors(content.get("state_dict", content)), _tensors(module.state_dict())
     outcome: dict[str, list[str]] = {"loaded": [], "missing": [], "unused": [], "reshaped": []}
     for name, value in own.items():

@@ -14,7 +14,7 @@ from graphbench.errors import BadInput
 #: Tasks whose `y` is a class number.
 _CLASSES = {"graph-classification": GRAPH, "node-classification": NODE}
 #: Tasks whose `y` may miss values (NaN).
-_NUMBERS = ("graph-regression", "graph-multilabel")
+_NUMBERS = {"graph-regression": GRAPH, "graph-multilabel": GRAPH, "node-regression": NODE}
 
 
 def check_table(table: GraphTable, spec: BenchmarkSpec, split: str, first_graph: int = 0) -> None:
@@ -64,7 +64,7 @@ class _TableCheck:
         if spec.task in _CLASSES:
             self.classes(_CLASSES[spec.task])
         elif spec.task in _NUMBERS:
-            self.numbers()
+            self.numbers(_NUMBERS[spec.task])
         elif spec.task == "map-recovery":
             self.real("y", NODE, spec.num_targets)
         elif spec.task == "link-ranking":
@@ -137,16 +137,16 @@ class _TableCheck:
         outside = ((values < 0) | (values >= count)).any(1)
         self.forbid(outside, axis, f"has a class outside 0 .. {count - 1} in y", values[:, 0])
 
-    def numbers(self) -> None:
+    def numbers(self, axis: str) -> None:
         """Real targets (0 or 1 for multi-label); NaN means that a label is missing."""
-        values = self.column("y", GRAPH, self.spec.num_targets)
+        values = self.column("y", axis, self.spec.num_targets)
         if not values.is_floating_point():
             raise BadInput(f"{self.where}: y must hold floating-point numbers (NaN for missing), got {values.dtype}.")
         if self.spec.task == "graph-multilabel":
             wrong, fault = ~((values == 0) | (values == 1) | values.isnan()), "other than 0, 1 and NaN"
         else:
             wrong, fault = values.isinf(), "that is infinite"
-        self.forbid(wrong.any(1), GRAPH, f"has a value in y {fault}")
+        self.forbid(wrong.any(1), axis, f"has a value in y {fault}")
 
     def column(self, name: str, axis: str, width: int) -> Tensor:
         """The column as `[rows, width]`."""

@@ -8,28 +8,33 @@ Two calls, for a benchmark that is called NAME and keeps its files in `folder`:
 Files that are there are taken as they are. Both write to a temporary name in `folder` first and rename at the end.
 PyG's and OGB's own downloaders are not used: they leave certificates unchecked, wait for ever, or ask at the terminal,
 and unpack whatever an archive holds.
+
+Everything goes over https. What is downloaded has the checksum that its publisher states, where there is one; the
+checksums of the first download are kept in `folder/SHA256SUMS` (`sha256sum --check --ignore-missing SHA256SUMS`), and
+files that differ from them later are refused.
 """
 
 from __future__ import annotations
 
 import hashlib
-import shutil
 import tempfile
 import urllib.request
-import zipfile
-import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from http.client import HTTPException
-from pathlib import Path, PurePosixPath, PureWindowsPath
+from pathlib import Path, PurePosixPath
+from typing import IO, Any
 from urllib.parse import urlsplit
 
+from graphbench.data.archives import BAD_ZIP, MOST_BYTES, damaged_zip, open_zip, unpack_member
 from graphbench.data.progress import progress
 from graphbench.errors import CorruptData, MissingData
 
 _TIMEOUT = 30.0  # seconds without an answer
 _BLOCK = 1 << 20
-#: What zipfile raises on archives that are cut short, altered, or no archives.
-BAD_ARCHIVE = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
+#: How files may be fetched.
+_SCHEMES = ("https",)
+#: Where the checksums of a folder's downloads are kept, in the format of `sha256sum`.
+SUMS = "SHA256SUMS"
 
 
 def fetch(
@@ -46,7 +51,7 @@ def fetch(
     """The file `folder/file`, downloaded unless it is there.
 
     Args:
-        url: where it is published.
+        url: where it is published; an address with http is taken with https.
         folder: where it belongs; made where it is missing.
         file: its name there.
         what: what it is part of ("ZINC"), for messages and the progress bar.
@@ -60,18 +65,21 @@ def fetch(
 
     Raises:
         MissingData: it could not be fetched; says what, from where, and where to put it.
-        CorruptData: its content has another checksum.
+        CorruptData: its content has another checksum than the published one, or than it had when it was first fetched.
     """
-    target = folder / file
+    target, url = folder / file, _secure(url)
     if target.is_file():
         check_content(target, sha256=sha256, md5=md5)
+        _check_recorded(folder, {file: target})
         return target
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder, prefix=".download-") as temporary:
         fetched = Path(temporary, PurePosixPath(file).name)
         _download(url, fetched, what, by_hand(folder, {file: url, **(others or {})}, advice))
         check_content(fetched, sha256=sha256, md5=md5)
+        sums = _check_recorded(folder, {file: fetched}, every=True)
         fetched.replace(target)
+    _record(folder, sums)
     return target
 
 
@@ -84,6 +92,7 @@ def fetch_members(
     archive: str | None = None,
     archive_folder: Path | None = None,
     sha256: str | None = None,
+    md5: str | None = None,
     others: Mapping[str, str] | None = None,
     advice: str = "",
 ) -> dict[str, Path]:
@@ -93,13 +102,14 @@ def fetch_members(
     it is downloaded.
 
     Args:
-        url: of the archive.
+        url: of the archive; one with http is taken with https.
         folder: where its files belong; made where it is missing.
         members: name in `folder` -> path inside the archive.
         what: what it is ("ZINC"), for messages and the progress bar.
         archive: its file name; by default the last part of `url`.
         archive_folder: where an archive put by hand lies, and `others`; `folder` by default.
         sha256: of the archive, in hexadecimal.
+        md5: the same, for publishers that give no better checksum.
         others: name -> address of further files that will be wanted in `folder`, so that one message tells them all.
         advice: what to do without a network, as whole sentences.
 
@@ -108,17 +118,20 @@ def fetch_members(
 
     Raises:
         MissingData: it could not be fetched; says what, from where, and where to put it.
-        CorruptData: the archive is damaged, is another one, or has paths that lead out of its folder.
+        CorruptData: the archive is damaged, is another one than published or first fetched, breaks the limits of
+            `graphbench.data.archives`, or a file that is there changed since it was fetched.
     """
-    paths = {name: folder / name for name in members}
+    url, paths = _secure(url), {name: folder / name for name in members}
     absent = {name: member for name, member in members.items() if not paths[name].is_file()}
+    _check_recorded(folder, {name: path for name, path in paths.items() if name not in absent})
     if not absent:
         return paths
     place = folder if archive_folder is None else archive_folder
     local = place / (archive or PurePosixPath(urlsplit(url).path).name)
     if local.is_file():
-        check_content(local, sha256=sha256)
-        extract(local, folder, absent)
+        check_content(local, sha256=sha256, md5=md5)
+        _check_recorded(folder, {local.name: local})
+        _record(folder, _extract_checked(local, folder, absent))
         return paths
     folder.mkdir(parents=True, exist_ok=True)
     held = f"{url} (or {', '.join(absent)}, which it holds{'' if place == folder else f', into {folder}'})"
@@ -126,22 +139,61 @@ def fetch_members(
     with tempfile.TemporaryDirectory(dir=folder, prefix=".download-") as temporary:
         fetched = Path(temporary, local.name)
         _download(url, fetched, what, remedy)
+        sums = _check_recorded(folder, {local.name: fetched}, every=True)
         try:
-            check_content(fetched, sha256=sha256)
-            extract(fetched, folder, absent)
+            check_content(fetched, sha256=sha256, md5=md5)
+            sums |= _extract_checked(fetched, folder, absent)
         except CorruptData as error:
             raise CorruptData(f"{what}, as {url} sent it: {error}\n{remedy}") from error
+    _record(folder, sums)
     return paths
+
+
+def _secure(url: str) -> str:
+    """The same address with https."""
+    return f"https://{url.removeprefix('http://')}" if url.startswith("http://") and "https" in _SCHEMES else url
+
+
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    """Follows redirections as long as nobody on the way can read or change what is sent."""
+
+    def redirect_request(
+        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Any, newurl: str
+    ) -> urllib.request.Request | None:
+        """The request to follow with.
+
+        Raises:
+            OSError: it is not encrypted.
+        """
+        _check_scheme(newurl)
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def _check_scheme(url: str) -> None:
+    if (scheme := urlsplit(url).scheme) not in _SCHEMES:
+        raise OSError(f"{url} is fetched by {scheme or 'nothing'}, only {' and '.join(_SCHEMES)} is safe")
+
+
+def open_url(url: str, timeout: float) -> Any:
+    """The answer of a server.
+
+    Raises:
+        OSError: there is none, or it cannot be trusted.
+    """
+    _check_scheme(url)
+    return urllib.request.build_opener(_Redirects).open(url, timeout=timeout)
 
 
 def _download(url: str, path: Path, what: str, remedy: str) -> None:
     try:
-        with urllib.request.urlopen(url, timeout=_TIMEOUT) as answer, path.open("wb") as file:
+        with open_url(url, timeout=_TIMEOUT) as answer, path.open("wb") as file:
             length = answer.headers.get("Content-Length")
             with progress(f"Downloading {what}", None if length is None else int(length), "bytes") as advance:
                 while block := answer.read(_BLOCK):
                     file.write(block)
                     advance(len(block))
+                    if file.tell() > MOST_BYTES:
+                        raise HTTPException(f"there is no end after {MOST_BYTES >> 30} GB")
             if length is not None and file.tell() != int(length):
                 raise HTTPException(f"the connection ended after {file.tell():,} of {int(length):,} bytes")
     except (OSError, HTTPException) as error:
@@ -161,43 +213,85 @@ def extract(archive: Path, folder: Path, members: Mapping[str, str] | Iterable[s
     """
     wanted = members if isinstance(members, Mapping) else {PurePosixPath(path).name: path for path in members}
     folder.mkdir(parents=True, exist_ok=True)
-    try:
-        with zipfile.ZipFile(archive) as opened:
+    with open_zip(archive) as opened:
+        try:
             _check_names(archive, opened.namelist(), list(wanted.values()))
             for name, member in wanted.items():
-                _unpack(opened, member, folder / name)
-    except BAD_ARCHIVE as error:
-        raise CorruptData(
-            f"{archive.name} is no whole zip archive ({type(error).__name__}: {error}). Delete it and fetch it again."
-        ) from error
+                unpack_member(opened, member, folder / name)
+        except BAD_ZIP as error:
+            raise damaged_zip(archive, error) from error
 
 
 def _check_names(archive: Path, names: Sequence[str], wanted: Sequence[str]) -> None:
-    outside = [name for name in names if leads_out(name)]
-    if outside:
-        raise CorruptData(
-            f"{archive.name} holds {outside[0]!r}, which leads out of its folder: nothing was unpacked. "
-            "Fetch the archive again from its publisher."
-        )
     absent = [name for name in wanted if name not in names]
     if absent:
         raise CorruptData(f"{archive.name} holds no {absent[0]}, but {', '.join(names[:5]) or 'nothing'}.")
 
 
-def _unpack(archive: zipfile.ZipFile, member: str, target: Path) -> None:
-    part = target.with_name(f".{target.name}.part")
+def _extract_checked(archive: Path, folder: Path, members: Mapping[str, str]) -> dict[str, str]:
+    """Unpack, and return the checksums; a file that differs from what it was before is not left there."""
+    extract(archive, folder, members)
     try:
-        with archive.open(member) as packed, part.open("wb") as file:
-            shutil.copyfileobj(packed, file, _BLOCK)  # zipfile compares its checksum at the end
-        part.replace(target)
-    finally:
-        part.unlink(missing_ok=True)
+        return _check_recorded(folder, {name: folder / name for name in members}, every=True)
+    except CorruptData:
+        for name in members:
+            (folder / name).unlink()
+        raise
 
 
-def leads_out(name: str) -> bool:
-    """Whether a path inside an archive is absolute or climbs, as any system reads it."""
-    windows = PureWindowsPath(name)
-    return bool(windows.drive or windows.root) or ".." in windows.parts or PurePosixPath(name).is_absolute()
+# -- checksums -------------------------------------------------------------------------------------------------------
+
+
+def _recorded(folder: Path) -> dict[str, str]:
+    """Name -> SHA-256 of what was downloaded into a folder."""
+    try:
+        lines = (folder / SUMS).read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError) as error:
+        raise CorruptData(f"{folder / SUMS} cannot be read ({error}). Delete it where the files are right.") from error
+    return {name: checksum for checksum, _, name in (line.partition("  ") for line in lines) if name}
+
+
+def _record(folder: Path, sums: Mapping[str, str]) -> None:
+    """Keep checksums beside the files."""
+    known = _recorded(folder) | sums
+    part = folder / f".{SUMS}.part"
+    part.write_text("".join(f"{checksum}  {name}\n" for name, checksum in sorted(known.items())), encoding="utf-8")
+    part.replace(folder / SUMS)
+
+
+def _check_recorded(folder: Path, files: Mapping[str, Path], every: bool = False) -> dict[str, str]:
+    """Hold files against what they were when they were first downloaded; one that nobody downloaded is not read.
+
+    Args:
+        folder: whose record it is.
+        files: name there -> where the file is now.
+        every: compute the checksums of the others, too.
+
+    Returns:
+        Name -> checksum, as far as computed.
+
+    Raises:
+        CorruptData: one differs.
+    """
+    known = _recorded(folder) if files else {}
+    sums = {name: _digest(path, "sha256") for name, path in files.items() if every or name in known}
+    for name, found in sums.items():
+        if known.get(name, found) != found:
+            raise CorruptData(
+                f"{name} is not what was first downloaded into {folder}: its SHA-256 is {found} instead of "
+                f"{known[name]}. Delete it to fetch it again; if its publisher replaced it, delete its line in {SUMS}."
+            )
+    return sums
+
+
+def _digest(path: Path, algorithm: str) -> str:
+    digest = hashlib.new(algorithm, usedforsecurity=False)
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def check_content(path: Path, *, sha256: str | None = None, md5: str | None = None) -> None:
@@ -207,13 +301,7 @@ def check_content(path: Path, *, sha256: str | None = None, md5: str | None = No
         CorruptData: the file has another one.
     """
     for algorithm, expected in (("sha256", sha256), ("md5", md5)):
-        if expected is None:
-            continue
-        digest = hashlib.new(algorithm, usedforsecurity=False)
-        with path.open("rb") as file:
-            while block := file.read(_BLOCK):
-                digest.update(block)
-        if (found := digest.hexdigest()) != expected:
+        if expected is not None and (found := _digest(path, algorithm)) != expected:
             raise CorruptData(
                 f"{path.name} is not the published file: its {algorithm.upper()} is {found} instead of {expected}. "
                 "Delete it and fetch it again."

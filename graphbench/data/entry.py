@@ -12,6 +12,7 @@ Nothing here is pickled: reading an entry runs no code.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
@@ -131,7 +132,8 @@ class EntryWriter:
     def abandon(self) -> None:
         """Close the files of a build that failed."""
         for stream in self._streams.values():
-            stream.file.close()
+            with contextlib.suppress(OSError):  # what is still to be written has no more room than what came before
+                stream.file.close()
 
 
 def _provenance() -> dict[str, str]:
@@ -202,13 +204,14 @@ def _stamps(folder: Path, arrays: Mapping[str, Any]) -> dict[str, list[int]]:
 
 
 def note_verified(folder: Path, arrays: Mapping[str, Any]) -> None:
-    """Remember that the files as they are now have the right checksums; a read-only store forgets."""
+    """Remember that the files as they are now have the right checksums; a store that takes no more files forgets."""
     temporary = folder / f"{VERIFIED}.{os.getpid()}"
     try:
         _write_json(temporary, _stamps(folder, arrays))
         temporary.replace(folder / VERIFIED)
-    except PermissionError:
-        return
+    except OSError:  # a mount or a folder that is read-only, a full disk, a quota
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
 
 
 def _already_verified(folder: Path, arrays: Mapping[str, Any]) -> bool:

@@ -26,6 +26,13 @@ logger = logging.getLogger(__name__)
 #: Overrides the folder of the store.
 ENVIRONMENT = "GRAPHBENCH_STORE"
 _LOCKS = ".locks"
+#: Errors of a file system that has no room for an entry, and what they mean.
+_NO_ROOM = {
+    errno.ENOSPC: "its disk is full",
+    errno.EDQUOT: "it would exceed your quota",
+    errno.EFBIG: "its file system takes no file of that size",
+    errno.EROFS: "it is mounted read-only",
+}
 
 
 class Store:
@@ -67,7 +74,8 @@ class Store:
             describe: what the entry is, for messages.
 
         Raises:
-            GraphbenchError: when the disk is full; errors of `build` pass unchanged and leave nothing behind.
+            BadInput: when the disk is full or nothing can be written there; errors of `build` pass unchanged and leave
+                nothing behind.
         """
         folder = self.folder(key)
         entry = self._open(folder, key, describe, warn=False)
@@ -103,11 +111,8 @@ class Store:
             except Timeout:
                 logger.warning("Waiting for another process that builds %s in %s.", describe, self.root)
                 lock.acquire()
-        except PermissionError as error:
-            raise BadInput(
-                f"The store {self.root} lacks {describe}, and nothing can be written there ({error.strerror}). "
-                f"Choose another folder with the benchmark's option `store` or the variable {ENVIRONMENT}."
-            ) from error
+        except OSError as error:
+            raise self._no_room(error, describe) from error
         try:
             yield
         finally:
@@ -115,12 +120,12 @@ class Store:
 
     def _build(self, folder: Path, key: Mapping[str, Any], build: Callable[[EntryWriter], None], describe: str) -> None:
         """Write beside the entry's place, then rename. The caller holds the lock, so leftovers belong to nobody."""
-        for leftover in self.root.glob(f".{folder.name}.*"):
-            shutil.rmtree(leftover)
         temporary = self.root / f".{folder.name}.{uuid.uuid4().hex[:8]}"
-        temporary.mkdir()
         writer = EntryWriter(temporary)
         try:
+            for leftover in self.root.glob(f".{folder.name}.*"):
+                shutil.rmtree(leftover)
+            temporary.mkdir()
             build(writer)
             writer.close(key)
             if folder.exists():  # damaged: out of the way, and gone with the next leftovers if we die right here
@@ -130,12 +135,20 @@ class Store:
             temporary.rename(folder)
             _sync_folder(self.root)
         except OSError as error:
-            if error.errno == errno.ENOSPC:
-                raise GraphbenchError(f"The disk of {self.root} is full; {describe} could not be stored.") from error
+            if error.errno in _NO_ROOM and not isinstance(error, GraphbenchError):
+                raise self._no_room(error, describe) from error
             raise
         finally:
             writer.abandon()
             shutil.rmtree(temporary, ignore_errors=True)
+
+    def _no_room(self, error: OSError, describe: str) -> GraphbenchError:
+        """The error of a store that does not take an entry."""
+        reason = _NO_ROOM.get(error.errno or 0, "nothing can be written there")
+        return BadInput(
+            f"The store {self.root} lacks {describe}, and {reason} ({error.strerror}). Choose another folder with the "
+            f"benchmark's option `store` or the variable {ENVIRONMENT}, or make room there."
+        )
 
 
 def _sync_folder(folder: Path) -> None:

@@ -1,10 +1,13 @@
 """Downloads: whole or not at all, checked, nothing outside the folder, and one message when they fail."""
 
+import contextlib
 import hashlib
 import io
 import os
 import struct
+import threading
 import zipfile
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.error import URLError
 
 import pytest
@@ -56,7 +59,7 @@ def network(monkeypatch):
             raise answers[0]
         return Answer(*answers[0])
 
-    monkeypatch.setattr(download.urllib.request, "urlopen", answer)
+    monkeypatch.setattr(download, "open_url", answer)
     return answers, asked
 
 
@@ -73,7 +76,8 @@ def test_file_is_fetched_once(network, tmp_path, length):
     assert path.read_bytes() == CONTENT
     assert fetch(URL, tmp_path / "new" / "raw", "x.bin", what="Set", **sums) == path
     assert asked == [URL]
-    assert everything(tmp_path) == ["new/raw/x.bin"]
+    assert everything(tmp_path) == ["new/raw/SHA256SUMS", "new/raw/x.bin"]
+    assert (tmp_path / "new" / "raw" / "SHA256SUMS").read_text() == f"{sums['sha256']}  x.bin\n"
 
 
 @pytest.mark.parametrize("algorithm", ["sha256", "md5"])
@@ -121,7 +125,7 @@ def test_members_come_under_their_names(network, tmp_path):
     network[0].append((ARCHIVE,))
     paths = fetch_members(URL, tmp_path, MEMBERS, what="Set")
     assert {name: path.read_bytes() for name, path in paths.items()} == {"a.pt": CONTENT, "second.pt": b"second"}
-    assert everything(tmp_path) == ["a.pt", "second.pt"]
+    assert everything(tmp_path) == ["SHA256SUMS", "a.pt", "second.pt"]
     assert fetch_members(URL, tmp_path, MEMBERS, what="Set") == paths
     assert len(network[1]) == 1
 
@@ -185,3 +189,145 @@ def test_extract_names_files_by_their_last_part(tmp_path):
     (tmp_path / "set.zip").write_bytes(ARCHIVE)
     extract(tmp_path / "set.zip", tmp_path / "out", ["set/a.pt", "set/b.pt"])
     assert everything(tmp_path / "out") == ["a.pt", "b.pt"]
+
+
+def test_what_changed_since_the_first_download_is_refused(network, tmp_path):
+    answers, _ = network
+    answers.append((CONTENT,))
+    path = fetch(URL, tmp_path, "x.bin", what="Set")
+    path.write_bytes(b"altered on the disk")
+    told = rf"^x\.bin is not what was first downloaded into .* instead of {hashlib.sha256(CONTENT).hexdigest()}\..*line"
+    with pytest.raises(CorruptData, match=told):
+        fetch(URL, tmp_path, "x.bin", what="Set")
+    path.unlink()
+    answers[0] = (b"altered at the publisher",)
+    with pytest.raises(CorruptData, match=told):
+        fetch(URL, tmp_path, "x.bin", what="Set")
+    assert not path.exists()
+    (tmp_path / "SHA256SUMS").write_text("")
+    assert fetch(URL, tmp_path, "x.bin", what="Set").read_bytes() == b"altered at the publisher"
+
+
+def test_members_and_their_archive_are_held_against_the_first_download(network, tmp_path):
+    answers, _ = network
+    answers.append((ARCHIVE,))
+    paths = fetch_members(URL, tmp_path, MEMBERS, what="Set")
+    paths["a.pt"].write_bytes(b"altered on the disk")
+    with pytest.raises(CorruptData, match=r"^a\.pt is not what was first downloaded"):
+        fetch_members(URL, tmp_path, MEMBERS, what="Set")
+    paths["a.pt"].unlink()
+    answers[0] = (packed(("set/a.pt", b"altered at the publisher"), ("set/b.pt", b"second")),)
+    with pytest.raises(CorruptData, match=r"^set\.zip is not what was first downloaded") as told:
+        fetch_members(URL, tmp_path, MEMBERS, what="Set")
+    assert "\n" not in str(told.value)
+    (tmp_path / "set.zip").write_bytes(answers[0][0])
+    with pytest.raises(CorruptData, match=r"^set\.zip is not what was first downloaded"):
+        fetch_members(URL, tmp_path, MEMBERS, what="Set")
+    sums = [line for line in (tmp_path / "SHA256SUMS").read_text().splitlines() if "set.zip" not in line]
+    (tmp_path / "SHA256SUMS").write_text("\n".join(sums) + "\n")
+    with pytest.raises(CorruptData, match=r"^a\.pt is not what was first downloaded"):
+        fetch_members(URL, tmp_path, MEMBERS, what="Set")
+    assert everything(tmp_path) == ["SHA256SUMS", "second.pt", "set.zip"]
+
+
+def test_an_archive_has_the_checksum_that_its_publisher_states(network, tmp_path):
+    network[0].append((ARCHIVE,))
+    with pytest.raises(CorruptData, match=r"set\.zip is not the published file: its MD5"):
+        fetch_members(URL, tmp_path, MEMBERS, what="Set", md5="0" * 32)
+    fetch_members(URL, tmp_path, MEMBERS, what="Set", md5=hashlib.md5(ARCHIVE).hexdigest())
+
+
+@pytest.mark.parametrize("damage", [b"", b"\xff\xfe", b"no checksum here", b"zz  x.bin\n"])
+def test_a_damaged_record_is_no_traceback(network, tmp_path, damage):
+    network[0].append((CONTENT,))
+    (tmp_path / "SHA256SUMS").write_bytes(damage)
+    refused = damage in (b"\xff\xfe", b"zz  x.bin\n")
+    with pytest.raises(CorruptData, match="SHA256SUMS") if refused else contextlib.nullcontext():
+        assert fetch(URL, tmp_path, "x.bin", what="Set").read_bytes() == CONTENT
+
+
+# -- a real server ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def server(monkeypatch):
+    """Address of a server on this machine, and what it sends: path -> content, or the address that it sends one to."""
+    contents = {}
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            content = contents[self.path]
+            if isinstance(content, str):
+                self.send_response(302)
+                self.send_header("Location", content)
+                self.end_headers()
+                return
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_):
+            pass
+
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as running:
+        thread = threading.Thread(target=running.serve_forever, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{running.server_port}", contents
+        running.shutdown()
+
+
+def test_a_changed_download_of_a_real_server_is_refused(server, tmp_path, monkeypatch):
+    address, contents = server
+    monkeypatch.setattr(download, "_SCHEMES", ("http",))
+    contents["/set.zip"] = ARCHIVE
+    paths = fetch_members(f"{address}/set.zip", tmp_path, MEMBERS, what="Set")
+    assert paths["a.pt"].read_bytes() == CONTENT
+    contents["/set.zip"] = packed(("set/a.pt", b"other"), ("set/b.pt", b"second"))
+    paths["a.pt"].unlink()
+    with pytest.raises(CorruptData, match="is not what was first downloaded"):
+        fetch_members(f"{address}/set.zip", tmp_path, MEMBERS, what="Set")
+    assert not paths["a.pt"].exists()
+
+
+def test_nothing_is_fetched_without_encryption(server, tmp_path, monkeypatch):
+    address, contents = server
+    contents["/x"] = CONTENT
+    with pytest.raises(MissingData, match=r"SSL|ssl"):  # asked by https, which this server does not speak
+        fetch(f"{address}/x", tmp_path, "x.bin", what="Set")
+    for url in ("ftp://127.0.0.1/x", (tmp_path / "y").as_uri(), "x"):
+        with pytest.raises(MissingData, match="only https is safe"):
+            fetch(url, tmp_path, "x.bin", what="Set")
+    monkeypatch.setattr(download, "_SCHEMES", ("http",))
+    contents["/away"] = "ftp://127.0.0.1/x"
+    with pytest.raises(MissingData, match="only http is safe"):
+        fetch(f"{address}/away", tmp_path, "x.bin", what="Set")
+    contents["/here"] = f"{address}/x"
+    assert fetch(f"{address}/here", tmp_path, "x.bin", what="Set").read_bytes() == CONTENT
+
+
+def test_a_download_without_end_is_ended(server, tmp_path, monkeypatch):
+    address, contents = server
+    monkeypatch.setattr(download, "_SCHEMES", ("http",))
+    monkeypatch.setattr(download, "MOST_BYTES", 1000)
+    contents["/x"] = CONTENT
+    with pytest.raises(MissingData, match="there is no end"):
+        fetch(f"{address}/x", tmp_path, "x.bin", what="Set")
+    assert everything(tmp_path) == []
+
+
+def test_every_published_address_is_fetched_with_https():
+    from graphbench.benchmarks.lrgb import archive
+    from graphbench.benchmarks.molecules import ogb, pcqm, qm9_sources, zinc_published
+    from graphbench.benchmarks.points import modelnet, shapenet
+    from graphbench.benchmarks.sequences import aan, reviews
+    from graphbench.benchmarks.superpixels import cifar
+
+    urls = [ogb.MolHIV._about(ogb.MolHIV, "url"), ogb.MolPCBA._about(ogb.MolPCBA, "url")]
+    urls += [pcqm.PCQM4M.address, pcqm.PCQM4Mv2.address, *qm9_sources.addresses()]
+    zinc, index = zinc_published.addresses()
+    urls += [zinc, *index, archive.address("peptides-func"), archive.address("coco-sp")]
+    assert all(download._secure(url).startswith("https://") for url in urls)
+    told = [module.ADDRESS for module in (modelnet, shapenet, aan, reviews, cifar)]
+    assert all(url.startswith("https://") for url in told)

@@ -12,7 +12,7 @@ import torch
 
 from graphbench.contracts import Encoded
 from graphbench.data import encode as module
-from graphbench.data.encode import chunk_spans, compute_chunks, encode, with_encoding
+from graphbench.data.encode import chunk_spans, compute_chunks, encode, encoded_here, with_encoding
 from graphbench.errors import BadInput, GraphbenchError
 
 
@@ -184,3 +184,37 @@ def test_a_killed_encode_leaves_no_worker_and_no_lock(store, make_table, self_su
     assert not any(map(runs, workers))
     encoded = encode(make_table(), self_sums(), store, "content")
     assert len(encoded.columns["total"]) == 40
+
+
+def test_graphs_of_an_input_are_encoded_as_those_of_the_store(store, make_table, self_sums, small_chunks):
+    table, encoding = make_table(), self_sums(3)
+    stored = encode(table, encoding, store, "content", workers=1)
+    encoded, kept, problems = encoded_here(table, [encoding], workers=1)
+    assert (kept, problems) == (list(range(len(table))), {})
+    for name, values in stored.columns.items():
+        assert torch.equal(encoded.columns[name], values)
+    assert torch.equal(encoded.ptr["half"], stored.ptr["half"])
+
+
+def test_graphs_that_cannot_be_encoded_are_left_out(make_table, self_sums):
+    table, encoding = make_table(), self_sums(3)
+    compute, size = encoding.compute, int(table.num_nodes[2])
+
+    def fails(graphs):
+        if bool((graphs.num_nodes == size).any()):
+            raise ValueError("not of this size")
+        return compute(graphs)
+
+    encoding.compute = fails
+    encoded, kept, problems = encoded_here(table, [encoding], workers=1)
+    bad = (table.num_nodes == size).nonzero()[:, 0].tolist()
+    assert problems == dict.fromkeys(bad, "not of this size")
+    assert kept == [graph for graph in range(len(table)) if graph not in bad]
+    part = table.select(torch.tensor(kept))
+    for name, values in compute(part).columns.items():
+        assert torch.equal(encoded.columns[name], values)
+
+
+def test_no_graphs_need_no_encoding(make_table, self_sums):
+    empty = make_table().slice(0, 0)
+    assert encoded_here(empty, [self_sums(3)])[1:] == ([], {})

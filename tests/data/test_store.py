@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import ctypes
+import errno
+import io
 import json
 import os
 import subprocess
@@ -11,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from graphbench.data.entry import HEADER
 from graphbench.data.store import Store
 from graphbench.errors import BadInput, GraphbenchError
 
@@ -184,7 +188,7 @@ def test_full_disk_is_one_clear_error(store):
     def build(writer):
         raise OSError(28, "No space left on device")
 
-    with pytest.raises(GraphbenchError, match=r"is full; numbers"):
+    with pytest.raises(GraphbenchError, match=r"lacks numbers, and its disk is full"):
         store.open_or_build(KEY, build, "numbers")
 
 
@@ -266,3 +270,107 @@ def test_a_killed_build_is_invisible_and_blocks_nobody(tmp_path):
     assert not store.folder({"kind": "race"}).exists()
     store.open_or_build({"kind": "race"}, Builder(), "race")
     assert not list(store.root.glob(".race*"))
+
+
+# -- file systems that take no entry ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (errno.ENOSPC, "its disk is full"),
+        (errno.EDQUOT, "would exceed your quota"),
+        (errno.EFBIG, "takes no file of that size"),
+        (errno.EROFS, "is mounted read-only"),
+    ],
+)
+def test_a_store_without_room_says_so_and_keeps_nothing_half_written(store, monkeypatch, number, words):
+    class Full(io.RawIOBase):
+        """A file that takes its header and then nothing, neither in a write nor when it is closed."""
+
+        def write(self, data):
+            if len(data) != HEADER:
+                raise OSError(number, os.strerror(number))
+            return len(data)
+
+        def close(self):
+            raise OSError(number, os.strerror(number))
+
+    opened = Path.open
+
+    def opening(path, mode="r", *args, **kwargs):
+        return Full() if path.suffix == ".npy" and "x" in mode else opened(path, mode, *args, **kwargs)
+
+    monkeypatch.setattr(Path, "open", opening)
+    with pytest.raises(BadInput, match=rf"lacks the numbers, and .*{words}.*option `store`"):
+        store.open_or_build(KEY, Builder(), "the numbers")
+    monkeypatch.undo()
+    assert [path.name for path in store.root.iterdir()] == [".locks"]
+    assert store.open_or_build(KEY, Builder(), "the numbers").arrays["values"].shape
+
+
+def test_a_file_that_grows_too_large_for_its_file_system(tmp_path):
+    """The true limit of a true process: the kernel refuses the write."""
+    resource = pytest.importorskip("resource")
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+            try:
+                Store(tmp_path).open_or_build(
+                    KEY, lambda writer: writer.append("values", np.zeros(100_000)), "the numbers"
+                )
+            except BadInput as error:
+                code = 0 if "takes no file of that size" in str(error) else 2
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert [path.name for path in tmp_path.iterdir()] == [".locks"]
+
+
+@pytest.fixture
+def read_only(tmp_path):
+    """A function that calls its argument in a fork where the folder is a read-only mount; its text, or "fine"."""
+
+    def run(folder, work):
+        reader, writer = os.pipe()
+        child = os.fork()
+        if child == 0:
+            said = "unsupported"
+            try:
+                libc, place = ctypes.CDLL(None, use_errno=True), str(folder).encode()
+                own_mounts, private, bind, again_read_only = 0x20000, 0x44000, 0x1000, 0x1021
+                done = libc.unshare(own_mounts) == 0 and libc.mount(None, b"/", None, private, None) == 0
+                done = done and libc.mount(place, place, None, bind, None) == 0
+                if done and libc.mount(place, place, None, again_read_only, None) == 0:
+                    try:
+                        work()
+                        said = "fine"
+                    except Exception as error:
+                        said = f"{type(error).__name__}: {error}"
+            finally:
+                os.write(writer, said.encode()[:4000])
+                os._exit(0)
+        os.close(writer)
+        with os.fdopen(reader) as pipe:
+            said = pipe.read()
+        os.waitpid(child, 0)
+        if said == "unsupported":
+            pytest.skip("this kernel lets nobody mount here")
+        return said
+
+    return run
+
+
+@pytest.mark.skipif(not hasattr(os, "fork") or sys.platform != "linux", reason="mounts of Linux")
+def test_a_read_only_mount_is_read_and_not_filled(tmp_path, read_only):
+    folder = Store(tmp_path).open_or_build(KEY, Builder(), "the numbers").folder
+    for name in ("values.npy", "flags.npy"):  # a copy has other times
+        os.utime(folder / name, ns=(0, 0))
+    large = Store(tmp_path, map_above=0, full_below=0)
+    never = lambda writer: pytest.fail("built again")  # noqa: E731
+    assert read_only(tmp_path, lambda: large.open_or_build(KEY, never, "the numbers")) == "fine"
+    said = read_only(tmp_path, lambda: large.open_or_build({**KEY, "seed": 99}, Builder(), "other numbers"))
+    assert said.startswith("BadInput: The store")
+    assert "lacks other numbers, and it is mounted read-only" in said

@@ -1,0 +1,189 @@
+"""Published archives, read within limits: no bomb, no link and no path that leaves the folder gets through."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import shutil
+import stat
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path, PurePosixPath, PureWindowsPath
+
+from graphbench.errors import CorruptData, MissingData
+
+#: Members of an archive; the largest that is read here, of movie reviews, has some hundred thousand.
+MOST_MEMBERS = 2_000_000
+#: Bytes that an archive may unpack to in all, and a file that is unpacked in memory.
+MOST_BYTES, MOST_IN_MEMORY = 64 << 30, 4 << 30
+#: Unpacked bytes for each packed one, of what is larger than `RATIO_ABOVE`. Tables of zeros come to some tens; a bomb
+#: has a thousand, the most that the format can.
+MOST_RATIO, RATIO_ABOVE = 500, 64 << 20
+#: What the standard library raises on zip archives that are cut short, altered, or no archives.
+BAD_ZIP = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
+_BAD_TAR = (tarfile.TarError, OSError, EOFError, zlib.error)
+_BLOCK = 1 << 20
+_AGAIN = "nothing was unpacked. Fetch it again from its publisher."
+
+
+def leads_out(name: str) -> bool:
+    """Whether a path inside an archive is absolute or climbs, as any system reads it.
+
+    Examples:
+        >>> [leads_out(name) for name in ("set/a.pt", "../a.pt", "/a.pt", "C:/a.pt")]
+        [False, True, True, True]
+    """
+    windows = PureWindowsPath(name)
+    return bool(windows.drive or windows.root) or ".." in windows.parts or PurePosixPath(name).is_absolute()
+
+
+def check_size(name: str, unpacked: int, packed: int) -> None:
+    """Refuse what unpacks to more than anything that is published.
+
+    Args:
+        name: of the archive, for the message.
+        unpacked: bytes.
+        packed: bytes.
+
+    Raises:
+        CorruptData: it is too large, in all or for what it is made of.
+
+    Examples:
+        >>> check_size("bomb.zip", 10 << 30, 10 << 20)
+        Traceback (most recent call last):
+        graphbench.errors.CorruptData: bomb.zip makes 10,240 MB out of 10 MB: nothing was unpacked. Fetch it again \
+from its publisher.
+    """
+    if unpacked > MOST_BYTES or unpacked > max(RATIO_ABOVE, MOST_RATIO * packed):
+        raise CorruptData(f"{name} makes {unpacked >> 20:,} MB out of {packed >> 20:,} MB: {_AGAIN}")
+
+
+def _check_member(archive: Path, name: str, number: int, link: bool) -> None:
+    if number > MOST_MEMBERS:
+        raise CorruptData(f"{archive.name} holds more than {MOST_MEMBERS:,} files: {_AGAIN}")
+    if leads_out(name):
+        raise CorruptData(f"{archive.name} holds {name!r}, which leads out of its folder: {_AGAIN}")
+    if link:
+        raise CorruptData(f"{archive.name} holds {name!r}, which is a link or a device: {_AGAIN}")
+
+
+def open_zip(archive: Path) -> zipfile.ZipFile:
+    """A zip archive, all of whose members keep within the limits.
+
+    Raises:
+        CorruptData: it does not, or is no whole zip archive.
+    """
+    try:
+        opened = zipfile.ZipFile(archive)
+    except (*BAD_ZIP, OSError) as error:
+        raise damaged_zip(archive, error) from error
+    try:
+        for number, info in enumerate(opened.infolist(), 1):
+            mode = info.external_attr >> 16
+            special = stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFDIR)
+            _check_member(archive, info.filename, number, special)
+            check_size(f"{archive.name}, {info.filename},", info.file_size, info.compress_size)
+        check_size(archive.name, sum(info.file_size for info in opened.infolist()), archive.stat().st_size)
+    except BaseException:
+        opened.close()
+        raise
+    return opened
+
+
+def damaged_zip(archive: Path, error: Exception) -> CorruptData:
+    """The error of an archive that `zipfile` cannot read."""
+    return CorruptData(
+        f"{archive.name} is no whole zip archive ({type(error).__name__}: {error}). Delete it and fetch it again."
+    )
+
+
+def unpack_member(opened: zipfile.ZipFile, member: str, target: Path) -> None:
+    """One member as a file, whole or not at all.
+
+    Raises:
+        MissingData: the disk has no room for it.
+        zipfile.BadZipFile: its content does not fit its checksum.
+    """
+    size, free = opened.getinfo(member).file_size, shutil.disk_usage(target.parent).free
+    if size > free:
+        raise MissingData(
+            f"{target} needs {size >> 20:,} MB, and its disk has {free >> 20:,} MB left. Make room there, or choose "
+            "another folder with the benchmark's option `root`."
+        )
+    part = target.with_name(f".{target.name}.part")
+    try:
+        with opened.open(member) as packed, part.open("wb") as file:
+            shutil.copyfileobj(packed, file, _BLOCK)  # not more than the size that it states; checksum at the end
+        part.replace(target)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def read_tar(archive: Path, wanted: Callable[[str], bool], publisher: str) -> Iterator[tuple[str, bytes]]:
+    """Path and content of some files of a packed tar archive, in its order; nothing is written anywhere.
+
+    Args:
+        archive: `.tar.gz`.
+        wanted: whether a file of that path is.
+        publisher: where it can be fetched, for messages.
+
+    Raises:
+        CorruptData: it is damaged, or breaks the limits of this module.
+    """
+    packed, unpacked = archive.stat().st_size, 0
+    try:
+        with tarfile.open(archive, "r:gz") as members:
+            for number, member in enumerate(members, 1):
+                _check_member(archive, member.name, number, not (member.isfile() or member.isdir()))
+                unpacked += member.size
+                check_size(archive.name, unpacked, packed)
+                if member.isfile() and wanted(member.name):
+                    file = members.extractfile(member)
+                    assert file is not None, "extractfile gives None for what is no file"
+                    yield member.name, file.read()
+    except _BAD_TAR as error:
+        raise CorruptData(
+            f"{archive} is not the whole archive ({type(error).__name__}: {error}). Fetch it again from {publisher}."
+        ) from error
+
+
+class _Limited(io.RawIOBase):
+    """A stream that ends with an error where it gives more than it may.
+
+    Args:
+        stream: what is read.
+        path: of the file, for the message.
+    """
+
+    def __init__(self, stream: io.BufferedIOBase, path: Path) -> None:
+        self._stream, self._path, self._read = stream, path, 0
+        self._packed = path.stat().st_size
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        """Fill a buffer.
+
+        Raises:
+            CorruptData: there is too much.
+        """
+        count = self._stream.readinto(buffer)
+        self._read += count
+        check_size(self._path.name, self._read, self._packed)
+        if self._read > MOST_IN_MEMORY:
+            raise CorruptData(f"{self._path.name} unpacks to more than {MOST_IN_MEMORY >> 30} GB: {_AGAIN}")
+        return count
+
+    def close(self) -> None:
+        """Close the stream, too."""
+        self._stream.close()
+        super().close()
+
+
+def open_gzip(path: Path) -> io.BufferedReader:
+    """The content of a `.gz` file as a stream that ends in `CorruptData` where it is a bomb."""
+    return io.BufferedReader(_Limited(gzip.open(path, "rb"), path), _BLOCK)  # type: ignore[arg-type]
