@@ -164,7 +164,84 @@ def describe(target: str) -> Description:
     return Description((ast.get_docstring(statement) or "").partition("\n")[0].strip(), _spec(source, statement))
 
 
+@cache
+def options_of(target: str) -> dict[str, str] | None:
+    """What the constructor of a class takes: name -> what its docstring says of it, or "".
+
+    Options that a constructor hands on by `**options` are those of its base.
+
+    Args:
+        target: `"package.module:Class"`.
+
+    Returns:
+        None where the source does not tell all of them.
+
+    Examples:
+        >>> list(options_of("graphbench.optim:Schedule"))[:3]
+        ['name', 'interval', 'warmup']
+        >>> options_of("graphbench.optim:nothing") is None
+        True
+    """
+    module, _, name = target.partition(":")
+    found = _resolve(module, name)
+    if found is None or not isinstance(found[1], ast.ClassDef):
+        return None
+    source, statement = found[0], found[1]
+    said = _arguments_section(ast.get_docstring(statement) or "")
+    own = _bindings(statement.body).get("__init__")
+    if isinstance(own, ast.FunctionDef):
+        given = own.args
+        names = [argument.arg for argument in (*given.posonlyargs, *given.args, *given.kwonlyargs)][1:]
+        complete = given.kwarg is None
+    elif any(_is_dataclass(decorator) for decorator in statement.decorator_list):
+        fields = (field.target for field in statement.body if isinstance(field, ast.AnnAssign))
+        names, complete = [field.id for field in fields if isinstance(field, ast.Name)], not statement.bases
+    else:
+        names, complete = list[str](), False
+    options = {name: said.get(name, "") for name in names}
+    if complete:
+        return options
+    base = statement.bases[0] if statement.bases else None
+    target_of_base = _target(source, base.id) if isinstance(base, ast.Name) else None
+    inherited = options_of(target_of_base) if target_of_base is not None else None
+    return None if inherited is None else options | {k: v for k, v in inherited.items() if k not in options}
+
+
+def _target(source: _Source, name: str) -> str | None:
+    found = _resolve(source.module, name)
+    if found is None or not isinstance(found[1], ast.ClassDef):
+        return None
+    return f"{found[0].module}:{found[1].name}"
+
+
+def _is_dataclass(decorator: ast.expr) -> bool:
+    named = decorator.func if isinstance(decorator, ast.Call) else decorator
+    return isinstance(named, ast.Name) and named.id == "dataclass"
+
+
+def _arguments_section(docstring: str) -> dict[str, str]:
+    """The entries under `Args:`, each as one line."""
+    texts: dict[str, str] = {}
+    inside = False
+    current: tuple[str, ...] = ()
+    for line in docstring.splitlines():
+        if line.strip() == "Args:":
+            inside = True
+        elif inside and line.strip() and not line.startswith("    "):
+            break
+        elif inside and line.strip():
+            entry = line[4:]
+            head, colon, text = entry.partition(": ")
+            if colon and not entry.startswith(" "):
+                current = tuple(part.strip() for part in head.split(","))
+                texts.update(dict.fromkeys(current, text))
+            else:
+                texts.update({name: f"{texts[name]} {entry.strip()}" for name in current})
+    return texts
+
+
 def forget() -> None:
     """Drop what was read, so that changed files are read again."""
     describe.cache_clear()
+    options_of.cache_clear()
     _parse.cache_clear()

@@ -19,21 +19,32 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "fit": ("graphbench.cli.fit:fit", "train an architecture on a benchmark, or continue a run"),
     "validate": ("graphbench.cli.score:validate", "score a run on the validation split"),
     "test": ("graphbench.cli.score:test", "score a run on the test split"),
-    "predict": ("graphbench.cli.predict:predict", "write a run's predictions to a file"),
+    "predict": ("graphbench.cli.predict:predict", "write a run's predictions of a new input, or of a split, to a file"),
+    "embed": ("graphbench.cli.embed:embed", "write a run's representations of graphs or nodes to a file"),
     "params": ("graphbench.cli.params:params", "count trainable parameters; needs no data"),
     "prepare": ("graphbench.cli.prepare:prepare", "fill the store with data and encodings ahead of a fit"),
     "profile": ("graphbench.cli.profile:profile", "measure throughput, memory and operations"),
+    "sweep": ("graphbench.cli.sweep:sweep", "train and compare several models, seeds and folds in one command"),
+    "tune": ("graphbench.cli.tune:tune", "search for better options by validation scores, with Optuna"),
+    "explain": ("graphbench.cli.explain:explain", "show which atoms and bonds (nodes, edges) a prediction rests on"),
+    "export": ("graphbench.cli.export:export", "write a run's model as a folder that others can load, or as a program"),
+    "push": ("graphbench.cli.push:run", "put a run's model, or what was exported, on the Hugging Face Hub"),
     "report": ("graphbench.cli.report:report", "compare runs on one page, and as Markdown, CSV and LaTeX"),
+    "reproduce": (
+        "graphbench.cli.reproduce:reproduce",
+        "train what a published table lacks, and write it with printed and obtained values",
+    ),
     "list": (
         "graphbench.cli.list_command:run",
         "show what is installed: architectures, benchmarks, configurations, ...",
     ),
     "config": ("graphbench.cli.config_command:run", "print an installed configuration, or copy it to a file"),
     "new-plugin": ("graphbench.cli.new_plugin:run", "write a small installable package with a model of your own"),
+    "completion": ("graphbench.cli.completion:run", "print what makes names and options complete in bash or zsh"),
     "version": ("graphbench.cli.version:run", "show which graphbench this is, and the versions below it"),
 }
 #: Commands that neither train nor log.
-LIGHT = ("list", "config", "new-plugin", "version")
+LIGHT = ("list", "config", "new-plugin", "version", "completion")
 
 
 def usage() -> str:
@@ -89,13 +100,40 @@ def _dispatch(arguments: list[str]) -> int:
     name = {"--version": "version", "-V": "version"}.get(arguments[0], arguments[0])
     if name not in COMMANDS:
         raise UnknownName("command", name, COMMANDS, "`graphbench --help` says what each does.")
+    if name not in LIGHT and _told_early(name, arguments[1:]):
+        return 0
     module, _, function = COMMANDS[name][0].partition(":")
     run: Callable[[list[str]], int] = getattr(importlib.import_module(module), function)
     if name in LIGHT:
         return run(arguments[1:])
     from graphbench import trust
+    from graphbench.cli.allocator import keep_memory
     from graphbench.cli.console import set_up_logging
 
+    keep_memory()
     set_up_logging()
     with trust.command():
         return run(arguments[1:])
+
+
+def _told_early(name: str, arguments: list[str]) -> bool:
+    """Show the help page where it is asked for, and refuse what is wrong at first sight, both before torch is imported.
+
+    Returns:
+        Whether that was all.
+    """
+    from graphbench.cli.options import OWN, show_help
+
+    if name not in OWN:
+        return False
+    for word in ("-h", "--help"):
+        if word in arguments:
+            if arguments[arguments.index(word) + 1 :][:1] == ["all"]:
+                arguments.remove("all")  # all that LightningCLI knows, which takes its time
+                return False
+            show_help(name)
+            return True
+    from graphbench.cli.early import look
+
+    look(name, arguments)
+    return False

@@ -45,6 +45,8 @@ def configurations(arguments: Sequence[str]) -> Iterator[dict[str, Any]]:
 
 #: Options of data that name files or folders.
 _PATHS = ("root", "store", "file", "split_dir")
+#: Option of one benchmark that may name a file, and is a word of other meaning elsewhere.
+_PATHS_OF = {"Graphs": ("source",)}
 
 
 def moved_paths(run: RunFolder) -> dict[str, tuple[str, str]]:
@@ -58,8 +60,10 @@ def moved_paths(run: RunFolder) -> dict[str, tuple[str, str]]:
     """
     try:
         started = Path(json.loads(run.environment.read_text(encoding="utf-8"))["folder"])
-        options = yaml.safe_load(run.config.read_text(encoding="utf-8"))["data"]["init_args"]
-        given = {name: options[name] for name in _PATHS if isinstance(options.get(name), str)}
+        data = yaml.safe_load(run.config.read_text(encoding="utf-8"))["data"]
+        options, benchmark = data["init_args"], data["class_path"].rpartition(".")[2]
+        names = (*_PATHS, *_PATHS_OF.get(benchmark, ()))
+        given = {name: options[name] for name in names if isinstance(options.get(name), str)}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError):  # an older run, or a damaged one
         return {}
     relative = {name: value for name, value in given.items() if not Path(value).is_absolute()}
@@ -79,7 +83,8 @@ def _strings(value: Any) -> Iterator[str]:
             yield from _strings(item)
 
 
-def _named(value: Any) -> str | None:
+def named(value: Any) -> str | None:
+    """The class that a configuration names: a name, or a mapping with a `class_path`."""
     name = value.get("class_path") if isinstance(value, dict) else value
     return name if isinstance(name, str) else None
 
@@ -105,7 +110,7 @@ def import_named(arguments: Sequence[str]) -> None:
             value: Any = content
             for key in path:
                 value = value.get(key) if isinstance(value, dict) else None
-            _check(group, _named(value))
+            _check(group, named(value))
     for position, argument in enumerate(arguments):
         option, _, value = argument.partition("=")
         value = value or (arguments[position + 1] if position + 1 < len(arguments) else "")

@@ -14,6 +14,48 @@ from graphbench.runs import RunFolder
 
 #: Help of an option that several commands have.
 DATA_CHANGED = "what to do where the data are not those of the fit: refuse (default) or accept"
+_SCORE = {"run": "folder of a finished fit", "checkpoint": "checkpoint to score instead of the best"}
+_PREDICT = {
+    "run": "folder of a finished fit",
+    "checkpoint": "checkpoint to use instead of the best",
+    "split": "train, val or test (default)",
+    "input": "file (or folder) to answer instead of a split; - for SMILES on standard input",
+    "smiles_column": "column of --input with the SMILES; by default that of the fit",
+    "data_changed": DATA_CHANGED,
+}
+_RUN = {"run": "folder of a run"}
+#: Own options of the commands that build a model: command -> option -> what it does. Nothing here needs torch.
+OWN: dict[str, dict[str, str]] = {
+    "fit": {
+        "run": "folder of the new run",
+        "resume": "folder of a run to continue",
+        "checkpoint": "checkpoint to continue from instead of the last one, with --resume",
+        "data_changed": DATA_CHANGED,
+        "if_exists": "what to do where --run holds a run: fail (default) or resume, for jobs that are queued again",
+    },
+    "params": _RUN,
+    "prepare": _RUN,
+    "profile": _RUN
+    | {
+        "steps": "training steps to time (default 50)",
+        "depth": "levels of modules in the table of operations (default 3)",
+    },
+    "validate": {**_SCORE, "data_changed": DATA_CHANGED},
+    "test": {**_SCORE, "data_changed": DATA_CHANGED},
+    "predict": {**_PREDICT, "output": "file to write: .csv or .parquet"},
+    "embed": {
+        **_PREDICT,
+        "level": "graph (default): what the head sees of each graph; node: of each node",
+        "output": "file to write: .parquet or .csv",
+    },
+    "explain": {
+        **_PREDICT,
+        "rows": "rows to explain, from 0: --rows 0 5 7",
+        "target": "target or class to explain; of classes the most probable one of each row by default",
+        "steps": "nodes of the quadrature of integrated gradients (default: 64)",
+        "output": "folder to write: nodes.csv, edges.csv, rows.csv and row-NUMBER.png",
+    },
+}
 
 
 @dataclass(frozen=True)
@@ -36,12 +78,30 @@ class Request:
 
 
 def own_parser(command: str, **help_texts: str) -> argparse.ArgumentParser:
-    """A parser for the command's own options, each taking one value, and for `--trust`."""
+    """A parser for the command's own options, each taking one value, and for `--trust`.
+
+    `--run` has a second name, since torchrun takes `--run` behind its script for an option of its own.
+    """
     parser = argparse.ArgumentParser(prog=f"graphbench {command}", add_help=False, allow_abbrev=False)
     for name, text in help_texts.items():
-        parser.add_argument("--" + name.replace("_", "-"), dest=name, help=text)
+        names = ("--run", "--run-folder") if name == "run" else ("--" + name.replace("_", "-"),)
+        parser.add_argument(*names, dest=name, help=text)
     parser.add_argument("--trust", action="store_true", help="import whatever the configuration of a run names")
     return parser
+
+
+def show_help(command: str) -> None:
+    """Print the help of one of the commands in `OWN`."""
+    if command == "fit":
+        from graphbench.cli.early import help_page
+
+        print(help_page(command))
+        return
+    own_parser(command, **OWN[command]).print_help()
+    print(
+        "\nOptions of data, model and trainer replace those of the run: `graphbench fit --help` lists them. Without\n"
+        "--run FOLDER name --config FILE."
+    )
 
 
 def split(parser: argparse.ArgumentParser, arguments: Sequence[str], run_option: str | None = "run") -> Request:
@@ -58,6 +118,9 @@ def split(parser: argparse.ArgumentParser, arguments: Sequence[str], run_option:
         UnknownName: a benchmark or architecture is not registered.
     """
     own, rest = parser.parse_known_args(list(arguments))
+    for name, value in vars(own).items():
+        if value == "":
+            raise BadInput(f"--{name.replace('_', '-')} is empty. Give it a value, or leave it out.")
     rest = with_files(rest)
     if any(argument in ("-h", "--help") for argument in rest):
         parser.print_help()

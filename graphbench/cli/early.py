@@ -1,0 +1,170 @@
+"""What can be said of a command line before torch is imported: unknown names, files and options, and the help page.
+
+Importing torch and Lightning takes seconds, and a typo should be told at once. What the sources do not tell is left to
+the parser that LightningCLI builds.
+"""
+
+from __future__ import annotations
+
+import difflib
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from graphbench import registry
+from graphbench.cli.names import configurations, named
+from graphbench.cli.options import OWN, own_parser
+from graphbench.configurations import with_files
+from graphbench.describe import options_of
+from graphbench.errors import BadInput
+
+MODULE = "graphbench.module:BenchmarkModule"
+TRAINER = "pytorch_lightning.trainer.trainer:Trainer"
+#: Options beside those of the command, the trainer, the model and the data.
+_OTHERS = ("config", "c", "help", "h", "print_config", "seed_everything", "expected", "trust", "json", "run-folder")
+#: Option of `BenchmarkModule` -> the class whose options it takes as well.
+_NESTED = {"head": "graphbench.nn.heads:HeadConfig", "schedule": "graphbench.optim:Schedule"}
+_SLOTS: dict[str, registry.Group] = {"data": "benchmarks", "model.architecture": "architectures"}
+_HINT = "`--help` lists all options; `--data.help NAME` and `--model.architecture.help NAME` those of a class."
+
+
+def look(command: str, arguments: Sequence[str]) -> None:
+    """Find what is wrong at first sight.
+
+    Raises:
+        BadInput: an option is unknown, or a configuration is missing or is no mapping.
+        UnknownName: a benchmark or architecture is not registered, or a configuration not installed.
+    """
+    own, rest = own_parser(command, **OWN[command]).parse_known_args(list(arguments))
+    words = with_files(rest)
+    run = getattr(own, "resume" if command == "fit" else "run", None)
+    there = ["--config", str(Path(run) / "config.yaml")] if run and (Path(run) / "config.yaml").is_file() else []
+    classes = _classes([*there, *words])
+    for slot, name in classes.items():
+        if name.isidentifier():
+            registry.find(_SLOTS[slot], name)
+    known = {name.replace("_", "-") for name in OWN[command]} | set(_OTHERS)
+    for word in words:
+        if word.startswith("--") and len(word) > 2:
+            _check(word[2:].partition("=")[0].rstrip("+"), known, classes)
+
+
+def _classes(words: Sequence[str]) -> dict[str, str]:
+    """Slot -> the class that it names last, on the command line or in a configuration."""
+    found: dict[str, str] = {}
+    for content in configurations(words):
+        for slot in _SLOTS:
+            value: Any = content
+            for key in slot.split("."):
+                value = value.get(key) if isinstance(value, Mapping) else None
+            name = named(value)
+            if name:
+                found[slot] = name
+    for position, word in enumerate(words):
+        option, _, value = word.partition("=")
+        value = value or (words[position + 1] if position + 1 < len(words) else "")
+        for slot in _SLOTS:
+            if option in (f"--{slot}", f"--{slot}.class_path") and value and not value.startswith(("{", "-")):
+                found[slot] = value
+    return found
+
+
+def _check(option: str, known: Iterable[str], classes: Mapping[str, str]) -> None:
+    """Refuse an option that nobody takes.
+
+    Raises:
+        BadInput: names it and its nearest neighbours.
+    """
+    first, *rest = option.split(".")
+    if first not in ("data", "model", "trainer"):
+        if option.replace("_", "-") not in {name.replace("_", "-") for name in known}:
+            raise _unknown(option, [*known, *_dotted()])
+        return
+    rest = [part for part in rest if part != "init_args"]
+    if not rest or rest[0] in ("class_path", "help", "config"):
+        return
+    if first == "trainer":
+        taken = options_of(TRAINER)
+    elif first == "model":
+        taken = options_of(MODULE)
+        if rest[0] == "architecture":
+            first, rest = "model.architecture", rest[1:]
+            taken = _options_of_class("architectures", classes.get(first))
+        elif rest[0] in _NESTED and len(rest) > 1:
+            first, rest, taken = f"model.{rest[0]}", rest[1:], options_of(_NESTED[rest[0]])
+    else:
+        taken = _options_of_class("benchmarks", classes.get("data"))
+    if taken is None or not rest or rest[0] in taken or rest[0] in ("class_path", "dict_kwargs", "help"):
+        return
+    owner = classes.get(first, "")
+    if owner:
+        near = _near(rest[0], taken, f"{first}.")
+        raise BadInput(
+            f"--{option}: {owner} has no option {rest[0]!r}. {near}It has: "
+            f"{', '.join(name for name in taken if name != 'spec')}."
+        )
+    raise _unknown(option, [f"{first}.{name}" for name in taken if name != "spec"])
+
+
+def _options_of_class(group: registry.Group, name: str | None) -> dict[str, str] | None:
+    """What a registered class takes; None for another class, which is not read."""
+    package, _, last = (name or "").rpartition(".")
+    record = registry.records(group).get(last)
+    if record is None or (package and package.partition(".")[0] != record.target.partition(":")[0].partition(".")[0]):
+        return None
+    return options_of(record.target)
+
+
+def _dotted() -> list[str]:
+    """Options of trainer and module, with their prefix."""
+    trainer, module = options_of(TRAINER) or {}, options_of(MODULE) or {}
+    return [f"trainer.{name}" for name in trainer] + [f"model.{name}" for name in module if name != "spec"]
+
+
+def _unknown(option: str, known: Iterable[str]) -> BadInput:
+    return BadInput(f"Unknown option --{option}. {_near(option, known)}{_HINT}")
+
+
+def _near(option: str, known: Iterable[str], prefix: str = "") -> str:
+    near = difflib.get_close_matches(option, list(known), n=3, cutoff=0.6)
+    return f"Did you mean {' or '.join(f'--{prefix}{name}' for name in near)}? " if near else ""
+
+
+def help_page(command: str) -> str:
+    """The options of a command that trains or scores: its own first, then those of model, data and trainer."""
+    module, trainer = options_of(MODULE) or {}, options_of(TRAINER) or {}
+    shared = options_of("graphbench.benchmarks.base:GraphBenchmark") or {}
+    lines = [
+        own_parser(command, **OWN[command]).format_help().rstrip(),
+        "  --config NAME         an installed configuration (`graphbench list configs`), or a file",
+        "  --seed_everything N   seed of weights, dropout and the order of the data",
+        "",
+        "model:",
+        "  --model.architecture NAME  one of: " + _wrapped(registry.architectures(), 29),
+        *_described("model.", {name: text for name, text in module.items() if name not in ("spec", "architecture")}),
+        "",
+        "data:",
+        "  --data NAME           one of: " + _wrapped(registry.benchmarks(), 24),
+        *_described("data.", shared),
+        "",
+        "trainer (pytorch_lightning.Trainer), `--trainer.NAME VALUE`:",
+        "  " + _wrapped(trainer, 2),
+        "",
+        "Options of a class: `--data.help NAME`, `--model.architecture.help NAME`; all of them: `--help all`.",
+    ]
+    return "\n".join(lines)
+
+
+def _described(prefix: str, options: Mapping[str, str]) -> list[str]:
+    lines = []
+    for name, text in options.items():
+        head = f"  --{prefix}{name}"
+        body = textwrap.wrap(text.partition(";")[0].rstrip("."), 96 - 26)
+        lines.append(f"{head:<26}{body[0] if len(head) < 25 and body else ''}".rstrip())
+        lines += [" " * 26 + line for line in (body[1:] if len(head) < 25 else body)]
+    return lines
+
+
+def _wrapped(names: Iterable[str], indent: int) -> str:
+    return f"\n{' ' * indent}".join(textwrap.wrap(", ".join(names), 96 - indent))

@@ -1,0 +1,123 @@
+"""Mistakes that are told, and help that is shown, before torch is imported."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from graphbench import registry
+from graphbench.cli import main
+from graphbench.cli.early import MODULE, TRAINER, help_page
+from graphbench.describe import options_of
+
+#: Command line -> words of the message.
+MISTAKES: dict[str, tuple[str, ...]] = {
+    "fit --config gps/zink": ("gps/zink", "gps/zinc"),
+    "fit --nonsense 3": ("Unknown option --nonsense",),
+    "fit --config quickstart --seed_evrything 3": ("--seed_everything",),
+    "fit --config quickstart --data.batch_sze 3": ("NCI has no option 'batch_sze'", "--data.batch_size"),
+    "fit --config quickstart --data.init_args.batch_sze 3": ("NCI has no option 'batch_sze'",),
+    "fit --data ZINCC --model.architecture GPS": ("No benchmark is called 'ZINCC'", "ZINC"),
+    "fit --data ZINC --model.architecture GSP": ("GSP", "GPS"),
+    "fit --config gps/zinc --model.architecture.hiden_dim 3": ("GPS has no option 'hiden_dim'", "hidden_dim"),
+    "fit --config gps/zinc --trainer.max_epoch 3": ("--trainer.max_epochs",),
+    "fit --config gps/zinc --model.optimiser x": ("--model.optimizer",),
+    "fit --config gps/zinc --model.schedule.warmupp 3": ("--model.schedule.warmup",),
+    "params --config gps/zinc --model.hed.dropout 0.1": ("--model.head",),
+    "test --rnu somewhere": ("Unknown option --rnu",),
+}
+#: What the look must let pass; the commands themselves would go on.
+GOOD = (
+    "fit --config quickstart --data.batch_size 3 --trainer.callbacks+=AttentionCapacity --trainer.callbacks.layers 3",
+    "fit --config gps/zinc --model.architecture.init_args.hidden_dim 3 --model.optimizer.lr 0.1 --seed_everything 3",
+    "fit --data NCI --model.architecture GPS --model.head.dropout 0.1 --run somewhere --data-changed accept",
+    "fit --data NCI --model.architecture my_package.MyModel --model.architecture.anything 3",
+    "fit --data '{class_path: NCI}' --model.architecture GPS",
+)
+SCRIPT = """
+import contextlib, io, json, shlex, sys
+from graphbench.cli import main
+from graphbench.cli.early import look
+told = {}
+for line in json.loads(sys.argv[1]):
+    with contextlib.redirect_stderr(io.StringIO()) as said:
+        code = main(shlex.split(line))
+    told[line] = [code, said.getvalue()]
+for line in json.loads(sys.argv[2]):
+    command, *words = shlex.split(line)
+    look(command, words)
+for command in ("fit", "test", "predict", "params", "report", "list", "prepare"):
+    with contextlib.redirect_stdout(io.StringIO()) as page:
+        try:
+            code = main([command, "--help"])
+        except SystemExit as exit:
+            code = exit.code
+    told[command] = [code, page.getvalue()]
+heavy = [name for name in ("torch", "pytorch_lightning", "torch_geometric", "pandas", "rdkit") if name in sys.modules]
+print(json.dumps([told, heavy]))
+"""
+
+
+@pytest.fixture(scope="module")
+def told() -> tuple[dict[str, tuple[int, str]], list[str]]:
+    command = [sys.executable, "-c", SCRIPT, json.dumps(list(MISTAKES)), json.dumps(GOOD)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    answers, heavy = json.loads(done.stdout)
+    return answers, heavy
+
+
+def test_nothing_heavy_is_imported_to_tell_a_mistake_or_to_help(told) -> None:
+    assert told[1] == []
+
+
+@pytest.mark.parametrize("line", MISTAKES)
+def test_a_mistake_is_told_in_one_line(told, line: str) -> None:
+    code, said = told[0][line]
+    assert code == 1
+    assert said.count("\n") == 1
+    for word in MISTAKES[line]:
+        assert word in said
+
+
+@pytest.mark.parametrize("command", ["fit", "test", "predict", "params", "report", "list", "prepare"])
+def test_help_is_shown(told, command: str) -> None:
+    code, page = told[0][command]
+    assert code == 0
+    assert command in page
+
+
+def test_the_page_of_fit_has_its_own_options_first_and_fits_on_few_screens() -> None:
+    page = help_page("fit")
+    order = [page.index(word) for word in ("--resume", "--model.architecture", "--data NAME", "max_epochs")]
+    assert order == sorted(order)
+    assert page.count("\n") < 120
+    assert max(map(len, page.splitlines())) <= 100
+
+
+def test_what_the_sources_say_is_what_python_sees() -> None:
+    import inspect
+
+    from pytorch_lightning import Trainer
+
+    from graphbench.module import BenchmarkModule
+
+    for target, cls in ((TRAINER, Trainer), (MODULE, BenchmarkModule)):
+        assert list(options_of(target) or ()) == list(inspect.signature(cls).parameters)
+    for name, record in registry.architectures().items():
+        known = [parameter for parameter in inspect.signature(record.load()).parameters if parameter != "spec"]
+        read = options_of(record.target)
+        assert read is None or [option for option in read if option != "spec"] == known, name
+
+
+def test_options_of_a_run_are_those_of_its_classes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = (
+        "data: {class_path: graphbench.benchmarks.NCI}\nmodel: {architecture: {class_path: graphbench_baselines.GPS}}\n"
+    )
+    (tmp_path / "config.yaml").write_text(config)
+    assert main(["test", "--run", str(tmp_path), "--data.batch_sze", "3"]) == 1
+    assert "NCI has no option 'batch_sze'" in capsys.readouterr().err
