@@ -4,6 +4,7 @@ from .block_models.cycles import CYCLES as CYCLES
 from .block_models.pattern_cluster import CLUSTER as CLUSTER
 from .block_models.pattern_cluster import PATTERN as PATTERN
 from .electric_flow.benchmark import ElectricFlow as ElectricFlow
+from .graphs.benchmark import Graphs as Graphs
 from .lrgb.molecules import PCQMContact as PCQMContact
 from .lrgb.molecules import PeptidesFunc as PeptidesFunc
 from .lrgb.molecules import PeptidesStruct as PeptidesStruct

@@ -44,7 +44,7 @@ def network(monkeypatch):
             raise answers[0]
         return answers[0]
 
-    monkeypatch.setattr(download.urllib.request, "urlopen", answer)
+    monkeypatch.setattr(download, "open_url", answer)
     return answers, asked
 
 
@@ -58,7 +58,7 @@ def test_download_leaves_the_file_alone(network, tmp_path, length):
     answers.append(_Answer(ARCHIVE, length))
     path = fetch("MNIST", tmp_path, "")
     assert path.read_bytes() == CONTENT
-    assert everything(tmp_path) == ["raw/MNIST_v2.pt"]
+    assert everything(tmp_path) == ["raw/MNIST_v2.pt", "raw/SHA256SUMS"]
     assert fetch("MNIST", tmp_path, "") == path
     assert asked == [address("MNIST")]
 

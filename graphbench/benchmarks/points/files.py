@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import zipfile
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from graphbench.data.archives import BAD_ZIP, damaged_zip, open_zip
 from graphbench.errors import CorruptData, MissingData
-
-#: What zipfile raises on archives that are cut short, altered, or no archives.
-_BAD_ARCHIVE = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError)
 
 
 @dataclass(frozen=True)
@@ -55,18 +52,11 @@ class Files:
                 return [archive.read(f"{self.prefix}/{name}") for name in names]
             except KeyError as error:
                 raise CorruptData(f"{self.path} is not the whole archive: {error}. Fetch it again.") from error
-            except _BAD_ARCHIVE as error:
-                raise _corrupt(self.path, error) from error
+            except (*BAD_ZIP, OSError) as error:
+                raise damaged_zip(self.path, error) from error
 
     def _opened(self) -> zipfile.ZipFile:
-        try:
-            return zipfile.ZipFile(self.path)
-        except _BAD_ARCHIVE as error:
-            raise _corrupt(self.path, error) from error
-
-
-def _corrupt(path: Path, error: Exception) -> CorruptData:
-    return CorruptData(f"{path} is no whole zip archive ({type(error).__name__}: {error}). Delete and fetch it again.")
+        return open_zip(self.path)
 
 
 def find_files(folder: Path, archive: str, prefix: str, marker: str) -> Files | None:

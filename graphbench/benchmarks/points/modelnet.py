@@ -17,7 +17,7 @@ from graphbench.data.splits import permutation
 from graphbench.data.worker_pool import map_in_processes
 from graphbench.errors import MissingData, check_range
 
-ADDRESS = "http://modelnet.cs.princeton.edu/ModelNet40.zip"
+ADDRESS = "https://modelnet.cs.princeton.edu/ModelNet40.zip"
 ARCHIVE, FOLDER = "ModelNet40.zip", "ModelNet40"
 _CHUNK = 16  # meshes a job; a mesh has 20,000 faces on average, the largest more than a million
 _A_TO_C = ("airplane", "bathtub", "bed", "bench", "bookshelf", "bottle", "bowl", "car", "chair", "cone")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import tarfile
-import zlib
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 import numpy as np
 
 from graphbench.benchmarks.sequences.ragged import Sequences
+from graphbench.data.archives import read_tar
 from graphbench.errors import CorruptData, MissingData
 
 ADDRESS = "https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz"
@@ -58,19 +57,15 @@ def _from_folder(folder: Path) -> Iterator[tuple[str, str, str, bytes]]:
 
 def _from_archive(archive: Path) -> Iterator[tuple[str, str, str, bytes]]:
     """By their exact places in the archive: nothing is written anywhere."""
-    try:
-        with tarfile.open(archive, "r:gz") as members:
-            for member in members:
-                parts = PurePosixPath(member.name).parts
-                if len(parts) != 4 or parts[0] != FOLDER or parts[1] not in _SPLITS or parts[2] not in SENTIMENTS:
-                    continue
-                file = members.extractfile(member) if member.isfile() and parts[3].endswith(".txt") else None
-                if file is not None:
-                    yield parts[1], parts[2], parts[3], file.read()
-    except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
-        raise CorruptData(
-            f"{archive} is not the whole archive ({type(error).__name__}: {error}). Fetch it again from {ADDRESS}."
-        ) from error
+    for name, content in read_tar(archive, _is_review, ADDRESS):
+        _, split, label, file = PurePosixPath(name).parts
+        yield split, label, file, content
+
+
+def _is_review(name: str) -> bool:
+    parts = PurePosixPath(name).parts
+    labelled = len(parts) == 4 and parts[0] == FOLDER and parts[1] in _SPLITS and parts[2] in SENTIMENTS
+    return labelled and parts[3].endswith(".txt")
 
 
 def _joined(by_label: list[dict[str, bytes]]) -> Sequences:

@@ -289,7 +289,7 @@ def test_no_network_names_file_address_folder_and_the_way_out(tmp_path, monkeypa
     def offline(*args, **kwargs):
         raise URLError("no route to host")
 
-    monkeypatch.setattr(download.urllib.request, "urlopen", offline)
+    monkeypatch.setattr(download, "open_url", offline)
     with pytest.raises(MissingData, match=r"CLUSTER_v2\.zip from https://.*\n.*source=generated") as told:
         CLUSTER(source="pyg", root=str(tmp_path)).prepare_data()
     assert str(tmp_path / "CLUSTER" / "raw") in str(told.value)

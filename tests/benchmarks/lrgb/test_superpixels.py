@@ -195,7 +195,7 @@ def test_archive_put_there_by_hand_needs_no_network(cls, tmp_path, monkeypatch):
             file = folder / "raw" / member.rpartition("/")[2]
             packed.write(file, member)
             file.unlink()
-    monkeypatch.setattr(download.urllib.request, "urlopen", lambda *_, **__: pytest.fail("asked the network"))
+    monkeypatch.setattr(download, "open_url", lambda *_, **__: pytest.fail("asked the network"))
     assert len(opened(cls, tmp_path).tables["test"]) == SIZES["test"]
 
 
@@ -203,7 +203,7 @@ def test_without_a_network_says_what_to_fetch(tmp_path, monkeypatch):
     def refuse(*_, **__):
         raise OSError("no route to host")
 
-    monkeypatch.setattr(download.urllib.request, "urlopen", refuse)
+    monkeypatch.setattr(download, "open_url", refuse)
     with pytest.raises(MissingData) as told:
         PeptidesFunc(root=str(tmp_path)).prepare_data()
     for part in ("peptidesfunc.zip", address("peptides-func"), "train.pt, val.pt, test.pt", "no route", "AMPPeptides"):

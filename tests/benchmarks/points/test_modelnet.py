@@ -137,7 +137,7 @@ def test_resampling_stores_more_points_and_draws_some(root):
 
 
 def test_absent_meshes_say_what_to_fetch(tmp_path):
-    with pytest.raises(MissingData, match=r"ModelNet40.zip from http://modelnet.cs.princeton.edu/ModelNet40.zip"):
+    with pytest.raises(MissingData, match=r"ModelNet40.zip from https://modelnet.cs.princeton.edu/ModelNet40.zip"):
         ModelNet40(root=str(tmp_path)).prepare_data()
 
 

@@ -1,0 +1,1 @@
+from .benchmark import Graphs as Graphs

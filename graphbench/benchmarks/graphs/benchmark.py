@@ -1,0 +1,334 @@
+"""Graphs of your own: files, tables, functions and named data sets by configuration."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+
+from graphbench.benchmarks.base import GraphBenchmark
+from graphbench.benchmarks.graphs.features import FeaturePlan, feature_arrays, plan_features
+from graphbench.benchmarks.graphs.inputs import parts_of_objects, parts_of_source
+from graphbench.benchmarks.graphs.raw import RawGraphs
+from graphbench.benchmarks.graphs.sources import open_source
+from graphbench.benchmarks.graphs.splitting import SplitRequest, split_graphs, used_columns
+from graphbench.benchmarks.graphs.summary import summary_rows, summary_text
+from graphbench.benchmarks.graphs.targets import LOSSES, METRICS, TASKS, Target, find_target, target_array
+from graphbench.contracts import SPLITS, BenchmarkSpec, Features, GraphTable, InputPart
+from graphbench.contracts.spec import TaskName
+from graphbench.contracts.table import EDGE, NODE
+from graphbench.data.entry import Entry, EntryWriter
+from graphbench.errors import BadInput, check_choice
+
+logger = logging.getLogger(__name__)
+
+_POSITION = "pos"
+#: Names of nodes' and graphs' columns that are masks, never features.
+_MASKS = ("train_mask", "val_mask", "test_mask")
+
+
+class Graphs(GraphBenchmark):
+    """Graphs of your own, out of files, tables, a function, or a data set by its name.
+
+    What the features, the task and its targets are is inferred from the data, shown in one table before training, and
+    can be overridden by the options. Integers and texts are categories, real numbers are numbers. `docs/graphs.md` has
+    the formats.
+
+    Args:
+        source: a file of `torch.save` with PyG's `Data`; a folder of tables `graphs`, `nodes` and `edges` (CSV or
+            Parquet); GraphML, GEXF, GML, adjacency or edge lists, one graph a file, with a table `targets`; JSON lines;
+            a folder in the raw layout of TUDataset; a function that returns graphs (`my_package.data:load`); a class of
+            `torch_geometric.datasets` with its arguments (`TUDataset:MUTAG`); a set of OGB (`ogbg-molbace`); a set of
+            graphbench-lib (`graphbench-lib:NAME`). In Python also a list of graphs, or lists by split.
+        target: column to be predicted, or several; `y:4` is one column of a matrix. By default `y`, pairs of links, or
+            the only column of the graphs.
+        task: graph-regression, graph-classification, graph-multilabel, node-classification or link-ranking.
+        num_classes: of a classification whose data do not show all classes.
+        node_features: columns of nodes; by default `x` of PyG's graphs, all columns of other sources.
+        edge_features: columns of edges; by default `edge_attr` of PyG's graphs, all columns of other sources.
+        categorical: columns to read as categories though they are real numbers.
+        continuous: columns to read as numbers though they are integers.
+        positions: whether the column `pos` of nodes holds coordinates; by default where it is there.
+        directed: edges of tables and lists go one way; otherwise each goes both ways. Graphs of PyG stay as they are.
+        split: given (with the source, or by a column), random, stratified (the same shares of each class), k-fold, or
+            groups. By default what the source gives, else stratified for classes of graphs, else random.
+        split_column: column of the graphs that says train, val or test.
+        group_column: column of the graphs; those of one value stay in one split.
+        fractions: shares of train, validation and test.
+        fold: the fold that tests with split=k-fold; the next one validates.
+        num_folds: folds of split=k-fold.
+        split_seed: decides every split that is random.
+        metric: the score that selects checkpoints.
+        loss: L1 or MSE; cross_entropy or weighted_cross_entropy.
+        arguments: of a named data set or function, by name.
+        options: see `GraphBenchmark`.
+
+    Raises:
+        BadInput: names the file, the graph and the row that cannot be used, or the option that does not fit.
+        UnknownName: a column or a data set is not there; names near matches.
+        MissingData: there is no such file.
+    """
+
+    spec = BenchmarkSpec(
+        name="Graphs",
+        task="graph-regression",
+        node=Features(),
+        edge=Features(),
+        metric="MAE",
+        higher_is_better=False,
+        loss="L1",
+        offline=True,
+        licence="that of your data",
+        source="your graphs",
+    )
+
+    def __init__(
+        self,
+        source: str | list[Any] | dict[str, Any],
+        target: str | list[str] | None = None,
+        task: str | None = None,
+        num_classes: int | None = None,
+        node_features: list[str] | None = None,
+        edge_features: list[str] | None = None,
+        categorical: list[str] | None = None,
+        continuous: list[str] | None = None,
+        positions: bool | None = None,
+        directed: bool = False,
+        split: str | None = None,
+        split_column: str | None = None,
+        group_column: str | None = None,
+        fractions: tuple[float, float, float] = (0.8, 0.1, 0.1),
+        fold: int = 0,
+        num_folds: int = 10,
+        split_seed: int = 0,
+        metric: str | None = None,
+        loss: str | None = None,
+        arguments: dict[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(**options)
+        if task is not None:
+            check_choice("task", task, TASKS)
+        self.request = SplitRequest(split, split_column, group_column, fractions, fold, num_folds, split_seed)
+        self.request.check()
+        self.target = (target,) if isinstance(target, str) else None if target is None else tuple(target)
+        self.task = cast("TaskName | None", task)
+        self.num_classes = num_classes
+        self.wanted: dict[str, list[str] | None] = {NODE: node_features, EDGE: edge_features}
+        self.categorical, self.continuous = list(categorical or []), list(continuous or [])
+        self.positions = positions
+        self.directed = directed
+        self.source = open_source(source, arguments or {}, directed, Path(self.root))
+        self._raw: RawGraphs | None = None
+        self._shown = False
+        self._take_over(self._inspected(), metric, loss)
+
+    # -- inspection ----------------------------------------------------------------------------------------------
+
+    def source_key(self) -> dict[str, Any]:
+        """Checksum of the source, and every option that decides about columns, targets or splits."""
+        return dict(self._key)
+
+    def _inspected(self) -> Entry:
+        """What the data are, from the store; the source is read where it has changed or was not seen before."""
+        self._key: dict[str, Any] = {
+            "source": self.source.key(),
+            "target": [self.target and list(self.target), self.task, self.num_classes],
+            "features": [self.wanted[NODE], self.wanted[EDGE], self.categorical, self.continuous, self.positions],
+            "split": self.request.as_json(),
+        }
+        key = {"kind": "inspection", "version": self.data_version, **self._key}
+        return self.store.open_or_build(key, self._inspect, f"description of {self.source.origin}")
+
+    def _graphs(self) -> RawGraphs:
+        """All graphs, read once."""
+        if self._raw is None:
+            self._raw = self.source.read()
+            self._raw.check()
+        return self._raw
+
+    def _inspect(self, writer: EntryWriter) -> None:
+        """Infer everything, refuse what cannot be used, and write down the rest."""
+        raw = self._graphs()
+        target = find_target(raw, self.target, self.task, self.num_classes, used_columns(raw, self.request))
+        plans = self._plans(raw, target)
+        classes = target_array(raw, target) if target.task == "graph-classification" else None
+        rows, told = split_graphs(raw, self.request, None if classes is None else classes[1][:, 0])
+        for split in SPLITS:
+            writer.append(f"rows.{split}", rows[split].astype(np.int64))
+        writer.meta |= {
+            "target": target.as_json(),
+            "plans": {level: plan.as_json() for level, plan in plans.items()},
+            "coordinates": self._coordinates(raw),
+            "split": told,
+            "names": None if raw.names == [str(number) for number in range(len(raw))] else raw.names,
+            "num_graphs": len(raw),
+            "mean_nodes": float(raw.num_nodes.mean()),
+            "max_nodes": int(raw.num_nodes.max()),
+            "mean_edges": float(raw.num_edges.mean()),
+            "num_links": None if raw.num_links is None else int(raw.num_links.sum()),
+            "metric": raw.hints.get("metric"),
+        }
+
+    def _plans(self, raw: RawGraphs, target: Target) -> dict[str, FeaturePlan]:
+        """Features of nodes and of edges."""
+        unknown = [
+            name
+            for name in (*self.categorical, *self.continuous)
+            if not any(name in raw.columns[level] for level in (NODE, EDGE))
+        ]
+        if unknown:
+            raw.column(NODE, unknown[0])  # says which there are
+        both = sorted(set(self.categorical) & set(self.continuous))
+        if both:
+            raise BadInput(f"{', '.join(both)} cannot be both categorical and continuous.")
+        taken = {
+            NODE: {*_MASKS, *((_POSITION,) if self._coordinates(raw) else ())},
+            EDGE: set(),
+        }
+        if target.level == NODE:
+            taken[NODE] |= {name.partition(":")[0] for name in target.names} | set(target.names)
+        plans = {}
+        for level in (NODE, EDGE):
+            wanted = self.wanted[level]
+            if wanted is not None and (leak := [name for name in wanted if name in taken[level]]):
+                raise BadInput(f"{level}_features: {leak[0]} is the target, a mask or a position, so it is no feature.")
+            plans[level] = plan_features(raw, level, wanted, self.categorical, self.continuous, taken[level])
+        return plans
+
+    def _coordinates(self, raw: RawGraphs) -> int:
+        """Width of positions; 0 where there are none.
+
+        Raises:
+            BadInput: positions are asked for and are not there, or are no numbers.
+        """
+        values = raw.columns[NODE].get(_POSITION)
+        usable = values is not None and values.ndim == 2 and values.dtype.kind == "f"
+        if self.positions and not usable:
+            raise BadInput(f"positions: {raw.origin} has no column {_POSITION} of real numbers, [nodes, width].")
+        if self.positions is False or not usable or values is None:
+            return 0
+        return int(values.shape[1])
+
+    def _take_over(self, entry: Entry, metric: str | None, loss: str | None) -> None:
+        """The specification, out of what was inferred."""
+        self.facts: dict[str, Any] = entry.meta
+        self._rows = {split: np.array(entry.arrays[f"rows.{split}"]) for split in SPLITS}
+        self._target = Target.from_json(self.facts["target"])
+        self._plan = {level: FeaturePlan.from_json(plan) for level, plan in self.facts["plans"].items()}
+        target = self._target
+        known = [m for m in METRICS[target.task] if m != "AUROC" or target.num_classes in (None, 2)]
+        self._chosen(metric, "metric", known, target.task)
+        self._chosen(loss, "loss", LOSSES[target.task], target.task)
+        self.spec = replace(
+            type(self).spec,
+            task=target.task,
+            node=self._plan[NODE].features,
+            edge=self._plan[EDGE].features,
+            coordinates=self.facts["coordinates"],
+            num_targets=target.width,
+            num_classes=target.num_classes,
+            target_names=self._target_names(),
+            metric=metric or self.facts["metric"] or known[0],
+            higher_is_better=target.task != "graph-regression",
+            loss=loss or LOSSES[target.task][0],
+            split_sizes=tuple(len(self._rows[split]) for split in SPLITS),  # type: ignore[arg-type]
+            mean_nodes=self.facts["mean_nodes"],
+            max_nodes=self.facts["max_nodes"],
+            mean_edges=self.facts["mean_edges"],
+            offline=self.source.local,
+            source=self.source.origin,
+        )
+
+    def _chosen(self, value: str | None, option: str, known: Sequence[str], task: str) -> None:
+        if value is not None and value not in known:
+            raise BadInput(f"{option}={value}: {task} knows {', '.join(known)}.")
+
+    def _target_names(self) -> tuple[str, ...]:
+        target = self._target
+        if target.num_classes is not None:
+            return target.classes
+        return target.names if len(target.names) == target.width else ()
+
+    # -- reading -------------------------------------------------------------------------------------------------
+
+    def prepare_data(self) -> None:
+        """Show what was inferred, then read and encode."""
+        self.show()
+        super().prepare_data()
+
+    def show(self) -> None:
+        """Log the table of what was inferred, once."""
+        if not self._shown:
+            logger.info("%s", summary_text(self.spec.source, self.summary()))
+        self._shown = True
+
+    def summary(self) -> list[tuple[str, str, str]]:
+        """What was inferred: rows of (what, value, why)."""
+        return summary_rows(self.spec, self.facts, self._target, self._plan)
+
+    def read(self) -> Mapping[str, GraphTable]:
+        """All graphs as tables, split."""
+        raw = self._graphs()
+        table = self._table(raw, targets=True)
+        self._raw = None  # what is stored need not stay in memory
+        return {split: table.select(torch.from_numpy(self._rows[split])) for split in SPLITS}
+
+    def _table(self, raw: RawGraphs, targets: bool = False) -> GraphTable:
+        """Graphs with their features, and with what is to be predicted."""
+        columns: dict[str, tuple[str, np.ndarray]] = {}
+        for level, coded_name, dense_name in ((NODE, "x", "x_dense"), (EDGE, "edge_attr", "edge_dense")):
+            coded, dense = feature_arrays(raw, self._plan[level])
+            columns |= {coded_name: (level, coded)} if coded is not None else {}
+            columns |= {dense_name: (level, dense)} if dense is not None else {}
+        if self.facts["coordinates"]:
+            columns["pos"] = (NODE, raw.column(NODE, _POSITION).astype(np.float32))
+        if targets and (y := target_array(raw, self._target)) is not None:
+            columns["y"] = y
+        return raw.table(columns)
+
+    # -- new inputs ----------------------------------------------------------------------------------------------
+
+    def read_input(self, source: str, column: str | None = None, size: int = 1024) -> Iterator[InputPart]:
+        """Graphs of another source of any kind; they need the columns that are features, and no target.
+
+        Args:
+            source: as the option of this name.
+            column: not used: graphs are told by their own layout.
+            size: graphs per part.
+
+        Raises:
+            BadInput: the source cannot be read, or its graphs lack a column.
+        """
+        if source == "-":
+            raise BadInput(f"{self.spec.name} reads files, folders and names, not standard input.")
+        raw = open_source(source, {}, self.directed, Path(self.root)).read()
+        for plan in self._plan.values():
+            for found in plan.columns:
+                raw.column(plan.level, found.name)
+        return parts_of_source(raw, self._features_only, size)
+
+    def read_objects(self, objects: Sequence[Any], size: int = 1024) -> Iterator[InputPart]:
+        """PyG's `Data`, mappings of tensors, or networkx graphs; one that cannot be used is a problem of its row."""
+        return parts_of_objects(objects, self.directed, self._features_only, size)
+
+    def _features_only(self, raw: RawGraphs) -> GraphTable:
+        return self._table(replace(raw, links=None, num_links=None))
+
+    def value_words(self, feature: str, value: int) -> str:
+        """A category by what the source calls it."""
+        for plan in self._plan.values():
+            for found in plan.columns:
+                if found.name == feature and found.values:
+                    return f"{feature} {found.values[value]}"
+        return super().value_words(feature, value)
+
+    def ids(self, split: str) -> Sequence[Any]:
+        """What the source calls the graphs; their numbers in it where it has no names."""
+        names = self.facts["names"]
+        return [names[row] if names else int(row) for row in self._rows[split]]

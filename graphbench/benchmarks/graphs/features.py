@@ -1,0 +1,199 @@
+"""Which columns are features of nodes or edges: integers and texts as categories, real numbers as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from graphbench.benchmarks.graphs.raw import RawGraphs, as_rows
+from graphbench.contracts import Features
+from graphbench.errors import BadInput
+
+#: Largest vocabulary of integers that is taken for categories.
+MOST_CATEGORIES = 65_536
+
+
+@dataclass(frozen=True)
+class FeatureColumn:
+    """One named column (or matrix of columns) of features.
+
+    Args:
+        name: in the source.
+        width: columns of it.
+        sizes: vocabulary of each, for categorical ones; empty for dense ones.
+        values: what the categories 0, 1, ... are called in the source, where they are text.
+    """
+
+    name: str
+    width: int
+    sizes: tuple[int, ...] = ()
+    values: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """One name for each column."""
+        return (self.name,) if self.width == 1 else tuple(f"{self.name}_{number}" for number in range(self.width))
+
+    @classmethod
+    def from_json(cls, record: dict[str, Any]) -> FeatureColumn:
+        """A column out of plain values."""
+        return cls(record["name"], record["width"], tuple(record["sizes"]), tuple(record["values"]))
+
+
+@dataclass(frozen=True)
+class FeaturePlan:
+    """The features of one level.
+
+    Args:
+        level: "node" or "edge".
+        columns: in the order of the source.
+        left_out: columns that are not used, with the reason.
+    """
+
+    level: str
+    columns: tuple[FeatureColumn, ...]
+    left_out: tuple[tuple[str, str], ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values, for the store."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, record: dict[str, Any]) -> FeaturePlan:
+        """What `as_json` gave."""
+        columns = tuple(FeatureColumn.from_json(column) for column in record["columns"])
+        return cls(record["level"], columns, tuple((name, why) for name, why in record["left_out"]))
+
+    @property
+    def features(self) -> Features:
+        """As the specification has them: categorical columns first."""
+        coded = [column for column in self.columns if column.sizes]
+        dense = [column for column in self.columns if not column.sizes]
+        return Features(
+            vocabularies=tuple(size for column in coded for size in column.sizes),
+            dense=sum(column.width for column in dense),
+            names=tuple(name for column in (*coded, *dense) for name in column.names),
+        )
+
+
+def plan_features(
+    raw: RawGraphs,
+    level: str,
+    wanted: Sequence[str] | None,
+    categorical: Collection[str],
+    continuous: Collection[str],
+    taken: Collection[str],
+) -> FeaturePlan:
+    """Decide what is a feature.
+
+    Args:
+        raw: the graphs.
+        level: "node" or "edge".
+        wanted: columns by name; by default those that the source says, or all that are left over.
+        categorical: columns to read as categories though they are real numbers.
+        continuous: columns to read as numbers though they are integers.
+        taken: columns that are targets, masks or positions.
+
+    Raises:
+        UnknownName: a wanted column is not there.
+        BadInput: a column cannot be what it is asked to be; names the row.
+    """
+    default = raw.features.get(level)
+    chosen = wanted if wanted is not None else default
+    known = (*raw.columns[level], *(name for at, name in raw.faults if at == level))
+    names = [name for name in known if name not in taken] if chosen is None else list(chosen)
+    columns, left_out = [], []
+    for name in names:
+        values = raw.column(level, name)
+        if wanted is None and chosen is None and (reason := _looks_like_a_name(values)):
+            left_out.append((name, reason))
+            continue
+        columns.append(_column(raw, level, name, values, categorical, continuous))
+    left_out += [(name, "not asked for") for name in known if name not in (*names, *taken)]
+    return FeaturePlan(level, tuple(columns), tuple(left_out))
+
+
+def _looks_like_a_name(values: np.ndarray) -> str:
+    """Why a column of text is rather a name than a feature; empty where it is none."""
+    if values.dtype != object:
+        return ""
+    distinct = len({value for value in values.reshape(-1) if value is not None})
+    return f"{distinct:,} different texts in {len(values):,} rows" if distinct > max(2, len(values) // 2) else ""
+
+
+def _column(
+    raw: RawGraphs,
+    level: str,
+    name: str,
+    values: np.ndarray,
+    categorical: Collection[str],
+    continuous: Collection[str],
+) -> FeatureColumn:
+    if values.ndim > 2:
+        raise BadInput(f"{raw.origin}: {name} has {values.ndim} dimensions; features have one row per {level}.")
+    width = 1 if values.ndim == 1 else values.shape[1]
+    if values.dtype == object:
+        if name in continuous or values.ndim > 1:
+            raise BadInput(f"{raw.origin}: {name} is text, which cannot be read as numbers.")
+        _refuse(raw, level, name, np.array([value is None for value in values], dtype=bool), "is missing")
+        vocabulary = tuple(sorted(set(values.tolist())))
+        return FeatureColumn(name, 1, (len(vocabulary),), vocabulary)
+    if name in continuous or (values.dtype.kind == "f" and name not in categorical):
+        _refuse(raw, level, name, ~np.isfinite(values), "is not finite")
+        return FeatureColumn(name, width)
+    if values.dtype.kind == "f":
+        _refuse(raw, level, name, ~(np.isfinite(values) & (values % 1 == 0)), "is no whole number")
+    _refuse(
+        raw, level, name, values < 0, "is negative; categories count from 0. Read it as a number with "
+        f"--data.continuous '[{name}]'",
+    )  # fmt: skip
+    tops = as_rows(values).max(0, initial=0).astype(np.int64)
+    if len(tops) and int(tops.max()) >= MOST_CATEGORIES:
+        raise BadInput(
+            f"{raw.origin}: {name} of {level}s reaches {int(tops.max()):,}, which is too many for categories. Read it "
+            f"as a number with --data.continuous '[{name}]', or leave it out with --data.{level}_features."
+        )
+    return FeatureColumn(name, width, tuple(2 if values.dtype == bool else int(top) + 1 for top in tops))
+
+
+def _refuse(raw: RawGraphs, level: str, name: str, wrong: np.ndarray, fault: str) -> None:
+    """Raise for the first row that is wrong, naming it."""
+    wrong = as_rows(wrong)
+    if not wrong.any():
+        return
+    row, column = (int(found) for found in np.argwhere(wrong)[0])
+    value = as_rows(raw.columns[level][name])[row, column]
+    which = f", column {column}" if wrong.shape[1] > 1 else ""
+    raise BadInput(f"{raw.place(level, row)}: {name}{which} is {value}, which {fault}.")
+
+
+def feature_arrays(raw: RawGraphs, plan: FeaturePlan) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """Categories `[rows, k]` (int64) and real numbers `[rows, d]` (float32) of a level; None where there are none.
+
+    Raises:
+        BadInput: graphs that were not there when the plan was made hold a category that it does not know.
+    """
+    coded, dense = [], []
+    for column in plan.columns:
+        values = raw.column(plan.level, column.name)
+        width = 1 if values.ndim == 1 else values.shape[1]
+        if width != column.width:
+            told = f"{column.name} of {plan.level}s has {width} columns instead of {column.width}"
+            raise BadInput(f"{raw.origin}: {told}.")
+        if column.values:
+            place = {value: number for number, value in enumerate(column.values)}
+            values = np.array([place.get(value, len(place)) for value in values], dtype=np.int64)
+        rows = as_rows(values)
+        if column.sizes:
+            if rows.dtype.kind == "f":
+                _refuse(raw, plan.level, column.name, ~(np.isfinite(rows) & (rows % 1 == 0)), "is no whole number")
+            unknown = (rows < 0) | (rows >= np.array(column.sizes))
+            _refuse(raw, plan.level, column.name, unknown, "is none of the categories that are known")
+            coded.append(rows.astype(np.int64))
+        else:
+            _refuse(raw, plan.level, column.name, ~np.isfinite(rows), "is not finite")
+            dense.append(rows.astype(np.float32))
+    return np.concatenate(coded, axis=1) if coded else None, np.concatenate(dense, axis=1) if dense else None

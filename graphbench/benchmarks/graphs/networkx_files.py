@@ -1,0 +1,141 @@
+"""Files that networkx reads: one graph each, and a table of their targets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import numpy as np
+
+from graphbench.benchmarks.graphs.frames import read_frame, table_file
+from graphbench.benchmarks.graphs.raw import OneGraph, RawGraphs, as_array, stack
+from graphbench.contracts.table import EDGE, GRAPH, NODE
+from graphbench.errors import BadInput, CorruptData
+
+#: Suffix of a file -> how networkx reads it, as `(path, directed)`.
+READERS: dict[str, Callable[[Path, bool], Any]] = {
+    ".graphml": lambda path, _: nx.read_graphml(path),
+    ".gexf": lambda path, _: nx.read_gexf(path),
+    ".gml": lambda path, _: nx.read_gml(path, label=None),
+    ".adjlist": lambda path, directed: nx.read_adjlist(path, create_using=nx.DiGraph if directed else nx.Graph),
+    ".edgelist": lambda path, directed: nx.read_edgelist(path, create_using=nx.DiGraph if directed else nx.Graph),
+}
+#: Name, without suffix, of the table in a folder of such files.
+TARGETS = "targets"
+#: What GEXF and GML write of every node and edge beside their own attributes.
+_WRITTEN = {NODE: ("label", "viz", "start", "end"), EDGE: ("id", "viz", "start", "end")}
+_BAD = (ValueError, TypeError, LookupError, OSError, SyntaxError, AttributeError, nx.NetworkXException)
+
+
+def graph_files(folder: Path) -> list[Path]:
+    """The files of a folder that networkx reads, by name."""
+    return sorted(path for path in folder.iterdir() if path.suffix.lower() in READERS)
+
+
+def read_networkx(files: Sequence[Path], folder: Path | None, directed: bool, origin: str) -> RawGraphs:
+    """One graph a file, with the columns of the folder's table.
+
+    Args:
+        files: to read.
+        folder: where a table `targets.csv` or `targets.parquet` may lie; its column `graph` names the files.
+        directed: whether adjacency and edge lists are; GraphML, GEXF and GML say so themselves.
+        origin: for messages.
+
+    Raises:
+        CorruptData: a file is not what its suffix says.
+        BadInput: the table lacks a graph.
+    """
+    graphs = [convert(_read(path, directed), str(path), path.name, directed) for path in files]
+    raw = stack(graphs, origin)
+    table = None if folder is None else table_file(folder, TARGETS)
+    if table is not None:
+        raw.columns[GRAPH] |= _targets(table, files)
+    return raw
+
+
+def _read(path: Path, directed: bool) -> Any:
+    try:
+        return READERS[path.suffix.lower()](path, directed)
+    except _BAD as error:
+        raise CorruptData(f"{path} cannot be read by networkx ({type(error).__name__}: {error}).") from error
+
+
+def _targets(table: Path, files: Sequence[Path]) -> dict[str, np.ndarray]:
+    """Columns of the table in the order of the files.
+
+    Raises:
+        BadInput: it has no column `graph`, lacks a file, or names one twice.
+    """
+    frame = read_frame(table)
+    if "graph" not in frame:
+        raise BadInput(
+            f"{table} needs a column graph with the names of the files; it has {', '.join(map(str, frame))}."
+        )
+    names = frame["graph"].astype(str)
+    if names.duplicated().any():
+        raise BadInput(f"{table} names {names[names.duplicated()].iloc[0]} more than once in its column graph.")
+    row_of = {name: row for row, name in enumerate(names)}
+    rows = []
+    for path in files:
+        row = row_of.get(path.name, row_of.get(path.stem))
+        if row is None:
+            raise BadInput(f"{table} has no row for {path.name}: its column graph must name every file of the folder.")
+        rows.append(row)
+    taken = frame.iloc[rows].drop(columns="graph")
+    return {str(name): frame_column(taken[name].to_numpy()) for name in taken}
+
+
+def frame_column(values: np.ndarray) -> np.ndarray:
+    """Numbers as they are, anything else as text with None for what is missing; `[rows]`."""
+    if values.dtype.kind in "biuf":
+        return values
+    return np.array([None if value != value or value is None else str(value) for value in values], dtype=object)
+
+
+def convert(graph: Any, place: str, name: str, directed: bool = False) -> OneGraph:
+    """A networkx graph: its nodes and edges in their order, and in both directions where it is undirected.
+
+    The order of nodes and edges is that of PyG's `from_networkx`.
+
+    Raises:
+        BadInput: some nodes or edges lack an attribute that others have, or an attribute is neither number nor text.
+    """
+    both = graph if graph.is_directed() or directed else graph.to_directed()
+    number_of = {node: number for number, node in enumerate(graph)}
+    pairs = [(number_of[head], number_of[tail]) for head, tail in both.edges()]
+    skipped = _WRITTEN if place.lower().endswith((".gexf", ".gml")) else {NODE: (), EDGE: ()}
+    node = _attributes(dict(graph.nodes(data=True)), place, NODE, skipped[NODE])
+    edge_data = {(head, tail, n): data for n, (head, tail, data) in enumerate(both.edges(data=True))}
+    edge = _attributes(edge_data, place, EDGE, skipped[EDGE])
+    of_graph = {str(key): as_array(value) for key, value in graph.graph.items() if not str(key).endswith("_default")}
+    return OneGraph(
+        place,
+        name,
+        len(number_of),
+        np.array(pairs, dtype=np.int64).reshape(-1, 2).T,
+        node=node,
+        edge=edge,
+        graph={key: value.reshape(-1) for key, value in of_graph.items() if value is not None and value.size},
+    )
+
+
+def _attributes(
+    data: dict[Any, dict[str, Any]], place: str, level: str, skipped: Sequence[str]
+) -> dict[str, np.ndarray]:
+    """Attributes of all nodes or edges, by name."""
+    names = dict.fromkeys(str(key) for found in data.values() for key in found)
+    columns = {}
+    for name in names:
+        if name in skipped:
+            continue
+        lacking = next((owner for owner, found in data.items() if name not in found), None)
+        if lacking is not None:
+            called = lacking[:2] if level == EDGE else lacking
+            raise BadInput(f"{place}: the {level} {called!r} has no {name}, but others have.")
+        values = as_array([found[name] for found in data.values()])
+        if values is None:
+            raise BadInput(f"{place}: {name} of its {level}s is neither all numbers nor all text.")
+        columns[name] = values
+    return columns

@@ -1,0 +1,249 @@
+"""Graphs as a source gives them: named columns of nodes, edges and graphs, before anything is inferred from them.
+
+Legend: G graphs, N nodes, E directed edges, L pairs to be ranked, each of all graphs together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphbench.contracts import GraphTable
+from graphbench.contracts.table import EDGE, EDGE_INDEX, GRAPH, NODE, Column, pointer
+from graphbench.errors import BadInput, UnknownName
+
+Level = Literal["graph", "node", "edge"]
+LEVELS: tuple[Level, ...] = ("graph", "node", "edge")
+LINK, LINKS = "contact", "contact_index"  # the names under which the task of links reads its pairs
+
+
+@dataclass
+class OneGraph:
+    """One graph of a source that gives them one by one.
+
+    Args:
+        place: where it stands, for messages.
+        name: what predictions call it.
+        num_nodes: its nodes.
+        edges: `[2, edges]`, integers.
+        node, edge, graph: columns by name; one row per node or edge, and one value (or row of values) of the graph.
+        links: pairs to be ranked `[2, links]`, or None.
+    """
+
+    place: str
+    name: str
+    num_nodes: int
+    edges: np.ndarray
+    node: dict[str, np.ndarray] = field(default_factory=dict)
+    edge: dict[str, np.ndarray] = field(default_factory=dict)
+    graph: dict[str, np.ndarray] = field(default_factory=dict)
+    links: np.ndarray | None = None
+
+
+@dataclass
+class RawGraphs:
+    """Many graphs.
+
+    Args:
+        origin: what they were read from, for messages.
+        num_nodes, num_edges: of each graph `[G]`.
+        edges: node numbers within their graph `[E, 2]`.
+        columns: level -> name -> `[rows]` or `[rows, width]`; text is of dtype object.
+        names: what predictions call the graphs.
+        place: `(level, row)` -> where that row stands.
+        links, num_links: pairs `[L, 2]` and their number in each graph `[G]`; None where there are none.
+        splits: rows of "train", "val" and "test" where the source says so.
+        faults: `(level, name)` -> why a column cannot be used; said when it is asked for.
+        features: level -> columns that are features unless others are named; None means all that are left over.
+        hints: what the source knows of its task: `task`, `metric`.
+    """
+
+    origin: str
+    num_nodes: np.ndarray
+    num_edges: np.ndarray
+    edges: np.ndarray
+    columns: dict[str, dict[str, np.ndarray]]
+    names: list[str]
+    place: Callable[[str, int], str]
+    links: np.ndarray | None = None
+    num_links: np.ndarray | None = None
+    splits: dict[str, np.ndarray] | None = None
+    faults: dict[tuple[str, str], str] = field(default_factory=dict)
+    features: dict[str, tuple[str, ...] | None] = field(default_factory=dict)
+    hints: dict[str, str] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.num_nodes)
+
+    def column(self, level: str, name: str) -> np.ndarray:
+        """A column that is there and whole.
+
+        Raises:
+            BadInput: some graphs lack it, or have it in another shape.
+            UnknownName: there is none of that name; names near matches.
+        """
+        if (level, name) in self.faults:
+            raise BadInput(self.faults[level, name])
+        if name not in self.columns[level]:
+            raise UnknownName(f"column of {level}s in {self.origin}", name, self.columns[level])
+        return self.columns[level][name]
+
+    def check(self) -> None:
+        """Refuse what is no set of graphs.
+
+        Raises:
+            BadInput: there is no graph, one has no node, or an edge or pair leads to a node that is not there.
+        """
+        if not len(self):
+            raise BadInput(f"{self.origin} holds no graph.")
+        if (empty := np.flatnonzero(self.num_nodes < 1)).size:
+            raise BadInput(f"{self.place(GRAPH, int(empty[0]))} has no node.")
+        self._check_ends(self.edges, self.num_edges, EDGE)
+        if self.links is not None and self.num_links is not None:
+            self._check_ends(self.links, self.num_links, "link")
+
+    def _check_ends(self, pairs: np.ndarray, counts: np.ndarray, level: str) -> None:
+        limit = np.repeat(self.num_nodes, counts)[:, None]
+        wrong = np.flatnonzero(((pairs < 0) | (pairs >= limit)).any(1))
+        if wrong.size:
+            row = int(wrong[0])
+            raise BadInput(
+                f"{self.place(level, row)}: joins the nodes {pairs[row, 0]} and {pairs[row, 1]}, but its graph has "
+                f"{limit[row, 0]} nodes, numbered from 0."
+            )
+
+    def select(self, graphs: Sequence[int]) -> RawGraphs:
+        """Some graphs, in ascending order; messages still name where they stand in the source."""
+        chosen = np.zeros(len(self), dtype=bool)
+        chosen[list(graphs)] = True
+        of_level = {GRAPH: np.ones(len(self), dtype=np.int64), NODE: self.num_nodes, EDGE: self.num_edges}
+        rows = {level: np.flatnonzero(np.repeat(chosen, counts)) for level, counts in of_level.items()}
+        if self.links is not None and self.num_links is not None:
+            rows["link"] = np.flatnonzero(np.repeat(chosen, self.num_links))
+        return replace(
+            self,
+            num_nodes=self.num_nodes[chosen],
+            num_edges=self.num_edges[chosen],
+            edges=self.edges[rows[EDGE]],
+            columns={
+                level: {name: values[rows[level]] for name, values in found.items()}
+                for level, found in self.columns.items()
+            },
+            names=[name for name, kept in zip(self.names, chosen.tolist(), strict=True) if kept],
+            place=lambda level, row: self.place(level, int(rows[level][row])),
+            links=None if self.links is None else self.links[rows["link"]],
+            num_links=None if self.num_links is None else self.num_links[chosen],
+            splits=None,
+        )
+
+    def table(self, columns: Mapping[str, tuple[str, np.ndarray]]) -> GraphTable:
+        """All graphs with these columns, name -> (level, values), and the pairs where there are some."""
+        layout = {"edge_index": EDGE_INDEX} | {name: Column(level) for name, (level, _) in columns.items()}
+        tensors = {"edge_index": torch.from_numpy(self.edges)}
+        tensors |= {name: torch.from_numpy(values) for name, (_, values) in columns.items()}
+        ptr = {NODE: pointer(torch.from_numpy(self.num_nodes)), EDGE: pointer(torch.from_numpy(self.num_edges))}
+        if self.links is not None and self.num_links is not None:
+            tensors[LINKS], layout[LINKS] = torch.from_numpy(self.links), Column(LINK, index_of=NODE)
+            ptr[LINK] = pointer(torch.from_numpy(self.num_links))
+        return GraphTable(tensors, layout, ptr)
+
+
+def as_array(value: Any) -> np.ndarray | None:
+    """Numbers or texts as an array; None for anything else. Text becomes dtype object."""
+    if value is None:
+        return None
+    if isinstance(value, Tensor):
+        if value.layout != torch.strided or value.is_complex():
+            return None
+        value = value.detach().cpu()
+        return np.asarray((value.float() if value.dtype in (torch.float16, torch.bfloat16) else value).numpy())
+    try:
+        array = np.asarray(value)
+    except ValueError:  # ragged
+        return None
+    if array.dtype.kind in "US":
+        return array.astype(object)
+    if array.dtype.kind == "O":
+        return array if all(isinstance(item, str) or item is None for item in array.reshape(-1)) else None
+    return array if array.dtype.kind in "biuf" else None
+
+
+def as_rows(values: np.ndarray) -> np.ndarray:
+    """A column as `[rows, width]`, also where there is no row."""
+    return values.reshape(len(values), int(np.prod(values.shape[1:], dtype=np.int64)))
+
+
+def stack(graphs: Sequence[OneGraph], origin: str) -> RawGraphs:
+    """Join single graphs; columns that do not fit together are noted as faults.
+
+    Raises:
+        BadInput: there is no graph.
+    """
+    if not graphs:
+        raise BadInput(f"{origin} holds no graph.")
+    faults: dict[tuple[str, str], str] = {}
+    columns: dict[str, dict[str, np.ndarray]] = {}
+    for level in LEVELS:
+        per_graph = [getattr(graph, level) for graph in graphs]
+        columns[level] = {}
+        for name in dict.fromkeys(name for found in per_graph for name in found):
+            fault = _misfit(name, level, per_graph, graphs)
+            if fault:
+                faults[level, name] = fault
+            else:
+                parts = [found[name] for found in per_graph]
+                columns[level][name] = np.stack(parts) if level == GRAPH else np.concatenate(parts)
+    edges = [graph.edges.T.reshape(-1, 2).astype(np.int64) for graph in graphs]
+    starts = {
+        NODE: np.cumsum([0, *(graph.num_nodes for graph in graphs)]),
+        EDGE: np.cumsum([0, *map(len, edges)]),
+    }
+    linked = any(graph.links is not None for graph in graphs)
+    none = np.empty((0, 2), dtype=np.int64)
+    links = [none if g.links is None else g.links.T.reshape(-1, 2).astype(np.int64) for g in graphs]
+    starts["link"] = np.cumsum([0, *map(len, links)])
+
+    def place(level: str, row: int) -> str:
+        if level == GRAPH:
+            return graphs[row].place
+        number = int(np.searchsorted(starts[level], row, side="right")) - 1
+        return f"{graphs[number].place}, {level} {row - int(starts[level][number])}"
+
+    return RawGraphs(
+        origin=origin,
+        num_nodes=np.diff(starts[NODE]),
+        num_edges=np.diff(starts[EDGE]),
+        edges=np.concatenate(edges),
+        columns=columns,
+        names=[graph.name for graph in graphs],
+        place=place,
+        links=np.concatenate(links) if linked else None,
+        num_links=np.diff(starts["link"]) if linked else None,
+        faults=faults,
+    )
+
+
+def _misfit(name: str, level: str, per_graph: Sequence[Mapping[str, np.ndarray]], graphs: Sequence[OneGraph]) -> str:
+    """Why a column cannot be joined; empty where it can."""
+    lacking = next((number for number, found in enumerate(per_graph) if name not in found), None)
+    if lacking is not None:
+        owner = next(number for number, found in enumerate(per_graph) if name in found)
+        return f"{graphs[lacking].place} has no {name}, but {graphs[owner].place} has."
+    first, skip = per_graph[0][name], 0 if level == GRAPH else 1
+    for number, found in enumerate(per_graph):
+        values = found[name]
+        if values.shape[skip:] != first.shape[skip:]:
+            widths = [max(1, int(np.prod(shape[skip:]))) for shape in (values.shape, first.shape)]
+            return f"{graphs[number].place}: {name} has {widths[0]} columns, but {widths[1]} in {graphs[0].place}."
+        if (values.dtype == object) != (first.dtype == object):
+            return f"{graphs[number].place}: {name} is {_kind(values)}, but {_kind(first)} in {graphs[0].place}."
+    return ""
+
+
+def _kind(values: np.ndarray) -> str:
+    return "text" if values.dtype == object else "numbers"

@@ -1,0 +1,84 @@
+"""Files that torch saved: lists of PyG's `Data`, and what PyG's in-memory data sets keep on disk."""
+
+from __future__ import annotations
+
+import pickle
+import re
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.serialization import safe_globals
+from torch_geometric.data import Data, InMemoryDataset  # registers Data and others as safe to load
+from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
+from torch_geometric.data.storage import BaseStorage, EdgeStorage, GlobalStorage, NodeStorage
+
+from graphbench.errors import BadInput, CorruptData
+
+SUFFIXES = (".pt", ".pth")
+PICKLES = (".pkl", ".pickle")
+#: What a saved `Data` consists of beside tensors; PyG registers the other half itself.
+PARTS_OF_DATA = [BaseStorage, GlobalStorage, NodeStorage, EdgeStorage, DataEdgeAttr, DataTensorAttr]
+_BAD = (RuntimeError, ValueError, TypeError, LookupError, OSError, EOFError, AttributeError, AssertionError)
+_WAY_OUT = (
+    "Reading it would run code of the file. Save plain graphs where you made it: "
+    "torch.save([Data(x=..., edge_index=..., y=...), ...], 'graphs.pt'); or write a function that returns the graphs, "
+    "which runs your code by your choice, and give its name: --data.source my_package.data:load"
+)
+
+
+def load_saved(path: Path) -> Any:
+    """Graphs out of a file of `torch.save`; nothing in it is run.
+
+    A list of `Data` or of mappings of tensors, one graph, lists by split, or the file of an `InMemoryDataset`
+    (`data, slices` and what PyG keeps beside them).
+
+    Raises:
+        BadInput: it is a pickle, or holds other objects than tensors and graphs; says what to do instead.
+        CorruptData: it is damaged.
+    """
+    if path.suffix.lower() in PICKLES:
+        raise BadInput(f"{path} is a pickle. {_WAY_OUT}")
+    try:
+        with safe_globals(PARTS_OF_DATA):
+            content = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path) or None)
+    except pickle.UnpicklingError as error:
+        named = re.search(r"GLOBAL (\S+)", str(error))
+        held = named[1] if named else "it is a pickle"
+        raise BadInput(f"{path} holds more than tensors and graphs ({held}). {_WAY_OUT}") from error
+    except _BAD as error:
+        raise CorruptData(f"{path} cannot be read ({type(error).__name__}: {error}).") from error
+    return _unpacked(content, path)
+
+
+def _unpacked(content: Any, path: Path) -> Any:
+    """Single graphs out of the joined form of an `InMemoryDataset`."""
+    joined = isinstance(content, tuple) and len(content) >= 2 and isinstance(content[0], Data | dict)
+    if not joined or not (content[1] is None or _are_slices(content[1])):
+        return content
+    data = content[0] if isinstance(content[0], Data) else Data.from_dict(content[0])
+    if content[1] is None:
+        return data
+    try:
+        return separate(data, content[1])
+    except _BAD as error:
+        raise CorruptData(f"{path}: its slices do not fit its tensors ({type(error).__name__}: {error}).") from error
+
+
+def separate(data: Data, slices: Any) -> list[Data]:
+    """The graphs of an `InMemoryDataset` out of its joined tensors."""
+    dataset = _Joined(data, slices)
+    return [dataset.get(number) for number in range(len(dataset))]
+
+
+def _are_slices(value: Any) -> bool:
+    return isinstance(value, dict) and bool(value) and all(isinstance(v, torch.Tensor | list) for v in value.values())
+
+
+class _Joined(InMemoryDataset):
+    """A data set out of its joined tensors, without a folder."""
+
+    def __init__(self, data: Data, slices: Any) -> None:
+        super().__init__()
+        self.data, self.slices = data, slices

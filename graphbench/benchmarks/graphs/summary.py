@@ -1,0 +1,79 @@
+"""What was inferred of a user's graphs, as one table."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from graphbench.benchmarks.graphs.features import FeaturePlan
+from graphbench.benchmarks.graphs.targets import Target
+from graphbench.contracts import SPLITS, BenchmarkSpec
+
+_SHOWN = 8
+_WIDTH = 120
+Row = tuple[str, str, str]
+
+
+def summary_rows(
+    spec: BenchmarkSpec, facts: Mapping[str, Any], target: Target, plans: Mapping[str, FeaturePlan]
+) -> list[Row]:
+    """Rows of (what, value, why or how to change it).
+
+    Args:
+        spec: of the benchmark.
+        facts: sizes and how the split was found.
+        target: what is predicted.
+        plans: features of nodes and edges.
+    """
+    sizes = (
+        f"{facts['mean_nodes']:.1f} nodes (at most {facts['max_nodes']:,}), {facts['mean_edges']:.1f} directed edges"
+    )
+    rows: list[Row] = [("graphs", f"{facts['num_graphs']:,}", f"{sizes} on average")]
+    rows += [row for level in ("node", "edge") for row in _features(plans[level])]
+    if spec.coordinates:
+        rows.append(("positions", f"{spec.coordinates} coordinates", "column pos; --data.positions"))
+    what = ", ".join(_few(target.names)) if target.names else f"{facts['num_links']:,} pairs of nodes"
+    rows.append(("target", what, "--data.target"))
+    rows.append(("task", spec.task, f"{target.why}; --data.task"))
+    if spec.num_classes is not None:
+        names = ", ".join(_few(target.classes)) if target.classes else f"0 to {spec.num_classes - 1}"
+        rows.append(("classes", f"{spec.num_classes}", names))
+    elif spec.num_targets > 1:
+        rows.append(("targets", f"{spec.num_targets}", ""))
+    rows.append(("metric, loss", f"{spec.metric}, {spec.loss}", "--data.metric, --data.loss"))
+    counts = " / ".join(f"{size:,}" for size in spec.split_sizes or ())
+    rows.append(("split", f"{counts} ({', '.join(SPLITS)})", f"{facts['split']}; --data.split"))
+    return rows
+
+
+def _features(plan: FeaturePlan) -> list[Row]:
+    """What is read of nodes or edges, and what is not."""
+    features = plan.features
+    parts = []
+    if features.vocabularies:
+        sizes = [f"{size:,}" for size in features.vocabularies]
+        parts.append(f"{len(sizes)} categorical ({', '.join(_few(sizes))} values)")
+    if features.dense:
+        parts.append(f"{features.dense} continuous")
+    rows = [(f"{plan.level} features", " and ".join(parts) or "none", ", ".join(_few(features.names)))]
+    if plan.left_out:
+        rows.append(("  left out", ", ".join(_few([name for name, _ in plan.left_out])), plan.left_out[0][1]))
+    return rows
+
+
+def _few(items: Sequence[str]) -> list[str]:
+    return [*items[:_SHOWN], *(["..."] if len(items) > _SHOWN else [])]
+
+
+def summary_text(title: str, rows: Sequence[Row]) -> str:
+    """The rows as a table of text."""
+    table = Table(title=f"Read from {title}", title_justify="left", title_style="", show_header=False)
+    for row in rows:
+        table.add_row(*row)
+    console = Console(file=io.StringIO(), width=_WIDTH, highlight=False, markup=False, emoji=False)
+    console.print(table)
+    return console.file.getvalue().rstrip()  # type: ignore[attr-defined,no-any-return]

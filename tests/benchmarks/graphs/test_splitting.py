@@ -1,0 +1,120 @@
+"""Splits, checked by counting."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from own_graphs import make_graphs
+
+from graphbench.benchmarks.graphs.data_objects import raw_from_objects
+from graphbench.benchmarks.graphs.splitting import (
+    SplitRequest,
+    fold_split,
+    group_split,
+    split_graphs,
+    stratified_split,
+    used_columns,
+)
+from graphbench.errors import BadInput
+
+SPLITS = ("train", "val", "test")
+FRACTIONS = (0.8, 0.1, 0.1)
+
+
+def request(**options):
+    usual = {"kind": None, "column": None, "group": None, "fractions": FRACTIONS, "fold": 0, "num_folds": 5, "seed": 0}
+    made = SplitRequest(**usual | options)
+    made.check()
+    return made
+
+
+def raw(columns):
+    """Forty graphs with further columns, a value for each graph."""
+    graphs = make_graphs()
+    for name, values in columns.items():
+        for graph, value in zip(graphs, values, strict=True):
+            graph[name] = value
+    return raw_from_objects(graphs, "mine")
+
+
+def whole(split, size):
+    """Every row once."""
+    rows = np.concatenate([split[name] for name in SPLITS])
+    return sorted(rows.tolist()) == list(range(size))
+
+
+@pytest.mark.parametrize("sizes", [(100, 50, 25), (33, 34, 33), (7, 200, 11), (1, 1, 40)])
+@pytest.mark.parametrize("fractions", [FRACTIONS, (0.5, 0.25, 0.25), (0.34, 0.33, 0.33)])
+def test_stratified_parts_have_their_share_of_every_class(sizes, fractions):
+    classes = np.repeat(np.arange(len(sizes)), sizes)
+    split = stratified_split(classes, fractions, seed=1)
+    assert whole(split, len(classes))
+    for name, share in zip(SPLITS, fractions, strict=True):
+        counts = np.bincount(classes[split[name]], minlength=len(sizes))
+        assert (np.abs(counts - share * np.array(sizes)) <= 1).all()
+        assert abs(len(split[name]) - share * len(classes)) <= 1.5
+    again, other = stratified_split(classes, fractions, seed=1), stratified_split(classes, fractions, seed=2)
+    assert all(np.array_equal(split[name], again[name]) for name in SPLITS)
+    assert any(not np.array_equal(split[name], other[name]) for name in SPLITS)
+
+
+def test_folds_are_stratified_and_every_graph_tests_once():
+    classes = np.repeat([0, 1, 2], [31, 22, 10])
+    tests, validations = [], []
+    for fold in range(5):
+        split = fold_split(np.arange(63), classes, fold, 5, seed=3)
+        assert whole(split, 63)
+        counts = np.bincount(classes[split["test"]], minlength=3)
+        assert (np.abs(counts - np.array([31, 22, 10]) / 5) < 1).all()
+        tests.append(split["test"])
+        validations.append(split["val"])
+    assert sorted(np.concatenate(tests).tolist()) == list(range(63))
+    assert all(np.array_equal(validations[fold], tests[(fold + 1) % 5]) for fold in range(5))
+
+
+def test_groups_stay_together():
+    groups = np.random.RandomState(0).randint(20, size=400)
+    split = group_split(np.unique(groups, return_inverse=True)[1], FRACTIONS, seed=0)
+    assert whole(split, 400)
+    owners = [set(groups[split[name]].tolist()) for name in SPLITS]
+    assert sum(map(len, owners)) == len(set.union(*owners)) == 20
+    assert abs(len(split["train"]) - 320) <= np.bincount(groups).max()
+    folds = [fold_split(groups, None, fold, 5, seed=0)["test"] for fold in range(5)]
+    assert sorted(np.concatenate(folds).tolist()) == list(range(400))
+    assert sum(len(set(groups[fold].tolist())) for fold in folds) == 20
+
+
+def test_given_splits_by_word_mask_and_list():
+    words = ["Train"] * 20 + ["valid"] * 10 + ["test"] * 10
+    masks = {
+        f"{name}_mask": [word == told for word in words]
+        for name, told in zip(SPLITS, ("Train", "valid", "test"), strict=True)
+    }
+    by_list = make_graphs()
+    named = {"train": by_list[:20], "val": by_list[20:30], "test": by_list[30:]}
+    for graphs, told in (
+        (raw({"split": words}), "as split says"),
+        (raw(masks), "as train_mask, val_mask, test_mask says"),
+        (raw_from_objects(named, "mine"), "as mine gives it"),
+    ):
+        split, why = split_graphs(graphs, request(), None)
+        assert [split[name].tolist() for name in SPLITS] == [
+            list(range(20)), list(range(20, 30)), list(range(30, 40))
+        ]  # fmt: skip
+        assert why == told
+    other = raw({"fold_name": words})
+    assert used_columns(other, request(column="fold_name")) == ("fold_name",)
+    assert len(split_graphs(other, request(column="fold_name"), None)[0]["val"]) == 10
+
+
+def test_what_cannot_be_split_is_refused():
+    with pytest.raises(BadInput, match=r"mine, graph 3: split is 'trian'; expected train, val or test"):
+        split_graphs(raw({"split": ["train"] * 3 + ["trian"] * 37}), request(), None)
+    with pytest.raises(BadInput, match="val split is empty"):
+        split_graphs(raw({"split": ["train"] * 20 + ["test"] * 20}), request(), None)
+    with pytest.raises(BadInput, match="only 10 graphs or groups"):
+        split_graphs(raw({}), request(kind="k-fold", group="batch_number", num_folds=11), None)
+    with pytest.raises(BadInput, match="group_column belongs to split=groups or k-fold"):
+        request(kind="random", group="a")
+    with pytest.raises(BadInput, match="split must be one of given, random, stratified, k-fold, groups"):
+        request(kind="scaffold")
