@@ -1,0 +1,8 @@
+"""Which nodes and edges a prediction rests on.
+
+Public names are listed in `__init__.pyi` and loaded on first use.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,111 @@
+"""`graphbench explain`: which atoms and bonds, or nodes and edges, a prediction rests on."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from graphbench.attributions.rows import (
+    ChosenRow,
+    choose_rows,
+    drawing_of,
+    explanations,
+    figure_of,
+    tables_of,
+    target_column,
+)
+from graphbench.cli.embed import on_split
+from graphbench.cli.options import OWN, Request, own_parser, split
+from graphbench.cli.predict import predictor_of
+from graphbench.contracts import SPLITS
+from graphbench.errors import BadInput, check_choice, check_range
+from graphbench.prediction import Predictor
+from graphbench.prediction.output import write_frames
+from graphbench.prediction.predictor import parts_of_split
+
+log = logging.getLogger(__name__)
+_STEPS = "64"
+
+
+def explain(arguments: Sequence[str]) -> int:
+    """Write attributions of some rows as tables and drawings.
+
+    Raises:
+        BadInput: an option is missing, a row cannot be explained, or the model reads features in a way of its own.
+        MissingExtra: captum is not installed.
+    """
+    parser = own_parser("explain", **{name: text for name, text in OWN["explain"].items() if name != "rows"})
+    parser.add_argument("--rows", nargs="+", help=OWN["explain"]["rows"])
+    request = split(parser, arguments)
+    numbers, steps = _numbers("--rows", request.own.rows or ()), _numbers("--steps", [request.own.steps or _STEPS])[0]
+    check_range("--steps", steps, at_least=2, whole=True)
+    if not numbers:
+        raise BadInput("--rows is missing: name the rows to explain, as in --rows 0 5 7.")
+    output = _output(request.own.output)
+    predictor, rows = _rows(request, numbers)
+    target = target_column(predictor, request.own.target)
+    _write(predictor, rows, target, steps, output)
+    log.info("Attributions of %d row%s: %s", len(rows), "s" * (len(rows) != 1), output)
+    return 0
+
+
+def _numbers(option: str, texts: Sequence[str]) -> list[int]:
+    for text in texts:
+        if not text.isascii() or not text.isdigit():
+            raise BadInput(f"{option} {text}: must be whole numbers from 0.")
+    return [int(text) for text in texts]
+
+
+def _output(name: str | None) -> Path:
+    if not name:
+        raise BadInput("--output is missing: name the folder to write.")
+    output = Path(name)
+    if output.is_file():
+        raise BadInput(f"--output {output}: this is a file; name a folder, which is made where it is missing.")
+    return output
+
+
+def _rows(request: Request, numbers: Sequence[int]) -> tuple[Predictor, list[ChosenRow]]:
+    """The model and the rows of the input, or of a split."""
+    if request.own.input is not None:
+        predictor = predictor_of(request)
+        parts = predictor.data.read_input(request.own.input, request.own.smiles_column)
+        column = request.own.smiles_column or getattr(predictor.data, "smiles_column", None)
+        return predictor, choose_rows(predictor, parts, numbers, column if predictor.data.spec.molecules else None)
+    if request.own.smiles_column:
+        raise BadInput("--smiles-column names a column of --input FILE, which is missing.")
+    chosen = request.own.split or "test"
+    check_choice("--split", chosen, SPLITS)
+    predictor = on_split(request)
+    smiles = None
+    if predictor.data.spec.molecules and hasattr(predictor.data, "smiles"):
+        smiles = predictor.data.smiles(chosen)
+    return predictor, choose_rows(predictor, parts_of_split(predictor.data, chosen), numbers, smiles)
+
+
+def _write(predictor: Predictor, rows: Sequence[ChosenRow], target: int | None, steps: int, output: Path) -> None:
+    """Tables of all rows and a drawing of each."""
+    spec = predictor.data.spec
+    names = predictor.data.target_labels() if spec.num_classes is None else ("logit",)
+    name = names[target or 0] if spec.num_classes is None else "logit"
+    unit = spec.target_units[target or 0] if spec.task == "graph-regression" and spec.target_units else ""
+    nodes, lines, summary = [], [], []
+    for row, found in explanations(predictor, rows, target, steps):
+        drawing = drawing_of(row)
+        of_nodes, of_lines = tables_of(row, found, drawing)
+        nodes.append(of_nodes)
+        lines.append(of_lines)
+        summary.append({
+            "row": row.number, "smiles": row.smiles, "target": name, "prediction": found.prediction,
+            "without_features": found.without_features, "gap": found.gap,
+        })  # fmt: skip
+        output.mkdir(parents=True, exist_ok=True)
+        figure_of(row, found, drawing, name, unit).savefig(output / f"row-{row.number}.png")
+    frame = pd.DataFrame(summary)
+    if frame["smiles"].isna().all():
+        frame = frame.drop(columns="smiles")
+    for file, content in (("nodes", pd.concat(nodes)), ("edges", pd.concat(lines)), ("rows", frame)):
+        write_frames([content], output / f"{file}.csv", lambda written: None)

@@ -1,0 +1,79 @@
+"""`graphbench export`: a run as a folder that others can load, and as a program of `torch.export`."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+from graphbench.errors import BadInput
+from graphbench.runs import RunFolder
+
+log = logging.getLogger(__name__)
+
+FORMATS = ("weights", "torch")
+LICENCE_HELP = "licence of the weights for the card, in the Hub's spelling, such as apache-2.0 (default: not stated)"
+
+
+def export(arguments: Sequence[str]) -> int:
+    """Write a run's best model as a folder: safetensors, configuration, scores and a card.
+
+    Raises:
+        BadInput: there is no such run, the output is taken, or the model cannot be exported in this format.
+    """
+    parser = argparse.ArgumentParser(
+        prog="graphbench export",
+        description="Write a run's best model into a folder: weights as safetensors, its configuration, scores and a "
+        "model card. graphbench.load(FOLDER) reads it, and `graphbench push` puts it on the Hugging Face Hub.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--run", required=True, help="folder of a finished fit")
+    parser.add_argument("--output", required=True, metavar="FOLDER", help="folder to write")
+    parser.add_argument("--checkpoint", help="checkpoint to take instead of the best")
+    parser.add_argument(
+        "--format",
+        choices=FORMATS,
+        default="weights",
+        help="torch: the computation too, as model.pt2 of torch.export, which runs without graphbench",
+    )
+    parser.add_argument("--licence", help=LICENCE_HELP)
+    parser.add_argument("--trust", action="store_true", help="import whatever the configuration of the run names")
+    own = parser.parse_args(list(arguments))
+    output = Path(own.output)
+    from graphbench.exporting.folder import check_free
+
+    check_free(output)
+    write_export(RunFolder.existing(own.run), output, own.checkpoint, own.licence, own.trust, own.format == "torch")
+    log.info("Exported: %s", output)
+    return 0
+
+
+def write_export(
+    run: RunFolder,
+    output: Path,
+    checkpoint: str | None = None,
+    licence: str | None = None,
+    trust: bool = False,
+    program: bool = False,
+) -> None:
+    """Export a run; the options are those of `graphbench export`.
+
+    Raises:
+        BadInput: see `export`.
+    """
+    from graphbench.checkpoints import trained_weights
+    from graphbench.exporting import export_folder
+    from graphbench.prediction.loading import load, load_weights
+
+    path = Path(checkpoint) if checkpoint else trained_weights(run)
+    if not path.is_file():
+        raise BadInput(f"There is no checkpoint {path}: the fit has not finished its first epoch.")
+    predictor = load(run.path, accelerator="cpu", trust=trust)
+    load_weights(predictor.module, path)
+    further = None
+    if program:
+        from graphbench.exporting.program import program_files
+
+        further = program_files(predictor.module, predictor.data)
+    export_folder(predictor.module, predictor.data, run, path, output, licence, further)

@@ -1,0 +1,8 @@
+"""A trained model for others: a folder with safetensors and a card, and its computation as a program of PyTorch.
+
+Public names are listed in `__init__.pyi` and loaded on first use.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

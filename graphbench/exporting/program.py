@@ -1,0 +1,274 @@
+"""A trained model as a program of `torch.export`, which runs where there is PyTorch, without graphbench.
+
+The program takes tensors of a `GraphBatch` by name and returns predictions in the units of the benchmark. Numbers of
+graphs, nodes, edges and of the rows of encodings are free.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import logging
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.export import Dim, ExportedProgram
+
+from graphbench.contracts import Benchmark, BenchmarkSpec, Features, GraphBatch, GraphTable
+from graphbench.contracts.table import GRAPH
+from graphbench.errors import BadInput
+from graphbench.module import BenchmarkModule
+
+log = logging.getLogger(__name__)
+
+PROGRAM, INPUTS = "model.pt2", "inputs.json"
+#: Tasks whose answers need more than the graphs.
+_WITHOUT = ("link-ranking", "map-recovery")
+#: Nodes of the graphs that a program is traced with, and of those it is checked with: one graph, one node, equal sizes,
+#: more and larger graphs than before.
+_TRACED = (3, 7, 5, 4)
+_CHECKED = ((6, 2, 9, 3, 4, 12), (5,), (1,), (4, 4, 4), (1, 8))
+#: Largest difference from the model itself, relative to the largest answer.
+_TOLERANCE = 1e-4
+
+
+@dataclass(frozen=True)
+class Fields:
+    """The tensors of a batch that a program takes.
+
+    Args:
+        axes: name -> what its rows count: graph, node, edge, pair, or the axis of an encoding; "pointer" for pointers,
+            which have a row more than there are graphs.
+    """
+
+    axes: dict[str, str]
+
+    @classmethod
+    def of(cls, table: GraphTable) -> Fields:
+        """Those of batches of a table with its encodings."""
+        batch = table.batch([0])
+        axes = {name: column.axis for name, column in table.layout.items() if name != "y"}
+        axes |= {name: "pointer" for name in map(str, batch.keys()) if name == "ptr" or name.endswith("_ptr")}
+        axes |= {name: name.removesuffix("_batch") for name in map(str, batch.keys()) if name.endswith("_batch")}
+        return cls(axes | {"batch": "node"})
+
+    def values(self, batch: GraphBatch) -> dict[str, Tensor]:
+        """Their values in a batch."""
+        return {name: batch[name] for name in self.axes}
+
+    def shapes(self) -> dict[str, dict[int, Any]]:
+        """What `torch.export` is told: the axis along which each is free."""
+        return {name: {1 if name == "edge_index" else 0: Dim.DYNAMIC} for name in self.axes}
+
+
+class PlainTensors(nn.Module):
+    """A model that takes the tensors of a batch: `forward({"x": ..., "edge_index": ..., "batch": ..., "ptr": ...})`.
+
+    A program counts on no size of 0 or 1, which PyTorch treats as special cases. So that one graph, or a graph of one
+    node, is none, a graph without nodes joins the batch and every graph is padded by a node: both change no answer.
+
+    Args:
+        module: the model.
+        fields: what it is given.
+    """
+
+    def __init__(self, module: BenchmarkModule, fields: Fields) -> None:
+        super().__init__()
+        self.module, self.fields = module, fields
+
+    def forward(self, fields: dict[str, Tensor]) -> Tensor:
+        """Predictions `[num_graphs, C]` or `[num_nodes, C]`, as those of `graphbench predict`."""
+        batch = GraphBatch()
+        for name, axis in self.fields.axes.items():
+            batch[name] = _with_empty_graph(fields[name], axis)
+        batch.num_nodes = fields["batch"].shape[0]
+        batch.num_graphs = fields["ptr"].shape[0]
+        largest = batch.ptr.diff().max().item()
+        torch._check(largest >= 1)
+        torch._check(largest <= fields["batch"].shape[0])
+        batch.max_nodes = largest + 1
+        output = self.module(batch)
+        batch.y = output  # tasks hand targets on beside predictions
+        predictions = self.module.task.predict(output, batch)[0]
+        if not self.module.spec.task.startswith("graph-"):
+            return predictions
+        real = (
+            torch.arange(predictions.shape[0]) < fields["ptr"].shape[0] - 1
+        )  # a slice would fix that they are several
+        return predictions[real]
+
+
+def _with_empty_graph(value: Tensor, axis: str) -> Tensor:
+    if axis == "pointer":
+        return torch.cat([value, value[-1:]])
+    return torch.cat([value, torch.zeros_like(value[:1])]) if axis == GRAPH else value
+
+
+def program_files(module: BenchmarkModule, data: Benchmark) -> dict[str, tuple[bytes, str]]:
+    """The program and a description of its inputs, as files of an export: name -> content and what is in it.
+
+    Raises:
+        BadInput: the model cannot be exported; names it and says why.
+    """
+    program, fields = export_program(module, data.spec)
+    content = io.BytesIO()
+    torch.export.save(program, content)
+    inputs = {name: _described(name, axis, data.spec) for name, axis in fields.axes.items()}
+    example = fields.values(_table(module, data.spec, _TRACED).batch([0]))
+    for name, value in example.items():
+        inputs[name] |= {"dtype": str(value.dtype).removeprefix("torch."), "shape": _shape(name, value)}
+    told = {"inputs": inputs, "outputs": list(data.class_labels() if data.spec.num_classes else data.target_labels())}
+    return {
+        PROGRAM: (content.getvalue(), "the computation, for torch.export.load(FILE).module()"),
+        INPUTS: (json.dumps(told, indent=1).encode() + b"\n", f"what {PROGRAM} takes and returns"),
+    }
+
+
+def export_program(module: BenchmarkModule, spec: BenchmarkSpec) -> tuple[ExportedProgram, Fields]:
+    """The model as a program that was held against it on graphs of other sizes than it was traced with.
+
+    Args:
+        module: with its trained weights; in evaluation mode from now on.
+        spec: of its benchmark; graphs are made up to fit it.
+
+    Raises:
+        BadInput: PyTorch cannot trace it with free sizes, or the program answers otherwise; names the architecture.
+    """
+    name = type(module.architecture).__name__
+    if spec.task in _WITHOUT:
+        raise BadInput(f"{name} cannot be exported: {spec.task}, the task of {spec.name}, needs more than the graphs.")
+    module.eval()
+    table = _table(module, spec, _TRACED)
+    fields = Fields.of(table)
+    plain = PlainTensors(module, fields).eval()
+    try:
+        with _quietly():
+            example = fields.values(table.batch(range(len(table))))
+            program = torch.export.export(plain, (example,), dynamic_shapes={"fields": fields.shapes()})
+    except Exception as error:  # whatever tracing meets in the code of a model
+        raise BadInput(f"{name} cannot be exported by torch.export: {_reason(error)}") from error
+    _check(program, module, fields, spec, name)
+    return program, fields
+
+
+def _check(program: ExportedProgram, module: BenchmarkModule, fields: Fields, spec: BenchmarkSpec, name: str) -> None:
+    """Hold the program against the model itself.
+
+    Raises:
+        BadInput: it answers otherwise or not at all.
+    """
+    run = program.module()
+    for number, sizes in enumerate((_TRACED, *_CHECKED)):
+        table = _table(module, spec, sizes, seed=number + 1)
+        batch = table.batch(range(len(table)))
+        with torch.no_grad():
+            batch.y = output = module(batch)
+            expected = module.task.predict(output, batch)[0]
+            try:
+                found = run(fields.values(batch))
+            except Exception as error:  # a guard of the program, or what it computes
+                raise BadInput(
+                    f"{name} cannot be exported by torch.export: the program fails on graphs of {list(sizes)} nodes, "
+                    f"which the model takes: {_reason(error)}"
+                ) from error
+        scale = max(1.0, float(expected.abs().max()))
+        if found.shape != expected.shape or not bool(((found - expected).abs() <= _TOLERANCE * scale).all()):
+            raise BadInput(
+                f"{name} cannot be exported by torch.export: on graphs of {list(sizes)} nodes the program answers "
+                "otherwise than the model."
+            )
+
+
+def _reason(error: Exception) -> str:
+    """What an error of PyTorch says, in one line."""
+    lines = [line.strip(" -") for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {' '.join(lines[:2])[:400]}"
+
+
+@contextlib.contextmanager
+def _quietly() -> Iterator[None]:
+    """Without the graphs that PyTorch's compiler logs where it gives up; the error says what is wrong."""
+    loggers = [logging.getLogger(name) for name in ("torch.fx.experimental.symbolic_shapes", "torch._export")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+# -- graphs to trace with --------------------------------------------------------------------------------------------
+
+
+def _table(module: BenchmarkModule, spec: BenchmarkSpec, sizes: Sequence[int], seed: int = 0) -> GraphTable:
+    """Random connected graphs with the features of a specification and the encodings of a model."""
+    generator = torch.Generator().manual_seed(seed)
+    graphs = [_graph(spec, size, generator) for size in sizes]
+    table = GraphTable.from_graphs(graphs)
+    for encoding in module.required_encodings():
+        encoded = encoding.compute(table)
+        table = table.with_columns(encoded.columns, encoding.layout, encoded.ptr)
+    return table
+
+
+def _graph(spec: BenchmarkSpec, num_nodes: int, generator: torch.Generator) -> dict[str, Any]:
+    """A path with a few more edges; both directions of an edge have the same features."""
+    more = torch.rand(num_nodes, num_nodes, generator=generator) < 1 / max(num_nodes, 1)
+    ends = torch.triu(more, diagonal=2).nonzero().t()
+    path = torch.arange(num_nodes - 1)
+    half = torch.cat([torch.stack([path, path + 1]), ends], 1)
+    graph: dict[str, Any] = {"num_nodes": num_nodes, "edge_index": torch.cat([half, half.flip(0)], 1)}
+    graph |= _features(spec.node, num_nodes, ("x", "x_dense"), generator)
+    once = _features(spec.edge, half.shape[1], ("edge_attr", "edge_dense"), generator)
+    graph |= {name: torch.cat([value, value]) for name, value in once.items()}
+    if spec.coordinates:
+        graph["pos"] = torch.randn(num_nodes, spec.coordinates, generator=generator)
+    return graph
+
+
+def _features(features: Features, rows: int, names: tuple[str, str], generator: torch.Generator) -> dict[str, Tensor]:
+    found: dict[str, Tensor] = {}
+    if features.vocabularies:
+        columns = [torch.randint(size, (rows,), generator=generator) for size in features.vocabularies]
+        found[names[0]] = torch.stack(columns, 1)
+    if features.dense:
+        found[names[1]] = torch.randn(rows, features.dense, generator=generator)
+    return found
+
+
+# -- what the inputs are ---------------------------------------------------------------------------------------------
+
+_WORDS = {
+    "edge_index": "source and target node of each directed edge, nodes numbered through all graphs",
+    "batch": "graph of each node, ascending",
+    "ptr": "first node of each graph, and the number of all nodes",
+    "x": "categorical features of each node",
+    "x_dense": "real features of each node",
+    "edge_attr": "categorical features of each edge",
+    "edge_dense": "real features of each edge",
+    "pos": "coordinates of each node",
+}
+
+
+def _described(name: str, axis: str, spec: BenchmarkSpec) -> dict[str, Any]:
+    words = _WORDS.get(name, f"pointers of {name.removesuffix('_ptr')}" if axis == "pointer" else f"a row per {axis}")
+    features: Mapping[str, Features] = {"x": spec.node, "edge_attr": spec.edge}
+    told: dict[str, Any] = {"what": words}
+    if name in features:
+        told["values"] = [f"0 .. {size - 1}" for size in features[name].vocabularies]
+        told["names"] = list(features[name].names[: len(features[name].vocabularies)])
+    return told
+
+
+def _shape(name: str, value: Tensor) -> list[int | str]:
+    free = 1 if name == "edge_index" else 0
+    return ["any" if place == free else size for place, size in enumerate(value.shape)]

@@ -1,0 +1,137 @@
+"""Models by name on the Hugging Face Hub, through its own client: `hf:owner/name`, or `hf:owner/name@revision`.
+
+Where the hub is, and who one is there, the client knows by itself: `HF_ENDPOINT`, `HF_TOKEN`, `hf auth login`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from graphbench.errors import BadInput, GraphbenchError, MissingExtra
+
+PREFIX = "hf:"
+#: All that is ever fetched of a model: texts, and weights that cannot run anything.
+FETCHED = ("config.yaml", "model.safetensors", "results.json", "training.json", "README.md")
+_NAME = re.compile(r"hf:(?P<name>[\w.-]+/[\w.-]+?)(@(?P<revision>[\w./-]+))?", re.ASCII)
+
+
+@dataclass(frozen=True)
+class HubModel:
+    """A model on the Hub.
+
+    Args:
+        name: `owner/name`.
+        revision: branch, tag or commit; None for the newest.
+    """
+
+    name: str
+    revision: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> HubModel:
+        """The model that `hf:owner/name` means.
+
+        Raises:
+            BadInput: the text has another form.
+
+        Examples:
+            >>> HubModel.parse("hf:mine/gps-zinc@v2")
+            HubModel(name='mine/gps-zinc', revision='v2')
+        """
+        found = _NAME.fullmatch(text)
+        if found is None:
+            raise BadInput(f"{text!r} names no model on the Hugging Face Hub; write hf:owner/name, or with @revision.")
+        return cls(found["name"], found["revision"])
+
+    def __str__(self) -> str:
+        return f"{PREFIX}{self.name}" + (f"@{self.revision}" if self.revision else "")
+
+
+def is_hub_name(source: object) -> bool:
+    """Whether a source is meant to lie on the Hub.
+
+    Examples:
+        >>> is_hub_name("hf:mine/gps"), is_hub_name("runs/gps")
+        (True, False)
+    """
+    return isinstance(source, str) and source.startswith(PREFIX)
+
+
+def fetch(model: HubModel) -> Path:
+    """The folder of a model in the client's cache; files that are there already are not fetched again.
+
+    Only `FETCHED` is, whatever else the model has.
+
+    Raises:
+        BadInput: there is no model of graphbench by this name.
+        GraphbenchError: the Hub refuses, or cannot be reached and the model is not in the cache.
+        MissingExtra: huggingface_hub is not installed.
+    """
+    client = _client(f"Loading {model}")
+    try:
+        folder = Path(
+            client.snapshot_download(
+                model.name, revision=model.revision, allow_patterns=list(FETCHED), library_name="graphbench"
+            )
+        )
+    except Exception as error:  # of several libraries below the client
+        raise _told(error, f"{model} cannot be loaded") from error
+    missing = [name for name in FETCHED[:2] if not (folder / name).is_file()]
+    if missing:
+        raise BadInput(f"{model} is no model of graphbench: it has no {' and no '.join(missing)}.")
+    return folder
+
+
+def push(folder: Path, model: HubModel, message: str, private: bool) -> str:
+    """Upload a folder as one commit; the model is made where it is missing, and other files that it has stay.
+
+    Args:
+        folder: what `graphbench export` wrote.
+        model: where to; with a revision, that branch.
+        message: of the commit.
+        private: make a new model that only its owner sees; one that is there stays what it is.
+
+    Returns:
+        The address of the commit.
+
+    Raises:
+        GraphbenchError: the Hub refuses or cannot be reached.
+        MissingExtra: huggingface_hub is not installed.
+    """
+    api = _client(f"Pushing to {model}").HfApi(library_name="graphbench")
+    try:
+        api.create_repo(model.name, private=private or None, exist_ok=True)  # None: as the account has it
+        if model.revision is not None:
+            api.create_branch(model.name, branch=model.revision, exist_ok=True)
+        commit = api.upload_folder(
+            repo_id=model.name, folder_path=folder, revision=model.revision, commit_message=message
+        )
+    except Exception as error:  # of several libraries below the client
+        raise _told(error, f"{folder} cannot be pushed to {model}") from error
+    return str(commit.commit_url)
+
+
+def _client(purpose: str) -> Any:
+    try:
+        import huggingface_hub
+    except ImportError as error:
+        raise MissingExtra("huggingface_hub", "hub", purpose) from error
+    return huggingface_hub
+
+
+def _told(error: Exception, what: str) -> GraphbenchError:
+    """An error of the client in one line, with what to do where that is known."""
+    from huggingface_hub import errors
+
+    hints: dict[type[BaseException], str] = {
+        errors.GatedRepoError: " Ask its owner for access, and log in: hf auth login",
+        errors.RepositoryNotFoundError: " There is no model of this name, or it is private: hf auth login",
+        errors.RevisionNotFoundError: " There is no such revision.",
+        errors.LocalEntryNotFoundError: " Is there a network? It is not in the cache either.",
+    }
+    hint = next((text for kind, text in hints.items() if isinstance(error, kind)), "")
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return GraphbenchError(f"{what}: {lines[0] if lines else type(error).__name__}{hint}")

@@ -1,0 +1,196 @@
+"""Parts of a model by the names of their parameters: what stays as it is, and what learns at a rate of its own."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from graphbench.errors import BadInput, check_range
+
+#: What may be left out in front of a name: `head` is `task.head`.
+_SILENT = "task."
+
+
+def parse_patterns(freeze: str | Sequence[str] | None) -> tuple[str, ...]:
+    """Patterns as a list, or as a text with commas between them.
+
+    Examples:
+        >>> parse_patterns("architecture.node_encoder, architecture.layers.0*")
+        ('architecture.node_encoder', 'architecture.layers.0*')
+    """
+    if freeze is None:
+        return ()
+    given = freeze.split(",") if isinstance(freeze, str) else list(freeze)
+    return tuple(pattern.strip() for pattern in given if pattern.strip())
+
+
+def parse_rates(rates: Mapping[str, float] | str | None) -> dict[str, float]:
+    """Learning rates by pattern: a mapping, or a text `pattern=rate` with commas between them.
+
+    Raises:
+        BadInput: the text has another form, or a rate is no number above 0.
+
+    Examples:
+        >>> parse_rates("head=1e-3, architecture.layers.*=1e-4")
+        {'head': 0.001, 'architecture.layers.*': 0.0001}
+    """
+    found: dict[str, float] = {}
+    if isinstance(rates, str):
+        for item in parse_patterns(rates):
+            pattern, equals, rate = item.rpartition("=")
+            if not (equals and pattern.strip()):
+                raise BadInput(
+                    f"learning_rates: {item!r} must be PATTERN=RATE, as in 'head=1e-3,architecture.layers.*=1e-4'."
+                )
+            found[pattern.strip()] = _number(pattern.strip(), rate)
+    else:
+        found = {pattern: _number(pattern, rate) for pattern, rate in (rates or {}).items()}
+    for pattern, rate in found.items():
+        check_range(f"learning_rates: the rate of {pattern!r}", rate, above=0, below=float("inf"))
+    return found
+
+
+def _number(pattern: str, rate: Any) -> float:
+    try:
+        return float(rate)
+    except (TypeError, ValueError):
+        raise BadInput(f"learning_rates: the rate of {pattern!r} must be a number, but got {rate!r}.") from None
+
+
+def matching(pattern: str, names: Iterable[str]) -> list[str]:
+    """The names that a pattern means: those that it matches, and everything within a part that it matches.
+
+    `*` stands for any text, dots too, `?` for one character and `[...]` for one of several, as in file names.
+
+    Args:
+        pattern: of a parameter's or a part's dotted name; the `task.` in front of the head may be left out.
+        names: dotted names of parameters.
+
+    Examples:
+        >>> names = ["architecture.layers.0.weight", "architecture.layers.10.weight", "task.head.mlp.weight"]
+        >>> matching("architecture.layers.1*", names)
+        ['architecture.layers.10.weight']
+        >>> matching("head", names)
+        ['task.head.mlp.weight']
+    """
+    return [name for name in names if any(fnmatchcase(said, pattern) for said in _said(name))]
+
+
+def _said(name: str) -> Iterator[str]:
+    """What a parameter may be called by: its name and those of the parts it lies in."""
+    for full in (name, name.removeprefix(_SILENT)) if name.startswith(_SILENT) else (name,):
+        words = full.split(".")
+        yield from (".".join(words[:length]) for length in range(1, len(words) + 1))
+
+
+def chosen(option: str, pattern: str, names: Collection[str]) -> list[str]:
+    """As `matching`, of a pattern that must mean something.
+
+    Raises:
+        BadInput: it means nothing; names the nearest parts.
+    """
+    found = matching(pattern, names)
+    if not found:
+        parts = list(dict.fromkeys(said for name in names for said in _said(name)))
+        near = difflib.get_close_matches(pattern.rstrip("*."), parts, n=3, cutoff=0.5)
+        tops = list(dict.fromkeys(name.partition(".")[0] for name in names))
+        hint = f"Did you mean {' or '.join(near)}?" if near else f"Names start with {', '.join(tops)}."
+        raise BadInput(f"{option}: no parameter's name matches {pattern!r}. {hint}")
+    return found
+
+
+def freeze_parts(module: nn.Module, patterns: Iterable[str]) -> frozenset[str]:
+    """Let parameters stay as they are: without gradients, so that no optimizer sees them and nothing decays them.
+
+    Returns:
+        Their names.
+
+    Raises:
+        BadInput: a pattern means nothing, or nothing is left to train.
+    """
+    parameters = dict(module.named_parameters())
+    frozen = frozenset(name for pattern in patterns for name in chosen("freeze", pattern, parameters))
+    for name in frozen:
+        parameters[name].requires_grad_(False)
+    if frozen and not any(parameter.requires_grad for parameter in parameters.values()):
+        raise BadInput("freeze: no parameter is left to train. Leave out at least one part, such as the head.")
+    return frozen
+
+
+def rest_frozen_norms(module: nn.Module) -> None:
+    """Set batch norms of frozen parts to evaluation mode, so that their running statistics stay, too.
+
+    A part is frozen when it has parameters and all of them are frozen; batch norms without parameters belong to the
+    part around them.
+
+    Args:
+        module: just set to training mode.
+    """
+    _rest(module, within=False)
+
+
+def _rest(module: nn.Module, within: bool) -> None:
+    own = list(module.parameters())
+    frozen = not any(parameter.requires_grad for parameter in own) if own else within
+    if frozen and isinstance(module, _BatchNorm):
+        module.eval()
+    for child in module.children():
+        _rest(child, frozen)
+
+
+def check_loaded(frozen: Collection[str], outcome: Mapping[str, Collection[str]], source: str) -> None:
+    """Refuse to freeze random weights beside those that were read.
+
+    Args:
+        frozen: names of frozen parameters.
+        outcome: what `load_matching` returned.
+        source: the file.
+
+    Raises:
+        BadInput: names a frozen parameter that the file lacks or has in another shape.
+    """
+    for kind, words in (("missing", "does not have it"), ("reshaped", "has it in another shape")):
+        random = [name for name in outcome[kind] if name in frozen]
+        if random:
+            more = f" and {len(random) - 1} more" if len(random) > 1 else ""
+            raise BadInput(
+                f"freeze: {random[0]}{more} would stay random, for {source} {words}. Take it out of --model.freeze."
+            )
+
+
+def with_learning_rates(
+    groups: Sequence[Mapping[str, Any]], module: nn.Module, rates: Mapping[str, float]
+) -> list[dict[str, Any]]:
+    """Optimizer groups in which the parameters that patterns mean have rates of their own and all else as before.
+
+    Of several patterns that mean a parameter the longest counts. Schedules multiply these rates as they do the others.
+
+    Args:
+        groups: of all trainable parameters, each with `params`, and `name` where it has one.
+        module: whose parameters they are.
+        rates: pattern -> learning rate.
+
+    Raises:
+        BadInput: a pattern means nothing that is trained.
+    """
+    names = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
+    rate_of: dict[int, tuple[str, float]] = {}
+    for pattern in sorted(rates, key=len):
+        for name in chosen("learning_rates", pattern, names):
+            rate_of[id(names[name])] = (pattern, rates[pattern])
+    result: list[dict[str, Any]] = []
+    for group in groups:
+        parts: dict[str | None, list[nn.Parameter]] = {}
+        for parameter in group["params"]:
+            parts.setdefault(rate_of.get(id(parameter), (None, 0.0))[0], []).append(parameter)
+        for pattern, parameters in parts.items():
+            changed: dict[str, Any] = {"params": parameters}
+            if pattern is not None:
+                changed |= {"lr": rates[pattern], "name": f"{group.get('name', 'group')}/{pattern}"}
+            result.append(dict(group) | changed)
+    return result

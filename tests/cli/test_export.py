@@ -1,0 +1,132 @@
+"""graphbench export: what is written loads, predicts the same, and says what it is."""
+
+import json
+import shutil
+
+import pytest
+import torch
+import yaml
+
+import graphbench
+from graphbench.checkpoints import load_checkpoint
+from graphbench.cli import main
+from graphbench.weights import read_weights, same_weights
+
+SMILES = ["CCO", "c1ccccc1O", "CC(=O)N"]
+
+
+@pytest.fixture(scope="module")
+def exported(finished_run, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("exports") / "model"
+    assert main(["export", "--run", str(finished_run), "--output", str(folder), "--format", "torch"]) == 0
+    return folder
+
+
+def test_weights_are_those_of_the_best_checkpoint_bit_for_bit(finished_run, exported):
+    best = load_checkpoint(finished_run / "checkpoints" / "best.ckpt")["state_dict"]
+    assert same_weights(read_weights(exported / "model.safetensors"), best)
+
+
+def test_an_exported_folder_predicts_as_its_run_does(finished_run, exported):
+    expected = graphbench.load(finished_run).predict(SMILES)
+    assert graphbench.load(exported).predict(SMILES).equals(expected)
+    assert graphbench.load(exported / "model.safetensors").predict(SMILES).equals(expected)
+
+
+def test_commands_take_an_exported_folder_as_a_run(exported, tmp_path):
+    (tmp_path / "new.smi").write_text("\n".join(SMILES))
+    output = tmp_path / "out.csv"
+    assert main(["predict", "--run", str(exported), "--input", str(tmp_path / "new.smi"), "--output", str(output)]) == 0
+    assert len(output.read_text().splitlines()) == 4
+
+
+def test_an_exported_folder_is_scored_as_its_run_was(exported, data_options, tmp_path, caplog):
+    folder = shutil.copytree(exported, tmp_path / "copy")
+    with caplog.at_level("INFO", logger="graphbench"):
+        assert main(["validate", "--run", str(folder), *data_options[2:]]) == 0
+    assert "Validation scores equal those stored at the end of fit." in caplog.text
+
+
+def test_the_program_answers_as_the_run_does_without_graphbench(finished_run, exported):
+    predictor = graphbench.load(finished_run)
+    (part,) = predictor.data.read_objects(SMILES)
+    table = part.table.slice(0, 3)
+    for encoding in predictor.module.required_encodings():
+        encoded = encoding.compute(table)
+        table = table.with_columns(encoded.columns, encoding.layout, encoded.ptr)
+    batch = table.batch([0, 1, 2])
+    told = json.loads((exported / "inputs.json").read_text())
+    found = torch.export.load(exported / "model.pt2").module()({name: batch[name] for name in told["inputs"]})
+    assert told["outputs"] == ["length"]
+    expected = torch.from_numpy(predictor.predict(SMILES)["prediction_length"].to_numpy())
+    assert torch.allclose(found[:, 0], expected, atol=1e-4)
+
+
+def test_no_place_of_this_machine_is_in_an_export(finished_run, exported, molecule_file):
+    config = yaml.safe_load((exported / "config.yaml").read_text())
+    assert config["data"]["init_args"]["file"] == "mine.csv"
+    assert config["data"]["init_args"]["root"] == "data"
+    assert config["data"]["init_args"]["store"] is None
+    for file in exported.iterdir():
+        if file.suffix in (".yaml", ".json", ".md"):
+            assert str(molecule_file.parent) not in file.read_text(), file.name
+            assert str(finished_run.parent) not in file.read_text(), file.name
+
+
+def test_the_card_states_data_scores_licence_and_parameters(finished_run, exported):
+    card = (exported / "README.md").read_text()
+    head = yaml.safe_load(card.split("---\n")[1])
+    results = json.loads((finished_run / "results.json").read_text())
+    assert "license" not in head
+    assert "Nobody has stated a licence for the weights" in card
+    assert head["tags"] == ["graphbench", "GPS", "Molecules"]
+    (metric,) = head["model-index"][0]["results"][0]["metrics"]
+    assert metric == {"type": "MAE", "name": "MAE (validation)", "value": results["val"]["val/MAE"]}
+    assert f"{results['parameters']:,} trainable parameters" in card
+    assert f"| GPS | {results['val']['val/MAE']:.4f} |" in card.replace(" | ", " | ")
+    splits = json.loads((finished_run / "data.json").read_text())["splits"]
+    assert f"| graphs, train | {splits['train']['graphs']} |" in card
+    assert "| targets | length |" in card
+    assert "that of your file" in card
+    for file in exported.iterdir():
+        assert file.name == "README.md" or f"| `{file.name}` |" in card
+
+
+def test_a_new_training_starts_from_an_export_with_frozen_parts_and_rates(exported, data_options, tmp_path):
+    from command_line import SMALL_MODEL
+
+    folder = tmp_path / "tuned"
+    options = [
+        "--model.init_from", str(exported), "--model.freeze", "architecture.layers.0*,architecture.node_encoder",
+        "--model.learning_rates", "head=1e-2,architecture.layers.1.*=1e-4", "--trainer.max_epochs", "1",
+    ]  # fmt: skip
+    assert main(["fit", *data_options, *SMALL_MODEL, *options, "--run", str(folder)]) == 0
+    before = read_weights(exported / "model.safetensors")
+    after = load_checkpoint(folder / "checkpoints" / "last.ckpt")["state_dict"]
+    moved = {name for name, value in after.items() if not torch.equal(value, before[name])}
+    assert not any(name.startswith(("architecture.layers.0.", "architecture.node_encoder.")) for name in moved)
+    assert any(name.startswith("architecture.layers.1.") for name in moved)
+    assert any("task.head" in name for name in moved)
+
+
+def test_a_part_that_is_not_there_is_one_line_before_anything_runs(data_options, tmp_path, capsys):
+    from command_line import SMALL_MODEL
+
+    options = ["--model.freeze", "architecture.layer.0", "--run", str(tmp_path / "run")]
+    assert main(["fit", *data_options, *SMALL_MODEL, *options]) == 1
+    told = capsys.readouterr().err
+    assert "no parameter's name matches 'architecture.layer.0'. Did you mean architecture.layers.0" in told
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_taken_place_and_a_run_without_weights_are_refused(finished_run, exported, tmp_path, capsys):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "config.yaml").write_text("model: {}\n")
+    for arguments, told in (
+        (["--run", str(finished_run), "--output", str(exported)], "holds files already"),
+        (["--run", str(tmp_path / "empty"), "--output", str(tmp_path / "out")], "There is no checkpoint"),
+        (["--run", str(tmp_path / "nothing"), "--output", str(tmp_path / "out")], "is not the folder of a run"),
+    ):
+        assert main(["export", *arguments]) == 1
+        assert told in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
