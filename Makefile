@@ -7,7 +7,7 @@ PLUGINS := $(sort $(wildcard plugins/*))
 STAMP := $(VENV)/.installed
 PYPROJECTS := pyproject.toml $(PLUGINS:%=%/pyproject.toml) constraints.txt
 
-.PHONY: help quickstart test test-slow survive env lint bench docker-check clean
+.PHONY: help quickstart test test-slow survive env lint docs speed release-check resolve lower-bounds docker-check clean
 
 help:  ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -42,8 +42,8 @@ env: $(STAMP)  ## the virtual environment with the project, its plug-ins and the
 $(STAMP): $(PYPROJECTS)
 	$(PYTHON) -m venv $(VENV) 2>/dev/null || $(MAKE) --no-print-directory virtualenv
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=24"
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt "torch>=2.6"
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev,zinc,images,mnist]" $(PLUGINS:%=--editable ./%)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt "torch>=2.9"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev,docs,zinc,images,mnist]" $(PLUGINS:%=--editable ./%)
 	touch $(STAMP)
 
 .PHONY: virtualenv
@@ -58,8 +58,22 @@ lint: env  ## ruff and mypy
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: env  ## speed and memory against baselines: the short tables of speed/
-	for script in speed/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+speed: env  ## one table of speed against baselines and against the limit; JSON=now.json keeps it for speed/compare.py
+	$(BIN)/python speed/suite.py $(if $(JSON),--json $(JSON))
+
+docs: export OMP_NUM_THREADS ?= 1
+docs: env  ## the site, with its notebooks executed: docs/_build/html/index.html
+	NB_EXECUTE=1 $(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build/html
+
+release-check: env  ## build all wheels, install them into an empty environment, train there; FRESH=1 downloads the rest
+	$(BIN)/python release/check.py $(if $(FRESH),--fresh)
+
+resolve: env  ## does pip find versions for every Python the project claims? newest, pinned, oldest
+	$(BIN)/python release/resolve.py
+
+TORCH_BACKEND ?= cpu
+lower-bounds: env  ## the suite on the oldest versions of pyproject.toml; LOWEST_PYTHON=3.10, TORCH_BACKEND=pypi
+	$(BIN)/python release/lower_bounds.py --torch-backend $(TORCH_BACKEND) $(if $(LOWEST_PYTHON),--python $(LOWEST_PYTHON))
 
 docker-check: ## build the image with buildah and run the quickstart in it
 	docker/check.sh

@@ -1,0 +1,173 @@
+"""Every option in the tables of `docs/lightning.md` does what its row says, and every configuration beside them runs."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+import yaml
+from rdkit import RDConfig
+
+from graphbench.cli import main
+from graphbench.configurations import configurations
+
+ROOT = Path(__file__).parents[2]
+GUIDE = (ROOT / "docs" / "lightning.md").read_text(encoding="utf-8")
+OPTIONS = re.findall(r"^\| `(--[^`]+)` \|", GUIDE, re.MULTILINE)
+MODEL = ["--model.architecture", "GCN", "--model.architecture.hidden_dim", "8", "--model.architecture.num_layers", "1"]
+
+
+class Run:
+    """A finished fit: its folder, what it said, and what it left."""
+
+    def __init__(self, folder: Path, said: str) -> None:
+        self.folder, self.said = folder, said
+
+    @property
+    def config(self):
+        return yaml.safe_load((self.folder / "config.yaml").read_text())
+
+    @property
+    def table(self):
+        return pd.read_csv(self.folder / "metrics.csv")
+
+    @property
+    def results(self):
+        return json.loads((self.folder / "results.json").read_text())
+
+    def checkpoint(self, name):
+        return torch.load(self.folder / "checkpoints" / f"{name}.ckpt", weights_only=True)
+
+    def files(self, pattern):
+        return sorted(path.name for path in self.folder.rglob(pattern))
+
+
+def ended_early(run):
+    return run.results["epochs"] == 2 and "did not improve" in run.said
+
+
+def averaged(run):
+    best = run.checkpoint("best")
+    plain, mean = best["current_model_state"], best["state_dict"]
+    return any(not torch.equal(plain[name], mean[name]) for name in plain if name.startswith("architecture"))
+
+
+def found_rate(run):
+    stated = run.config["model"]["optimizer"]
+    return "Learning rate found" in run.said and stated == "graphbench.module.adam_w"
+
+
+def in_loggers(run):
+    table = pd.read_csv(run.folder / "diagnostics" / "rank_progression.csv")
+    return len(table) and run.files("events.out.tfevents*")
+
+
+#: Part of a row's option -> what must hold after the run.
+CHECKS = {
+    "EarlyStopping": ended_early,
+    "EMAWeightAveraging": averaged,
+    "StochasticWeightAveraging": lambda run: run.files("averaged.ckpt") and "averaged.ckpt" in run.said,
+    "accumulate_grad_batches": lambda run: run.results["steps"] == 3 * 2,
+    "gradient_clip_val": lambda run: run.results["epochs"] == 3,
+    "LearningRateFinder": found_rate,
+    "BatchSizeFinder": lambda run: run.config["data"]["init_args"]["batch_size"] == 2,
+    "max_time": lambda run: run.results["fit_seconds"] > 0,
+    "fast_dev_run": lambda run: not run.folder.exists(),
+    "overfit_batches": lambda run: run.results["steps"] == 3 * 2,
+    "limit_train_batches": lambda run: run.results["steps"] == 3 * 2,
+    "limit_val_batches": lambda run: run.results["epochs"] == 3,
+    "profiler": lambda run: "run_training_epoch" in run.said,
+    "detect_anomaly": lambda run: run.results["epochs"] == 3,
+    "logger CSVLogger": lambda run: list(Path("mine").rglob("metrics.csv")) and run.files("metrics.csv"),
+    "logger TensorBoardLogger": lambda run: list(Path("mine").rglob("events*")) and not run.files("events*"),
+    "logger false": lambda run: not run.files("metrics.csv") and run.files("best.ckpt"),
+    "val/loss --trainer.callbacks.filename best": lambda run: "val/loss" in str(run.checkpoint("best")["callbacks"]),
+    "ModelCheckpoint": lambda run: run.files("epoch=*.ckpt") == ["epoch=3-step=12.ckpt"] and run.files("best.ckpt"),
+    "RankProgression": in_loggers,
+    "optimizer.lr": lambda run: run.checkpoint("last")["optimizer_states"][0]["param_groups"][0]["lr"] == 3e-4,
+    "model.loss": lambda run: (run.table["train/loss"].dropna() < run.table["train/MAE"].dropna()).all(),
+    "select_by": lambda run: run.results["metric"] == "R2" and run.results["higher_is_better"],
+    "R2 --model.metrics": lambda run: {"val/R2", "val/Spearman"} <= run.results["val"].keys(),
+    "ExplainedVariance": lambda run: "val/ExplainedVariance" in run.results["val"],
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("molecules")
+    lines = (Path(RDConfig.RDDataDir) / "NCI" / "first_5K.smi").read_text().splitlines()
+    smiles = [word for word in (line.split()[0] for line in lines) if 6 <= len(word) <= 20 and word.isalnum()][:40]
+    (folder / "mine.csv").write_text("smiles,length\n" + "".join(f"{s},{len(s)}\n" for s in smiles))
+    places = ["--data.root", str(folder / "data"), "--data.store", str(folder / "store")]
+    return ["--data", "Molecules", "--data.file", str(folder / "mine.csv"), "--data.target", "length", *places]
+
+
+@pytest.fixture
+def fit(data, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+
+    def run(*options):
+        batches = ["--data.batch_size", "8", "--trainer.accelerator", "cpu", "--trainer.max_epochs", "3"]
+        assert main(["fit", *data, *MODEL, *batches, "--run", "runs/one", *options]) == 0, capsys.readouterr().err
+        captured = capsys.readouterr()
+        return Run(Path("runs/one"), captured.err + captured.out)
+
+    return run
+
+
+def test_every_row_has_a_check():
+    assert len(OPTIONS) >= 25
+    assert [option for option in OPTIONS if not any(part in option for part in CHECKS)] == []
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_the_option_does_what_its_row_says(option, fit):
+    extra = ["--trainer.callbacks.min_delta", "1000"] if "EarlyStopping" in option else []
+    run = fit(*shlex.split(option), *extra)
+    assert next(check for part, check in CHECKS.items() if part in option)(run)
+
+
+def test_configurations_of_callbacks_are_parsed_and_named():
+    names = {"early_stopping", "ema", "swa", "learning_rate_finder", "batch_size_finder", "checkpoints"}
+    assert {f"callbacks/{name}" for name in names} | {"trainer/profiler"} <= configurations().keys()
+
+
+def test_configurations_run_together(fit):
+    run = fit("--config", "callbacks/ema", "--config", "trainer/profiler", "--trainer.callbacks+=ModelCheckpoint")
+    assert averaged(run)
+    assert "run_training_epoch" in Path("profile/fit-durations.txt").read_text()
+
+
+def test_a_run_with_averaging_goes_on(fit):
+    fit("--config", "callbacks/swa")
+    assert main(["fit", "--resume", "runs/one", "--trainer.max_epochs", "5"]) == 0
+
+
+def test_a_found_rate_is_not_looked_for_again(fit, capsys):
+    run = fit("--trainer.callbacks+=LearningRateFinder", "--trainer.callbacks.num_training_steps", "10",
+              "--model.optimizer.lr", "1e-3", "--model.lr_scales", "{task.head: 2.0}")  # fmt: skip
+    found = run.config["model"]["optimizer"]["init_args"]["lr"]
+    rates = [group["lr"] for group in run.checkpoint("last")["optimizer_states"][0]["param_groups"]]
+    assert sorted(rates) == pytest.approx([found, 2 * found])
+    assert main(["fit", "--resume", "runs/one", "--trainer.max_epochs", "4"]) == 0
+    assert "found" not in capsys.readouterr().err
+    assert run.results["steps"] == 4 * 4
+    assert run.results["best_epoch"] == 4
+
+
+def test_epochs_count_from_one_everywhere(fit):
+    run = fit()
+    assert sorted(run.table["epoch"].dropna().unique()) == [1, 2, 3]
+    assert "epoch 1/3" in run.said
+    assert f"Best epoch {run.results['best_epoch']}" in run.said
+    assert run.checkpoint("best")["epoch"] + 1 == run.results["best_epoch"]
+
+
+def test_the_code_of_the_guide_runs():
+    for block in re.findall(r"^```python\n(.*?)^```", GUIDE, re.DOTALL | re.MULTILINE):
+        exec(compile(block, "docs/lightning.md", "exec"), {"__name__": "guide"})

@@ -1,0 +1,132 @@
+"""The site builds without a warning, its links lead somewhere, a phone shows it, and its search finds."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urldefrag
+
+import pytest
+
+from graphbench import configurations, registry
+
+ROOT = Path(__file__).parents[2]
+CHROMIUM = next(
+    (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
+)
+pytest.importorskip("myst_nb", reason="pip install '.[docs]'")
+
+
+class Page(HTMLParser):
+    """Links and identifiers of a page."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.links, self.names = [], set()
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        found = dict(attrs)
+        self.names.add(found.get("id"))
+        if tag in ("a", "img", "link", "script"):
+            self.links += [found[key] for key in ("href", "src") if found.get(key)]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The built site; a warning fails. The sources are copied, since catalogues are written beside them."""
+    folder = tmp_path_factory.mktemp("site")
+    shutil.copytree(ROOT / "docs", folder / "docs", ignore=shutil.ignore_patterns("_build", "catalogue"))
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html", "docs", "html"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return folder / "html"
+
+
+@pytest.fixture(scope="module")
+def pages(site):
+    return {path: Page(path.read_text(encoding="utf-8")) for path in site.rglob("*.html")}
+
+
+def test_every_link_inside_leads_somewhere(site, pages):
+    broken = []
+    for path, page in pages.items():
+        for link in page.links:
+            if re.match(r"[a-z]+:|//", link):
+                continue
+            address, anchor = urldefrag(link.partition("?")[0] if "#" not in link else link)
+            target = (path.parent / unquote(address.partition("?")[0])).resolve() if address else path
+            known = pages[target].names if target in pages else None
+            if not target.is_file() or (anchor and known is not None and unquote(anchor) not in known):
+                broken.append(f"{path.relative_to(site)}: {link}")
+    assert not broken, "\n".join(broken)
+
+
+@pytest.mark.parametrize("group", registry.GROUPS)
+def test_catalogues_name_everything_that_is_registered(pages, site, group):
+    text = (site / "reference" / "catalogue" / f"{group}.html").read_text(encoding="utf-8")
+    assert [name for name in registry.records(group) if f">{name}<" not in text] == []
+
+
+def test_recipes_stand_with_what_they_expect(site):
+    text = (site / "reference" / "catalogue" / "configurations.html").read_text(encoding="utf-8")
+    found = {name: several[0] for name, several in configurations.configurations().items()}
+    recipes = [name for name, configuration in found.items() if not configuration.is_overlay]
+    assert [name for name in recipes if f">{name}<" not in text] == []
+    expected = configurations.facts(found["quickstart"], found).expected
+    row = next(row for row in text.split("<tr") if ">quickstart<" in row)
+    assert f"{expected.metric} {expected.value:g}" in row
+
+
+def test_every_page_is_reached_from_the_home_page(site, pages):
+    """The side bar links all of them, so the home page's links are those of the whole site."""
+    open_pages, reached = [site / "index.html"], set()
+    while open_pages:
+        path = open_pages.pop()
+        if path in pages and path not in reached:
+            reached.add(path)
+            open_pages += [(path.parent / urldefrag(link)[0]).resolve() for link in pages[path].links]
+    assert {path.name for path in set(pages) - reached} <= {"genindex.html", "search.html"}
+
+
+def shown(page, folder, query=""):
+    """What Chromium makes of a page; the title after its scripts ran."""
+    command = [
+        CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync", "--disable-quic",
+        "--disable-background-networking", "--disable-component-update", "--allow-file-access-from-files",
+        f"--user-data-dir={folder / 'profile'}", "--window-size=1400,1000", "--virtual-time-budget=10000",
+        "--dump-dom", f"{page.as_uri()}{query}",
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium (Debian's package chromium)")
+def test_no_page_scrolls_sideways_on_a_phone(site, pages, tmp_path):
+    """Every page in a frame of 390 pixels, measured from outside."""
+    names = [str(path.relative_to(site)) for path in sorted(pages)]
+    frames = "".join(f'<iframe style="width:390px;height:800px;border:0" src="{name}"></iframe>' for name in names)
+    measure = (
+        "onload = () => { document.title = 'wide: ' + [...document.querySelectorAll('iframe')].map(f => {"
+        "const e = f.contentDocument.documentElement; return e.scrollWidth - e.clientWidth; }); }"
+    )
+    frame = site / "all-pages.html"
+    frame.write_text(f"<!DOCTYPE html><body>{frames}<script>{measure}</script>", encoding="utf-8")
+    title = re.search(r"<title>wide: ([\d,-]+)</title>", shown(frame, tmp_path))
+    frame.unlink()
+    assert title
+    widths = dict(zip(names, map(int, title[1].split(",")), strict=True))
+    assert {name: width for name, width in widths.items() if width > 0} == {}
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium (Debian's package chromium)")
+def test_search_finds_a_page(site, tmp_path):
+    text = shown(site / "search.html", tmp_path, "?q=SIGTERM")
+    results = re.search(r'<div id="search-results">.*', text, re.DOTALL)
+    assert results
+    assert "reliability.html" in results[0]

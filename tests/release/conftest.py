@@ -1,0 +1,27 @@
+"""The scripts of release/ as modules."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from scripts import load_script
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="session")
+def check():
+    """release/check.py."""
+    return load_script(ROOT / "release" / "check.py")
+
+
+@pytest.fixture(scope="session")
+def lower_bounds():
+    """release/lower_bounds.py, which imports its neighbour as scripts do."""
+    sys.path.insert(0, str(ROOT / "release"))
+    try:
+        return load_script(ROOT / "release" / "lower_bounds.py")
+    finally:
+        sys.path.remove(str(ROOT / "release"))

@@ -1,0 +1,58 @@
+"""The workflow calls what the Makefile has, for every Python the project claims."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+WORKFLOW = ROOT / ".github" / "workflows" / "ci.yaml"
+
+
+@pytest.fixture(scope="module")
+def jobs():
+    return yaml.safe_load(WORKFLOW.read_text(encoding="utf-8"))["jobs"]
+
+
+def commands(jobs):
+    return [step["run"] for job in jobs.values() for step in job["steps"] if "run" in step]
+
+
+def test_every_make_command_is_a_target(jobs):
+    targets = set(re.findall(r"^([a-z-]+):.*##", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    called = {command.split()[1] for command in commands(jobs) if command.startswith("make ")}
+    assert called == {"lint", "test", "docs", "release-check", "resolve", "lower-bounds"}
+    assert called <= targets
+
+
+def test_every_claimed_python_is_tested(jobs):
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    claimed = re.findall(r'"Programming Language :: Python :: (3\.\d+)"', project)
+    assert jobs["test"]["strategy"]["matrix"]["python"] == claimed
+
+
+def test_the_image_that_is_built_is_that_of_the_project(jobs):
+    build = next(command for command in commands(jobs) if command.startswith("docker build"))
+    assert (ROOT / re.search(r"-f (\S+)", build)[1]).is_file()
+    arguments = set(re.findall(r"--build-arg (\w+)=", build))
+    dockerfile = (ROOT / "docker" / "Dockerfile").read_text(encoding="utf-8")
+    assert arguments <= set(re.findall(r"^ARG (\w+)", dockerfile, re.MULTILINE))
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yaml")), ids=lambda path: path.stem
+)
+def test_issue_forms_ask_something(path):
+    form = yaml.safe_load(path.read_text(encoding="utf-8"))
+    assert {"name", "description", "body"} <= form.keys()
+    identifiers = [field["id"] for field in form["body"]]
+    assert len(set(identifiers)) == len(identifiers) > 0
+
+
+def test_the_citation_names_this_version():
+    about = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert f'version = "{about["version"]}"' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert {"title", "authors", "license", "message", "cff-version"} <= about.keys()

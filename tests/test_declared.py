@@ -1,0 +1,104 @@
+"""Every package that is imported is declared in pyproject.toml, and the declarations of core and plug-ins agree."""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+tomllib = pytest.importorskip("tomllib", reason="Python 3.11 reads TOML")
+
+ROOT = Path(__file__).parents[1]
+PLUGINS = sorted(path.parent for path in ROOT.glob("plugins/*/pyproject.toml"))
+#: Modules that are no distribution: this project's own, and helpers of its tests and scripts.
+OWN = {"graphbench", *(path.name for path in ROOT.glob("plugins/*/src/*"))}
+HELPERS = {path.stem for path in ROOT.glob("tests/**/*.py")} | {path.stem for path in ROOT.glob("plugins/*/*/*.py")}
+
+
+def project(folder):
+    return tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+def normal(name):
+    """The one spelling of a distribution's name that PEP 503 compares."""
+    return re.sub(r"[-_.]+", "-", re.match(r"[\w.-]+", name)[0]).lower()
+
+
+def declared(folder, extras):
+    """Distributions that a project requires, with some of its extras."""
+    about = project(folder)
+    optional = about.get("optional-dependencies", {})
+    chosen = [word for extra in extras if extra in optional for word in optional[extra]]
+    return {normal(word) for word in [*about.get("dependencies", ()), *chosen]}
+
+
+def imported(folder):
+    """Top-level module -> where it is imported first, without the standard library."""
+    found = {}
+    for file in sorted(folder.rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_bytes())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and node.level == 0:
+                names = [node.module]
+            for name in names:
+                found.setdefault(name.split(".")[0], f"{file.relative_to(ROOT)}:{node.lineno}")
+    return {name: place for name, place in found.items() if name not in sys.stdlib_module_names}
+
+
+def undeclared(folder, known, local):
+    """Imports whose distribution is not among those known."""
+    providers = importlib.metadata.packages_distributions()
+    return [
+        f"{place} imports {name} of {providers.get(name, ['nothing that is installed'])}"
+        for name, place in imported(folder).items()
+        if name not in local and not known & {normal(provider) for provider in providers.get(name, ())}
+    ]
+
+
+CORE_EXTRAS = tuple(name for name in project(ROOT)["optional-dependencies"] if name not in ("all", "dev", "docs"))
+
+
+def test_the_core_declares_what_it_imports():
+    against = undeclared(ROOT / "graphbench", declared(ROOT, CORE_EXTRAS), OWN)
+    assert not against, "\n".join(against)
+
+
+@pytest.mark.parametrize("plugin", PLUGINS, ids=lambda plugin: plugin.name)
+def test_a_plugin_declares_what_it_imports(plugin):
+    """It may use what the core requires, whose versions are chosen there."""
+    known = declared(plugin, project(plugin).get("optional-dependencies", {})) | declared(ROOT, ())
+    against = undeclared(plugin / "src", known, {"graphbench", next((plugin / "src").iterdir()).name})
+    assert not against, "\n".join(against)
+
+
+@pytest.mark.parametrize("folder", [ROOT / "tests", *(plugin / "tests" for plugin in PLUGINS)], ids=str)
+def test_the_tests_need_nothing_that_is_not_declared(folder):
+    known = declared(ROOT, (*CORE_EXTRAS, "dev", "docs"))
+    against = undeclared(folder, known, OWN | HELPERS)
+    assert not against, "\n".join(against)
+
+
+def test_an_import_that_nobody_declares_is_found(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
+    (tmp_path / "module.py").write_text("import json\n\ndef f():\n    from torch.nn import Linear\n", encoding="utf-8")
+    assert undeclared(tmp_path, {"torch"}, set()) == []
+    assert undeclared(tmp_path, {"numpy"}, set()) == ["module.py:4 imports torch of ['torch']"]
+
+
+def test_the_extra_all_brings_every_plugin_of_this_version():
+    wanted = {f"{project(plugin)['name']}>={project(plugin)['version']},<0.2" for plugin in PLUGINS}
+    assert set(project(ROOT)["optional-dependencies"]["all"]) == wanted
+
+
+def test_all_distributions_claim_the_same_pythons_and_licence():
+    about = project(ROOT)
+    assert f"Python :: {about['requires-python'].removeprefix('>=')}" in " ".join(about["classifiers"])
+    for plugin in PLUGINS:
+        theirs = project(plugin)
+        assert {theirs["requires-python"], theirs["version"]} == {about["requires-python"], about["version"]}
+        assert (theirs["license"], theirs["license-files"]) == (about["license"], about["license-files"])
+        assert (plugin / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
