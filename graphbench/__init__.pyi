@@ -22,6 +22,8 @@ from .contracts import Representation as Representation
 from .contracts import Traced as Traced
 from .module import BenchmarkModule as BenchmarkModule
 from .module import build as build
+from .prediction import Predictor as Predictor
+from .prediction import load as load
 
 __version__: str
 __all__: list[str]

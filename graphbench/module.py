@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any, cast
 
 import pytorch_lightning as pl
@@ -13,6 +15,7 @@ from pytorch_lightning.strategies import DDPStrategy
 from torch import Tensor, nn
 from torchmetrics import Metric
 
+from graphbench import parts
 from graphbench.contracts.architecture import (
     Architecture,
     PositionalEncoder,
@@ -22,95 +25,22 @@ from graphbench.contracts.architecture import (
 )
 from graphbench.contracts.benchmark import Benchmark
 from graphbench.contracts.encoding import Encoding
-from graphbench.contracts.spec import BenchmarkSpec
+from graphbench.contracts.spec import SPLITS, BenchmarkSpec
 from graphbench.contracts.table import GraphBatch
 from graphbench.distributed import expect_idle, over_processes
 from graphbench.errors import BadInput
+from graphbench.hyperparameters import INSTANTIATOR, plain_arguments, rebuilding
 from graphbench.nn.heads import HeadConfig
-from graphbench.optim import Schedule, parameter_groups
-from graphbench.tasks import Task, build_task
-from graphbench.tasks.regression import GraphRegression
-
-SPLITS = ("train", "val", "test")
+from graphbench.optim import Schedule, fuse, parameter_groups, set_rates
+from graphbench.tasks import build_task
+from graphbench.tasks.regression import Regression
+from graphbench.tasks.scores import SplitLoss as SplitLoss
+from graphbench.tasks.scores import SplitScores as SplitScores
 
 
 def adam_w(parameters: Any) -> torch.optim.Optimizer:
     """The optimizer when none is configured: AdamW at 1e-3 with torch's own defaults."""
     return torch.optim.AdamW(parameters, lr=1e-3)
-
-
-class SplitLoss(Metric):
-    """The loss over all rows of a split, whatever batches they came in.
-
-    Sums are compensated (Kahan 1965), because float64 is not to be had on every device.
-
-    Args:
-        task: whose loss it is.
-    """
-
-    higher_is_better = False
-    is_differentiable = False
-    full_state_update = False
-    sums: Tensor
-    lost: Tensor
-    counts: Tensor
-
-    def __init__(self, task: Task) -> None:
-        super().__init__()
-        self._combine = task.combine
-        self.add_state("sums", default=torch.zeros(task.groups), dist_reduce_fx="sum")
-        self.add_state("lost", default=torch.zeros(task.groups), dist_reduce_fx="sum")
-        self.add_state("counts", default=torch.zeros(task.groups, dtype=torch.int64), dist_reduce_fx="sum")
-
-    def update(self, sums: Tensor, counts: Tensor) -> None:
-        """Add the terms of a batch, both `[groups]`."""
-        part = sums.float() - self.lost
-        total = self.sums + part
-        self.lost = (total - self.sums) - part
-        self.sums = total
-        self.counts = self.counts + counts
-
-    def compute(self) -> Tensor:
-        """The loss; NaN before any row."""
-        sums, lost, counts = (state.cpu() for state in (self.sums, self.lost, self.counts))
-        loss = self._combine(sums.double() - lost, counts) if counts.any() else torch.tensor(torch.nan)
-        return loss.float().to(self.sums.device)
-
-
-class SplitScores(nn.Module):
-    """Metrics and mean loss of one split.
-
-    While training, only the score that selects the model is tracked: it is for watching, not for reporting.
-
-    Args:
-        task: builds the metrics.
-        split: train, val or test; the prefix of the logged names.
-    """
-
-    def __init__(self, task: Task, split: str) -> None:
-        super().__init__()
-        self.split = split
-        metrics = task.build_metrics()
-        if split == "train":
-            metrics = {task.spec.metric: metrics[task.spec.metric]}
-        self.metrics = nn.ModuleDict(metrics)
-        self.loss = SplitLoss(task)
-
-    def update(self, task: Task, output: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
-        """Add a batch and its raw `output`; returns the terms of its loss."""
-        task.update(cast(dict[str, Metric], dict(self.metrics.items())), output.detach(), batch)
-        sums, counts = task.terms(output, batch)
-        self.loss.update(sums.detach(), counts)
-        return sums, counts
-
-    def finish(self) -> dict[str, Tensor]:
-        """Values by logged name, reduced over ranks by torchmetrics; starts afresh."""
-        values = {f"{self.split}/loss": self.loss.compute()}
-        self.loss.reset()
-        for name, metric in self.metrics.items():
-            values[f"{self.split}/{name}"] = cast(Metric, metric).compute()
-            cast(Metric, metric).reset()
-        return values
 
 
 def _with_position_features(spec: BenchmarkSpec, dim: int) -> BenchmarkSpec:
@@ -133,11 +63,22 @@ class BenchmarkModule(pl.LightningModule):
         standardize_targets: train regression on targets with zero mean and unit variance over the training split;
             metrics and predictions stay in real units.
         compile: compile the architecture with torch.compile.
-        init_from: checkpoint whose weights the model starts from where names and shapes agree; what was and was not
-            loaded is logged.
+        init_from: checkpoint, run, folder of `graphbench export` or `hf:owner/name` whose weights the model starts from
+            where names and shapes agree; what was and was not loaded is logged.
+        freeze: parts that stay as they are, by name, as a list or with commas between them:
+            `architecture.node_encoder,architecture.layers.0`; `*` stands for any text. They get neither gradients nor
+            weight decay, and their batch norms stay in evaluation mode.
+        learning_rates: part -> learning rate (`head=1e-3,architecture.layers.*=1e-4`, or a mapping), in the names of
+            `freeze`; the longest name counts, before `lr_scales`. The schedule multiplies these rates, too.
+        loss: a loss in place of the benchmark's, by name: L1, MSE or Huber of a regression, cross_entropy,
+            weighted_cross_entropy or focal of classes, BCE or focal of labels.
+        metrics: further metrics, by name (R2, Spearman, Pearson, MCC, ...; a wrong name shows all) or all of
+            torchmetrics by class path.
+        select_by: name of the metric that selects the best epoch in place of the benchmark's.
 
     Raises:
         BadInput: the architecture cannot work on this benchmark, or an option does not fit.
+        UnknownName: there is no such loss or metric.
     """
 
     def __init__(
@@ -152,22 +93,91 @@ class BenchmarkModule(pl.LightningModule):
         standardize_targets: bool = False,
         compile: bool = False,  # noqa: A002 - the name users know
         init_from: str | None = None,
+        freeze: str | list[str] | None = None,
+        learning_rates: dict[str, float] | str | None = None,
+        loss: str | None = None,
+        metrics: Sequence[Metric | str] | None = None,
+        select_by: str | None = None,
     ) -> None:
+        given = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
         super().__init__()
+        self.save_hyperparameters(plain_arguments(given) | {"_instantiator": INSTANTIATOR})
         self.positional_encoding = positional_encoding
         seen = spec if positional_encoding is None else _with_position_features(spec, positional_encoding.dim)
         self.architecture = architecture(seen)
-        self.task = build_task(spec, self.architecture.dim, head)
-        self.spec = spec
+        self.task = build_task(spec, self.architecture.dim, head, loss, metrics or (), select_by)
+        self.spec = self.task.spec
         self.schedule = schedule
         self.lr_scales = lr_scales or {}
         self.init_from = init_from
         self._make_optimizer = optimizer
-        if standardize_targets and not isinstance(self.task, GraphRegression):
-            raise BadInput(f"standardize_targets is for graph regression; {spec.name} is {spec.task}.")
+        self._found_lr: float | None = None
+        self._rates: list[float] = []
+        if standardize_targets and not isinstance(self.task, Regression):
+            raise BadInput(f"standardize_targets is for regression; {spec.name} is {spec.task}.")
         self.standardize_targets = standardize_targets
         self.compile_architecture = compile
         self.scores = nn.ModuleList(SplitScores(self.task, split) for split in SPLITS)
+        self.learning_rates = parts.parse_rates(learning_rates)
+        self.frozen = parts.freeze_parts(self, parts.parse_patterns(freeze))
+        self.train(self.training)
+
+    def train(self, mode: bool = True) -> BenchmarkModule:
+        """Set the mode of all parts but batch norms of frozen ones, which stay in evaluation mode."""
+        super().train(mode)
+        if getattr(self, "frozen", None):
+            parts.rest_frozen_norms(self)
+        return self
+
+    @classmethod
+    def load_from_checkpoint(  # type: ignore[override]
+        cls,
+        checkpoint_path: str | Path,
+        map_location: Any = None,
+        hparams_file: str | Path | None = None,
+        strict: bool | None = None,
+        weights_only: bool | None = True,
+        trust: bool = False,
+        **options: Any,
+    ) -> BenchmarkModule:
+        """The module of a checkpoint, made anew by its hyper-parameters, with its weights.
+
+        Args:
+            checkpoint_path: a file.
+            map_location: as in Lightning.
+            hparams_file: as in Lightning: hyper-parameters in place of those in the checkpoint.
+            strict: as in Lightning.
+            weights_only: as in Lightning.
+            trust: import whatever class is named; else only what is registered, imported or in `graphbench.trust`.
+            **options: of the module, in place of those in the checkpoint.
+
+        Raises:
+            BadInput: there is no such file, it does not say how its module was made, or names a class that may not be
+                imported.
+            CorruptData: the file is damaged.
+        """
+        from graphbench.checkpoints import load_checkpoint
+
+        with rebuilding(load_checkpoint(checkpoint_path), hparams_file, options, checkpoint_path, trust):
+            loaded = super().load_from_checkpoint(
+                checkpoint_path, map_location, hparams_file, strict, weights_only, **options
+            )
+        return cast(BenchmarkModule, loaded)
+
+    @property
+    def hparams_initial(self) -> Any:
+        """What trackers show: the options, and the benchmark's name instead of its whole specification."""
+        shown = dict(super().hparams_initial) | {"spec": self.spec.name}
+        return {name: value for name, value in shown.items() if name != "_instantiator"}
+
+    @property
+    def lr(self) -> float:
+        """The learning rate; Lightning's LearningRateFinder sets it."""
+        return float(self._probe().defaults["lr"]) if self._found_lr is None else self._found_lr
+
+    @lr.setter
+    def lr(self, rate: float) -> None:
+        self._found_lr = float(rate)
 
     @property
     def monitor(self) -> str:
@@ -197,6 +207,20 @@ class BenchmarkModule(pl.LightningModule):
         """Raw outputs of the head: `[num_graphs, output_dim]`, or `[num_nodes, output_dim]` for node tasks."""
         return self.task(self.represent(batch), batch)
 
+    @torch.no_grad()
+    def predict(self, batch: GraphBatch) -> Tensor:
+        """Predictions in the units of the targets, or probabilities: `[num_graphs, C]`, `[num_nodes, C]` of node tasks.
+
+        In evaluation mode and without gradients; `module(batch)` returns what the loss compares instead, which for
+        standardised targets are standardised values.
+        """
+        mode = self.training
+        self.eval()
+        try:
+            return self.task.predict(self(batch), batch)[0]
+        finally:
+            self.train(mode)
+
     # -- steps ---------------------------------------------------------------------------------------------------
 
     def evaluate(self, batch: GraphBatch, split: str) -> Tensor:
@@ -220,7 +244,8 @@ class BenchmarkModule(pl.LightningModule):
         self.task.step = self.global_step
         sums, counts = self._scores_of("train").update(self.task, self(batch), batch)
         all_sums, all_counts, processes = over_processes(sums.detach(), counts)
-        self.log("train/loss_step", self.task.combine(all_sums, all_counts), batch_size=batch.num_graphs)
+        told = {"train/loss_step": self.task.combine(all_sums, all_counts), "epoch": self.epoch_number}
+        self.log_dict(told, batch_size=batch.num_graphs)
         return processes * self.task.combine(sums, all_counts)
 
     def validation_step(self, batch: GraphBatch, batch_idx: int) -> None:
@@ -232,17 +257,25 @@ class BenchmarkModule(pl.LightningModule):
         self.evaluate(batch, "test")
 
     def predict_step(self, batch: GraphBatch, batch_idx: int) -> dict[str, Tensor]:
-        """Predictions, targets and the rows they belong to, on the CPU."""
+        """Predictions, targets and the rows they belong to (see `rows_of`), on the CPU."""
         predictions, targets = self.task.predict(self(batch), batch)
-        return {"graph": batch.graph_id.cpu(), "prediction": predictions.cpu(), "target": targets.cpu()}
+        found = rows_of(self.spec.task, batch) | {"prediction": predictions, "target": targets}
+        return {name: values.cpu() for name, values in found.items()}
+
+    @property
+    def epoch_number(self) -> float:
+        """Number of the epoch, from 1: as people count, in the progress bar, in log lines, in every logger."""
+        return float(self.current_epoch + 1)
 
     def on_train_epoch_end(self) -> None:
         """Log the training split."""
-        self.log_dict(self._scores_of("train").finish())
+        self.log_dict(self._scores_of("train").finish() | {"epoch": torch.tensor(self.epoch_number)})
 
     def on_validation_epoch_end(self) -> None:
         """Log the validation split."""
         self.log_dict(self._scores_of("val").finish(), prog_bar=True)
+        if self.trainer.state.fn == "fit":
+            self.log("epoch", self.epoch_number)
 
     def on_test_epoch_end(self) -> None:
         """Log the test split."""
@@ -256,16 +289,28 @@ class BenchmarkModule(pl.LightningModule):
             tables = getattr(self.trainer, "datamodule", None)
             if tables is None:
                 raise BadInput("standardize_targets needs a graphbench benchmark as the trainer's data module.")
-            assert isinstance(self.task, GraphRegression)
+            assert isinstance(self.task, Regression)
             self.task.standardize(tables.tables["train"].columns["y"])
         if stage == "fit" and self.init_from and not getattr(self._trainer, "ckpt_path", None):  # else a run goes on
             from graphbench.checkpoints import load_matching
 
-            load_matching(self, self.init_from)
+            parts.check_loaded(self.frozen, load_matching(self, self.init_from), self.init_from)
         if stage == "fit" and self._trainer is not None and isinstance(self.trainer.strategy, DDPStrategy):
             expect_idle(self, lambda batch: self.task.loss(self(batch), batch), self.trainer)
         if self.compile_architecture and self.architecture._compiled_call_impl is None:
             self.architecture.compile(dynamic=True)
+
+    def on_fit_start(self) -> None:
+        """After Lightning's finders, which train a little: start afresh, with the rate they found."""
+        self._scores_of("train").reset()
+        if self._found_lr is not None:
+            factor = self._found_lr / float(self._probe().defaults["lr"])
+            schedulers = [config.scheduler for config in self.trainer.lr_scheduler_configs]
+            set_rates(self.trainer.optimizers[0], schedulers, [rate * factor for rate in self._rates])
+
+    def _probe(self) -> torch.optim.Optimizer:
+        """The optimizer of one matrix, for its defaults; Muon takes nothing else."""
+        return self._optimizer_of([nn.Parameter(torch.zeros(1, 1))])
 
     def configure_optimizers(self) -> Any:
         """Optimizer with its groups, and the schedule.
@@ -273,11 +318,12 @@ class BenchmarkModule(pl.LightningModule):
         Raises:
             BadInput: the optimizer does not take an option's value or the shapes of these parameters.
         """
-        probe = self._optimizer_of([nn.Parameter(torch.zeros(1, 1))])  # a matrix: Muon takes nothing else
         groups = parameter_groups(
-            self, self.architecture.parameter_groups(), lr=probe.defaults["lr"], lr_scales=self.lr_scales
+            self, self.architecture.parameter_groups(), lr=self._probe().defaults["lr"], lr_scales=self.lr_scales
         )
-        optimizer = self._optimizer_of(groups)
+        groups = parts.with_learning_rates(groups, self, self.learning_rates)
+        optimizer = fuse(self._optimizer_of(groups))
+        self._rates = [float(group["lr"]) for group in optimizer.param_groups]
         scheduler = self.schedule.configure(
             optimizer,
             steps=lambda: self.trainer.estimated_stepping_batches,
@@ -292,6 +338,33 @@ class BenchmarkModule(pl.LightningModule):
             return self._make_optimizer(parameters)
         except ValueError as error:
             raise BadInput(f"The optimizer of --model.optimizer cannot be made for this model: {error}") from error
+
+
+def rows_of(task: str, batch: GraphBatch) -> dict[str, Tensor]:
+    """What each prediction of a batch is about, `[rows]` each.
+
+    Args:
+        task: its name.
+        batch: the graphs.
+
+    Returns:
+        `graph`: its number in the table; and within it the `node` of a task on nodes, or `head` and `tail` of a pair.
+
+    Examples:
+        >>> from graphbench.contracts import GraphTable
+        >>> path = {"num_nodes": 2, "edge_index": torch.tensor([[0], [1]])}
+        >>> rows_of("node-classification", GraphTable.from_graphs([path, path]).batch([1, 0]))
+        {'graph': tensor([1, 1, 0, 0]), 'node': tensor([0, 1, 0, 1])}
+    """
+    if task.startswith("graph-"):
+        return {"graph": batch.graph_id}
+    if task == "link-ranking":
+        names, nodes = ("head", "tail"), batch.contact_index
+    else:
+        names, nodes = ("node",), torch.arange(len(batch.batch), device=batch.batch.device)[:, None]
+    graph = batch.batch[nodes[:, 0]]
+    within = nodes - batch.ptr[graph][:, None]
+    return {"graph": batch.graph_id[graph]} | dict(zip(names, within.unbind(1), strict=True))
 
 
 def build(
@@ -316,7 +389,7 @@ def build(
     data = registry.load("benchmarks", benchmark)(**data_options) if isinstance(benchmark, str) else benchmark
     if isinstance(architecture, str):
         cls = registry.load("architectures", architecture)
-        make: Callable[[BenchmarkSpec], Architecture] = lambda spec: cls(spec, **model_options)  # noqa: E731
+        make: Callable[[BenchmarkSpec], Architecture] = partial(cls, **model_options)
     else:
         make = architecture
     module = BenchmarkModule(data.spec, make, **options)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -193,8 +193,8 @@ def fuse(optimizer: Optimizer) -> Optimizer:
     """Let Adam and AdamW update all parameters of a group in one kernel, where nothing else was asked for.
 
     PyTorch takes a loop over parameters on a CPU by default; `speed/gps_throughput.py` prints what a training step of
-    GPS loses by it. A group that says how it is computed (`fused`, `foreach`, `capturable`, `differentiable`) stays, and
-    so do the groups of a checkpoint: a run that began without goes on without.
+    GPS loses by it. A group that says how it is computed (`fused`, `foreach`, `capturable`, `differentiable`) stays,
+    and so do the groups of a checkpoint: a run that began without goes on without.
 
     Args:
         optimizer: any; of other classes nothing changes.
@@ -214,3 +214,30 @@ def fuse(optimizer: Optimizer) -> Optimizer:
         if group.get("fused") is None and group.get("foreach") is None and not asked and fits:
             group["fused"] = True
     return optimizer
+
+
+def set_rates(optimizer: Optimizer, schedulers: Iterable[Any], rates: Sequence[float]) -> None:
+    """Give an optimizer before its first step other learning rates, which its schedule multiplies from now on.
+
+    Args:
+        optimizer: of the run.
+        schedulers: that change its rates.
+        rates: one per group.
+
+    Examples:
+        >>> import torch
+        >>> optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(2))], lr=1.0)
+        >>> schedule = LambdaLR(optimizer, lambda count: 0.5)
+        >>> set_rates(optimizer, [schedule], [0.1])
+        >>> optimizer.param_groups[0]["lr"]
+        0.05
+    """
+    for group, rate in zip(optimizer.param_groups, rates, strict=True):
+        group["lr"] = rate
+        if "initial_lr" in group:
+            group["initial_lr"] = rate
+    for scheduler in schedulers:
+        if isinstance(scheduler, LambdaLR):
+            scheduler.base_lrs = list(rates)
+            for group, rate, factor in zip(optimizer.param_groups, rates, scheduler.lr_lambdas, strict=True):
+                group["lr"] = rate * factor(scheduler.last_epoch)

@@ -1,6 +1,6 @@
-"""Find what is installed: architectures, benchmarks, encodings and callbacks, by entry point.
+"""Find what is installed: architectures, benchmarks, encodings, tasks and callbacks, by entry point.
 
-A distribution registers a class under its own name in one of four entry-point groups:
+A distribution registers a class under its own name in one of five entry-point groups:
 
     [project.entry-points."graphbench.architectures"]
     MyModel = "graphbench_my_model:MyModel"
@@ -27,7 +27,7 @@ from graphbench import describe
 from graphbench.contracts.spec import BenchmarkSpec
 from graphbench.errors import BrokenPlugin, NameClash, UnknownName
 
-Group = Literal["architectures", "benchmarks", "encodings", "callbacks"]
+Group = Literal["architectures", "benchmarks", "encodings", "tasks", "callbacks"]
 GROUPS: tuple[Group, ...] = get_args(Group)
 
 #: What a class of each group must derive from, as entry-point targets: loaded only when a plug-in is.
@@ -35,6 +35,7 @@ _CONTRACTS: dict[Group, tuple[str, ...]] = {
     "architectures": ("graphbench.contracts:Architecture",),
     "benchmarks": ("graphbench.contracts:Benchmark",),
     "encodings": ("graphbench.contracts:Encoding", "graphbench.contracts:PositionalEncoder"),
+    "tasks": ("graphbench.tasks:Task",),
     "callbacks": ("pytorch_lightning:Callback",),
 }
 #: With article, for messages.
@@ -42,6 +43,7 @@ _SINGULAR: dict[Group, str] = {
     "architectures": "an architecture",
     "benchmarks": "a benchmark",
     "encodings": "an encoding",
+    "tasks": "a task",
     "callbacks": "a callback",
 }
 
@@ -52,7 +54,7 @@ class Record:
 
     Args:
         name: registered name, which is the class name.
-        group: architectures, benchmarks, encodings or callbacks.
+        group: architectures, benchmarks, encodings, tasks or callbacks.
         distribution: name of the installed distribution that registers it.
         version: its version.
         target: where the class is, as `"package.module:Class"`.

@@ -1,7 +1,7 @@
 """The folder of a run: what lies where, and the small JSON records in it.
 
 config.yaml  metrics.csv  events.out.tfevents.*  checkpoints/{best,last,previous}.ckpt
-diagnostics/*.csv  results.json  environment.json  data.json  report.html
+diagnostics/*.csv  results.json  environment.json  data.json  training.json  report.html
 
 Every file is written beside its place, brought to the disk and renamed, so that a kill at any moment leaves the old
 file or the new one. A lock (`.lock`, `.holder`) lets one process write.
@@ -224,7 +224,7 @@ class RunFolder:
 
     def clear(self) -> None:
         """Remove what a run left that stopped before its first checkpoint; other files stay."""
-        written = ("metrics.csv", "environment.json", "data.json", "results.json", "report.html")
+        written = ("metrics.csv", "environment.json", "data.json", "training.json", "results.json", "report.html")
         for pattern in (*written, "events.out.tfevents.*"):
             for path in self.path.glob(pattern):
                 path.unlink()
@@ -294,6 +294,11 @@ class RunFolder:
     def data(self) -> Path:
         """What the run was trained on: `data.json`."""
         return self.path / "data.json"
+
+    @property
+    def training(self) -> Path:
+        """Sizes and feature values of the training graphs: `training.json`."""
+        return self.path / "training.json"
 
     def read_results(self) -> dict[str, Any]:
         """Scores recorded so far; empty before the first.

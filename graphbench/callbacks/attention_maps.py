@@ -9,9 +9,10 @@ from typing import Literal
 
 import pytorch_lightning as pl
 from matplotlib.figure import Figure
-from pytorch_lightning.loggers import TensorBoardLogger
 
+from graphbench.callbacks.diagnostic_table import trained_for
 from graphbench.callbacks.probe import Split, check_positive, choose_graphs, probed_module, split_table, undisturbed
+from graphbench.callbacks.trackers import log_figure
 from graphbench.contracts import GraphBatch, GraphTable
 from graphbench.diagnostics import AttentionMap, attention_maps, record, spread_out
 from graphbench.errors import BadInput, check_choice, check_range
@@ -29,10 +30,11 @@ _MOST = 4
 class AttentionMaps(pl.Callback):
     """Pictures of the attention of every layer and head on chosen graphs, as matrices and on the graph itself.
 
-    For each graph there are two files in `diagnostics/attention_maps/` of the run, and the same figures in
-    TensorBoard where its logger is on: matrices with the entropy, share of zeros and row sum of every head, and
+    For each graph there are two files in `diagnostics/attention_maps/` of the run, and the same figures in the run's
+    tracker (TensorBoard, W&B, MLflow): matrices with the entropy, share of zeros and row sum of every head, and
     drawings whose nodes and edges have the colour of the attention they get. Molecules are depicted by RDKit from the
-    benchmark's SMILES, other graphs lie at their coordinates or by distances along the graph.
+    benchmark's SMILES, other graphs lie at their coordinates or by distances along the graph. A test or prediction
+    draws the model that it looks at.
 
     Only the first process looks and draws; the others do not wait for it. Evaluation mode, no gradients, and random
     numbers are put back.
@@ -92,6 +94,15 @@ class AttentionMaps(pl.Callback):
         if self._drawn != self._finished:
             self._draw(trainer, probed_module(pl_module))
 
+    def on_test_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Draw the tested model."""
+        self._finished, _ = trained_for(trainer)
+        self._draw(trainer, probed_module(pl_module))
+
+    def on_predict_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Draw the predicting model."""
+        self.on_test_end(trainer, pl_module)
+
     def _rows(self, trainer: pl.Trainer) -> list[int]:
         """Rows of the chosen graphs."""
         if self.graphs is None:
@@ -150,15 +161,13 @@ class AttentionMaps(pl.Callback):
         return PlainDrawing.of(edge_index, num_nodes, graph.columns.get("pos"))
 
     def _keep(self, trainer: pl.Trainer, figure: Figure, graph: str, kind: str) -> None:
-        """Write a figure into the run's folder, and hand it to TensorBoard."""
+        """Write a figure into the run's folder, and hand it to the trackers."""
         folder = attention_folder(trainer)
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{graph}_epoch-{self._finished:03}_{kind}.{self.file_format}"
         figure.savefig(path)
         figure.set_layout_engine("none")  # laid out once, which takes longer than drawing
-        for logger in trainer.loggers:
-            if isinstance(logger, TensorBoardLogger):
-                logger.experiment.add_figure(f"attention_maps/{graph}/{kind}", figure, trainer.global_step)
+        log_figure(trainer, f"attention_maps/{graph}/{kind}", figure)
 
 
 def attention_folder(trainer: pl.Trainer) -> Path:

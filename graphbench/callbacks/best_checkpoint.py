@@ -21,10 +21,17 @@ class BestCheckpoint(ModelCheckpoint):
     """
 
     _trainer: pl.Trainer | None = None
+    #: Whether another `ModelCheckpoint` of the run has Lightning's key, which both would write to.
+    shared_key: bool = False
 
     @property
     def state_key(self) -> str:
-        """That of Lightning's own callback, which runs had before this one."""
+        """That of Lightning's own callback, which runs had before this one, unless another callback has it."""
+        return super().state_key if self.shared_key else self.lightning_key
+
+    @property
+    def lightning_key(self) -> str:
+        """The key that a `ModelCheckpoint` of the same options has."""
         return super().state_key.replace(type(self).__qualname__, ModelCheckpoint.__qualname__, 1)
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:

@@ -36,7 +36,7 @@ class RunCSVLogger(CSVLogger):
     def experiment(self) -> ExperimentWriter:
         """The writer, made at its first use: until a run is sure to go on, its file stays as it is."""
         if self._experiment is None:
-            kept = read_rows(self._folder / "metrics.csv") if self._continue_at is not None else []
+            kept = counted_from_one(read_rows(self._folder / "metrics.csv")) if self._continue_at is not None else []
             self._experiment = _Writer(
                 str(self._folder), [row for row in kept if row["step"] < (self._continue_at or 0)]
             )
@@ -88,6 +88,20 @@ def read_rows(path: Path) -> list[dict[str, float]]:
             break
         rows.append(values)
     return rows
+
+
+def counted_from_one(rows: list[dict[str, float]]) -> list[dict[str, float]]:
+    """The rows with epochs counted from 1; those of older versions counted from 0.
+
+    Examples:
+        >>> counted_from_one([{"step": 5, "epoch": 0}, {"step": 6}, {"step": 11, "epoch": 1}])
+        [{'step': 5, 'epoch': 1}, {'step': 6}, {'step': 11, 'epoch': 2}]
+        >>> counted_from_one([{"step": 5, "epoch": 1}])
+        [{'step': 5, 'epoch': 1}]
+    """
+    if not any(row.get("epoch") == 0 for row in rows):
+        return rows
+    return [row | {"epoch": row["epoch"] + 1} if "epoch" in row else row for row in rows]
 
 
 def _number(text: str) -> float:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytorch_lightning as pl
 
+from graphbench.callbacks.trackers import log_table
+from graphbench.checkpoints import load_checkpoint
 from graphbench.runs import RunFolder
 
 
@@ -62,6 +64,34 @@ class DiagnosticTable:
         with self.path(trainer).open("a", newline="", encoding="utf-8") as file:
             csv.DictWriter(file, self.columns).writerows({**position, **row} for row in rows)
 
+    def replace(self, trainer: pl.Trainer, rows: Iterable[Mapping[str, object]]) -> None:
+        """Put rows of the model that a test or prediction looked at in place of those that the table has of it."""
+        if not _writes(trainer):
+            return
+        epoch, step = trained_for(trainer)
+        path = self.path(trainer)
+        kept: list[dict[str, object]] = [
+            dict(row) for row in self.rows(trainer) if (int(row["epoch"]), int(row["step"])) != (epoch, step)
+        ]
+        kept += [{"epoch": epoch, "step": step, **row} for row in rows]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, self.columns)
+            writer.writeheader()
+            writer.writerows(sorted(kept, key=lambda row: int(str(row["step"]))))
+
+    def rows(self, trainer: pl.Trainer) -> list[dict[str, str]]:
+        """The table so far; none where there is no file."""
+        if not self.path(trainer).is_file():
+            return []
+        with self.path(trainer).open(newline="", encoding="utf-8") as file:
+            return list(csv.DictReader(file))
+
+    def publish(self, trainer: pl.Trainer) -> None:
+        """Hand the whole table to the run's trackers."""
+        if _writes(trainer):
+            log_table(trainer, self.name, self.rows(trainer))
+
     def log(self, trainer: pl.Trainer, values: Mapping[str, float]) -> None:
         """Send numbers to every logger as `NAME/KEY`, beside those that the last step logged."""
         named = {f"{self.name}/{key}": value for key, value in values.items()}
@@ -71,3 +101,15 @@ class DiagnosticTable:
 
 def _writes(trainer: pl.Trainer) -> bool:
     return trainer.is_global_zero and not getattr(trainer, "fast_dev_run", False)
+
+
+def trained_for(trainer: pl.Trainer) -> tuple[int, int]:
+    """Epochs and steps that the tested model was trained for: those of its checkpoint, else those of this trainer.
+
+    A trainer that only tests reads the weights of a checkpoint and nothing else, so that its own counters stay at 0.
+    Epochs are counted as they start: a checkpoint is written within its epoch, which nobody has marked as finished yet.
+    """
+    if trainer.ckpt_path is None:
+        return trainer.current_epoch, trainer.global_step
+    checkpoint = load_checkpoint(trainer.ckpt_path)
+    return checkpoint["loops"]["fit_loop"]["epoch_progress"]["current"]["started"], checkpoint["global_step"]

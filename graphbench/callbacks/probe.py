@@ -14,11 +14,11 @@ from typing import Any, ClassVar, Literal
 
 import pytorch_lightning as pl
 import torch
-from pytorch_lightning.loggers import TensorBoardLogger
 from pytorch_lightning.utilities.seed import isolate_rng
 from torch import Tensor, distributed
 
 from graphbench.callbacks.diagnostic_table import DiagnosticTable
+from graphbench.callbacks.trackers import log_histogram
 from graphbench.contracts import GraphBatch, GraphTable
 from graphbench.diagnostics import LayerSummary, Recording, Summary, merge, record
 from graphbench.errors import BadInput, check_range
@@ -156,21 +156,39 @@ class ProbeCallback(pl.Callback):
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Choose the graphs, and look at the model before it has learned anything."""
+        self._choose(trainer, pl_module)
+        self.table.start(trainer)
+        if trainer.global_step == 0:
+            self._look(trainer, pl_module, finished=0)
+
+    def _choose(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Cut the batches of this process's probe graphs."""
         probed_module(pl_module)
         rows = choose_graphs(trainer, self.split, self.num_graphs, self.seed)[trainer.global_rank :: trainer.world_size]
         graphs = split_table(trainer, self.split).select(rows)
         self._batches = [graphs.batch(part) for part in torch.arange(len(graphs)).split(self.batch_size) if len(part)]
         if len(graphs):
             self.prepare(graphs)
-        self.table.start(trainer)
-        if trainer.global_step == 0:
-            self._look(trainer, pl_module, finished=0)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Look at the model, if it is this epoch's turn."""
         finished = trainer.current_epoch + 1
         if finished % self.every_n_epochs == 0 or finished == trainer.max_epochs:
             self._look(trainer, pl_module, finished)
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Hand the table to the trackers."""
+        self.table.publish(trainer)
+
+    def on_test_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Look at the tested model; its rows take the place of those that the table has of its epoch."""
+        self._choose(trainer, pl_module)
+        summary = gathered(self._summarise(trainer, probed_module(pl_module)))
+        self.table.replace(trainer, [row for layer in summary.values() for row in _rows(layer)])
+
+    def on_predict_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Look at the predicting model, as after a test."""
+        self.on_test_end(trainer, pl_module)
 
     def _look(self, trainer: pl.Trainer, pl_module: pl.LightningModule, finished: int) -> None:
         summary = gathered(self._summarise(trainer, probed_module(pl_module)))
@@ -185,12 +203,9 @@ class ProbeCallback(pl.Callback):
             self._log_histograms(trainer, summary)
 
     def _log_histograms(self, trainer: pl.Trainer, summary: Summary) -> None:
-        boards = [logger for logger in trainer.loggers if isinstance(logger, TensorBoardLogger)]
-        for board in boards if trainer.is_global_zero else ():
-            for layer in summary.values():
-                for measure in (name for name in self.histograms if layer.values.get(name)):
-                    name = f"{self.name}/{measure}/layer_{layer.layer}"
-                    board.experiment.add_histogram(name, torch.tensor(layer.values[measure]), trainer.global_step)
+        for layer in summary.values():
+            for measure in (name for name in self.histograms if layer.values.get(name)):
+                log_histogram(trainer, f"{self.name}/{measure}/layer_{layer.layer}", layer.values[measure])
 
     def _summarise(self, trainer: pl.Trainer, module: BenchmarkModule) -> Summary:
         """Measures of this process's graphs."""

@@ -8,9 +8,8 @@ from typing import Any, Literal
 
 import pytorch_lightning as pl
 
-from graphbench.callbacks.diagnostic_table import DiagnosticTable
+from graphbench.callbacks.diagnostic_table import DiagnosticTable, trained_for
 from graphbench.callbacks.probe import Split, check_positive, choose_graphs, probed_module, split_table, undisturbed
-from graphbench.checkpoints import load_checkpoint
 from graphbench.diagnostics import generalization_gap
 from graphbench.errors import BadInput
 from graphbench.module import BenchmarkModule, SplitScores
@@ -80,6 +79,10 @@ class TrainTestGap(pl.Callback):
                 known = _known_scores(trainer, "val") if split == "val" else self._scores(trainer, module, split, None)
                 self._compare(trainer, module, split, train, known)
 
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Hand the table to the trackers."""
+        self.table.publish(trainer)
+
     def on_test_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Compare with the test split."""
         module = probed_module(pl_module)
@@ -105,7 +108,7 @@ class TrainTestGap(pl.Callback):
         if stage == "fit":
             self.table.add(trainer, trainer.current_epoch + 1, rows)
         else:
-            epoch, step = _trained_for(trainer)
+            epoch, step = trained_for(trainer)
             self.table.add(trainer, epoch, rows, step)
         suffix = "" if split == "val" else f"_{split}"
         self.table.log(trainer, {f"{row['measure']}{suffix}": row["gap"] for row in rows})
@@ -130,15 +133,3 @@ def _known_scores(trainer: pl.Trainer, split: str) -> dict[str, float]:
     """What the loop that just ended has logged of a split, by name without it."""
     metrics, prefix = trainer.callback_metrics, f"{split}/"
     return {name.removeprefix(prefix): float(value) for name, value in metrics.items() if name.startswith(prefix)}
-
-
-def _trained_for(trainer: pl.Trainer) -> tuple[int, int]:
-    """Epochs and steps that the tested model was trained for: those of its checkpoint, else those of this trainer.
-
-    A trainer that only tests reads the weights of a checkpoint and nothing else, so that its own counters stay at 0.
-    Epochs are counted as they start: a checkpoint is written within its epoch, which nobody has marked as finished yet.
-    """
-    if trainer.ckpt_path is None:
-        return trainer.current_epoch, trainer.global_step
-    checkpoint = load_checkpoint(trainer.ckpt_path)
-    return checkpoint["loops"]["fit_loop"]["epoch_progress"]["current"]["started"], checkpoint["global_step"]

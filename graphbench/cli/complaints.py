@@ -6,6 +6,7 @@ import difflib
 import inspect
 import re
 import sys
+import traceback
 from collections.abc import Iterable
 
 from jsonargparse import ArgumentParser
@@ -37,6 +38,11 @@ def explain(error: Exception, parser: ArgumentParser | None = None) -> str:
         inner = found[1] or ""
         option = key if not inner or inner == key else f"{key}.{inner}"
         return f"--{option} is {found[3].strip()!r}; expected {_plain(found[2])}."
+    value, subtypes = re.search(r"Given value: (.*)", text), re.search(r"Subtypes: \[(.+)\]", text)
+    if key and value and subtypes:
+        missing = re.search(r"(No module named '[\w.]+'|module '[\w.]+' has no attribute '\w+')", text)
+        why = f" ({missing[1]})" if missing else ""
+        return f"--{key} is {value[1].strip()!r}{why}; expected one of: {_plain(subtypes[1])}. {_HELP}"
     option = f"--{key}: " if key else ""
     return f"{option}{_shorten(text)} {_HELP}"
 
@@ -73,6 +79,22 @@ def reason(error: BaseException) -> str:
     while isinstance(error.__cause__, Exception) and not isinstance(error, GraphbenchError):
         error = error.__cause__
     return " ".join(str(error).split()) or type(error).__name__
+
+
+def of_lightning(error: BaseException) -> bool:
+    """Whether Lightning, or a package that one of its loggers needs, refused an option: then it is no fault of ours."""
+    return _passed(error, "pytorch_lightning.loggers", "pytorch_lightning.strategies", "pytorch_lightning.trainer")
+
+
+def of_logger(error: BaseException) -> bool:
+    """Whether a logger failed, such as one whose server wants a key."""
+    return _passed(error, "lightning_fabric.loggers", "pytorch_lightning.loggers")
+
+
+def _passed(error: BaseException, *packages: str) -> bool:
+    """Whether an error comes through one of these packages, and not out of graphbench itself."""
+    modules = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return any(name.startswith(packages) for name in modules) and not modules[-1].startswith("graphbench")
 
 
 def _parameters(cls: type) -> list[str]:

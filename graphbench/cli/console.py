@@ -32,15 +32,30 @@ class _StandardError(logging.Handler):
         print(self.format(record), file=sys.stderr)
 
 
+class _FirstProcess(logging.Filter):
+    """Lets errors of every process pass, and everything else of the first: the others would say the same."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether to print."""
+        lightning = sys.modules.get("lightning_utilities.core.rank_zero")  # commands without it have one process
+        rank = getattr(getattr(lightning, "rank_zero_only", None), "rank", None)
+        return record.levelno >= logging.ERROR or not rank
+
+
 def set_up_logging() -> None:
     """Log lines of graphbench and Lightning to standard error, one line each, without repeated noise."""
     handler = _StandardError()
+    handler.addFilter(_FirstProcess())
     handler.setFormatter(logging.Formatter("%(message)s"))
     root = logging.getLogger("graphbench")
     root.handlers, root.propagate = [handler], False
     root.setLevel(logging.INFO)
     for name in ("pytorch_lightning", "lightning.pytorch", "pytorch_lightning.utilities.rank_zero"):
         logging.getLogger(name).setLevel(logging.WARNING)
+    for name in ("pytorch_lightning.profilers", "pytorch_lightning.callbacks.early_stopping"):
+        told = logging.getLogger(name)  # what a profiler measured, and why a run ends early
+        told.handlers, told.propagate = [handler], False
+        told.setLevel(logging.INFO)
     for message in _NOISE:
         warnings.filterwarnings("ignore", message=message)
 

@@ -14,26 +14,33 @@ from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
-from pytorch_lightning.callbacks import Timer
+import yaml
+from pytorch_lightning.callbacks import BatchSizeFinder, LearningRateFinder, StochasticWeightAveraging, Timer
 from pytorch_lightning.utilities.exceptions import SIGTERMException
 from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
 from graphbench import trust
 from graphbench.checkpoints import load_checkpoint
+from graphbench.cli.complaints import of_logger, reason
 from graphbench.cli.lightning import GraphbenchCLI, write_config
 from graphbench.cli.measures import count_parameters, peak_memory_mb, scores_of
-from graphbench.cli.options import DATA_CHANGED, Request, own_parser, split
+from graphbench.cli.options import OWN, Request, own_parser, split
 from graphbench.cli.same_data import SameData
 from graphbench.cli.stopping import Stopped, exit_code
-from graphbench.errors import BadInput, CorruptData
+from graphbench.errors import BadInput, CorruptData, GraphbenchError
 from graphbench.expected import kind_of_data
+from graphbench.prediction.training import RecordTraining
 from graphbench.runs import RunFolder, describe_environment, write_text
 
 log = logging.getLogger(__name__)
 
 
-def fit(arguments: Sequence[str]) -> int:
+def fit(arguments: Sequence[str], callbacks: Sequence[pl.Callback] = ()) -> int:
     """Train from a configuration (`--run` names the folder), or continue a run (`--resume FOLDER`).
+
+    Args:
+        arguments: the command line after `fit`.
+        callbacks: of a command that trains, beside those of the configuration; the run's folder does not name them.
 
     Returns:
         0; 1 where the best score is no number; 128 more than the signal that stopped it.
@@ -43,14 +50,7 @@ def fit(arguments: Sequence[str]) -> int:
         CorruptData: the checkpoint to continue from is damaged.
         Diverged: a loss or gradient was not finite.
     """
-    parser = own_parser(
-        "fit",
-        run="folder of the new run",
-        resume="folder of a run to continue",
-        checkpoint="checkpoint to continue from instead of the last one, with --resume",
-        data_changed=DATA_CHANGED,
-        if_exists="what to do where --run holds a run: fail (default) or resume, for jobs that are queued again",
-    )
+    parser = own_parser("fit", **OWN["fit"])
     request = split(parser, _resuming(parser, arguments), run_option="resume")
     checkpoint, step = _checkpoint(request)
     if request.run is not None and checkpoint is not None:
@@ -59,6 +59,7 @@ def fit(arguments: Sequence[str]) -> int:
     else:
         cli = GraphbenchCLI(request.arguments, request.run or _new_folder(request.own.run), fresh=True)
         _introduce(cli)
+    cli.trainer.callbacks += list(callbacks)  # type: ignore[attr-defined]
     with _alone(cli):
         return _train(cli, checkpoint, request)
 
@@ -174,8 +175,10 @@ class _WriteDown(pl.Callback):
         self._cli, self._changed, self._moved = cli, request.changed, request.moved
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """A new run: its configuration and environment."""
+        """A new run: its configuration and environment; every run: its options, for checkpoints and trackers."""
         run = self._cli.run_folder
+        _take_over_found(self._cli)
+        _name_options(self._cli)
         if self._cli.continue_at is None and trainer.is_global_zero and run is not None:
             write_config(run.config, self._cli)
             trust.remember(run.config)
@@ -195,11 +198,35 @@ class _WriteDown(pl.Callback):
         self._changed = False
 
 
+def _take_over_found(cli: GraphbenchCLI) -> None:
+    """Write what Lightning's finders found into the configuration, so that a continued run has it."""
+    callbacks: list[pl.Callback] = cli.trainer.callbacks  # type: ignore[attr-defined]
+    if any(isinstance(callback, BatchSizeFinder) for callback in callbacks):
+        cli.config["data.init_args.batch_size"] = int(cli.datamodule.batch_size)
+        log.info("Batch size found: %d", cli.datamodule.batch_size)
+    if any(isinstance(callback, LearningRateFinder) for callback in callbacks):
+        log.info("Learning rate found: %.3g", cli.model.lr)
+        if cli.config.get("model.optimizer.init_args") is not None:
+            cli.config["model.optimizer.init_args.lr"] = cli.model.lr
+
+
+def _name_options(cli: GraphbenchCLI) -> None:
+    """Give module and data their options as hyper-parameters: plain values, in every checkpoint and tracker."""
+    config = yaml.safe_load(cli.resolved_config())
+    cli.model.save_hyperparameters(config["model"])
+    cli.datamodule.save_hyperparameters({"data": config["data"], "seed_everything": config["seed_everything"]})
+
+
 def _train(cli: GraphbenchCLI, checkpoint: Path | None, request: Request) -> int:
     """Fit and record; returns the exit code."""
     assert cli.run_folder is not None
     same = SameData(cli.run_folder, request.own.data_changed, fresh=cli.continue_at is None)
-    cli.trainer.callbacks += [same, _WriteDown(cli, request)]  # type: ignore[attr-defined]
+    facts = RecordTraining(cli.run_folder, fresh=cli.continue_at is None)
+    cli.trainer.callbacks += [same, _WriteDown(cli, request), facts]  # type: ignore[attr-defined]
+    if cli.continue_at is not None:  # what they found is in the configuration; searching again would undo the training
+        finders = (BatchSizeFinder, LearningRateFinder)
+        left = [callback for callback in cli.trainer.callbacks if not isinstance(callback, finders)]  # type: ignore[attr-defined]
+        cli.trainer.callbacks = left  # type: ignore[attr-defined]
     try:
         cli.trainer.fit(cli.model, datamodule=cli.datamodule, ckpt_path=checkpoint, weights_only=True)
         return _finish(cli)
@@ -207,10 +234,12 @@ def _train(cli: GraphbenchCLI, checkpoint: Path | None, request: Request) -> int
         return _stopped(cli, stop.signum)
     except SIGTERMException:  # what Lightning raises once all processes know
         return _stopped(cli, cli.signals.agreed)
-    except Exception:
+    except Exception as error:
         if cli.signals.noted:  # another process left at once, and this one lost its connection
             log.debug("while leaving", exc_info=True)
             return _stopped(cli, cli.signals.noted)
+        if of_logger(error) and not isinstance(error, GraphbenchError):
+            raise BadInput(f"--trainer.logger: {reason(error)}") from error
         raise
 
 
@@ -252,8 +281,10 @@ def _finish(cli: GraphbenchCLI) -> int:
         "fit_seconds": round(_timer(trainer).time_elapsed(), 1),
         "peak_memory_mb": round(peak_memory_mb()),
     }
+    _keep_averaged(trainer, run)
     if run.best.is_file():
-        results["best_epoch"] = load_checkpoint(run.best)["epoch"]
+        results["best_epoch"] = load_checkpoint(run.best)["epoch"] + 1
+        results["epochs_from"] = 1
         trainer.loggers = []  # the best epoch's scores are in the logs already
         scores = trainer.validate(model, cli.datamodule, ckpt_path=str(run.best), verbose=False, weights_only=True)
         results["val"] = scores_of("val", scores[0])
@@ -264,8 +295,17 @@ def _finish(cli: GraphbenchCLI) -> int:
     if not math.isfinite(score):
         log.error("The run diverged: %s of the best epoch is %s.", model.monitor, score)
         return 1
-    log.info("Best epoch %d: %s %.4f", results["best_epoch"] + 1, model.monitor, score)
+    log.info("Best epoch %d: %s %.4f", results["best_epoch"], model.monitor, score)
     return 0
+
+
+def _keep_averaged(trainer: pl.Trainer, run: RunFolder) -> None:
+    """Keep the weights that stochastic weight averaging ends with, which no epoch's checkpoint holds."""
+    callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
+    if any(isinstance(callback, StochasticWeightAveraging) for callback in callbacks) and run.last.is_file():
+        path = run.checkpoints / "averaged.ckpt"
+        trainer.save_checkpoint(path, weights_only=True)
+        log.info("Averaged weights: graphbench test --run %s --checkpoint %s", run.path, path)
 
 
 def _timer(trainer: pl.Trainer) -> Timer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import sys
 from collections.abc import Sequence
@@ -10,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
+import torch
 import yaml
 from jsonargparse import ArgumentError
-from pytorch_lightning.callbacks import LearningRateMonitor, RichProgressBar, Timer
+from jsonargparse.typing import register_type
+from pytorch_lightning.callbacks import LearningRateMonitor, ModelCheckpoint, ProgressBar, Timer
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
 from pytorch_lightning.loggers import CSVLogger, TensorBoardLogger
 from pytorch_lightning.plugins import CheckpointIO
@@ -25,15 +28,19 @@ from graphbench.callbacks.epoch_lines import EpochLines
 from graphbench.callbacks.exact_resume import ExactResume
 from graphbench.callbacks.last_checkpoint import LastCheckpoint
 from graphbench.callbacks.non_finite import NonFinite
+from graphbench.callbacks.progress import RunProgressBar
 from graphbench.callbacks.throughput import Throughput
 from graphbench.checkpoints import RunCheckpointIO
-from graphbench.cli.complaints import explain, reason
+from graphbench.cli.complaints import explain, of_lightning, reason
+from graphbench.cli.optimizers import with_optimizer
 from graphbench.cli.signals import OrderlyStop, Signals
 from graphbench.contracts.benchmark import Benchmark
-from graphbench.errors import BadInput, GraphbenchError
+from graphbench.errors import BadInput, GraphbenchError, check_range
 from graphbench.expected import Expected
 from graphbench.module import BenchmarkModule
 from graphbench.runs import RunFolder
+
+register_type(torch.device, str, torch.device)  # a default of Lightning's averaging, which has to go into config.yaml
 
 #: The run's first log line counts parameters, which Lightning's summary would repeat beside FLOPs that it leaves at 0.
 TRAINER_DEFAULTS = {
@@ -76,7 +83,7 @@ class GraphbenchCLI(LightningCLI):
                 seed_everything_default=0,
                 auto_configure_optimizers=False,
                 parser_kwargs={"exit_on_error": False, "allow_abbrev": False},
-                args=list(arguments),
+                args=with_optimizer(arguments),
                 run=False,
             )
 
@@ -111,6 +118,10 @@ class GraphbenchCLI(LightningCLI):
             raise
         except (ValueError, ArgumentError, MisconfigurationException, ModuleNotFoundError) as error:
             raise BadInput(reason(error)) from error
+        except Exception as error:
+            if not of_lightning(error):
+                raise
+            raise BadInput(reason(error)) from error
         self.signals = Signals(self.trainer)
         self.trainer._signal_connector = self.signals
         if self.run_folder is not None:
@@ -131,6 +142,8 @@ class GraphbenchCLI(LightningCLI):
         self.datamodule.require(self.model.required_encodings())
         config = dict(self._get(self.config_init, "trainer", default={})) | kwargs
         callbacks = list(config.get("callbacks") or [])
+        _check_numbers(config)
+        _check_processes(config)
         self._choose_folder(config)
         if self.run_folder is not None:
             config["default_root_dir"] = str(self.run_folder.path)
@@ -149,7 +162,7 @@ class GraphbenchCLI(LightningCLI):
             config |= {"logger": False, "enable_checkpointing": False}
         if config.get("enable_progress_bar") is not False:
             if sys.stdout.isatty():
-                callbacks.append(RichProgressBar())
+                callbacks += [] if any(isinstance(one, ProgressBar) for one in callbacks) else [RunProgressBar()]
             else:
                 config["enable_progress_bar"] = False
                 callbacks += [EpochLines()] if self.run_folder is not None else []
@@ -164,7 +177,7 @@ class GraphbenchCLI(LightningCLI):
             raise
 
     def _loggers(self, configured: Any) -> Any:
-        """`metrics.csv` always; TensorBoard unless other loggers are configured."""
+        """`metrics.csv` of the run always; TensorBoard unless other loggers are configured."""
         if configured is False:
             return False
         assert self.run_folder is not None
@@ -174,21 +187,31 @@ class GraphbenchCLI(LightningCLI):
                 TensorBoardLogger(save_dir=str(folder), name="", version="", purge_step=self.continue_at)
             ]
         else:
-            others = [logger for logger in _as_list(configured) if not isinstance(logger, CSVLogger)]
+            others = [logger for logger in _as_list(configured) if not _writes_table(logger, folder)]
         return [*others, RunCSVLogger(folder, self.continue_at)]
 
     def _checkpoints(self, configured: list[pl.Callback]) -> list[pl.Callback]:
-        """The best epoch by the benchmark's validation metric, and the last one."""
+        """The best epoch by the benchmark's validation metric, and the last one; a user's own beside them.
+
+        A `ModelCheckpoint` with the file name `best` takes the place of ours.
+        """
         assert self.run_folder is not None
+        folder = self.run_folder.checkpoints
+        users = [callback for callback in configured if isinstance(callback, ModelCheckpoint)]
+        here = [one for one in users if one.dirpath is None or Path(one.dirpath).resolve() == folder.resolve()]
+        for callback in here:
+            callback.save_last = None  # `last.ckpt` is there already
         best = BestCheckpoint(
-            dirpath=self.run_folder.checkpoints,
+            dirpath=folder,
             filename="best",
             monitor=self.model.monitor,
             mode=self.model.monitor_mode,
             enable_version_counter=False,
         )
+        best.shared_key = any(one.state_key == best.lightning_key for one in users)
+        ours: list[pl.Callback] = [] if any(one.filename == "best" for one in here) else [best]
         own = any(isinstance(callback, LastCheckpoint) for callback in configured)
-        return [best] if own else [best, LastCheckpoint()]
+        return ours if own else [*ours, LastCheckpoint()]
 
     def resolved_config(self) -> str:
         """The configuration with every default written out, as YAML."""
@@ -196,10 +219,39 @@ class GraphbenchCLI(LightningCLI):
         return text
 
 
+def _check_numbers(config: dict[str, Any]) -> None:
+    """Refuse what Lightning takes and divides by, or leaves out without a word.
+
+    Raises:
+        BadInput: names the option and its range.
+    """
+    least = {"accumulate_grad_batches": 1, "check_val_every_n_epoch": 1, "gradient_clip_val": 0, "log_every_n_steps": 0}
+    for name, limit in least.items():
+        if config.get(name) is not None:
+            check_range(f"--trainer.{name}", config[name], at_least=limit)
+
+
+def _check_processes(config: dict[str, Any]) -> None:
+    """Refuse more processes on the CPU than it has cores for: Lightning would start them all, and the machine stop.
+
+    Raises:
+        BadInput: names the number and the most.
+    """
+    devices, most = str(config.get("devices", "auto")), max(8, os.cpu_count() or 1)
+    on_cpu = config.get("accelerator") == "cpu" or not torch.cuda.is_available()
+    if on_cpu and devices.isdecimal() and int(devices) > most:
+        raise BadInput(f"--trainer.devices is {devices}: that many processes on the CPU; expected at most {most} here.")
+
+
 def _with_checkpoint_io(configured: Any) -> list[Any]:
     """The configured plug-ins, and ours for writing checkpoints unless there is one for that."""
     plugins = [] if configured is None else _as_list(configured)
     return plugins if any(isinstance(plugin, CheckpointIO) for plugin in plugins) else [*plugins, RunCheckpointIO()]
+
+
+def _writes_table(logger: Any, folder: Path) -> bool:
+    """Whether a logger would write the run's own `metrics.csv`."""
+    return isinstance(logger, CSVLogger) and Path(logger.log_dir).resolve() == folder.resolve()
 
 
 def _as_list(value: Any) -> list[Any]:

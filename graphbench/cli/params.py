@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from graphbench.cli.console import show_table
 from graphbench.cli.lightning import GraphbenchCLI
 from graphbench.cli.measures import count_parameters
-from graphbench.cli.options import own_parser, split
+from graphbench.cli.options import OWN, own_parser, split
 
 
 def params(arguments: Sequence[str]) -> int:
     """Print the count by part and in total (`--json` for machines)."""
     as_json = "--json" in arguments
     arguments = [a for a in arguments if a != "--json"]
-    request = split(own_parser("params", run="folder of a run"), arguments)
+    request = split(own_parser("params", **OWN["params"]), arguments)
     model = GraphbenchCLI(request.arguments).model
     parts = {f"architecture.{name}": count_parameters(child) for name, child in model.architecture.named_children()}
     loose = count_parameters(model.architecture) - sum(parts.values())

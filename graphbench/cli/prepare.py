@@ -7,14 +7,14 @@ from collections.abc import Sequence
 
 from graphbench.cli.console import show_table
 from graphbench.cli.lightning import GraphbenchCLI
-from graphbench.cli.options import own_parser, split
+from graphbench.cli.options import OWN, own_parser, split
 
 log = logging.getLogger(__name__)
 
 
 def prepare(arguments: Sequence[str]) -> int:
     """Fill the store for a configuration and say what is in it."""
-    request = split(own_parser("prepare", run="folder of a run"), arguments)
+    request = split(own_parser("prepare", **OWN["prepare"]), arguments)
     cli = GraphbenchCLI(request.arguments)
     cli.datamodule.prepare_data()
     cli.datamodule.setup()

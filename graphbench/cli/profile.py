@@ -17,7 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from graphbench.cli.console import show_table
 from graphbench.cli.lightning import GraphbenchCLI
 from graphbench.cli.measures import peak_memory_mb
-from graphbench.cli.options import own_parser, split
+from graphbench.cli.options import OWN, own_parser, split
 from graphbench.contracts.table import GraphBatch
 from graphbench.errors import BadInput
 from graphbench.module import BenchmarkModule
@@ -73,12 +73,7 @@ def profile(arguments: Sequence[str]) -> int:
     Raises:
         BadInput: `--steps` is not a number above the warm-up, or `--depth` is none of at least 1.
     """
-    parser = own_parser(
-        "profile",
-        run="folder of a run",
-        steps="training steps to time (default 50)",
-        depth="levels of modules in the table of operations (default 3)",
-    )
+    parser = own_parser("profile", **OWN["profile"])
     request = split(parser, arguments)
     steps = request.own.steps or "50"
     if not steps.isdigit() or int(steps) <= _WARM_UP:

@@ -26,10 +26,12 @@ def report(arguments: Sequence[str]) -> int:
         allow_abbrev=False,
     )
     parser.add_argument("run", nargs="+", metavar="RUN", help="folder of a run")
-    parser.add_argument("--output", required=True, metavar="DIR", help="folder to write to")
+    parser.add_argument("--output", metavar="DIR", help="folder to write to; that of the run where there is only one")
     own = parser.parse_args(list(arguments))
     runs = [RunFolder.existing(folder) for folder in own.run]
-    output = Path(own.output)
+    if own.output is None and len(runs) > 1:
+        raise BadInput(f"--output DIR is missing: name the folder for the comparison of {len(runs)} runs.")
+    output = runs[0].path if own.output is None else Path(own.output)
     if output.exists() and not output.is_dir():
         raise BadInput(f"--output {output}: this is a file; name a folder, which is made where it is missing.")
     from graphbench.report import write_comparison  # matplotlib and pandas, which `--help` can do without

@@ -44,17 +44,25 @@ class SameData(pl.Callback):
         self._compared = False
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Compare, once the data are open and before anything is computed from them.
+        """Compare, once the data are open and before anything is computed from them; raises as `compare`."""
+        self.compare(_fingerprint(trainer), speak=trainer.is_global_zero)
+
+    def compare(self, fingerprint: Mapping[str, Any], speak: bool = True) -> None:
+        """Hold data against those that the run was trained on; a second call does nothing.
+
+        Args:
+            fingerprint: of the data, see `Benchmark.fingerprint`.
+            speak: whether this process tells what it found.
 
         Raises:
             BadInput: the data are others, and nobody said that this is all right.
         """
         if self.run is None or self.fresh or self._compared:
             return
-        self._compared, now = True, _fingerprint(trainer)
+        self._compared, now = True, json.loads(json.dumps(fingerprint))
         self._earlier = read_record(self.run)
         if self._earlier is None:
-            if now and trainer.is_global_zero:
+            if now and speak:
                 log.info("%s does not say what it was trained on: whether the data changed is unknown.", self.run.path)
             return
         self.differences = differences(self._earlier, now)
@@ -70,7 +78,7 @@ class SameData(pl.Callback):
                 f"{said} Graphs that were trained on may be among those to be scored. Restore the data, or add "
                 "--data-changed accept to go on with these."
             )
-        if trainer.is_global_zero:
+        if speak:
             log.warning("%s They are used all the same.", said)
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

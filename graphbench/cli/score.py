@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from graphbench.checkpoints import load_checkpoint
+from graphbench.checkpoints import load_checkpoint, trained_weights
 from graphbench.cli.console import show_table
 from graphbench.cli.lightning import GraphbenchCLI
 from graphbench.cli.measures import count_parameters, scores_of
-from graphbench.cli.options import DATA_CHANGED, Request, own_parser, split
+from graphbench.cli.options import OWN, Request, own_parser, split
 from graphbench.cli.same_data import SameData
 from graphbench.errors import BadInput
 from graphbench.expected import Comparison, Obtained, compare, kind_of_data
@@ -35,7 +35,7 @@ def checkpoint_of(request: Request) -> Path:
         path = Path(named)
     else:
         assert request.run is not None
-        path = request.run.best if request.run.best.is_file() else request.run.last
+        path = trained_weights(request.run)
     if not path.is_file():
         raise BadInput(f"There is no checkpoint {path}: the fit has not finished its first epoch.")
     load_checkpoint(path)  # a torn file must be named before data and model are built
@@ -53,13 +53,7 @@ def test(arguments: Sequence[str]) -> int:
 
 
 def _score(arguments: Sequence[str], command: str, splits: Sequence[str]) -> int:
-    parser = own_parser(
-        command,
-        run="folder of a finished fit",
-        checkpoint="checkpoint to score instead of the best",
-        data_changed=DATA_CHANGED,
-    )
-    request = split(parser, arguments)
+    request = split(own_parser(command, **OWN[command]), arguments)
     path = checkpoint_of(request)
     folder = ["--trainer.default_root_dir", str(request.run.path)] if request.run is not None else []
     same = SameData(request.run, request.own.data_changed)

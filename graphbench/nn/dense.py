@@ -98,8 +98,8 @@ class DenseLayout:
 
     @property
     def is_full(self) -> bool:
-        """Whether all graphs have the same size, so that no slot is padding."""
-        return self.index.shape[0] == self.num_graphs * self.max_nodes
+        """Whether all graphs have the same size, so that no slot is padding; unknown while a model is exported."""
+        return not torch.compiler.is_exporting() and self.index.shape[0] == self.num_graphs * self.max_nodes
 
     @property
     def blocks(self) -> tuple[SizeBlock, ...]:

@@ -219,7 +219,8 @@ class _PathSteps:
         #: Pair of what is left of the paths after the step `[K]`.
         self.following = pair + ((target - source) * size)[order]
         #: Steps of each pair `[P]`, and the first of them `[P]`.
-        self.number = torch.bincount(pair, minlength=len(batch.shortest_path_distance))
+        self.number = torch.zeros_like(batch.shortest_path_distance, dtype=torch.int64)
+        self.number.scatter_add_(0, pair, torch.ones_like(pair))
         self.first = self.number.cumsum(0) - self.number
 
     def mean(self, values: Tensor, rows: Tensor) -> Tensor:
@@ -229,7 +230,7 @@ class _PathSteps:
     def lengths(self, limit: int) -> Tensor:
         """Edges of the shortest paths of each pair, at most `limit` `[P]`: any of them, since all are as long."""
         onward = torch.cat([self.following, self.following.new_zeros(1)])  # the last one is for pairs without a step
-        at = torch.arange(len(self.number), device=self.number.device)
+        at = torch.arange(self.number.shape[0], device=self.number.device)
         length = torch.zeros_like(at)
         for _ in range(limit):
             goes_on = self.number[at] > 0
@@ -315,9 +316,11 @@ def _pair_slots(batch: GraphBatch, node_slots: Tensor, padded: int) -> Tensor:
     """
     sizes, first = batch.ptr.diff(), batch.pair_ptr
     graph = torch.repeat_interleave(
-        torch.arange(batch.num_graphs, device=first.device), first.diff(), output_size=len(batch.shortest_path_distance)
+        torch.arange(batch.num_graphs, device=first.device),
+        first.diff(),
+        output_size=batch.shortest_path_distance.shape[0],
     )
-    rank = torch.arange(len(graph), device=first.device) - first[graph]
+    rank = torch.arange(graph.shape[0], device=first.device) - first[graph]
     start, size = batch.ptr[graph], sizes[graph]
     query, key = node_slots[start + rank // size], node_slots[start + rank % size]
     return query * padded + key % padded

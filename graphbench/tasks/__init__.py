@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from graphbench import registry
 from graphbench.contracts.spec import BenchmarkSpec
 from graphbench.errors import BadInput
 from graphbench.nn.heads import HeadConfig
 from graphbench.tasks.base import Task as Task
+from graphbench.tasks.choices import Choice, further_metrics, selecting, with_loss
 from graphbench.tasks.classification import GraphClassification, NodeClassification
 from graphbench.tasks.link_ranking import LinkRanking
 from graphbench.tasks.map_recovery import MapRecovery
 from graphbench.tasks.multilabel import GraphMultilabel
-from graphbench.tasks.regression import GraphRegression
+from graphbench.tasks.regression import GraphRegression, NodeRegression
 
 __all__ = [
     "TASKS",
@@ -20,8 +24,10 @@ __all__ = [
     "LinkRanking",
     "MapRecovery",
     "NodeClassification",
+    "NodeRegression",
     "Task",
     "build_task",
+    "task_class",
 ]
 
 TASKS: dict[str, type[Task]] = {
@@ -29,26 +35,73 @@ TASKS: dict[str, type[Task]] = {
     "graph-classification": GraphClassification,
     "graph-multilabel": GraphMultilabel,
     "node-classification": NodeClassification,
+    "node-regression": NodeRegression,
     "link-ranking": LinkRanking,
     "map-recovery": MapRecovery,
 }
 
 
-def build_task(spec: BenchmarkSpec, dim: int, head: HeadConfig) -> Task:
+def task_class(spec: BenchmarkSpec) -> type[Task]:
+    """The class of a specification's task: one of `TASKS`, or one that some distribution registers.
+
+    Raises:
+        BadInput: there is no task of that name.
+        BrokenPlugin: a registered class cannot be imported or is no task.
+
+    Examples:
+        >>> from graphbench.testing import tiny_spec
+        >>> task_class(tiny_spec("node-regression")).__name__
+        'NodeRegression'
+    """
+    if spec.task in TASKS:
+        return TASKS[spec.task]
+    own = registry.records("tasks")
+    if spec.task not in own:
+        raise BadInput(
+            f"{spec.name} names the task {spec.task!r}; known: {', '.join([*TASKS, *own])}. A class of your own is "
+            "found by its entry point in the group graphbench.tasks."
+        )
+    found: type[Task] = registry.load("tasks", spec.task)
+    return found
+
+
+def build_task(
+    spec: BenchmarkSpec,
+    dim: int,
+    head: HeadConfig,
+    loss: str | None = None,
+    metrics: Iterable[Choice] = (),
+    select_by: str | None = None,
+) -> Task:
     """The task of `spec` on a representation of width `dim`.
+
+    Args:
+        spec: the benchmark's description; that of the task says what was chosen instead.
+        dim: width of the representation.
+        head: options of the head.
+        loss: a loss of the task in place of the benchmark's.
+        metrics: further metrics, see `further_metrics`.
+        select_by: the metric that selects the best epoch in place of the benchmark's.
 
     Raises:
         BadInput: the specification names a task, a loss or a metric that does not exist.
+        UnknownName: a choice does not exist.
 
     Examples:
         >>> import torch
         >>> from graphbench.testing import tiny_spec
         >>> build_task(tiny_spec("graph-classification"), dim=8, head=HeadConfig()).head.mlp(torch.randn(5, 8)).shape
         torch.Size([5, 3])
+        >>> build_task(tiny_spec(), 8, HeadConfig(), metrics=["R2"], select_by="R2").spec.metric
+        'R2'
     """
-    if spec.task not in TASKS:
-        raise BadInput(f"{spec.name} names the task {spec.task!r}; known: {', '.join(TASKS)}.")
-    task = TASKS[spec.task](spec, dim, head)
-    if spec.metric not in (known := task.build_metrics()):
+    cls = task_class(spec)
+    task = cls(with_loss(spec, cls, loss), dim, head)
+    chosen = [*metrics]
+    if spec.metric in task.named_metrics() and spec.metric not in chosen:
+        chosen.append(spec.metric)
+    task.further = further_metrics(task, chosen)
+    if spec.metric not in (known := task.all_metrics()):
         raise BadInput(f"{spec.name} asks for the metric {spec.metric!r}, but {spec.task} knows {', '.join(known)}.")
+    task.spec = selecting(task.spec, task, select_by)
     return task

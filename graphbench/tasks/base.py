@@ -13,6 +13,7 @@ from graphbench.contracts.spec import BenchmarkSpec
 from graphbench.contracts.table import GraphBatch
 from graphbench.errors import BadInput
 from graphbench.nn.heads import HeadConfig
+from graphbench.tasks.metrics import PerTarget
 
 
 class Task(nn.Module):
@@ -31,7 +32,7 @@ class Task(nn.Module):
         >>> from graphbench.tasks import build_task
         >>> task = build_task(tiny_spec("graph-regression"), dim=8, head=HeadConfig())
         >>> isinstance(task, Task), task.losses
-        (True, ('L1', 'MSE'))
+        (True, ('L1', 'MSE', 'Huber'))
     """
 
     losses: tuple[str, ...] = ()
@@ -40,6 +41,8 @@ class Task(nn.Module):
     groups: int = 1
     #: Optimizer steps taken so far: where a training loss draws numbers, they depend on it.
     step: int = 0
+    #: Whether predictions are compared with targets row by row, so that any metric can score them.
+    comparable: bool = False
 
     def __init__(self, spec: BenchmarkSpec, dim: int, head: HeadConfig) -> None:
         super().__init__()
@@ -48,6 +51,8 @@ class Task(nn.Module):
                 f"{spec.name} asks for the loss {spec.loss!r}, but {spec.task} knows {', '.join(self.losses)}."
             )
         self.spec = spec
+        #: Metrics beside those of `build_metrics`, by name; every use clones them.
+        self.further: dict[str, Metric] = {}
 
     @abstractmethod
     def forward(self, representation: Representation, batch: GraphBatch) -> Tensor:
@@ -90,3 +95,28 @@ class Task(nn.Module):
         predictions, targets = self.predict(output, batch)
         for metric in metrics.values():
             metric.update(predictions, targets)
+
+    # -- further metrics -----------------------------------------------------------------------------------------
+
+    def named_metrics(self) -> dict[str, Metric]:
+        """Fresh metrics that are scored where somebody asks for them by name."""
+        return {}
+
+    def all_metrics(self) -> dict[str, Metric]:
+        """Fresh metrics by name: those of `build_metrics`, and the further ones."""
+        return self.build_metrics() | {name: metric.clone() for name, metric in self.further.items()}
+
+    def score(self, metrics: Mapping[str, Metric], output: Tensor, batch: GraphBatch) -> None:
+        """Add a batch to metrics of `all_metrics`."""
+        self.update({name: metric for name, metric in metrics.items() if name not in self.further}, output, batch)
+        if further := [metric for name, metric in metrics.items() if name in self.further]:
+            predictions, targets = self.predict(output, batch)
+            for metric in further:
+                if isinstance(metric, PerTarget):
+                    metric.update(predictions, targets)
+                else:
+                    metric.update(*self.compared(metric, predictions, targets))
+
+    def compared(self, metric: Metric, predictions: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """What a metric of torchmetrics gets of the predictions and targets of `predict`."""
+        return predictions, targets

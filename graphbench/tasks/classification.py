@@ -7,7 +7,15 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 from torchmetrics import Metric
-from torchmetrics.classification import BinaryAUROC, MulticlassAccuracy, MulticlassF1Score
+from torchmetrics.classification import (
+    BinaryAUROC,
+    BinaryAveragePrecision,
+    MulticlassAccuracy,
+    MulticlassCalibrationError,
+    MulticlassCohenKappa,
+    MulticlassF1Score,
+    MulticlassMatthewsCorrCoef,
+)
 
 from graphbench.contracts.architecture import Representation
 from graphbench.contracts.spec import BenchmarkSpec
@@ -20,9 +28,14 @@ from graphbench.tasks.metrics import PartIoU, parts_of
 
 
 class _Classification(Task):
-    """Cross-entropy, plain or weighted by rarity in the batch; two classes have one logit."""
+    """Cross-entropy, plain, weighted by rarity in the batch, or focal; two classes have one logit.
 
-    losses = ("cross_entropy", "weighted_cross_entropy")
+    The focal loss of a row whose class has the probability p is `-(1 - p)^2 log p` (Lin et al., "Focal loss for dense
+    object detection", ICCV 2017, with gamma = 2 and without weights of classes).
+    """
+
+    losses = ("cross_entropy", "weighted_cross_entropy", "focal")
+    comparable = True
 
     def __init__(self, spec: BenchmarkSpec, dim: int, head: HeadConfig) -> None:
         super().__init__(spec, dim, head)
@@ -41,7 +54,8 @@ class _Classification(Task):
 
     def terms(self, output: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
         """Cross-entropy summed over all labels, or over those of each class."""
-        sums, counts = class_terms(at_least_single(output), batch.y.reshape(-1), self.num_classes)
+        focus = 2.0 if self.spec.loss == "focal" else 0.0
+        sums, counts = class_terms(at_least_single(output), batch.y.reshape(-1), self.num_classes, focus)
         if self.groups == 1:
             return sums.sum().reshape(1), counts.sum().reshape(1)
         return sums, counts
@@ -62,6 +76,22 @@ class _Classification(Task):
         if self.num_classes == 2:
             metrics["AUROC"] = BinaryAUROC()
         return metrics
+
+    def named_metrics(self) -> dict[str, Metric]:
+        """Matthews' correlation, Cohen's kappa, expected calibration error; average precision for two classes."""
+        metrics: dict[str, Metric] = {
+            "MCC": MulticlassMatthewsCorrCoef(self.num_classes),
+            "kappa": MulticlassCohenKappa(self.num_classes),
+            "ECE": MulticlassCalibrationError(self.num_classes),
+        }
+        if self.num_classes == 2:
+            metrics["AP"] = BinaryAveragePrecision()
+        return metrics
+
+    def compared(self, metric: Metric, predictions: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Probabilities `[rows, C]`, for metrics of two classes that of the second `[rows]`, and classes `[rows]`."""
+        binary = type(metric).__name__.startswith("Binary")
+        return predictions[:, 1] if binary else predictions, targets[:, 0]
 
     def predict(self, output: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
         """Class probabilities `[rows, C]` and true classes `[rows, 1]`."""

@@ -27,13 +27,14 @@ def weighted_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
     return combine_classes(*class_terms(logits, target, classes), divide_by_weights=not binary)
 
 
-def class_terms(logits: Tensor, target: Tensor, classes: int) -> tuple[Tensor, Tensor]:
+def class_terms(logits: Tensor, target: Tensor, classes: int, focus: float = 0.0) -> tuple[Tensor, Tensor]:
     """Cross-entropies summed over the labels of each class `[C]`, and how many there are `[C]`.
 
     Args:
         logits: `[V, C]`, or `[V]` / `[V, 1]` for two classes.
         target: `[V]` integer classes.
         classes: C.
+        focus: gamma of the focal loss: the cross-entropy of a label that has the probability p counts `(1 - p)^gamma`.
 
     Examples:
         >>> class_terms(torch.zeros(3, 2), torch.tensor([0, 0, 1]), 2)
@@ -44,8 +45,20 @@ def class_terms(logits: Tensor, target: Tensor, classes: int) -> tuple[Tensor, T
         values = F.binary_cross_entropy_with_logits(logits.reshape(-1), truth, reduction="none")
     else:
         values = F.cross_entropy(logits, target, reduction="none")
+    if focus:
+        values = focal(values, focus)
     member = F.one_hot(target, classes)  # no scatter: its sums come in another order every time on a GPU
     return (values[:, None] * member).sum(0), member.sum(0)
+
+
+def focal(cross_entropies: Tensor, gamma: float = 2.0) -> Tensor:
+    """`(1 - p)^gamma` times the cross-entropy `-log p`, entry by entry (Lin et al., ICCV 2017, equation 4).
+
+    Examples:
+        >>> focal(torch.tensor([0.6931]))  # p = 1/2
+        tensor([0.1733])
+    """
+    return (-torch.expm1(-cross_entropies)) ** gamma * cross_entropies
 
 
 def combine_classes(sums: Tensor, counts: Tensor, divide_by_weights: bool) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import torch
@@ -12,6 +12,52 @@ from torchmetrics.functional.classification import binary_auroc, binary_average_
 from torchmetrics.utilities import dim_zero_cat
 
 from graphbench.errors import BadInput
+
+
+class PerTarget(Metric):
+    """Unweighted mean over targets of a score of one column, each over its known rows.
+
+    Targets with fewer than two known rows, or all of one value, have no such score and do not count.
+
+    Args:
+        score: `(predictions [rows], targets [rows]) -> scalar`; more of it is better.
+
+    Examples:
+        >>> from torchmetrics.functional.regression import r2_score
+        >>> metric = PerTarget(r2_score)
+        >>> truth = torch.tensor([[1.0, 5.0], [2.0, 5.0], [3.0, 5.0], [float("nan"), 5.0]])
+        >>> metric.update(torch.tensor([[1.0, 0.0], [2.0, 0.0], [4.0, 0.0], [9.0, 0.0]]), truth)
+        >>> metric.compute()  # 1 - 1 / 2 of the first; the second is constant
+        tensor(0.5000)
+    """
+
+    higher_is_better = True
+    is_differentiable = False
+    full_state_update = False
+    predictions: list[Tensor]
+    targets: list[Tensor]
+
+    def __init__(self, score: Callable[[Tensor, Tensor], Tensor], **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.score = score
+        self.add_state("predictions", default=[], dist_reduce_fx="cat")
+        self.add_state("targets", default=[], dist_reduce_fx="cat")
+
+    def update(self, predictions: Tensor, targets: Tensor) -> None:
+        """Add predictions and targets `[rows, T]`, NaN where unknown."""
+        self.predictions.append(predictions.detach().float())
+        self.targets.append(targets.detach().float())
+
+    def compute(self) -> Tensor:
+        """The mean over targets; NaN when none has a score."""
+        predictions, targets = dim_zero_cat(self.predictions), dim_zero_cat(self.targets)
+        values = []
+        for column in range(targets.shape[1]):
+            known = ~targets[:, column].isnan()
+            truth = targets[known, column]
+            if len(truth) > 1 and bool((truth != truth[0]).any()):
+                values.append(self.score(predictions[known, column], truth))
+        return torch.stack(values).mean() if values else torch.tensor(torch.nan)
 
 
 class _PerTask(Metric):

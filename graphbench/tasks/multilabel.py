@@ -6,18 +6,23 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 from torchmetrics import Metric
+from torchmetrics.classification import MultilabelAccuracy, MultilabelF1Score, MultilabelMatthewsCorrCoef
 
 from graphbench.contracts.architecture import Representation
 from graphbench.contracts.spec import BenchmarkSpec
 from graphbench.contracts.table import GraphBatch
+from graphbench.errors import BadInput
 from graphbench.nn.heads import GraphHead, HeadConfig
 from graphbench.tasks.base import Task
-from graphbench.tasks.losses import at_least_single, masked_terms
+from graphbench.tasks.losses import at_least_single, focal, masked_terms
 from graphbench.tasks.metrics import TaskAUROC, TaskAveragePrecision
+
+#: What metrics of torchmetrics get for a label that nobody knows.
+UNKNOWN = -1
 
 
 class GraphMultilabel(Task):
-    """Binary cross-entropy over known labels; AP and AUROC as unweighted means over labels.
+    """Binary cross-entropy over known labels, plain or focal; AP and AUROC as unweighted means over labels.
 
     Examples:
         >>> import torch
@@ -27,7 +32,8 @@ class GraphMultilabel(Task):
         ['AP', 'AUROC']
     """
 
-    losses = ("BCE",)
+    losses = ("BCE", "focal")
+    comparable = True
 
     def __init__(self, spec: BenchmarkSpec, dim: int, head: HeadConfig) -> None:
         super().__init__(spec, dim, head)
@@ -41,11 +47,32 @@ class GraphMultilabel(Task):
         """Binary cross-entropy, summed over the labels that are known."""
         known, logits = ~batch.y.isnan(), at_least_single(output)
         truth = torch.where(known, batch.y, 0.0).to(logits.dtype)
-        return masked_terms(F.binary_cross_entropy_with_logits(logits, truth, reduction="none"), known)
+        values = F.binary_cross_entropy_with_logits(logits, truth, reduction="none")
+        return masked_terms(focal(values) if self.spec.loss == "focal" else values, known)
 
     def build_metrics(self) -> dict[str, Metric]:
         """AP and AUROC, averaged over labels that have both values."""
         return {"AP": TaskAveragePrecision(), "AUROC": TaskAUROC()}
+
+    def named_metrics(self) -> dict[str, Metric]:
+        """Means over labels of Matthews' correlation, F1 and accuracy, at the threshold 1/2."""
+        labels = self.spec.num_targets
+        return {
+            "MCC": MultilabelMatthewsCorrCoef(labels, ignore_index=UNKNOWN),
+            "macro_F1": MultilabelF1Score(labels, average="macro", ignore_index=UNKNOWN),
+            "accuracy": MultilabelAccuracy(labels, average="macro", ignore_index=UNKNOWN),
+        }
+
+    def compared(self, metric: Metric, predictions: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Probabilities and labels `[num_graphs, T]`, -1 where unknown.
+
+        Raises:
+            BadInput: a label is unknown, and the metric would take -1 for one.
+        """
+        unknown = targets.isnan()
+        if getattr(metric, "ignore_index", None) != UNKNOWN and bool(unknown.any()):
+            raise BadInput(f"metrics: some labels are unknown; give {type(metric).__name__} ignore_index: {UNKNOWN}.")
+        return predictions, torch.where(unknown, UNKNOWN, targets).long()
 
     def predict(self, output: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
         """Probabilities and labels (NaN where unknown), both `[num_graphs, T]`."""

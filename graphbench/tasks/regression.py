@@ -1,4 +1,4 @@
-"""Graph regression: L1 or squared error, MAE in the target's own units."""
+"""Regression of graphs or nodes: L1, squared or Huber error, MAE in the target's own units."""
 
 from __future__ import annotations
 
@@ -6,21 +6,99 @@ from collections.abc import Mapping
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 from torchmetrics import MeanAbsoluteError, MeanSquaredError, Metric
+from torchmetrics.functional.regression import explained_variance, pearson_corrcoef, r2_score, spearman_corrcoef
 
 from graphbench.contracts.architecture import Representation
 from graphbench.contracts.spec import BenchmarkSpec
 from graphbench.contracts.table import GraphBatch
-from graphbench.nn.heads import GraphHead, HeadConfig
+from graphbench.nn.heads import GraphHead, HeadConfig, NodeHead
 from graphbench.tasks.base import Task
 from graphbench.tasks.losses import at_least_single, masked_terms
+from graphbench.tasks.metrics import PerTarget
 
 
-class GraphRegression(Task):
-    """One or several real targets per graph, NaN where unknown.
+class Regression(Task):
+    """One or several real targets per graph or node, NaN where unknown.
 
     The head's output is `(y - offset) / scale` per target; offset 0 and scale 1 unless `standardize` was called, so
-    that losses are in scaled and metrics always in real units.
+    that losses are in scaled and metrics always in real units. The Huber loss of a scaled error e is `e^2 / 2` up to
+    1 and `|e| - 1 / 2` above (Huber 1964).
+    """
+
+    losses = ("L1", "MSE", "Huber")
+    comparable = True
+    offset: Tensor
+    scale: Tensor
+
+    def __init__(self, spec: BenchmarkSpec, dim: int, head: HeadConfig) -> None:
+        super().__init__(spec, dim, head)
+        self.head = self.build_head(dim, head)
+        self.register_buffer("offset", torch.zeros(spec.num_targets))
+        self.register_buffer("scale", torch.ones(spec.num_targets))
+
+    def build_head(self, dim: int, head: HeadConfig) -> GraphHead | NodeHead:
+        """The head on a representation of width `dim`."""
+        raise NotImplementedError
+
+    def standardize(self, targets: Tensor) -> None:
+        """Take mean and standard deviation of the training targets `[rows, T]`; a constant target keeps scale 1."""
+        known = ~targets.isnan()
+        count = known.sum(0).clamp(min=1)
+        values = torch.where(known, targets, 0.0).double()
+        mean = values.sum(0) / count
+        deviation = (torch.where(known, values - mean, 0.0).square().sum(0) / count).sqrt()
+        self.offset.copy_(mean)
+        self.scale.copy_(torch.where(deviation > 0, deviation, 1.0))
+
+    def forward(self, representation: Representation, batch: GraphBatch) -> Tensor:
+        """Scaled predictions `[rows, T]`."""
+        output: Tensor = self.head(representation, batch)
+        return output
+
+    def terms(self, output: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
+        """Errors of the specification's loss, summed over known targets."""
+        target = (batch.y - self.offset) / self.scale
+        known = ~target.isnan()
+        difference = at_least_single(output) - torch.where(known, target, 0.0)
+        if self.spec.loss == "Huber":
+            return masked_terms(F.huber_loss(difference, torch.zeros_like(difference), reduction="none"), known)
+        return masked_terms(difference.abs() if self.spec.loss == "L1" else difference.square(), known)
+
+    def build_metrics(self) -> dict[str, Metric]:
+        """MAE and RMSE over all known targets."""
+        return {"MAE": MeanAbsoluteError(), "RMSE": MeanSquaredError(squared=False)}
+
+    def named_metrics(self) -> dict[str, Metric]:
+        """Means over targets of the coefficient of determination, correlations and explained variance; the MSE."""
+        return {
+            "R2": PerTarget(r2_score),
+            "Spearman": PerTarget(spearman_corrcoef),
+            "Pearson": PerTarget(pearson_corrcoef),
+            "explained_variance": PerTarget(explained_variance),
+            "MSE": MeanSquaredError(),
+        }
+
+    def update(self, metrics: Mapping[str, Metric], output: Tensor, batch: GraphBatch) -> None:
+        """Add the known targets of a batch."""
+        predictions, targets = self.predict(output, batch)
+        known = ~targets.isnan()
+        for metric in metrics.values():
+            metric.update(predictions[known], targets[known])
+
+    def compared(self, metric: Metric, predictions: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """The known targets of all columns, one after the other `[known]`."""
+        known = ~targets.isnan()
+        return predictions[known], targets[known]
+
+    def predict(self, output: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
+        """Predictions and targets in real units `[rows, T]`."""
+        return output.float() * self.scale + self.offset, batch.y
+
+
+class GraphRegression(Regression):
+    """One or several real targets per graph, NaN where unknown; see `Regression`.
 
     Examples:
         >>> import torch
@@ -31,48 +109,21 @@ class GraphRegression(Task):
         (tensor([2., 5.]), tensor([1., 1.]))
     """
 
-    losses = ("L1", "MSE")
-    offset: Tensor
-    scale: Tensor
+    def build_head(self, dim: int, head: HeadConfig) -> GraphHead:
+        """Pools the nodes of each graph."""
+        return GraphHead(dim, self.spec.output_dim, head)
 
-    def __init__(self, spec: BenchmarkSpec, dim: int, head: HeadConfig) -> None:
-        super().__init__(spec, dim, head)
-        self.head = GraphHead(dim, spec.output_dim, head)
-        self.register_buffer("offset", torch.zeros(spec.num_targets))
-        self.register_buffer("scale", torch.ones(spec.num_targets))
 
-    def standardize(self, targets: Tensor) -> None:
-        """Take mean and standard deviation of the training targets `[graphs, T]`; a constant target keeps scale 1."""
-        known = ~targets.isnan()
-        count = known.sum(0).clamp(min=1)
-        values = torch.where(known, targets, 0.0).double()
-        mean = values.sum(0) / count
-        deviation = (torch.where(known, values - mean, 0.0).square().sum(0) / count).sqrt()
-        self.offset.copy_(mean)
-        self.scale.copy_(torch.where(deviation > 0, deviation, 1.0))
+class NodeRegression(Regression):
+    """One or several real targets per node, NaN where unknown; see `Regression`.
 
-    def forward(self, representation: Representation, batch: GraphBatch) -> Tensor:
-        """Scaled predictions `[num_graphs, T]`."""
-        return self.head(representation, batch)
+    Examples:
+        >>> from graphbench.testing import tiny_spec
+        >>> task = NodeRegression(tiny_spec("node-regression"), dim=8, head=HeadConfig())
+        >>> task(Representation(node=torch.ones(5, 8)), GraphBatch()).shape  # a number per target
+        torch.Size([5, 2])
+    """
 
-    def terms(self, output: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
-        """Absolute or squared errors, summed over known targets."""
-        target = (batch.y - self.offset) / self.scale
-        known = ~target.isnan()
-        difference = at_least_single(output) - torch.where(known, target, 0.0)
-        return masked_terms(difference.abs() if self.spec.loss == "L1" else difference.square(), known)
-
-    def build_metrics(self) -> dict[str, Metric]:
-        """MAE and RMSE over all known targets."""
-        return {"MAE": MeanAbsoluteError(), "RMSE": MeanSquaredError(squared=False)}
-
-    def update(self, metrics: Mapping[str, Metric], output: Tensor, batch: GraphBatch) -> None:
-        """Add the known targets of a batch."""
-        predictions, targets = self.predict(output, batch)
-        known = ~targets.isnan()
-        for metric in metrics.values():
-            metric.update(predictions[known], targets[known])
-
-    def predict(self, output: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
-        """Predictions and targets in real units `[num_graphs, T]`."""
-        return output.float() * self.scale + self.offset, batch.y
+    def build_head(self, dim: int, head: HeadConfig) -> NodeHead:
+        """Answers node by node."""
+        return NodeHead(dim, self.spec.output_dim, head)

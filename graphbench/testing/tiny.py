@@ -37,9 +37,12 @@ _TASKS: dict[TaskName, dict[str, Any]] = {
         "loss": "weighted_cross_entropy",
         "num_classes": 4,
     },
+    "node-regression": {"metric": "MAE", "higher_is_better": False, "loss": "L1", "num_targets": 2},
     "link-ranking": {"metric": "MRR", "higher_is_better": True, "loss": "contrastive_BCE"},
     "map-recovery": {"metric": "MSE", "higher_is_better": False, "loss": "normalised_MSE"},
 }
+#: Tasks whose targets are of nodes.
+_OF_NODES = ("node-classification", "node-regression", "map-recovery")
 _EDGE_PROBABILITY = 0.4
 
 
@@ -81,7 +84,7 @@ def tiny_table(
     if sizes is None:
         sizes = torch.randint(3, 8, (num_graphs,), generator=generator).tolist()
     graphs = [_graph(spec, size, edges, generator) for size in sizes]
-    axis = NODE if spec.task in ("node-classification", "map-recovery") else GRAPH
+    axis = NODE if spec.task in _OF_NODES else GRAPH
     return GraphTable.from_graphs(graphs, {"y": Column(axis), "contact_index": Column("contact", index_of=NODE)})
 
 
@@ -114,7 +117,7 @@ def _features(features: Features, rows: int, codes: str, dense: str, generator: 
 
 def _target(spec: BenchmarkSpec, num_nodes: int, generator: torch.Generator) -> Tensor:
     """Targets of one graph: `[1 or num_nodes, num_targets]`, or classes `[1 or num_nodes, 1]`."""
-    rows = num_nodes if spec.task in ("node-classification", "map-recovery") else 1
+    rows = num_nodes if spec.task in _OF_NODES else 1
     if spec.num_classes is not None:
         return torch.randint(spec.num_classes, (rows, 1), generator=generator)
     if spec.task == "graph-multilabel":

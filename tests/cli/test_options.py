@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from command_line import SMALL_MODEL
@@ -25,6 +28,14 @@ NON_FINITE = "--trainer.callbacks+=graphbench.callbacks.non_finite.NonFinite"
         (["--trainer.devices", "0"], ["devices", "0"]),
         (["--trainer.max_epochs", "-5"], ["max_epochs", "-5"]),
         (["--trainer.val_check_interval", "7.5"], ["val_check_interval", "7.5"]),
+        (["--trainer.devices", "9999"], ["--trainer.devices is 9999", "expected at most"]),
+        (["--trainer.devices", "x"], ["devices", "int"]),
+        (["--trainer.accumulate_grad_batches", "0"], ["--trainer.accumulate_grad_batches must be at least 1"]),
+        (["--trainer.check_val_every_n_epoch", "0"], ["--trainer.check_val_every_n_epoch must be at least 1"]),
+        (["--trainer.gradient_clip_val", "-1"], ["--trainer.gradient_clip_val must be at least 0"]),
+        (["--trainer.logger", "Nothing"], ["--trainer.logger is 'Nothing'", "expected one of"]),
+        (["--trainer.precision", "17"], ["--trainer.precision is '17'", "'16-mixed'"]),
+        (["--run", ""], ["--run is empty"]),
         (["--data.class_path", ""], ["--data"]),
     ],
 )
@@ -65,3 +76,51 @@ def test_a_folder_that_cannot_be_written_to_is_one_line(data_options, tmp_path, 
 def test_options_of_fit_that_make_no_sense_are_refused(data_options, capsys, options, expected):
     assert main(["fit", *data_options, *SMALL_MODEL, *options]) == 1
     assert expected in capsys.readouterr().err
+
+
+def test_weights_out_of_a_file_that_holds_none_are_one_line(data_options, molecule_file, tmp_path, capsys):
+    run = tmp_path / "run"
+    assert main(["fit", *data_options, *SMALL_MODEL, "--model.init_from", str(molecule_file), "--run", str(run)]) == 1
+    assert f"The checkpoint {molecule_file} cannot be read" in (said := capsys.readouterr().err)
+    assert "Traceback" not in said
+    assert not run.exists()
+
+
+def test_a_fold_that_there_is_not_is_one_line(capsys):
+    assert main(["params", "--data", "CSL", "--data.fold", "9", *SMALL_MODEL]) == 1
+    assert "fold must be an integer of at least 0 and at most 4, but got 9" in capsys.readouterr().err
+
+
+def test_a_logger_whose_server_refuses_is_one_line(data_options, tmp_path, monkeypatch, capsys):
+    def refuse(*args, **kwargs):
+        raise RuntimeError("No key for the server")
+
+    monkeypatch.setattr("torch.utils.tensorboard.SummaryWriter.__init__", refuse)
+    run = tmp_path / "run"
+    assert main(["fit", *data_options, *SMALL_MODEL, "--run", str(run)]) == 1
+    assert capsys.readouterr().err.splitlines()[-1] == "graphbench: --trainer.logger: No key for the server"
+    assert not run.exists()
+
+
+@pytest.mark.parametrize("command", ["predict", "test", "validate", "embed", "report"])
+def test_help_needs_no_torch(command):
+    code = (
+        "import sys\nfrom graphbench.cli import main\n"
+        "try:\n    assert main([sys.argv[1], '--help']) == 0\n"
+        "except SystemExit as end:\n    assert end.code == 0\n"
+        "assert not {'torch', 'pandas', 'pytorch_lightning'} & sys.modules.keys()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, command], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "usage: graphbench " + command in done.stdout
+
+
+def test_torchrun_hands_the_folder_over():
+    """By torchrun's own parser: it takes `--run` behind the script for its `--run-path`, unless two dashes precede."""
+    from torch.distributed.run import get_args_parser
+
+    parse = get_args_parser().parse_args
+    own = ["--config", "c.yaml", "--run-folder", "runs/x"]
+    assert parse(["--nproc-per-node", "2", "graphbench", "fit", *own]).training_script_args == ["fit", *own]
+    dashed = ["fit", "--run", "runs/x"]
+    assert parse(["--nproc-per-node", "2", "--", "graphbench", *dashed]).training_script_args == dashed

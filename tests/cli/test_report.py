@@ -1,6 +1,7 @@
 """`graphbench report` on a run that a fit has left."""
 
 import json
+import shutil
 
 import pandas as pd
 import pytest
@@ -51,8 +52,17 @@ def test_a_file_is_no_output_folder(finished_run, tmp_path, capsys):
     assert (tmp_path / "taken").read_text() == "mine"
 
 
-def test_run_and_output_must_be_named(finished_run, capsys):
-    for arguments in ([], [str(finished_run)], ["--output", "x"]):
+def test_a_run_is_reported_into_its_own_folder(finished_run, tmp_path, capsys):
+    shutil.copytree(finished_run, tmp_path / "one")
+    assert main(["report", str(tmp_path / "one")]) == 0
+    assert "GPS on Molecules" in (tmp_path / "one" / "report.html").read_text()
+    assert (tmp_path / "one" / "table.csv").is_file()
+    assert main(["report", str(tmp_path / "one"), str(finished_run)]) == 1
+    assert "--output DIR is missing" in capsys.readouterr().err
+
+
+def test_a_run_must_be_named(finished_run, capsys):
+    for arguments in ([], ["--output", "x"]):
         with pytest.raises(SystemExit) as stopped:
             main(["report", *arguments])
         assert stopped.value.code == 2

@@ -1,0 +1,166 @@
+"""`graphbench completion bash|zsh`: names and options complete in a shell, without importing torch."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+from graphbench import registry
+from graphbench.cli.options import OWN
+from graphbench.configurations import configurations
+from graphbench.describe import options_of
+from graphbench.errors import check_choice
+
+_BASH = """\
+_graphbench() {
+    local IFS=$'\\n'
+    COMPREPLY=($(graphbench completion --words "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null))
+    [[ ${COMPREPLY[0]} == *. ]] && compopt -o nospace
+}
+complete -o default -F _graphbench graphbench"""
+_ZSH = """\
+#compdef graphbench
+_graphbench() {
+    local -a found
+    found=("${(@f)$(graphbench completion --words "${(@)words[2,CURRENT]}" 2>/dev/null)}")
+    [[ -n "$found" ]] && compadd -- $found || _files
+}
+compdef _graphbench graphbench"""
+SHELLS = {"bash": _BASH, "zsh": _ZSH}
+
+_MODULE = "graphbench.module:BenchmarkModule"
+_TRAINER = "pytorch_lightning.trainer.trainer:Trainer"
+#: Option -> the group whose names it takes.
+_GROUPS: dict[str, registry.Group] = {
+    "data": "benchmarks",
+    "model.architecture": "architectures",
+    "model.positional_encoding": "encodings",
+    "trainer.callbacks": "callbacks",
+}
+#: Options of `BenchmarkModule` that have options themselves.
+_NESTED = {"model.head": "graphbench.nn.heads:HeadConfig", "model.schedule": "graphbench.optim:Schedule"}
+#: Most parts of a path to the configuration of a run: `runs/NAME/config.yaml`, and one folder more.
+_DEEPEST = 4
+_VALUES = {
+    "split": ("train", "val", "test"),
+    "if-exists": ("fail", "resume"),
+    "data-changed": ("refuse", "accept"),
+    "model.loss": (
+        "BCE", "Huber", "L1", "MSE", "cross_entropy", "focal", "weighted_cross_entropy",
+    ),
+    "model.optimizer": ("Adam", "AdamW", "Muon", "SGD"),
+    "trainer.logger": ("CSVLogger", "MLFlowLogger", "TensorBoardLogger", "WandbLogger"),
+    "trainer.profiler": ("advanced", "pytorch", "simple"),
+    "trainer.accelerator": ("auto", "cpu", "gpu"),
+    "trainer.precision": ("32-true", "64-true", "16-mixed", "bf16-mixed"),
+}  # fmt: skip
+#: Callbacks of Lightning that docs/lightning.md describes, beside the registered ones.
+CALLBACKS = (
+    "BatchSizeFinder", "EMAWeightAveraging", "EarlyStopping", "LearningRateFinder", "ModelCheckpoint",
+    "StochasticWeightAveraging",
+)  # fmt: skip
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Print the script of a shell, or with `--words` what its last word can become.
+
+    Raises:
+        BadInput: it is no shell that completes.
+    """
+    if arguments[:1] == ["--words"]:
+        print("\n".join(completions(arguments[1:])))
+        return 0
+    parser = argparse.ArgumentParser(
+        prog="graphbench completion",
+        description="Print what makes names and options complete. For bash, add to ~/.bashrc: "
+        'eval "$(graphbench completion bash)". For zsh, add to ~/.zshrc behind `autoload -U compinit; compinit`: '
+        'eval "$(graphbench completion zsh)".',
+    )
+    parser.add_argument("shell", help="bash or zsh")
+    shell = parser.parse_args(arguments).shell
+    check_choice("completion", shell, SHELLS)
+    print(SHELLS[shell])
+    return 0
+
+
+def completions(words: Sequence[str]) -> list[str]:
+    """What the last of these words can become; none where the shell should offer files.
+
+    Args:
+        words: those after `graphbench`, the last one as far as it is written. bash splits `--a=b` at its sign.
+
+    Examples:
+        >>> completions(["prep"])
+        ['prepare']
+        >>> completions(["fit", "--model.architecture.num_l"])  # nobody has named the architecture yet
+        []
+        >>> completions(["fit", "--model.loss", "Hu"])
+        ['Huber']
+    """
+    from graphbench.cli import COMMANDS
+
+    given = list(words) or [""]
+    if len(given) == 1:
+        return _starting(given[0], COMMANDS)
+    command, current = given[0], given[-1]
+    before = given[-2]
+    if current == "=":
+        current = ""
+    elif before == "=":
+        before = given[-3]
+    if current.startswith("--") and "=" in current:  # zsh leaves it whole
+        option, _, value = current.partition("=")
+        return [f"{option}={found}" for found in _starting(value, _values(option))]
+    if current.startswith("-"):
+        return _starting(current, _options(command, given))
+    if before.startswith("--"):
+        return _starting(current, _values(before))
+    if command == "list":
+        return _starting(current, (*registry.GROUPS, "configs"))
+    if command == "config":
+        return _starting(current, configurations())
+    return _starting(current, SHELLS) if command == "completion" else []
+
+
+def _starting(start: str, names: Iterable[str]) -> list[str]:
+    return sorted(name for name in names if name.startswith(start))
+
+
+def _values(option: str) -> Iterable[str]:
+    """What can stand behind an option; nothing where it is a number, a text or a file."""
+    name = option.removeprefix("--").rstrip("+")
+    if name == "config":
+        return [*configurations(), *(str(path) for path in Path().glob("*.yaml"))]
+    if name in ("run", "resume"):
+        return [str(path.parent) for path in Path().glob("**/config.yaml") if len(path.parts) <= _DEEPEST]
+    slot = name.removesuffix(".class_path")
+    if slot in _GROUPS:
+        own = registry.records(_GROUPS[slot])
+        return [*own, *CALLBACKS] if slot == "trainer.callbacks" else own
+    return _VALUES.get(name, ())
+
+
+def _options(command: str, words: Sequence[str]) -> list[str]:
+    """The options of a command: its own, and those of data, model and trainer."""
+    if command not in OWN:
+        return ["--help"]
+    names = [name.replace("_", "-") for name in OWN[command]] + ["config", "trust", "help", "seed_everything"]
+    names += _GROUPS.keys() - {"trainer.callbacks"}
+    names += [f"trainer.{name}" for name in options_of(_TRAINER) or ()]
+    names += [f"model.{name}" for name in options_of(_MODULE) or () if name != "spec"]
+    for prefix, target in _NESTED.items():
+        names += [f"{prefix}.{name}" for name in options_of(target) or ()]
+    for slot in ("data", "model.architecture"):
+        names += [f"{slot}.{name}" for name in _of_class(slot, words) if name != "spec"]
+    return [f"--{name}" for name in dict.fromkeys(names)]
+
+
+def _of_class(slot: str, words: Sequence[str]) -> Iterable[str]:
+    """Options of the class that the words name in a slot."""
+    records = registry.records(_GROUPS[slot])
+    for option, value in pairwise(words):
+        if option == f"--{slot}" and value in records:
+            return options_of(records[value].target) or ()
+    return ()

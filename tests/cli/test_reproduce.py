@@ -1,0 +1,156 @@
+"""`graphbench reproduce` as users type it; the whole of it, and every recipe, in slow tests."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import pytest
+
+from graphbench import experiments
+from graphbench.cli import main, reproduce
+from graphbench.reproduce.recipes import can_be_offline
+from graphbench.reproduce.tables import tables
+
+#: The fewest models that show the ways to build one: options, overlays, a released model, and a second plug-in.
+FEW = ("electric-flow/figure-1", "deepgraph/appendix-h", "sfi-former/table-3", "sft/table-4")
+
+
+@pytest.fixture
+def trained(monkeypatch, tmp_path):
+    """Commands that would have run; each training leaves a score of a half."""
+    made = []
+
+    def command(*words):
+        made.append(words)
+        if words[0] != "fit":
+            return
+        stored = {"metric": "log_loss", "higher_is_better": False, "data": "generated", "parameters": 9, "epochs": 1,
+                  "steps": 2, "val": {"val/log_loss": 0.5}, "test": {"test/log_loss": 0.5}}  # fmt: skip
+        folder = tmp_path / "out" / "runs" / words[-1].rpartition("/")[2]
+        folder.mkdir(parents=True)
+        (folder / "results.json").write_text(json.dumps(stored))
+
+    monkeypatch.setattr(experiments, "graphbench", command)
+    monkeypatch.setattr(reproduce, "devices", list)
+    return made
+
+
+ASKED = ["reproduce", "electric-flow/figure-1", "--only", "heat-fc", "--columns", "layers-1", "layers-3"]
+
+
+def test_what_is_missing_is_trained_once_and_the_table_is_written(trained, tmp_path):
+    output = ["--output", str(tmp_path / "out"), "--seeds", "2", "--trainer.accelerator=cpu"]
+    assert main([*ASKED, *output]) == 0
+    fits = [words for words in trained if words[0] == "fit"]
+    assert len(fits) == 4
+    assert fits[0][:3] == ("fit", "--config", "linear-transformer/electric-flow-figure-1")
+    assert {"--trainer.max_steps=3100", "--data.init_args.target=heat", "--trainer.accelerator=cpu"} <= set(fits[0])
+    assert main([*ASKED, *output]) == 0
+    assert len([words for words in trained if words[0] == "fit"]) == 4
+    with (tmp_path / "out" / "electric-flow-figure-1.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["column"], row["obtained"], row["seeds"]) for row in rows] == [
+        ("1 layer", "0.5", "2"), ("3 layers", "0.5", "2"),
+    ]  # fmt: skip
+
+
+def test_a_job_of_an_array_writes_no_table(trained, tmp_path):
+    assert main([*ASKED, "--output", str(tmp_path / "out"), "--seeds", "1", "--job", "1"]) == 0
+    assert [word for word in trained[0] if "max_steps" in word] == ["--trainer.max_steps=6100"]
+    assert not list((tmp_path / "out").glob("*.csv"))
+
+
+def test_slurm_scripts_are_written_and_nothing_runs(trained, tmp_path):
+    assert main([*ASKED, "--output", str(tmp_path / "out"), "--slurm"]) == 0
+    assert not trained
+    script = (tmp_path / "out" / "slurm" / "array-1.sh").read_text()
+    assert "#SBATCH --array=0-5\n" in script  # two depths, three seeds as the paper
+    assert "--slurm" not in script
+
+
+def test_without_training_the_table_says_what_is_missing(trained, tmp_path):
+    words = ["reproduce", "sft/table-4", "--columns", "listops", "--no-train", "--output", str(tmp_path / "out")]
+    assert main(words) == 0
+    assert not trained
+    text = (tmp_path / "out" / "sft-table-4.md").read_text(encoding="utf-8")
+    assert "| S4 | 88.65<br>no model |" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["sft/table-4"], "--output DIR is missing"),
+        ([], "Name a table"),
+        (["sft/table-44", "--output", "x"], "Did you mean sft/table-4"),
+        (["sft/table-4", "--output", "x", "--only", "sfd"], "--only sfd"),
+        (["sft/table-4", "--output", "x", "--sedes", "3"], "--sedes"),
+        (["sft/table-4", "--output", "x", "--seeds", "0"], "--seeds must be an integer of at least 1"),
+        (["sft/table-4", "--output", "x", "--job", "99"], "--job 99: the plan has jobs 0 to 4"),
+    ],
+)
+def test_wrong_options_are_refused_before_anything_runs(words, told, capsys, trained, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["reproduce", *words]) == 1
+    assert told in capsys.readouterr().err
+    assert not trained
+
+
+def test_the_list_as_json_has_every_value(capsys):
+    assert main(["reproduce", "--list", "--json"]) == 0
+    found = {table["name"]: table for table in json.loads(capsys.readouterr().out)}
+    assert found["sft/table-4"]["printed"] == 50
+    assert sum(len(table["cells"]) for table in found.values()) == sum(len(table.cells) for table in tables().values())
+
+
+def test_the_list_of_a_prefix_shows_rows_and_ways(capsys):
+    assert main(["reproduce", "deepgraph", "--list"]) == 0
+    text = capsys.readouterr().out
+    assert "deepgraph/table-1: " in text
+    assert "missing: SAN, full" in text
+    assert "deepgraph/zinc + deepgraph/overlays/zinc-24" in text
+
+
+def _builds(names):
+    """Command lines of the models of tables, each once."""
+    cells = [cell for name, table in tables().items() if name in names for cell in table.cells if cell.recipe]
+    found = {(cell.recipe, cell.options) for cell in cells if cell.way in ("recipe", "count")}
+    return sorted(found)
+
+
+def _parameters(recipe, options, capsys):
+    configs = [word for name in recipe for word in ("--config", name)]
+    assert main(["params", *configs, *options, "--json"]) == 0, (recipe, options)
+    return json.loads(capsys.readouterr().out.splitlines()[-1])["parameters"]
+
+
+@pytest.mark.parametrize("name", FEW)
+def test_a_recipe_of_a_table_builds(name, capsys):
+    assert _parameters(*_builds([name])[0], capsys) > 0
+
+
+@pytest.mark.slow
+def test_every_recipe_of_every_table_builds(capsys):
+    for recipe, options in _builds(tables()):
+        assert _parameters(recipe, options, capsys) > 0
+
+
+@pytest.mark.slow
+def test_everything_that_can_be_had_offline_trains_a_few_steps(tmp_path, monkeypatch):
+    """All tables at --scale smoke, in this process, which loads torch once."""
+
+    def command(*words):
+        if main(list(words)):
+            raise experiments.CommandFailed(" ".join(words), 1)
+
+    monkeypatch.setattr(experiments, "graphbench", command)
+    monkeypatch.setattr(reproduce, "devices", list)
+    assert (
+        main(["reproduce", *tables(), "--scale", "smoke", "--output", str(tmp_path), "--trainer.accelerator=cpu"]) == 0
+    )
+    for name, table in tables().items():
+        offline = [cell for cell in table.cells if cell.way == "recipe" and can_be_offline(cell.recipe)]
+        scored = [cell for cell in offline if cell.metric.startswith("test/")]
+        with (tmp_path / f"{name.replace('/', '-')}.smoke.csv").open(encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+        assert sum(row["way"] == "recipe" and bool(row["obtained"]) for row in rows) >= len(scored), name
