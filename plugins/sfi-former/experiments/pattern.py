@@ -4,8 +4,8 @@ Every training is an ordinary `graphbench fit` and `graphbench test` in a folder
 finished is skipped and what was interrupted goes on, so the command may be stopped at any time and given again, also
 for other models or seeds. After each training it writes, of everything finished in OUTPUT so far,
 
-- OUTPUT/pattern.csv: one row a model and seed: parameters, epochs, class accuracy on validation and test, median and
-  largest norm of the gradient before clipping over all steps, seconds of wall time;
+- OUTPUT/pattern.csv: one row per model and seed: parameters, epochs, class accuracy on validation and test, how they
+  were obtained, median and largest norm of the gradient before clipping over all steps;
 - OUTPUT/gradient_norms.csv: per run and epoch the median and largest norm;
 
 and of each run `diagnostics/gradient_norm.csv` in its folder has every step.
@@ -26,81 +26,55 @@ from __future__ import annotations
 import argparse
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from graphbench.experiments import read_csv, results, train, write_csv
+from graphbench.experiments import Training, finished_seeds, read_csv, write_csv
 
 PLUGINS = Path(__file__).resolve().parents[2]
 CONFIGS = PLUGINS / "sfi-former" / "configs"
-_OPTION = "--model.architecture.init_args"
-
-
-def _file(path: Path) -> tuple[str, str]:
-    return "--config", str(path)
-
-
-#: What `graphbench fit` gets for each model, before the overlay.
-MODELS: dict[str, tuple[str, ...]] = {
-    "sfi-former": _file(CONFIGS / "pattern.yaml"),
-    "gps": _file(PLUGINS / "baselines" / "configs" / "gps" / "pattern.yaml"),
-    "gatedgcn": (
-        *_file(CONFIGS / "pattern.yaml"),
-        *_file(CONFIGS / "overlays" / "gps.yaml"),
-        f"{_OPTION}.attention",
-        "none",
-    ),
-}
+SHORT = CONFIGS / "overlays" / "pattern-short.yaml"
 NORMS = "graphbench_sfi_former.GradientNorm"
 
+#: Configurations of each model and, since they must follow all files, single options.
+MODELS: dict[str, tuple[list[Path], list[str]]] = {
+    "sfi-former": ([CONFIGS / "pattern.yaml"], []),
+    "gps": ([PLUGINS / "baselines" / "configs" / "gps" / "pattern.yaml"], []),
+    "gatedgcn": (
+        [CONFIGS / "pattern.yaml", CONFIGS / "overlays" / "gps.yaml"],
+        ["--model.architecture.init_args.attention=none"],
+    ),
+}
 
-@dataclass(frozen=True)
-class Run:
+
+def training(model: str, seed: int, epochs: int = 6, published: bool = False, extra: Sequence[str] = ()) -> Training:
     """One training.
 
     Args:
         model: a key of `MODELS`.
         seed: of weights, dropout and order of the data; the graphs are the same.
+        epochs: of training.
+        published: without the short recipe.
+        extra: further options of `graphbench fit`; they come last.
     """
-
-    model: str
-    seed: int
-
-    def folder(self, output: Path) -> Path:
-        """Where it lies."""
-        return output / "runs" / f"{self.model}-{self.seed}"
-
-    def options(self, epochs: int, published: bool, extra: Sequence[str]) -> list[str]:
-        """What `graphbench fit` gets; `extra` comes last."""
-        overlay = () if published else _file(CONFIGS / "overlays" / "pattern-short.yaml")
-        # Single options of an architecture must follow all files, or the files' class would not know them.
-        configs, rest = _split((*MODELS[self.model], *overlay))
-        own = ["--data.init_args.source", "generated", "--seed_everything", str(self.seed)]
-        own += ["--trainer.max_epochs", str(epochs)]
-        return [*configs, *rest, *own, "--trainer.callbacks+", NORMS, *extra]
+    configs, own = MODELS[model]
+    shared = ["--data.init_args.source=generated", f"--trainer.max_epochs={epochs}", "--trainer.callbacks+", NORMS]
+    return Training(
+        model,
+        seed,
+        configs=[*configs, *(() if published else (SHORT,))],
+        options=[*own, *shared, *extra],
+        facts={"model": model},
+    )
 
 
-def _split(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Pairs of options: the `--config` ones and the others."""
-    pairs = list(zip(words[::2], words[1::2], strict=True))
-    configs = [word for pair in pairs if pair[0] == "--config" for word in pair]
-    return configs, [word for pair in pairs if pair[0] != "--config" for word in pair]
-
-
-def finished(output: Path) -> list[Run]:
+def finished(output: Path) -> list[Training]:
     """Trained and tested runs in OUTPUT, whatever call made them, in the order of `MODELS`, then by seed."""
-    found = []
-    for model in MODELS:
-        start = f"{model}-"
-        folders = (path.name.removeprefix(start) for path in (output / "runs").glob(f"{start}*"))
-        runs = [Run(model, seed) for seed in sorted(int(rest) for rest in folders if rest.isdigit())]
-        found += [run for run in runs if "test" in results(run.folder(output))]
-    return found
+    return [training(model, seed) for model in MODELS for seed in finished_seeds(output, training(model, 0))]
 
 
-def gradient_norms(run: Run, output: Path) -> dict[int, list[float]]:
+def gradient_norms(run: Training, output: Path) -> dict[int, list[float]]:
     """Norms of the gradient at every step, by finished epochs before it."""
     norms: dict[int, list[float]] = defaultdict(list)
     for row in read_csv(run.folder(output) / "diagnostics" / "gradient_norm.csv"):
@@ -108,32 +82,18 @@ def gradient_norms(run: Run, output: Path) -> dict[int, list[float]]:
     return norms
 
 
-def score_row(run: Run, output: Path) -> dict[str, Any]:
-    """Facts and scores of a finished run; `val` is that of its best epoch, whose weights were tested."""
-    stored = results(run.folder(output))
-    metric = stored["metric"]
+def score_row(run: Training, output: Path) -> dict[str, Any]:
+    """Scores of a finished run, those of its best epoch, and the gradient over all of its steps."""
     norms = [norm for of_epoch in gradient_norms(run, output).values() for norm in of_epoch]
-    return {
-        "model": run.model,
-        "seed": run.seed,
-        "data": "generated",
-        "parameters": stored["parameters"],
-        "epochs": stored["epochs"],
-        "metric": metric,
-        "val": round(stored["val"][f"val/{metric}"], 4),
-        "test": round(stored["test"][f"test/{metric}"], 4),
-        "steps": len(norms),
-        "median_gradient_norm": f"{median(norms):.3g}",
-        "max_gradient_norm": f"{max(norms):.3g}",
-        "seconds": stored["fit_seconds"],
-    }
+    row = run.row(output) | {"median_gradient_norm": median(norms), "max_gradient_norm": max(norms)}
+    return {name: f"{value:.4g}" if isinstance(value, float) else value for name, value in row.items()}
 
 
-def norm_rows(run: Run, output: Path) -> Iterator[dict[str, Any]]:
+def norm_rows(run: Training, output: Path) -> Iterator[dict[str, Any]]:
     """Median and largest norm of the gradient in every epoch."""
     for epoch, norms in sorted(gradient_norms(run, output).items()):
         yield {
-            "model": run.model,
+            **run.facts,
             "seed": run.seed,
             "epoch": epoch + 1,
             "median_gradient_norm": f"{median(norms):.3g}",
@@ -161,9 +121,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--published", action="store_true", help="without overlays/pattern-short.yaml")
     options, extra = parser.parse_known_args(arguments)
     for seed in options.seeds:
-        for run in (Run(model, seed) for model in options.models):
-            made = run.options(options.epochs, options.published, extra)
-            train(run.folder(options.output), lambda made=made: made)  # type: ignore[misc]
+        for model in options.models:
+            training(model, seed, options.epochs, options.published, extra).run(options.output)
             collect(options.output)
     collect(options.output)
 

@@ -27,10 +27,11 @@ def pattern():
 
 
 @pytest.mark.parametrize(("model", "name"), [("sfi-former", "SFiFormer"), ("gps", "GPS"), ("gatedgcn", "GPS")])
-def test_options_make_a_configuration_of_generated_graphs(pattern, model, name, capsys):
+def test_options_make_a_configuration_of_generated_graphs(pattern, model, name, capsys, tmp_path):
     for published in (False, True):
+        words = pattern.training(model, 3, 2, published, ["--trainer.precision", "32"]).arguments(tmp_path)
         with pytest.raises(SystemExit, match="0"):
-            main(["fit", *pattern.Run(model, 3).options(2, published, ["--trainer.precision", "32"]), "--print_config"])
+            main(["fit", *words, "--print_config"])
         config = yaml.safe_load(capsys.readouterr().out)
         assert config["seed_everything"] == 3
         assert config["trainer"]["max_epochs"] == 2
@@ -48,7 +49,7 @@ def test_tables_hold_what_is_finished(pattern, tmp_path):
         folder = tmp_path / "runs" / f"{model}-{seed}"
         (folder / "diagnostics").mkdir(parents=True)
         stored = {
-            "metric": "class_accuracy", "parameters": 7, "epochs": 2, "fit_seconds": 5.0,
+            "metric": "class_accuracy", "parameters": 7, "epochs": 2, "fit_seconds": 5.0, "data": "generated",
             "val": {"val/class_accuracy": 0.81234}, "test": {"test/class_accuracy": 0.8},
         }  # fmt: skip
         (folder / "results.json").write_text(json.dumps(stored))
@@ -58,7 +59,7 @@ def test_tables_hold_what_is_finished(pattern, tmp_path):
     with (tmp_path / "pattern.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [(row["model"], row["seed"]) for row in rows] == [("sfi-former", "0"), ("gps", "1")]
-    assert rows[0]["data"] == "generated"
+    assert rows[0]["graphs"] == "generated"
     assert (rows[0]["val"], rows[0]["median_gradient_norm"], rows[0]["max_gradient_norm"]) == ("0.8123", "0.5", "2")
     with (tmp_path / "gradient_norms.csv").open() as file:
         norms = [(row["model"], row["epoch"], row["max_gradient_norm"]) for row in csv.DictReader(file)]
