@@ -12,7 +12,7 @@ import tomllib
 
 #: Optional dependencies that do not belong into the image: the tools of who works on the project, and packages of data
 #: beside those that its offline benchmarks need.
-LEFT_OUT = ("dev", "docs", "peptides", "qm9", "satellite")
+LEFT_OUT = ("dev", "docs", "peptides", "qm9", "satellite", "trackers")
 
 
 def third_party(projects: Iterable[dict[str, Any]]) -> list[str]:

@@ -23,7 +23,7 @@ myst_heading_anchors = 3
 nb_execution_mode = "force" if os.environ.get("NB_EXECUTE") else "off"
 nb_execution_timeout = 120
 nb_execution_raise_on_error = True
-nb_merge_streams = True
+nb_output_stderr = "remove"  # warnings of notebooks about widgets, with paths of the machine that builds
 
 html_theme = "furo"
 html_title = "graphbench"

@@ -159,10 +159,9 @@ class BenchmarkModule(pl.LightningModule):
         from graphbench.checkpoints import load_checkpoint
 
         with rebuilding(load_checkpoint(checkpoint_path), hparams_file, options, checkpoint_path, trust):
-            loaded = super().load_from_checkpoint(
+            return super().load_from_checkpoint(
                 checkpoint_path, map_location, hparams_file, strict, weights_only, **options
             )
-        return cast(BenchmarkModule, loaded)
 
     @property
     def hparams_initial(self) -> Any:
@@ -244,7 +243,7 @@ class BenchmarkModule(pl.LightningModule):
         self.task.step = self.global_step
         sums, counts = self._scores_of("train").update(self.task, self(batch), batch)
         all_sums, all_counts, processes = over_processes(sums.detach(), counts)
-        told = {"train/loss_step": self.task.combine(all_sums, all_counts), "epoch": self.epoch_number}
+        told: dict[str, Any] = {"train/loss_step": self.task.combine(all_sums, all_counts), "epoch": self.epoch_number}
         self.log_dict(told, batch_size=batch.num_graphs)
         return processes * self.task.combine(sums, all_counts)
 
@@ -388,7 +387,7 @@ def build(
     model_options, data_options = options.pop("model_options", {}), options.pop("data_options", {})
     data = registry.load("benchmarks", benchmark)(**data_options) if isinstance(benchmark, str) else benchmark
     if isinstance(architecture, str):
-        cls = registry.load("architectures", architecture)
+        cls: Callable[..., Architecture] = registry.load("architectures", architecture)
         make: Callable[[BenchmarkSpec], Architecture] = partial(cls, **model_options)
     else:
         make = architecture

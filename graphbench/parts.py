@@ -42,12 +42,12 @@ def parse_rates(rates: Mapping[str, float] | str | None) -> dict[str, float]:
     found: dict[str, float] = {}
     if isinstance(rates, str):
         for item in parse_patterns(rates):
-            pattern, equals, rate = item.rpartition("=")
+            pattern, equals, text = item.rpartition("=")
             if not (equals and pattern.strip()):
                 raise BadInput(
                     f"learning_rates: {item!r} must be PATTERN=RATE, as in 'head=1e-3,architecture.layers.*=1e-4'."
                 )
-            found[pattern.strip()] = _number(pattern.strip(), rate)
+            found[pattern.strip()] = _number(pattern.strip(), text)
     else:
         found = {pattern: _number(pattern, rate) for pattern, rate in (rates or {}).items()}
     for pattern, rate in found.items():
@@ -188,9 +188,9 @@ def with_learning_rates(
         parts: dict[str | None, list[nn.Parameter]] = {}
         for parameter in group["params"]:
             parts.setdefault(rate_of.get(id(parameter), (None, 0.0))[0], []).append(parameter)
-        for pattern, parameters in parts.items():
+        for own, parameters in parts.items():
             changed: dict[str, Any] = {"params": parameters}
-            if pattern is not None:
-                changed |= {"lr": rates[pattern], "name": f"{group.get('name', 'group')}/{pattern}"}
+            if own is not None:
+                changed |= {"lr": rates[own], "name": f"{group.get('name', 'group')}/{own}"}
             result.append(dict(group) | changed)
     return result

@@ -9,7 +9,7 @@ Reading the registry imports nothing of the plug-ins; a class is imported when i
 claims a name twice is reported with its distribution and version, and the others go on working.
 
 Two more groups name folders of data: `graphbench.configs` configurations, which `graphbench.configurations` reads, and
-`graphbench.tables` published tables, which `graphbench.reproduce` reads.
+`graphbench.tables` published tables, which `graphbench.experiments.reproduce` reads.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ def undeclared(folder, known, local):
     return [
         f"{place} imports {name} of {providers.get(name, ['nothing that is installed'])}"
         for name, place in imported(folder).items()
-        if name not in local and not known & {normal(provider) for provider in providers.get(name, ())}
+        if name not in local and not known & {normal(provider) for provider in providers.get(name, (name,))}
     ]
 
 

@@ -90,7 +90,7 @@ def test_an_optimizer_that_refuses_a_value_is_named_by_its_option(spec):
 
 
 def test_standardized_training_needs_a_regression():
-    with pytest.raises(BadInput, match="standardize_targets is for graph regression"):
+    with pytest.raises(BadInput, match="standardize_targets is for regression"):
         BenchmarkModule(tiny_spec("graph-multilabel"), Tiny, standardize_targets=True)
 
 

@@ -1,13 +1,15 @@
 """Weights as safetensors: equal bit for bit when they are read back, and damage is found or said."""
 
 import json
+import sys
 
 import pytest
 import torch
 from torch import nn
 
 from graphbench.checkpoints import load_checkpoint, load_matching
-from graphbench.errors import BadInput, CorruptData
+from graphbench.errors import BadInput, CorruptData, MissingExtra
+from graphbench.hub import HubModel, fetch
 from graphbench.weights import read_weights, same_weights, save_weights
 
 
@@ -79,3 +81,16 @@ def test_a_model_starts_from_them_as_from_a_checkpoint(tmp_path):
     assert load_checkpoint(tmp_path / "w.safetensors")["state_dict"].keys() == {"weight", "bias"}
     assert load_matching(target, tmp_path / "w.safetensors")["loaded"] == ["weight", "bias"]
     assert torch.equal(source.weight, target.weight)
+
+
+def test_without_its_library_the_line_that_installs_it_is_said(tmp_path, monkeypatch):
+    save_weights(state_of(None), tmp_path / "w.safetensors")
+    monkeypatch.setitem(sys.modules, "safetensors", None)
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    for needs in (
+        lambda: read_weights(tmp_path / "w.safetensors"),
+        lambda: save_weights(state_of(None), tmp_path / "v.safetensors"),
+        lambda: fetch(HubModel("mine/model")),
+    ):
+        with pytest.raises(MissingExtra, match=r"pip install 'graphbench-lightning\[hub\]'"):
+            needs()

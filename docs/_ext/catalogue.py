@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -65,26 +66,18 @@ def configuration_table() -> str:
     return table(("name", "what it is", "architecture", "benchmark", "expected"), rows)
 
 
+#: What stands above a table of classes of a group; others have their own pages below.
+ABOVE: dict[str, str] = {
+    "architectures": "`graphbench fit --model.architecture NAME` takes one; `--model.architecture.help NAME` helps.",
+    "encodings": "What is computed once for every graph, and the encoders that learn from it.",
+    "callbacks": "`graphbench fit --trainer.callbacks+=NAME` adds one; those of Lightning are taken by name, too.",
+    "tasks": "A benchmark names one; it gives a model its head, loss and metrics.",
+}
 PAGES: dict[str, tuple[str, str, Any]] = {
     "benchmarks": (
         "Benchmarks",
         "`graphbench fit --data NAME` takes one; `--data.help NAME` lists its options.",
         benchmarks,
-    ),
-    "architectures": (
-        "Architectures",
-        "`graphbench fit --model.architecture NAME` takes one; `--model.architecture.help NAME` lists its options.",
-        lambda: classes("architectures"),
-    ),
-    "encodings": (
-        "Encodings",
-        "What is computed once for every graph, and the encoders that learn from it.",
-        lambda: classes("encodings"),
-    ),
-    "callbacks": (
-        "Callbacks",
-        "`graphbench fit --trainer.callbacks+=NAME` adds one; those of Lightning are taken by name, too.",
-        lambda: classes("callbacks"),
     ),
     "configurations": (
         "Configurations",
@@ -98,7 +91,8 @@ def write(app: Any) -> None:
     """Writes the pages beside the sources; a page that says the same is left alone."""
     folder = Path(app.srcdir) / "reference" / "catalogue"
     folder.mkdir(parents=True, exist_ok=True)
-    for name, (title, introduction, content) in PAGES.items():
+    groups = {group: (group.capitalize(), ABOVE.get(group, ""), partial(classes, group)) for group in registry.GROUPS}
+    for name, (title, introduction, content) in (groups | PAGES).items():
         page, text = folder / f"{name}.md", f"# {title}\n\n{introduction}\n\n{content()}\n"
         if not page.is_file() or page.read_text(encoding="utf-8") != text:
             page.write_text(text, encoding="utf-8")

@@ -96,10 +96,9 @@ def attribute(
         """Predictions `[copies, C]` with encoder outputs `[copies, rows, dim]`."""
         batch = copies(len(outputs[0]))
         with replaced(module, batch, [output.flatten(0, 1) for output in outputs]):
-            unused = (
-                sum(output.flatten(1).sum(1) for output in outputs) * 0.0
-            )  # a gradient for those that nothing reads
-            return explained(module, batch) + unused[:, None]
+            # Adds nothing, but gives a gradient to what an encoder returned and nothing read.
+            nothing = 0.0 * torch.stack([output.flatten(1).sum(1) for output in outputs]).sum(0)
+            return explained(module, batch) + nothing[:, None]
 
     inputs = tuple(call.output.float()[None] for call in calls)
     with torch.enable_grad():

@@ -5,15 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from graphbench.cli.lightning import GraphbenchCLI
-from graphbench.cli.options import OWN, Request, own_parser, split
-from graphbench.cli.predict import ONE_PROCESS, predictor_of
-from graphbench.cli.same_data import SameData
-from graphbench.cli.score import checkpoint_of
+from graphbench.cli.options import OWN, own_parser, split
+from graphbench.cli.trained import on_split, predictor_of
 from graphbench.contracts import SPLITS
 from graphbench.errors import BadInput, check_choice
-from graphbench.prediction import Predictor
-from graphbench.prediction.loading import load_weights
 from graphbench.prediction.output import check_output, write_frames
 from graphbench.prediction.predictor import Level, parts_of_split
 
@@ -44,15 +39,3 @@ def embed(arguments: Sequence[str]) -> int:
     write_frames(predictor.embed_parts(parts, level), output, lambda frame: None)
     log.info("Representations of each %s: %s", level, output)
     return 0
-
-
-def on_split(request: Request) -> Predictor:
-    """A run's model with its own data open, once they are known to be the ones it was trained on."""
-    path = checkpoint_of(request)
-    same = SameData(request.run, request.own.data_changed)
-    cli = GraphbenchCLI([*request.arguments, *ONE_PROCESS, "--trainer.strategy", "auto"])
-    load_weights(cli.model, path)
-    cli.datamodule.prepare_data()
-    cli.datamodule.setup("predict")
-    same.compare(cli.datamodule.fingerprint())
-    return Predictor(cli.model, cli.datamodule, None, cli.trainer)

@@ -17,9 +17,8 @@ from graphbench.attributions.rows import (
     tables_of,
     target_column,
 )
-from graphbench.cli.embed import on_split
 from graphbench.cli.options import OWN, Request, own_parser, split
-from graphbench.cli.predict import predictor_of
+from graphbench.cli.trained import on_split, predictor_of
 from graphbench.contracts import SPLITS
 from graphbench.errors import BadInput, check_choice, check_range
 from graphbench.prediction import Predictor

@@ -160,6 +160,7 @@ class GraphbenchCLI(LightningCLI):
                 callbacks.append(LearningRateMonitor())
         else:
             config |= {"logger": False, "enable_checkpointing": False}
+            config["plugins"] = _with_checkpoint_io(config.get("plugins"))  # reads what was exported, too
         if config.get("enable_progress_bar") is not False:
             if sys.stdout.isatty():
                 callbacks += [] if any(isinstance(one, ProgressBar) for one in callbacks) else [RunProgressBar()]

@@ -42,7 +42,13 @@ OWN: dict[str, dict[str, str]] = {
     },
     "validate": {**_SCORE, "data_changed": DATA_CHANGED},
     "test": {**_SCORE, "data_changed": DATA_CHANGED},
-    "predict": {**_PREDICT, "output": "file to write: .csv or .parquet"},
+    "predict": {
+        **_PREDICT,
+        "run": "folder of a finished fit; several make an ensemble: --run R1 R2 R3",
+        "interval": "coverage, such as 0.9, of intervals from the errors on the validation split",
+        "calibrate": "scale probabilities by a temperature fitted on the validation split",
+        "output": "file to write: .csv or .parquet",
+    },
     "embed": {
         **_PREDICT,
         "level": "graph (default): what the head sees of each graph; node: of each node",
@@ -56,6 +62,8 @@ OWN: dict[str, dict[str, str]] = {
         "output": "folder to write: nodes.csv, edges.csv, rows.csv and row-NUMBER.png",
     },
 }
+#: Own options without a value.
+FLAGS = ("calibrate",)
 
 
 @dataclass(frozen=True)
@@ -85,7 +93,7 @@ def own_parser(command: str, **help_texts: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=f"graphbench {command}", add_help=False, allow_abbrev=False)
     for name, text in help_texts.items():
         names = ("--run", "--run-folder") if name == "run" else ("--" + name.replace("_", "-"),)
-        parser.add_argument(*names, dest=name, help=text)
+        parser.add_argument(*names, dest=name, help=text, action="store_true" if name in FLAGS else "store")
     parser.add_argument("--trust", action="store_true", help="import whatever the configuration of a run names")
     return parser
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
+import contextlib
 import logging
-from collections.abc import Sequence
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -14,54 +19,70 @@ from graphbench.cli.lightning import GraphbenchCLI
 from graphbench.cli.options import OWN, Request, own_parser, split
 from graphbench.cli.same_data import SameData
 from graphbench.cli.score import checkpoint_of
+from graphbench.cli.trained import ONE_PROCESS, on_split, predictor_of, training_facts
+from graphbench.contracts import SPLITS, Benchmark
 from graphbench.errors import BadInput, check_choice
-from graphbench.prediction import Predictor, TrainingFacts
 from graphbench.prediction.columns import OUTSIDE, PROBLEM
-from graphbench.prediction.loading import load_weights
+from graphbench.prediction.ensemble import Ensemble
 from graphbench.prediction.output import check_output, write_frames
+from graphbench.runs import RunFolder
 
 log = logging.getLogger(__name__)
-_SPLITS = ("train", "val", "test")
-#: One process: answers of several would have to be gathered.
-ONE_PROCESS = ["--trainer.devices", "1", "--trainer.num_nodes", "1"]
+#: Entry of `results.json` about the intervals in `predictions-test.csv`.
+INTERVALS = "intervals"
 
 
 def predict(arguments: Sequence[str]) -> int:
-    """Predict a user's input, or a split, with a run's best checkpoint.
+    """Predict a user's input, or a split, with the best checkpoint of a run, or of several together.
 
     Raises:
-        BadInput: the input, the split or the file type is not known, or the benchmark cannot read new inputs.
+        BadInput: the input, the split or the file type is not known, the benchmark cannot read new inputs, or the runs
+            cannot answer together.
     """
-    request = split(own_parser("predict", **OWN["predict"]), arguments)
-    if request.own.input is not None:
-        return _predict_input(request)
-    if request.own.smiles_column:
+    requests = _requests(arguments)
+    own = requests[0].own
+    if own.input is not None:
+        return _predict_input(requests)
+    if own.smiles_column:
         raise BadInput("--smiles-column names a column of --input FILE, which is missing.")
-    return _predict_split(request)
+    chosen = own.split or "test"
+    check_choice("--split", chosen, SPLITS)
+    if len(requests) > 1 or own.interval or own.calibrate:
+        return _predict_split_together(requests, chosen)
+    return _predict_split(requests[0], chosen)
 
 
-def predictor_of(request: Request) -> Predictor:
-    """A run's model, for inputs that its benchmark reads; its own data stay closed.
+def _requests(arguments: Sequence[str]) -> list[Request]:
+    """The command line once for each run that it names.
 
     Raises:
-        BadInput: the command line names both an input and a split, or no checkpoint.
+        BadInput: a run is named twice, or a checkpoint is named beside several runs.
     """
-    if request.own.split is not None:
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--run", "--run-folder", dest="run", nargs="+", action="extend", default=[])
+    own, rest = parser.parse_known_args(list(arguments))
+    if not own.run:
+        return [split(own_parser("predict", **OWN["predict"]), rest)]
+    found = [split(own_parser("predict", **OWN["predict"]), ["--run", run, *rest]) for run in own.run]
+    places = [request.run.path.resolve() for request in found if request.run is not None]
+    for number, (place, name) in enumerate(zip(places, own.run, strict=True)):
+        if place in places[:number]:
+            raise BadInput(f"--run names {name} twice: a model does not differ from itself.")
+    if len(found) > 1 and found[0].own.checkpoint is not None:
+        raise BadInput("--checkpoint names a file of one run, and --run several: leave one of both out.")
+    return found
+
+
+# -- new inputs ------------------------------------------------------------------------------------------------------
+
+
+def _predict_input(requests: Sequence[Request]) -> int:
+    own = requests[0].own
+    output = check_output(own.output)
+    if own.split is not None:
         raise BadInput("--input and --split exclude each other: name the input or the split.")
-    path = checkpoint_of(request)
-    cli = GraphbenchCLI([*request.arguments, *ONE_PROCESS, "--trainer.strategy", "auto"])
-    load_weights(cli.model, path)
-    facts = TrainingFacts.read(request.run) if request.run is not None else None
-    if facts is None:
-        place = request.run.path if request.run is not None else path
-        log.warning("%s does not say what it was trained on, so no row can be marked as %s.", place, OUTSIDE)
-    return Predictor(cli.model, cli.datamodule, facts, cli.trainer)
-
-
-def _predict_input(request: Request) -> int:
-    output = check_output(request.own.output)
-    predictor = predictor_of(request)
-    parts = predictor.data.read_input(request.own.input, request.own.smiles_column)
+    ensemble = _ensemble(requests, opened=bool(own.interval or own.calibrate), remarks=True)
+    _learn_from_validation(ensemble, requests[0])
     counts = {"rows": 0, PROBLEM: 0, OUTSIDE: 0}
 
     def count(frame: pd.DataFrame) -> None:
@@ -69,7 +90,8 @@ def _predict_input(request: Request) -> int:
         for name in (PROBLEM, OUTSIDE):
             counts[name] += int((frame[name] != "").sum()) if name in frame else 0
 
-    write_frames(predictor.predict_parts(parts), output, count)
+    with _readable_again(own.input, len(requests)) as source:
+        write_frames(ensemble.predict_input(source, own.smiles_column), output, count)
     log.info(
         "%s: %d rows, %d without prediction (column %s), %d unlike the training graphs (column %s)",
         output, counts["rows"], counts[PROBLEM], PROBLEM, counts[OUTSIDE], OUTSIDE,
@@ -77,12 +99,59 @@ def _predict_input(request: Request) -> int:
     return 0
 
 
-def _predict_split(request: Request) -> int:
-    chosen = request.own.split or "test"
-    check_choice("--split", chosen, _SPLITS)
+def _ensemble(requests: Sequence[Request], opened: bool, remarks: bool) -> Ensemble:
+    """The models of the runs.
+
+    Args:
+        requests: one for each run.
+        opened: open their own data, too.
+        remarks: tell what of a row training never saw.
+    """
+    members = []
+    for request in requests:
+        member = on_split(request) if opened else predictor_of(request)
+        if opened and remarks:
+            member.facts = training_facts(request)
+        members.append(member)
+    return Ensemble(members, [str(one.run.path if one.run else one.own.checkpoint) for one in requests])
+
+
+def _learn_from_validation(ensemble: Ensemble, request: Request) -> None:
+    """Intervals and a temperature where they are asked for; says what they rest on."""
+    if request.own.calibrate:
+        found = ensemble.calibrate()
+        log.info(
+            "Temperature %.4g, of %d validation rows: their loss went from %.4g to %.4g, ECE from %.4g to %.4g",
+            found.value, found.rows, *found.loss, *found.error,
+        )  # fmt: skip
+    if request.own.interval:
+        intervals = ensemble.add_intervals(request.own.interval)
+        for name, width, rows in zip(intervals.names, intervals.half_widths, intervals.rows, strict=True):
+            log.info(
+                "Interval of %s: prediction -/+ %.4g, with a stated coverage of %g from %d validation rows",
+                name, width, float(intervals.coverage), rows,
+            )  # fmt: skip
+
+
+@contextlib.contextmanager
+def _readable_again(source: str, times: int) -> Iterator[str]:
+    """Standard input as a file where several models read it."""
+    if source != "-" or times == 1:
+        yield source
+        return
+    with tempfile.TemporaryDirectory(prefix="graphbench-") as folder:
+        path = Path(folder) / "standard-input.smi"
+        with path.open("w", encoding="utf-8", newline="") as file:
+            shutil.copyfileobj(sys.stdin, file)
+        yield str(path)
+
+
+# -- splits ----------------------------------------------------------------------------------------------------------
+
+
+def _predict_split(request: Request, chosen: str) -> int:
     path = checkpoint_of(request)
-    default = (request.run.path if request.run else Path()) / f"predictions-{chosen}.csv"
-    output = check_output(request.own.output or str(default))
+    output = check_output(request.own.output or str(_default_output(request, chosen)))
     same = SameData(request.run, request.own.data_changed)
     folder = ["--trainer.default_root_dir", str(request.run.path)] if request.run is not None else []
     cli = GraphbenchCLI([*request.arguments, *ONE_PROCESS, *folder])
@@ -90,19 +159,72 @@ def _predict_split(request: Request) -> int:
     cli.datamodule.predict_split = chosen
     batches = cli.trainer.predict(cli.model, cli.datamodule, ckpt_path=str(path), weights_only=True)
     assert batches is not None
-    frame = table(cli, {key: torch.cat([b[key] for b in batches]) for key in batches[0]}, chosen)
+    frame = table(cli.datamodule, {key: torch.cat([b[key] for b in batches]) for key in batches[0]}, chosen)
     write_frames([frame], output, lambda written: log.info("%d predictions: %s", len(written), output))
+    _note_intervals(request.run, output, None)
     return 0
 
 
-def table(cli: GraphbenchCLI, columns: dict[str, Tensor], chosen: str) -> pd.DataFrame:
+def _predict_split_together(requests: Sequence[Request], chosen: str) -> int:
+    """A split with what `_predict_split` does not know: several runs, intervals, a temperature."""
+    first = requests[0]
+    if len(requests) > 1 and not first.own.output:
+        raise BadInput("--output is missing: predictions of several runs have no folder of their own.")
+    output = check_output(first.own.output or str(_default_output(first, chosen)))
+    ensemble = _ensemble(requests, opened=True, remarks=False)
+    ensemble.require_one_split(chosen, f"--split {chosen}")
+    _learn_from_validation(ensemble, first)
+    frame = pd.concat(list(_split_frames(ensemble, chosen)), ignore_index=True)
+    write_frames([frame], output, lambda written: log.info("%d predictions: %s", len(written), output))
+    _note_intervals(first.run if len(requests) == 1 else None, output, ensemble)
+    return 0
+
+
+def _split_frames(ensemble: Ensemble, chosen: str) -> Iterator[pd.DataFrame]:
+    """The columns of `table`, then spreads and intervals."""
+    data = ensemble.first.data
+    for views in ensemble.parts_of(chosen):
+        means, spreads, answers = ensemble.answers(views)
+        if answers.problems:
+            row, why = next(iter(answers.problems.items()))
+            raise BadInput(f"--split {chosen}: row {row} of a part has no prediction: {why}.")
+        graphs = views[0].table
+        assert graphs.graph_ids is not None
+        columns = {"graph": graphs.graph_ids.repeat_interleave(torch.from_numpy(answers.counts))}
+        if ensemble.first.nodes:
+            columns["node"] = torch.cat([torch.arange(count) for count in answers.counts.tolist()])
+        columns |= {"prediction": torch.from_numpy(means), "target": graphs.columns["y"].reshape(len(means), -1)}
+        further = ensemble.further_columns(means, spreads)
+        yield pd.concat([table(data, columns, chosen), pd.DataFrame(further)], axis=1)
+
+
+def _default_output(request: Request, chosen: str) -> Path:
+    return (request.run.path if request.run else Path()) / f"predictions-{chosen}.csv"
+
+
+def _note_intervals(run: RunFolder | None, output: Path, ensemble: Ensemble | None) -> None:
+    """Say in the run's results which coverage the intervals in its `predictions-test.csv` state, for the report."""
+    if run is None or output.resolve() != (run.path / "predictions-test.csv").resolve():
+        return
+    found = ensemble.intervals if ensemble is not None else None
+    if found is None and INTERVALS not in (results := run.read_results()):
+        return
+    if found is None:
+        run.write_results({name: value for name, value in results.items() if name != INTERVALS})
+        return
+    told = {"coverage": float(found.coverage), "half_widths": dict(zip(found.names, found.half_widths, strict=True)),
+            "rows": dict(zip(found.names, found.rows, strict=True))}  # fmt: skip
+    run.update_results({INTERVALS: told})
+
+
+def table(data: Benchmark, columns: dict[str, Tensor], chosen: str) -> pd.DataFrame:
     """One row per graph (or node, or pair of nodes), in the order of the benchmark.
 
     Columns: `id`; `node` for node tasks, `head` and `tail` for pairs; `prediction...`; `target...` where known.
     """
-    spec = cli.model.spec
+    spec = data.spec
     predictions, targets = columns["prediction"], columns["target"]
-    ids = cli.datamodule.ids(chosen)
+    ids = data.ids(chosen)
     rows = columns["graph"]
     frame = pd.DataFrame({"id": [ids[i] for i in rows.tolist()]})
     for name in ("node", "head", "tail"):
@@ -113,7 +235,11 @@ def table(cli: GraphbenchCLI, columns: dict[str, Tensor], chosen: str) -> pd.Dat
     for number in range(predictions.shape[1]):
         frame["prediction" if single else f"prediction_{names[number]}"] = predictions[:, number].numpy()
     for number in range(targets.shape[1]):
-        if not (targets.is_floating_point() and bool(targets[:, number].isnan().all())):
-            frame["target" if targets.shape[1] == 1 else f"target_{names[number]}"] = targets[:, number].numpy()
+        values = targets[:, number]
+        if not (values.is_floating_point() and bool(values.isnan().all())):
+            column = pd.Series(values.numpy())
+            if spec.task == "node-classification" and bool((values < 0).any()):  # empty where there is no label
+                column = column.astype("Int64").mask(column < 0)
+            frame["target" if targets.shape[1] == 1 else f"target_{names[number]}"] = column
     order = torch.argsort(rows, stable=True)
     return frame.iloc[order.numpy()].reset_index(drop=True)

@@ -14,11 +14,11 @@ from rich.console import Console
 from rich.table import Table as Grid
 
 from graphbench.errors import BadInput, check_range
-from graphbench.reproduce.listing import records, summary
-from graphbench.reproduce.obtained import obtain
-from graphbench.reproduce.plan import SCALES, Job, Request, jobs, select
-from graphbench.reproduce.running import devices, missing, run_beside, run_here, write_slurm
-from graphbench.reproduce.tables import Cell, Table, find_table, table_files, tables
+from graphbench.experiments.reproduce.listing import records, summary
+from graphbench.experiments.reproduce.obtained import obtain
+from graphbench.experiments.reproduce.plan import SCALES, Job, Request, jobs, select
+from graphbench.experiments.reproduce.running import devices, missing, run_beside, run_here, write_slurm
+from graphbench.experiments.reproduce.tables import Cell, Table, find_table, table_files, tables
 
 log = logging.getLogger(__name__)
 
@@ -124,7 +124,7 @@ def _run(plan: Sequence[Job], lacking: Sequence[int], output: Path, given: list[
 
 def _write(table: Table, cells: Sequence[Cell], request: Request, output: Path) -> None:
     """Write one table."""
-    from graphbench.reproduce.rendering import write_table
+    from graphbench.experiments.reproduce.rendering import write_table
 
     for path in write_table(table, obtain(table, cells, request, output, _count), request, output):
         log.info("Wrote %s", path)

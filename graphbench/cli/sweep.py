@@ -16,9 +16,9 @@ import yaml
 from graphbench.cli.preflight import built, changes, refuse_options, settings
 from graphbench.errors import BadInput, check_range
 from graphbench.experiments import Training
+from graphbench.experiments.sweeps import Failure, Sweep, Variant, array_script, parse_numbers, parse_variation, run_all
 from graphbench.runs import RunFolder, write_text
 from graphbench.safe_yaml import load_yaml
-from graphbench.sweeps import Failure, Sweep, Variant, array_script, parse_numbers, parse_variation, run_all
 
 log = logging.getLogger(__name__)
 

@@ -17,11 +17,11 @@ from graphbench.cli.preflight import built, flat, refuse_options, settings
 from graphbench.cli.stopping import Stopped
 from graphbench.errors import BadInput, GraphbenchError, check_range
 from graphbench.experiments import write_csv
+from graphbench.experiments.tuning import Begun, PruneTrial, Space, Study, read_space
+from graphbench.experiments.tuning.space import arguments as written
+from graphbench.experiments.tuning.space import probes
+from graphbench.experiments.tuning.study import require_optuna
 from graphbench.runs import RunFolder, write_text
-from graphbench.tuning import Begun, PruneTrial, Space, Study, read_space
-from graphbench.tuning.space import arguments as written
-from graphbench.tuning.space import probes
-from graphbench.tuning.study import require_optuna
 
 log = logging.getLogger(__name__)
 

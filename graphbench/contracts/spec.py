@@ -69,7 +69,8 @@ class BenchmarkSpec:
         licence, citation, source: where the data come from and on which terms.
         molecules: node column 0 is an atom type that `graphbench` can draw with RDKit.
         extra: further facts. `validation: test` where published practice validates by the test split; `parts`: how
-            many parts each category has, "4 2 2", for part segmentation.
+            many parts each category has, "4 2 2", for part segmentation; `split: nodes` where all splits hold the same
+            graphs and differ in the nodes whose targets are known.
 
     Examples:
         >>> spec = BenchmarkSpec(
@@ -106,10 +107,12 @@ class BenchmarkSpec:
 
     @property
     def num_graphs(self) -> int | None:
-        """Graphs of all splits; those that validate and test are counted once where they are the same."""
+        """Graphs of all splits; those that are in several splits are counted once."""
         if self.split_sizes is None:
             return None
         train, val, test = self.split_sizes
+        if self.extra.get("split") == "nodes":
+            return train
         return train + test + (0 if self.extra.get("validation") == "test" else val)
 
     @property

@@ -9,6 +9,7 @@ from graphbench.encodings._dense import Normalization as Normalization
 from graphbench.encodings.degree import Degree as Degree
 from graphbench.encodings.effective_resistance import EffectiveResistance as EffectiveResistance
 from graphbench.encodings.lap_pe import LapPE as LapPE
+from graphbench.encodings.rrwp import RRWP as RRWP
 from graphbench.encodings.rwse import RWSE as RWSE
 from graphbench.encodings.shortest_paths import ShortestPaths as ShortestPaths
 from graphbench.encodings.substructures import Kind as Kind
@@ -16,6 +17,7 @@ from graphbench.encodings.substructures import Pattern as Pattern
 from graphbench.encodings.substructures import Substructures as Substructures
 
 __all__ = [
+    "RRWP",
     "RWSE",
     "Degree",
     "EffectiveResistance",

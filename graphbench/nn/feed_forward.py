@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from graphbench.errors import check_choice
 
 Activation = Literal["relu", "gelu"]
-_ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu}
+ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu}
 
 
 class FeedForward(nn.Module):
@@ -42,7 +42,7 @@ class FeedForward(nn.Module):
         activation_dropout: float | None = None,
     ) -> None:
         super().__init__()
-        check_choice("activation", activation, _ACTIVATIONS)
+        check_choice("activation", activation, ACTIVATIONS)
         self.expand = nn.Linear(dim, hidden_dim)
         self.contract = nn.Linear(hidden_dim, dim)
         self.activation: Activation = activation
@@ -51,5 +51,5 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Rows `[..., dim]` to rows `[..., dim]`, without the residual."""
-        hidden = F.dropout(_ACTIVATIONS[self.activation](self.expand(x)), self.activation_dropout, self.training)
+        hidden = F.dropout(ACTIVATIONS[self.activation](self.expand(x)), self.activation_dropout, self.training)
         return F.dropout(self.contract(hidden), self.dropout, self.training)

@@ -5,6 +5,7 @@ Legend: node i receives from node j along edge j -> i; `edge_index` holds (j, i)
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -57,6 +58,7 @@ class GatedGCNLayer(nn.Module):
         residual: add `x_i` and `e_ij` as written.
         gated_by_distance: multiply the gates by `r_ij`.
         drops: what both dropouts fall on: the branch or the output.
+        activation: in place of ReLU.
 
     Raises:
         BadInput: `drops` or `norm` is not known.
@@ -76,6 +78,7 @@ class GatedGCNLayer(nn.Module):
         residual: bool = True,
         gated_by_distance: bool = False,
         drops: Literal["branch", "output"] = "branch",
+        activation: Callable[[Tensor], Tensor] = F.relu,
     ) -> None:
         super().__init__()
         check_choice("drops", drops, ("branch", "output"))
@@ -87,6 +90,7 @@ class GatedGCNLayer(nn.Module):
         self.dropout = dropout
         self.residual = residual
         self.drops = drops
+        self.activation = activation
 
     def forward(
         self, x: Tensor, edge_index: Tensor, edge: Tensor, distances: Tensor | None = None
@@ -114,7 +118,7 @@ class GatedGCNLayer(nn.Module):
         return self._update(x, x_hat, self.node_norm), self._update(edge, edge_hat, self.edge_norm)
 
     def _update(self, old: Tensor, raw: Tensor, norm: nn.Module) -> Tensor:
-        new = F.relu(norm(raw))
+        new = self.activation(norm(raw))
         if self.drops == "branch":
             new = F.dropout(new, self.dropout, self.training)
         new = old + new if self.residual else new

@@ -12,6 +12,7 @@ from torch_geometric.nn import global_add_pool, global_max_pool, global_mean_poo
 
 from graphbench.contracts import GraphBatch, Representation
 from graphbench.errors import BadInput, check_choice, check_range
+from graphbench.nn.feed_forward import ACTIVATIONS, Activation
 
 PoolingName = Literal["mean", "add", "max"]
 HeadWidth = Literal["constant", "halving", "output"]
@@ -29,6 +30,7 @@ class HeadConfig:
         pooling: how nodes become a graph: mean, add or max.
         l2_normalize: scale every hidden row to length 1, as GraphGym's heads do.
         dropout: probability on hidden layers.
+        activation: of hidden layers, relu or gelu.
 
     Examples:
         >>> [tuple(layer.weight.shape) for layer in HeadConfig(num_layers=3, width="halving").mlp(16, 1).layers]
@@ -40,14 +42,15 @@ class HeadConfig:
     pooling: PoolingName = "mean"
     l2_normalize: bool = False
     dropout: float = 0.0
+    activation: Activation = "relu"
 
     def mlp(self, dim: int, output_dim: int) -> MLPHead:
         """A head with these options from width `dim` to `output_dim` numbers."""
-        return MLPHead(dim, output_dim, self.num_layers, self.width, self.l2_normalize, self.dropout)
+        return MLPHead(dim, output_dim, self.num_layers, self.width, self.l2_normalize, self.dropout, self.activation)
 
 
 class MLPHead(nn.Module):
-    """k linear maps with bias; hidden ones are followed by ReLU (then row-wise L2 normalisation) and dropout.
+    """k linear maps with bias; hidden ones are followed by ReLU or GELU (then row-wise L2 normalisation) and dropout.
 
     Parameters at constant width: `(k - 1)(dim^2 + dim) + (dim + 1) output_dim`.
 
@@ -58,9 +61,10 @@ class MLPHead(nn.Module):
         width: of the hidden layers, see `HeadConfig`.
         l2_normalize: scale hidden rows to length 1.
         dropout: probability on hidden layers.
+        activation: of hidden layers, relu or gelu.
 
     Raises:
-        BadInput: there is no layer, halving leaves a width of 0, or `width` is not known.
+        BadInput: there is no layer, halving leaves a width of 0, or `width` or `activation` is not known.
 
     Examples:
         >>> import torch
@@ -76,17 +80,20 @@ class MLPHead(nn.Module):
         width: HeadWidth = "constant",
         l2_normalize: bool = False,
         dropout: float = 0.0,
+        activation: Activation = "relu",
     ) -> None:
         super().__init__()
+        check_choice("activation", activation, ACTIVATIONS)
         widths = [dim, *_hidden_widths(dim, output_dim, num_layers, width), output_dim]
         self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
         self.l2_normalize = l2_normalize
         self.dropout = dropout
+        self.activation: Activation = activation
 
     def forward(self, x: Tensor) -> Tensor:
         """Rows `[num_rows, dim]` to predictions `[num_rows, output_dim]`."""
         for layer in self.layers[:-1]:
-            x = F.relu(layer(x))
+            x = ACTIVATIONS[self.activation](layer(x))
             if self.l2_normalize:
                 x = F.normalize(x, dim=-1)
             x = F.dropout(x, self.dropout, self.training)

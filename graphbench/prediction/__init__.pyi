@@ -1,3 +1,4 @@
+from .ensemble import Ensemble as Ensemble
 from .loading import load as load
 from .predictor import Predictor as Predictor
 from .training import TrainingFacts as TrainingFacts

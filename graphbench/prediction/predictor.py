@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -21,28 +20,17 @@ from graphbench.data.encode import encoded_here
 from graphbench.data.sampler import SizeBucketSampler
 from graphbench.errors import BadInput, check_choice, check_range
 from graphbench.module import BenchmarkModule
-from graphbench.prediction.columns import NODE, OUTSIDE, PROBLEM, beside, prediction_columns
+from graphbench.prediction.answers import Answers, answer_table
+from graphbench.prediction.columns import prediction_columns
 from graphbench.prediction.training import TrainingFacts
 
 Level = Literal["graph", "node"]
+Quantity = Literal["prediction", "output"]
 #: Tasks whose answers are about other things than graphs or nodes, or need the truth to be scaled.
 _WITHOUT = {
     "link-ranking": "it ranks pairs of nodes that are known",
     "map-recovery": "its answers are scaled by the truth",
 }
-
-
-@dataclass
-class _Answers:
-    """What a model said of the graphs of a part.
-
-    Args:
-        values: `[graphs, width]`, or `[nodes, width]` in the order of the table.
-        missing: graph -> why it has no values.
-    """
-
-    values: np.ndarray
-    missing: dict[int, str]
 
 
 class Predictor:
@@ -93,7 +81,7 @@ class Predictor:
         Raises:
             BadInput: the benchmark does not take such inputs.
         """
-        return _whole(self.predict_parts(self.data.read_objects(_several(inputs))))
+        return whole(self.predict_parts(self.data.read_objects(several(inputs))))
 
     def embed(self, inputs: Any, level: Level = "graph") -> pd.DataFrame:
         """Representations of some inputs: columns `embedding_0`, ... for every graph, or every node.
@@ -101,7 +89,7 @@ class Predictor:
         Raises:
             BadInput: as `predict`.
         """
-        return _whole(self.embed_parts(self.data.read_objects(_several(inputs)), level))
+        return whole(self.embed_parts(self.data.read_objects(several(inputs)), level))
 
     # -- parts ---------------------------------------------------------------------------------------------------
 
@@ -111,22 +99,37 @@ class Predictor:
         Raises:
             BadInput: the task predicts neither graphs nor nodes; the input has a column that predictions need.
         """
+        self.check_task()
+        return (
+            answer_table(part.frame.reset_index(drop=True), self.answers(part), self.columns, self.nodes)
+            for part in parts
+        )
+
+    def check_task(self) -> None:
+        """Refuse tasks whose predictions are about neither graphs nor nodes.
+
+        Raises:
+            BadInput: names the task.
+        """
         spec = self.data.spec
         if spec.task in _WITHOUT:
             raise BadInput(
                 f"{spec.name} cannot predict new inputs: {spec.task} is its task, and {_WITHOUT[spec.task]}."
             )
-        classes = (self.facts.classes if self.facts else ()) or self.data.class_labels()
-        nodes = spec.task.startswith("node-")
-        width = spec.num_targets if spec.num_classes is None else spec.num_classes
 
-        def columns(values: np.ndarray, present: np.ndarray) -> dict[str, Any]:
-            return prediction_columns(self.data, values, classes, present)
+    @property
+    def nodes(self) -> bool:
+        """Whether predictions are about nodes."""
+        return self.data.spec.task.startswith("node-")
 
-        def answer(batch: GraphBatch) -> Tensor:
-            return self.module.task.predict(self.module(batch), batch)[0]
+    @property
+    def classes(self) -> Sequence[str]:
+        """Names of the classes, in the order of the outputs; none for other tasks."""
+        return (self.facts.classes if self.facts else ()) or self.data.class_labels()
 
-        return (self._frame(part, answer, columns, width, nodes) for part in parts)
+    def columns(self, values: np.ndarray, present: np.ndarray) -> dict[str, Any]:
+        """Predictions `[rows, width]` as columns, see `prediction_columns`."""
+        return prediction_columns(self.data, values, self.classes, present)
 
     def embed_parts(self, parts: Iterable[InputPart], level: Level = "graph") -> Iterator[pd.DataFrame]:
         """As `embed`, part by part."""
@@ -150,40 +153,62 @@ class Predictor:
             return {f"embedding_{number}": values[:, number] for number in range(values.shape[1])}
 
         width = self.module.architecture.dim
-        return (self._frame(part, answer, columns, width, level == "node") for part in parts)
+        nodes = level == "node"
+        return (
+            answer_table(part.frame.reset_index(drop=True), self._answer(part, answer, width, nodes), columns, nodes)
+            for part in parts
+        )
 
-    def _frame(
-        self,
-        part: InputPart,
-        answer: Callable[[GraphBatch], Tensor],
-        columns: Callable[[np.ndarray, np.ndarray], dict[str, Any]],
-        width: int,
-        nodes: bool,
-    ) -> pd.DataFrame:
-        """The rows of a part with what the model says; rows without it have a problem."""
+    def answers(self, part: InputPart, quantity: Quantity = "prediction") -> Answers:
+        """What the model says of the rows of a part.
+
+        Args:
+            part: of an input.
+            quantity: predictions in real units or probabilities; or the raw outputs of the head, of classes the logits.
+        """
+        spec = self.data.spec
+
+        def predicted(batch: GraphBatch) -> Tensor:
+            return self.module.task.predict(self.module(batch), batch)[0]
+
+        def raw(batch: GraphBatch) -> Tensor:
+            output: Tensor = self.module(batch)
+            return output
+
+        of_classes = spec.num_targets if spec.num_classes is None else spec.num_classes
+        width = of_classes if quantity == "prediction" else spec.output_dim
+        return self._answer(part, predicted if quantity == "prediction" else raw, width, self.nodes)
+
+    def _answer(self, part: InputPart, answer: Callable[[GraphBatch], Tensor], width: int, nodes: bool) -> Answers:
         problems = dict(part.problems)
         table, kept, failed = encoded_here(part.table, _lacking(part.table, self.data), self.data.spec.name)
         problems |= {part.rows[graph]: why for graph, why in failed.items()}
         rows = [part.rows[graph] for graph in kept]
-        answers = self._answers(table, answer, width, nodes)
-        problems |= {rows[graph]: why for graph, why in answers.missing.items()}
-        frame = part.frame.reset_index(drop=True)
-        extra: dict[str, Any] = {}
+        values, missing = self._values(table, answer, width, nodes)
+        problems |= {rows[graph]: why for graph, why in missing.items()}
+        remarks: list[str] | None = None
         if self.facts is not None:
-            remarks = dict(zip(rows, self.facts.outside(table, self.data), strict=True))
-            extra[OUTSIDE] = np.array([remarks.get(row, "") for row in range(len(frame))], dtype=object)
-        extra[PROBLEM] = np.array([problems.get(row, "") for row in range(len(frame))], dtype=object)
-        if not nodes:
-            values, present = _spread(answers.values, rows, problems, len(frame))
-            return beside(frame, columns(values, present) | extra)
-        return _node_rows(frame, table, rows, problems, answers.values, columns, extra)
+            told = dict(zip(rows, self.facts.outside(table, self.data), strict=True))
+            remarks = [told.get(row, "") for row in range(len(part.frame))]
+        counts = table.num_nodes.numpy() if nodes else np.ones(len(rows), dtype=np.int64)
+        whole = Answers(values, rows, counts, {}, remarks)
+        found = whole.only([row for row in rows if row not in problems])
+        found.problems = problems
+        return found
 
-    def _answers(self, table: GraphTable, answer: Callable[[GraphBatch], Tensor], width: int, nodes: bool) -> _Answers:
-        """Run the model over a table, batch by batch of similar sizes."""
+    def _values(
+        self, table: GraphTable, answer: Callable[[GraphBatch], Tensor], width: int, nodes: bool
+    ) -> tuple[np.ndarray, dict[int, str]]:
+        """Run the model over a table, batch by batch of similar sizes.
+
+        Returns:
+            Values `[graphs, width]`, or `[nodes, width]` in the order of the table; and graph -> why it has none.
+        """
         axis = table.ptr[NODE_AXIS] if nodes else torch.arange(len(table) + 1)
-        found = _Answers(np.full((int(axis[-1]), width), np.nan, dtype=np.float32), {})
+        found = np.full((int(axis[-1]), width), np.nan, dtype=np.float32)
+        missing: dict[int, str] = {}
         if not len(table):
-            return found
+            return found, missing
         table = _with_unknown_targets(table, self.data)
         waiting = list(SizeBucketSampler(table.num_nodes, self.batch_size, shuffle=False))[::-1]
         with torch.inference_mode():
@@ -198,14 +223,14 @@ class Predictor:
                         waiting += [graphs[len(graphs) // 2 :], graphs[: len(graphs) // 2]]
                     else:
                         size = int(table.num_nodes[graphs[0]])
-                        found.missing[graphs[0]] = f"too large for the memory of {self.device}: {size} nodes"
+                        missing[graphs[0]] = f"too large for the memory of {self.device}: {size} nodes"
                     continue
                 places = [np.arange(int(axis[graph]), int(axis[graph + 1])) for graph in graphs]
-                found.values[np.concatenate(places)] = values
+                found[np.concatenate(places)] = values
                 for graph, place in zip(graphs, places, strict=True):
-                    if not np.isfinite(found.values[place]).all():
-                        found.missing[graph] = "the model's answer is not a finite number"
-        return found
+                    if not np.isfinite(found[place]).all():
+                        missing[graph] = "the model's answer is not a finite number"
+        return found, missing
 
     def _forward(self, batch: GraphBatch, answer: Callable[[GraphBatch], Tensor]) -> np.ndarray:
         """The answer to one batch `[rows, width]`, after all that happens to a batch on its way to the model."""
@@ -248,44 +273,7 @@ def _out_of_memory(error: BaseException) -> bool:
     return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in str(error)
 
 
-def _spread(
-    values: np.ndarray, rows: Sequence[int], problems: dict[int, str], total: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Values of graphs at the places of their rows `[total, width]`, NaN elsewhere; and which rows have them."""
-    spread = np.full((total, values.shape[1]), np.nan, dtype=np.float32)
-    spread[list(rows)] = values
-    present = np.zeros(total, dtype=bool)
-    present[[row for row in rows if row not in problems]] = True
-    spread[~present] = np.nan
-    return spread, present
-
-
-def _node_rows(
-    frame: pd.DataFrame,
-    table: GraphTable,
-    rows: Sequence[int],
-    problems: dict[int, str],
-    values: np.ndarray,
-    columns: Callable[[np.ndarray, np.ndarray], dict[str, Any]],
-    extra: dict[str, Any],
-) -> pd.DataFrame:
-    """A row for each node of each graph; one for a graph without answers."""
-    counts = np.ones(len(frame), dtype=np.int64)
-    first = np.zeros(len(frame), dtype=np.int64)
-    for graph, row in enumerate(rows):
-        if row not in problems:
-            counts[row], first[row] = int(table.num_nodes[graph]), int(table.ptr[NODE_AXIS][graph])
-    source = np.repeat(np.arange(len(frame)), counts)
-    number = np.arange(len(source)) - np.repeat(counts.cumsum() - counts, counts)
-    present = np.array([row not in problems for row in range(len(frame))], dtype=bool)[source]
-    chosen = np.full((len(source), values.shape[1]), np.nan, dtype=np.float32)
-    chosen[present] = values[(first[source] + number)[present]]
-    node = {NODE: pd.arrays.IntegerArray(number, ~present)}
-    repeated = frame.iloc[source].reset_index(drop=True)
-    return beside(repeated, node | columns(chosen, present) | {name: column[source] for name, column in extra.items()})
-
-
-def _several(inputs: Any) -> Sequence[Any]:
+def several(inputs: Any) -> Sequence[Any]:
     """A sequence of inputs; a single one counts as such, and a table is not taken for its column names."""
     if isinstance(inputs, pd.DataFrame):
         raise BadInput("predict and embed take a list of inputs, such as frame['smiles'], not a whole DataFrame.")
@@ -296,7 +284,8 @@ def _several(inputs: Any) -> Sequence[Any]:
     return list(inputs)
 
 
-def _whole(frames: Iterable[pd.DataFrame]) -> pd.DataFrame:
+def whole(frames: Iterable[pd.DataFrame]) -> pd.DataFrame:
+    """Tables one below the other; raises BadInput where there is none."""
     found = list(frames)
     if not found:
         raise BadInput("There is no input to answer: the list is empty.")

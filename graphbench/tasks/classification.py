@@ -89,22 +89,29 @@ class _Classification(Task):
         return metrics
 
     def compared(self, metric: Metric, predictions: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Probabilities `[rows, C]`, for metrics of two classes that of the second `[rows]`, and classes `[rows]`."""
+        """Of labelled rows the probabilities `[known, C]`, or those of a second class `[known]`, and the classes."""
         binary = type(metric).__name__.startswith("Binary")
-        return predictions[:, 1] if binary else predictions, targets[:, 0]
+        predictions, targets = _labelled(predictions, targets)
+        return predictions[:, 1] if binary else predictions, targets
 
     def predict(self, output: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
-        """Class probabilities `[rows, C]` and true classes `[rows, 1]`."""
+        """Class probabilities `[rows, C]` and true classes `[rows, 1]`, -1 where a node has no label."""
         logits = output.float()
         if logits.shape[1] == 1:
             logits = torch.cat((-logits, logits), 1) / 2
         return logits.softmax(1), batch.y.reshape(-1, 1)
 
     def update(self, metrics: Mapping[str, Metric], output: Tensor, batch: GraphBatch) -> None:
-        """Add a batch; AUROC sees the probability of the second class."""
-        probabilities, target = self.predict(output, batch)
+        """Add the labelled rows of a batch; AUROC sees the probability of the second class."""
+        probabilities, target = _labelled(*self.predict(output, batch))
         for name, metric in metrics.items():
-            metric.update(probabilities[:, 1] if name == "AUROC" else probabilities, target[:, 0])
+            metric.update(probabilities[:, 1] if name == "AUROC" else probabilities, target)
+
+
+def _labelled(predictions: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Predictions `[known, C]` and classes `[known]` of the rows that have a label."""
+    known = targets[:, 0] >= 0
+    return predictions[known], targets[known, 0]
 
 
 class GraphClassification(_Classification):
@@ -125,7 +132,7 @@ class GraphClassification(_Classification):
 
 
 class NodeClassification(_Classification):
-    """One class per node.
+    """One class per node; nodes of the class -1 have no label, so neither loss nor metrics count them.
 
     Where the specification's `extra["parts"]` tells how many parts each category of graphs has (column 0 of `x`), the
     classes are parts, and the IoU of parts is scored too: `instance_IoU` and `class_IoU`.

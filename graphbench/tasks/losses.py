@@ -32,14 +32,17 @@ def class_terms(logits: Tensor, target: Tensor, classes: int, focus: float = 0.0
 
     Args:
         logits: `[V, C]`, or `[V]` / `[V, 1]` for two classes.
-        target: `[V]` integer classes.
+        target: `[V]` integer classes; a negative one means that there is no label, and counts for nothing.
         classes: C.
         focus: gamma of the focal loss: the cross-entropy of a label that has the probability p counts `(1 - p)^gamma`.
 
     Examples:
         >>> class_terms(torch.zeros(3, 2), torch.tensor([0, 0, 1]), 2)
         (tensor([1.3863, 0.6931]), tensor([2, 1]))
+        >>> class_terms(torch.zeros(3, 2), torch.tensor([0, -1, 1]), 2)
+        (tensor([0.6931, 0.6931]), tensor([1, 1]))
     """
+    known, target = target >= 0, target.clamp(min=0)
     if logits.dim() == 1 or logits.shape[1] == 1:
         truth = target.to(logits.dtype)
         values = F.binary_cross_entropy_with_logits(logits.reshape(-1), truth, reduction="none")
@@ -47,7 +50,9 @@ def class_terms(logits: Tensor, target: Tensor, classes: int, focus: float = 0.0
         values = F.cross_entropy(logits, target, reduction="none")
     if focus:
         values = focal(values, focus)
-    member = F.one_hot(target, classes)  # no scatter: its sums come in another order every time on a GPU
+    member = (
+        F.one_hot(target, classes) * known[:, None]
+    )  # no scatter: its sums come in another order every time on a GPU
     return (values[:, None] * member).sum(0), member.sum(0)
 
 

@@ -37,7 +37,7 @@ class PerTarget(Metric):
     predictions: list[Tensor]
     targets: list[Tensor]
 
-    def __init__(self, score: Callable[[Tensor, Tensor], Tensor], **kwargs: Any) -> None:
+    def __init__(self, score: Callable[[Tensor, Tensor], Any], **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.score = score
         self.add_state("predictions", default=[], dist_reduce_fx="cat")

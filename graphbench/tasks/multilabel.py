@@ -6,7 +6,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 from torchmetrics import Metric
-from torchmetrics.classification import MultilabelAccuracy, MultilabelF1Score, MultilabelMatthewsCorrCoef
+from torchmetrics.classification import (
+    BinaryAccuracy,
+    BinaryF1Score,
+    BinaryMatthewsCorrCoef,
+    MultilabelAccuracy,
+    MultilabelF1Score,
+    MultilabelMatthewsCorrCoef,
+)
 
 from graphbench.contracts.architecture import Representation
 from graphbench.contracts.spec import BenchmarkSpec
@@ -57,6 +64,12 @@ class GraphMultilabel(Task):
     def named_metrics(self) -> dict[str, Metric]:
         """Means over labels of Matthews' correlation, F1 and accuracy, at the threshold 1/2."""
         labels = self.spec.num_targets
+        if labels == 1:  # torchmetrics takes no single label for several
+            return {
+                "MCC": BinaryMatthewsCorrCoef(ignore_index=UNKNOWN),
+                "macro_F1": BinaryF1Score(ignore_index=UNKNOWN),
+                "accuracy": BinaryAccuracy(ignore_index=UNKNOWN),
+            }
         return {
             "MCC": MultilabelMatthewsCorrCoef(labels, ignore_index=UNKNOWN),
             "macro_F1": MultilabelF1Score(labels, average="macro", ignore_index=UNKNOWN),

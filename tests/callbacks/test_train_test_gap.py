@@ -81,7 +81,7 @@ def test_rows_of_a_test_carry_the_epoch_and_step_of_the_tested_checkpoint(
         callbacks=[TrainTestGap(num_graphs=5)], logger=False, accelerator="cpu", enable_progress_bar=False,
         default_root_dir=trainer.default_root_dir,
     )  # fmt: skip
-    other.test(module, trainer.datamodule, ckpt_path=tmp_path / f"epoch={finished - 1}.ckpt", verbose=False)
+    other.test(module, trainer.datamodule, ckpt_path=tmp_path / f"epoch={finished}.ckpt", verbose=False)
     tested = [row for row in rows("train_test_gap") if row["stage"] == "test"]
     assert [(row["epoch"], row["step"]) for row in tested] == [(str(finished), str(4 * finished))] * 2
 

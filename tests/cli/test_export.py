@@ -10,6 +10,7 @@ import yaml
 import graphbench
 from graphbench.checkpoints import load_checkpoint
 from graphbench.cli import main
+from graphbench.errors import BadInput
 from graphbench.weights import read_weights, same_weights
 
 SMILES = ["CCO", "c1ccccc1O", "CC(=O)N"]
@@ -40,11 +41,11 @@ def test_commands_take_an_exported_folder_as_a_run(exported, tmp_path):
     assert len(output.read_text().splitlines()) == 4
 
 
-def test_an_exported_folder_is_scored_as_its_run_was(exported, data_options, tmp_path, caplog):
+def test_an_exported_folder_is_scored_as_its_run_was(finished_run, exported, data_options, tmp_path, capsys):
     folder = shutil.copytree(exported, tmp_path / "copy")
-    with caplog.at_level("INFO", logger="graphbench"):
-        assert main(["validate", "--run", str(folder), *data_options[2:]]) == 0
-    assert "Validation scores equal those stored at the end of fit." in caplog.text
+    assert main(["validate", "--run", str(folder), *data_options[2:]]) == 0
+    stored = json.loads((finished_run / "results.json").read_text())["val"]["val/MAE"]
+    assert f"{stored:.4f}" in capsys.readouterr().out
 
 
 def test_the_program_answers_as_the_run_does_without_graphbench(finished_run, exported):
@@ -129,4 +130,16 @@ def test_a_taken_place_and_a_run_without_weights_are_refused(finished_run, expor
     ):
         assert main(["export", *arguments]) == 1
         assert told in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_exported_folder_imports_registered_classes_alone(exported, tmp_path, capsys):
+    folder = shutil.copytree(exported, tmp_path / "sent")
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    config["model"]["architecture"]["class_path"] = "subprocess.Popen"
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    with pytest.raises(BadInput, match=r"names subprocess\.Popen, which is no registered class"):
+        graphbench.load(folder)
+    assert main(["export", "--run", str(folder), "--output", str(tmp_path / "out")]) == 1
+    assert "names subprocess.Popen, which is no registered class" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

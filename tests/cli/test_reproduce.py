@@ -7,10 +7,10 @@ import json
 
 import pytest
 
-from graphbench import experiments
 from graphbench.cli import main, reproduce
-from graphbench.reproduce.recipes import can_be_offline
-from graphbench.reproduce.tables import tables
+from graphbench.experiments import trainings as experiments
+from graphbench.experiments.reproduce.recipes import can_be_offline
+from graphbench.experiments.reproduce.tables import tables
 
 #: The fewest models that show the ways to build one: options, overlays, a released model, and a second plug-in.
 FEW = ("electric-flow/figure-1", "deepgraph/appendix-h", "sfi-former/table-3", "sft/table-4")

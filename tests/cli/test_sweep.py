@@ -59,7 +59,7 @@ class Inside:
 @pytest.fixture
 def inside(monkeypatch):
     made = Inside()
-    monkeypatch.setattr("graphbench.sweeps.local.graphbench", made)
+    monkeypatch.setattr("graphbench.experiments.sweeps.local.graphbench", made)
     return made
 
 
@@ -72,7 +72,7 @@ def two_models(configs, tmp_path_factory):
     made = Inside()
     made.broken = {"gin-1"}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("graphbench.sweeps.local.graphbench", made)
+        patch.setattr("graphbench.experiments.sweeps.local.graphbench", made)
         first = main(words), made.trained(), (output / "table.csv").read_text()
         made.broken = set()
         second = main(words), made.trained(), (output / "table.csv").read_text()

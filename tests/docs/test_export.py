@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
 import yaml
 
 from graphbench import hub
@@ -38,10 +39,9 @@ def test_patterns_mean_what_the_text_says() -> None:
 
 def test_options_are_those_of_the_commands(capsys) -> None:
     for command in ("export", "push"):
-        try:
+        with pytest.raises(SystemExit) as end:
             main([command, "--help"])
-        except SystemExit as end:
-            assert end.code == 0
+        assert end.value.code == 0
         told = capsys.readouterr().out
         shown = re.findall(rf"graphbench {command} .*", GUIDE)
         assert shown

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from graphbench.cli.reproduce import _parser
-from graphbench.reproduce.tables import WAYS, read_table
+from graphbench.experiments.reproduce.tables import WAYS, read_table
 
 TEXT = (Path(__file__).parents[2] / "docs" / "reproduce.md").read_text(encoding="utf-8")
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 #: Source without a test of its name -> (test file that covers it, why that one).
 TESTED_BY = {
+    "graphbench/cli/optimizers.py": ("tests/docs/test_lightning.py", "a row of the guide, and its own examples"),
+    "graphbench/tasks/scores.py": ("tests/tasks/test_choices.py", "every metric is scored by it"),
     "graphbench/benchmarks/block_models/sampling.py": (
         "tests/benchmarks/block_models/test_pattern_cluster.py", "samples the graphs of PATTERN and CLUSTER",
     ),
@@ -132,11 +134,12 @@ TESTED_BY = {
     "plugins/sft/src/graphbench_sft/documents.py": ("plugins/sft/tests/test_places.py", "two documents per graph"),
     "plugins/sft/src/graphbench_sft/traces.py": ("plugins/sft/tests/test_attention.py", "what attention records"),
     "graphbench/report/comparison.py": ("tests/report/test_significance.py", "shows what is tested there"),
-    "graphbench/tuning/pruning.py": ("tests/tuning/test_study.py", "ends a trial of a study"),
+    "graphbench/experiments/tuning/pruning.py": ("tests/experiments/tuning/test_study.py", "ends a trial of a study"),
 }  # fmt: skip
 
 #: Test file without a source of its name -> what it tests.
 TESTS_OF = {
+    "tests/docs/test_lightning.py": "docs/lightning.md",
     "plugins/baselines/tests/test_all_architectures.py": "the contract, for every architecture of the package",
     "plugins/baselines/tests/test_counts.py": "published parameter counts",
     "plugins/deepgraph/tests/test_counts.py": "published parameter counts",

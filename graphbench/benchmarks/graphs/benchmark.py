@@ -14,22 +14,36 @@ import torch
 from graphbench.benchmarks.base import GraphBenchmark
 from graphbench.benchmarks.graphs.features import FeaturePlan, feature_arrays, plan_features
 from graphbench.benchmarks.graphs.inputs import parts_of_objects, parts_of_source
+from graphbench.benchmarks.graphs.node_splits import (
+    SHARED,
+    known_in,
+    open_shared,
+    with_shared_content,
+    write_shared,
+)
 from graphbench.benchmarks.graphs.raw import RawGraphs
 from graphbench.benchmarks.graphs.sources import open_source
-from graphbench.benchmarks.graphs.splitting import SplitRequest, split_graphs, used_columns
+from graphbench.benchmarks.graphs.splitting import MASKS, SplitRequest, Units, split_level, split_units, used_columns
 from graphbench.benchmarks.graphs.summary import summary_rows, summary_text
-from graphbench.benchmarks.graphs.targets import LOSSES, METRICS, TASKS, Target, find_target, target_array
-from graphbench.contracts import SPLITS, BenchmarkSpec, Features, GraphTable, InputPart
+from graphbench.benchmarks.graphs.targets import (
+    LOSSES,
+    METRICS,
+    TASKS,
+    Target,
+    find_target,
+    labelled,
+    target_array,
+)
+from graphbench.contracts import SPLITS, BenchmarkSpec, Encoding, Features, GraphTable, InputPart
 from graphbench.contracts.spec import TaskName
-from graphbench.contracts.table import EDGE, NODE
+from graphbench.contracts.table import EDGE, GRAPH, NODE
 from graphbench.data.entry import Entry, EntryWriter
+from graphbench.data.tables import content_key
 from graphbench.errors import BadInput, check_choice
 
 logger = logging.getLogger(__name__)
 
 _POSITION = "pos"
-#: Names of nodes' and graphs' columns that are masks, never features.
-_MASKS = ("train_mask", "val_mask", "test_mask")
 
 
 class Graphs(GraphBenchmark):
@@ -47,7 +61,8 @@ class Graphs(GraphBenchmark):
             graphbench-lib (`graphbench-lib:NAME`). In Python also a list of graphs, or lists by split.
         target: column to be predicted, or several; `y:4` is one column of a matrix. By default `y`, pairs of links, or
             the only column of the graphs.
-        task: graph-regression, graph-classification, graph-multilabel, node-classification or link-ranking.
+        task: graph-regression, graph-classification, graph-multilabel, node-classification, node-regression or
+            link-ranking.
         num_classes: of a classification whose data do not show all classes.
         node_features: columns of nodes; by default `x` of PyG's graphs, all columns of other sources.
         edge_features: columns of edges; by default `edge_attr` of PyG's graphs, all columns of other sources.
@@ -56,11 +71,15 @@ class Graphs(GraphBenchmark):
         positions: whether the column `pos` of nodes holds coordinates; by default where it is there.
         directed: edges of tables and lists go one way; otherwise each goes both ways. Graphs of PyG stay as they are.
         split: given (with the source, or by a column), random, stratified (the same shares of each class), k-fold, or
-            groups. By default what the source gives, else stratified for classes of graphs, else random.
-        split_column: column of the graphs that says train, val or test.
-        group_column: column of the graphs; those of one value stay in one split.
+            groups. By default what the source gives, else stratified for classes, else random.
+        split_level: graph, or node: all splits hold all graphs and differ in the nodes whose targets are known. By
+            default node for targets of nodes where the masks or the column of the split are theirs, or there is one
+            graph.
+        split_column: column of the graphs or nodes that says train, val or test.
+        group_column: column of the graphs or nodes; those of one value stay in one split.
         fractions: shares of train, validation and test.
-        fold: the fold that tests with split=k-fold; the next one validates.
+        fold: the fold that tests with split=k-fold, the next one validates; or the column of masks that hold several
+            splits.
         num_folds: folds of split=k-fold.
         split_seed: decides every split that is random.
         metric: the score that selects checkpoints.
@@ -100,6 +119,7 @@ class Graphs(GraphBenchmark):
         positions: bool | None = None,
         directed: bool = False,
         split: str | None = None,
+        split_level: str | None = None,
         split_column: str | None = None,
         group_column: str | None = None,
         fractions: tuple[float, float, float] = (0.8, 0.1, 0.1),
@@ -114,7 +134,9 @@ class Graphs(GraphBenchmark):
         super().__init__(**options)
         if task is not None:
             check_choice("task", task, TASKS)
-        self.request = SplitRequest(split, split_column, group_column, fractions, fold, num_folds, split_seed)
+        self.request = SplitRequest(
+            split, split_column, group_column, fractions, fold, num_folds, split_seed, split_level
+        )
         self.request.check()
         self.target = (target,) if isinstance(target, str) else None if target is None else tuple(target)
         self.task = cast("TaskName | None", task)
@@ -126,6 +148,7 @@ class Graphs(GraphBenchmark):
         self.source = open_source(source, arguments or {}, directed, Path(self.root))
         self._raw: RawGraphs | None = None
         self._shown = False
+        self._shared: tuple[tuple[Encoding, ...], GraphTable, str] | None = None
         self._take_over(self._inspected(), metric, loss)
 
     # -- inspection ----------------------------------------------------------------------------------------------
@@ -156,9 +179,9 @@ class Graphs(GraphBenchmark):
         """Infer everything, refuse what cannot be used, and write down the rest."""
         raw = self._graphs()
         target = find_target(raw, self.target, self.task, self.num_classes, used_columns(raw, self.request))
-        plans = self._plans(raw, target)
-        classes = target_array(raw, target) if target.task == "graph-classification" else None
-        rows, told = split_graphs(raw, self.request, None if classes is None else classes[1][:, 0])
+        level = split_level(raw, self.request, target.level == NODE)
+        plans = self._plans(raw, target, used_columns(raw, self.request, NODE) if level == NODE else ())
+        rows, told = split_units(self._units(raw, target, level), self.request)
         for split in SPLITS:
             writer.append(f"rows.{split}", rows[split].astype(np.int64))
         writer.meta |= {
@@ -166,6 +189,8 @@ class Graphs(GraphBenchmark):
             "plans": {level: plan.as_json() for level, plan in plans.items()},
             "coordinates": self._coordinates(raw),
             "split": told,
+            "split_level": level,
+            "unlabelled": int((~labelled(raw, target)).sum()) if target.level == NODE else 0,
             "names": None if raw.names == [str(number) for number in range(len(raw))] else raw.names,
             "num_graphs": len(raw),
             "mean_nodes": float(raw.num_nodes.mean()),
@@ -175,8 +200,14 @@ class Graphs(GraphBenchmark):
             "metric": raw.hints.get("metric"),
         }
 
-    def _plans(self, raw: RawGraphs, target: Target) -> dict[str, FeaturePlan]:
-        """Features of nodes and of edges."""
+    def _units(self, raw: RawGraphs, target: Target, level: str) -> Units:
+        """What is shared out among the splits."""
+        found = target_array(raw, target) if target.task == f"{level}-classification" else None
+        rows = np.flatnonzero(labelled(raw, target)) if level == NODE else np.arange(len(raw))
+        return Units(raw, level, rows, None if found is None else found[1][rows, 0])
+
+    def _plans(self, raw: RawGraphs, target: Target, other: Sequence[str]) -> dict[str, FeaturePlan]:
+        """Features of nodes and of edges; `other` are columns of nodes that say how to split."""
         unknown = [
             name
             for name in (*self.categorical, *self.continuous)
@@ -188,7 +219,7 @@ class Graphs(GraphBenchmark):
         if both:
             raise BadInput(f"{', '.join(both)} cannot be both categorical and continuous.")
         taken = {
-            NODE: {*_MASKS, *((_POSITION,) if self._coordinates(raw) else ())},
+            NODE: {*MASKS, *other, *((_POSITION,) if self._coordinates(raw) else ())},
             EDGE: set(),
         }
         if target.level == NODE:
@@ -197,7 +228,9 @@ class Graphs(GraphBenchmark):
         for level in (NODE, EDGE):
             wanted = self.wanted[level]
             if wanted is not None and (leak := [name for name in wanted if name in taken[level]]):
-                raise BadInput(f"{level}_features: {leak[0]} is the target, a mask or a position, so it is no feature.")
+                raise BadInput(
+                    f"{level}_features: {leak[0]} is the target, a split or a position, so it is no feature."
+                )
             plans[level] = plan_features(raw, level, wanted, self.categorical, self.continuous, taken[level])
         return plans
 
@@ -235,15 +268,30 @@ class Graphs(GraphBenchmark):
             num_classes=target.num_classes,
             target_names=self._target_names(),
             metric=metric or self.facts["metric"] or known[0],
-            higher_is_better=target.task != "graph-regression",
+            higher_is_better=not target.task.endswith("regression"),
             loss=loss or LOSSES[target.task][0],
-            split_sizes=tuple(len(self._rows[split]) for split in SPLITS),  # type: ignore[arg-type]
+            split_sizes=tuple(self._sizes()),  # type: ignore[arg-type]
             mean_nodes=self.facts["mean_nodes"],
             max_nodes=self.facts["max_nodes"],
             mean_edges=self.facts["mean_edges"],
             offline=self.source.local,
             source=self.source.origin,
+            extra={"split": "nodes"} if self._by_nodes else {},
         )
+        if self._by_nodes and self.train_fraction < 1:
+            raise BadInput(
+                f"train_fraction is {self.train_fraction:g}, but it chooses graphs, and here the nodes are split: all "
+                "graphs are in all splits. Set data.fractions instead."
+            )
+
+    @property
+    def _by_nodes(self) -> bool:
+        """Whether all splits hold all graphs, and each knows the targets of its nodes."""
+        return self.facts.get("split_level", GRAPH) == NODE
+
+    def _sizes(self) -> list[int]:
+        """Graphs in each split."""
+        return [self.facts["num_graphs"] if self._by_nodes else len(self._rows[split]) for split in SPLITS]
 
     def _chosen(self, value: str | None, option: str, known: Sequence[str], task: str) -> None:
         if value is not None and value not in known:
@@ -270,14 +318,37 @@ class Graphs(GraphBenchmark):
 
     def summary(self) -> list[tuple[str, str, str]]:
         """What was inferred: rows of (what, value, why)."""
-        return summary_rows(self.spec, self.facts, self._target, self._plan)
+        rows = {split: len(self._rows[split]) for split in SPLITS}
+        return summary_rows(self.spec, self.facts, self._target, self._plan, rows)
 
     def read(self) -> Mapping[str, GraphTable]:
         """All graphs as tables, split."""
         raw = self._graphs()
         table = self._table(raw, targets=True)
         self._raw = None  # what is stored need not stay in memory
+        if self._by_nodes:
+            return {split: known_in(table, self._rows[split]) for split in SPLITS}
         return {split: table.select(torch.from_numpy(self._rows[split])) for split in SPLITS}
+
+    def _write(self, writer: EntryWriter) -> None:
+        """Store all splits; what they share once."""
+        if self._by_nodes:
+            write_shared(writer, {split: next(self.checked([table], split)) for split, table in self.read().items()})
+        else:
+            super()._write(writer)
+
+    def open_split(self, entry: Entry, split: str) -> GraphTable:
+        """One split with all required encodings, which splits of the same graphs share."""
+        if not self._by_nodes:
+            return super().open_split(entry, split)
+        if self._shared is None or self._shared[0] != self.encodings:
+            self._shared = self.encodings, super().open_split(entry, SHARED), content_key(entry, SHARED)
+        return open_shared(entry, split, self._shared[1])
+
+    def fingerprint(self) -> dict[str, Any]:
+        """As of every benchmark; the checksum of a split includes the graphs that all splits share."""
+        found = super().fingerprint()
+        return with_shared_content(found, self._shared[2]) if self._shared is not None else found
 
     def _table(self, raw: RawGraphs, targets: bool = False) -> GraphTable:
         """Graphs with their features, and with what is to be predicted."""
@@ -331,4 +402,5 @@ class Graphs(GraphBenchmark):
     def ids(self, split: str) -> Sequence[Any]:
         """What the source calls the graphs; their numbers in it where it has no names."""
         names = self.facts["names"]
-        return [names[row] if names else int(row) for row in self._rows[split]]
+        rows = range(self.facts["num_graphs"]) if self._by_nodes else self._rows[split]
+        return [names[row] if names else int(row) for row in rows]

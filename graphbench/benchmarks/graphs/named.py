@@ -30,6 +30,8 @@ from graphbench.errors import BadInput, GraphbenchError, MissingData, UnknownNam
 #: Where graphbench-lib is installed; its modules have the name of ours.
 LIBRARY = "GRAPHBENCH_LIB"
 _LIBRARY_PREFIX, _OGB_PREFIX = "graphbench-lib:", "ogbg-"
+#: Defaults of an option `split` of PyG's classes that names one of the splits; others say how nodes are split.
+_BY_SPLIT = (None, "train", "trainval")
 _OGB_METRICS = {"rocauc": "AUROC", "ap": "AP", "rmse": "RMSE", "acc": "accuracy"}
 _OGB_TASKS = {
     "binary classification": "graph-multilabel",
@@ -158,7 +160,7 @@ def _is_pyg(name: str) -> bool:
 
 
 def _from_pyg(source: str, name: str, arguments: dict[str, Any], root: Path) -> Named:
-    """A class of `torch_geometric.datasets`; its published splits where it has an option `split`."""
+    """A class of `torch_geometric.datasets`; its published splits where it has an option `split` that names them."""
     import torch_geometric.datasets
 
     if not _is_pyg(name):
@@ -178,7 +180,7 @@ def _from_pyg(source: str, name: str, arguments: dict[str, Any], root: Path) -> 
 
     @cache
     def load() -> Any:
-        if "split" not in options or "split" in arguments:
+        if "split" not in options or "split" in arguments or options["split"].default not in _BY_SPLIT:
             return list(_made(source, folder, lambda: cls(**fixed, **arguments)))
         make = lambda split: cls(**fixed, **arguments, split=split)  # noqa: E731
         return {split: list(_made(source, folder, lambda split=split: make(split))) for split in SPLITS}  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""Which graphs train, validate and test."""
+"""Which graphs, or which nodes of graphs that all splits share, train, validate and test."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import torch
 
 from graphbench.benchmarks.graphs.raw import RawGraphs, as_rows
 from graphbench.contracts import SPLITS
-from graphbench.contracts.table import GRAPH
+from graphbench.contracts.table import GRAPH, NODE
 from graphbench.data.splits import check_split, given_split, index_split, permutation, random_split
 from graphbench.errors import BadInput, check_choice, check_range
 
 _KINDS = ("given", "random", "stratified", "k-fold", "groups")
-#: Columns of graphs that are a split by their name.
+SPLIT_LEVELS = (GRAPH, NODE)
+#: Columns that are a split by their name.
 SPLIT_COLUMN = "split"
 MASKS = {f"{split}_mask": split for split in SPLITS}
 _WORDS = {
@@ -29,16 +30,41 @@ Rows = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
+class Units:
+    """What is shared out among the splits: graphs, or the labelled nodes of all graphs.
+
+    Args:
+        raw: the graphs.
+        level: "graph" or "node".
+        rows: their numbers among all graphs or nodes `[U]`.
+        classes: of each `[U]`; None where they have none.
+    """
+
+    raw: RawGraphs
+    level: str
+    rows: np.ndarray
+    classes: np.ndarray | None
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def column(self, name: str) -> np.ndarray:
+        """A column of theirs `[U]` or `[U, width]`; errors as those of `RawGraphs.column`."""
+        return self.raw.column(self.level, name)[self.rows]
+
+
+@dataclass(frozen=True)
 class SplitRequest:
     """What a user asks for.
 
     Args:
         kind: how to split; None for the usual way.
-        column: of graphs that names the split of each.
-        group: column of graphs; those of one value stay together.
+        column: that names the split of each graph or node.
+        group: column of graphs or nodes; those of one value stay together.
         fractions: shares of train, val and test.
         fold, num_folds: which of how many folds tests.
         seed: decides what is random.
+        level: whether "graph"s or "node"s are split; None for the usual way.
     """
 
     kind: str | None
@@ -48,6 +74,7 @@ class SplitRequest:
     fold: int
     num_folds: int
     seed: int
+    level: str | None = None
 
     def check(self) -> None:
         """Refuse options out of range, and such that contradict each other.
@@ -57,6 +84,8 @@ class SplitRequest:
         """
         if self.kind is not None:
             check_choice("split", self.kind, _KINDS)
+        if self.level is not None:
+            check_choice("split_level", self.level, SPLIT_LEVELS)
         if len(self.fractions) != len(SPLITS) or min(self.fractions) <= 0 or abs(sum(self.fractions) - 1) > 1e-6:
             raise BadInput(f"fractions must be three shares above 0 that add up to 1, got {list(self.fractions)}.")
         check_range("num_folds", self.num_folds, at_least=3, whole=True)
@@ -66,110 +95,156 @@ class SplitRequest:
         if self.group is not None and self.kind not in (None, "groups", "k-fold"):
             raise BadInput(f"group_column belongs to split=groups or k-fold, not to split={self.kind}.")
         if self.kind == "groups" and self.group is None:
-            raise BadInput("split=groups needs group_column, a column of the graphs.")
+            raise BadInput("split=groups needs group_column, a column of the graphs or nodes.")
         if self.column is not None and self.group is not None:
             raise BadInput("split_column and group_column: give one of them.")
 
     def as_json(self) -> list[Any]:
         """Plain values that decide about the split, for the store."""
-        return [self.kind, self.column, self.group, list(self.fractions), self.fold, self.num_folds, self.seed]
+        found = [self.kind, self.column, self.group, list(self.fractions), self.fold, self.num_folds, self.seed]
+        return found if self.level is None else [*found, self.level]
 
 
-def split_graphs(raw: RawGraphs, request: SplitRequest, classes: np.ndarray | None) -> tuple[Rows, str]:
-    """Rows of each split, ascending, and how they were found.
+def split_level(raw: RawGraphs, request: SplitRequest, of_nodes: bool) -> str:
+    """Whether graphs or nodes are split.
+
+    Nodes are where that is asked for, where the named column, or else the masks or the column `split`, belong to them,
+    and where there is one graph.
 
     Args:
         raw: the graphs.
         request: what is asked for.
-        classes: class of each graph `[G]`, None where graphs have none.
+        of_nodes: whether nodes have the targets.
+
+    Raises:
+        BadInput: nodes are to be split whose targets are not theirs.
+    """
+    if request.level == NODE and not of_nodes:
+        raise BadInput("split_level=node belongs to targets of nodes; here the graphs have the target.")
+    if not of_nodes or request.level is not None:
+        return request.level or GRAPH
+    named = request.column or request.group
+    if named is not None:
+        return GRAPH if named in raw.columns[GRAPH] or (GRAPH, named) in raw.faults else NODE
+    if raw.splits is not None or split_columns(raw, GRAPH):
+        return GRAPH
+    return NODE if split_columns(raw, NODE) or len(raw) == 1 else GRAPH
+
+
+def split_units(units: Units, request: SplitRequest) -> tuple[Rows, str]:
+    """Rows of each split, ascending, and how they were found.
+
+    Args:
+        units: graphs or nodes.
+        request: what is asked for.
 
     Raises:
         BadInput: the source has no split, or a split would be empty.
         UnknownName: a column is not there.
     """
-    kind = request.kind or _usual(raw, request, classes)
+    kind = request.kind or _usual(units, request)
     try:
-        split, told = _RULES[kind](raw, request, classes)
+        split, told = _RULES[kind](units, request)
         split = {name: np.sort(rows) for name, rows in split.items()}
-        check_split({name: torch.from_numpy(rows) for name, rows in split.items()}, len(raw))
+        check_split({name: torch.from_numpy(rows) for name, rows in split.items()}, len(units))
     except BadInput as error:
-        raise BadInput(f"{raw.origin}, split={kind} of {len(raw)} graphs: {error}") from error
-    return split, told
+        what = "graphs" if units.level == GRAPH else "labelled nodes"
+        raise BadInput(f"{units.raw.origin}, split={kind} of {len(units)} {what}: {error}") from error
+    return {name: units.rows[rows] for name, rows in split.items()}, told
 
 
-def _random(raw: RawGraphs, request: SplitRequest, classes: np.ndarray | None) -> tuple[Rows, str]:
-    found = random_split(len(raw), dict(zip(SPLITS, request.fractions, strict=True)), request.seed)
+def _random(units: Units, request: SplitRequest) -> tuple[Rows, str]:
+    found = random_split(len(units), dict(zip(SPLITS, request.fractions, strict=True)), request.seed)
     return {name: rows.numpy() for name, rows in found.items()}, "random"
 
 
-def _stratified(raw: RawGraphs, request: SplitRequest, classes: np.ndarray | None) -> tuple[Rows, str]:
-    if classes is None:
-        raise BadInput("it needs one class per graph; take random for this task.")
-    return stratified_split(classes, request.fractions, request.seed), "random, equal shares of each class"
+def _stratified(units: Units, request: SplitRequest) -> tuple[Rows, str]:
+    if units.classes is None:
+        raise BadInput(f"it needs one class per {units.level}; take random for this task.")
+    return stratified_split(units.classes, request.fractions, request.seed), "random, equal shares of each class"
 
 
-def _groups(raw: RawGraphs, request: SplitRequest, classes: np.ndarray | None) -> tuple[Rows, str]:
-    groups = group_numbers(raw.column(GRAPH, str(request.group)))
+def _groups(units: Units, request: SplitRequest) -> tuple[Rows, str]:
+    groups = group_numbers(units.column(str(request.group)))
     return group_split(groups, request.fractions, request.seed), f"whole groups of {request.group}"
 
 
-def _folds(raw: RawGraphs, request: SplitRequest, classes: np.ndarray | None) -> tuple[Rows, str]:
+def _folds(units: Units, request: SplitRequest) -> tuple[Rows, str]:
     told = f"fold {request.fold} of {request.num_folds} tests, the next one validates"
     if request.group is not None:
-        units, of_unit = group_numbers(raw.column(GRAPH, request.group)), None
+        dealt, classes = group_numbers(units.column(request.group)), None
         told += f", whole groups of {request.group}"
     else:
-        units, of_unit = np.arange(len(raw)), classes
+        dealt, classes = np.arange(len(units)), units.classes
         told += ", stratified" if classes is not None else ""
-    return fold_split(units, of_unit, request.fold, request.num_folds, request.seed), told
+    return fold_split(dealt, classes, request.fold, request.num_folds, request.seed), told
 
 
-def _usual(raw: RawGraphs, request: SplitRequest, classes: np.ndarray | None) -> str:
+def _usual(units: Units, request: SplitRequest) -> str:
     if request.group is not None:
         return "groups"
-    if request.column is not None or raw.splits is not None or _split_columns(raw):
+    if request.column is not None or _by_lists(units) is not None or split_columns(units.raw, units.level):
         return "given"
-    return "random" if classes is None else "stratified"
+    return "random" if units.classes is None else "stratified"
 
 
-def _split_columns(raw: RawGraphs) -> tuple[str, ...]:
+def _by_lists(units: Units) -> Rows | None:
+    """The split of a source that is lists of graphs."""
+    return units.raw.splits if units.level == GRAPH else None
+
+
+def split_columns(raw: RawGraphs, level: str) -> tuple[str, ...]:
     """Columns that say by their names that they are splits."""
-    if MASKS.keys() <= raw.columns[GRAPH].keys():
+    if MASKS.keys() <= raw.columns[level].keys():
         return tuple(MASKS)
-    values = raw.columns[GRAPH].get(SPLIT_COLUMN)
+    values = raw.columns[level].get(SPLIT_COLUMN)
     return (SPLIT_COLUMN,) if values is not None and values.dtype == object else ()
 
 
-def used_columns(raw: RawGraphs, request: SplitRequest) -> tuple[str, ...]:
-    """Columns of graphs that say how to split."""
-    return tuple(name for name in (request.column, request.group, *_split_columns(raw)) if name)
+def used_columns(raw: RawGraphs, request: SplitRequest, level: str = GRAPH) -> tuple[str, ...]:
+    """Columns of a level that say how to split."""
+    return tuple(name for name in (request.column, request.group, *split_columns(raw, level)) if name)
 
 
-def _given(raw: RawGraphs, request: SplitRequest, classes: np.ndarray | None) -> tuple[Rows, str]:
-    columns = (request.column,) if request.column else _split_columns(raw)
-    if not columns and raw.splits is not None:
-        return dict(raw.splits), f"as {raw.origin} gives it"
+def _given(units: Units, request: SplitRequest) -> tuple[Rows, str]:
+    columns = (request.column,) if request.column else split_columns(units.raw, units.level)
+    lists = _by_lists(units)
+    if not columns and lists is not None:
+        return dict(lists), f"as {units.raw.origin} gives it"
     if not columns:
         raise BadInput(
-            "the source gives none: it has no column split of the graphs, no train_mask, val_mask and "
+            f"the source gives none: it has no column split of the {units.level}s, no train_mask, val_mask and "
             "test_mask, and no lists by split. Name a column with split_column, or take split=random."
         )
+    told = f"as {', '.join(columns)} says"
     if columns == tuple(MASKS):
-        masks = {split: np.flatnonzero(raw.column(GRAPH, name).reshape(-1)) for name, split in MASKS.items()}
-        found = index_split(masks, len(raw))
+        masks = {split: _mask(units, name, request.fold) for name, split in MASKS.items()}
+        several = any(units.column(name).size > len(units) for name in MASKS)
+        told += f", column {request.fold}; --data.fold" if several else ""
+        found = index_split({split: np.flatnonzero(mask) for split, mask in masks.items()}, len(units))
     else:
-        values = raw.column(GRAPH, columns[0]).reshape(-1)
+        values = units.column(columns[0]).reshape(-1)
         words = ["" if value is None else str(value).strip().lower() for value in values.tolist()]
-        wrong = next((row for row, word in enumerate(words) if word not in _WORDS), None)
+        known = {*_WORDS, ""} if units.level == NODE else {*_WORDS}  # a node may be in no split
+        wrong = next((row for row, word in enumerate(words) if word not in known), None)
         if wrong is not None:
-            raise BadInput(
-                f"{raw.place(GRAPH, wrong)}: {columns[0]} is {values[wrong]!r}; expected train, val or test."
-            )
+            place = units.raw.place(units.level, int(units.rows[wrong]))
+            raise BadInput(f"{place}: {columns[0]} is {values[wrong]!r}; expected train, val or test.")
         found = given_split(words, _WORDS)
-    return {name: rows.numpy() for name, rows in found.items()}, f"as {', '.join(columns)} says"
+    return {name: rows.numpy() for name, rows in found.items()}, told
 
 
-_RULES: dict[str, Callable[[RawGraphs, SplitRequest, np.ndarray | None], tuple[Rows, str]]] = {
+def _mask(units: Units, name: str, fold: int) -> np.ndarray:
+    """A mask `[U]`; of several side by side that of the fold."""
+    values = as_rows(units.column(name))
+    if values.shape[1] == 1:
+        return values[:, 0]
+    if fold >= values.shape[1]:
+        raise BadInput(f"fold is {fold}, but {name} has {values.shape[1]} columns, numbered from 0.")
+    return values[:, fold]
+
+
+_RULES: dict[str, Callable[[Units, SplitRequest], tuple[Rows, str]]] = {
     "given": _given,
     "random": _random,
     "stratified": _stratified,
@@ -179,7 +254,7 @@ _RULES: dict[str, Callable[[RawGraphs, SplitRequest, np.ndarray | None], tuple[R
 
 
 def group_numbers(values: np.ndarray) -> np.ndarray:
-    """The group of each graph as a number `[G]`."""
+    """The group of each row as a number `[rows]`."""
     texts = np.array([str(value) for value in as_rows(values)[:, 0].tolist()])
     return np.unique(texts, return_inverse=True)[1]
 

@@ -19,7 +19,11 @@ Row = tuple[str, str, str]
 
 
 def summary_rows(
-    spec: BenchmarkSpec, facts: Mapping[str, Any], target: Target, plans: Mapping[str, FeaturePlan]
+    spec: BenchmarkSpec,
+    facts: Mapping[str, Any],
+    target: Target,
+    plans: Mapping[str, FeaturePlan],
+    split_rows: Mapping[str, int],
 ) -> list[Row]:
     """Rows of (what, value, why or how to change it).
 
@@ -28,6 +32,7 @@ def summary_rows(
         facts: sizes and how the split was found.
         target: what is predicted.
         plans: features of nodes and edges.
+        split_rows: graphs, or nodes, in each split.
     """
     sizes = (
         f"{facts['mean_nodes']:.1f} nodes (at most {facts['max_nodes']:,}), {facts['mean_edges']:.1f} directed edges"
@@ -45,8 +50,11 @@ def summary_rows(
     elif spec.num_targets > 1:
         rows.append(("targets", f"{spec.num_targets}", ""))
     rows.append(("metric, loss", f"{spec.metric}, {spec.loss}", "--data.metric, --data.loss"))
-    counts = " / ".join(f"{size:,}" for size in spec.split_sizes or ())
-    rows.append(("split", f"{counts} ({', '.join(SPLITS)})", f"{facts['split']}; --data.split"))
+    if facts.get("unlabelled"):
+        rows.append(("no label", f"{facts['unlabelled']:,} nodes", "in no split: loss and metrics leave them out"))
+    counts = " / ".join(f"{split_rows[split]:,}" for split in SPLITS)
+    nodes = "nodes, " if spec.extra.get("split") == "nodes" else ""
+    rows.append(("split", f"{counts} ({nodes}{', '.join(SPLITS)})", f"{facts['split']}; --data.split"))
     return rows
 
 

@@ -18,6 +18,7 @@ TASKS: tuple[TaskName, ...] = (
     "graph-classification",
     "graph-multilabel",
     "node-classification",
+    "node-regression",
     "link-ranking",
 )
 #: Metrics of each task, the default first.
@@ -26,6 +27,7 @@ METRICS: dict[TaskName, tuple[str, ...]] = {
     "graph-classification": ("accuracy", "class_accuracy", "macro_F1", "AUROC"),
     "graph-multilabel": ("AP", "AUROC"),
     "node-classification": ("accuracy", "class_accuracy", "macro_F1", "AUROC"),
+    "node-regression": ("MAE", "RMSE"),
     "link-ranking": ("MRR", "filtered_MRR", "filtered_no_self_MRR", "hits@1", "hits@3", "hits@10"),
 }
 #: Losses of each task, the default first.
@@ -34,12 +36,15 @@ LOSSES: dict[TaskName, tuple[str, ...]] = {
     "graph-classification": ("cross_entropy", "weighted_cross_entropy"),
     "graph-multilabel": ("BCE",),
     "node-classification": ("cross_entropy", "weighted_cross_entropy"),
+    "node-regression": ("L1", "MSE"),
     "link-ranking": ("contrastive_BCE",),
 }
 _CLASSES = ("graph-classification", "node-classification")
 #: Whole numbers of more different values than this, which are also more than half of the rows, may be amounts.
 _FEW = 20
 _LABELS = "y"
+#: What says that a node has no class, where two or more classes are left without it and none of them is negative.
+_UNLABELLED = -1
 
 
 @dataclass(frozen=True)
@@ -108,14 +113,14 @@ def find_target(
     level = _level(raw, names, task)
     values = target_values(raw, level, names)
     found, why = (task, "as asked") if task is not None else _infer(raw, level, names, values)
-    if (found == "node-classification") != (level == NODE):
+    if found.startswith("node-") != (level == NODE):
         raise BadInput(f"task={found} does not fit {', '.join(names)}, which belongs to each {level}.")
     if found in _CLASSES:
         classes, count = _classes(raw, level, names, values, num_classes)
         return Target(level, names, found, why, 1, classes, count)
     if num_classes is not None:
         raise BadInput(f"num_classes belongs to a classification, not to task={found}.")
-    _check_numbers(raw, names, values, found)
+    _check_numbers(raw, level, names, values, found)
     return Target(level, names, found, why, values.shape[1])
 
 
@@ -199,10 +204,7 @@ def _infer(raw: RawGraphs, level: str, names: tuple[str, ...], values: np.ndarra
         return hint, f"as {raw.origin} says"  # type: ignore[return-value]
     what = ", ".join(names)
     if level == NODE and (values.dtype.kind == "f" or values.shape[1] > 1):
-        raise BadInput(
-            f"{raw.origin}: {what} holds {'real numbers' if values.shape[1] == 1 else 'several columns'} for each "
-            "node, which no task predicts; node-classification needs one class (an integer or a text) per node."
-        )
+        return _infer_of_nodes(raw, what, values)
     single, kind = values.shape[1] == 1, values.dtype.kind
     if kind == "f":
         only_labels = bool((np.isnan(values) | (values == 0) | (values == 1)).all()) and not np.isnan(values).all()
@@ -225,6 +227,49 @@ def _infer(raw: RawGraphs, level: str, names: tuple[str, ...], values: np.ndarra
     return task, "text" if kind == "O" else "integers" if kind in "iu" else "yes or no"
 
 
+def _infer_of_nodes(raw: RawGraphs, what: str, values: np.ndarray) -> tuple[TaskName, str]:
+    """The task that fits real numbers, or several columns, of each node."""
+    if values.dtype == object:
+        raise BadInput(f"{raw.origin}: {what} are several columns of text; classification predicts one.")
+    known = values[~np.isnan(values)] if values.dtype.kind == "f" else values
+    binary = bool(np.isin(known, (0, 1)).all())
+    if values.shape[1] > 1:
+        if binary:
+            raise BadInput(
+                f"{raw.origin}: {what} are several columns of 0 and 1 for each node, which no task takes for labels. "
+                "--data.task node-regression takes them for numbers; name one of them for a classification."
+            )
+        return "node-regression", "several columns of numbers for each node"
+    whole = bool((known % 1 == 0).all()) and (binary or len(known) < len(values)) and len(set(known.tolist())) <= _FEW
+    if whole:  # a column of integers with empty cells is one of real numbers
+        return "node-classification", "whole numbers, missing for some nodes" if len(known) < len(values) else "0 and 1"
+    return "node-regression", "real numbers of nodes"
+
+
+def labelled(raw: RawGraphs, target: Target) -> np.ndarray:
+    """Which nodes have a target `[N]`: it is not missing, nor -1 unless that is a class."""
+    values = target_values(raw, target.level, target.names)
+    return _known(values, target.num_classes is not None and str(_UNLABELLED) not in target.classes)
+
+
+def _known(values: np.ndarray, negative_is_missing: bool) -> np.ndarray:
+    if values.dtype == object:
+        return np.array([any(value is not None for value in row) for row in values], dtype=bool)
+    known = ~np.isnan(values.astype(float)).all(1)
+    return known & (values[:, 0] != _UNLABELLED) if negative_is_missing else known
+
+
+def _labelled_nodes(raw: RawGraphs, names: tuple[str, ...], values: np.ndarray) -> np.ndarray:
+    """Classes of the nodes that have one `[known]`."""
+    present = values[_known(values, negative_is_missing=False), 0]
+    if not len(present):
+        raise BadInput(f"{raw.origin}: {', '.join(names)} is missing everywhere.")
+    if present.dtype == object:
+        return present
+    others = present[present != _UNLABELLED]
+    return others if len(others) and others.min() >= 0 and others.min() < others.max() else present
+
+
 def _classes(
     raw: RawGraphs, level: str, names: tuple[str, ...], values: np.ndarray, num_classes: int | None
 ) -> tuple[tuple[str, ...], int]:
@@ -232,7 +277,12 @@ def _classes(
     if values.shape[1] != 1:
         raise BadInput(f"target: a classification predicts one column, but {', '.join(names)} have {values.shape[1]}.")
     column = values[:, 0]
-    if column.dtype == object:
+    if level == NODE:
+        column = _labelled_nodes(raw, names, values)
+        if column.dtype.kind == "f" and (wrong := ~np.isfinite(column) | (column % 1 != 0)).any():
+            row = int(np.flatnonzero(values[:, 0] == column[wrong][0])[0])
+            raise BadInput(f"{raw.place(level, row)}: the target {names[0]} {column[wrong][0]} is no class number.")
+    elif column.dtype == object:
         _refuse_rows(raw, level, np.array([value is None for value in column], dtype=bool), names, column)
     else:
         _refuse_rows(raw, level, ~np.isfinite(column.astype(float)), names, column)
@@ -255,16 +305,16 @@ def class_name(value: Any) -> str:
     return str(int(value)) if isinstance(value, float | bool) else str(value)
 
 
-def _check_numbers(raw: RawGraphs, names: tuple[str, ...], values: np.ndarray, task: TaskName) -> None:
+def _check_numbers(raw: RawGraphs, level: str, names: tuple[str, ...], values: np.ndarray, task: TaskName) -> None:
     """Numbers, missing only beside others."""
     if values.dtype == object:
         raise BadInput(f"target: {', '.join(names)} is text, which task={task} cannot predict.")
     numbers = values.astype(float)
-    _refuse_rows(raw, GRAPH, np.isinf(numbers).any(1), names, values, "is infinite")
+    _refuse_rows(raw, level, np.isinf(numbers).any(1), names, values, "is infinite")
     if task == "graph-multilabel":
         wrong = ~((numbers == 0) | (numbers == 1) | np.isnan(numbers))
         _refuse_rows(raw, GRAPH, wrong.any(1), names, values, "is neither 0 nor 1")
-    if task == "graph-regression" or values.shape[1] > 1:
+    if level == GRAPH and (task == "graph-regression" or values.shape[1] > 1):
         _refuse_rows(raw, GRAPH, np.isnan(numbers).all(1), names, values)
     if np.isnan(numbers).all():
         raise BadInput(f"{raw.origin}: {', '.join(names)} is missing everywhere.")
@@ -285,7 +335,9 @@ def _refuse_rows(
 
 
 def target_array(raw: RawGraphs, target: Target) -> tuple[str, np.ndarray] | None:
-    """`y` with its level: classes `[rows, 1]` (int64) or numbers `[G, width]` (float32); None for links.
+    """`y` with its level: classes `[rows, 1]` (int64) or numbers `[rows, width]` (float32); None for links.
+
+    Nodes without a class have -1, missing numbers are NaN.
 
     Raises:
         BadInput: graphs that were not there when the target was found hold a class that it does not know.
@@ -295,9 +347,14 @@ def target_array(raw: RawGraphs, target: Target) -> tuple[str, np.ndarray] | Non
     values = target_values(raw, target.level, target.names)
     if target.task not in _CLASSES:
         return target.level, values.astype(np.float32)
+    rows = labelled(raw, target) if target.level == NODE else np.ones(len(values), dtype=bool)
     if not target.classes:
-        return target.level, values.astype(np.int64)
+        filled = np.where(rows[:, None], values, _UNLABELLED)
+        return target.level, filled.astype(np.int64)
     number = {name: place for place, name in enumerate(target.classes)}
-    column = np.array([number.get(class_name(value), -1) for value in values[:, 0].tolist()], dtype=np.int64)
-    _refuse_rows(raw, target.level, column < 0, target.names, values, f"is none of {', '.join(target.classes)}")
+    column = np.full(len(values), _UNLABELLED, dtype=np.int64)
+    column[rows] = [number.get(class_name(value), _UNLABELLED) for value in values[rows, 0].tolist()]
+    _refuse_rows(
+        raw, target.level, rows & (column < 0), target.names, values, f"is none of {', '.join(target.classes)}"
+    )
     return target.level, column[:, None]

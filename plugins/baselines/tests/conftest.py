@@ -1,15 +1,20 @@
-"""Small random graphs, and a stand-in for positional encoders."""
+"""Small random graphs, dropout that repeats, and the parameters of shipped configurations."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 import torch
+import yaml
 from torch import Tensor
 
-from graphbench import BenchmarkSpec, Features, GraphTable
+import graphbench_baselines
+from graphbench import BenchmarkSpec, Features, GraphTable, registry
+from graphbench.nn import DotProductHead, HeadConfig
 
 #: Nodes of each graph; two of them have no edge, one of these is a single node.
 SIZES = (5, 1, 9, 4, 12, 3)
@@ -59,3 +64,48 @@ def fixed_dropout(monkeypatch) -> Callable[[Tensor, float], Tensor]:
 
     monkeypatch.setattr(torch.nn.functional, "dropout", dropped)
     return dropped
+
+
+class Recipe(NamedTuple):
+    """A shipped configuration, the data it is for, and the parameters of its architecture and head."""
+
+    config: dict[str, Any]
+    spec: BenchmarkSpec
+    parameters: int
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Options of the architecture."""
+        options: dict[str, Any] = self.config["model"]["architecture"]["init_args"]
+        return options
+
+
+def instantiate(value: Any) -> Any:
+    """Objects for every `class_path` in a configuration."""
+    if isinstance(value, list):
+        return [instantiate(item) for item in value]
+    if isinstance(value, dict) and "class_path" in value:
+        found = registry.load("encodings", value["class_path"])
+        return found(**value.get("init_args", {}))
+    return value
+
+
+@pytest.fixture(scope="session")
+def recipe() -> Callable[[str], Recipe]:
+    """Function: name of a shipped configuration -> `Recipe`, on the specification of the benchmark itself."""
+
+    def load(name: str) -> Recipe:
+        path = Path(__file__).parents[1] / "configs" / f"{name}.yaml"
+        config = yaml.safe_load(path.read_text(encoding="utf-8"))
+        spec = registry.load("benchmarks", config["data"]["class_path"]).spec
+        part, head = config["model"]["architecture"], HeadConfig(**config["model"]["head"])
+        options = {key: instantiate(value) for key, value in part["init_args"].items()}
+        model = getattr(graphbench_baselines, part["class_path"])(spec, **options)
+        made = (
+            DotProductHead(model.dim, head.num_layers, head.l2_normalize)
+            if spec.task == "link-ranking"
+            else head.mlp(model.dim, spec.output_dim)
+        )
+        return Recipe(config, spec, sum(p.numel() for part in (model, made) for p in part.parameters()))
+
+    return load

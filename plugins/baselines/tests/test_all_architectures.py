@@ -6,7 +6,20 @@ import torch
 from graphbench import GraphTable
 from graphbench.nn import ESLapPEEncoder, LapPEEncoder, RWSEEncoder
 from graphbench.testing import ArchitectureContract, encode
-from graphbench_baselines import GAT, GCN, GIN, GINE, GPS, GT, SAT, GatedGCN, Graphormer, GraphSAGE, RandomWalkPE
+from graphbench_baselines import (
+    GAT,
+    GCN,
+    GIN,
+    GINE,
+    GPS,
+    GT,
+    SAT,
+    GatedGCN,
+    GNNPlus,
+    Graphormer,
+    GraphSAGE,
+    RandomWalkPE,
+)
 
 SMALL = {"hidden_dim": 16, "num_layers": 2}
 
@@ -44,6 +57,16 @@ class TestGINE(ArchitectureContract):
 class TestGatedGCN(ArchitectureContract):
     architecture = GatedGCN
     options = SMALL
+
+
+class TestGNNPlus(ArchitectureContract):
+    architecture = GNNPlus
+    options = SMALL | {"layer": "GCN", "edge_walks": 3}
+
+
+class TestGNNPlusForLongRanges(ArchitectureContract):
+    architecture = GNNPlus
+    options = SMALL | {"layer": "GINE", "version": "LRGB", "feed_forward": False, "activation": "gelu"}
 
 
 class TestGT(ArchitectureContract):

@@ -12,9 +12,10 @@ import yaml
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from scripts import load_script
 
-from graphbench import experiments, registry
+from graphbench import registry
 from graphbench.benchmarks import CLUSTER, ZINC
 from graphbench.encodings import Substructures
+from graphbench.experiments import trainings as experiments
 from graphbench_baselines import Graphormer
 from graphbench_deepgraph import CoverageSampler, DeepGraph
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from graphbench import experiments
+from graphbench.experiments import trainings as experiments
 
 FOLDER = Path(__file__).parents[2] / "experiments"
 

@@ -1,0 +1,53 @@
+"""The trained model that a command works with, its own data closed or open."""
+
+from __future__ import annotations
+
+import logging
+
+from graphbench.cli.lightning import GraphbenchCLI
+from graphbench.cli.options import Request
+from graphbench.cli.same_data import SameData
+from graphbench.cli.score import checkpoint_of
+from graphbench.errors import BadInput
+from graphbench.prediction import Predictor, TrainingFacts
+from graphbench.prediction.columns import OUTSIDE
+from graphbench.prediction.loading import load_weights
+
+log = logging.getLogger(__name__)
+#: One process: answers of several would have to be gathered.
+ONE_PROCESS = ["--trainer.devices", "1", "--trainer.num_nodes", "1"]
+
+
+def predictor_of(request: Request) -> Predictor:
+    """A run's model, for inputs that its benchmark reads; its own data stay closed.
+
+    Raises:
+        BadInput: the command line names both an input and a split, or no checkpoint.
+    """
+    if request.own.split is not None:
+        raise BadInput("--input and --split exclude each other: name the input or the split.")
+    path = checkpoint_of(request)
+    cli = GraphbenchCLI([*request.arguments, *ONE_PROCESS, "--trainer.strategy", "auto"])
+    load_weights(cli.model, path)
+    return Predictor(cli.model, cli.datamodule, training_facts(request), cli.trainer)
+
+
+def training_facts(request: Request) -> TrainingFacts | None:
+    """What a run was trained on; warns where its folder does not say."""
+    facts = TrainingFacts.read(request.run) if request.run is not None else None
+    if facts is None:
+        place = request.run.path if request.run is not None else request.own.checkpoint
+        log.warning("%s does not say what it was trained on, so no row can be marked as %s.", place, OUTSIDE)
+    return facts
+
+
+def on_split(request: Request) -> Predictor:
+    """A run's model with its own data open, once they are known to be the ones it was trained on."""
+    path = checkpoint_of(request)
+    same = SameData(request.run, request.own.data_changed)
+    cli = GraphbenchCLI([*request.arguments, *ONE_PROCESS, "--trainer.strategy", "auto"])
+    load_weights(cli.model, path)
+    cli.datamodule.prepare_data()
+    cli.datamodule.setup("predict")
+    same.compare(cli.datamodule.fingerprint())
+    return Predictor(cli.model, cli.datamodule, None, cli.trainer)

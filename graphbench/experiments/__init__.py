@@ -1,0 +1,37 @@
+"""Many trainings: what scripts share, and the commands sweep, tune and reproduce.
+
+- `trainings`: a training that is skipped when finished and goes on when it was interrupted; its rows of tables;
+- `sweeps/`: models, variations, seeds and folds, here or as a SLURM array;
+- `tuning/`: a search for better options by validation scores;
+- `reproduce/`: the tables of papers as data, and what is still missing of them.
+"""
+
+from __future__ import annotations
+
+from graphbench.experiments.trainings import (
+    CommandFailed,
+    Training,
+    assign,
+    finished_seeds,
+    graphbench,
+    pass_on,
+    provenance,
+    read_csv,
+    results,
+    train,
+    write_csv,
+)
+
+__all__ = [
+    "CommandFailed",
+    "Training",
+    "assign",
+    "finished_seeds",
+    "graphbench",
+    "pass_on",
+    "provenance",
+    "read_csv",
+    "results",
+    "train",
+    "write_csv",
+]

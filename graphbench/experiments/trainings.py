@@ -1,0 +1,299 @@
+"""What scripts of experiments share: trainings that are skipped when finished and go on when they were interrupted.
+
+A training is an ordinary `graphbench fit` and `graphbench test` in a folder of its own, so a script may be stopped at
+any time and given again. The script names the trainings and says what its tables hold; a whole script is
+
+    from pathlib import Path
+
+    from graphbench.experiments import Training, write_csv
+
+    OUTPUT = Path("runs/width")
+    TRAININGS = [
+        Training(
+            f"gps-{width}",
+            seed,
+            configs=["gps/zinc"],
+            options=[f"--model.architecture.init_args.hidden_dim={width}"],
+            facts={"model": "GPS", "width": width},
+        )
+        for seed in (0, 1, 2)
+        for width in (32, 64)
+    ]
+
+    for training in TRAININGS:
+        training.run(OUTPUT)
+        write_csv(OUTPUT / "scores.csv", [done.row(OUTPUT) for done in TRAININGS if done.is_finished(OUTPUT)])
+
+and its table has, per training, what tells it from the others, its scores, and how they were obtained.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import glob
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from graphbench.errors import BadInput
+from graphbench.runs import RunFolder, write_text
+
+#: Packages whose versions a table names, of those that a run records.
+_NAMED_PACKAGES = ("graphbench-lightning", "torch", "pytorch-lightning", "torch-geometric")
+
+#: Commands that run now, of all threads.
+_running: set[subprocess.Popen[bytes]] = set()
+
+
+@dataclass(frozen=True)
+class Training:
+    """One training of an experiment.
+
+    Args:
+        name: tells it from all others with the same seed; the folder is NAME-SEED.
+        seed: `seed_everything`.
+        configs: first to last: names of configurations, paths of files, or contents, which are written to
+            OUTPUT/configs when the training starts.
+        options: further options of `graphbench fit`; they follow all configurations, because the file that names a
+            class must come before the options of the class.
+        facts: columns of tables, in front of all others; without any there is the column `name`.
+        room: folder of such trainings in OUTPUT.
+
+    Examples:
+        >>> training = Training("gps", 1, ["gps/zinc"], ["--trainer.max_epochs=10"])
+        >>> training.folder(Path("output")).as_posix()
+        'output/runs/gps-1'
+        >>> training.arguments(Path("output"))
+        ['--config', 'gps/zinc', '--trainer.max_epochs=10', '--seed_everything=1']
+        >>> training.is_finished(Path("output"))
+        False
+    """
+
+    name: str
+    seed: int
+    configs: Sequence[str | Path | Mapping[str, Any]]
+    options: Sequence[str] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    room: str = "runs"
+
+    def folder(self, output: Path) -> Path:
+        """Where the run lies."""
+        return output / self.room / f"{self.name}-{self.seed}"
+
+    def arguments(self, output: Path) -> list[str]:
+        """What `graphbench fit` gets; contents of configurations are written."""
+        words: list[str] = []
+        for number, config in enumerate(self.configs):
+            if isinstance(config, Mapping):
+                path = output / "configs" / f"{self.name}-{self.seed}{f'-{number}' if number else ''}.yaml"
+                write_text(path, yaml.safe_dump(dict(config)))
+                config = path
+            words += ["--config", str(config)]
+        return [*words, *self.options, f"--seed_everything={self.seed}"]
+
+    def run(self, output: Path) -> dict[str, Any]:
+        """Train and test, from wherever an earlier call stopped; what is finished is not run again.
+
+        Returns:
+            The scores, as `results` reads them.
+
+        Raises:
+            SystemExit: a command failed; what is finished stays.
+        """
+        train(self.folder(output), lambda: self.arguments(output))
+        return results(self.folder(output))
+
+    def is_finished(self, output: Path) -> bool:
+        """Whether it has been trained and tested."""
+        return "test" in results(self.folder(output))
+
+    def row(self, output: Path) -> dict[str, Any]:
+        """A row of a table: facts and seed, scores of the epoch with the best validation score, and `provenance`.
+
+        Raises:
+            KeyError: the training is not finished.
+        """
+        folder = self.folder(output)
+        stored = results(folder)
+        metric = stored["metric"]
+        scores = {split: stored[split][f"{split}/{metric}"] for split in ("val", "test")}
+        counted = {name: stored.get(name, "") for name in ("parameters", "epochs", "steps")}
+        named = dict(self.facts) or {"name": self.name}
+        return {**named, "seed": self.seed, **counted, "metric": metric, **scores, **provenance(folder)}
+
+
+def finished_seeds(output: Path, training: Training) -> list[int]:
+    """Seeds with which a training is finished in OUTPUT, whatever call made them, ascending.
+
+    Args:
+        output: folder of the experiment.
+        training: any of them; its own seed does not matter.
+    """
+    folders = (output / training.room).glob(f"{glob.escape(training.name)}-*")
+    found = [(path, path.name.removeprefix(f"{training.name}-")) for path in folders]
+    return sorted(int(seed) for path, seed in found if seed.isdigit() and "test" in results(path))
+
+
+def provenance(folder: Path) -> dict[str, Any]:
+    """How the scores of a run were obtained, for its row of a table; empty where an older run does not say.
+
+    Columns are `graphs` (published, generated or local), `seconds` of training, `hardware`, `versions` and `commit`.
+
+    Args:
+        folder: of the run.
+    """
+    path, stored = RunFolder(folder).environment, results(folder)
+    environment = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    packages = environment.get("packages", {})
+    processor = f"{environment['processor']}, {environment['torch_threads']} threads" if environment else ""
+    return {
+        "graphs": stored.get("data", ""),
+        "seconds": stored.get("fit_seconds", ""),
+        "hardware": " + ".join(environment.get("gpus", ())) or processor,
+        "versions": ", ".join(f"{name} {packages[name]}" for name in _NAMED_PACKAGES if name in packages),
+        "commit": environment.get("commit", ""),
+    }
+
+
+def assign(content: dict[str, Any], assignment: str) -> None:
+    """Apply `a.b.c=VALUE`, VALUE in YAML, to nested mappings.
+
+    Args:
+        content: a configuration; changed in place, and what is missing on the way is made.
+        assignment: where and what.
+
+    Raises:
+        BadInput: there is no `=`.
+    """
+    path, sign, value = assignment.partition("=")
+    if not sign:
+        raise BadInput(f"--set expects NAME=VALUE, such as trainer.accelerator=gpu, but got {assignment!r}.")
+    *parents, last = path.split(".")
+    for parent in parents:
+        content = content.setdefault(parent, {})
+    content[last] = yaml.safe_load(value)
+
+
+class CommandFailed(SystemExit):
+    """A command of graphbench ended with an error; what is finished stays.
+
+    Args:
+        command: its name.
+        returncode: its exit code; below 0 where a signal that it does not handle ended it.
+    """
+
+    def __init__(self, command: str, returncode: int) -> None:
+        super().__init__(f"graphbench {command} ended with {returncode}. Give the same command again to go on.")
+        self.returncode = returncode
+
+
+def graphbench(*arguments: str, log: Path | None = None, environment: Mapping[str, str] | None = None) -> None:
+    """Run a command of graphbench in a process of its own, which a signal to this one ends in good order.
+
+    Args:
+        arguments: the command line after `graphbench`.
+        log: file that gets at its end what the command prints; the terminal without one.
+        environment: variables beside those of this process.
+
+    Raises:
+        CommandFailed: it failed; what is finished stays.
+    """
+    command = [sys.executable, "-m", "graphbench", *arguments]
+    variables = None if environment is None else {**os.environ, **environment}
+    with contextlib.ExitStack() as stack:
+        output = None
+        if log is not None:
+            log.parent.mkdir(parents=True, exist_ok=True)
+            output = stack.enter_context(log.open("ab"))
+        process = subprocess.Popen(
+            command, stdout=output, stderr=None if output is None else subprocess.STDOUT, env=variables
+        )
+        _running.add(process)
+        try:
+            code = process.wait()
+        except BaseException as stop:
+            asked = signal.SIGINT if isinstance(stop, KeyboardInterrupt) else signal.SIGTERM
+            pass_on(getattr(stop, "signum", asked))
+            process.wait()  # a training ends its step and writes a checkpoint
+            raise
+        finally:
+            _running.discard(process)
+    if code:
+        raise CommandFailed(arguments[0], code)
+
+
+def pass_on(signum: int) -> None:
+    """Send a signal to every command that runs, but for a Ctrl-C that the terminal has sent them already."""
+    if signum == signal.SIGINT and _in_foreground():
+        return
+    for process in list(_running):
+        process.send_signal(signum)  # does nothing where the process has ended
+
+
+def _in_foreground() -> bool:
+    """Whether a Ctrl-C in the terminal reaches this process and those that it started."""
+    try:
+        return os.tcgetpgrp(0) == os.getpgrp()
+    except OSError:  # no terminal
+        return False
+
+
+def results(folder: Path) -> dict[str, Any]:
+    """Scores of a run (`results.json`), empty before its training is finished."""
+    return RunFolder(folder).read_results()
+
+
+def train(folder: Path, options: Callable[[], Sequence[str]], command: Callable[..., None] | None = None) -> None:
+    """Train and test, from wherever an earlier call stopped; what stopped before its first checkpoint starts anew.
+
+    Args:
+        folder: of the run.
+        options: gives the options of `graphbench fit`; called only where a training starts.
+        command: takes a command line and runs it; `graphbench` by default.
+
+    Raises:
+        SystemExit: a command failed; what is finished stays.
+    """
+    run = command or graphbench
+    if "val" not in results(folder):
+        if RunFolder(folder).resumable is not None:
+            run("fit", "--resume", str(folder))
+        else:
+            run("fit", *options(), "--run", str(folder))
+    if "test" not in results(folder):
+        run("test", "--run", str(folder))
+
+
+def read_csv(path: Path) -> list[dict[str, str]]:
+    """Rows of a table, every value as text."""
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Replace a table as a whole, so that a reader never sees half of it; without rows nothing is written.
+
+    Args:
+        path: of the table.
+        rows: all with the keys of the first, which become the header.
+
+    Raises:
+        ValueError: a row has a key that the first has not.
+    """
+    if not rows:
+        return
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, rows[0].keys(), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_text(path, text.getvalue())

@@ -1,0 +1,264 @@
+"""A study in the folder of `graphbench tune`: which trial is next, for several processes and after any kill.
+
+    study.db  space.yaml  trials/NUMBER/  best.yaml  trials.csv  report.html
+
+A trial that a killed process has left is continued by the next process that asks: every process holds a lock which
+ends with it, and notes its name in the trials that it runs.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import socket
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from filelock import FileLock, Timeout
+
+from graphbench.errors import BadInput, CorruptData, MissingExtra
+from graphbench.experiments.tuning.space import Space
+from graphbench.runs import RunFolder
+
+if TYPE_CHECKING:
+    from optuna.trial import FrozenTrial, Trial
+
+log = logging.getLogger(__name__)
+
+_NAME = "graphbench"
+#: Trials whose options are chosen at random before the sampler learns from them, and that run to the end before any
+#: is pruned: Optuna's own numbers.
+_RANDOM_TRIALS, _UNPRUNED_TRIALS = 10, 5
+
+
+def require_optuna() -> None:
+    """Raise one clear line where Optuna is not installed.
+
+    Raises:
+        MissingExtra: with the line that installs it.
+    """
+    try:
+        import optuna
+    except ImportError as error:
+        raise MissingExtra("optuna", "tune", "graphbench tune") from error
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A trial to run, or to go on with.
+
+    Args:
+        trial: of Optuna, with all its options chosen.
+        run: its folder.
+    """
+
+    trial: Trial
+    run: RunFolder
+
+    @property
+    def number(self) -> int:
+        """From 0."""
+        return self.trial.number
+
+    @property
+    def pruned(self) -> bool:
+        """Whether the study ended it, also where its process was killed afterwards."""
+        return "pruned_in_epoch" in self.trial.user_attrs
+
+
+class Study:
+    """Trials of one space in one folder.
+
+    Args:
+        folder: of the study; made where it is missing.
+        space: what may be tried.
+        facts: what must not change between calls: the resolved configuration by dotted names.
+        metric: logged name of the score.
+        maximize: whether more of it is better.
+        seed: decides, with a trial's number, what the sampler tries.
+        prune: end trials that fall behind.
+
+    Raises:
+        BadInput: the folder holds a study of another space or configuration, or a run.
+        CorruptData: `study.db` is no study.
+        MissingExtra: Optuna is not installed.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        space: Space,
+        facts: Mapping[str, Any],
+        metric: str,
+        maximize: bool,
+        seed: int = 0,
+        prune: bool = True,
+    ) -> None:
+        require_optuna()
+        if RunFolder(folder).config.is_file():
+            raise BadInput(f"--run {folder}: this folder holds a run of a fit; name another for the study.")
+        self.folder, self.space, self.metric, self.maximize = folder, space, metric, maximize
+        self._seed, self._prune = seed, prune
+        (folder / ".workers").mkdir(parents=True, exist_ok=True)
+        self._lock = FileLock(folder / ".study.lock")
+        self._worker = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        self._alive = FileLock(self._worker_file(self._worker))
+        self._alive.acquire()
+        try:
+            with self._lock:
+                self._study = self._open()
+                self._same(facts)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Say that this process runs no trial any more."""
+        self._alive.release()
+        self._worker_file(self._worker).unlink(missing_ok=True)
+
+    def _worker_file(self, name: str) -> Path:
+        return self.folder / ".workers" / f"{name}.lock"
+
+    def _open(self) -> Any:
+        """The study of Optuna, made where there is none."""
+        import optuna
+        from sqlalchemy.exc import SQLAlchemyError
+
+        path = self.folder / "study.db"
+        pruner = optuna.pruners.MedianPruner(_UNPRUNED_TRIALS) if self._prune else optuna.pruners.NopPruner()
+        try:
+            storage = optuna.storages.RDBStorage(
+                f"sqlite:///{path.absolute()}", engine_kwargs={"connect_args": {"timeout": 60}}
+            )
+            return optuna.create_study(
+                storage=storage,
+                study_name=_NAME,
+                direction="maximize" if self.maximize else "minimize",
+                pruner=pruner,
+                load_if_exists=True,
+            )
+        except (SQLAlchemyError, RuntimeError, ValueError) as error:
+            first = str(error).strip().splitlines()[0]
+            raise CorruptData(f"{path} cannot be read as a study: {first}") from error
+
+    def _same(self, facts: Mapping[str, Any]) -> None:
+        """Note what the study is of, or hold it against that."""
+        now = {
+            "space": {option: entry.as_dict() for option, entry in self.space.items()},
+            "configuration": dict(facts),
+        }
+        now = json.loads(json.dumps(now, default=str))
+        before = self._study.user_attrs.get("of")
+        if before is None:
+            self._study.set_user_attr("of", now)
+            return
+        for part, flag in (("space", "--space"), ("configuration", "the configuration")):
+            differing = [
+                f"{name} was {before[part].get(name, 'absent')}, now {now[part].get(name, 'absent')}"
+                for name in dict.fromkeys((*before[part], *now[part]))
+                if before[part].get(name) != now[part].get(name)
+            ]
+            if differing:
+                raise BadInput(
+                    f"{flag} is not that of the study in {self.folder}: {'; '.join(differing[:3])}. Name another "
+                    "--run, or go on with what was given before."
+                )
+
+    # -- trials --------------------------------------------------------------------------------------------------
+
+    def next(self, total: int) -> Begun | None:
+        """A trial that its process has left, else a new one; None when the study has as many as it should.
+
+        Args:
+            total: trials of the study, whatever became of them.
+        """
+        import optuna
+
+        with self._lock:
+            trials = self.trials()
+            for left in trials:
+                if left.state == optuna.trial.TrialState.RUNNING and not self._runs(left):
+                    log.info("Trial %d was left by its process and goes on.", left.number)
+                    return self._begin(optuna.trial.Trial(self._study, left._trial_id))
+            if len(trials) >= total:
+                return None
+            # A sampler for each trial: what a study tries does not depend on where it was cut off.
+            self._study.sampler = optuna.samplers.TPESampler(
+                seed=(self._seed * 1_000_003 + len(trials)) % 2**32, n_startup_trials=_RANDOM_TRIALS
+            )
+            return self._begin(self._study.ask())
+
+    def _begin(self, trial: Trial) -> Begun:
+        """Choose all options of a trial, those that it has already stay, and note who runs it."""
+        trial.set_user_attr("worker", self._worker)
+        for option, entry in self.space.items():
+            trial._suggest(option, entry.distribution())
+        return Begun(trial, RunFolder(self.folder / "trials" / str(trial.number)))
+
+    def _runs(self, trial: FrozenTrial) -> bool:
+        """Whether the process of a trial is alive."""
+        worker = trial.user_attrs.get("worker")
+        if worker is None:  # killed between the trial and its name, which are written under the study's lock
+            return False
+        if worker == self._worker:
+            return True
+        lock = FileLock(self._worker_file(worker))
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            return True
+        lock.release()
+        self._worker_file(worker).unlink(missing_ok=True)
+        return False
+
+    def finish(self, begun: Begun, score: float | None, problem: str = "") -> None:
+        """Note what became of a trial.
+
+        Args:
+            begun: which.
+            score: best validation score; None where it failed.
+            problem: why it failed.
+        """
+        from optuna.trial import TrialState
+
+        with self._lock:
+            if begun.pruned:
+                self._study.tell(begun.trial, state=TrialState.PRUNED)
+            elif score is None or not math.isfinite(score):
+                begun.trial.set_user_attr("problem", problem or f"{self.metric} is no number")
+                self._study.tell(begun.trial, state=TrialState.FAIL)
+            else:
+                self._study.tell(begun.trial, score)
+
+    def trials(self) -> list[FrozenTrial]:
+        """All trials by number."""
+        found: list[FrozenTrial] = self._study.get_trials(deepcopy=False)
+        return found
+
+    def best(self) -> FrozenTrial | None:
+        """The finished trial with the best score, the earlier one of equals; None before the first."""
+        from optuna.trial import TrialState
+
+        done = [trial for trial in self.trials() if trial.state == TrialState.COMPLETE and trial.value is not None]
+        sign = -1 if self.maximize else 1
+        return min(done, key=lambda trial: sign * (trial.value or 0.0), default=None)
+
+    def importances(self) -> dict[str, float]:
+        """Share of the scores' variance that each option explains (fANOVA; Hutter et al., 2014); empty where unknown.
+
+        It takes two finished trials, and options that were not the same in all of them.
+        """
+        import optuna
+
+        evaluator = optuna.importance.FanovaImportanceEvaluator(seed=0)
+        done = [trial for trial in self.trials() if trial.state == optuna.trial.TrialState.COMPLETE]
+        if len({trial.value for trial in done}) < 2:
+            return {}
+        return dict(optuna.importance.get_param_importances(self._study, evaluator=evaluator))

@@ -1,0 +1,150 @@
+"""Probabilities that are shares: one temperature for all logits, fitted on the validation split.
+
+A model with the logits z says `softmax(z / T)`. T minimises the negative log-likelihood of the validation rows (Guo,
+Pleiss, Sun & Weinberger, "On calibration of modern neural networks", ICML 2017, section 4.2); the order of the classes
+stays. With the log-probabilities `l = log softmax(z)` in place of z the result is the same, since they differ by a
+constant, so that the mean of several models' probabilities gets a temperature, too. A yes-or-no label has the classes
+no and yes; all labels share T.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from scipy.optimize import brentq
+from scipy.special import log_softmax, logsumexp
+from torchmetrics.functional.classification import binary_calibration_error, multiclass_calibration_error
+
+from graphbench.contracts import BenchmarkSpec
+from graphbench.errors import BadInput
+
+#: Bounds of 1 / T. Beyond them probabilities are equal, or all but one are zero.
+_SHARPEST, _FLATTEST = 1e3, 1e-3
+#: Bins of equal width in the expected calibration error, as in Guo et al.
+BINS = 15
+
+
+def log_probabilities(outputs: np.ndarray, spec: BenchmarkSpec) -> np.ndarray:
+    """Log-probabilities of a classification's logits, in float64.
+
+    Args:
+        outputs: logits `[rows, C]`, of two classes `[rows, 1]`; of labels `[rows, T]`.
+        spec: of the benchmark.
+
+    Returns:
+        `[rows, C]`; of labels `[rows, T, 2]`, for no and yes.
+    """
+    logits = outputs.astype(np.float64)
+    if spec.num_classes is None or spec.num_classes == 2:
+        logits = np.stack((-logits / 2, logits / 2), -1)
+        logits = logits[:, 0] if spec.num_classes == 2 else logits
+    return np.asarray(log_softmax(logits, -1))
+
+
+def pooled(members: np.ndarray) -> np.ndarray:
+    """Logarithm of the mean of several models' probabilities, out of their logarithms `[members, ...]`."""
+    return np.asarray(logsumexp(members, 0)) - math.log(len(members))
+
+
+def predicted_values(log_probability: np.ndarray) -> np.ndarray:
+    """Probabilities as tasks predict them: `[rows, C]` of classes; of labels that of yes `[rows, T]`."""
+    values = np.exp(log_probability)
+    return values if values.ndim == 2 else values[..., 1]
+
+
+def known_choices(log_probability: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What is known of classes or labels, one after the other.
+
+    Args:
+        log_probability: `[rows, C]`, or `[rows, T, 2]`.
+        targets: classes `[rows, 1]`, negative where unknown; labels `[rows, T]`, NaN where unknown.
+
+    Returns:
+        Log-probabilities `[n, choices]` and which choice is true `[n]`.
+    """
+    truth = targets[:, 0] if log_probability.ndim == 2 else targets
+    known = truth.astype(np.float64) >= 0  # NaN is not
+    return log_probability[known], truth[known].astype(np.int64)
+
+
+@dataclass(frozen=True)
+class Temperature:
+    """A temperature, and what it does to the rows it was fitted on.
+
+    Args:
+        value: T.
+        rows: validation rows, or known labels, that it rests on.
+        loss: their negative log-likelihood before and after.
+        error: their expected calibration error before and after.
+    """
+
+    value: float
+    rows: int
+    loss: tuple[float, float]
+    error: tuple[float, float]
+
+    @classmethod
+    def fit(cls, log_probability: np.ndarray, targets: np.ndarray) -> Temperature:
+        """The most likely temperature of validation rows; see `known_choices` for the arguments.
+
+        Raises:
+            BadInput: no target is known, every row is predicted right, or predictions are no better than chance, so
+                that no temperature is most likely.
+        """
+        known, truth = known_choices(log_probability, targets)
+        if not len(truth):
+            raise BadInput("--calibrate: no row of the validation split has a prediction and a known target.")
+        inverse = _most_likely(known, truth)
+        labels = log_probability.ndim == 3
+        pairs = [(_loss(one, truth), _error(one, truth, labels)) for one in (known, _sharpened(known, inverse))]
+        return cls(1 / inverse, len(truth), (pairs[0][0], pairs[1][0]), (pairs[0][1], pairs[1][1]))
+
+    def applied(self, log_probability: np.ndarray) -> np.ndarray:
+        """Log-probabilities at this temperature."""
+        return _sharpened(log_probability, 1 / self.value)
+
+
+def _sharpened(log_probability: np.ndarray, inverse: float) -> np.ndarray:
+    return np.asarray(log_softmax(log_probability * inverse, -1))
+
+
+def _loss(log_probability: np.ndarray, truth: np.ndarray) -> float:
+    """Mean negative log-likelihood."""
+    return float(-np.take_along_axis(log_probability, truth[:, None], 1).mean())
+
+
+def _most_likely(log_probability: np.ndarray, truth: np.ndarray) -> float:
+    """The 1 / T at which the loss has the slope 0.
+
+    The loss is convex in b = 1 / T with the slope `mean(sum_k p_k(b) l_k - l_true)`, which never falls.
+    """
+    finite = np.maximum(log_probability, np.finfo(np.float64).min / 1e6)  # 0 times -inf is no number
+    own = np.take_along_axis(finite, truth[:, None], 1)[:, 0]
+
+    def slope(inverse: float) -> float:
+        weights = np.exp(log_softmax(finite * inverse, -1))
+        return float(((weights * finite).sum(-1) - own).mean())
+
+    if slope(_FLATTEST) >= 0:
+        raise BadInput(
+            "--calibrate: the predictions for the validation split are no better than chance, which no temperature can "
+            "mend."
+        )
+    if slope(_SHARPEST) <= 1e-12:  # rounding
+        raise BadInput(
+            "--calibrate: every row of the validation split is predicted right, so that no temperature is too small. "
+            "Calibrate on a larger validation split."
+        )
+    return float(np.exp(brentq(lambda power: slope(math.exp(power)), math.log(_FLATTEST), math.log(_SHARPEST))))
+
+
+def _error(log_probability: np.ndarray, truth: np.ndarray, labels: bool) -> float:
+    """Expected calibration error: of the predicted class, or for labels of yes."""
+    probabilities, target = torch.from_numpy(np.exp(log_probability)), torch.from_numpy(truth)
+    if labels:
+        return float(binary_calibration_error(probabilities[:, 1].contiguous(), target, n_bins=BINS))
+    classes = probabilities.shape[1]
+    return float(multiclass_calibration_error(probabilities, target, num_classes=classes, n_bins=BINS))

@@ -1,7 +1,0 @@
-"""Many trainings in one command: models, variations, seeds and folds, here or under SLURM."""
-
-from graphbench.sweeps.local import Failure, run_all
-from graphbench.sweeps.plan import Sweep, Variant, parse_numbers, parse_variation
-from graphbench.sweeps.slurm import array_script
-
-__all__ = ["Failure", "Sweep", "Variant", "array_script", "parse_numbers", "parse_variation", "run_all"]

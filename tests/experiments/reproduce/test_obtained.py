@@ -1,0 +1,112 @@
+"""What finished runs say about printed values."""
+
+from __future__ import annotations
+
+import pytest
+
+from graphbench.experiments.reproduce.obtained import met, obtain, trained
+from graphbench.experiments.reproduce.plan import Request, job_of, select
+from graphbench.experiments.reproduce.tables import Printed, find_table
+
+
+def never(arguments):
+    pytest.fail(f"counted {arguments}")
+
+
+@pytest.mark.parametrize(
+    ("mean", "sd", "printed", "better", "verdict"),
+    [
+        (0.862, None, "0.8674 ± 0.0027", "higher", "met"),  # exactly two
+        (0.8619, None, "0.8674 ± 0.0027", "higher", "not met"),
+        (0.8729, None, "0.8674 ± 0.0027", "higher", "better"),
+        (0.8729, None, "0.8674 ± 0.0027", "lower", "not met"),
+        (0.395, 0.002, "0.3995", "higher", "not met"),
+        (0.396, 0.002, "0.3995", "higher", "met"),
+        (float("nan"), None, "0.3995 ± 0.1", "higher", "not met"),
+    ],
+)
+def test_two_standard_deviations(mean, sd, printed, better, verdict):
+    assert met(mean, sd, Printed.read(printed), better) == verdict
+
+
+def runs(table, row, request, output, finish, scores, **more):
+    cell = table.by_place[row, "pattern"]
+    for seed, score in zip(request.seeds, scores, strict=False):
+        finish(job_of(cell, seed, request, output).training.folder(output), score, **more)
+    return trained(cell, table.columns["pattern"], request, output)
+
+
+def test_mean_and_deviation_in_the_unit_of_the_table(table, tmp_path, finish):
+    one = runs(table, "ours", Request(seeds=(0, 1, 2)), tmp_path, finish, (0.866, 0.868, 0.870))
+    assert one.seeds == (0, 1, 2)
+    assert one.mean == pytest.approx(86.8)
+    assert one.sd == pytest.approx(0.2)  # n - 1
+    assert (one.parameters, one.epochs, one.full, one.data, one.verdict) == (222_213, 200, True, "published", "met")
+
+
+def test_a_missing_seed_is_left_out(table, tmp_path, finish):
+    one = runs(table, "ours", Request(seeds=(0, 1)), tmp_path, finish, (0.866,))
+    assert (one.seeds, one.sd) == ((0,), None)
+
+
+def test_shorter_runs_and_other_data_do_not_compare(table, tmp_path, finish):
+    one = runs(table, "ours", Request(), tmp_path, finish, (0.868,), epochs=10, data="generated")
+    assert one.full is False
+    assert one.verdict == "not comparable: shorter than the recipe, generated data"
+
+
+def test_nothing_is_obtained_without_runs(table, tmp_path):
+    found = obtain(table, select(table, ["ours", "other"], ["pattern"]), Request(), tmp_path, never)
+    assert [(one.mean, one.verdict) for one in found] == [(None, ""), (None, "")]
+
+
+def test_settings_are_looked_up_in_the_recipe(table, tmp_path):
+    (one,) = obtain(table, select(table, ["ours"], ["epochs"]), Request(), tmp_path, never)
+    assert (one.mean, one.verdict) == (200.0, "met")
+
+
+def test_printed_settings_are_those_of_the_recipes():
+    """All settings that the papers print, against the shipped configurations."""
+    wrong = []
+    for name in ("sft/table-8", "sft/table-9", "sfi-former/table-5", "sfi-former/table-6"):
+        table = find_table(name)
+        cells = [cell for cell in table.cells if cell.way == "setting"]
+        assert cells
+        found = obtain(table, cells, Request(), None, never)
+        wrong += [(name, one.cell.row, one.cell.column, one.mean, one.text) for one in found if one.verdict != "met"]
+    assert not wrong
+
+
+def test_sizes_of_data_are_those_of_the_specifications():
+    table = find_table("sfi-former/table-4")
+    found = obtain(table, [cell for cell in table.cells if cell.way == "fact"], Request(), None, never)
+    other = {(one.cell.row, one.cell.column) for one in found if one.verdict == "not met"}
+    assert other == {("nodes", "pattern"), ("nodes", "cluster"), ("edges", "pcqm-contact")}
+    assert all(table.by_place[place].note for place in other)
+
+
+def test_parameters_are_counted_with_the_recipes_options(tmp_path):
+    table, asked = find_table("deepgraph/appendix-h"), []
+
+    def count(arguments):
+        asked.append(list(arguments))
+        return 1_078_225
+
+    (one,) = obtain(table, select(table, ["deepgraph-x2"], ["zinc"]), Request(), tmp_path, count)
+    assert asked == [
+        ["--config", "deepgraph/zinc", "--config", "deepgraph/overlays/zinc-24",
+         "--model.architecture.init_args.released=true"],
+    ]  # fmt: skip
+    assert (one.verdict, one.parameters) == ("met", 1_078_225)
+
+
+def test_a_diagnostic_is_the_mean_of_its_last_epoch(tmp_path, finish):
+    table = find_table("sfi-former/section-5.4")
+    cell = table.by_place["zeros", "peptides-func"]
+    folder = job_of(cell, 0, Request(), tmp_path).training.folder(tmp_path)
+    finish(folder, 0.6, epochs=250)
+    assert trained(cell, table.columns["peptides-func"], Request(), tmp_path).mean is None
+    (folder / "diagnostics").mkdir()
+    rows = "epoch,layer,head,zeros\n1,0,0,0.9\n2,0,0,0.04\n2,0,1,0.08\n"
+    (folder / "diagnostics" / "flow_sparsity.csv").write_text(rows)
+    assert trained(cell, table.columns["peptides-func"], Request(), tmp_path).mean == pytest.approx(6.0)

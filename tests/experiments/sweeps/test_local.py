@@ -1,0 +1,90 @@
+"""Several trainings at a time, devices, and what is told of a failed one; commands are pretended."""
+
+import json
+import threading
+
+import pytest
+import torch
+
+from graphbench.errors import CorruptData
+from graphbench.experiments import CommandFailed, Training
+from graphbench.experiments.sweeps import local
+
+TRAININGS = [Training(name, 0, []) for name in "abcdef"]
+
+
+class Pretended:
+    """A fit that writes scores; `broken` ones fail with a word in their log, `diverged` ones have no number."""
+
+    def __init__(self, at_once=1):
+        self.broken, self.diverged, self.places = set(), set(), []
+        self.meet = threading.Barrier(at_once, timeout=20)
+
+    def __call__(self, command, *words, log=None, environment=None):
+        folder = local.Path(words[-1])
+        if command == "fit":
+            self.places.append((folder.name, environment))
+            self.meet.wait()
+            if folder.name in self.broken:
+                log.parent.mkdir(parents=True, exist_ok=True)
+                log.write_text("Epoch 1\ngraphbench: it broke\n\n")
+                raise CommandFailed(command, 1)
+            folder.mkdir(parents=True)
+            (folder / "results.json").write_text(json.dumps({"metric": "MAE", "val": {"val/MAE": 1.0}}))
+        else:
+            stored = json.loads((folder / "results.json").read_text())
+            score = None if folder.name in self.diverged else 2.0
+            (folder / "results.json").write_text(json.dumps(stored | {"test": {"test/MAE": score}}))
+
+
+@pytest.fixture
+def pretended(monkeypatch):
+    def make(at_once=1):
+        made = Pretended(at_once)
+        monkeypatch.setattr(local, "graphbench", made)
+        return made
+
+    return make
+
+
+def test_failures_are_told_with_the_last_line_of_their_log(pretended, tmp_path):
+    commands = pretended()
+    commands.broken, commands.diverged = {"b-0"}, {"d-0"}
+    failures = local.run_all(TRAININGS, tmp_path)
+    assert [(failure.name, failure.reason) for failure in failures] == [
+        ("b-0", "exit code 1: graphbench: it broke"),
+        ("d-0", "it diverged: test MAE is no number"),
+    ]
+    commands.broken, commands.places = set(), []
+    assert [failure.name for failure in local.run_all(TRAININGS, tmp_path)] == ["d-0"], "it stays diverged"
+    assert commands.places == [("b-0", None)], "what is finished is not run again"
+
+
+def test_results_that_cannot_be_read_stop_no_other(pretended, tmp_path, monkeypatch):
+    pretended()
+    monkeypatch.setattr(local, "train", lambda *_: (_ for _ in ()).throw(CorruptData("results.json cannot be read")))
+    assert {failure.reason for failure in local.run_all(TRAININGS[:2], tmp_path)} == {"results.json cannot be read"}
+
+
+def test_as_many_run_at_a_time_as_asked_for_each_on_its_device(pretended, tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    for name in ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(local.os, "sched_getaffinity", lambda _: set(range(8)))
+    commands = pretended(at_once=3)  # three must run together, or none ends
+    commands.broken = {"c-0"}
+    assert [failure.name for failure in local.run_all(TRAININGS, tmp_path, jobs=3)] == ["c-0"]
+    assert sorted(name for name, _ in commands.places) == [f"{name}-0" for name in "abcdef"]
+    for first in (0, 3):
+        seen = sorted(place["CUDA_VISIBLE_DEVICES"] for _, place in commands.places[first : first + 3])
+        assert seen == ["0", "0", "1"]
+    assert {place["OMP_NUM_THREADS"] for _, place in commands.places} == {"2"}
+
+
+def test_devices_that_the_environment_names_are_shared_out(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,7")
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert local.devices(3) == [{"CUDA_VISIBLE_DEVICES": gpu} for gpu in ("5", "7", "5")]
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    assert local.devices(2) == [{}, {}]

@@ -1,0 +1,224 @@
+"""Trainings of experiments without training: what is skipped, what goes on, and the tables."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+
+import pytest
+import yaml
+
+from graphbench.errors import BadInput
+from graphbench.experiments import (
+    CommandFailed,
+    Training,
+    assign,
+    finished_seeds,
+    graphbench,
+    provenance,
+    read_csv,
+    results,
+    train,
+    write_csv,
+)
+from graphbench.experiments import trainings as experiments
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """Commands that would have run."""
+    made = []
+    monkeypatch.setattr(experiments, "graphbench", lambda *arguments: made.append(arguments))
+    return made
+
+
+def never():
+    pytest.fail("asked for the options of a training that must not start")
+
+
+def record(folder, **scores):
+    folder.mkdir(parents=True)
+    (folder / "results.json").write_text(json.dumps(scores))
+
+
+def test_assignments_reach_nested_options():
+    content = {"data": {"init_args": {"batch_size": 4}}}
+    assign(content, "data.init_args.sizes=[4, 2]")
+    assign(content, "trainer.accelerator=gpu")
+    assert content["data"]["init_args"] == {"batch_size": 4, "sizes": [4, 2]}
+    assert content["trainer"] == {"accelerator": "gpu"}
+    with pytest.raises(BadInput, match="NAME=VALUE"):
+        assign(content, "trainer.accelerator")
+
+
+def test_a_training_starts_with_its_options_and_is_tested(calls, tmp_path):
+    run = tmp_path / "run"
+    assert results(run) == {}
+    train(run, lambda: ["--config", "a.yaml"])
+    assert calls == [("fit", "--config", "a.yaml", "--run", str(run)), ("test", "--run", str(run))]
+
+
+def test_a_finished_training_is_never_run_again(calls, tmp_path):
+    record(tmp_path / "run", val={"val/MAE": 1.0}, test={"test/MAE": 2.0})
+    train(tmp_path / "run", never)
+    assert not calls
+
+
+def test_a_trained_run_is_only_tested(calls, tmp_path):
+    record(tmp_path / "run", val={"val/MAE": 1.0})
+    train(tmp_path / "run", never)
+    assert calls == [("test", "--run", str(tmp_path / "run"))]
+
+
+@pytest.mark.parametrize("name", ["last", "previous"])
+def test_an_interrupted_training_goes_on(calls, tmp_path, name):
+    checkpoint = tmp_path / "run" / "checkpoints" / f"{name}.ckpt"
+    checkpoint.parent.mkdir(parents=True)
+    checkpoint.touch()
+    train(tmp_path / "run", never)
+    assert calls[0] == ("fit", "--resume", str(tmp_path / "run"))
+
+
+def test_what_stopped_before_its_first_checkpoint_starts_anew(calls, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.yaml").touch()
+    train(tmp_path / "run", list)
+    assert calls[0] == ("fit", "--run", str(tmp_path / "run"))
+
+
+def test_a_failing_command_says_how_to_go_on(capfd):
+    graphbench("version")
+    assert "graphbench" in capfd.readouterr().out
+    with pytest.raises(SystemExit, match=r"graphbench test ended with 1\. Give the same command again"):
+        graphbench("test", "--no-such-option")
+
+
+@pytest.fixture
+def tool(tmp_path, monkeypatch):
+    """Stands for Python: says what it was given, and `wait` waits for SIGTERM, which it ends in good order."""
+    path = tmp_path / "tool"
+    path.write_text(
+        "#!/bin/bash\n"
+        "echo $3 $PLACE; echo complaint >&2\n"
+        'if [ "$3" = wait ]; then\n'
+        f"  trap 'touch {tmp_path}/ended; exit 143' TERM; touch {tmp_path}/begun\n"
+        "  for i in $(seq 600); do sleep 0.05; done\n"
+        "fi\n"
+        'exit "$4"\n'
+    )
+    path.chmod(0o755)
+    monkeypatch.setattr(experiments.sys, "executable", str(path))
+    return tmp_path
+
+
+def test_what_a_command_says_goes_to_the_end_of_its_log(tool):
+    log = tool / "logs" / "a.log"
+    graphbench("fit", "0", log=log, environment={"PLACE": "here"})
+    with pytest.raises(CommandFailed) as failed:
+        graphbench("test", "7", log=log)
+    assert failed.value.returncode == 7
+    assert log.read_text() == "fit here\ncomplaint\ntest\ncomplaint\n"
+
+
+def test_a_signal_is_passed_on_and_the_command_waited_for(tool):
+    class Stop(SystemExit):
+        signum = signal.SIGTERM
+
+    def stop(*_):
+        raise Stop
+
+    def send():
+        while not (tool / "begun").exists():
+            time.sleep(0.02)
+        os.kill(os.getpid(), signal.SIGUSR2)
+
+    before = signal.signal(signal.SIGUSR2, stop)
+    sender = threading.Thread(target=send, daemon=True)
+    try:
+        sender.start()
+        with pytest.raises(Stop):
+            graphbench("wait")
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+    assert (tool / "ended").exists()
+    assert not experiments._running
+
+
+def test_a_training_is_run_by_the_command_that_it_is_given(calls, tmp_path):
+    made = []
+    train(tmp_path / "run", lambda: ["--config", "a.yaml"], lambda *arguments: made.append(arguments[0]))
+    assert made == ["fit", "test"]
+    assert not calls
+
+
+def test_tables_are_replaced_as_a_whole(tmp_path):
+    table = tmp_path / "table.csv"
+    write_csv(table, [])
+    assert not table.exists()
+    write_csv(table, [{"a": 1, "b": "x,y"}, {"a": 2.5, "b": ""}])
+    assert table.read_bytes() == b'a,b\n1,"x,y"\n2.5,\n'
+    assert read_csv(table) == [{"a": "1", "b": "x,y"}, {"a": "2.5", "b": ""}]
+    with pytest.raises(ValueError, match="c"):
+        write_csv(table, [{"a": 1}, {"c": 2}])
+    assert len(read_csv(table)) == 2, "the old table stays"
+
+
+def finish(training, output, **scores):
+    """The folder as `graphbench fit` and `test` leave it."""
+    scores = {"metric": "MAE", "val": {"val/MAE": 1.0}, "test": {"test/MAE": 2.0}, "epochs": 3, "steps": 12} | scores
+    record(training.folder(output), parameters=5, fit_seconds=7.5, data="generated", **scores)
+    packages = {"graphbench-lightning": "0.1.0", "torch": "2.6", "ogb": "1.3"}
+    environment = {"processor": "Z80", "torch_threads": 2, "gpus": [], "commit": "abc", "packages": packages}
+    (training.folder(output) / "environment.json").write_text(json.dumps(environment))
+
+
+def test_a_trainings_options_follow_its_configurations(calls, tmp_path):
+    content = {"model": {"head": {"num_layers": 1}}}
+    training = Training("gps", 3, ["gps/zinc", content], ["--trainer.max_epochs=2"])
+    assert training.run(tmp_path) == {}, "the pretended commands leave no scores"
+    written = tmp_path / "configs" / "gps-3-1.yaml"
+    assert yaml.safe_load(written.read_text()) == content
+    folder = str(tmp_path / "runs" / "gps-3")
+    configs = ("--config", "gps/zinc", "--config", str(written))
+    fit = ("fit", *configs, "--trainer.max_epochs=2", "--seed_everything=3", "--run", folder)
+    assert calls == [fit, ("test", "--run", folder)]
+
+
+def test_a_finished_training_gives_its_row_and_writes_nothing(calls, tmp_path):
+    training = Training("gps-32", 0, [{"a": 1}], facts={"model": "GPS", "width": 32})
+    finish(training, tmp_path)
+    assert training.is_finished(tmp_path)
+    assert training.run(tmp_path)["test"] == {"test/MAE": 2.0}
+    assert not calls
+    assert not (tmp_path / "configs").exists()
+    assert training.row(tmp_path) == {
+        "model": "GPS", "width": 32, "seed": 0, "parameters": 5, "epochs": 3, "steps": 12,
+        "metric": "MAE", "val": 1.0, "test": 2.0,
+        "graphs": "generated", "seconds": 7.5, "hardware": "Z80, 2 threads",
+        "versions": "graphbench-lightning 0.1.0, torch 2.6", "commit": "abc",
+    }  # fmt: skip
+    assert list(Training("gps-32", 0, []).row(tmp_path))[:2] == ["name", "seed"]
+
+
+def test_a_training_that_is_not_tested_is_not_finished(tmp_path):
+    training = Training("gps", 0, [], room="trials")
+    record(tmp_path / "trials" / "gps-0", val={"val/MAE": 1.0})
+    assert not training.is_finished(tmp_path)
+    assert finished_seeds(tmp_path, training) == []
+
+
+def test_seeds_are_found_whatever_call_made_them(tmp_path):
+    for name, seed in (("gps", 10), ("gps", 2), ("gps-32", 1)):
+        finish(Training(name, seed, []), tmp_path)
+    assert finished_seeds(tmp_path, Training("gps", 0, [])) == [2, 10]
+    assert finished_seeds(tmp_path, Training("gp", 0, [])) == []
+
+
+def test_runs_of_earlier_versions_have_gaps_in_their_provenance(tmp_path):
+    record(tmp_path / "run", metric="MAE")
+    assert set(provenance(tmp_path / "run").values()) == {""}
+    (tmp_path / "run" / "environment.json").write_text('{"processor": "Z80", "torch_threads": 2, "gpus": ["A", "B"]}')
+    assert provenance(tmp_path / "run")["hardware"] == "A + B"

@@ -1,0 +1,212 @@
+"""Studies without trainings: what is next, what a killed process leaves, several processes, other spaces."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+import pytest
+
+from graphbench.errors import BadInput, CorruptData, MissingExtra
+from graphbench.experiments.tuning import Choice, PruneTrial, Range, Study
+from graphbench.runs import RunFolder
+
+optuna = pytest.importorskip("optuna")
+
+SPACE = {"x": Range(-2.0, 2.0), "layers": Range(1, 8), "kind": Choice(("a", "b"))}
+
+
+@pytest.fixture
+def study(tmp_path):
+    """`study(...)` opens the study of a folder; all are closed at the end."""
+    opened = []
+
+    def open_study(folder=tmp_path / "study", space=SPACE, facts=None, maximize=False, **options):
+        opened.append(Study(folder, space, facts or {"trainer.max_epochs": 3}, "val/MAE", maximize, **options))
+        return opened[-1]
+
+    yield open_study
+    for one in opened:
+        one.close()
+
+
+def parabola(params):
+    return (params["x"] - 1) ** 2 + params["layers"] / 100
+
+
+def run(study, total, most=None):
+    """Finish trials until the study has enough, or `most` here; returns their numbers."""
+    numbers = []
+    while (most is None or len(numbers) < most) and (begun := study.next(total)) is not None:
+        study.finish(begun, parabola(begun.trial.params))
+        numbers.append(begun.number)
+    return numbers
+
+
+def test_the_best_of_all_trials_is_found(study):
+    one = study()
+    assert run(one, 16) == list(range(16))
+    assert run(one, 16) == [], "the study has as many as it should"
+    best = one.best()
+    assert best.value == min(parabola(trial.params) for trial in one.trials())
+    shares = one.importances()
+    assert sum(shares.values()) == pytest.approx(1)
+    assert max(shares, key=shares.get) == "x", "which decides about nearly all of the score"
+
+
+def test_a_study_that_was_cut_off_tries_what_it_would_have_tried(study, tmp_path, monkeypatch):
+    monkeypatch.setattr("graphbench.experiments.tuning.study._RANDOM_TRIALS", 2)
+    whole, parts = study(tmp_path / "whole"), tmp_path / "parts"
+    run(whole, 6)
+    first = study(parts)
+    run(first, 6, most=4)
+    first.close()
+    second = study(parts)
+    assert run(second, 6) == [4, 5]
+    assert [trial.params for trial in second.trials()] == [trial.params for trial in whole.trials()]
+
+
+def test_a_trial_of_a_killed_process_goes_on_under_its_number(study, tmp_path):
+    folder = tmp_path / "study"
+    study(folder).close()
+    child = os.fork()
+    if child == 0:  # killed in its second trial
+        one = Study(folder, SPACE, {"trainer.max_epochs": 3}, "val/MAE", False)
+        run(one, 9, most=1)
+        begun = one.next(9)
+        begun.trial.report(0.5, 0)
+        os._exit(9)
+    os.waitpid(child, 0)
+    one = study(folder)
+    left = one.trials()[1]
+    begun = one.next(9)
+    assert (begun.number, begun.trial.params) == (1, left.params)
+    assert begun.run == RunFolder(folder / "trials" / "1")
+    begun.trial.report(0.4, 1)
+    one.finish(begun, 0.4)
+    assert one.trials()[1].intermediate_values == {0: 0.5, 1: 0.4}
+    assert one.next(9).number == 2
+
+
+def test_a_trial_of_a_living_process_is_left_alone(study):
+    first, second = study(), study()
+    begun = first.next(5)
+    assert second.next(5).number == 1
+    assert begun.number == 0
+
+
+def test_several_processes_share_the_trials(study, tmp_path):
+    folder = tmp_path / "study"
+    study(folder).close()
+    children = []
+    for _ in range(3):
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                one = Study(folder, SPACE, {"trainer.max_epochs": 3}, "val/MAE", False)
+                while (begun := one.next(6)) is not None:
+                    time.sleep(0.02)
+                    begun.trial.set_user_attr("by", [*begun.trial.user_attrs.get("by", []), os.getpid()])
+                    one.finish(begun, parabola(begun.trial.params))
+                status = 0
+            finally:
+                os._exit(status)
+        children.append(child)
+    assert [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children] == [0, 0, 0]
+    trials = study(folder).trials()
+    assert [trial.number for trial in trials] == list(range(6))
+    assert all(len(trial.user_attrs["by"]) == 1 for trial in trials), "no trial ran twice"
+    assert all(trial.state.name == "COMPLETE" for trial in trials)
+
+
+def test_failed_and_pruned_trials_are_never_the_best(study):
+    one = study(maximize=True)
+    begun = one.next(4)
+    one.finish(begun, None, "it broke")
+    begun = one.next(4)
+    one.finish(begun, float("nan"))
+    begun = one.next(4)
+    begun.trial.report(9.0, 0)
+    begun.trial.set_user_attr("pruned_in_epoch", 0)
+    one.finish(begun, 9.0)
+    assert one.best() is None
+    one.finish(one.next(4), 0.3)
+    assert one.best().number == 3
+    assert [trial.state.name for trial in one.trials()] == ["FAIL", "FAIL", "PRUNED", "COMPLETE"]
+    assert [trial.user_attrs.get("problem") for trial in one.trials()[:2]] == ["it broke", "val/MAE is no number"]
+    assert one.importances() == {}
+
+
+def test_another_space_or_configuration_is_refused_by_name(study):
+    study().close()
+    with pytest.raises(BadInput, match=r"--space is not that of the study in .*: layers was .*'high': 8.*'high': 9"):
+        study(space=SPACE | {"layers": Range(1, 9)})
+    with pytest.raises(BadInput, match=r"--space .*: kind was \{'values': \['a', 'b'\]\}, now absent"):
+        study(space={name: SPACE[name] for name in ("x", "layers")})
+    with pytest.raises(BadInput, match=r"the configuration is not .*: trainer.max_epochs was 3, now 4"):
+        study(facts={"trainer.max_epochs": 4})
+
+
+def test_folders_that_hold_something_else_are_refused(study, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.yaml").touch()
+    with pytest.raises(BadInput, match="holds a run of a fit"):
+        study(tmp_path / "run")
+    (tmp_path / "study").mkdir()
+    (tmp_path / "study" / "study.db").write_text("no database" * 100)
+    with pytest.raises(CorruptData, match=r"study\.db cannot be read as a study"):
+        study()
+
+
+def test_without_optuna_one_line_says_what_to_install(study, monkeypatch):
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(
+        MissingExtra, match=r"graphbench tune needs .*'optuna'.*pip install 'graphbench-lightning\[tune\]'"
+    ):
+        study()
+
+
+class Trainer:
+    """What the callback reads of a trainer."""
+
+    def __init__(self, epoch, score, sanity_checking=False):
+        self.current_epoch, self.sanity_checking, self.should_stop = epoch, sanity_checking, False
+        self.callback_metrics = {"val/MAE": score}
+
+
+def epoch(callback, number, score, validated=True):
+    trainer = Trainer(number, score)
+    if validated:
+        callback.on_validation_end(trainer, None)
+    callback.on_train_epoch_end(trainer, None)
+    return trainer.should_stop
+
+
+def test_a_trial_behind_the_median_of_its_epoch_ends(study):
+    """Median pruning as Optuna has it: from the sixth trial on, worse than the median of the others so far."""
+    one = study()
+    for place in range(5):
+        begun = one.next(6)
+        callback = PruneTrial(begun.trial, "val/MAE")
+        assert not any(epoch(callback, number, place + 1.0 - number / 10) for number in range(3))
+        one.finish(begun, place + 0.8)
+    begun = one.next(6)
+    callback = PruneTrial(begun.trial, "val/MAE")
+    assert not epoch(callback, 0, 2.9), "the median of 1 to 5 is 3"
+    assert not epoch(callback, 1, 99.0, validated=False), "an epoch without a validation has no score"
+    assert epoch(callback, 2, 2.91), "the best so far, 2.9, is not below the median of the best, 2.8"
+    assert callback.pruned
+    assert begun.pruned
+    one.finish(begun, 2.9)
+    assert one.trials()[5].state.name == "PRUNED"
+    assert one.trials()[5].intermediate_values == {0: 2.9, 2: 2.91}
+
+
+def test_nothing_is_pruned_where_nobody_wants_it(study):
+    one = study(prune=False)
+    for score in (1.0,) * 6 + (99.0,):
+        begun = one.next(7)
+        assert not epoch(PruneTrial(begun.trial, "val/MAE"), 0, score)
+        one.finish(begun, score)

@@ -1,0 +1,75 @@
+"""Regression of nodes, and a task of one's own by its entry point."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from graphbench import registry
+from graphbench.contracts import Architecture, Representation
+from graphbench.data.checks import check_table
+from graphbench.errors import BadInput
+from graphbench.module import BenchmarkModule
+from graphbench.nn import NodeEncoder
+from graphbench.nn.heads import HeadConfig
+from graphbench.tasks import GraphRegression, NodeRegression, build_task
+from graphbench.testing import tiny_spec, tiny_table
+
+SPEC = tiny_spec("node-regression", "categorical")
+
+
+class Small(Architecture):
+    def __init__(self, spec):
+        super().__init__(spec, 8)
+        self.encoder = NodeEncoder(spec, 8)
+
+    def forward(self, batch):
+        return Representation(self.encoder(batch))
+
+
+class Doubled(GraphRegression):
+    """A task that a plug-in might register."""
+
+    def terms(self, output, batch):
+        sums, counts = super().terms(output, batch)
+        return 2 * sums, counts
+
+
+def test_nodes_are_predicted_in_real_units():
+    table = tiny_table(SPEC, 6)
+    check_table(table, SPEC, "train")
+    batch = table.batch(range(6))
+    module = BenchmarkModule(SPEC, Small, standardize_targets=True, metrics=["R2"])
+    module.task.standardize(batch.y * 10 + 3)
+    assert module(batch).shape == (batch.num_nodes, 2) == batch.y.shape
+    expected = module(batch) * module.task.scale + module.task.offset
+    torch.testing.assert_close(module.predict(batch), expected.detach())
+    assert module.training
+    assert not module.predict(batch).requires_grad
+
+
+def test_unknown_nodes_do_not_count():
+    batch = tiny_table(SPEC, 6).batch(range(6))
+    task = build_task(SPEC, 8, HeadConfig())
+    output = torch.zeros_like(batch.y)
+    batch.y[::3, 0] = torch.nan
+    assert isinstance(task, NodeRegression)
+    assert float(task.loss(output, batch)) == pytest.approx(float(batch.y[~batch.y.isnan()].abs().mean()))
+
+
+def test_targets_of_nodes_must_lie_on_nodes():
+    with pytest.raises(BadInput, match="y must have one row of 2 numbers per node"):
+        check_table(tiny_table(tiny_spec("graph-regression", "categorical"), 3), SPEC, "train")
+
+
+def test_a_task_of_ones_own_is_found_by_its_name(monkeypatch):
+    record = registry.Record("Doubled", "tasks", "my-package", "1.0", f"{__name__}:Doubled")
+    monkeypatch.setattr(registry, "records", lambda group: {"Doubled": record} if group == "tasks" else {})
+    monkeypatch.setattr(registry, "load", lambda group, name: {"Doubled": Doubled}[name])
+    spec = dataclasses.replace(tiny_spec("graph-regression", "categorical"), task="Doubled")
+    batch = tiny_table(tiny_spec("graph-regression", "categorical"), 4).batch(range(4))
+    own, plain = build_task(spec, 8, HeadConfig()), GraphRegression(spec, 8, HeadConfig())
+    output = torch.zeros_like(batch.y)
+    torch.testing.assert_close(own.loss(output, batch), 2 * plain.loss(output, batch))
+    with pytest.raises(BadInput, match=r"known: graph-regression, .*Doubled.*graphbench\.tasks"):
+        build_task(dataclasses.replace(spec, task="Halved"), 8, HeadConfig())
