@@ -20,7 +20,7 @@ UV = (sys.executable, "-m", "uv", "pip")
 #: Certificates of the system, which a company's proxy may need.
 SYSTEM = ("--native-tls",)
 #: The extras of `make env`.
-EXTRAS = ("dev", "docs", "images", "mnist", "zinc")
+EXTRAS = ("dev", "docs", "explain", "hub", "images", "mnist", "tune", "zinc")
 WAYS: dict[str, tuple[str, ...]] = {
     "newest": (),
     "constraints": ("--constraint", "constraints.txt"),

@@ -8,6 +8,7 @@ depends on which graphs share its chunk.
 from graphbench.encodings._dense import Normalization as Normalization
 from graphbench.encodings.degree import Degree as Degree
 from graphbench.encodings.effective_resistance import EffectiveResistance as EffectiveResistance
+from graphbench.encodings.expander import ExpanderEdges as ExpanderEdges
 from graphbench.encodings.lap_pe import LapPE as LapPE
 from graphbench.encodings.rrwp import RRWP as RRWP
 from graphbench.encodings.rwse import RWSE as RWSE
@@ -21,6 +22,7 @@ __all__ = [
     "RWSE",
     "Degree",
     "EffectiveResistance",
+    "ExpanderEdges",
     "Kind",
     "LapPE",
     "Normalization",

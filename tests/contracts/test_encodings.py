@@ -12,6 +12,7 @@ from graphbench.testing import EncodingContract, PositionalEncoderContract
 
 #: Encodings whose values depend on the order of nodes, with the reason.
 NOT_EQUIVARIANT = {
+    "ExpanderEdges": "they are drawn from the numbers of the nodes",
     "LapPE": "signs of eigenvectors and bases of eigenspaces are chosen by node order",
     "Substructures": "they are listed by their node numbers; tests/encodings compares them as sets",
 }

@@ -13,7 +13,8 @@ from graphbench import registry
 from graphbench.cli import main
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "predict.md").read_text(encoding="utf-8")
-SMILES = [ring + chain for chain in ("", "C", "O", "CC", "N") for ring in (f"C1{'C' * size}C1" for size in range(1, 7))]
+CHAINS = [first + second for first in ("", "C", "O", "N", "CC") for second in ("", "F", "Cl", "CO")]
+SMILES = [ring + chain for chain in CHAINS for ring in (f"C1{'C' * size}C1" for size in range(1, 7))]
 
 
 def blocks(language):
@@ -22,7 +23,7 @@ def blocks(language):
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """A folder with `runs/mine`, `new.csv` and `other.csv`."""
+    """A folder with `runs/mine` and `runs/mine-1`, `new.csv` and `other.csv`."""
     folder = tmp_path_factory.mktemp("guide")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
@@ -30,14 +31,16 @@ def place(tmp_path_factory):
         Path("new.csv").write_text("name,smiles\na,CCCC\nb,C[Si]C\nc,C1CC\n")
         Path("other.csv").write_text("structure\nCCO\n")
         data = ["--data", "Molecules", "--data.file", "mine.csv", "--data.target", "y"]
-        assert main(["fit", *data, *SMALL_MODEL, "--trainer.max_epochs", "1", "--run", "runs/mine"]) == 0
+        for seed, run in enumerate(("runs/mine", "runs/mine-1")):
+            options = ["--trainer.max_epochs", "1", "--seed_everything", str(seed), "--run", run]
+            assert main(["fit", *data, *SMALL_MODEL, *options]) == 0
     return folder
 
 
 def test_every_command_runs_and_writes_what_it_names(place, monkeypatch):
     monkeypatch.chdir(place)
     commands = [line for block in blocks("console") for line in block.splitlines() if line]
-    assert len(commands) == 4
+    assert len(commands) == 7
     for command in commands:
         program, *arguments = command.split()
         assert program == "graphbench"
@@ -47,6 +50,9 @@ def test_every_command_runs_and_writes_what_it_names(place, monkeypatch):
     assert "atom type Si" in table["outside_training"][1]
     assert table["problem"][2].startswith("RDKit cannot read the molecule")
     assert len(pd.read_parquet("predicted.parquet")) == 1
+    assert list(pd.read_csv("together.csv"))[2:4] == ["prediction_y", "spread_y"]
+    assert list(pd.read_csv("intervals.csv"))[2:5] == ["prediction_y", "y_low", "y_high"]
+    assert {"y_low", "y_high", "target"} <= set(pd.read_csv("runs/mine/predictions-test.csv"))
     graphs, nodes = pd.read_parquet("embedded.parquet"), pd.read_parquet("nodes.parquet")
     width = sum(name.startswith("embedding_") for name in graphs)
     assert width == sum(name.startswith("embedding_") for name in nodes) == 16
@@ -56,9 +62,10 @@ def test_every_command_runs_and_writes_what_it_names(place, monkeypatch):
 
 def test_the_code_runs(place, monkeypatch):
     monkeypatch.chdir(place)
-    (code,) = blocks("python")
     names: dict[str, object] = {}
-    exec(compile(code, "predict.md", "exec"), names)
+    assert len(codes := blocks("python")) == 2
+    for code in codes:
+        exec(compile(code, "predict.md", "exec"), names)
     assert len(names["table"]) == 3
 
 

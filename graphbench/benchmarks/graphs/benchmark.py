@@ -12,18 +12,12 @@ import numpy as np
 import torch
 
 from graphbench.benchmarks.base import GraphBenchmark
+from graphbench.benchmarks.graphs import node_splits
 from graphbench.benchmarks.graphs.features import FeaturePlan, feature_arrays, plan_features
 from graphbench.benchmarks.graphs.inputs import parts_of_objects, parts_of_source
-from graphbench.benchmarks.graphs.node_splits import (
-    SHARED,
-    known_in,
-    open_shared,
-    with_shared_content,
-    write_shared,
-)
 from graphbench.benchmarks.graphs.raw import RawGraphs
 from graphbench.benchmarks.graphs.sources import open_source
-from graphbench.benchmarks.graphs.splitting import MASKS, SplitRequest, Units, split_level, split_units, used_columns
+from graphbench.benchmarks.graphs.splitting import MASKS, SplitRequest, split_level, split_units, units_of, used_columns
 from graphbench.benchmarks.graphs.summary import summary_rows, summary_text
 from graphbench.benchmarks.graphs.targets import (
     LOSSES,
@@ -181,7 +175,7 @@ class Graphs(GraphBenchmark):
         target = find_target(raw, self.target, self.task, self.num_classes, used_columns(raw, self.request))
         level = split_level(raw, self.request, target.level == NODE)
         plans = self._plans(raw, target, used_columns(raw, self.request, NODE) if level == NODE else ())
-        rows, told = split_units(self._units(raw, target, level), self.request)
+        rows, told = split_units(units_of(raw, target, level), self.request)
         for split in SPLITS:
             writer.append(f"rows.{split}", rows[split].astype(np.int64))
         writer.meta |= {
@@ -199,12 +193,6 @@ class Graphs(GraphBenchmark):
             "num_links": None if raw.num_links is None else int(raw.num_links.sum()),
             "metric": raw.hints.get("metric"),
         }
-
-    def _units(self, raw: RawGraphs, target: Target, level: str) -> Units:
-        """What is shared out among the splits."""
-        found = target_array(raw, target) if target.task == f"{level}-classification" else None
-        rows = np.flatnonzero(labelled(raw, target)) if level == NODE else np.arange(len(raw))
-        return Units(raw, level, rows, None if found is None else found[1][rows, 0])
 
     def _plans(self, raw: RawGraphs, target: Target, other: Sequence[str]) -> dict[str, FeaturePlan]:
         """Features of nodes and of edges; `other` are columns of nodes that say how to split."""
@@ -327,13 +315,15 @@ class Graphs(GraphBenchmark):
         table = self._table(raw, targets=True)
         self._raw = None  # what is stored need not stay in memory
         if self._by_nodes:
-            return {split: known_in(table, self._rows[split]) for split in SPLITS}
+            return {split: node_splits.known_in(table, self._rows[split]) for split in SPLITS}
         return {split: table.select(torch.from_numpy(self._rows[split])) for split in SPLITS}
 
     def _write(self, writer: EntryWriter) -> None:
         """Store all splits; what they share once."""
         if self._by_nodes:
-            write_shared(writer, {split: next(self.checked([table], split)) for split, table in self.read().items()})
+            node_splits.write_shared(
+                writer, {split: next(self.checked([table], split)) for split, table in self.read().items()}
+            )
         else:
             super()._write(writer)
 
@@ -342,13 +332,14 @@ class Graphs(GraphBenchmark):
         if not self._by_nodes:
             return super().open_split(entry, split)
         if self._shared is None or self._shared[0] != self.encodings:
-            self._shared = self.encodings, super().open_split(entry, SHARED), content_key(entry, SHARED)
-        return open_shared(entry, split, self._shared[1])
+            shared = node_splits.SHARED
+            self._shared = self.encodings, super().open_split(entry, shared), content_key(entry, shared)
+        return node_splits.open_shared(entry, split, self._shared[1])
 
     def fingerprint(self) -> dict[str, Any]:
         """As of every benchmark; the checksum of a split includes the graphs that all splits share."""
         found = super().fingerprint()
-        return with_shared_content(found, self._shared[2]) if self._shared is not None else found
+        return node_splits.with_shared_content(found, self._shared[2]) if self._shared is not None else found
 
     def _table(self, raw: RawGraphs, targets: bool = False) -> GraphTable:
         """Graphs with their features, and with what is to be predicted."""

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from graphbench.benchmarks.graphs.raw import RawGraphs, as_rows
+from graphbench.benchmarks.graphs.targets import Target, labelled, target_array
 from graphbench.contracts import SPLITS
 from graphbench.contracts.table import GRAPH, NODE
 from graphbench.data.splits import check_split, given_split, index_split, permutation, random_split
@@ -129,6 +130,13 @@ def split_level(raw: RawGraphs, request: SplitRequest, of_nodes: bool) -> str:
     if raw.splits is not None or split_columns(raw, GRAPH):
         return GRAPH
     return NODE if split_columns(raw, NODE) or len(raw) == 1 else GRAPH
+
+
+def units_of(raw: RawGraphs, target: Target, level: str) -> Units:
+    """All graphs, or all nodes that have a target, with their classes."""
+    found = target_array(raw, target) if target.task == f"{level}-classification" else None
+    rows = np.flatnonzero(labelled(raw, target)) if level == NODE else np.arange(len(raw))
+    return Units(raw, level, rows, None if found is None else found[1][rows, 0])
 
 
 def split_units(units: Units, request: SplitRequest) -> tuple[Rows, str]:

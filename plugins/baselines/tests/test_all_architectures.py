@@ -14,6 +14,7 @@ from graphbench_baselines import (
     GPS,
     GT,
     SAT,
+    Exphormer,
     GatedGCN,
     GNNPlus,
     Graphormer,
@@ -104,6 +105,12 @@ class TestGPSWithoutAttention(ArchitectureContract):
 class TestGPSAroundGCN(ArchitectureContract):
     architecture = GPS
     options = SMALL | {"local_layer": "GCN", "norm": "none"}
+
+
+class TestExphormer(ArchitectureContract):
+    architecture = Exphormer
+    options = SMALL | {"expander_degree": 2}
+    random_order = "expanders are drawn from the numbers of the nodes"
 
 
 GRAPHORMER = SMALL | {"ffn_dim": 16, "num_heads": 4}

@@ -9,9 +9,11 @@ from own_graphs import make_graphs
 from graphbench.benchmarks.graphs.data_objects import raw_from_objects
 from graphbench.benchmarks.graphs.splitting import (
     SplitRequest,
+    Units,
     fold_split,
     group_split,
-    split_graphs,
+    split_level,
+    split_units,
     stratified_split,
     used_columns,
 )
@@ -35,6 +37,13 @@ def raw(columns):
         for graph, value in zip(graphs, values, strict=True):
             graph[name] = value
     return raw_from_objects(graphs, "mine")
+
+
+def units(graphs, rows=None, classes=None):
+    """All graphs, or the nodes `rows`."""
+    if rows is None:
+        return Units(graphs, "graph", np.arange(len(graphs)), classes)
+    return Units(graphs, "node", np.asarray(rows), classes)
 
 
 def whole(split, size):
@@ -97,24 +106,65 @@ def test_given_splits_by_word_mask_and_list():
         (raw(masks), "as train_mask, val_mask, test_mask says"),
         (raw_from_objects(named, "mine"), "as mine gives it"),
     ):
-        split, why = split_graphs(graphs, request(), None)
+        split, why = split_units(units(graphs), request())
         assert [split[name].tolist() for name in SPLITS] == [
             list(range(20)), list(range(20, 30)), list(range(30, 40))
         ]  # fmt: skip
         assert why == told
     other = raw({"fold_name": words})
     assert used_columns(other, request(column="fold_name")) == ("fold_name",)
-    assert len(split_graphs(other, request(column="fold_name"), None)[0]["val"]) == 10
+    assert len(split_units(units(other), request(column="fold_name"))[0]["val"]) == 10
 
 
 def test_what_cannot_be_split_is_refused():
     with pytest.raises(BadInput, match=r"mine, graph 3: split is 'trian'; expected train, val or test"):
-        split_graphs(raw({"split": ["train"] * 3 + ["trian"] * 37}), request(), None)
+        split_units(units(raw({"split": ["train"] * 3 + ["trian"] * 37})), request())
     with pytest.raises(BadInput, match="val split is empty"):
-        split_graphs(raw({"split": ["train"] * 20 + ["test"] * 20}), request(), None)
+        split_units(units(raw({"split": ["train"] * 20 + ["test"] * 20})), request())
     with pytest.raises(BadInput, match="only 10 graphs or groups"):
-        split_graphs(raw({}), request(kind="k-fold", group="batch_number", num_folds=11), None)
+        split_units(units(raw({})), request(kind="k-fold", group="batch_number", num_folds=11))
     with pytest.raises(BadInput, match="group_column belongs to split=groups or k-fold"):
         request(kind="random", group="a")
     with pytest.raises(BadInput, match="split must be one of given, random, stratified, k-fold, groups"):
         request(kind="scaffold")
+
+
+def test_nodes_are_split_where_the_columns_are_theirs():
+    nodes = sum(graph.num_nodes for graph in make_graphs())
+    graphs = make_graphs()
+    words, first = np.array((["train"] * 3 + ["val", "test", ""]) * nodes)[:nodes], 0
+    for graph in graphs:
+        graph["split"] = words[first : first + graph.num_nodes].tolist()
+        first += graph.num_nodes
+    by_word, plain = raw_from_objects(graphs, "mine"), raw_from_objects(make_graphs(), "mine")
+    assert split_level(by_word, request(), of_nodes=True) == "node"
+    assert split_level(by_word, request(), of_nodes=False) == "graph"
+    assert split_level(by_word, request(level="graph"), of_nodes=True) == "graph"
+    assert split_level(plain, request(), of_nodes=True) == "graph"
+    assert split_level(plain, request(group="role"), of_nodes=True) == "node"
+    assert split_level(plain.select([4]), request(), of_nodes=True) == "node", "one graph"
+    with pytest.raises(BadInput, match="split_level=node belongs to targets of nodes"):
+        split_level(plain, request(level="node"), of_nodes=False)
+    assert used_columns(by_word, request(), "node") == ("split",)
+    labelled = np.flatnonzero(np.arange(nodes) % 7)  # the others have no target
+    split, told = split_units(units(by_word, labelled), request())
+    assert told == "as split says"
+    for name in SPLITS:
+        assert split[name].tolist() == [row for row in labelled if words[row] == name]
+
+
+def test_masks_of_several_splits_are_chosen_by_the_fold():
+    graphs = make_graphs(1)
+    graphs[0]["train_mask"] = [[True, False]] * 2 + [[False, True]] * 2
+    graphs[0]["val_mask"] = [[False, True], [False, False], [True, False], [False, False]]
+    graphs[0]["test_mask"] = [False, True, False, True]
+    mine = raw_from_objects(graphs, "mine")
+    assert mine.columns["node"]["train_mask"].shape == (4, 2)
+    whole = units(mine, range(4))
+    with pytest.raises(BadInput, match="split=given of 4 labelled nodes: Row 1 is in the train split and in the test"):
+        split_units(whole, request())
+    with pytest.raises(BadInput, match="fold is 3, but train_mask has 2 columns, numbered from 0"):
+        split_units(whole, request(fold=3))
+    split, told = split_units(units(mine, [0, 2, 3]), request(fold=0))
+    assert [split[name].tolist() for name in SPLITS] == [[0], [2], [3]]
+    assert told == "as train_mask, val_mask, test_mask says, column 0; --data.fold"

@@ -1,5 +1,6 @@
-"""GCN, GIN, GINE, GAT, GraphSAGE, GatedGCN, GNN+, GT, GPS, Graphormer and SAT for graphbench."""
+"""GCN, GIN, GINE, GAT, GraphSAGE, GatedGCN, GNN+, GT, GPS, Exphormer, Graphormer and SAT for graphbench."""
 
+from graphbench_baselines.exphormer import Exphormer as Exphormer
 from graphbench_baselines.gnn_plus import GNNPlus as GNNPlus
 from graphbench_baselines.gps import GPS as GPS
 from graphbench_baselines.graphormer import Graphormer as Graphormer
@@ -21,6 +22,7 @@ __all__ = [
     "GPS",
     "GT",
     "SAT",
+    "Exphormer",
     "GNNPlus",
     "GatedGCN",
     "GraphSAGE",

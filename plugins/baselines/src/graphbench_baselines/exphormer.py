@@ -1,0 +1,173 @@
+"""Exphormer: attention along edges, along an expander graph, and to and from virtual nodes, inside GPS.
+
+Shirzad et al., "Exphormer: Sparse Transformers for Graphs", ICML 2023, arXiv 2303.06147.
+
+Legend: N nodes, B graphs, V virtual nodes of each, I interactions; node i attends to node j along interaction j -> i.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.utils import scatter, softmax
+
+from graphbench import BenchmarkSpec, GraphBatch, PositionalEncoder, Representation
+from graphbench.encodings import ExpanderEdges
+from graphbench.errors import BadInput, check_range
+from graphbench.nn import Categorical, DenseLayout, EdgeEncoder, GPSBackbone, LocalName, NormName
+
+#: Logits are clamped to this absolute value, as in the authors' code.
+_LARGEST_LOGIT = 5.0
+
+
+@dataclass
+class Interactions:
+    """What attention runs along; the same in all layers but for the virtual nodes, which each layer renews.
+
+    Args:
+        index: interactions (j, i) `[2, I]`; virtual nodes are numbered `N + v B + graph`.
+        edge: their vectors `[I, dim]`.
+        virtual: virtual nodes `[V B, dim]`.
+    """
+
+    index: Tensor
+    edge: Tensor
+    virtual: Tensor
+
+
+class ExphormerAttention(nn.Module):
+    """Attention along interactions, steered by their vectors; `4 dim^2` parameters.
+
+        s_ij = sum_d (Q x_i) * (K x_j) * (E e_ij) / sqrt(d)       x'_i = sum_j softmax_j(clamp(s_ij, -5, 5)) V x_j
+
+    per head and without biases. There is neither a map after it nor dropout of weights, as in the authors' code, whose
+    denominator has 1e-6 more. Virtual nodes are replaced by what they gather.
+
+    Args:
+        dim: width of nodes and interactions.
+        num_heads: heads; must divide `dim`.
+
+    Raises:
+        BadInput: `num_heads` does not divide `dim`.
+    """
+
+    def __init__(self, dim: int, num_heads: int) -> None:
+        super().__init__()
+        if num_heads < 1 or dim % num_heads:
+            raise BadInput(f"num_heads must divide hidden_dim, but got num_heads={num_heads} and hidden_dim={dim}.")
+        self.num_heads = num_heads
+        self.qkv_map = nn.Linear(dim, 3 * dim, bias=False)  # Q, K, V of the equation, in one product
+        self.edge_map = nn.Linear(dim, dim, bias=False)  # E
+
+    def forward(self, x: Tensor, batch: GraphBatch, layout: Interactions) -> Tensor:
+        """Mixed nodes `[N, dim]`; the virtual nodes of `layout` are renewed in place."""
+        rows = torch.cat([x, layout.virtual.to(x.dtype)])
+        source, target = layout.index[0], layout.index[1]
+        q, k, v = (part.unflatten(-1, (self.num_heads, -1)) for part in self.qkv_map(rows).chunk(3, dim=-1))
+        steer = self.edge_map(layout.edge).unflatten(-1, (self.num_heads, -1)) * q.shape[-1] ** -0.5
+        logits = (q.index_select(0, target) * k.index_select(0, source) * steer).sum(-1)
+        weights = softmax(logits.clamp(-_LARGEST_LOGIT, _LARGEST_LOGIT), target, num_nodes=len(rows))
+        messages = (weights.unsqueeze(-1) * v.index_select(0, source)).flatten(1)
+        mixed = scatter(messages, target, 0, len(rows), reduce="sum")
+        layout.virtual = mixed[len(x) :]
+        return mixed[: len(x)]
+
+
+class Exphormer(GPSBackbone):
+    """Exphormer (Shirzad et al., ICML 2023); defaults are the paper's CIFAR10 model without encodings.
+
+    The layers are those of GPS with a sparse global branch: it runs along the edges of the graph with the vectors that
+    the edge encoder gives them, along the edges of a random expander graph, which share one learned row, and between all
+    nodes and each virtual node, with one learned row per virtual node and direction. These vectors do not change from
+    layer to layer; virtual nodes start as learned rows.
+
+    Args:
+        spec: the benchmark's description.
+        hidden_dim: width of nodes and edges.
+        num_layers: layers.
+        num_heads: heads of the attention (and of the local layer GAT); must divide `hidden_dim`.
+        local_layer: GatedGCN, GINE, GCN, GAT or none.
+        expander_degree: permutations d of the expander, whose nodes have 2 d edges; 0: no expander.
+        expander_seed: gives other expanders; beside it each graph decides its own, see `ExpanderEdges`.
+        num_virtual_nodes: virtual nodes of each graph.
+        dropout: probability of every dropout.
+        norm: batch, layer or none.
+        positional_encoders: outputs stand beside the node features, which get the remaining width.
+        gate_encoder: positions whose distances gate the edges of GatedGCN (ES-LapPE); not added to node features.
+        categorical: how categorical features enter: xavier_uniform, normal or one_hot.
+
+    Raises:
+        BadInput: the options do not fit each other; the message says which.
+
+    Examples:
+        >>> from graphbench.testing import tiny_batch, tiny_spec
+        >>> model = Exphormer(tiny_spec(), hidden_dim=16, num_layers=2)
+        >>> model(tiny_batch(model)).node.shape  # 4 graphs of a few nodes
+        torch.Size([23, 16])
+    """
+
+    def __init__(
+        self,
+        spec: BenchmarkSpec,
+        hidden_dim: int = 40,
+        num_layers: int = 5,
+        num_heads: int = 4,
+        local_layer: LocalName = "GatedGCN",
+        expander_degree: int = 5,
+        expander_seed: int = 0,
+        num_virtual_nodes: int = 1,
+        dropout: float = 0.1,
+        norm: NormName = "batch",
+        positional_encoders: list[PositionalEncoder] | None = None,
+        gate_encoder: PositionalEncoder | None = None,
+        categorical: Categorical = "xavier_uniform",
+    ) -> None:
+        check_range("expander_degree", expander_degree, at_least=0, whole=True)
+        check_range("num_virtual_nodes", num_virtual_nodes, at_least=0, whole=True)
+        super().__init__(
+            spec,
+            hidden_dim,
+            num_layers,
+            lambda: ExphormerAttention(hidden_dim, num_heads),
+            local_layer=local_layer,
+            num_heads=num_heads,
+            dropout=dropout,
+            norm=norm,
+            positional_encoders=positional_encoders or (),
+            gate_encoder=gate_encoder,
+            categorical=categorical,
+        )
+        if self.edge_encoder is None:  # the local layer reads no edges, attention does
+            self.edge_encoder = EdgeEncoder(spec, hidden_dim, categorical)
+        self.encodings = (ExpanderEdges(expander_degree, expander_seed),) if expander_degree else ()
+        self.expander_row = nn.Parameter(torch.randn(hidden_dim)) if expander_degree else None
+        self.virtual_nodes = nn.Parameter(torch.randn(num_virtual_nodes, hidden_dim))
+        self.to_virtual = nn.Parameter(torch.randn(num_virtual_nodes, hidden_dim))
+        self.from_virtual = nn.Parameter(torch.randn(num_virtual_nodes, hidden_dim))
+
+    def forward(self, batch: GraphBatch) -> Representation:
+        """Nodes `[num_nodes, hidden_dim]` and edges `[num_edges, hidden_dim]`."""
+        assert self.edge_encoder is not None
+        x, edge = self.node_encoder(batch), self.edge_encoder(batch)
+        distances = self._distances(batch)
+        interactions = self._interactions(batch, edge)
+        for layer in self.layers:  # a GPS layer hands the layout to its attention and does not look into it
+            x, edge = layer(x, edge, batch, cast(DenseLayout, interactions), distances)
+        return Representation(node=x, edge=edge)
+
+    def _interactions(self, batch: GraphBatch, edge: Tensor) -> Interactions:
+        index, vectors = [batch.edge_index], [edge]
+        if self.expander_row is not None:
+            index.append(batch.expander_edges.t())
+            vectors.append(self.expander_row.expand(len(batch.expander_edges), -1).to(edge.dtype))
+        num_nodes = len(batch.batch)
+        node = torch.arange(num_nodes, device=batch.batch.device)
+        for number, (inward, outward) in enumerate(zip(self.to_virtual, self.from_virtual, strict=True)):
+            virtual = num_nodes + number * batch.num_graphs + batch.batch
+            index += [torch.stack([node, virtual]), torch.stack([virtual, node])]
+            vectors += [row.expand(num_nodes, -1).to(edge.dtype) for row in (inward, outward)]
+        rows = self.virtual_nodes.repeat_interleave(batch.num_graphs, dim=0)
+        return Interactions(torch.cat(index, dim=1), torch.cat(vectors), rows)

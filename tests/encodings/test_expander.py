@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+from math import sqrt
+
+import networkx as nx
+import numpy as np
+import pytest
+import torch
+
+from graphbench.encodings import ExpanderEdges
+from graphbench.errors import BadInput
+
+
+def expanders(table, **options):
+    encoded = ExpanderEdges(**options).compute(table)
+    return encoded.columns["expander_edges"].split(encoded.ptr["expander"].diff().tolist())
+
+
+def multigraph(edges, n):
+    graph = nx.MultiDiGraph()
+    graph.add_nodes_from(range(n))
+    graph.add_edges_from(edges.tolist())
+    return graph
+
+
+@pytest.mark.parametrize("degree", [2, 3, 7])
+def test_expanders_are_regular_symmetric_and_expand(as_table, degree):
+    """Against networkx: in-degrees, both directions, and the second eigenvalue of the Laplacian."""
+    graphs = [nx.path_graph(n) for n in (11, 24, 60)]
+    for graph, edges in zip(graphs, expanders(as_table(graphs), degree=degree), strict=True):
+        made = multigraph(edges, len(graph))
+        assert {count for _, count in made.in_degree()} == {2 * degree}
+        adjacency = nx.to_numpy_array(made, nodelist=range(len(graph)))
+        assert (adjacency == adjacency.T).all()
+        spectrum = np.linalg.eigvalsh(np.diag(adjacency.sum(1)) - adjacency)
+        assert abs(spectrum[0]) < 1e-9
+        assert spectrum[1] >= 2 * degree - 2 * sqrt(2 * degree - 1) - 0.1
+
+
+def test_small_graphs_get_all_pairs(as_table):
+    graphs = [nx.empty_graph(1), nx.path_graph(4), nx.cycle_graph(10)]
+    for graph, edges in zip(graphs, expanders(as_table(graphs)), strict=True):
+        n = len(graph)
+        assert sorted(map(tuple, edges.tolist())) == [(i, j) for i in range(n) for j in range(n) if i != j]
+
+
+def test_the_graph_decides_its_expander(as_table):
+    """Neither its neighbours in the table nor the order of its edges; but its edges and the seed do."""
+    path, cycle = nx.path_graph(30), nx.cycle_graph(30)
+    backwards = nx.MultiDiGraph()
+    backwards.add_nodes_from(range(30))
+    backwards.add_edges_from(list(path.to_directed().edges())[::-1])
+    alone, other, reordered = (expanders(as_table(part))[-1] for part in ([path], [cycle, path], [backwards]))
+    assert torch.equal(alone, other)
+    assert torch.equal(alone, reordered)
+    assert not torch.equal(alone, expanders(as_table([cycle]))[0])
+    assert not torch.equal(alone, expanders(as_table([path]), seed=1)[0])
+
+
+def test_a_degree_of_nothing_is_refused():
+    with pytest.raises(BadInput, match="degree"):
+        ExpanderEdges(0)
