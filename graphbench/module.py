@@ -357,6 +357,7 @@ def rows_of(task: str, batch: GraphBatch) -> dict[str, Tensor]:
     """
     if task.startswith("graph-"):
         return {"graph": batch.graph_id}
+    names: tuple[str, ...]
     if task == "link-ranking":
         names, nodes = ("head", "tail"), batch.contact_index
     else:

@@ -111,7 +111,7 @@ ARROWS = {
         "weights",
     },
     "registry": {"contracts", "describe", "errors"},
-    "report": {"cells", "contracts", "diagnostics", "errors", "runs", "safe_yaml"},
+    "report": {"cells", "contracts", "diagnostics", "errors", "figures", "runs", "safe_yaml"},
     "runs": {"errors"},
     "safe_yaml": set(),
     "tasks": {"contracts", "errors", "nn", "registry"},

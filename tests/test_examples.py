@@ -23,7 +23,14 @@ COMPLETE = (
     "graphbench_sft",
 )
 #: Where examples run, without one for every name: a room without public names, exceptions, base classes of tests.
-PARTLY = ("graphbench.data", "graphbench.errors", "graphbench.testing")
+PARTLY = (
+    "graphbench.data",
+    "graphbench.errors",
+    "graphbench.figures",
+    "graphbench.prediction",
+    "graphbench.report",
+    "graphbench.testing",
+)
 #: Names without an example of their own, with the reason.
 WITHOUT = {
     "graphbench.nn.GlobalAttention": "a protocol; TransformerAttention is an example of it",

@@ -38,11 +38,11 @@ def explain(error: Exception, parser: ArgumentParser | None = None) -> str:
         inner = found[1] or ""
         option = key if not inner or inner == key else f"{key}.{inner}"
         return f"--{option} is {found[3].strip()!r}; expected {_plain(found[2])}."
-    value, subtypes = re.search(r"Given value: (.*)", text), re.search(r"Subtypes: \[(.+)\]", text)
-    if key and value and subtypes:
-        missing = re.search(r"(No module named '[\w.]+'|module '[\w.]+' has no attribute '\w+')", text)
-        why = f" ({missing[1]})" if missing else ""
-        return f"--{key} is {value[1].strip()!r}{why}; expected one of: {_plain(subtypes[1])}. {_HELP}"
+    given, subtypes = re.search(r"Given value: (.*)", text), re.search(r"Subtypes: \[(.+)\]", text)
+    if key and given and subtypes:
+        absent = re.search(r"(No module named '[\w.]+'|module '[\w.]+' has no attribute '\w+')", text)
+        why = f" ({absent[1]})" if absent else ""
+        return f"--{key} is {given[1].strip()!r}{why}; expected one of: {_plain(subtypes[1])}. {_HELP}"
     option = f"--{key}: " if key else ""
     return f"{option}{_shorten(text)} {_HELP}"
 

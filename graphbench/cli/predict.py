@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import torch
@@ -28,8 +29,8 @@ from graphbench.prediction.output import check_output, write_frames
 from graphbench.runs import RunFolder
 
 log = logging.getLogger(__name__)
-#: Entry of `results.json` about the intervals in `predictions-test.csv`.
-INTERVALS = "intervals"
+#: Entries of `results.json` about what is in `predictions-test.csv`.
+INTERVALS, TEMPERATURE = "intervals", "temperature"
 
 
 def predict(arguments: Sequence[str]) -> int:
@@ -161,7 +162,7 @@ def _predict_split(request: Request, chosen: str) -> int:
     assert batches is not None
     frame = table(cli.datamodule, {key: torch.cat([b[key] for b in batches]) for key in batches[0]}, chosen)
     write_frames([frame], output, lambda written: log.info("%d predictions: %s", len(written), output))
-    _note_intervals(request.run, output, None)
+    _note(request.run, output, None)
     return 0
 
 
@@ -176,7 +177,7 @@ def _predict_split_together(requests: Sequence[Request], chosen: str) -> int:
     _learn_from_validation(ensemble, first)
     frame = pd.concat(list(_split_frames(ensemble, chosen)), ignore_index=True)
     write_frames([frame], output, lambda written: log.info("%d predictions: %s", len(written), output))
-    _note_intervals(first.run if len(requests) == 1 else None, output, ensemble)
+    _note(first.run if len(requests) == 1 else None, output, ensemble)
     return 0
 
 
@@ -202,31 +203,37 @@ def _default_output(request: Request, chosen: str) -> Path:
     return (request.run.path if request.run else Path()) / f"predictions-{chosen}.csv"
 
 
-def _note_intervals(run: RunFolder | None, output: Path, ensemble: Ensemble | None) -> None:
-    """Say in the run's results which coverage the intervals in its `predictions-test.csv` state, for the report."""
+def _note(run: RunFolder | None, output: Path, ensemble: Ensemble | None) -> None:
+    """Say in the run's results how the predictions in its `predictions-test.csv` were made, for the report."""
     if run is None or output.resolve() != (run.path / "predictions-test.csv").resolve():
         return
-    found = ensemble.intervals if ensemble is not None else None
-    if found is None and INTERVALS not in (results := run.read_results()):
-        return
-    if found is None:
-        run.write_results({name: value for name, value in results.items() if name != INTERVALS})
-        return
-    told = {"coverage": float(found.coverage), "half_widths": dict(zip(found.names, found.half_widths, strict=True)),
-            "rows": dict(zip(found.names, found.rows, strict=True))}  # fmt: skip
-    run.update_results({INTERVALS: told})
+    told: dict[str, Any] = {}
+    if ensemble is not None and (found := ensemble.intervals) is not None:
+        told[INTERVALS] = {
+            "coverage": float(found.coverage),
+            "half_widths": dict(zip(found.names, found.half_widths, strict=True)),
+            "rows": dict(zip(found.names, found.rows, strict=True)),
+        }
+    if ensemble is not None and ensemble.temperature is not None:
+        told[TEMPERATURE] = ensemble.temperature.value
+    before = run.read_results()
+    if told or {INTERVALS, TEMPERATURE} & before.keys():
+        run.write_results({key: value for key, value in before.items() if key not in (INTERVALS, TEMPERATURE)} | told)
 
 
 def table(data: Benchmark, columns: dict[str, Tensor], chosen: str) -> pd.DataFrame:
     """One row per graph (or node, or pair of nodes), in the order of the benchmark.
 
-    Columns: `id`; `node` for node tasks, `head` and `tail` for pairs; `prediction...`; `target...` where known.
+    Columns: `id`; `smiles` of molecules, for the report's drawings; `node` for node tasks, `head` and `tail` for pairs;
+    `prediction...`; `target...` where known.
     """
     spec = data.spec
     predictions, targets = columns["prediction"], columns["target"]
     ids = data.ids(chosen)
     rows = columns["graph"]
     frame = pd.DataFrame({"id": [ids[i] for i in rows.tolist()]})
+    if (smiles := _smiles(data, chosen)) is not None:
+        frame["smiles"] = [smiles[i] for i in rows.tolist()]
     for name in ("node", "head", "tail"):
         if name in columns:
             frame[name] = columns[name].numpy()
@@ -243,3 +250,14 @@ def table(data: Benchmark, columns: dict[str, Tensor], chosen: str) -> pd.DataFr
             frame["target" if targets.shape[1] == 1 else f"target_{names[number]}"] = column
     order = torch.argsort(rows, stable=True)
     return frame.iloc[order.numpy()].reset_index(drop=True)
+
+
+def _smiles(data: Benchmark, chosen: str) -> list[str] | None:
+    """SMILES of the molecules of a split; None where the benchmark has none."""
+    if not data.spec.task.startswith("graph-") or not hasattr(data, "smiles"):
+        return None
+    try:
+        found: list[str] = data.smiles(chosen)
+    except BadInput:  # molecules whose source gives structures alone
+        return None
+    return found

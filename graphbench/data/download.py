@@ -255,7 +255,7 @@ def _recorded(folder: Path) -> dict[str, str]:
 
 def _record(folder: Path, sums: Mapping[str, str]) -> None:
     """Keep checksums beside the files."""
-    known = _recorded(folder) | sums
+    known = _recorded(folder) | dict(sums)
     part = folder / f".{SUMS}.part"
     part.write_text("".join(f"{checksum}  {name}\n" for name, checksum in sorted(known.items())), encoding="utf-8")
     part.replace(folder / SUMS)

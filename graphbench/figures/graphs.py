@@ -10,7 +10,7 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -23,7 +23,7 @@ from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import shortest_path
 from torch import Tensor
 
-from graphbench.errors import BadInput
+from graphbench.figures.molecules import rdkit_drawing
 
 Colour = tuple[float, float, float]
 
@@ -50,21 +50,6 @@ class GraphDrawing(Protocol):
 
     def paint(self, axes: Axes, nodes: Sequence[Colour], lines: Sequence[Colour]) -> None:
         """Draw into `axes`, with a colour for each node and for each of `pairs`."""
-
-
-def rdkit_drawing() -> Any:
-    """RDKit's module that draws molecules; imported late, since it needs libraries that small systems lack.
-
-    Raises:
-        BadInput: a shared library is missing.
-    """
-    try:
-        from rdkit.Chem.Draw import rdMolDraw2D
-    except ImportError as error:
-        raise BadInput(
-            f"RDKit cannot draw molecules here: {error}. On Debian: apt-get install libxrender1 libxext6"
-        ) from error
-    return rdMolDraw2D
 
 
 def undirected_pairs(edge_index: Tensor) -> Tensor:

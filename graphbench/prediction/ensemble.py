@@ -164,6 +164,9 @@ class Ensemble:
 
     def _validation(self, option: str) -> Iterator[tuple[list[InputPart], np.ndarray]]:
         """Parts of the validation split as each member reads them, and their targets."""
+        for member, name in zip(self.members, self.names, strict=True):
+            if "val" not in getattr(member.data, "tables", {}):
+                raise BadInput(f"{option}: the data of {name} are not open; call setup() of its `data` first.")
         self.require_one_split("val", option)
         for views in self.parts_of("val"):
             targets = views[0].table.columns["y"].numpy()

@@ -22,8 +22,11 @@ from graphbench.report.groups import differences, flatten
 from graphbench.report.loading import Run
 from graphbench.report.pictures import picture_section
 from graphbench.report.points import prediction_section, score_panels
+from graphbench.report.reliability import reliability_section
+from graphbench.report.residuals import residual_section
 from graphbench.report.scores import ResultTable
 from graphbench.report.sections import Panel, Section
+from graphbench.report.worst import worst_section
 
 _TEMPLATES = Path(__file__).parent / "templates"
 #: What decides times and memory.
@@ -111,6 +114,9 @@ def _part(table: ResultTable, name: str) -> Part:
         comparison_section(table, f"{name}-differences"),
         learning_curves(table, f"{name}-curves"),
         prediction_section(table, f"{name}-predictions"),
+        residual_section(table, f"{name}-residuals"),
+        reliability_section(table, f"{name}-reliability"),
+        worst_section(table, f"{name}-worst"),
         *diagnostic_sections(table, f"{name}-layers"),
         gap_section(table, f"{name}-gap"),
         picture_section(runs, f"{name}-pictures"),

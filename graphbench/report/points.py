@@ -12,6 +12,7 @@ from matplotlib.ticker import MaxNLocator
 
 from graphbench.report.figures import INK, RULE, Style, panel_axes, shorten, svg
 from graphbench.report.loading import Run
+from graphbench.report.predictions import target_columns
 from graphbench.report.scores import SPLITS, ResultTable, Row, Score
 from graphbench.report.sections import Panel, Section
 
@@ -115,7 +116,7 @@ def _add_run(section: Section, table: ResultTable, run: Run, label: str, style: 
     frame = run.predictions
     assert frame is not None
     errors = []
-    for place, (target, predicted, true) in enumerate(_targets(frame)):
+    for place, (target, predicted, true) in enumerate(target_columns(frame)):
         known = frame[[predicted, true]].apply(pd.to_numeric, errors="coerce").dropna()
         if known.empty:
             continue
@@ -137,18 +138,6 @@ def _add_run(section: Section, table: ResultTable, run: Run, label: str, style: 
             f"{label}, seed {run.seed}: predictions-test.csv gives a test {table.metric} of {found:.4f}, but the run's "
             f"is {stored:.4f}: the file is from another checkpoint."
         )
-
-
-def _targets(frame: pd.DataFrame) -> list[tuple[str, str, str]]:
-    """Name of the target, column of its predictions and column of the truth."""
-    pairs = []
-    for column in map(str, frame.columns):
-        if column == "prediction" or column.startswith("prediction_"):
-            target = column.removeprefix("prediction").removeprefix("_")
-            true = f"target_{target}" if target else "target"
-            if true in frame:
-                pairs.append((target, column, true))
-    return pairs
 
 
 def _scatter(

@@ -114,8 +114,10 @@ class Task(nn.Module):
             for metric in further:
                 if isinstance(metric, PerTarget):
                     metric.update(predictions, targets)
-                else:
-                    metric.update(*self.compared(metric, predictions, targets))
+                    continue
+                compared = self.compared(metric, predictions, targets)
+                if len(compared[1]):  # torchmetrics takes no empty batch
+                    metric.update(*compared)
 
     def compared(self, metric: Metric, predictions: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """What a metric of torchmetrics gets of the predictions and targets of `predict`."""

@@ -104,6 +104,8 @@ class _Classification(Task):
     def update(self, metrics: Mapping[str, Metric], output: Tensor, batch: GraphBatch) -> None:
         """Add the labelled rows of a batch; AUROC sees the probability of the second class."""
         probabilities, target = _labelled(*self.predict(output, batch))
+        if not len(target):  # torchmetrics takes no empty batch
+            return
         for name, metric in metrics.items():
             metric.update(probabilities[:, 1] if name == "AUROC" else probabilities, target)
 

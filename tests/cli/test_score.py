@@ -24,7 +24,7 @@ def test_predictions_give_the_test_score(finished_run, tmp_path):
     for name in ("p.csv", "p.parquet"):
         assert main(["predict", "--run", str(finished_run), "--output", str(tmp_path / name)]) == 0
     table = pd.read_csv(tmp_path / "p.csv")
-    assert list(table.columns) == ["id", "prediction", "target"]
+    assert list(table.columns) == ["id", "smiles", "prediction", "target"]
     assert len(table) == 12
     error = (table["prediction"] - table["target"]).to_numpy()
     assert np.abs(error).mean() == pytest.approx(results["test/MAE"], rel=1e-5)

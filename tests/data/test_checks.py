@@ -119,6 +119,11 @@ def test_class_numbers_of_graphs_and_nodes(make_table):
         check_table(with_y(table, labels.index_fill(0, torch.tensor([4]), 3)), graphs, "train")
     with pytest.raises(BadInput, match="y must have one row of 1 numbers per node"):
         check_table(with_y(table, labels), nodes, "train")
+    check_table(with_y(table, node_labels - 1, "node"), nodes, "train")  # -1: no label
+    with pytest.raises(BadInput, match=r"graph 0 has a class outside 0 .. 2 in y: -2"):
+        check_table(with_y(table, node_labels - 2, "node"), nodes, "train")
+    with pytest.raises(BadInput, match=r"graph 0 has a class outside 0 .. 2 in y: -1"):
+        check_table(with_y(table, labels - 1), graphs, "train")
 
 
 def test_columns_must_have_the_rows_of_their_axis(make_table):

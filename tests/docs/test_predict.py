@@ -63,7 +63,8 @@ def test_every_command_runs_and_writes_what_it_names(place, monkeypatch):
 def test_the_code_runs(place, monkeypatch):
     monkeypatch.chdir(place)
     names: dict[str, object] = {}
-    assert len(codes := blocks("python")) == 2
+    codes = blocks("python")
+    assert len(codes) == 2
     for code in codes:
         exec(compile(code, "predict.md", "exec"), names)
     assert len(names["table"]) == 3

@@ -63,6 +63,7 @@ TESTED_BY = {
     "graphbench/cli/names.py": ("tests/cli/test_fit.py", "short names on the command line"),
     "graphbench/cli/preflight.py": ("tests/cli/test_sweep.py", "what a sweep refuses before it runs"),
     "graphbench/cli/prepare.py": ("tests/cli/test_config_command.py", "prepares what an installed configuration names"),
+    "graphbench/cli/trained.py": ("tests/cli/test_embed.py", "the model of a run, its data open or closed"),
     "graphbench/cli/signals.py": ("tests/cli/test_stopping.py", "signals to a training process"),
     "graphbench/contracts/architecture.py": ("tests/contracts/test_architectures.py", "held by every architecture"),
     "graphbench/contracts/benchmark.py": ("tests/contracts/test_benchmarks.py", "held by every benchmark"),

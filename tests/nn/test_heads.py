@@ -39,6 +39,13 @@ def test_hidden_layers_are_relu_and_the_last_is_plain():
     torch.testing.assert_close(head(x), last(F.relu(second(F.relu(first(x))))))
 
 
+def test_hidden_layers_take_gelu():
+    head, x = HeadConfig(2, activation="gelu").mlp(6, 2), torch.randn(9, 6)
+    torch.testing.assert_close(head(x), head.layers[1](F.gelu(head.layers[0](x))))
+    with pytest.raises(BadInput, match="activation"):
+        HeadConfig(2, activation="tanh").mlp(6, 2)
+
+
 def test_l2_normalisation_scales_hidden_rows_to_length_one():
     torch.manual_seed(0)
     head, x = MLPHead(6, 2, 2, l2_normalize=True), torch.randn(9, 6)

@@ -21,6 +21,8 @@ from graphbench.prediction import Ensemble, Predictor
 
 SMILES = [ring + chain for chain in ("", "C", "O", "CC", "N") for ring in (f"C1{'C' * size}C1" for size in range(1, 9))]
 
+LEARNING = ("--trainer.max_epochs", "6", "--model.optimizer.lr", "0.01")
+
 
 def untrained(benchmark, seed):
     torch.manual_seed(seed)
@@ -70,6 +72,8 @@ def test_other_benchmarks_and_tasks_are_refused():
         Ensemble([untrained(CSL(), 0)]).add_intervals("0.9")
     with pytest.raises(BadInput, match="--calibrate is for classes and labels; ZINC is graph-regression"):
         Ensemble([zinc]).calibrate()
+    with pytest.raises(BadInput, match=r"the data of member 0 are not open; call setup\(\)"):
+        Ensemble([zinc]).add_intervals(0.9)
 
 
 # -- the command line ------------------------------------------------------------------------------------------------
@@ -144,7 +148,7 @@ def test_intervals_have_the_width_of_the_validation_errors(place, tmp_path):
         assert main(["predict", "--run", *chosen, "--interval", "0.9", "--output", str(output)]) == 0
         frame = pd.read_csv(output)
         extra = ["spread_y"] if len(chosen) > 1 else []
-        assert list(frame) == ["id", "prediction", "target", *extra, "y_low", "y_high"]
+        assert list(frame) == ["id", "smiles", "prediction", "target", *extra, "y_low", "y_high"]
         assert (frame["prediction"] - frame["y_low"]).to_numpy() == pytest.approx(errors[22], abs=1e-4)
         assert (frame["y_high"] - frame["prediction"]).to_numpy() == pytest.approx(errors[22], abs=1e-4)
     (tmp_path / "new.smi").write_text("CCO\nC1CC\n")
@@ -165,29 +169,36 @@ def test_the_run_says_what_its_intervals_state(place, tmp_path):
     assert said["coverage"] == 0.5
     assert said["rows"] == {"y": 24}
     assert (frame["y_high"] - frame["prediction"]).iloc[0] == pytest.approx(said["half_widths"]["y"], rel=1e-4)
+    assert main(["test", "--run", str(folder)]) == 0
+    assert main(["report", str(folder), "--output", str(tmp_path / "report")]) == 0
+    page = (tmp_path / "report" / "report.html").read_text()
+    inside = int(frame["target"].between(frame["y_low"], frame["y_high"]).sum())
+    assert f"{inside} of {len(frame)} known test targets lie in their intervals" in page
+    assert "they state 0.5." in page
+    assert page.count("data:image/png;base64") == 6  # the largest errors, as molecules
     assert main(["predict", "--run", str(folder)]) == 0
     assert "intervals" not in json.loads((folder / "results.json").read_text())
     assert "y_low" not in pd.read_csv(folder / "predictions-test.csv")
 
 
-def test_calibration_moves_probabilities_and_keeps_their_order(place, tmp_path):
-    run = place("kinds", 0, "--trainer.max_epochs", "6", "--model.optimizer.lr", "0.01", target="kind")
+def test_a_calibrated_run_says_its_temperature(place, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(place("kinds", 0, *LEARNING, target="kind"), folder)
     frames = []
     for options in ([], ["--calibrate"]):
-        assert main(["predict", "--run", run, "--output", str(tmp_path / "p.csv"), *options]) == 0
-        frames.append(pd.read_csv(tmp_path / "p.csv"))
-    assert list(frames[0]) == list(frames[1])
+        assert main(["predict", "--run", str(folder), *options]) == 0
+        frames.append(pd.read_csv(folder / "predictions-test.csv"))
     before, after = (np.log(frame["prediction_1"] / frame["prediction_0"]) for frame in frames)
-    ratio = (before / after).to_numpy()
-    assert ratio == pytest.approx(ratio[0], rel=1e-3)  # logits / T for one T
-    assert ratio[0] != pytest.approx(1, rel=1e-3)
+    said = json.loads((folder / "results.json").read_text())["temperature"]
+    assert (before / after).to_numpy() == pytest.approx(said, rel=1e-3)  # logits / T for one T
+    assert said != pytest.approx(1, rel=1e-3)
 
 
 def test_wrong_requests_are_one_line_before_anything_is_written(place, tmp_path, capsys):
     a, b, kinds = (
         place("a", 0),
         place("b", 1),
-        place("kinds", 0, "--trainer.max_epochs", "6", "--model.optimizer.lr", "0.01", target="kind"),
+        place("kinds", 0, *LEARNING, target="kind"),
     )
     other = place("other", 0, "--data.split_seed", "7")
     output = ["--output", str(tmp_path / "out.csv")]

@@ -84,6 +84,7 @@ def test_all_sections_are_there_in_order(full):
         "Results",
         "Learning curves",
         "Predictions on the test split",
+        "Residuals on the test split",
         "Attention capacity by layer",
         "Rank of the node tokens by depth",
         "Gap between training and unseen graphs",

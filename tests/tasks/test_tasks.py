@@ -92,6 +92,45 @@ def test_graph_token_takes_the_place_of_pooling():
     assert torch.allclose(task(Representation(node), batch), linear(sums), atol=1e-5)
 
 
+@pytest.mark.parametrize("loss", ["cross_entropy", "weighted_cross_entropy", "focal"])
+@pytest.mark.parametrize("classes", [2, 3])
+def test_nodes_without_a_label_count_for_nothing(classes, loss):
+    """Loss, gradients and all metrics are those of the labelled nodes alone, in every part of a batch."""
+    generator = torch.Generator().manual_seed(classes)
+    truth = [torch.randint(-1, classes, (n,), generator=generator) for n in (9, 7, 8)] + [torch.full((4,), -1)]
+    batch = batch_with(lambda i, n: truth[i], sizes=(9, 7, 8, 4))
+    known = batch.y.reshape(-1) >= 0
+    assert 0 < known.sum() < 24
+    kept = [values[values >= 0] for values in truth[:3]]
+    labelled = batch_with(lambda i, n: kept[i], sizes=[len(values) for values in kept])
+    task = build_task(
+        spec_of("node-classification", loss=loss, metric="accuracy", num_classes=classes), 8, HeadConfig()
+    )
+    output = torch.randn(28, task.spec.output_dim, generator=generator, dtype=torch.float64, requires_grad=True)
+    found = task.loss(output, batch)
+    if loss == "cross_entropy":
+        logits = torch.cat((torch.zeros_like(output), output), 1) if classes == 2 else output
+        log_probability = logits - logits.exp().sum(1, keepdim=True).log()
+        expected = -sum(log_probability[row, batch.y.reshape(-1)[row]] for row in known.nonzero()[:, 0]) / known.sum()
+    else:
+        expected = task.loss(output[known], labelled)
+    assert found.item() == pytest.approx(expected.item(), rel=1e-12)
+    assert torch.equal(torch.autograd.grad(found, output)[0].abs().sum(1) > 0, known)
+    alone = [batch_with(lambda i, n, of=of: truth[of], sizes=[len(truth[of])]) for of in range(4)]
+    parts = [task.terms(part, one) for part, one in zip(output.split([9, 7, 8, 4]), alone, strict=True)]
+    sums, counts = (torch.stack(values).sum(0) for values in zip(*parts, strict=True))
+    assert counts.sum() == known.sum()
+    assert parts[3][1].sum() == 0
+    assert task.combine(sums, counts).item() == pytest.approx(expected.item(), rel=1e-12)
+    task.further = task.named_metrics()
+    every, own = task.all_metrics(), task.all_metrics()
+    for part, one in zip(output.detach().split([9, 7, 8, 4]), alone, strict=True):
+        task.score(every, part, one)
+    task.score(own, output.detach()[known], labelled)
+    for name, metric in every.items():
+        assert metric.compute().item() == pytest.approx(own[name].compute().item()), name
+
+
 def test_multilabel_loss_skips_unknown_labels():
     truth = torch.tensor([[1.0, 0.0], [torch.nan, 1.0], [0.0, torch.nan], [1.0, 1.0], [0.0, 0.0]])
     batch = batch_with(lambda i, n: truth[i])

@@ -22,6 +22,7 @@ import torch
 import yaml
 from torch.serialization import safe_globals
 
+from graphbench.benchmarks.graphs.plain_pickles import plain_pickles
 from graphbench.benchmarks.graphs.saved import PARTS_OF_DATA, load_saved
 from graphbench.contracts import SPLITS
 from graphbench.data.package_files import file_sha256
@@ -242,7 +243,12 @@ def _quietly() -> Iterator[None]:
     before, states = os.environ.get(forced), (random.getstate(), np.random.get_state())
     os.environ[forced] = "1"
     try:
-        with torch.random.fork_rng(devices=[]), contextlib.redirect_stdout(sys.stderr), safe_globals(PARTS_OF_DATA):
+        with (
+            torch.random.fork_rng(devices=[]),
+            contextlib.redirect_stdout(sys.stderr),
+            safe_globals(PARTS_OF_DATA),
+            plain_pickles(),
+        ):
             torch.manual_seed(0)
             random.seed(0)
             np.random.seed(0)

@@ -12,6 +12,7 @@ from graphbench_baselines import (
     GIN,
     GINE,
     GPS,
+    GRIT,
     GT,
     SAT,
     Exphormer,
@@ -111,6 +112,11 @@ class TestExphormer(ArchitectureContract):
     architecture = Exphormer
     options = SMALL | {"expander_degree": 2}
     random_order = "expanders are drawn from the numbers of the nodes"
+
+
+class TestGRIT(ArchitectureContract):
+    architecture = GRIT
+    options = SMALL | {"num_steps": 4}
 
 
 GRAPHORMER = SMALL | {"ffn_dim": 16, "num_heads": 4}

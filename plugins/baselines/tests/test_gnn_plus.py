@@ -40,7 +40,7 @@ LRGB = {
 
 @pytest.fixture
 def counted(recipe):
-    """Function: parameters of a recipe with those of an edge encoder that nothing reads, as the authors' models have."""
+    """Function: parameters of a recipe, with those of an edge encoder that nothing reads in the authors' models."""
 
     def count(name):
         config, spec, found = recipe(name)

@@ -321,7 +321,7 @@ def test_the_best_checkpoint_is_chosen_on_the_unrounded_score(tmp_path, monkeypa
         "--data.sizes", "[6,2,2]", "--data.root", str(tmp_path), "--trainer.max_epochs", "3",
         "--trainer.accelerator", "cpu", "--trainer.enable_model_summary", "false",
     ]) == 0  # fmt: skip
-    assert json.loads((run / "results.json").read_text())["best_epoch"] == 1
+    assert json.loads((run / "results.json").read_text())["best_epoch"] == 2
     with (run / "metrics.csv").open() as file:
         logged = [float(row["val/class_accuracy"]) for row in csv.DictReader(file) if row["val/class_accuracy"]]
     assert logged == pytest.approx(scores, abs=1e-6)

@@ -137,7 +137,8 @@ def score_row(run: Run, output: Path) -> dict[str, Any]:
 
 def curve_rows(run: Run, output: Path) -> Iterator[dict[str, Any]]:
     """Training and validation score of every epoch, and the best of each so far, as the paper draws them."""
-    metric = results(run.folder(output))["metric"]
+    stored = results(run.folder(output))
+    metric, first = stored["metric"], stored.get("epochs_from", 0)  # runs of older versions count from 0
     scores: dict[int, dict[str, float]] = {}
     for row in read_csv(run.folder(output) / "metrics.csv"):
         for part in ("train", "val"):
@@ -150,7 +151,7 @@ def curve_rows(run: Run, output: Path) -> Iterator[dict[str, Any]]:
             "benchmark": run.benchmark,
             "model": run.model,
             "seed": run.seed,
-            "epoch": epoch + 1,
+            "epoch": epoch - first + 1,
             "metric": metric,
             **{part: scores[epoch][part] for part in best},
             **{f"best_{part}": value for part, value in best.items()},

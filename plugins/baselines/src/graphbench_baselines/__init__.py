@@ -1,9 +1,10 @@
-"""GCN, GIN, GINE, GAT, GraphSAGE, GatedGCN, GNN+, GT, GPS, Exphormer, Graphormer and SAT for graphbench."""
+"""GCN, GIN, GINE, GAT, GraphSAGE, GatedGCN, GNN+, GT, GPS, Exphormer, GRIT, Graphormer and SAT for graphbench."""
 
 from graphbench_baselines.exphormer import Exphormer as Exphormer
 from graphbench_baselines.gnn_plus import GNNPlus as GNNPlus
 from graphbench_baselines.gps import GPS as GPS
 from graphbench_baselines.graphormer import Graphormer as Graphormer
+from graphbench_baselines.grit import GRIT as GRIT
 from graphbench_baselines.gt import GT as GT
 from graphbench_baselines.message_passing import GAT as GAT
 from graphbench_baselines.message_passing import GCN as GCN
@@ -20,6 +21,7 @@ __all__ = [
     "GIN",
     "GINE",
     "GPS",
+    "GRIT",
     "GT",
     "SAT",
     "Exphormer",

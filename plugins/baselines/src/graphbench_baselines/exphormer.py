@@ -79,10 +79,10 @@ class ExphormerAttention(nn.Module):
 class Exphormer(GPSBackbone):
     """Exphormer (Shirzad et al., ICML 2023); defaults are the paper's CIFAR10 model without encodings.
 
-    The layers are those of GPS with a sparse global branch: it runs along the edges of the graph with the vectors that
-    the edge encoder gives them, along the edges of a random expander graph, which share one learned row, and between all
-    nodes and each virtual node, with one learned row per virtual node and direction. These vectors do not change from
-    layer to layer; virtual nodes start as learned rows.
+    The layers are those of GPS with a sparse global branch. It runs along the edges of the graph with the vectors that
+    the edge encoder gives them, along the edges of a random expander graph, which share one learned row, and between
+    all nodes and each virtual node, with one learned row per virtual node and direction. These vectors do not change
+    from layer to layer; virtual nodes start as learned rows.
 
     Args:
         spec: the benchmark's description.

@@ -35,8 +35,8 @@ _ACTIVATIONS: dict[str, tuple[Callable[[Tensor], Tensor], type[nn.Module]]] = {
 class EdgeGCN(nn.Module):
     """GCN that reads edges, as the authors of GNN+ run it: `conv(x)_i = sum_j ReLU(W x_j + e_ij) + b`.
 
-    There are no self-loops and no degrees in it, which both stand in GCN and in their paper's equation; their code
-    switches them off together with the edges' coming in. `dim^2 + dim` parameters.
+    There are no self-loops and no degrees in it, which GCN has: their code switches both off where it reads edges.
+    `dim^2 + dim` parameters.
 
     Args:
         dim: width of nodes and edges.
@@ -133,8 +133,8 @@ class GNNPlus(MessagePassingNetwork):
         norm: batch, layer or none.
         residual: add each message passing layer's input to its output.
         feed_forward: a feed-forward network after each layer; LRGB has none.
-        edge_features: read the benchmark's edge features. Without them GCN reads no edges, and for GINE and GatedGCN all
-            edges share one learned row.
+        edge_features: read the benchmark's edge features. Without them GCN reads no edges, and for GINE and GatedGCN
+            all edges share one learned row.
         edge_walks: longest random walk between the ends of an edge whose probabilities are added to the edge's vector;
             0 for none. The released GNN+ does so wherever it has RWSE, but on peptides.
         positional_encoders: outputs stand beside the node features.

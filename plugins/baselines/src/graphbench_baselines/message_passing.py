@@ -54,7 +54,9 @@ class MessagePassingNetwork(Architecture):
         super().__init__(spec, hidden_dim)
         check_range("num_layers", num_layers, at_least=1, whole=True)
         self.node_encoder = NodeEncoder(spec, hidden_dim, positional_encoders or (), categorical)
-        self.edge_encoder = EdgeEncoder(spec, hidden_dim, categorical, edge_features) if reads_edges else None
+        self.edge_encoder: nn.Module | None = None
+        if reads_edges:
+            self.edge_encoder = EdgeEncoder(spec, hidden_dim, categorical, edge_features)
         self.layers = nn.ModuleList(make_layer() for _ in range(num_layers))
 
     def forward(self, batch: GraphBatch) -> Representation:
