@@ -77,6 +77,8 @@ def _check(option: str, known: Iterable[str], classes: Mapping[str, str]) -> Non
         BadInput: names it and its nearest neighbours.
     """
     first, *rest = option.split(".")
+    if first == "expected":
+        return
     if first not in ("data", "model", "trainer"):
         if option.replace("_", "-") not in {name.replace("_", "-") for name in known}:
             raise _unknown(option, [*known, *_dotted()])

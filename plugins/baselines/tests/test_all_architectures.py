@@ -103,6 +103,11 @@ class TestGPSWithoutAttention(ArchitectureContract):
     options = SMALL | {"local_layer": "GAT", "attention": "none", "categorical": "one_hot"}
 
 
+class TestGPSWithPerformer(ArchitectureContract):
+    architecture = GPS
+    options = SMALL | {"attention": "Performer"}
+
+
 class TestGPSAroundGCN(ArchitectureContract):
     architecture = GPS
     options = SMALL | {"local_layer": "GCN", "norm": "none"}

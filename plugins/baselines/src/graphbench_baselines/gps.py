@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 from torch import nn
 
 from graphbench import BenchmarkSpec, PositionalEncoder
 from graphbench.errors import check_choice
 from graphbench.nn import Categorical, GPSBackbone, LocalName, NormName, TransformerAttention
+from graphbench_baselines.performer import PerformerBranch
+
+AttentionName = Literal["Transformer", "Performer", "none"]
 
 
 class GPS(GPSBackbone):
@@ -22,9 +25,9 @@ class GPS(GPSBackbone):
         num_layers: GPS layers.
         num_heads: heads of the global attention (and of the local layer GAT); must divide `hidden_dim`.
         local_layer: GatedGCN, GINE, GCN, GAT or none.
-        attention: Transformer (softmax) or none.
+        attention: Transformer (softmax), Performer (linear, see `PerformerBranch`) or none.
         dropout: probability of every dropout but that of attention weights.
-        attention_dropout: probability of dropping an attention weight.
+        attention_dropout: probability of dropping an attention weight; for Performer an entry of what it returns.
         norm: batch, layer or none.
         positional_encoders: outputs stand beside the node features, which get the remaining width.
         gate_encoder: positions whose distances gate the edges of GatedGCN (ES-LapPE); not added to node features.
@@ -47,7 +50,7 @@ class GPS(GPSBackbone):
         num_layers: int = 10,
         num_heads: int = 4,
         local_layer: LocalName = "GINE",
-        attention: Literal["Transformer", "none"] = "Transformer",
+        attention: AttentionName = "Transformer",
         dropout: float = 0.0,
         attention_dropout: float = 0.5,
         norm: NormName = "batch",
@@ -55,11 +58,13 @@ class GPS(GPSBackbone):
         gate_encoder: PositionalEncoder | None = None,
         categorical: Categorical = "xavier_uniform",
     ) -> None:
-        check_choice("attention", attention, ("Transformer", "none"))
+        check_choice("attention", attention, get_args(AttentionName))
 
         def make_attention() -> nn.Module | None:
             if attention == "none":
                 return None
+            if attention == "Performer":
+                return PerformerBranch(hidden_dim, num_heads, attention_dropout)
             return TransformerAttention(hidden_dim, num_heads, attention_dropout)
 
         super().__init__(
