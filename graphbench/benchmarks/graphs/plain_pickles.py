@@ -49,7 +49,7 @@ def load_plain(file: IO[bytes], **options: Any) -> Any:
 def plain_pickles() -> Iterator[None]:
     """Whoever calls `pickle.load` meanwhile reads plain values only."""
     before = pickle.load
-    pickle.load = load_plain
+    pickle.load = load_plain  # type: ignore[assignment]
     try:
         yield
     finally:

@@ -7,6 +7,8 @@ Legend: node i attends to node j along edge j -> i; `edge_index` holds (j, i). H
 
 from __future__ import annotations
 
+import copy
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -33,34 +35,41 @@ class EdgeAttention(Traced):
         dim: width of nodes and edges.
         num_heads: heads H; must divide `dim`.
         dropout: probability of both dropouts.
+        bias: biases in Q, K, V and E.
+        edges: False leaves E, O_e and their factor out of the equation.
 
     Raises:
         BadInput: `num_heads` does not divide `dim`.
     """
 
-    def __init__(self, dim: int, num_heads: int, dropout: float = 0.0) -> None:
+    def __init__(
+        self, dim: int, num_heads: int, dropout: float = 0.0, bias: bool = True, edges: bool = True
+    ) -> None:
         super().__init__()
         if dim % num_heads:
             raise BadInput(f"num_heads must divide hidden_dim, but got num_heads={num_heads} and hidden_dim={dim}.")
         self.num_heads = num_heads
         self.dropout = dropout
-        self.qkv_map = nn.Linear(dim, 3 * dim)  # Q, K, V of the equations, in one product
-        self.edge_map = nn.Linear(dim, dim)  # E
+        self.qkv_map = nn.Linear(dim, 3 * dim, bias=bias)  # Q, K, V of the equations, in one product
+        self.edge_map = nn.Linear(dim, dim, bias=bias) if edges else None  # E
         self.node_out = nn.Linear(dim, dim)  # O
-        self.edge_out = nn.Linear(dim, dim)  # O_e
+        self.edge_out = nn.Linear(dim, dim) if edges else None  # O_e
 
-    def forward(self, x: Tensor, edge: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor, edge: Tensor | None, batch: GraphBatch) -> tuple[Tensor, Tensor | None]:
         """Mixed nodes `[num_nodes, dim]` and edges `[num_edges, dim]`, without residuals."""
         source, target = batch.edge_index[0], batch.edge_index[1]
         q, k, v = (part.unflatten(-1, (self.num_heads, -1)) for part in self.qkv_map(x).chunk(3, dim=-1))
-        steer = self.edge_map(edge).unflatten(-1, (self.num_heads, -1)) * q.shape[-1] ** -0.5
-        scores = q.index_select(0, target) * k.index_select(0, source) * steer
+        scores = q.index_select(0, target) * k.index_select(0, source) * q.shape[-1] ** -0.5
+        if self.edge_map is not None:
+            scores = scores * self.edge_map(edge).unflatten(-1, (self.num_heads, -1))
         logits = scores.sum(-1).clamp(-_LARGEST_LOGIT, _LARGEST_LOGIT)
         weights = softmax(logits, target, num_nodes=x.shape[0])
         messages = (weights.unsqueeze(-1) * v.index_select(0, source)).flatten(1)
         mixed = scatter(messages, target, 0, x.shape[0], reduce="sum")
         out = self.node_out(F.dropout(mixed, self.dropout, self.training))
         self.trace(lambda: self._record(x, weights, batch, out))
+        if self.edge_out is None:
+            return out, None
         return out, self.edge_out(F.dropout(scores.flatten(1), self.dropout, self.training))
 
     @torch.no_grad()
@@ -99,21 +108,38 @@ class GTLayer(nn.Module):
         dropout: probability of every dropout.
         norm: batch, layer or none.
         released: carry two maps that nothing reads, see `GT`.
+        bias: biases in the maps of attention.
+        edges: False leaves out all that is about edges.
     """
 
-    def __init__(self, dim: int, num_heads: int, ffn_dim: int, dropout: float, norm: NormName, released: bool) -> None:
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int,
+        ffn_dim: int,
+        dropout: float,
+        norm: NormName,
+        released: bool,
+        bias: bool = True,
+        edges: bool = True,
+    ) -> None:
         super().__init__()
-        self.attention = EdgeAttention(dim, num_heads, dropout)
-        self.norms = nn.ModuleList(make_norm(norm, dim) for _ in range(4))
+        self.attention = EdgeAttention(dim, num_heads, dropout, bias, edges)
+        of_edges: NormName = norm if edges else "none"
+        self.norms = nn.ModuleList(make_norm(name, dim) for name in (norm, of_edges, norm, of_edges))
         self.node_ffn = FeedForward(dim, ffn_dim, activation_dropout=dropout)
-        self.edge_ffn = FeedForward(dim, ffn_dim, activation_dropout=dropout)
+        self.edge_ffn = FeedForward(dim, ffn_dim, activation_dropout=dropout) if edges else None
         self.unused = nn.ModuleList(nn.Linear(dim, dim) for _ in range(2 if released else 0))
 
-    def forward(self, x: Tensor, edge: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor, edge: Tensor | None, batch: GraphBatch) -> tuple[Tensor, Tensor | None]:
         """Nodes `[num_nodes, dim]` and edges `[num_edges, dim]`, shaped as they came."""
         mixed_x, mixed_edge = self.attention(x, edge, batch)
-        x, edge = self.norms[0](x + mixed_x), self.norms[1](edge + mixed_edge)
-        return self.norms[2](x + self.node_ffn(x)), self.norms[3](edge + self.edge_ffn(edge))
+        x = self.norms[0](x + mixed_x)
+        x = self.norms[2](x + self.node_ffn(x))
+        if self.edge_ffn is None or edge is None:
+            return x, None
+        edge = self.norms[1](edge + mixed_edge)
+        return x, self.norms[3](edge + self.edge_ffn(edge))
 
 
 class GT(Architecture):
@@ -132,6 +158,10 @@ class GT(Architecture):
         norm: batch, layer or none.
         positional_encoders: their outputs are concatenated, mapped to `hidden_dim` and added to the node features.
         categorical: how categorical features enter: xavier_uniform, normal or one_hot.
+        full: attend to all other nodes of the graph, as the first paper's baseline does: the edges and their features
+            are left out, and all pairs share one learned row.
+        bias: biases in the maps of attention; the first paper has none.
+        edge_updates: False is the first paper's network for PATTERN and CLUSTER, which knows no edge vectors.
         released: carry the two unused maps per layer of the authors' code, so that parameter counts agree with the
             printed ones; outputs are the same without.
 
@@ -156,25 +186,42 @@ class GT(Architecture):
         norm: NormName = "batch",
         positional_encoders: list[PositionalEncoder] | None = None,
         categorical: Categorical = "xavier_uniform",
+        full: bool = False,
+        bias: bool = True,
+        edge_updates: bool = True,
         released: bool = False,
     ) -> None:
         super().__init__(spec, hidden_dim)
         check_range("num_layers", num_layers, at_least=1, whole=True)
         self.node_encoder = NodeEncoder(spec, hidden_dim, categorical=categorical)
-        self.edge_encoder = EdgeEncoder(spec, hidden_dim, categorical)
+        self.full = full
+        self.edge_encoder = EdgeEncoder(spec, hidden_dim, categorical, not full) if edge_updates else None
         self.positional = nn.ModuleList(positional_encoders or ())
         width = sum(encoder.dim for encoder in positional_encoders or ())
         self.position_map = nn.Linear(width, hidden_dim) if width else None
         self.layers = nn.ModuleList(
-            GTLayer(hidden_dim, num_heads, ffn_dim or hidden_dim, dropout, norm, released) for _ in range(num_layers)
+            GTLayer(hidden_dim, num_heads, ffn_dim or hidden_dim, dropout, norm, released, bias, edge_updates)
+            for _ in range(num_layers)
         )
 
     def forward(self, batch: GraphBatch) -> Representation:
-        """Nodes `[num_nodes, hidden_dim]` and edges `[num_edges, hidden_dim]`."""
+        """Nodes `[num_nodes, hidden_dim]`, and edges `[num_edges, hidden_dim]` where attention runs along them."""
         x = self.node_encoder(batch)
         if self.position_map is not None:
             x = x + self.position_map(torch.cat([encoder(batch) for encoder in self.positional], dim=-1))
-        edge = self.edge_encoder(batch)
+        batch = complete_graphs(batch) if self.full else batch
+        edge = self.edge_encoder(batch) if self.edge_encoder is not None else None
         for layer in self.layers:
             x, edge = layer(x, edge, batch)
-        return Representation(node=x, edge=edge)
+        return Representation(node=x, edge=None if self.full else edge)
+
+
+def complete_graphs(batch: GraphBatch) -> GraphBatch:
+    """The batch with an edge from every node to every other node of its graph in place of its edges."""
+    size = batch.ptr.diff()[batch.batch]
+    target = torch.repeat_interleave(torch.arange(len(size), device=size.device), size)
+    rank = torch.arange(len(target), device=size.device) - (size.cumsum(0) - size)[target]
+    source = batch.ptr[batch.batch[target]] + rank
+    full = copy.copy(batch)
+    full.edge_index = torch.stack([source, target])[:, source != target]
+    return full
