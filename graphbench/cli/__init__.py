@@ -14,34 +14,52 @@ from collections.abc import Callable, Sequence
 from graphbench.cli.stopping import Stopped, exit_code, name_starter, stoppable
 from graphbench.errors import GraphbenchError, UnknownName
 
-#: Command -> its function, as "module:function", and what it does.
+#: Command -> its function, as "module:function" of `commands/`, and what it does.
 COMMANDS: dict[str, tuple[str, str]] = {
-    "fit": ("graphbench.cli.fit:fit", "train an architecture on a benchmark, or continue a run"),
-    "validate": ("graphbench.cli.score:validate", "score a run on the validation split"),
-    "test": ("graphbench.cli.score:test", "score a run on the test split"),
-    "predict": ("graphbench.cli.predict:predict", "write a run's predictions of a new input, or of a split, to a file"),
-    "embed": ("graphbench.cli.embed:embed", "write a run's representations of graphs or nodes to a file"),
-    "params": ("graphbench.cli.params:params", "count trainable parameters; needs no data"),
-    "prepare": ("graphbench.cli.prepare:prepare", "fill the store with data and encodings ahead of a fit"),
-    "profile": ("graphbench.cli.profile:profile", "measure throughput, memory and operations"),
-    "sweep": ("graphbench.cli.sweep:sweep", "train and compare several models, seeds and folds in one command"),
-    "tune": ("graphbench.cli.tune:tune", "search for better options by validation scores, with Optuna"),
-    "explain": ("graphbench.cli.explain:explain", "show which atoms and bonds (nodes, edges) a prediction rests on"),
-    "export": ("graphbench.cli.export:export", "write a run's model as a folder that others can load, or as a program"),
-    "push": ("graphbench.cli.push:run", "put a run's model, or what was exported, on the Hugging Face Hub"),
-    "report": ("graphbench.cli.report:report", "compare runs on one page, and as Markdown, CSV and LaTeX"),
+    "fit": ("fit:fit", "train an architecture on a benchmark, or continue a run"),
+    "validate": ("score:validate", "score a run on the validation split"),
+    "test": ("score:test", "score a run on the test split"),
+    "predict": (
+        "predict:predict",
+        "write a run's predictions of a new input, or of a split, to a file",
+    ),
+    "embed": ("embed:embed", "write a run's representations of graphs or nodes to a file"),
+    "params": ("params:params", "count trainable parameters; needs no data"),
+    "prepare": ("prepare:prepare", "fill the store with data and encodings ahead of a fit"),
+    "profile": ("profile:profile", "measure throughput, memory and operations"),
+    "sweep": (
+        "sweep:sweep",
+        "train and compare several models, seeds and folds in one command",
+    ),
+    "tune": ("tune:tune", "search for better options by validation scores, with Optuna"),
+    "explain": (
+        "explain:explain",
+        "show which atoms and bonds (nodes, edges) a prediction rests on",
+    ),
+    "export": (
+        "export:export",
+        "write a run's model as a folder that others can load, or as a program",
+    ),
+    "push": ("push:run", "put a run's model, or what was exported, on the Hugging Face Hub"),
+    "report": ("report:report", "compare runs on one page, and as Markdown, CSV and LaTeX"),
     "reproduce": (
-        "graphbench.cli.reproduce:reproduce",
+        "reproduce:reproduce",
         "train what a published table lacks, and write it with printed and obtained values",
     ),
     "list": (
-        "graphbench.cli.list_command:run",
+        "list_command:run",
         "show what is installed: architectures, benchmarks, configurations, ...",
     ),
-    "config": ("graphbench.cli.config_command:run", "print an installed configuration, or copy it to a file"),
-    "new-plugin": ("graphbench.cli.new_plugin:run", "write a small installable package with a model of your own"),
-    "completion": ("graphbench.cli.completion:run", "print what makes names and options complete in bash or zsh"),
-    "version": ("graphbench.cli.version:run", "show which graphbench this is, and the versions below it"),
+    "config": ("config_command:run", "print an installed configuration, or copy it to a file"),
+    "new-plugin": (
+        "new_plugin:run",
+        "write a small installable package with a model of your own",
+    ),
+    "completion": (
+        "completion:run",
+        "print what makes names and options complete in bash or zsh",
+    ),
+    "version": ("version:run", "show which graphbench this is, and the versions below it"),
 }
 #: Commands that neither train nor log.
 LIGHT = ("list", "config", "new-plugin", "version", "completion")
@@ -103,7 +121,7 @@ def _dispatch(arguments: list[str]) -> int:
     if name not in LIGHT and _told_early(name, arguments[1:]):
         return 0
     module, _, function = COMMANDS[name][0].partition(":")
-    run: Callable[[list[str]], int] = getattr(importlib.import_module(module), function)
+    run: Callable[[list[str]], int] = getattr(importlib.import_module(f"graphbench.cli.commands.{module}"), function)
     if name in LIGHT:
         return run(arguments[1:])
     from graphbench import trust

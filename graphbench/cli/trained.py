@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 
+from graphbench.cli.commands.score import checkpoint_of
 from graphbench.cli.lightning import GraphbenchCLI
 from graphbench.cli.options import Request
 from graphbench.cli.same_data import SameData
-from graphbench.cli.score import checkpoint_of
 from graphbench.errors import BadInput
 from graphbench.prediction import Predictor, TrainingFacts
 from graphbench.prediction.columns import OUTSIDE

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from graphbench.cli.new_plugin import write_plugin
+from graphbench.cli.commands.new_plugin import write_plugin
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give up root")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from graphbench.cli.reproduce import _parser
+from graphbench.cli.commands.reproduce import _parser
 from graphbench.experiments.reproduce.tables import WAYS, read_table
 
 TEXT = (Path(__file__).parents[2] / "docs" / "reproduce.md").read_text(encoding="utf-8")

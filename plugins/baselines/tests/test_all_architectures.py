@@ -79,6 +79,11 @@ class TestGT(ArchitectureContract):
         return GT(spec, **SMALL, num_heads=4, positional_encoders=encoders)
 
 
+class TestGTOverAllPairs(ArchitectureContract):
+    architecture = GT
+    options = SMALL | {"num_heads": 4, "full": True, "bias": False, "edge_updates": False}
+
+
 class TestGPS(ArchitectureContract):
     architecture = GPS
 

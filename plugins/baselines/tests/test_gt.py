@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from graphbench import BenchmarkSpec, Features, PositionalEncoder
+from graphbench import BenchmarkSpec, Features, GraphTable, PositionalEncoder
 from graphbench.errors import BadInput
 from graphbench.nn import HeadConfig
 from graphbench_baselines import GT
@@ -170,3 +170,53 @@ def test_feed_forward_width_is_an_option(spec):
 def test_gt_heads_must_divide_the_width(spec):
     with pytest.raises(BadInput, match="num_heads=3 and hidden_dim=8"):
         GT(spec, hidden_dim=DIM, num_heads=3)
+
+
+def test_full_attention_is_that_of_complete_graphs(graphs):
+    """Edges and their features play no part; every other node of the graph does."""
+    torch.manual_seed(0)
+    spec = BenchmarkSpec("Tiny", "graph-regression", Features((7, 3), dense=2), Features(), "MAE", False, "L1")
+    sparse = GT(spec, hidden_dim=8, num_layers=2, num_heads=2).double().eval()
+    full = GT(spec, hidden_dim=8, num_layers=2, num_heads=2, full=True).double().eval()
+    full.load_state_dict(sparse.state_dict())
+    complete = []
+    for graph in graphs:
+        pairs = [(j, i) for i in range(graph["num_nodes"]) for j in range(graph["num_nodes"]) if i != j]
+        edges = torch.tensor(pairs, dtype=torch.int64).reshape(-1, 2).t()
+        complete.append(graph | {"edge_index": edges, "edge_attr": torch.zeros(len(pairs), 1, dtype=torch.int64)})
+    given, dense = (GraphTable.from_graphs(part).batch(range(len(graphs))) for part in (graphs, complete))
+    found = full(given)
+    assert found.edge is None
+    torch.testing.assert_close(found.node, sparse(dense).node, atol=1e-10, rtol=1e-10)
+
+
+def test_attention_without_edge_vectors_agrees_with_its_equation(batch):
+    torch.manual_seed(0)
+    attention = EdgeAttention(8, 2, bias=False, edges=False).double()
+    x = torch.randn(batch.num_nodes, 8, dtype=torch.float64)
+    q, k, v = (x @ weight.T for weight in attention.qkv_map.weight.chunk(3))
+    expected = torch.zeros_like(x)
+    for head in (slice(0, 4), slice(4, 8)):
+        for i in range(len(x)):
+            near = batch.edge_index[0, batch.edge_index[1] == i]
+            weights = (k[near, head] @ q[i, head] / 2.0).clamp(-5, 5).softmax(0)
+            expected[i, head] = weights @ v[near, head]
+    found, edge = attention(x, None, batch)
+    assert edge is None
+    torch.testing.assert_close(found, attention.node_out(expected), atol=1e-10, rtol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("name", "published", "differs"),
+    [("zinc", 588_929, 0), ("cluster", 524_026, 0), ("pattern", 522_982, 20 + 1)],
+)
+def test_counts_of_the_first_paper(recipe, name, published, differs):
+    """Over edges and over all pairs alike; two logits on PATTERN, where this platform has one for two classes."""
+    found = recipe(f"gt/{name}")
+    expected = found.config["expected"]
+    assert expected["parameters"] == found.parameters
+    assert found.parameters + differs == published
+    full = GT(found.spec, **{k: v for k, v in found.options.items() if k != "positional_encoders"}, full=True)
+    over_edges = GT(found.spec, **{k: v for k, v in found.options.items() if k != "positional_encoders"})
+    rows = sum(p.numel() for p in over_edges.parameters()) - sum(p.numel() for p in full.parameters())
+    assert expected["variants"]["full"]["parameters"] == found.parameters - rows

@@ -9,7 +9,7 @@ import pytest
 from torch.utils.flop_counter import FlopCounterMode
 
 from graphbench import Features
-from graphbench.cli.profile import count_operations
+from graphbench.cli.commands.profile import count_operations
 from graphbench.testing import tiny_spec, tiny_table
 from graphbench_sft import SFT
 from graphbench_sft.inputs import NORMALS

@@ -42,9 +42,7 @@ class EdgeAttention(Traced):
         BadInput: `num_heads` does not divide `dim`.
     """
 
-    def __init__(
-        self, dim: int, num_heads: int, dropout: float = 0.0, bias: bool = True, edges: bool = True
-    ) -> None:
+    def __init__(self, dim: int, num_heads: int, dropout: float = 0.0, bias: bool = True, edges: bool = True) -> None:
         super().__init__()
         if dim % num_heads:
             raise BadInput(f"num_heads must divide hidden_dim, but got num_heads={num_heads} and hidden_dim={dim}.")
@@ -136,7 +134,7 @@ class GTLayer(nn.Module):
         mixed_x, mixed_edge = self.attention(x, edge, batch)
         x = self.norms[0](x + mixed_x)
         x = self.norms[2](x + self.node_ffn(x))
-        if self.edge_ffn is None or edge is None:
+        if self.edge_ffn is None or edge is None or mixed_edge is None:
             return x, None
         edge = self.norms[1](edge + mixed_edge)
         return x, self.norms[3](edge + self.edge_ffn(edge))

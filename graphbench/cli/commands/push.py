@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from graphbench.cli.export import LICENCE_HELP, write_export
+from graphbench.cli.commands.export import LICENCE_HELP, write_export
 from graphbench.errors import BadInput
 from graphbench.hub import HubModel, push
 from graphbench.runs import RunFolder

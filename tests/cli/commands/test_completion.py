@@ -13,7 +13,7 @@ import pytorch_lightning.callbacks
 
 from graphbench import registry
 from graphbench.cli import COMMANDS, main
-from graphbench.cli.completion import CALLBACKS, SHELLS, completions
+from graphbench.cli.commands.completion import CALLBACKS, SHELLS, completions
 from graphbench.tasks import TASKS
 
 PROGRAM = Path(sys.executable).with_name("graphbench")

@@ -11,7 +11,7 @@ import pytest
 
 import graphbench
 from graphbench.cli import COMMANDS, main
-from graphbench.cli.version import other_distributions
+from graphbench.cli.commands.version import other_distributions
 
 
 def _fake(site, name, version, **files):
@@ -58,7 +58,7 @@ def test_help_lists_every_command(capsys):
 @pytest.mark.parametrize("name", COMMANDS)
 def test_command_exists(name):
     module, _, function = COMMANDS[name][0].partition(":")
-    assert callable(getattr(importlib.import_module(module), function))
+    assert callable(getattr(importlib.import_module(f"graphbench.cli.commands.{module}"), function))
 
 
 def test_unknown_command_suggests_near_matches(capsys):
@@ -78,7 +78,7 @@ def test_interrupt_has_its_own_exit_code(monkeypatch):
     def interrupted(arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("graphbench.cli.version.run", interrupted)
+    monkeypatch.setattr("graphbench.cli.commands.version.run", interrupted)
     assert main(["version"]) == 130
 
 

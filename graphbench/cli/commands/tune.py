@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from graphbench.cli.fit import fit
+from graphbench.cli.commands.fit import fit
 from graphbench.cli.preflight import built, flat, refuse_options, settings
 from graphbench.cli.stopping import Stopped
 from graphbench.errors import BadInput, GraphbenchError, check_range

@@ -9,7 +9,7 @@ import yaml
 
 from graphbench.cli import main
 
-QUICKSTART = Path(__file__).parents[2] / "configs" / "quickstart.yaml"
+QUICKSTART = Path(__file__).parents[3] / "configs" / "quickstart.yaml"
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ import yaml
 import graphbench
 from graphbench import registry
 from graphbench.cli import main
-from graphbench.cli.new_plugin import _IMPORTED, Names, write_plugin
+from graphbench.cli.commands.new_plugin import _IMPORTED, Names, write_plugin
 from graphbench.errors import BadInput
 
 
@@ -103,7 +103,7 @@ def test_it_has_the_shape_of_our_own_plugins(tmp_path):
     written = tomllib.loads((folder / "pyproject.toml").read_text())
     sections = _sections(folder)
     assert sections == ["Options", "Expected scores", "Experiments and results", "Departures", "Speed"]
-    for ours in sorted((Path(__file__).parents[2] / "plugins").iterdir()):
+    for ours in sorted((Path(__file__).parents[3] / "plugins").iterdir()):
         project = tomllib.loads((ours / "pyproject.toml").read_text())
         package = next((ours / "src").glob("graphbench_*")).name
         wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
@@ -141,7 +141,7 @@ def test_registered_name_is_refused(tmp_path, monkeypatch):
 
 
 def test_unfinished_folder_is_removed(tmp_path, monkeypatch):
-    monkeypatch.setattr("graphbench.cli.new_plugin._FILES", {"pyproject.toml.tmpl": "a", "gone.tmpl": "b"})
+    monkeypatch.setattr("graphbench.cli.commands.new_plugin._FILES", {"pyproject.toml.tmpl": "a", "gone.tmpl": "b"})
     with pytest.raises(FileNotFoundError):
         write_plugin("my-model", tmp_path)
     assert not list(tmp_path.iterdir())

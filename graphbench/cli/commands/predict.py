@@ -16,10 +16,10 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from graphbench.cli.commands.score import checkpoint_of
 from graphbench.cli.lightning import GraphbenchCLI
 from graphbench.cli.options import OWN, Request, own_parser, split
 from graphbench.cli.same_data import SameData
-from graphbench.cli.score import checkpoint_of
 from graphbench.cli.trained import ONE_PROCESS, on_split, predictor_of, training_facts
 from graphbench.contracts import SPLITS, Benchmark
 from graphbench.errors import BadInput, check_choice

@@ -7,7 +7,8 @@ import json
 
 import pytest
 
-from graphbench.cli import main, reproduce
+from graphbench.cli import main
+from graphbench.cli.commands import reproduce
 from graphbench.experiments import trainings as experiments
 from graphbench.experiments.reproduce.recipes import can_be_offline
 from graphbench.experiments.reproduce.tables import tables

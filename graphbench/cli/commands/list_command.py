@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from graphbench import registry
-from graphbench.cli.list_configs import show_configs
+from graphbench.cli.commands.list_configs import show_configs
 from graphbench.contracts.spec import BenchmarkSpec
 from graphbench.errors import BrokenPlugin, UnknownName
 from graphbench.registry import Group, Record

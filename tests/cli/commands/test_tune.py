@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from graphbench.benchmarks.base import GraphBenchmark
-from graphbench.cli import main, tune
+from graphbench.cli import main
+from graphbench.cli.commands import tune
 from graphbench.cli.stopping import Stopped
 from graphbench.module import BenchmarkModule
 

@@ -6,7 +6,7 @@ from command_line import SMALL_MODEL
 from torch import nn
 
 from graphbench.cli import main
-from graphbench.cli.profile import count_operations, profile
+from graphbench.cli.commands.profile import count_operations, profile
 from graphbench.errors import BadInput
 
 

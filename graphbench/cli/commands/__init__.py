@@ -1,0 +1,1 @@
+"""One file per command of `graphbench`; `graphbench.cli.COMMANDS` names their functions."""
