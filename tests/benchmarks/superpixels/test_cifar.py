@@ -125,7 +125,9 @@ def test_wrong_checksum_is_told(folder):
 def test_truncated_archive_is_told(folder, keep):
     archive = archive_of(folder)
     archive.write_bytes(archive.read_bytes()[:keep])
-    with pytest.raises(CorruptData, match=r"is not the whole archive .*Fetch it again from https://www\.cs\.toronto\.edu"):
+    with pytest.raises(
+        CorruptData, match=r"is not the whole archive .*Fetch it again from https://www\.cs\.toronto\.edu"
+    ):
         read_cifar10(folder)
 
 
