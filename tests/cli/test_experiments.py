@@ -27,6 +27,7 @@ BASES = {
     "deepgraph": "zinc",
     "gps": "pattern",
     "graphormer": "zinc",
+    "gt": "zinc",
     "linear-transformer": "zinc-gt",
     "sat": "zinc",
     "sfi-former": "pattern",

@@ -91,12 +91,17 @@ def test_closed_pipe_is_no_traceback():
     assert process.wait() in (0, 1)
 
 
+def _processor_seconds(*command):
+    start = os.times()
+    subprocess.run([sys.executable, "-c", *command], check=True, stdout=subprocess.DEVNULL)
+    end = os.times()
+    return end.children_user + end.children_system - start.children_user - start.children_system
+
+
 def test_light_commands_are_quick_and_import_no_torch():
-    """0.2 s of processor time on an idle core, and up to three times that on a busy one; torch alone takes 2 s."""
+    """Less than what the import of torch alone takes on the same machine at the same time (a fifth of it on an idle one)."""
     code = "import sys; from graphbench.cli import main; main(sys.argv[1:]); sys.exit('torch' in sys.modules)"
+    limit = _processor_seconds("import torch")
     for command in (["--version"], ["list"], ["list", "--json"], ["--help"]):
-        start = os.times()
-        subprocess.run([sys.executable, "-c", code, *command], check=True, stdout=subprocess.DEVNULL)
-        end = os.times()
-        seconds = end.children_user + end.children_system - start.children_user - start.children_system
-        assert seconds < 1.0, f"graphbench {' '.join(command)} took {seconds:.2f} s"
+        seconds = _processor_seconds(code, *command)
+        assert seconds < limit, f"graphbench {' '.join(command)} took {seconds:.2f} s, importing torch {limit:.2f} s"
