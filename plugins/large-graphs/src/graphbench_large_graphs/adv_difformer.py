@@ -1,0 +1,137 @@
+"""AdvDIFFormer: diffusion over all pairs of nodes with advection along edges, by its series.
+
+Wu et al., "Advective Diffusion Transformers for Topological Generalization in Graph Learning", arXiv 2310.06417.
+
+Legend: T nodes of all graphs, n nodes of a graph, H heads, each as wide as the model, K order of the series.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from graphbench import Architecture, BenchmarkSpec, GraphBatch, LayerTrace, PositionalEncoder, Representation, Traced
+from graphbench.errors import check_range
+from graphbench.nn import Categorical, DenseLayout, NodeEncoder, NormName, make_norm
+from graphbench_large_graphs.linear import attention_matrices, linear_attention
+from graphbench_large_graphs.propagation import WeightedEdges, row_edges
+
+
+class AdvectiveAttention(Traced):
+    """K steps of attention with advection, all of them mapped to the answer.
+
+        z_0 = x        z_{k+1} = S z_k + b A z_k        x' = O [z_0, ..., z_K]_all heads / H
+        S_ij = (1 + q_i . k_j) / sum_j (1 + q_i . k_j),      queries and keys of length 1
+
+    A takes the mean over neighbours. The trace's matrices are S.
+
+    Args:
+        dim: width of the nodes and of each head.
+        num_heads: heads H.
+        order: K.
+        beta: weight b of advection.
+
+    Raises:
+        BadInput: `order` is no positive integer, or `beta` is negative.
+
+    Examples:
+        >>> from graphbench.testing import tiny_spec, tiny_table
+        >>> batch = tiny_table(tiny_spec(), sizes=[3, 4]).batch([0, 1])
+        >>> attention = AdvectiveAttention(8, num_heads=2)
+        >>> attention(torch.randn(7, 8), batch, DenseLayout.from_batch(batch), row_edges(batch, torch.float32)).shape
+        torch.Size([7, 8])
+    """
+
+    def __init__(self, dim: int, num_heads: int = 1, order: int = 3, beta: float = 0.5) -> None:
+        super().__init__()
+        check_range("order", order, at_least=1, whole=True)
+        check_range("beta", beta, at_least=0)
+        self.num_heads, self.order, self.beta = num_heads, order, beta
+        self.qk_map = nn.Linear(dim, 2 * num_heads * dim)
+        self.out = nn.Linear(num_heads * (order + 1) * dim, dim)
+
+    def forward(self, x: Tensor, batch: GraphBatch, layout: DenseLayout, edges: WeightedEdges) -> Tensor:
+        """Mixed nodes `[T, dim]`."""
+        q, k = (
+            F.normalize(part.unflatten(-1, (self.num_heads, -1)), dim=-1) for part in self.qk_map(x).chunk(2, dim=-1)
+        )
+        states = [x[:, None].expand_as(q)]
+        for _ in range(self.order):
+            z = states[-1]
+            states.append(linear_attention(q, k, z, layout, uniform=1.0) + self.beta * edges.mix(z))
+        out: Tensor = self.out(torch.cat(states, dim=-1).flatten(1)) / self.num_heads
+        self.trace(lambda: self._record(x, q, k, batch, layout, out))
+        return out
+
+    @torch.no_grad()
+    def _record(
+        self, x: Tensor, q: Tensor, k: Tensor, batch: GraphBatch, layout: DenseLayout, out: Tensor
+    ) -> LayerTrace:
+        return LayerTrace(
+            tokens=out.detach(),
+            batch=batch.batch,
+            attention=attention_matrices(q, k, layout, uniform=1.0),
+            num_nodes=batch.ptr.diff(),
+            input=x.detach(),
+        )
+
+
+class AdvDIFFormer(Architecture):
+    """AdvDIFFormer-s (Wu et al., arXiv 2310.06417): `Drop(ReLU(Norm(x + attention(x))))` per layer.
+
+    Of the paper's two solvers this is the series, which is linear in the nodes; the other inverts a matrix of all
+    pairs. Defaults are those of the released model.
+
+    Args:
+        spec: the benchmark's description.
+        hidden_dim: width of the nodes and of each head.
+        num_layers: layers, see `AdvectiveAttention`.
+        num_heads: heads.
+        order: order of the series.
+        beta: weight of advection along edges.
+        dropout: probability of every dropout.
+        norm: batch, layer or none.
+        residual: add each layer's input to its output.
+        positional_encoders: outputs stand beside the node features.
+        categorical: how categorical features enter: xavier_uniform, normal or one_hot.
+
+    Raises:
+        BadInput: an option is not known or out of its range.
+
+    Examples:
+        >>> from graphbench.testing import tiny_batch, tiny_spec
+        >>> model = AdvDIFFormer(tiny_spec(), hidden_dim=16)
+        >>> model(tiny_batch(model)).node.shape  # 4 graphs of a few nodes
+        torch.Size([23, 16])
+    """
+
+    def __init__(
+        self,
+        spec: BenchmarkSpec,
+        hidden_dim: int = 64,
+        num_layers: int = 1,
+        num_heads: int = 1,
+        order: int = 3,
+        beta: float = 0.5,
+        dropout: float = 0.5,
+        norm: NormName = "batch",
+        residual: bool = True,
+        positional_encoders: list[PositionalEncoder] | None = None,
+        categorical: Categorical = "xavier_uniform",
+    ) -> None:
+        super().__init__(spec, hidden_dim)
+        self.node_encoder = NodeEncoder(spec, hidden_dim, positional_encoders or (), categorical)
+        self.layers = nn.ModuleList(AdvectiveAttention(hidden_dim, num_heads, order, beta) for _ in range(num_layers))
+        self.norms = nn.ModuleList(make_norm(norm, hidden_dim) for _ in range(num_layers + 1))
+        self.dropout, self.residual = dropout, residual
+
+    def forward(self, batch: GraphBatch) -> Representation:
+        """Nodes `[num_nodes, hidden_dim]`."""
+        layout = DenseLayout.from_batch(batch)
+        x = F.dropout(self.norms[0](self.node_encoder(batch)).relu(), self.dropout, self.training)
+        edges = row_edges(batch, x.dtype)
+        for layer, norm in zip(self.layers, self.norms[1:], strict=True):
+            new = layer(x, batch, layout, edges)
+            x = F.dropout(norm(x + new if self.residual else new).relu(), self.dropout, self.training)
+        return Representation(node=x)

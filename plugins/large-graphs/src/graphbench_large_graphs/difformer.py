@@ -1,0 +1,225 @@
+"""DIFFormer: diffusion over all pairs of nodes, whose rates descend an energy; its simple and its advanced form.
+
+Wu et al., "DIFFormer: Scalable (Graph) Transformers Induced by Energy Constrained Diffusion", ICLR 2023,
+arXiv 2301.09474.
+
+Legend: T nodes of all graphs, B graphs, n nodes of a graph, N of the largest one, H heads, each as wide as the model.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from graphbench import Architecture, BenchmarkSpec, GraphBatch, LayerTrace, PositionalEncoder, Representation, Traced
+from graphbench.errors import check_choice, check_range
+from graphbench.nn import Categorical, DenseLayout, NodeEncoder, NormName, make_norm
+from graphbench_large_graphs.linear import attention_matrices, linear_attention, unit_norm
+from graphbench_large_graphs.propagation import WeightedEdges, symmetric_edges
+
+Form = Literal["simple", "sigmoid"]
+#: Weights of the sigmoid form that are there at a time: 16 MiB in float32.
+_WEIGHTS_AT_A_TIME = 2**22
+
+
+def sigmoid_attention(q: Tensor, k: Tensor, v: Tensor, layout: DenseLayout, at_a_time: int | None = None) -> Tensor:
+    """`out_i = sum_j s(q_i . k_j) v_j / sum_j s(q_i . k_j)`, s the logistic function: quadratic time, linear memory.
+
+    So many queries are taken at once that their weights for all keys are few; on the way back they are computed again.
+
+    Args:
+        q: queries `[T, H, d]`.
+        k: keys `[T, H, d]`.
+        v: values `[T, H, d]`.
+        layout: where the nodes lie in padded graphs.
+        at_a_time: largest number of weights at a time, 4 million by default; one row of them always is.
+
+    Returns:
+        Mixed values `[T, H, d]` in the precision of `v`.
+
+    Examples:
+        >>> layout = DenseLayout.from_batch(torch.tensor([0, 0, 1]))
+        >>> values = torch.tensor([[[1.0]], [[3.0]], [[5.0]]])
+        >>> sigmoid_attention(torch.zeros(3, 1, 1), values, values, layout).flatten()
+        tensor([2., 2., 5.])
+    """
+    precision = torch.promote_types(v.dtype, torch.float32)
+    rows = torch.cat([part.flatten(1).to(precision) for part in (q, k, v)], dim=-1)
+    parts = []
+    with torch.autocast(v.device.type, enabled=False):
+        for block in layout.blocks:
+            queries, keys, values = block.layout.to_heads(block.take(rows), 3, q.shape[1])
+            real = block.layout.mask[:, None, None, :].to(precision)
+            width = real.shape[0] * q.shape[1] * real.shape[-1]
+            step = max(1, (at_a_time or _WEIGHTS_AT_A_TIME) // width)
+            pieces = queries.split(step, dim=2)
+            keep = torch.is_grad_enabled() and len(pieces) > 1
+            mixed = [
+                checkpoint(_sigmoid_rows, piece, keys, values, real, use_reentrant=False)
+                if keep
+                else _sigmoid_rows(piece, keys, values, real)
+                for piece in pieces
+            ]
+            parts.append(block.layout.from_heads(torch.cat(mixed, dim=2)))
+    return layout.join_blocks(parts).unflatten(-1, (q.shape[1], -1)).to(v.dtype)
+
+
+def _sigmoid_rows(queries: Tensor, keys: Tensor, values: Tensor, real: Tensor) -> Tensor:
+    """Mixed values `[B, H, r, d]` of some queries `[B, H, r, d]`; `real [B, 1, 1, N]` is 0 at padding."""
+    weights = torch.sigmoid(queries @ keys.transpose(-1, -2)) * real
+    return (weights @ values) / weights.sum(-1, keepdim=True)
+
+
+class DiffusionAttention(Traced):
+    """One step of diffusion over all pairs of nodes and along edges, the mean of its heads.
+
+        simple      w_ij = 1 + q_i . k_j, all queries (keys) of a graph together of Frobenius norm 1
+        sigmoid     w_ij = s(q_i . k_j), s the logistic function
+
+        x'_i = mean_h(sum_j w_ij v_j / sum_j w_ij + sum_j A_ij v_j),      v = V x, or x itself
+
+    A is the normalised adjacency matrix with self-loops. With a share g the two sums are weighted 1 - g and g.
+
+    Args:
+        dim: width of the nodes and of each head.
+        num_heads: heads H.
+        form: simple or sigmoid.
+        value_map: V is a linear map; False: the identity.
+        graph_weight: share g of the edges; None: both sums count whole.
+
+    Raises:
+        BadInput: `form` is not known.
+
+    Examples:
+        >>> from graphbench.testing import tiny_spec, tiny_table
+        >>> batch = tiny_table(tiny_spec(), sizes=[3, 4]).batch([0, 1])
+        >>> attention = DiffusionAttention(8, num_heads=2)
+        >>> attention(torch.randn(7, 8), batch, DenseLayout.from_batch(batch), None).shape
+        torch.Size([7, 8])
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int = 1,
+        form: Form = "simple",
+        value_map: bool = False,
+        graph_weight: float | None = None,
+    ) -> None:
+        super().__init__()
+        check_choice("form", form, ("simple", "sigmoid"))
+        self.num_heads = num_heads
+        self.form = form
+        self.graph_weight = graph_weight
+        self.qk_map = nn.Linear(dim, 2 * num_heads * dim)
+        self.value_map = nn.Linear(dim, num_heads * dim) if value_map else None
+
+    def forward(self, x: Tensor, batch: GraphBatch, layout: DenseLayout, edges: WeightedEdges | None) -> Tensor:
+        """Mixed nodes `[T, dim]`; without `edges` they are those of attention alone."""
+        q, k = (part.unflatten(-1, (self.num_heads, -1)) for part in self.qk_map(x).chunk(2, dim=-1))
+        v = x[:, None].expand_as(q) if self.value_map is None else self.value_map(x).unflatten(-1, (self.num_heads, -1))
+        if self.form == "simple":
+            q, k = (unit_norm(part, batch.batch, batch.num_graphs) for part in (q, k))
+            out = linear_attention(q, k, v, layout, uniform=1.0).mean(1)
+        else:
+            out = sigmoid_attention(q, k, v, layout).mean(1)
+        self.trace(lambda: self._record(x, q, k, batch, layout, out))
+        if edges is None:
+            return out
+        along = edges.mix(v.mean(1))  # a sum over neighbours of the mean is the mean of the sums
+        return out + along if self.graph_weight is None else torch.lerp(out, along.to(out.dtype), self.graph_weight)
+
+    @torch.no_grad()
+    def _record(
+        self, x: Tensor, q: Tensor, k: Tensor, batch: GraphBatch, layout: DenseLayout, out: Tensor
+    ) -> LayerTrace:
+        if self.form == "simple":
+            matrices = attention_matrices(q, k, layout, uniform=1.0)
+        else:
+            sizes = layout.ptr.diff().tolist()
+            pairs = zip(q.split(sizes), k.split(sizes), strict=True)
+            weights = [torch.sigmoid(torch.einsum("ihm,jhm->hij", *pair)) for pair in pairs]
+            matrices = [matrix / matrix.sum(-1, keepdim=True) for matrix in weights]
+        values = x[:, None].expand(-1, self.num_heads, -1)
+        if self.value_map is not None:
+            values = F.linear(x, self.value_map.weight).unflatten(-1, (self.num_heads, -1))
+        return LayerTrace(
+            tokens=out.detach(),
+            batch=batch.batch,
+            values=values / self.num_heads,
+            attention=matrices,
+            num_nodes=batch.ptr.diff(),
+            input=x.detach(),
+        )
+
+
+class DIFFormer(Architecture):
+    """DIFFormer-s and DIFFormer-a (Wu et al., ICLR 2023); defaults are those of DIFFormer-s on Cora.
+
+    `x0 = Drop(ReLU(Norm(encode)))`, then `Drop(Norm(a diffusion(x) + (1 - a) x))` per layer, see `DiffusionAttention`.
+
+    Args:
+        spec: the benchmark's description.
+        hidden_dim: width of the nodes and of each head.
+        num_layers: steps of diffusion.
+        num_heads: heads, whose mean is taken.
+        form: simple (DIFFormer-s, linear time) or sigmoid (DIFFormer-a, quadratic time in linear memory).
+        alpha: share a of the new state.
+        dropout: probability of every dropout.
+        norm: layer, batch or none.
+        use_graph: diffuse along edges, too.
+        graph_weight: share of the edges; without it both sums count whole.
+        value_map: a linear map makes the values; the published runs on citation graphs have none.
+        positional_encoders: outputs stand beside the node features.
+        categorical: how categorical features enter: xavier_uniform, normal or one_hot.
+
+    Raises:
+        BadInput: an option is not known or out of its range.
+
+    Examples:
+        >>> from graphbench.testing import tiny_batch, tiny_spec
+        >>> model = DIFFormer(tiny_spec(), hidden_dim=16, num_layers=2, form="sigmoid")
+        >>> model(tiny_batch(model)).node.shape  # 4 graphs of a few nodes
+        torch.Size([23, 16])
+    """
+
+    def __init__(
+        self,
+        spec: BenchmarkSpec,
+        hidden_dim: int = 64,
+        num_layers: int = 8,
+        num_heads: int = 1,
+        form: Form = "simple",
+        alpha: float = 0.5,
+        dropout: float = 0.2,
+        norm: NormName = "layer",
+        use_graph: bool = True,
+        graph_weight: float | None = None,
+        value_map: bool = False,
+        positional_encoders: list[PositionalEncoder] | None = None,
+        categorical: Categorical = "xavier_uniform",
+    ) -> None:
+        super().__init__(spec, hidden_dim)
+        check_range("alpha", alpha, above=0, at_most=1)
+        if graph_weight is not None:
+            check_range("graph_weight", graph_weight, above=0, below=1)
+        self.node_encoder = NodeEncoder(spec, hidden_dim, positional_encoders or (), categorical)
+        self.layers = nn.ModuleList(
+            DiffusionAttention(hidden_dim, num_heads, form, value_map, graph_weight) for _ in range(num_layers)
+        )
+        self.norms = nn.ModuleList(make_norm(norm, hidden_dim) for _ in range(num_layers + 1))
+        self.alpha, self.dropout, self.use_graph = alpha, dropout, use_graph
+
+    def forward(self, batch: GraphBatch) -> Representation:
+        """Nodes `[num_nodes, hidden_dim]`."""
+        layout = DenseLayout.from_batch(batch)
+        x = F.dropout(self.norms[0](self.node_encoder(batch)).relu(), self.dropout, self.training)
+        edges = symmetric_edges(batch, x.dtype) if self.use_graph else None
+        for layer, norm in zip(self.layers, self.norms[1:], strict=True):
+            x = norm(self.alpha * layer(x, batch, layout, edges) + (1 - self.alpha) * x)
+            x = F.dropout(x, self.dropout, self.training)
+        return Representation(node=x)

@@ -1,0 +1,83 @@
+"""GCNII: a deep graph convolution network whose layers remember their input and begin near the identity.
+
+Chen et al., "Simple and Deep Graph Convolutional Networks", ICML 2020, arXiv 2007.02133.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch.nn.functional as F
+from torch import nn
+from torch_geometric.nn import GCN2Conv
+
+from graphbench import Architecture, BenchmarkSpec, GraphBatch, PositionalEncoder, Representation
+from graphbench.errors import check_range
+from graphbench_large_graphs.inputs import InputFeatures
+
+
+class GCNII(Architecture):
+    """GCNII and GCNII* (Chen et al., ICML 2020), of PyG's `GCN2Conv`; defaults are those of Cora.
+
+    `x0 = ReLU(W Drop(features) + b)`, then in layer l `x = ReLU(((1 - a) A Drop(x) + a x0)((1 - b_l) I + b_l W_l))`,
+    `b_l = log(theta / l + 1)`; A is the normalised adjacency matrix with self-loops. Dropout falls on the result, too.
+
+    Args:
+        spec: the benchmark's description.
+        hidden_dim: width of the nodes.
+        num_layers: layers.
+        alpha: share a of the input in every layer.
+        theta: the paper's lambda: how far from the identity layers are.
+        shared_weights: False is GCNII*, with maps of its own for the input.
+        dropout: probability of every dropout.
+        layer_weight_decay: weight decay of the layers, where it differs from the optimizer's.
+        positional_encoders: outputs stand beside the node features.
+
+    Raises:
+        BadInput: an option is out of its range.
+
+    Examples:
+        >>> from graphbench.testing import tiny_batch, tiny_spec
+        >>> model = GCNII(tiny_spec(), hidden_dim=16, num_layers=4)
+        >>> model(tiny_batch(model)).node.shape  # 4 graphs of a few nodes
+        torch.Size([23, 16])
+    """
+
+    def __init__(
+        self,
+        spec: BenchmarkSpec,
+        hidden_dim: int = 64,
+        num_layers: int = 64,
+        alpha: float = 0.1,
+        theta: float = 0.5,
+        shared_weights: bool = True,
+        dropout: float = 0.6,
+        layer_weight_decay: float | None = None,
+        positional_encoders: list[PositionalEncoder] | None = None,
+    ) -> None:
+        super().__init__(spec, hidden_dim)
+        check_range("alpha", alpha, at_least=0, at_most=1)
+        check_range("theta", theta, above=0)
+        if layer_weight_decay is not None:
+            check_range("layer_weight_decay", layer_weight_decay, at_least=0)
+        self.inputs = InputFeatures(spec, positional_encoders or ())
+        self.input_map = nn.Linear(self.inputs.dim, hidden_dim)
+        self.layers = nn.ModuleList(
+            GCN2Conv(hidden_dim, alpha, theta, number, shared_weights) for number in range(1, num_layers + 1)
+        )
+        self.dropout, self.layer_weight_decay = dropout, layer_weight_decay
+
+    def forward(self, batch: GraphBatch) -> Representation:
+        """Nodes `[num_nodes, hidden_dim]`."""
+        x = F.dropout(self.inputs(batch, self.input_map.weight.dtype), self.dropout, self.training)
+        start = x = self.input_map(x).relu()
+        for layer in self.layers:
+            x = layer(F.dropout(x, self.dropout, self.training), start, batch.edge_index).relu()
+        return Representation(node=F.dropout(x, self.dropout, self.training))
+
+    def parameter_groups(self) -> Sequence[dict[str, Any]]:
+        """The layers, where they have a weight decay of their own."""
+        if self.layer_weight_decay is None:
+            return ()
+        return ({"params": list(self.layers.parameters()), "weight_decay": self.layer_weight_decay},)

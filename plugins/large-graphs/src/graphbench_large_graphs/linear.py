@@ -1,0 +1,106 @@
+"""Attention over all nodes of a graph in time and memory linear in them, each graph for itself.
+
+Legend: T nodes of all graphs, B graphs, n nodes of a graph, N of the largest one, H heads, m width of queries and keys,
+d width of values.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from graphbench.nn import DenseLayout
+
+
+def linear_attention(
+    q: Tensor, k: Tensor, v: Tensor, layout: DenseLayout, loop: float = 0.0, uniform: float = 0.0
+) -> Tensor:
+    """`out_i = sum_j w_ij v_j / sum_j w_ij` with `w_ij = (q_i . k_j + uniform) / n + loop [i = j]`, per graph and head.
+
+    The sum over j of `k_j (v_j, 1)^T` is taken once for each graph, so no matrix of pairs is ever there. Means in
+    place of sums keep numbers of the same size in graphs of any size. Half precision is computed in float32, without
+    autocast: a mean over many nodes would lose more digits than bfloat16 has.
+
+    Args:
+        q: queries `[T, H, m]`.
+        k: keys `[T, H, m]`.
+        v: values `[T, H, d]`.
+        layout: where the nodes lie in padded graphs.
+        loop: weight of a node for itself, beside that of the kernel.
+        uniform: weight of every node for every node, beside that of the kernel.
+
+    Returns:
+        Mixed values `[T, H, d]` in the precision of `v`.
+
+    Examples:
+        >>> layout = DenseLayout.from_batch(torch.tensor([0, 0, 1]))
+        >>> values = torch.tensor([[[1.0]], [[3.0]], [[5.0]]])
+        >>> linear_attention(torch.ones(3, 1, 2), torch.ones(3, 1, 2), values, layout).flatten()
+        tensor([2., 2., 5.])
+    """
+    precision = torch.promote_types(v.dtype, torch.float32)
+    num_heads, width = k.shape[1:]
+    with torch.autocast(v.device.type, enabled=False):
+        values = torch.cat([v, torch.ones_like(v[..., :1])], dim=-1).to(precision)
+        rows = torch.cat([q.to(precision), k.to(precision), values], dim=-1).flatten(1)
+        parts = []
+        for block in layout.blocks:
+            dense = block.layout.to_dense(block.take(rows)).unflatten(-1, (num_heads, -1))
+            queries, keys, own = dense.split([width, width, values.shape[-1]], dim=-1)
+            size = block.layout.ptr.diff().clamp(min=1).view(-1, 1, 1, 1).to(precision)
+            mixed = torch.einsum("bnhm,bhmd->bnhd", queries, torch.einsum("bnhm,bnhd->bhmd", keys, own) / size)
+            if uniform:
+                mixed = mixed + own.sum(1, keepdim=True) * (uniform / size)
+            if loop:
+                mixed = mixed + loop * own
+            parts.append(block.layout.to_ragged(mixed.flatten(2)))
+        mixed = layout.join_blocks(parts).unflatten(-1, (num_heads, -1))
+        return (mixed[..., :-1] / mixed[..., -1:]).to(v.dtype)
+
+
+def attention_matrices(
+    q: Tensor, k: Tensor, layout: DenseLayout, loop: float = 0.0, uniform: float = 0.0
+) -> list[Tensor]:
+    """The weights of `linear_attention`, `[H, n, n]` for each graph, rows are queries; for whoever listens to a model.
+
+    Args:
+        q: queries `[T, H, m]`.
+        k: keys `[T, H, m]`.
+        layout: where the nodes lie in padded graphs.
+        loop: as in `linear_attention`.
+        uniform: as in `linear_attention`.
+
+    Examples:
+        >>> layout = DenseLayout.from_batch(torch.tensor([0, 0]))
+        >>> attention_matrices(torch.ones(2, 1, 2), torch.ones(2, 1, 2), layout)
+        [tensor([[[0.5000, 0.5000],
+                 [0.5000, 0.5000]]])]
+    """
+    matrices = []
+    sizes = layout.ptr.diff().tolist()
+    for queries, keys in zip(q.split(sizes), k.split(sizes), strict=True):
+        weights = (torch.einsum("ihm,jhm->hij", queries, keys) + uniform) / max(1, len(queries))
+        weights = weights + loop * torch.eye(len(queries), dtype=weights.dtype, device=weights.device)
+        matrices.append(weights / weights.sum(-1, keepdim=True))
+    return matrices
+
+
+def unit_norm(x: Tensor, graph_of: Tensor, num_graphs: int) -> Tensor:
+    """Rows `[T, H, m]` scaled so that all numbers of a graph, heads together, have square sum 1 (Frobenius norm).
+
+    Half precision becomes float32, in which the squares of a large graph can be summed; a graph of zeros stays one.
+
+    Args:
+        x: rows of all heads.
+        graph_of: graph of each row `[T]`.
+        num_graphs: graphs B.
+
+    Examples:
+        >>> unit_norm(torch.tensor([[[3.0]], [[4.0]], [[2.0]]]), torch.tensor([0, 0, 1]), 2).flatten()
+        tensor([0.6000, 0.8000, 1.0000])
+    """
+    with torch.autocast(x.device.type, enabled=False):
+        x = x.to(torch.promote_types(x.dtype, torch.float32))
+        squares = x.square().sum((1, 2))
+        total = squares.new_zeros(num_graphs).index_add(0, graph_of, squares)
+        return x * total.clamp(min=torch.finfo(x.dtype).tiny).rsqrt()[graph_of, None, None]

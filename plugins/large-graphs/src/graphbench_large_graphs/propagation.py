@@ -1,0 +1,104 @@
+"""Sums over neighbours with the weights of a normalised adjacency matrix.
+
+Legend: T nodes of all graphs, E edges, H heads, d head width; `edge_index` holds (source, target).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch_geometric.nn.conv.gcn_conv import gcn_norm
+from torch_geometric.utils import add_remaining_self_loops, degree, scatter
+
+from graphbench import GraphBatch
+
+
+@dataclass(frozen=True)
+class WeightedEdges:
+    """Edges and what a message along each of them is multiplied with.
+
+    Args:
+        index: `[2, E]`.
+        weight: `[E]`.
+
+    Examples:
+        >>> edges = WeightedEdges(torch.tensor([[0, 1], [1, 1]]), torch.tensor([2.0, 3.0]))
+        >>> edges.mix(torch.tensor([[1.0], [10.0]]))
+        tensor([[ 0.],
+                [32.]])
+    """
+
+    index: Tensor
+    weight: Tensor
+
+    def mix(self, x: Tensor) -> Tensor:
+        """Weighted sums over neighbours, shaped as `x [T, ...]`."""
+        weight = self.weight.to(x.dtype).view(-1, *[1] * (x.dim() - 1))
+        return scatter(x.index_select(0, self.index[0]) * weight, self.index[1], 0, x.shape[0], reduce="sum")
+
+
+def symmetric_edges(batch: GraphBatch, dtype: torch.dtype) -> WeightedEdges:
+    """Edges with self-loops and weights `1 / sqrt(d_i d_j)`, d the degrees of targets with the loop (Kipf & Welling).
+
+    Args:
+        batch: the graphs.
+        dtype: precision of the nodes; half precision counts degrees in float32.
+
+    Examples:
+        >>> from torch_geometric.data import Data
+        >>> symmetric_edges(Data(edge_index=torch.tensor([[0, 1], [1, 0]]), num_nodes=2), torch.float32).weight
+        tensor([0.5000, 0.5000, 0.5000, 0.5000])
+    """
+    precision = torch.promote_types(dtype, torch.float32)
+    index, weight = gcn_norm(batch.edge_index, None, batch.num_nodes, add_self_loops=True, dtype=precision)
+    return WeightedEdges(index, weight)
+
+
+def row_edges(batch: GraphBatch, dtype: torch.dtype) -> WeightedEdges:
+    """Edges with weights `1 / d_i`, d the degree of the target: means over neighbours, 0 where there are none.
+
+    Args:
+        batch: the graphs.
+        dtype: precision of the nodes; half precision counts degrees in float32.
+
+    Examples:
+        >>> from torch_geometric.data import Data
+        >>> row_edges(Data(edge_index=torch.tensor([[0, 1], [2, 2]]), num_nodes=3), torch.float32).weight
+        tensor([0.5000, 0.5000])
+    """
+    target = batch.edge_index[1]
+    degrees = degree(target, batch.num_nodes, torch.promote_types(dtype, torch.float32))
+    return WeightedEdges(batch.edge_index, degrees[target].reciprocal())
+
+
+def hop_edges(batch: GraphBatch, order: int, dtype: torch.dtype) -> list[WeightedEdges]:
+    """Pairs of nodes within 1, 2, 4, ... steps, each with weights `1 / sqrt(d_out_j d_in_i)` of its own degrees.
+
+    The pattern of an order is the square of the one before, as NodeFormer's code has it; self-loops are in, so a node
+    within fewer steps stays. A hub of degree d brings d^2 pairs into the second order.
+
+    Args:
+        batch: the graphs.
+        order: how many patterns; 0 for none.
+        dtype: precision of the nodes; half precision counts degrees in float32.
+
+    Examples:
+        >>> from torch_geometric.data import Data
+        >>> path = Data(edge_index=torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), num_nodes=3)
+        >>> [edges.index.shape[1] for edges in hop_edges(path, 2, torch.float32)]
+        [7, 9]
+    """
+    n, made = batch.num_nodes, []
+    precision = torch.promote_types(dtype, torch.float32)
+    index, _ = add_remaining_self_loops(batch.edge_index, num_nodes=n)
+    for number in range(order):
+        if number:
+            with torch.autocast(index.device.type, enabled=False):
+                ones = torch.ones(index.shape[1], dtype=torch.float32, device=index.device)
+                pattern = torch.sparse_coo_tensor(index, ones, (n, n), check_invariants=False).coalesce()
+                index = torch.sparse.mm(pattern, pattern).coalesce().indices()
+        incoming, outgoing = degree(index[1], n, precision), degree(index[0], n, precision)
+        made.append(WeightedEdges(index, (incoming[index[1]] * outgoing[index[0]]).rsqrt()))
+    return made

@@ -1,0 +1,79 @@
+"""DIFFormer against matrices of all pairs, and the memory of its sigmoid form."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from graphbench.errors import BadInput
+from graphbench.nn import DenseLayout
+from graphbench_large_graphs import DIFFormer
+from graphbench_large_graphs.difformer import sigmoid_attention
+
+DIM, HEADS = 8, 2
+
+
+def diffusion(layer, x, same_graph):
+    """Weights of all pairs, and values, head by head."""
+    q, k = (p.unflatten(-1, (HEADS, -1)) for p in (x @ layer.qk_map.weight.T + layer.qk_map.bias).chunk(2, dim=-1))
+    if layer.form == "simple":
+        q, k = (p / (same_graph.double() @ p.square().sum((1, 2))).sqrt()[:, None, None] for p in (q, k))
+        weights = 1 + torch.einsum("ihm,jhm->hij", q, k)
+    else:
+        weights = 1 / (1 + (-torch.einsum("ihm,jhm->hij", q, k)).exp())
+    weights = weights * same_graph
+    v = x[:, None].expand(-1, HEADS, -1)
+    if layer.value_map is not None:
+        v = (x @ layer.value_map.weight.T + layer.value_map.bias).unflatten(-1, (HEADS, -1))
+    return weights / weights.sum(-1, keepdim=True), v
+
+
+@pytest.mark.parametrize("form", ["simple", "sigmoid"])
+@pytest.mark.parametrize(
+    ("value_map", "graph_weight", "use_graph"), [(True, None, True), (False, 0.8, True), (True, None, False)]
+)
+def test_model_agrees_with_its_equations(
+    made, spec, batch, symmetric, same_graph, form, value_map, graph_weight, use_graph
+):
+    options = {"form": form, "value_map": value_map, "graph_weight": graph_weight, "use_graph": use_graph}
+    model = made(lambda: DIFFormer(spec, hidden_dim=DIM, num_layers=2, num_heads=HEADS, alpha=0.3, **options))
+    encoder = model.node_encoder.features.linear
+    x = F.layer_norm(batch.x_dense @ encoder.weight.T + encoder.bias, (DIM,), *model.norms[0].parameters()).clamp(min=0)
+    for layer, norm in zip(model.layers, model.norms[1:], strict=True):
+        weights, v = diffusion(layer, x, same_graph)
+        mixed = torch.einsum("hij,jhd->ihd", weights, v)
+        along = torch.einsum("ij,jhd->ihd", symmetric, v)
+        if use_graph:
+            mixed = mixed + along if graph_weight is None else (1 - graph_weight) * mixed + graph_weight * along
+        x = F.layer_norm(0.3 * mixed.mean(1) + 0.7 * x, (DIM,), *norm.parameters())
+    torch.testing.assert_close(model(batch).node, x, rtol=1e-11, atol=1e-11)
+
+
+def test_pieces_of_queries_give_the_same_answer_and_gradients(batch):
+    layout = DenseLayout.from_batch(batch)
+    generator = torch.Generator().manual_seed(0)
+    parts = [torch.randn(batch.num_nodes, 2, 3, dtype=torch.float64, generator=generator) for _ in range(4)]
+    results = []
+    for at_a_time in (None, 1, 20):
+        q, k, v = (part.clone().requires_grad_() for part in parts[:3])
+        out = sigmoid_attention(q, k, v, layout, at_a_time)
+        (out * parts[3]).sum().backward()
+        results.append((out.detach(), q.grad, k.grad, v.grad))
+    for other in results[1:]:
+        torch.testing.assert_close(other, results[0], rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"form": "advanced"}, "form must be one of simple, sigmoid, but got 'advanced'"),
+        ({"graph_weight": 0.0}, "graph_weight must be above 0 and below 1"),
+        ({"num_heads": 0}, "num_heads"),
+        ({"alpha": 1.5}, "alpha must be above 0 and at most 1"),
+        ({"norm": "instance"}, "norm must be one of batch, layer, none"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(spec, options, message):
+    with pytest.raises(BadInput, match=message):
+        DIFFormer(spec, **options)

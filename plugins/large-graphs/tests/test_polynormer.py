@@ -1,0 +1,106 @@
+"""Polynormer against dense matrices, and its global attention against PyG's."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional as F
+from torch_geometric.nn.attention import PolynormerAttention
+
+from graphbench.errors import BadInput
+from graphbench.nn import DenseLayout
+from graphbench_large_graphs import Polynormer
+from graphbench_large_graphs.polynormer import GlobalLayer
+
+DIM, HEADS = 8, 2
+
+
+def linear(x, module):
+    return x @ module.weight.T + module.bias
+
+
+def share(module):
+    return module.weight[0].sigmoid() if module.start is None else module.weight[0]
+
+
+def gat(conv, x, adjacency):
+    """Softmax over the neighbours and the node itself; the random graphs have no edge twice."""
+    h = (x @ conv.lin.weight.T).unflatten(-1, (HEADS, -1))
+    logits = (h * conv.att_dst).sum(-1)[:, None] + (h * conv.att_src).sum(-1)[None]
+    seen = (adjacency + torch.eye(len(x), dtype=x.dtype)) > 0
+    weights = F.leaky_relu(logits, 0.2).masked_fill(~seen[..., None], -torch.inf).softmax(1)
+    return torch.einsum("ijh,jhd->ihd", weights, h).flatten(1)
+
+
+@pytest.mark.parametrize(
+    ("beta", "relu", "pre_norm", "qk_shared"), [(None, True, True, True), (0.4, False, False, False)]
+)
+def test_model_agrees_with_its_equations(made, spec, batch, adjacency, same_graph, beta, relu, pre_norm, qk_shared):
+    options = {"beta": beta, "relu": relu, "pre_norm": pre_norm, "qk_shared": qk_shared, "num_heads": HEADS}
+    model = made(lambda: Polynormer(spec, DIM, num_layers=2, global_layers=2, **options))
+    act = torch.relu if relu else lambda x: x
+    x, total = linear(batch.x_dense, model.input_map), 0
+    for layer in model.local_layers:
+        if pre_norm:
+            x = F.layer_norm(x, (DIM,), *layer.pre_norm.parameters())
+        gate, b = act(linear(x, layer.gate)), share(layer.beta)
+        y = act(gat(layer.conv, x, adjacency) + linear(x, layer.linear))
+        x = (1 - b) * F.layer_norm(gate * y, (DIM,), *layer.norm.parameters()) + b * y
+        total = total + x
+    x = F.layer_norm(total, (DIM,), *model.norm.parameters())
+    for layer in model.global_layers:
+        k = linear(x, layer.key_map).sigmoid().unflatten(-1, (HEADS, -1))
+        q = k if qk_shared else linear(x, layer.query_map).sigmoid().unflatten(-1, (HEADS, -1))
+        weights = torch.einsum("ihm,jhm->hij", q, k) * same_graph
+        v = linear(x, layer.value_map).unflatten(-1, (HEADS, -1))
+        mixed = torch.einsum("hij,jhd->ihd", weights / weights.sum(-1, keepdim=True), v).flatten(1)
+        mixed = F.layer_norm(mixed, (DIM,), *layer.norm.parameters()) * (linear(x, layer.gate) + share(layer.beta))
+        x = act(linear(mixed, model.global_out))
+    torch.testing.assert_close(model(batch).node, x, rtol=1e-9, atol=1e-9)
+
+
+def test_global_attention_on_one_graph_is_that_of_pyg(made, one_graph):
+    """PyG adds 1e-6 to the denominator, and has its own output map and ReLU in the layer."""
+    layer = made(lambda: GlobalLayer(DIM, num_heads=1, beta=0.9, qk_shared=False))
+    theirs = PolynormerAttention(DIM, 1, DIM, beta=0.9, qkv_bias=True, qk_shared=False).double().eval()
+    with torch.no_grad():
+        layer.beta.weight.fill_(0.9)
+        names = {"h_lins": "gate", "q": "query_map", "k": "key_map", "v": "value_map", "lns": "norm"}
+        for mine, name in names.items():
+            getattr(theirs, mine).load_state_dict(getattr(layer, name).state_dict())
+        theirs.lin_out.weight.copy_(torch.eye(DIM))
+        theirs.lin_out.bias.zero_()
+    batch = one_graph(30)
+    x = torch.randn(30, DIM, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    found = layer(x, batch, DenseLayout.from_batch(batch)).relu()
+    torch.testing.assert_close(found, theirs(x[None])[0], rtol=1e-5, atol=1e-5)
+
+
+def test_without_global_layers_the_sum_of_local_ones_is_the_answer(spec, batch):
+    """The weights of a first stage are those of the second, but for what the second adds."""
+    torch.manual_seed(0)
+    options = {"hidden_dim": DIM, "num_layers": 3, "num_heads": HEADS}
+    first, second = (Polynormer(spec, global_layers=count, **options).double().eval() for count in (0, 2))
+    missing, unexpected = second.load_state_dict(first.state_dict(), strict=False)
+    assert not unexpected
+    assert {name.partition(".")[0] for name in missing} == {"global_layers", "global_out", "norm"}
+    x, total = first.input_map(batch.x_dense), 0
+    for layer in second.local_layers:
+        x = layer(x, batch.edge_index)
+        total = total + x
+    torch.testing.assert_close(first(batch).node, total)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_heads": 7}, "num_heads=7, hidden_dim=512"),
+        ({"num_heads": 0}, "num_heads must be an integer of at least 1, but got 0"),
+        ({"beta": 1.2}, "beta must be at least 0 and at most 1, but got 1.2"),
+        ({"global_layers": -1}, "global_layers must be an integer of at least 0"),
+        ({"num_layers": 0}, "num_layers"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(spec, options, message):
+    with pytest.raises(BadInput, match=message):
+        Polynormer(spec, **options)
