@@ -14,6 +14,7 @@ from torch import Tensor
 
 import graphbench_baselines
 from graphbench import BenchmarkSpec, Features, GraphTable, registry
+from graphbench.experiments.reproduce.recipes import merge
 from graphbench.nn import DotProductHead, HeadConfig
 
 #: Nodes of each graph; two of them have no edge, one of these is a single node.
@@ -85,18 +86,20 @@ def instantiate(value: Any) -> Any:
     if isinstance(value, list):
         return [instantiate(item) for item in value]
     if isinstance(value, dict) and "class_path" in value:
-        found = registry.load("encodings", value["class_path"])
+        name = value["class_path"]
+        found = getattr(graphbench_baselines, name, None) or registry.load("encodings", name)
         return found(**value.get("init_args", {}))
     return value
 
 
 @pytest.fixture(scope="session")
-def recipe() -> Callable[[str], Recipe]:
-    """Function: name of a shipped configuration -> `Recipe`, on the specification of the benchmark itself."""
+def recipe() -> Callable[..., Recipe]:
+    """Function: names of a shipped configuration and its overlays -> `Recipe`, on the benchmark's specification."""
 
-    def load(name: str) -> Recipe:
-        path = Path(__file__).parents[1] / "configs" / f"{name}.yaml"
-        config = yaml.safe_load(path.read_text(encoding="utf-8"))
+    def load(*names: str) -> Recipe:
+        folder, config = Path(__file__).parents[1] / "configs", {}
+        for name in names:
+            config = merge(config, yaml.safe_load((folder / f"{name}.yaml").read_text(encoding="utf-8")))
         spec = registry.load("benchmarks", config["data"]["class_path"]).spec
         part, head = config["model"]["architecture"], HeadConfig(**config["model"]["head"])
         options = {key: instantiate(value) for key, value in part["init_args"].items()}

@@ -14,13 +14,16 @@ from graphbench_baselines import (
     GPS,
     GRIT,
     GT,
+    SAN,
     SAT,
     Exphormer,
     GatedGCN,
     GNNPlus,
+    GraphMamba,
     Graphormer,
     GraphSAGE,
     RandomWalkPE,
+    TransformerLapPE,
 )
 
 SMALL = {"hidden_dim": 16, "num_layers": 2}
@@ -113,6 +116,12 @@ class TestGPSWithPerformer(ArchitectureContract):
     options = SMALL | {"attention": "Performer"}
 
 
+class TestGPSWithBigBird(ArchitectureContract):
+    architecture = GPS
+    options = SMALL | {"attention": "BigBird"}
+    random_order = "blocks are made of the nodes as they are numbered"
+
+
 class TestGPSAroundGCN(ArchitectureContract):
     architecture = GPS
     options = SMALL | {"local_layer": "GCN", "norm": "none"}
@@ -127,6 +136,36 @@ class TestExphormer(ArchitectureContract):
 class TestGRIT(ArchitectureContract):
     architecture = GRIT
     options = SMALL | {"num_steps": 4}
+
+
+class TestGraphMamba(ArchitectureContract):
+    architecture = GraphMamba
+    options = SMALL | {"num_orders": 2}
+    random_order = "nodes of equal degree are read in an order that their numbers decide"
+
+
+class TestGraphMambaWithBuckets(ArchitectureContract):
+    architecture = GraphMamba
+    options = SMALL | {"num_orders": 2, "num_buckets": 3, "local_layer": "none"}
+    random_order = "the numbers of the nodes decide on their buckets"
+
+
+class TestSAN(ArchitectureContract):
+    architecture = SAN
+
+    def make_model(self, spec):
+        encoders = [TransformerLapPE(4, 8, num_layers=1, sign="flip_graph"), RWSEEncoder(4, 2)]
+        return SAN(spec, **SMALL, num_heads=4, gamma=0.3, positional_encoders=encoders)
+
+
+class TestSANAlongEdges(ArchitectureContract):
+    architecture = SAN
+    options = SMALL | {"num_heads": 4, "full": False, "norm": "layer"}
+
+
+class TestSANWithSelfPairs(ArchitectureContract):
+    architecture = SAN
+    options = SMALL | {"num_heads": 2, "self_pairs": True, "norm": "none"}
 
 
 GRAPHORMER = SMALL | {"ffn_dim": 16, "num_heads": 4}
@@ -205,7 +244,7 @@ def test_a_model_without_layers_is_an_error(model, spec):
 
 @every_model
 def test_unknown_norms_are_refused(model, spec):
-    with pytest.raises(ValueError, match="norm must be batch, layer or none, but got 'instance'"):
+    with pytest.raises(ValueError, match="norm must be one of batch, layer, none, but got 'instance'"):
         model(spec, **SMALL, norm="instance")
 
 

@@ -153,8 +153,8 @@ def test_required_encodings_are_those_of_the_encoders(spec):
 
 
 def test_unknown_attention_is_an_error(spec):
-    with pytest.raises(BadInput, match="Transformer, Performer, none, but got 'BigBird'"):
-        GPS(spec, attention="BigBird")
+    with pytest.raises(BadInput, match="Transformer, Performer, BigBird, none, but got 'Linformer'"):
+        GPS(spec, attention="Linformer")
 
 
 def test_gps_heads_must_divide_the_width(spec):

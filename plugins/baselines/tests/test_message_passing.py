@@ -22,6 +22,73 @@ def test_published_parameter_counts_on_zinc(model, published):
     assert count(architecture) + count(HeadConfig(3, "halving").mlp(architecture.dim, 1)) == published
 
 
+@pytest.mark.parametrize(("model", "width", "published"), [(GCN, 172, 505_079), (GIN, 124, 509_549)])
+def test_published_parameter_counts_of_16_layers_on_zinc(model, width, published):
+    """Those of about 500,000 parameters; GIN's read-outs of 17 depths have one bias here."""
+    if model is GIN:
+        architecture = GIN(ZINC, hidden_dim=width, num_layers=16, all_layers=True)
+        assert count(architecture) + count(HeadConfig(1).mlp(architecture.dim, 1)) == published - 16
+    else:
+        architecture = model(ZINC, hidden_dim=width, num_layers=16)
+        assert count(architecture) + count(HeadConfig(3, "halving").mlp(architecture.dim, 1)) == published
+
+
+def test_one_read_out_of_all_layers_is_the_sum_of_a_read_out_of_each(spec, batch):
+    torch.manual_seed(0)
+    model = GIN(spec, hidden_dim=8, num_layers=2, all_layers=True).eval()
+    read_out = torch.randn(3, 8)
+    x, total = model.node_encoder(batch), 0
+    for layer, weight in zip((*model.layers, None), read_out, strict=True):
+        total = total + x @ weight
+        x = layer(x, batch.edge_index, None)[0] if layer is not None else x
+    torch.testing.assert_close(model(batch).node @ read_out.flatten(), total, atol=1e-5, rtol=1e-5)
+
+
+def adjacency(batch):
+    """Dense; an edge that is there twice counts twice."""
+    dense = torch.zeros(batch.num_nodes, batch.num_nodes)
+    return dense.index_put((batch.edge_index[1], batch.edge_index[0]), torch.ones(()), accumulate=True)
+
+
+def test_gcn_without_self_loops_by_its_equation(spec, batch):
+    """`D^-1/2 A D^-1/2 X W + b`, and the bias alone for a node without neighbours."""
+    torch.manual_seed(0)
+    conv = GCN(spec, hidden_dim=8, num_layers=1, self_loops=False).layers[0].conv
+    torch.nn.init.normal_(conv.bias)
+    x, dense = torch.randn(batch.num_nodes, 8), adjacency(batch)
+    degrees = dense.sum(1)
+    scale = torch.where(degrees > 0, degrees.clamp(min=1).rsqrt(), 0)
+    expected = (scale[:, None] * dense * scale) @ x @ conv.lin.weight.T + conv.bias
+    torch.testing.assert_close(conv(x, batch.edge_index), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_rows_of_unit_length_before_the_residual(spec, batch):
+    torch.manual_seed(0)
+    model = GCN(spec, hidden_dim=8, num_layers=1, residual=False, unit_length=True).eval()
+    layer, x = model.layers[0], model.node_encoder(batch)
+    plain = F.relu(layer.norm(layer.conv(x, batch.edge_index)))
+    lengths = plain.norm(dim=1, keepdim=True)
+    assert (lengths > 0).any()
+    expected = torch.where(lengths > 0, plain / lengths.clamp(min=1e-12), plain)
+    torch.testing.assert_close(model(batch).node, expected)
+
+
+def test_last_layer_of_gat_has_one_head_when_asked_for(spec):
+    several, alone = (GAT(spec, hidden_dim=16, num_layers=3, num_heads=4, last_head_alone=x) for x in (False, True))
+    assert [layer.conv.heads for layer in several.layers] == [4, 4, 4]
+    assert [layer.conv.heads for layer in alone.layers] == [4, 4, 1]
+    assert count(several) == count(alone)
+
+
+def test_gat_without_self_loops_reads_neighbours_alone(spec, batch):
+    """A node's own features then reach it through its attention weights alone, which one neighbour does not need."""
+    torch.manual_seed(0)
+    conv = GAT(spec, hidden_dim=8, num_layers=1, num_heads=2, self_loops=False).layers[0].conv
+    x = torch.randn(2, 8)
+    pair = torch.tensor([[0, 1], [1, 0]])
+    torch.testing.assert_close(conv(x, pair), x.flip(0) @ conv.lin.weight.T)
+
+
 def test_gin_layers_have_the_published_count():
     """The published 103,079 less embeddings (28 x 110) and the linear read-outs of all 5 depths (5 x 111)."""
     assert count(GIN(ZINC).layers) == 103_079 - 28 * 110 - 5 * 111

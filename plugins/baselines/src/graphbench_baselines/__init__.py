@@ -1,8 +1,9 @@
-"""GCN, GIN, GINE, GAT, GraphSAGE, GatedGCN, GNN+, GT, GPS, Exphormer, GRIT, Graphormer and SAT for graphbench."""
+"""GCN, GIN, GINE, GAT, GraphSAGE, GatedGCN, GNN+, GT, SAN, GPS, Exphormer, Graph-Mamba, GRIT, Graphormer and SAT."""
 
 from graphbench_baselines.exphormer import Exphormer as Exphormer
 from graphbench_baselines.gnn_plus import GNNPlus as GNNPlus
 from graphbench_baselines.gps import GPS as GPS
+from graphbench_baselines.graph_mamba import GraphMamba as GraphMamba
 from graphbench_baselines.graphormer import Graphormer as Graphormer
 from graphbench_baselines.grit import GRIT as GRIT
 from graphbench_baselines.gt import GT as GT
@@ -12,7 +13,9 @@ from graphbench_baselines.message_passing import GIN as GIN
 from graphbench_baselines.message_passing import GINE as GINE
 from graphbench_baselines.message_passing import GatedGCN as GatedGCN
 from graphbench_baselines.message_passing import GraphSAGE as GraphSAGE
+from graphbench_baselines.san import SAN as SAN
 from graphbench_baselines.sat import SAT as SAT
+from graphbench_baselines.spectral import TransformerLapPE as TransformerLapPE
 from graphbench_baselines.structure import RandomWalkPE as RandomWalkPE
 
 __all__ = [
@@ -23,11 +26,14 @@ __all__ = [
     "GPS",
     "GRIT",
     "GT",
+    "SAN",
     "SAT",
     "Exphormer",
     "GNNPlus",
     "GatedGCN",
+    "GraphMamba",
     "GraphSAGE",
     "Graphormer",
     "RandomWalkPE",
+    "TransformerLapPE",
 ]

@@ -19,7 +19,7 @@ from torch_geometric.utils import scatter
 
 from graphbench import BenchmarkSpec, GraphBatch, PositionalEncoder
 from graphbench.encodings import RRWP
-from graphbench.errors import BadInput, check_choice
+from graphbench.errors import BadInput, check_choice, check_range
 from graphbench.nn import Categorical, ConvLayer, FeedForward, GatedGCNLayer, NormName, make_norm
 from graphbench_baselines.message_passing import MessagePassingNetwork
 
@@ -170,6 +170,7 @@ class GNNPlus(MessagePassingNetwork):
         check_choice("layer", layer, get_args(PlusLayerName))
         check_choice("version", version, get_args(PlusVersion))
         check_choice("activation", activation, _ACTIVATIONS)
+        check_range("edge_walks", edge_walks, at_least=0, whole=True)
         plus = version == "GNN+"
         if feed_forward and not plus:
             raise BadInput("The networks of version=LRGB have no feed-forward network: set feed_forward=false.")

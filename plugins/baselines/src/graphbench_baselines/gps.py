@@ -9,9 +9,10 @@ from torch import nn
 from graphbench import BenchmarkSpec, PositionalEncoder
 from graphbench.errors import check_choice
 from graphbench.nn import Categorical, GPSBackbone, LocalName, NormName, TransformerAttention
+from graphbench_baselines.bigbird import BigBirdBranch
 from graphbench_baselines.performer import PerformerBranch
 
-AttentionName = Literal["Transformer", "Performer", "none"]
+AttentionName = Literal["Transformer", "Performer", "BigBird", "none"]
 
 
 class GPS(GPSBackbone):
@@ -25,9 +26,11 @@ class GPS(GPSBackbone):
         num_layers: GPS layers.
         num_heads: heads of the global attention (and of the local layer GAT); must divide `hidden_dim`.
         local_layer: GatedGCN, GINE, GCN, GAT or none.
-        attention: Transformer (softmax), Performer (linear, see `PerformerBranch`) or none.
+        attention: Transformer (softmax), Performer (linear, see `PerformerBranch`), BigBird (a sparse layer of its own,
+            see `BigBirdBranch`) or none.
         dropout: probability of every dropout but that of attention weights.
         attention_dropout: probability of dropping an attention weight; for Performer an entry of what it returns.
+            BigBird drops none, here as in GraphGPS.
         norm: batch, layer or none.
         positional_encoders: outputs stand beside the node features, which get the remaining width.
         gate_encoder: positions whose distances gate the edges of GatedGCN (ES-LapPE); not added to node features.
@@ -65,6 +68,8 @@ class GPS(GPSBackbone):
                 return None
             if attention == "Performer":
                 return PerformerBranch(hidden_dim, num_heads, attention_dropout)
+            if attention == "BigBird":
+                return BigBirdBranch(hidden_dim, num_heads, dropout)
             return TransformerAttention(hidden_dim, num_heads, attention_dropout)
 
         super().__init__(

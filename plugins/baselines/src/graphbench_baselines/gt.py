@@ -72,21 +72,12 @@ class EdgeAttention(Traced):
 
     @torch.no_grad()
     def _record(self, x: Tensor, weights: Tensor, batch: GraphBatch, out: Tensor) -> LayerTrace:
-        sizes = batch.ptr.diff()
-        source, target = batch.edge_index - batch.ptr[batch.batch[batch.edge_index[1]]]
-        graph_of_edge = batch.batch[batch.edge_index[1]]
-        matrices = []
-        for graph, n in enumerate(sizes.tolist()):
-            of_graph = graph_of_edge == graph
-            matrix = weights.new_zeros(n, n, self.num_heads)
-            matrix.index_put_((target[of_graph], source[of_graph]), weights[of_graph].detach(), accumulate=True)
-            matrices.append(matrix.permute(2, 0, 1))
         return LayerTrace(
             tokens=out.detach(),
             batch=batch.batch,
             values=mixed_values(x, self.qkv_map.weight.chunk(3)[2], self.node_out.weight, self.num_heads),
-            attention=matrices,
-            num_nodes=sizes,
+            attention=matrices_of_edges(weights.detach(), batch),
+            num_nodes=batch.ptr.diff(),
             input=x.detach(),
         )
 
@@ -223,3 +214,16 @@ def complete_graphs(batch: GraphBatch) -> GraphBatch:
     full = copy.copy(batch)
     full.edge_index = torch.stack([source, target])[:, source != target]
     return full
+
+
+def matrices_of_edges(weights: Tensor, batch: GraphBatch) -> list[Tensor]:
+    """Attention matrices `[H, n, n]` of every graph from weights of edges `[num_edges, H]`; zero without an edge."""
+    graph_of_edge = batch.batch[batch.edge_index[1]]
+    source, target = batch.edge_index - batch.ptr[graph_of_edge]
+    matrices = []
+    for graph, n in enumerate(batch.ptr.diff().tolist()):
+        of_graph = graph_of_edge == graph
+        matrix = weights.new_zeros(n, n, weights.shape[1])
+        matrix.index_put_((target[of_graph], source[of_graph]), weights[of_graph], accumulate=True)
+        matrices.append(matrix.permute(2, 0, 1))
+    return matrices

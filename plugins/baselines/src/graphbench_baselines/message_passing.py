@@ -14,8 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Literal
 
+import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 from torch_geometric.nn import GATConv, GCNConv, GINConv, GINEConv, SAGEConv
 
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, PositionalEncoder, Representation
@@ -35,6 +36,8 @@ class MessagePassingNetwork(Architecture):
         categorical: how categorical features enter.
         reads_edges: the layers take edge vectors.
         edge_features: give those layers the benchmark's edge features; False: one learned row for all edges.
+        all_layers: the representation is the input of every layer and the last output, beside each other, of width
+            `hidden_dim (num_layers + 1)`.
 
     Raises:
         BadInput: there is no layer.
@@ -50,29 +53,34 @@ class MessagePassingNetwork(Architecture):
         categorical: Categorical,
         reads_edges: bool = False,
         edge_features: bool = True,
+        all_layers: bool = False,
     ) -> None:
-        super().__init__(spec, hidden_dim)
+        super().__init__(spec, hidden_dim * (num_layers + 1) if all_layers else hidden_dim)
         check_range("num_layers", num_layers, at_least=1, whole=True)
         self.node_encoder = NodeEncoder(spec, hidden_dim, positional_encoders or (), categorical)
         self.edge_encoder: nn.Module | None = None
         if reads_edges:
             self.edge_encoder = EdgeEncoder(spec, hidden_dim, categorical, edge_features)
         self.layers = nn.ModuleList(make_layer() for _ in range(num_layers))
+        self.all_layers = all_layers
 
     def forward(self, batch: GraphBatch) -> Representation:
-        """Nodes `[num_nodes, hidden_dim]`, and edges `[num_edges, hidden_dim]` where the layers read them."""
+        """Nodes `[num_nodes, dim]`, and edges `[num_edges, hidden_dim]` where the layers read them."""
         x = self.node_encoder(batch)
         edge = self.edge_encoder(batch) if self.edge_encoder is not None else None
+        depths = [x]
         for layer in self.layers:
             x, edge = layer(x, batch.edge_index, edge)
-        return Representation(node=x, edge=edge)
+            depths.append(x)
+        return Representation(node=torch.cat(depths, dim=-1) if self.all_layers else x, edge=edge)
 
 
 class GCN(MessagePassingNetwork):
     """Graph convolutional network (Kipf & Welling 2017): `conv(x)_i = W sum_j x_j / sqrt(d_i d_j) + b`, self-loops in.
 
-    The layer is `Drop(x + ReLU(Norm(conv(x))))`. Self-loops are those of Kipf & Welling; the published runs on ZINC
-    leave them out.
+    The layer is `Drop(x + ReLU(Norm(conv(x))))`. Self-loops are those of Kipf & Welling; the published runs of
+    "Benchmarking Graph Neural Networks" leave them out. `unit_length` scales every row of `ReLU(Norm(conv(x)))` to
+    length 1, as GraphGym does around the baselines of the Long Range Graph Benchmark.
 
     Args:
         spec: the benchmark's description.
@@ -81,6 +89,8 @@ class GCN(MessagePassingNetwork):
         dropout: probability of dropout in every layer.
         norm: batch, layer or none.
         residual: add each layer's input to its output.
+        self_loops: every node is a neighbour of its own; without them a node without neighbours gets 0.
+        unit_length: scale every row to length 1 before the residual.
         positional_encoders: outputs stand beside the node features.
         categorical: how categorical features enter: xavier_uniform, normal or one_hot.
 
@@ -99,12 +109,15 @@ class GCN(MessagePassingNetwork):
         dropout: float = 0.0,
         norm: NormName = "batch",
         residual: bool = True,
+        self_loops: bool = True,
+        unit_length: bool = False,
         positional_encoders: list[PositionalEncoder] | None = None,
         categorical: Categorical = "xavier_uniform",
     ) -> None:
         def layer() -> nn.Module:
-            conv = GCNConv(hidden_dim, hidden_dim)
-            return ConvLayer(conv, hidden_dim, dropout, norm, residual, activation=F.relu, drops="output")
+            conv = GCNConv(hidden_dim, hidden_dim, add_self_loops=self_loops)
+            activation = _unit_relu if unit_length else F.relu
+            return ConvLayer(conv, hidden_dim, dropout, norm, residual, activation=activation, drops="output")
 
         super().__init__(spec, hidden_dim, num_layers, layer, positional_encoders, categorical)
 
@@ -165,7 +178,8 @@ class GAT(MessagePassingNetwork):
     """Graph attention network (Velickovic et al. 2018), heads concatenated in every layer, ELU; self-loops in.
 
     The layer is `x + ELU(Norm(conv(Drop(x))))`, and the convolution drops attention weights too. It has no bias: the
-    norm that follows would cancel it. The published runs on ZINC leave self-loops out and give the last layer one head.
+    norm that follows would cancel it. The published runs of "Benchmarking Graph Neural Networks" leave self-loops out
+    and give the last layer one head.
 
     Args:
         spec: the benchmark's description.
@@ -175,6 +189,8 @@ class GAT(MessagePassingNetwork):
         dropout: probability of dropout of every layer's input and of attention weights.
         norm: batch, layer or none.
         residual: add each layer's input to its output.
+        self_loops: every node is a neighbour of its own.
+        last_head_alone: the last layer has one head of the whole width, with as many parameters.
         positional_encoders: outputs stand beside the node features.
         categorical: how categorical features enter: xavier_uniform, normal or one_hot.
 
@@ -197,14 +213,20 @@ class GAT(MessagePassingNetwork):
         dropout: float = 0.0,
         norm: NormName = "batch",
         residual: bool = True,
+        self_loops: bool = True,
+        last_head_alone: bool = False,
         positional_encoders: list[PositionalEncoder] | None = None,
         categorical: Categorical = "xavier_uniform",
     ) -> None:
         if hidden_dim % num_heads:
             raise BadInput(f"num_heads must divide hidden_dim, but got num_heads={num_heads}, hidden_dim={hidden_dim}.")
+        numbers = iter(range(num_layers))
 
         def layer() -> nn.Module:
-            conv = GATConv(hidden_dim, hidden_dim // num_heads, num_heads, dropout=dropout, bias=norm == "none")
+            heads = 1 if last_head_alone and next(numbers) == num_layers - 1 else num_heads
+            conv = GATConv(
+                hidden_dim, hidden_dim // heads, heads, dropout=dropout, add_self_loops=self_loops, bias=norm == "none"
+            )
             return ConvLayer(conv, hidden_dim, dropout, norm, residual, activation=F.elu, drops="input")
 
         super().__init__(spec, hidden_dim, num_layers, layer, positional_encoders, categorical)
@@ -213,8 +235,8 @@ class GAT(MessagePassingNetwork):
 class GIN(MessagePassingNetwork):
     """Graph isomorphism network (Xu et al. 2019): `conv(x)_i = MLP((1 + eps) x_i + sum_j x_j)`, eps learned.
 
-    The layer is `Drop(x + ReLU(Norm(conv(x))))`. The head reads the last layer only; the paper adds up read-outs of all
-    layers.
+    The layer is `Drop(x + ReLU(Norm(conv(x))))`. The paper adds up linear read-outs of all depths, which is one linear
+    read-out of `all_layers` (with one bias instead of `num_layers + 1`); without them the head reads the last layer.
 
     Args:
         spec: the benchmark's description.
@@ -223,6 +245,7 @@ class GIN(MessagePassingNetwork):
         dropout: probability of dropout in every layer.
         norm: batch, layer or none, inside the MLP and after it.
         residual: add each layer's input to its output.
+        all_layers: the head reads all depths, a width of `hidden_dim (num_layers + 1)`.
         positional_encoders: outputs stand beside the node features.
         categorical: how categorical features enter: xavier_uniform, normal or one_hot.
 
@@ -241,6 +264,7 @@ class GIN(MessagePassingNetwork):
         dropout: float = 0.0,
         norm: NormName = "batch",
         residual: bool = True,
+        all_layers: bool = False,
         positional_encoders: list[PositionalEncoder] | None = None,
         categorical: Categorical = "xavier_uniform",
     ) -> None:
@@ -248,7 +272,7 @@ class GIN(MessagePassingNetwork):
             conv = GINConv(_gin_mlp(hidden_dim, norm), train_eps=True)
             return ConvLayer(conv, hidden_dim, dropout, norm, residual, activation=F.relu, drops="output")
 
-        super().__init__(spec, hidden_dim, num_layers, layer, positional_encoders, categorical)
+        super().__init__(spec, hidden_dim, num_layers, layer, positional_encoders, categorical, all_layers=all_layers)
 
 
 class GINE(MessagePassingNetwork):
@@ -332,6 +356,11 @@ class GatedGCN(MessagePassingNetwork):
             return GatedGCNLayer(hidden_dim, dropout, norm, residual, drops="output")
 
         super().__init__(spec, hidden_dim, num_layers, layer, positional_encoders, categorical, True, edge_features)
+
+
+def _unit_relu(x: Tensor) -> Tensor:
+    """ReLU, then every row at length 1."""
+    return F.normalize(F.relu(x), dim=-1)
 
 
 def _gin_mlp(dim: int, norm: NormName) -> nn.Module:
