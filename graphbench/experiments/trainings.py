@@ -46,7 +46,8 @@ from typing import Any
 import yaml
 
 from graphbench.errors import BadInput
-from graphbench.runs import RunFolder, write_text
+from graphbench.files.writing import write_text
+from graphbench.runs import RunFolder
 
 #: Packages whose versions a table names, of those that a run records.
 _NAMED_PACKAGES = ("graphbench-lightning", "torch", "pytorch-lightning", "torch-geometric")

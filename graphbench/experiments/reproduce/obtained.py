@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
+from typing import Any
 
 from graphbench.experiments import provenance, read_csv, results
+from graphbench.experiments.records import Record, record_of
 from graphbench.experiments.reproduce.plan import Request, is_trained, job_of
-from graphbench.experiments.reproduce.recipes import benchmark_of, expected, fact, length_of, setting
+from graphbench.experiments.reproduce.recipes import Length, benchmark_of, expected, fact, length_of, setting
 from graphbench.experiments.reproduce.tables import Cell, Column, Printed, Table
 
+#: Options that leave out a part of every epoch.
+_CUTS = ("--trainer.limit_train_batches", "--trainer.overfit_batches", "--trainer.fast_dev_run")
 #: Counts the trainable parameters of what a command line builds.
 Count = Callable[[Sequence[str]], int]
 
@@ -109,6 +113,12 @@ def _score(folder: Path, metric: str) -> float | None:
     return None if value is None else float(value)
 
 
+def _is_whole(length: Length, stored: Mapping[str, Any], request: Request) -> bool:
+    """Whether a run was as long as its recipe says; epochs that were cut to some batches are not."""
+    cut = any(word.startswith(_CUTS) for word in request.extra)
+    return not cut and length.reached(stored.get("epochs"), stored.get("steps"))
+
+
 def trained(cell: Cell, column: Column, request: Request, output: Path) -> Obtained:
     """The scores of the finished runs of a cell."""
     folders: dict[int, Path] = {}
@@ -133,7 +143,7 @@ def trained(cell: Cell, column: Column, request: Request, output: Path) -> Obtai
         parameters=rows[0].get("parameters"),
         epochs=min((row["epochs"] for row in rows if row.get("epochs") is not None), default=None),
         steps=min((row["steps"] for row in rows if row.get("steps") is not None), default=None),
-        full=all(length.reached(row.get("epochs"), row.get("steps")) for row in rows),
+        full=all(_is_whole(length, row, request) for row in rows),
         data=" and ".join(sorted({str(row.get("data", "")) for row in rows})),
         hardware=str(origin["hardware"]),
         commit=str(origin["commit"])[:7],
@@ -177,4 +187,37 @@ def obtain(table: Table, cells: Sequence[Cell], request: Request, output: Path, 
             found.append(_looked_up(cell, column))
         else:
             found.append(Obtained(cell))
+    return found
+
+
+def records_of(table: Table, cells: Iterable[Cell], request: Request, output: Path) -> dict[str, Record]:
+    """Records of the finished runs behind cells, by the names of their files. A smoke test leaves none.
+
+    Args:
+        table: of the cells.
+        cells: some or all of its cells.
+        request: how runs were asked for.
+        output: where they lie.
+    """
+    found: dict[str, Record] = {}
+    if request.scale == "smoke":
+        return found
+    given = [word for word in request.extra if not word.startswith("--trainer.")]  # those may make another model
+    for cell in filter(is_trained, cells):
+        length = length_of(cell)
+        for seed in request.seeds:
+            job = job_of(cell, seed, request, output)
+            chosen = job.chosen(output)
+            if chosen is None or not chosen.is_finished(output):
+                continue
+            folder = chosen.folder(output)
+            told = {
+                "experiment": f"{table.paper}: {table.title}",
+                "name": cell.row_name,
+                "column": cell.column_name,
+                "options": (*cell.options, *given),
+                "full": _is_whole(length, results(folder), request),
+                "benchmark": benchmark_of(cell.recipe),
+            }
+            found[f"{folder.name}.json"] = record_of(chosen, folder, told)
     return found

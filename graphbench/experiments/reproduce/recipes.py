@@ -10,9 +10,9 @@ from math import ceil
 from typing import Any
 
 from graphbench import registry
-from graphbench.configurations import find
-from graphbench.expected import Expected
 from graphbench.experiments.reproduce.tables import Cell
+from graphbench.registry.configurations import find
+from graphbench.registry.expected import Expected
 
 
 @dataclass(frozen=True)

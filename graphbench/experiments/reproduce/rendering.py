@@ -13,7 +13,7 @@ from jinja2 import Environment
 from graphbench.experiments.reproduce.obtained import Obtained
 from graphbench.experiments.reproduce.plan import Request
 from graphbench.experiments.reproduce.tables import Table
-from graphbench.runs import write_text
+from graphbench.files.writing import write_text
 
 _COLUMNS = (
     "table", "row", "column", "printed", "printed_sd", "way", "recipe", "obtained", "sd", "seeds", "verdict", "full",
@@ -104,11 +104,12 @@ def _trained(one: Obtained) -> str:
     """How long the runs were, and how many."""
     if not one.seeds:
         return ""
-    length = _several(one.steps or 0, "step") if one.epochs is None else _several(one.epochs, "epoch")
-    return f"{'full' if one.full else 'short'}, {length}, {_several(len(one.seeds), 'seed')}"
+    length = several(one.steps or 0, "step") if one.epochs is None else several(one.epochs, "epoch")
+    return f"{'full' if one.full else 'short'}, {length}, {several(len(one.seeds), 'seed')}"
 
 
-def _several(count: int, noun: str) -> str:
+def several(count: int, noun: str) -> str:
+    """A number and its noun, in the singular or the plural."""
     return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
@@ -152,7 +153,7 @@ def _csv(rows: Sequence[dict[str, Any]]) -> str:
 def _told(table: Table, request: Request) -> str:
     """What the table says, and how its runs were asked for."""
     scale = {"full": "the whole recipes", "short": "short runs", "smoke": "a few steps each, which no score says"}
-    seeds = _several(len(request.seeds), "seed")
+    seeds = several(len(request.seeds), "seed")
     told = f"{table.paper}, {table.place}. Printed values above, obtained ones below: {scale[request.scale]}, {seeds}."
     return f"{told} {table.note}".strip()
 
@@ -186,18 +187,20 @@ def markdown(table: Table, found: Sequence[Obtained], request: Request) -> str:
     """The grid, then every value with what is known of it."""
     header, grid = _grid(table, found)
     lines = [f"# {table.name}: {table.title}", "", _told(table, request), ""]
-    lines += _markdown_table(
+    lines += markdown_table(
         ["", *header],
         [
             [name, *(f"{one.cell.printed.text}<br>{_below(one)}" if one else "" for one in cells)]
             for name, cells in grid
         ],
     )
-    lines += ["", "## Every value", "", *_markdown_table(list(_DETAILS), _detail_rows(found)), ""]
+    lines += ["", "## Every value", "", *markdown_table(list(_DETAILS), _detail_rows(found)), ""]
     return "\n".join(lines)
 
 
-def _markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lines of a table; a stroke in a cell is escaped."""
+
     def line(cells: Sequence[str]) -> str:
         return f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |"
 

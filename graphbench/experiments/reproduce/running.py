@@ -14,22 +14,11 @@ from queue import SimpleQueue
 
 from graphbench.experiments import CommandFailed
 from graphbench.experiments.reproduce.plan import Job
-from graphbench.runs import write_text
+from graphbench.experiments.slurm import array_script
+from graphbench.files.writing import write_text
 
 log = logging.getLogger(__name__)
 
-_ARRAY = """#!/bin/bash
-#SBATCH --job-name=graphbench
-#SBATCH --array={tasks}
-#SBATCH --gpus=1
-#SBATCH --signal=B:USR1@120
-#SBATCH --requeue
-#SBATCH --output={logs}/%A_%a.txt
-# A task that is queued again goes on where it stopped. Set partition, time and memory as your cluster wants them.
-cd {folder} || exit
-# `exec`: the warning before the time is over reaches the training, which writes a checkpoint.
-exec {command} --job "$SLURM_ARRAY_TASK_ID"
-"""
 _SUBMIT = """#!/bin/bash
 # Submits the arrays one behind the other; then write the tables with
 #   {command} --no-train
@@ -126,22 +115,6 @@ def run_beside(jobs: Sequence[Job], numbers: Sequence[int], lent: Sequence[str],
     return failed
 
 
-def ranges(numbers: Sequence[int]) -> str:
-    """Numbers as SLURM writes them.
-
-    Examples:
-        >>> ranges([0, 1, 2, 5, 7, 8])
-        '0-2,5,7-8'
-    """
-    parts: list[list[int]] = []
-    for number in numbers:
-        if parts and number == parts[-1][-1] + 1:
-            parts[-1].append(number)
-        else:
-            parts.append([number])
-    return ",".join(str(part[0]) if len(part) == 1 else f"{part[0]}-{part[-1]}" for part in parts)
-
-
 def write_slurm(jobs: Sequence[Job], numbers: Sequence[int], output: Path, command: Sequence[str]) -> list[Path]:
     """Write the missing jobs as arrays, and a script that submits them in order.
 
@@ -156,13 +129,14 @@ def write_slurm(jobs: Sequence[Job], numbers: Sequence[int], output: Path, comma
     """
     folder = output / "slurm"
     folder.mkdir(parents=True, exist_ok=True)
-    words = shlex.join([sys.executable, "-m", "graphbench", *command])
+    words = [sys.executable, "-m", "graphbench", *command]
+    note = "A task that is queued again goes on where it stopped. Set partition, time and memory as the cluster wants."
     paths = []
     for place, stage in enumerate(stages(jobs, numbers)):
         paths.append(folder / f"array-{place + 1}.sh")
-        places = {"logs": shlex.quote(str(folder.absolute())), "folder": shlex.quote(str(Path.cwd()))}
-        write_text(paths[-1], _ARRAY.format(tasks=ranges(stage), command=words, **places))
+        text = array_script(words, "--job", stage, folder, Path.cwd(), notes=[note], directives=["--gpus=1"])
+        write_text(paths[-1], text)
     scripts = " ".join(shlex.quote(str(path.absolute())) for path in paths)
     submit = folder / "submit.sh"
-    write_text(submit, _SUBMIT.format(scripts=scripts, command=words))
+    write_text(submit, _SUBMIT.format(scripts=scripts, command=shlex.join(words)))
     return [*paths, submit]

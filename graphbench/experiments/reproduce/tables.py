@@ -41,9 +41,9 @@ from typing import Any
 import yaml
 
 from graphbench import registry
-from graphbench.configurations import folder_of
 from graphbench.errors import BadInput, NameClash, UnknownName
-from graphbench.safe_yaml import load_yaml
+from graphbench.files.safe_yaml import load_yaml
+from graphbench.registry.configurations import folder_of
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from graphbench.errors import BadInput
-from graphbench.safe_yaml import load_yaml
+from graphbench.files.safe_yaml import load_yaml
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution

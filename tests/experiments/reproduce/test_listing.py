@@ -22,4 +22,9 @@ def test_a_value_with_recipe_data_and_cost():
     assert (plus["value"], plus["sd"], plus["offline"]) == (0.8678, 0.0021, True)
     assert plus["cost"] == "200 epochs of 10,000 graphs"
     assert plus["source"] == "SFi-Former, table 2, SFi-Former+, PATTERN"
-    assert "recipe" not in cells["san", "pattern"]
+
+
+def test_a_value_without_a_model_names_no_recipe(table):
+    (other,) = [cell for cell in records(table)["cells"] if cell["row"] == "other"]
+    assert "recipe" not in other
+    assert (other["way"], other["why"]) == ("missing", "SAN")

