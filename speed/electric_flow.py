@@ -62,7 +62,7 @@ def map_matrix(laplacian: Tensor, target: Target, time: float) -> Tensor:
 
 
 def print_errors(family: Family, incidence: Tensor, layers: tuple[int, ...] = LAYERS) -> None:
-    """One row a number of layers: error and, behind the stroke, bound."""
+    """One row per number of layers: error and, behind the stroke, bound."""
     laplacian = incidence @ incidence.mT
     low, high = eigenvalue_range(laplacian)
     demands = gaussian_demands(len(incidence), incidence.shape[1])

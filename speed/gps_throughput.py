@@ -142,7 +142,7 @@ def compare(table: GraphTable, kind: Kind, steps: int, bucketed: bool) -> dict[s
 
 
 def main() -> None:
-    """Print one line a batching."""
+    """Print one line per batching."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kind", choices=sorted(KINDS), default="zinc")
     parser.add_argument("--steps", type=int, default=60)

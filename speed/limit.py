@@ -28,7 +28,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from graphbench import BenchmarkModule, GraphBatch
 from graphbench.cli.lightning import GraphbenchCLI
 from graphbench.cli.names import import_named
-from graphbench.configurations import with_files
+from graphbench.registry.configurations import with_files
 
 CONFIGURATIONS = (
     "gps/zinc",

@@ -33,6 +33,8 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
     "encodings": ((),),
     "allocator": ((),),
     "data_path": ((),),
+    "large_graph": (("--quick", "--rounds", "5"),),
+    "scaling": ((),),
 }
 
 

@@ -115,7 +115,7 @@ def provenance(threads: int | None = None) -> dict[str, Any]:
     import torch
     import torch_geometric
 
-    from graphbench.runs import describe_environment
+    from graphbench.runs.environment import describe_environment
 
     said = describe_environment()
     return {

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 #: Eigenvalues closer than this part of the largest one share an eigenspace.
-_SAME_VALUE = 1e-8
+SAME_VALUE = 1e-8
 #: Entries that differ by less tie; the first of them leads.
-_TIE = 1e-6
+TIE = 1e-6
 
 
 def smallest_eigenpairs(matrices: Tensor, count: int) -> tuple[Tensor, Tensor]:
@@ -35,7 +35,7 @@ def smallest_eigenpairs(matrices: Tensor, count: int) -> tuple[Tensor, Tensor]:
     values, vectors = torch.linalg.eigh(matrices)
     largest = values[:, -1:]
     joined = torch.zeros_like(values, dtype=torch.bool)
-    joined[:, 1:] = values.diff(dim=1) <= _SAME_VALUE * largest
+    joined[:, 1:] = values.diff(dim=1) <= SAME_VALUE * largest
     _agree_on_bases(vectors, joined, count)
     rounding = matrices.shape[-1] * torch.finfo(matrices.dtype).eps * largest
     values = torch.where(values <= rounding, 0.0, values)[:, :count]
@@ -57,16 +57,16 @@ def _agree_on_bases(vectors: Tensor, joined: Tensor, count: int) -> None:
         graph, first = starts[sizes == size].unbind(1)
         columns = first[:, None, None] + torch.arange(size)
         where = (graph[:, None, None], rows, columns)
-        vectors[where] = _pivoted_basis(vectors[where], min(size, count))
+        vectors[where] = pivoted_basis(vectors[where], min(size, count))
 
 
-def _pivoted_basis(basis: Tensor, count: int) -> Tensor:
+def pivoted_basis(basis: Tensor, count: int) -> Tensor:
     """Agreed orthonormal bases of the spaces that `basis [c, n, m]` spans; the first `count` columns are final."""
     remaining, result = basis.clone(), basis.clone()
     spaces = torch.arange(len(basis))
     for column in range(count):
         weight = remaining.square().sum(-1)
-        pivot = (weight >= weight.amax(1, keepdim=True) - _TIE).int().argmax(1)
+        pivot = (weight >= weight.amax(1, keepdim=True) - TIE).int().argmax(1)
         lead = remaining[spaces, pivot]
         lead = lead / lead.norm(dim=1, keepdim=True)
         result[:, :, column] = (remaining * lead[:, None, :]).sum(-1)

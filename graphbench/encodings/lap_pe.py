@@ -12,6 +12,8 @@ from graphbench.contracts import Column, Encoded, Encoding, GraphTable
 from graphbench.contracts.table import GRAPH, NODE
 from graphbench.encodings._dense import Normalization, SizeBlock, few_threads, inverse_root, laplacian, size_blocks
 from graphbench.encodings._eigenvectors import smallest_eigenpairs
+from graphbench.encodings._sparse import LARGE, adjacency_of
+from graphbench.encodings._sparse import smallest_eigenpairs as sparse_eigenpairs
 from graphbench.errors import check_choice, check_range
 
 
@@ -23,6 +25,9 @@ class LapPE(Encoding):
     the nodes of its graph. Signs and the bases of degenerate eigenspaces are fixed (`_eigenvectors`): the entry of
     largest magnitude is positive, the first of equals (for "random_walk": of D^(1/2) u). A model that must not rely
     on them flips signs in training.
+
+    Graphs of more than 2,048 nodes are decomposed as sparse matrices (`_sparse`), in memory that grows with their
+    edges, to the same vectors up to rounding.
 
     A graph with fewer nodes than columns fills the rest with 0: of the graph's columns the first
     `min(num_eigenvectors, n - skip_trivial)` are valid.
@@ -36,7 +41,8 @@ class LapPE(Encoding):
         skip_trivial: leave out the first eigenvector, which is constant (up to D^(1/2)) on a connected graph.
 
     Raises:
-        BadInput: an option is out of range, or an edge names a node that its graph does not have.
+        BadInput: an option is out of range, an edge names a node that its graph does not have, or the eigenvectors of
+            a large graph do not converge.
 
     Examples:
         >>> import torch
@@ -68,8 +74,14 @@ class LapPE(Encoding):
         """Vectors per node, values per graph."""
         return {"lap_pe_vectors": Column(NODE), "lap_pe_values": Column(GRAPH)}
 
+    def memory(self, num_nodes: int, num_edges: int) -> int:
+        """A dense matrix and its eigenvectors, or of large graphs some blocks of vectors."""
+        if num_nodes > LARGE:
+            return 8 * num_nodes * 8 * (2 * self.num_eigenvectors + 8) + 64 * num_edges
+        return 8 * num_nodes**2 * 4
+
     def compute(self, graphs: GraphTable) -> Encoded:
-        """One eigen-decomposition per block of equal-sized graphs, O(n^3) per graph."""
+        """One eigen-decomposition per block of equal-sized graphs, O(n^3) per graph; sparse ones of large graphs."""
         vectors = torch.zeros(int(graphs.ptr[NODE][-1]), self.num_eigenvectors)
         values = torch.zeros(len(graphs), self.num_eigenvectors)
         with few_threads(graphs):
@@ -83,13 +95,18 @@ class LapPE(Encoding):
 
     def _eigenpairs(self, block: SizeBlock) -> tuple[Tensor, Tensor]:
         """Valid eigenvalues `[b, k]` and eigenvectors `[b, n, k]` of a block, float64."""
-        adjacency = block.simple_adjacency()
         skipped = int(self.skip_trivial)
         count = min(self.num_eigenvectors + skipped, block.num_nodes)
-        values, vectors = smallest_eigenpairs(laplacian(adjacency, self.normalization), count)
+        if block.num_nodes > LARGE:
+            sparse = adjacency_of(block, simple=True)
+            values, vectors = (found[None] for found in sparse_eigenpairs(sparse, self.normalization, count))
+            degree = torch.from_numpy(sparse.sum(1))[None, :, None]
+        else:
+            adjacency = block.simple_adjacency()
+            values, vectors = smallest_eigenpairs(laplacian(adjacency, self.normalization), count)
+            degree = adjacency.sum(-1, keepdim=True)
         if self.normalization == "random_walk":
             # u = D^(-1/2) v is the eigenvector of D^(-1) L; an isolated node keeps its own unit vector.
-            degree = adjacency.sum(-1, keepdim=True)
             vectors = vectors * torch.where(degree > 0, inverse_root(degree), 1.0)
             vectors = vectors / vectors.norm(dim=1, keepdim=True)
         return values[:, skipped:], vectors[:, :, skipped:]

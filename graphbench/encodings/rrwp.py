@@ -59,6 +59,10 @@ class RRWP(Encoding):
         """One row per pair or per edge."""
         return {"rrwp": Column(PAIR)} if self.rows == "pairs" else {"edge_rrwp": Column(EDGE)}
 
+    def memory(self, num_nodes: int, num_edges: int) -> int:
+        """A number per pair and step, or for edges the three matrices of a product."""
+        return 8 * num_nodes**2 * (self.num_steps if self.rows == "pairs" else 3)
+
     def compute(self, graphs: GraphTable) -> Encoded:
         """`num_steps - 1` products of `[b, n, n]` stacks per block of equal-sized graphs."""
         starts = pointer(graphs.num_nodes**2) if self.rows == "pairs" else graphs.ptr[EDGE]

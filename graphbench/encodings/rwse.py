@@ -11,7 +11,9 @@ from torch import Tensor
 
 from graphbench.contracts import Column, Encoded, Encoding, GraphTable
 from graphbench.contracts.table import NODE
+from graphbench.encodings import _sparse
 from graphbench.encodings._dense import few_threads, size_blocks
+from graphbench.encodings._sparse import LARGE, adjacency_of
 from graphbench.errors import check_range
 
 
@@ -20,6 +22,9 @@ class RWSE(Encoding):
 
     The walk follows the edges as they are stored: their direction counts, parallel edges weigh as often as they
     occur, loops are steps. A walk that reaches a node without outgoing edges ends there; such a node has only zeros.
+
+    Graphs of more than 2,048 nodes are walked by sparse products from a block of nodes at a time, as exactly: memory
+    grows with the edges, time with nodes times edges.
 
     Field: `rwse [num_nodes, num_steps]`, float32.
 
@@ -52,11 +57,21 @@ class RWSE(Encoding):
         """One row per node."""
         return {"rwse": Column(NODE)}
 
+    def memory(self, num_nodes: int, num_edges: int) -> int:
+        """Powers of a dense matrix, or of large graphs the walks from some of the nodes."""
+        if num_nodes > LARGE:
+            return 8 * (3 * _sparse.WALK_ENTRIES + num_nodes * self.num_steps) + 32 * num_edges
+        return 8 * num_nodes**2 * (math.isqrt(self.num_steps - 1) + 4)
+
     def compute(self, graphs: GraphTable) -> Encoded:
-        """About 2 sqrt(num_steps) products of `[b, n, n]` stacks per block of equal-sized graphs."""
+        """About 2 sqrt(num_steps) products of `[b, n, n]` stacks per block of equal-sized graphs; see `_sparse`."""
         rwse = torch.zeros(int(graphs.ptr[NODE][-1]), self.num_steps)
         with few_threads(graphs):
             for block in size_blocks(graphs):
+                if block.num_nodes > LARGE:
+                    found = _sparse.return_probabilities(adjacency_of(block, simple=False), self.num_steps)
+                    rwse[block.rows(graphs.ptr[NODE], block.num_nodes)] = found.float()
+                    continue
                 adjacency = block.adjacency()
                 transition = adjacency / adjacency.sum(-1, keepdim=True).clamp(min=1)
                 probabilities = return_probabilities(transition, self.num_steps)

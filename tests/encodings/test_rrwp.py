@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from graphbench.encodings import RRWP, RWSE
+from graphbench.encodings import RRWP, RWSE, LapPE
 from graphbench.errors import BadInput
 
 
@@ -48,3 +48,16 @@ def test_bad_options_are_refused():
         RRWP(0)
     with pytest.raises(BadInput, match="pairs, edges"):
         RRWP(3, rows="nodes")
+
+
+def test_memory_grows_with_pairs():
+    assert RRWP(20).memory(1000, 5000) == 8 * 20 * 1000**2
+    assert RRWP(20, rows="edges").memory(1000, 5000) == 8 * 3 * 1000**2
+    assert RWSE(20).memory(1000, 5000) == 8 * 8 * 1000**2
+    assert LapPE(8).memory(1000, 5000) == 8 * 4 * 1000**2
+
+
+def test_memory_of_large_graphs_grows_with_nodes_and_edges():
+    for encoding in (RWSE(20), LapPE(16)):
+        assert encoding.memory(170_000, 2_400_000) < 2**30
+        assert encoding.memory(340_000, 4_800_000) <= 2 * encoding.memory(170_000, 2_400_000)

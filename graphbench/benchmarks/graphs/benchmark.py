@@ -11,11 +11,11 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-from graphbench.benchmarks.base import GraphBenchmark
-from graphbench.benchmarks.graphs import node_splits
+from graphbench.benchmarks.graphs.by_nodes.level import NodeLevel
+from graphbench.benchmarks.graphs.by_nodes.splits import known_in
 from graphbench.benchmarks.graphs.features import FeaturePlan, feature_arrays, plan_features
 from graphbench.benchmarks.graphs.inputs import parts_of_objects, parts_of_source
-from graphbench.benchmarks.graphs.raw import RawGraphs
+from graphbench.benchmarks.graphs.raw import RawGraphs, undirected
 from graphbench.benchmarks.graphs.sources import open_source
 from graphbench.benchmarks.graphs.splitting import MASKS, SplitRequest, split_level, split_units, units_of, used_columns
 from graphbench.benchmarks.graphs.summary import summary_rows, summary_text
@@ -28,11 +28,12 @@ from graphbench.benchmarks.graphs.targets import (
     labelled,
     target_array,
 )
-from graphbench.contracts import SPLITS, BenchmarkSpec, Encoding, Features, GraphTable, InputPart
+from graphbench.benchmarks.graphs.weights import weight_array
+from graphbench.contracts import SPLITS, BenchmarkSpec, Features, GraphTable, InputPart
 from graphbench.contracts.spec import TaskName
-from graphbench.contracts.table import EDGE, GRAPH, NODE
+from graphbench.contracts.table import EDGE, NODE, WEIGHT
 from graphbench.data.entry import Entry, EntryWriter
-from graphbench.data.tables import content_key
+from graphbench.data.row_weights import scaled_weights
 from graphbench.errors import BadInput, check_choice
 
 logger = logging.getLogger(__name__)
@@ -40,7 +41,7 @@ logger = logging.getLogger(__name__)
 _POSITION = "pos"
 
 
-class Graphs(GraphBenchmark):
+class Graphs(NodeLevel):
     """Graphs of your own, out of files, tables, a function, or a data set by its name.
 
     What the features, the task and its targets are is inferred from the data, shown in one table before training, and
@@ -49,14 +50,15 @@ class Graphs(GraphBenchmark):
 
     Args:
         source: a file of `torch.save` with PyG's `Data`; a folder of tables `graphs`, `nodes` and `edges` (CSV or
-            Parquet); GraphML, GEXF, GML, adjacency or edge lists, one graph a file, with a table `targets`; JSON lines;
-            a folder in the raw layout of TUDataset; a function that returns graphs (`my_package.data:load`); a class of
-            `torch_geometric.datasets` with its arguments (`TUDataset:MUTAG`); a set of OGB (`ogbg-molbace`); a set of
-            graphbench-lib (`graphbench-lib:NAME`). In Python also a list of graphs, or lists by split.
+            Parquet); GraphML, GEXF, GML, adjacency or edge lists, one graph per file, with a table `targets`; JSON
+            lines; a folder in the raw layout of TUDataset; a function that returns graphs (`my_package.data:load`); a
+            class of `torch_geometric.datasets` with its arguments (`TUDataset:MUTAG`); a set of OGB (`ogbg-molbace`,
+            `ogbn-arxiv`); a set of graphbench-lib (`graphbench-lib:NAME`). In Python also a list of graphs, or lists by
+            split.
         target: column to be predicted, or several; `y:4` is one column of a matrix. By default `y`, pairs of links, or
             the only column of the graphs.
-        task: graph-regression, graph-classification, graph-multilabel, node-classification, node-regression or
-            link-ranking.
+        task: graph-regression, graph-classification, graph-multilabel, node-classification, node-multilabel,
+            node-regression or link-ranking.
         num_classes: of a classification whose data do not show all classes.
         node_features: columns of nodes; by default `x` of PyG's graphs, all columns of other sources.
         edge_features: columns of edges; by default `edge_attr` of PyG's graphs, all columns of other sources.
@@ -64,6 +66,8 @@ class Graphs(GraphBenchmark):
         continuous: columns to read as numbers though they are integers.
         positions: whether the column `pos` of nodes holds coordinates; by default where it is there.
         directed: edges of tables and lists go one way; otherwise each goes both ways. Graphs of PyG stay as they are.
+        to_undirected: add the reverse of every edge that has none, with its features: citations of ogbn-arxiv go one
+            way.
         split: given (with the source, or by a column), random, stratified (the same shares of each class), k-fold, or
             groups. By default what the source gives, else stratified for classes, else random.
         split_level: graph, or node: all splits hold all graphs and differ in the nodes whose targets are known. By
@@ -79,7 +83,10 @@ class Graphs(GraphBenchmark):
         metric: the score that selects checkpoints.
         loss: L1 or MSE; cross_entropy or weighted_cross_entropy.
         arguments: of a named data set or function, by name.
-        options: see `GraphBenchmark`.
+        weight: column with the weight of each graph, or of each node of a task on nodes, in the loss, 0 or more. Only
+            ratios count: weights are divided by their mean over the training rows. Losses of all splits are weighted,
+            metrics are not. The column is no feature.
+        options: of batches of one graph, see `NodeLevel`; and of every benchmark, see `GraphBenchmark`.
 
     Raises:
         BadInput: names the file, the graph and the row that cannot be used, or the option that does not fit.
@@ -112,6 +119,7 @@ class Graphs(GraphBenchmark):
         continuous: list[str] | None = None,
         positions: bool | None = None,
         directed: bool = False,
+        to_undirected: bool = False,
         split: str | None = None,
         split_level: str | None = None,
         split_column: str | None = None,
@@ -123,6 +131,7 @@ class Graphs(GraphBenchmark):
         metric: str | None = None,
         loss: str | None = None,
         arguments: dict[str, Any] | None = None,
+        weight: str | None = None,
         **options: Any,
     ) -> None:
         super().__init__(**options)
@@ -134,15 +143,16 @@ class Graphs(GraphBenchmark):
         self.request.check()
         self.target = (target,) if isinstance(target, str) else None if target is None else tuple(target)
         self.task = cast("TaskName | None", task)
-        self.num_classes = num_classes
+        self.num_classes, self.weight = num_classes, weight
         self.wanted: dict[str, list[str] | None] = {NODE: node_features, EDGE: edge_features}
         self.categorical, self.continuous = list(categorical or []), list(continuous or [])
         self.positions = positions
-        self.directed = directed
+        self.directed, self.to_undirected = directed, to_undirected
+        if directed and to_undirected:
+            raise BadInput("directed and to_undirected exclude each other.")
         self.source = open_source(source, arguments or {}, directed, Path(self.root))
         self._raw: RawGraphs | None = None
         self._shown = False
-        self._shared: tuple[tuple[Encoding, ...], GraphTable, str] | None = None
         self._take_over(self._inspected(), metric, loss)
 
     # -- inspection ----------------------------------------------------------------------------------------------
@@ -154,10 +164,11 @@ class Graphs(GraphBenchmark):
     def _inspected(self) -> Entry:
         """What the data are, from the store; the source is read where it has changed or was not seen before."""
         self._key: dict[str, Any] = {
-            "source": self.source.key(),
+            "source": self.source.key() | ({"to_undirected": True} if self.to_undirected else {}),
             "target": [self.target and list(self.target), self.task, self.num_classes],
             "features": [self.wanted[NODE], self.wanted[EDGE], self.categorical, self.continuous, self.positions],
             "split": self.request.as_json(),
+            **({} if self.weight is None else {"weight": self.weight}),
         }
         key = {"kind": "inspection", "version": self.data_version, **self._key}
         return self.store.open_or_build(key, self._inspect, f"description of {self.source.origin}")
@@ -167,14 +178,21 @@ class Graphs(GraphBenchmark):
         if self._raw is None:
             self._raw = self.source.read()
             self._raw.check()
+            if self.to_undirected:
+                self._raw = undirected(self._raw)
         return self._raw
 
     def _inspect(self, writer: EntryWriter) -> None:
         """Infer everything, refuse what cannot be used, and write down the rest."""
         raw = self._graphs()
-        target = find_target(raw, self.target, self.task, self.num_classes, used_columns(raw, self.request))
+        weight = () if self.weight is None else (self.weight,)
+        used = (*used_columns(raw, self.request), *weight)
+        target = find_target(raw, self.target, self.task, self.num_classes, used)
+        if self.weight is not None:
+            weight_array(raw, target, self.weight)  # says what is wrong with it
         level = split_level(raw, self.request, target.level == NODE)
-        plans = self._plans(raw, target, used_columns(raw, self.request, NODE) if level == NODE else ())
+        by_nodes = used_columns(raw, self.request, NODE) if level == NODE else ()
+        plans = self._plans(raw, target, (*by_nodes, *(weight if target.level == NODE else ())))
         rows, told = split_units(units_of(raw, target, level), self.request)
         for split in SPLITS:
             writer.append(f"rows.{split}", rows[split].astype(np.int64))
@@ -217,7 +235,7 @@ class Graphs(GraphBenchmark):
             wanted = self.wanted[level]
             if wanted is not None and (leak := [name for name in wanted if name in taken[level]]):
                 raise BadInput(
-                    f"{level}_features: {leak[0]} is the target, a split or a position, so it is no feature."
+                    f"{level}_features: {leak[0]} is the target, a split, a weight or a position, so it is no feature."
                 )
             plans[level] = plan_features(raw, level, wanted, self.categorical, self.continuous, taken[level])
         return plans
@@ -271,11 +289,7 @@ class Graphs(GraphBenchmark):
                 f"train_fraction is {self.train_fraction:g}, but it chooses graphs, and here the nodes are split: all "
                 "graphs are in all splits. Set data.fractions instead."
             )
-
-    @property
-    def _by_nodes(self) -> bool:
-        """Whether all splits hold all graphs, and each knows the targets of its nodes."""
-        return self.facts.get("split_level", GRAPH) == NODE
+        self.check_sampled()
 
     def _sizes(self) -> list[int]:
         """Graphs in each split."""
@@ -307,7 +321,7 @@ class Graphs(GraphBenchmark):
     def summary(self) -> list[tuple[str, str, str]]:
         """What was inferred: rows of (what, value, why)."""
         rows = {split: len(self._rows[split]) for split in SPLITS}
-        return summary_rows(self.spec, self.facts, self._target, self._plan, rows)
+        return summary_rows(self.spec, self.facts, self._target, self._plan, rows) + self.told_batches()
 
     def read(self) -> Mapping[str, GraphTable]:
         """All graphs as tables, split."""
@@ -315,31 +329,8 @@ class Graphs(GraphBenchmark):
         table = self._table(raw, targets=True)
         self._raw = None  # what is stored need not stay in memory
         if self._by_nodes:
-            return {split: node_splits.known_in(table, self._rows[split]) for split in SPLITS}
-        return {split: table.select(torch.from_numpy(self._rows[split])) for split in SPLITS}
-
-    def _write(self, writer: EntryWriter) -> None:
-        """Store all splits; what they share once."""
-        if self._by_nodes:
-            node_splits.write_shared(
-                writer, {split: next(self.checked([table], split)) for split, table in self.read().items()}
-            )
-        else:
-            super()._write(writer)
-
-    def open_split(self, entry: Entry, split: str) -> GraphTable:
-        """One split with all required encodings, which splits of the same graphs share."""
-        if not self._by_nodes:
-            return super().open_split(entry, split)
-        if self._shared is None or self._shared[0] != self.encodings:
-            shared = node_splits.SHARED
-            self._shared = self.encodings, super().open_split(entry, shared), content_key(entry, shared)
-        return node_splits.open_shared(entry, split, self._shared[1])
-
-    def fingerprint(self) -> dict[str, Any]:
-        """As of every benchmark; the checksum of a split includes the graphs that all splits share."""
-        found = super().fingerprint()
-        return node_splits.with_shared_content(found, self._shared[2]) if self._shared is not None else found
+            return scaled_weights({split: known_in(table, self._rows[split]) for split in SPLITS})
+        return scaled_weights({split: table.select(torch.from_numpy(self._rows[split])) for split in SPLITS})
 
     def _table(self, raw: RawGraphs, targets: bool = False) -> GraphTable:
         """Graphs with their features, and with what is to be predicted."""
@@ -352,6 +343,8 @@ class Graphs(GraphBenchmark):
             columns["pos"] = (NODE, raw.column(NODE, _POSITION).astype(np.float32))
         if targets and (y := target_array(raw, self._target)) is not None:
             columns["y"] = y
+            if self.weight is not None:
+                columns[WEIGHT] = weight_array(raw, self._target, self.weight)
         return raw.table(columns)
 
     # -- new inputs ----------------------------------------------------------------------------------------------
@@ -380,7 +373,8 @@ class Graphs(GraphBenchmark):
         return parts_of_objects(objects, self.directed, self._features_only, size)
 
     def _features_only(self, raw: RawGraphs) -> GraphTable:
-        return self._table(replace(raw, links=None, num_links=None))
+        raw = replace(raw, links=None, num_links=None)
+        return self._table(undirected(raw) if self.to_undirected else raw)
 
     def value_words(self, feature: str, value: int) -> str:
         """A category by what the source calls it."""

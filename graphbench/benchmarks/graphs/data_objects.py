@@ -60,7 +60,9 @@ def _by_split(content: Mapping[Any, Any], origin: str) -> tuple[list[Any], dict[
         )
     parts = {name: flatten(named[name], origin)[0] for name in SPLITS}
     ends = np.cumsum([0, *(len(parts[name]) for name in SPLITS)])
-    rows = {name: np.arange(ends[number], ends[number + 1]) for number, name in enumerate(SPLITS)}
+    rows: dict[str, np.ndarray] = {
+        name: np.arange(ends[number], ends[number + 1]) for number, name in enumerate(SPLITS)
+    }
     return [graph for name in SPLITS for graph in parts[name]], rows
 
 

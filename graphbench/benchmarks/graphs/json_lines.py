@@ -1,4 +1,4 @@
-"""A JSON-lines file: one graph a line."""
+"""A JSON-lines file: one graph per line."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from graphbench.benchmarks.graphs.raw import OneGraph, RawGraphs, as_array, stack
-from graphbench.benchmarks.graphs.tables import both_ways
+from graphbench.benchmarks.graphs.raw import OneGraph, RawGraphs, as_array, both_ways, stack
 from graphbench.data.progress import track
 from graphbench.errors import BadInput, CorruptData
 

@@ -2,43 +2,31 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import inspect
 import os
-import random
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pandas as pd
-import torch
 import yaml
-from torch.serialization import safe_globals
 
-from graphbench.benchmarks.graphs.plain_pickles import plain_pickles
-from graphbench.benchmarks.graphs.saved import PARTS_OF_DATA, load_saved
+from graphbench.benchmarks.graphs import ogb_sets
+from graphbench.benchmarks.graphs.foreign import Named, made, raw_files, raw_key
+from graphbench.benchmarks.graphs.saved import load_saved
 from graphbench.contracts import SPLITS
 from graphbench.data.package_files import file_sha256
-from graphbench.errors import BadInput, GraphbenchError, MissingData, UnknownName
+from graphbench.errors import BadInput, GraphbenchError, UnknownName
 
 #: Where graphbench-lib is installed; its modules have the name of ours.
 LIBRARY = "GRAPHBENCH_LIB"
-_LIBRARY_PREFIX, _OGB_PREFIX = "graphbench-lib:", "ogbg-"
+_LIBRARY_PREFIX = "graphbench-lib:"
 #: Defaults of an option `split` of PyG's classes that names one of the splits; others say how nodes are split.
 _BY_SPLIT = (None, "train", "trainval")
-_OGB_METRICS = {"rocauc": "AUROC", "ap": "AP", "rmse": "RMSE", "acc": "accuracy"}
-_OGB_TASKS = {
-    "binary classification": "graph-multilabel",
-    "multiclass classification": "graph-classification",
-    "regression": "graph-regression",
-}
 #: Run by another Python, in which the name graphbench is graphbench-lib's.
 _EXPORT = """
 import sys
@@ -56,29 +44,6 @@ torch.save({split: [plain(graph) for graph in graphs] for split, graphs in sets[
 """
 
 
-@dataclass(frozen=True)
-class Named:
-    """A source that is named.
-
-    Args:
-        name: as the user gave it.
-        kind: of source.
-        load: makes the graphs.
-        key: JSON values that name the content; nothing where only the content itself can tell.
-        splits: rows of each split where the set publishes them; none otherwise.
-        hints: what is known of the task.
-        local: whether it needs no network.
-    """
-
-    name: str
-    kind: str
-    load: Callable[[], Any]
-    key: Callable[[], dict[str, Any]] = dict
-    splits: Callable[[], dict[str, np.ndarray] | None] = lambda: None
-    hints: dict[str, str] = field(default_factory=dict)
-    local: bool = True
-
-
 def find(source: str, arguments: Mapping[str, Any], root: Path) -> Named | None:
     """What the name means; None where it is no name at all.
 
@@ -88,8 +53,8 @@ def find(source: str, arguments: Mapping[str, Any], root: Path) -> Named | None:
     """
     if source.startswith(_LIBRARY_PREFIX):
         return _from_library(source, arguments, root)
-    if source.startswith(_OGB_PREFIX):
-        return _from_ogb(source, arguments, root)
+    if source.startswith(tuple(ogb_sets.PREFIXES)):
+        return ogb_sets.from_ogb(source, arguments, root)
     name, _, given = source.partition(":")
     if not all(part.isidentifier() for part in name.split(".")):
         return None
@@ -182,125 +147,22 @@ def _from_pyg(source: str, name: str, arguments: dict[str, Any], root: Path) -> 
     @cache
     def load() -> Any:
         if "split" not in options or "split" in arguments or options["split"].default not in _BY_SPLIT:
-            return list(_made(source, folder, lambda: cls(**fixed, **arguments)))
+            return list(made(source, folder, lambda: cls(**fixed, **arguments)))
         make = lambda split: cls(**fixed, **arguments, split=split)  # noqa: E731
-        return {split: list(_made(source, folder, lambda split=split: make(split))) for split in SPLITS}  # type: ignore[misc]
+        return {split: list(made(source, folder, lambda split=split: make(split))) for split in SPLITS}  # type: ignore[misc]
 
     def known_by() -> dict[str, Any]:
         if not fixed:
             return {}
         inner = next((folder / value for value in arguments.values() if isinstance(value, str) and value), folder)
         base = inner if inner.is_dir() else folder
-        if not _raw_files(base):
+        if not raw_files(base):
             load()  # fetches them
             base = inner if inner.is_dir() else folder
         known = {"class": name, "arguments": {k: str(v) for k, v in arguments.items()}}
-        return known | {"version": importlib.import_module("torch_geometric").__version__, "raw": _raw_key(base)}
+        return known | {"version": importlib.import_module("torch_geometric").__version__, "raw": raw_key(base)}
 
     return Named(source, "pyg", load, known_by, local="root" not in options)
-
-
-def _raw_files(base: Path) -> list[Path]:
-    """Published files below the folder of a data set: those in its folders `raw`, `raw_cleaned`, ..."""
-    return sorted(
-        file for folder in base.rglob("raw*") if folder.is_dir() for file in folder.rglob("*") if file.is_file()
-    )
-
-
-def _raw_key(base: Path) -> dict[str, str]:
-    return {file.relative_to(base).as_posix(): file_sha256(file) for file in _raw_files(base)}
-
-
-def _made(source: str, folder: Path, make: Callable[[], Any]) -> Any:
-    """A data set of another package, made without its prints, its effect on random numbers, or pickles of its files.
-
-    Raises:
-        MissingData: its files could not be fetched.
-        BadInput: it could not be made for another reason.
-    """
-    try:
-        with _quietly():
-            return make()
-    except (OSError, ConnectionError) as error:
-        raise MissingData(
-            f"--data.source {source}: its files are not in {folder} and could not be fetched "
-            f"({type(error).__name__}: {error}). Without a network put the published ones into a folder raw there, as "
-            "the package does itself."
-        ) from error
-    except (Exception, SystemExit) as error:  # foreign code can fail in any way
-        if type(error).__module__.partition(".")[0] in ("aiohttp", "requests", "urllib3", "fsspec"):
-            raise MissingData(
-                f"--data.source {source}: its files are not in {folder} and could not be fetched "
-                f"({type(error).__name__}: {error})."
-            ) from error
-        raise BadInput(f"--data.source {source} could not be made: {type(error).__name__}: {error}") from error
-
-
-@contextlib.contextmanager
-def _quietly() -> Iterator[None]:
-    """Prints go to standard error, pickles that hold code are refused, and random numbers are the same every time."""
-    forced = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
-    before, states = os.environ.get(forced), (random.getstate(), np.random.get_state())
-    os.environ[forced] = "1"
-    try:
-        with (
-            torch.random.fork_rng(devices=[]),
-            contextlib.redirect_stdout(sys.stderr),
-            safe_globals(PARTS_OF_DATA),
-            plain_pickles(),
-        ):
-            torch.manual_seed(0)
-            random.seed(0)
-            np.random.seed(0)
-            yield
-    finally:
-        random.setstate(states[0])
-        np.random.set_state(states[1])
-        if before is None:
-            del os.environ[forced]
-        else:
-            os.environ[forced] = before
-
-
-# -- OGB -----------------------------------------------------------------------------------------------------------
-
-
-def _from_ogb(source: str, arguments: Mapping[str, Any], root: Path) -> Named:
-    """A set of `ogb.graphproppred` with its published split and metric."""
-    import ogb.graphproppred
-
-    published = pd.read_csv(
-        Path(ogb.graphproppred.__file__).with_name("master.csv"), index_col=0, keep_default_na=False
-    )
-    if source not in published:
-        raise UnknownName("graph-property set of OGB", source, map(str, published))
-    if arguments:
-        raise BadInput(f"arguments: {source} takes none.")
-    about = {str(key): str(value) for key, value in published[source].items()}
-    if about["task type"] not in _OGB_TASKS:
-        raise BadInput(f"--data.source {source}: no task does {about['task type']}.")
-    folder = root / source.replace("-", "_")
-    release = folder / f"RELEASE_v{about['version']}.txt"
-    if folder.is_dir() and not release.is_file():
-        raise BadInput(
-            f"--data.source {source}: {release} is missing, so {folder} is another release. Remove that folder."
-        )
-
-    @cache
-    def dataset() -> Any:
-        return _made(source, folder, lambda: ogb.graphproppred.PygGraphPropPredDataset(source, str(root)))
-
-    def splits() -> dict[str, np.ndarray]:
-        found = _made(source, folder, dataset().get_idx_split)
-        return {split: np.asarray(found["valid" if split == "val" else split], dtype=np.int64) for split in SPLITS}
-
-    def key() -> dict[str, Any]:
-        if not _raw_files(folder):
-            dataset()
-        return {"set": source, "address": about["url"], "raw": _raw_key(folder)}
-
-    hints = {"task": _OGB_TASKS[about["task type"]], "metric": _OGB_METRICS[about["eval metric"]]}
-    return Named(source, "ogb", lambda: list(dataset()), key, splits, hints, local=False)
 
 
 # -- graphbench-lib ------------------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ def graph_files(folder: Path) -> list[Path]:
 
 
 def read_networkx(files: Sequence[Path], folder: Path | None, directed: bool, origin: str) -> RawGraphs:
-    """One graph a file, with the columns of the folder's table.
+    """One graph per file, with the columns of the folder's table.
 
     Args:
         files: to read.
@@ -68,7 +68,7 @@ def _targets(table: Path, files: Sequence[Path]) -> dict[str, np.ndarray]:
     Raises:
         BadInput: it has no column `graph`, lacks a file, or names one twice.
     """
-    frame = read_frame(table)
+    frame = read_frame(table, ("graph",))
     if "graph" not in frame:
         raise BadInput(
             f"{table} needs a column graph with the names of the files; it has {', '.join(map(str, frame))}."

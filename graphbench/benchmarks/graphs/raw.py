@@ -228,6 +228,37 @@ def stack(graphs: Sequence[OneGraph], origin: str) -> RawGraphs:
     )
 
 
+def both_ways(ends: np.ndarray, graph: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Every edge with its reverse beside it; one whose reverse is listed too, and a loop, stay as they are.
+
+    Args:
+        ends: `[E, 2]`.
+        graph: of each edge, ascending `[E]`.
+        count: graphs there are.
+
+    Returns:
+        Ends of all directed edges, their number in each graph, and the row that each is from; within a graph first
+        the listed edges in their order, then the reverse ones.
+    """
+    width = int(ends.max(initial=0)) + 1
+    numbers = np.unique(graph[:, None] * width + ends, return_inverse=True)[1].reshape(-1, 2)  # small: squares fit
+    total = int(numbers.max(initial=0)) + 1
+    lonely = ~np.isin(numbers[:, 1] * total + numbers[:, 0], numbers[:, 0] * total + numbers[:, 1])
+    row = np.concatenate([np.arange(len(ends)), np.flatnonzero(lonely)])
+    every = np.concatenate([ends, ends[lonely][:, ::-1]])
+    order = np.argsort(graph[row], kind="stable")
+    return every[order], np.bincount(graph[row], minlength=count), row[order]
+
+
+def undirected(raw: RawGraphs) -> RawGraphs:
+    """The graphs with the reverse of every edge that has none, which has the features of that edge."""
+    graph = np.repeat(np.arange(len(raw)), raw.num_edges)
+    edges, counts, rows = both_ways(raw.edges, graph, len(raw))
+    columns = raw.columns | {EDGE: {name: values[rows] for name, values in raw.columns[EDGE].items()}}
+    place = lambda level, row: raw.place(level, int(rows[row]) if level == EDGE else row)  # noqa: E731
+    return replace(raw, edges=edges, num_edges=counts, columns=columns, place=place)
+
+
 def _misfit(name: str, level: str, per_graph: Sequence[Mapping[str, np.ndarray]], graphs: Sequence[OneGraph]) -> str:
     """Why a column cannot be joined; empty where it can."""
     lacking = next((number for number, found in enumerate(per_graph) if name not in found), None)

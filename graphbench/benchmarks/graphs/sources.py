@@ -20,8 +20,8 @@ from graphbench.errors import BadInput, CorruptData, MissingData
 
 _FORMATS = (
     "a file of torch.save (.pt, .pth), JSON lines (.jsonl), GraphML, GEXF, GML, adjacency or edge lists (.graphml, "
-    ".gexf, .gml, .adjlist, .edgelist), a folder of such, a folder of tables (graphs, nodes, edges in .csv or "
-    ".parquet), or a folder in the raw layout of TUDataset"
+    ".gexf, .gml, .adjlist, .edgelist), a folder of such, a folder of tables (graphs, nodes, edges in .csv, "
+    ".parquet or .xlsx), or a folder in the raw layout of TUDataset"
 )
 _JSON_LINES = (".jsonl", ".ndjson")
 

@@ -1,4 +1,4 @@
-"""A folder of tables: `nodes`, `edges`, and where needed `graphs` and `links`, each in CSV or Parquet."""
+"""A folder of tables: `nodes`, `edges`, and where needed `graphs` and `links`, each in CSV, Parquet or Excel."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ import pandas as pd
 
 from graphbench.benchmarks.graphs.frames import read_frame, row_place, table_file
 from graphbench.benchmarks.graphs.networkx_files import frame_column
-from graphbench.benchmarks.graphs.raw import RawGraphs
+from graphbench.benchmarks.graphs.raw import RawGraphs, both_ways
 from graphbench.contracts.table import EDGE, GRAPH, NODE
+from graphbench.data.delimited import near
 from graphbench.errors import BadInput
 
 TABLES = ("graphs", "nodes", "edges", "links")
 _KEY, _NODE, _ENDS = "graph", "node", ("source", "target")
+#: What the one graph of tables without a column `graph` is called.
+_ONLY = "0"
 
 
 @dataclass
@@ -60,9 +63,15 @@ def read_tables(folder: Path, directed: bool) -> RawGraphs:
         CorruptData: a file is no table.
     """
     paths = {name: table_file(folder, name) for name in TABLES}
-    frames = {name: read_frame(path) for name, path in paths.items() if path is not None}
+    keys = {name: (_KEY, *(_ENDS if name in ("edges", "links") else ())) for name in TABLES}
+    called = {"nodes": (_NODE,), "graphs": ("num_nodes",)}
+    frames = {
+        name: read_frame(path, (*keys[name], *called.get(name, ()))) for name, path in paths.items() if path is not None
+    }
+    if not any(name == "graphs" or _KEY in frame for name, frame in frames.items()):
+        frames = {name: frame.assign(**{_KEY: _ONLY}) for name, frame in frames.items()}
     for name, frame in frames.items():
-        _need(frame, paths[name], (_KEY, *(_ENDS if name in ("edges", "links") else ())))
+        _need(frame, paths[name], keys[name])
     names = _graph_names(frames, paths)
     number = {name: position for position, name in enumerate(names)}
     rows = {name: _by_graph(paths[name], frame, number) for name, frame in frames.items()}
@@ -106,7 +115,7 @@ def _need(frame: pd.DataFrame, path: Path | None, columns: tuple[str, ...]) -> N
     if missing:
         raise BadInput(
             f"{path} needs the column{'s' if len(missing) > 1 else ''} {' and '.join(missing)}; it has "
-            f"{', '.join(map(str, frame)) or 'none'}."
+            f"{', '.join(map(str, frame)) or 'none'}.{near(missing, [str(name) for name in frame])}"
         )
 
 
@@ -192,24 +201,3 @@ def _edges(rows: _Rows, finder: _NodeFinder, count: int, directed: bool) -> tupl
     if directed:
         return ends, np.bincount(rows.graph, minlength=count), np.arange(len(ends))
     return both_ways(ends, rows.graph, count)
-
-
-def both_ways(ends: np.ndarray, graph: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Every edge with its reverse beside it; one whose reverse is listed too, and a loop, stay as they are.
-
-    Args:
-        ends: `[E, 2]`.
-        graph: of each edge, ascending `[E]`.
-        count: graphs there are.
-
-    Returns:
-        Ends of all directed edges, their number in each graph, and the row that each is from; within a graph first
-        the listed edges in their order, then the reverse ones.
-    """
-    forward = [*zip(graph.tolist(), *ends.T.tolist(), strict=True)]
-    listed = set(forward)
-    lonely = np.array([(g, tail, head) not in listed for g, head, tail in forward], dtype=bool).reshape(-1)
-    row = np.concatenate([np.arange(len(ends)), np.flatnonzero(lonely)])
-    every = np.concatenate([ends, ends[lonely][:, ::-1]])
-    order = np.argsort(graph[row], kind="stable")
-    return every[order], np.bincount(graph[row], minlength=count), row[order]

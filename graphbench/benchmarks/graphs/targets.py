@@ -18,6 +18,7 @@ TASKS: tuple[TaskName, ...] = (
     "graph-classification",
     "graph-multilabel",
     "node-classification",
+    "node-multilabel",
     "node-regression",
     "link-ranking",
 )
@@ -27,6 +28,7 @@ METRICS: dict[TaskName, tuple[str, ...]] = {
     "graph-classification": ("accuracy", "class_accuracy", "macro_F1", "AUROC"),
     "graph-multilabel": ("AP", "AUROC"),
     "node-classification": ("accuracy", "class_accuracy", "macro_F1", "AUROC"),
+    "node-multilabel": ("AP", "AUROC"),
     "node-regression": ("MAE", "RMSE"),
     "link-ranking": ("MRR", "filtered_MRR", "filtered_no_self_MRR", "hits@1", "hits@3", "hits@10"),
 }
@@ -36,6 +38,7 @@ LOSSES: dict[TaskName, tuple[str, ...]] = {
     "graph-classification": ("cross_entropy", "weighted_cross_entropy"),
     "graph-multilabel": ("BCE",),
     "node-classification": ("cross_entropy", "weighted_cross_entropy"),
+    "node-multilabel": ("BCE",),
     "node-regression": ("L1", "MSE"),
     "link-ranking": ("contrastive_BCE",),
 }
@@ -235,10 +238,7 @@ def _infer_of_nodes(raw: RawGraphs, what: str, values: np.ndarray) -> tuple[Task
     binary = bool(np.isin(known, (0, 1)).all())
     if values.shape[1] > 1:
         if binary:
-            raise BadInput(
-                f"{raw.origin}: {what} are several columns of 0 and 1 for each node, which no task takes for labels. "
-                "--data.task node-regression takes them for numbers; name one of them for a classification."
-            )
+            return "node-multilabel", "several columns of 0 and 1 for each node"
         return "node-regression", "several columns of numbers for each node"
     whole = bool((known % 1 == 0).all()) and (binary or len(known) < len(values)) and len(set(known.tolist())) <= _FEW
     if whole:  # a column of integers with empty cells is one of real numbers
@@ -311,9 +311,9 @@ def _check_numbers(raw: RawGraphs, level: str, names: tuple[str, ...], values: n
         raise BadInput(f"target: {', '.join(names)} is text, which task={task} cannot predict.")
     numbers = values.astype(float)
     _refuse_rows(raw, level, np.isinf(numbers).any(1), names, values, "is infinite")
-    if task == "graph-multilabel":
+    if task.endswith("-multilabel"):
         wrong = ~((numbers == 0) | (numbers == 1) | np.isnan(numbers))
-        _refuse_rows(raw, GRAPH, wrong.any(1), names, values, "is neither 0 nor 1")
+        _refuse_rows(raw, level, wrong.any(1), names, values, "is neither 0 nor 1")
     if level == GRAPH and (task == "graph-regression" or values.shape[1] > 1):
         _refuse_rows(raw, GRAPH, np.isnan(numbers).all(1), names, values)
     if np.isnan(numbers).all():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import random
 import sys
 
@@ -10,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 from own_graphs import write_tu
-from torch_geometric.datasets import MalNetTiny
+from scipy.sparse import csr_matrix
+from torch_geometric.datasets import KarateClub, MalNetTiny
 
 from graphbench.benchmarks.graphs.benchmark import Graphs
 from graphbench.benchmarks.graphs.named import LIBRARY
@@ -108,52 +108,11 @@ def test_names_that_nothing_has(tmp_path):
     for source, message in (
         ("TUDatset:MUTAG", "'TUDatset'. Did you mean TUDataset"),
         ("TUDataset:DS,use_node=1", "No argument of TUDataset is called 'use_node'. Did you mean use_node_attr"),
-        ("ogbg-molbase", "Did you mean ogbg-molbace"),
     ):
         with pytest.raises(UnknownName, match=message):
             benchmark(source, tmp_path)
-    with pytest.raises(BadInput, match="no task does subtoken prediction"):
-        benchmark("ogbg-code2", tmp_path)
     with pytest.raises(MissingData, match="there is no such file or folder, and no data set or function"):
         benchmark("neither", tmp_path)
-
-
-def write_ogb(folder, graphs, tasks):
-    """OGB's raw files: compressed tables of all graphs, and the published split."""
-    rng = np.random.RandomState(0)
-    nodes = rng.randint(3, 7, graphs)
-    edges = nodes - 1
-    tables = {
-        "raw/num-node-list": nodes[:, None],
-        "raw/num-edge-list": edges[:, None],
-        "raw/edge": np.concatenate([np.stack([np.arange(n - 1), np.arange(1, n)], 1) for n in nodes]),
-        "raw/node-feat": rng.randint(0, 2, (nodes.sum(), 9)),
-        "raw/edge-feat": rng.randint(0, 2, (edges.sum(), 3)),
-        "raw/graph-label": rng.randint(0, 2, (graphs, tasks)),
-        "split/scaffold/train": np.arange(graphs - 4)[:, None],
-        "split/scaffold/valid": np.arange(graphs - 4, graphs - 2)[:, None],
-        "split/scaffold/test": np.arange(graphs - 2, graphs)[:, None],
-    }
-    for name, rows in tables.items():
-        path = folder / f"{name}.csv.gz"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with gzip.open(path, "wt") as file:
-            file.writelines(",".join(map(str, row)) + "\n" for row in rows)
-    (folder / "RELEASE_v1.txt").touch()
-    return tables
-
-
-def test_sets_of_ogb_with_their_split_and_metric(tmp_path, capsys):
-    tables = write_ogb(tmp_path / "data" / "ogbg_molbace", 12, 1)
-    made = benchmark("ogbg-molbace", tmp_path)
-    made.setup()
-    assert (made.spec.task, made.spec.metric, made.spec.split_sizes) == ("graph-multilabel", "AUROC", (8, 2, 2))
-    assert made.ids("val") == [8, 9]
-    y = torch.cat([made.tables[split].columns["y"] for split in SPLITS])
-    assert y[:, 0].tolist() == tables["raw/graph-label"][:, 0].tolist()
-    x = torch.cat([made.tables[split].columns["x"] for split in SPLITS])
-    assert x.tolist() == tables["raw/node-feat"].tolist()
-    assert capsys.readouterr().out == "", "commands print results there"
 
 
 LOADER = """
@@ -185,3 +144,74 @@ def test_graphbench_lib_in_a_folder_of_its_own(tmp_path, monkeypatch):
     assert made.spec.split_sizes == (6, 2, 4)
     with pytest.raises(BadInput, match=r"could not load it: ValueError: Dataset other is not supported"):
         benchmark("graphbench-lib:other", tmp_path)
+
+
+# -- published sets of one graph ------------------------------------------------------------------------------------
+
+
+def write_npz(path, features, classes, nodes=24, seed=0):
+    """A graph in the layout of the Amazon and Coauthor sets: sparse matrices by their three arrays; loops in it."""
+    rng = np.random.RandomState(seed)
+    attributes = csr_matrix((rng.rand(nodes, features) < 0.3).astype(np.float32) * 2)
+    adjacency = csr_matrix((rng.rand(nodes, nodes) < 0.1).astype(np.float32))
+    adjacency.setdiag(1.0)
+    parts = {"labels": np.arange(nodes) % classes}
+    for name, matrix in (("attr", attributes), ("adj", adjacency)):
+        parts |= {f"{name}_{part}": getattr(matrix, part) for part in ("data", "indices", "indptr", "shape")}
+    path.parent.mkdir(parents=True)
+    np.savez(path, **parts)
+    return attributes.toarray() > 0, adjacency.toarray() > 0, parts["labels"]
+
+
+@pytest.mark.parametrize(
+    ("source", "file"),
+    [
+        ("Amazon:Computers", "Amazon/Computers/raw/amazon_electronics_computers.npz"),
+        ("Amazon:Photo", "Amazon/Photo/raw/amazon_electronics_photo.npz"),
+        ("Coauthor:CS", "Coauthor/CS/raw/ms_academic_cs.npz"),
+        ("Coauthor:Physics", "Coauthor/Physics/raw/ms_academic_phy.npz"),
+    ],
+)
+def test_sets_without_a_split(tmp_path, source, file):
+    x, adjacency, labels = write_npz(tmp_path / "data" / file, 5, 3)
+    made = benchmark(source, tmp_path, fractions=(0.5, 0.25, 0.25))
+    made.setup()
+    assert (made.spec.task, made.spec.num_classes, made.spec.num_graphs) == ("node-classification", 3, 1)
+    batch = made.tables["train"].batch([0])
+    assert np.array_equal(batch.x_dense.numpy(), x)
+    both = (adjacency | adjacency.T) & ~np.eye(len(x), dtype=bool)
+    found = np.zeros_like(both)
+    found[tuple(batch.edge_index.numpy())] = True
+    assert np.array_equal(found, both)
+    known = torch.cat([made.tables[split].columns["y"] for split in SPLITS], 1)
+    assert (known >= 0).sum(1).tolist() == [1] * len(x), "each node is in one split"
+    assert known.max(1).values.tolist() == labels.tolist()
+
+
+def test_heterophilous_sets_have_ten_published_splits(tmp_path):
+    rng = np.random.RandomState(0)
+    nodes, edges = 20, rng.randint(20, size=(40, 2))
+    part = np.stack([rng.permutation(np.arange(nodes) % 3) for _ in range(10)])
+    masks = {f"{split}_masks": part == number for number, split in enumerate(SPLITS)}
+    features = rng.rand(nodes, 4).astype(np.float32)
+    path = tmp_path / "data" / "HeterophilousGraphDataset" / "roman_empire" / "raw" / "roman_empire.npz"
+    path.parent.mkdir(parents=True)
+    np.savez(path, node_features=features, node_labels=np.arange(nodes) % 5, edges=edges, **masks)
+    for fold in (0, 7):
+        made = benchmark("HeterophilousGraphDataset:Roman-empire", tmp_path, fold=fold)
+        made.setup()
+        for number, split in enumerate(SPLITS):
+            known = made.tables[split].columns["y"][:, 0]
+            assert known.tolist() == np.where(part[fold] == number, np.arange(nodes) % 5, -1).tolist()
+        assert np.allclose(made.tables["test"].batch([0]).x_dense.numpy(), features)
+
+
+def test_a_set_that_pyg_ships(tmp_path):
+    published = KarateClub()[0]
+    made = benchmark("KarateClub", tmp_path, fractions=(0.5, 0.2, 0.3))
+    made.setup()
+    assert (made.spec.task, made.spec.num_classes, made.spec.node.dense) == ("node-classification", 4, 34)
+    batch = made.tables["train"].batch([0])
+    assert torch.equal(batch.edge_index, published.edge_index)
+    known = torch.cat([made.tables[split].columns["y"] for split in SPLITS], 1).max(1).values
+    assert torch.equal(known.long(), published.y)

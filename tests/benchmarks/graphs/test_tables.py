@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 
 from graphbench.benchmarks.graphs.benchmark import Graphs
-from graphbench.benchmarks.graphs.tables import both_ways, is_table_folder, read_tables
+from graphbench.benchmarks.graphs.raw import both_ways
+from graphbench.benchmarks.graphs.tables import is_table_folder, read_tables
 from graphbench.errors import BadInput, CorruptData
 
 GRAPHS = {"graph": ["a", "b", "c"], "energy": [0.5, 1.0, 1.5]}
@@ -129,3 +130,58 @@ def test_reverse_edges_are_added_once():
     assert every.tolist() == [[0, 1], [1, 0], [1, 2], [2, 2], [2, 1], [0, 1], [1, 0]]
     assert counts.tolist() == [5, 2, 0]
     assert rows.tolist() == [0, 1, 2, 3, 2, 4, 4]
+
+
+def test_semicolons_decimal_commas_and_names_in_another_case(tmp_path, caplog):
+    folder = write(tmp_path / "t")
+    plain = read_tables(folder, directed=False)
+    for name in ("graphs", "nodes", "edges"):
+        path = folder / f"{name}.csv"
+        header, *rows = path.read_text().splitlines()
+        head = header.upper().replace(",", ";") if name == "edges" else header.replace(",", ";")
+        path.write_text("\n".join([head, *(row.replace(",", ";").replace(".", ",") for row in rows)]))
+    with caplog.at_level("INFO"):
+        raw = read_tables(folder, directed=False)
+    assert raw.edges.tolist() == plain.edges.tolist()
+    assert raw.columns["edge"]["LENGTH"].tolist() == plain.columns["edge"]["length"].tolist()
+    for level, name in (("node", "charge"), ("graph", "energy")):
+        assert raw.columns[level][name].tolist() == plain.columns[level][name].tolist()
+    assert raw.columns["node"]["element"].tolist() == plain.columns["node"]["element"].tolist()
+    assert len(caplog.records) == 3
+    assert caplog.records[-1].message.endswith(
+        "edges.csv: cells are separated by semicolons, the column 'GRAPH' is read for 'graph', the column 'SOURCE' is "
+        "read for 'source', the column 'TARGET' is read for 'target', numbers have decimal commas in LENGTH"
+    )
+
+
+def test_near_name_of_a_missing_column(tmp_path):
+    edges = {"graph": ["a"], "sources": ["n1"], "target": ["n2"]}
+    with pytest.raises(BadInput, match=r"needs the column source; .*Did you mean 'sources'\?"):
+        read_tables(write(tmp_path / "t", edges=edges), directed=False)
+
+
+def test_workbooks_are_tables_too(tmp_path):
+    pytest.importorskip("openpyxl")
+    plain = read_tables(write(tmp_path / "t"), directed=False)
+    folder = tmp_path / "x"
+    folder.mkdir()
+    for name, content in {"graphs": GRAPHS, "nodes": NODES, "edges": EDGES}.items():
+        pd.DataFrame(content).to_excel(folder / f"{name}.xlsx", index=False)
+    raw = read_tables(folder, directed=False)
+    assert raw.edges.tolist() == plain.edges.tolist()
+    assert raw.columns["node"]["charge"].tolist() == plain.columns["node"]["charge"].tolist()
+    edges = {**EDGES, "target": ["n2", "n1", "nobody"]}
+    pd.DataFrame(edges).to_excel(folder / "edges.xlsx", index=False)
+    with pytest.raises(BadInput, match=r"edges\.xlsx, row 4: target is nobody"):
+        read_tables(folder, directed=False)
+
+
+def test_tables_without_a_column_of_graphs_are_one_graph(tmp_path):
+    nodes, edges = {"node": ["u", "v", "w"], "age": [3, 5, 4]}, {"source": ["u", "w"], "target": ["v", "v"]}
+    raw = read_tables(write(tmp_path / "t", graphs=None, nodes=nodes, edges=edges), directed=False)
+    assert (raw.names, raw.num_nodes.tolist()) == (["0"], [3])
+    assert raw.edges.tolist() == [[0, 1], [2, 1], [1, 0], [1, 2]]
+    assert raw.columns["node"].keys() == {"age"}
+    raw.check()
+    with pytest.raises(BadInput, match=r"nodes\.csv needs the column graph"):
+        read_tables(write(tmp_path / "s", graphs=None, nodes=nodes), directed=False)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import pickle
+import sys
 from collections import defaultdict
-from types import SimpleNamespace
 from typing import ClassVar
 
 import networkx as nx
@@ -16,7 +16,7 @@ import torch
 from command_line import SMALL_MODEL
 from own_graphs import make_graphs
 from scipy.sparse import csr_matrix
-from sklearn.metrics import accuracy_score, f1_score, mean_absolute_error
+from sklearn.metrics import accuracy_score, average_precision_score, f1_score, mean_absolute_error
 from torch_geometric.data import Data
 from torch_geometric.datasets import Planetoid
 
@@ -166,13 +166,7 @@ def test_a_label_that_is_missing(tmp_path):
         labels([nan] * 5, task="node-regression")
 
 
-def test_one_graph_is_for_one_process_and_all_of_it_trains(tmp_path):
-    data = Graphs(make_graphs()[4], store=str(tmp_path), target="role", fractions=THIRDS)
-    data.setup()
-    data.trainer = SimpleNamespace(world_size=2, global_rank=0, overfit_batches=0, lightning_module=None)
-    for loader in (data.train_dataloader, data.test_dataloader):
-        with pytest.raises(BadInput, match="split has 1 graphs, fewer than the 2 processes"):
-            loader()
+def test_all_of_one_graph_trains(tmp_path):
     with pytest.raises(BadInput, match=r"train_fraction is 0.5, but it chooses graphs, and here the nodes are split"):
         Graphs(make_graphs()[4], store=str(tmp_path), target="role", fractions=THIRDS, train_fraction=0.5)
 
@@ -251,3 +245,61 @@ def test_karate_club(tmp_path, monkeypatch, capsys):
     names = ("Mr. Hi", "Officer")
     assert [names[int(number)] for number in frame["target"][known]] == [clubs[node] for node in frame["node"][known]]
     check_classes(scores, frame, names)
+
+
+def test_the_bipartite_graph_of_women_and_events(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    source = ["--data.source", "networkx:davis_southern_women_graph", "--data.target", "bipartite"]
+    parts = ["--data.sampler", "random", "--data.num_parts", "2", "--data.fractions", "[0.4,0.3,0.3]"]
+    _, _, frame = trained(tmp_path, [*source, *parts], capsys)
+    sides = list(nx.get_node_attributes(nx.davis_southern_women_graph(), "bipartite").values())
+    known = frame["target"].notna()
+    assert len(frame) == len(sides) == 32
+    assert frame["target"][known].tolist() == np.array(sides)[known].tolist()
+
+
+NOVEL = """
+import networkx as nx
+
+def load():
+    graph = nx.les_miserables_graph()
+    appearances = graph.degree(weight="weight")
+    for name in graph:
+        graph.nodes[name]["appearances"] = float(appearances[name])
+    return graph
+"""
+
+
+def test_numbers_of_the_people_of_a_novel(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "a_novel.py").write_text(NOVEL)
+    told, scores, frame = trained(tmp_path, ["--data.source", "a_novel:load", "--data.target", "appearances"], capsys)
+    assert "61 / 7 / 9 (nodes, train, val, test)" in told
+    known = frame["target"].notna()
+    expected = np.array([float(sum(d["weight"] for *_, d in nx.les_miserables_graph().edges(name, data=True)))
+                         for name in nx.les_miserables_graph()])  # fmt: skip
+    assert np.allclose(frame["target"][known], expected[known])
+    error = mean_absolute_error(frame["target"][known], frame["prediction"][known])
+    assert scores["test/MAE"] == pytest.approx(error, rel=1e-5)
+
+
+def test_several_labels_of_each_node(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.RandomState(2)
+    labels = torch.from_numpy(rng.randint(0, 2, (60, 3))).float()
+    labels[rng.rand(60, 3) < 0.1] = torch.nan
+    labels[7] = torch.nan
+    edges = torch.from_numpy(rng.randint(0, 60, (2, 200)))
+    torch.save([Data(x=torch.randn(60, 4), edge_index=edges, y=labels)], "one.pt")
+    told, scores, frame = trained(tmp_path, ["--data.source", "one.pt", "--data.fractions", "[0.4,0.2,0.4]"], capsys)
+    assert "node-multilabel" in told
+    targets = frame[[f"target_{number}" for number in range(3)]].to_numpy()
+    asked = ~np.isnan(targets).all(1)
+    assert not asked[7]
+    assert np.array_equal(targets[asked], labels.numpy()[asked], equal_nan=True)
+    expected = []
+    for number in range(3):
+        known = ~np.isnan(targets[:, number])
+        expected.append(average_precision_score(targets[known, number], frame[f"prediction_{number}"][known]))
+    assert scores["test/AP"] == pytest.approx(np.mean(expected), rel=1e-5)

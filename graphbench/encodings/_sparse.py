@@ -1,0 +1,295 @@
+"""Eigenvectors and walks of graphs that are too large for dense matrices, in memory that grows with their edges.
+
+Legend: n nodes, k eigenpairs, m vectors of a block.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+
+import numpy as np
+import torch
+from scipy import linalg
+from scipy.sparse import coo_array, csr_array, diags_array
+from scipy.sparse.csgraph import connected_components
+from scipy.sparse.linalg import eigsh, lobpcg, splu
+from torch import Tensor
+
+from graphbench.encodings._dense import Normalization, SizeBlock
+from graphbench.encodings._eigenvectors import SAME_VALUE, TIE, pivoted_basis
+from graphbench.errors import BadInput
+
+logger = logging.getLogger(__name__)
+
+#: Nodes from which on a graph is encoded here.
+LARGE = 2048
+#: Components of at most so many nodes have their eigenvectors computed densely.
+_DENSE = 600
+#: Iterations of LOBPCG between two looks at its residual, and how many looks.
+_ITERATIONS, _LOOKS = 30, 16
+#: Residual of an eigenvector as a part of the smallest eigenvalue above 0, and what rounding leaves of the largest.
+_RESIDUAL, _ROUNDING = 1e-8, 1e-14
+#: Mean degree up to which a factorisation is tried where LOBPCG is slow: paths, rings, grids, roads, whose factors
+#: stay sparse. Graphs of higher degree on which it is slow may fill the memory.
+_MEAN_DEGREE = 8
+#: Steps of inverse iteration.
+_STEPS = 300
+#: Share of nodes that sparse walks may reach.
+_SPARSE_SHARE = 0.05
+#: Entries of one block of walks, and multiplications from which on their number is told.
+WALK_ENTRIES, _TOLD_FROM = 2**23, 10**11
+#: Walks from b nodes: sparse rows `[b, n]`, or dense columns `[n, b]` once they are nearly everywhere.
+_Walk = csr_array | np.ndarray
+
+
+def adjacency_of(block: SizeBlock, simple: bool) -> csr_array:
+    """`A[i, j]` of the one graph of a block: edges i -> j; if `simple`, 1 for one either way, without loops."""
+    size = block.num_nodes
+    ends = (block.source.numpy(), block.target.numpy() % size)
+    matrix = coo_array((np.ones(len(ends[0])), ends), shape=(size, size)).tocsr()
+    if not simple:
+        return matrix
+    matrix.data[:] = 1.0
+    matrix = matrix.maximum(matrix.T.tocsr())
+    matrix.setdiag(0.0)
+    matrix.eliminate_zeros()
+    return csr_array(matrix)
+
+
+# -- walks -----------------------------------------------------------------------------------------------------------
+
+
+def return_probabilities(adjacency: csr_array, num_steps: int) -> Tensor:
+    """diag((D^-1 A)^k) for k = 1 .. num_steps, exactly, `[n, num_steps]`, float64.
+
+    Walks from some nodes at a time, sparse at first, since those of one or two steps reach few nodes. Where A is
+    symmetric, D^-1 A is similar to S = D^-1/2 A D^-1/2, and half of the steps suffice: (S^2j)_ii = |S^j e_i|^2 and
+    (S^(2j+1))_ii = <S^j e_i, S^(j+1) e_i>.
+
+    Args:
+        adjacency: `[n, n]`, edges i -> j counted.
+        num_steps: longest walk.
+    """
+    size = adjacency.shape[0]
+    symmetric = abs(adjacency - adjacency.T).nnz == 0
+    degree = np.maximum(adjacency.sum(1), 1.0)
+    products = num_steps // 2 + num_steps % 2 if symmetric else num_steps
+    work = products * adjacency.nnz * size
+    if work > _TOLD_FROM:
+        logger.info(
+            "Return probabilities of %s nodes, %d steps: up to %.1e multiplications", f"{size:,}", num_steps, work
+        )
+    step = csr_array(diags_array(degree**-0.5) @ adjacency @ diags_array(degree**-0.5))
+    if not symmetric:
+        step = csr_array(diags_array(1 / degree) @ adjacency)
+    turned, found = csr_array(step.T), np.zeros((size, num_steps))
+    width = max(1, min(size, WALK_ENTRIES // size))
+    for first in range(0, size, width):
+        rows = np.arange(first, min(first + width, size))
+        start = csr_array((np.ones(len(rows)), (rows - first, rows)), shape=(len(rows), size))
+        walk: _Walk = start
+        for number in range(0, num_steps, 2 if symmetric else 1):
+            further = _further(walk, step, turned)
+            found[rows, number] = _products(walk if symmetric else start, further)
+            if symmetric and number + 1 < num_steps:
+                found[rows, number + 1] = _products(further, further)
+            walk = further
+    return torch.from_numpy(found)
+
+
+def _further(walk: _Walk, step: csr_array, turned: csr_array) -> _Walk:
+    """Walks that are one step longer; `turned` is the transposed `step`."""
+    if isinstance(walk, np.ndarray):
+        return np.asarray(turned @ walk)
+    longer = csr_array(walk @ step)
+    few = longer.nnz <= _SPARSE_SHARE * longer.shape[0] * longer.shape[1]
+    return longer if few else np.ascontiguousarray(longer.toarray().T)
+
+
+def _products(one: _Walk, other: _Walk) -> np.ndarray:
+    """Inner products of the walks from each node `[b]`."""
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+        return np.asarray(np.einsum("ij,ij->j", one, other))
+    if isinstance(one, np.ndarray):
+        one, other = other, one
+    return np.asarray(one.multiply(other.T if isinstance(other, np.ndarray) else other).sum(1)).reshape(-1)
+
+
+# -- eigenvectors ----------------------------------------------------------------------------------------------------
+
+
+def smallest_eigenpairs(adjacency: csr_array, normalization: Normalization, count: int) -> tuple[Tensor, Tensor]:
+    """The `count` smallest eigenvalues of a graph's Laplacian and the eigenvectors that `_eigenvectors` agrees on.
+
+    Eigenvectors of 0 are known: one of each component. The others are found component by component, by LOBPCG with the
+    degrees as preconditioner (Knyazev 2001), which is quick where graphs are well connected; where they are not, and
+    their degrees are small, by inverse iteration with a sparse factorisation.
+
+    Args:
+        adjacency: symmetric, 0 or 1, without loops `[n, n]`.
+        normalization: "none" for D - A, else D^(-1/2) (D - A) D^(-1/2).
+        count: at most n.
+
+    Returns:
+        Eigenvalues `[count]`, ascending; eigenvectors `[n, count]`; float64.
+
+    Raises:
+        BadInput: no method converges, or one eigenvalue is repeated too often to agree on a basis.
+    """
+    degree = adjacency.sum(1)
+    root = np.ones_like(degree) if normalization == "none" else np.sqrt(np.where(degree > 0, degree, 1.0))
+    num_parts, part = connected_components(adjacency, directed=False)
+    values, vectors = np.zeros(count), np.zeros((len(degree), count))
+    flat = _null_vectors(part, root, min(count, num_parts))
+    vectors[:, : flat.shape[1]] = flat
+    if num_parts < count:
+        more, rest = _above_zero(adjacency, part, num_parts, root, count - num_parts)
+        values[num_parts:], vectors[:, num_parts:] = more, rest
+    return torch.from_numpy(values), torch.from_numpy(vectors)
+
+
+def _null_vectors(part: np.ndarray, root: np.ndarray, count: int) -> np.ndarray:
+    """The first `count` vectors of the agreed basis of the eigenvalue 0, `[n, count]`: `root` on one component each.
+
+    Args:
+        part: component of each node `[n]`.
+        root: 1, or the square root of the degree `[n]`.
+        count: at most the number of components.
+    """
+    unit = root / np.sqrt(np.bincount(part, root**2))[part]
+    weight, found = unit**2, np.zeros((len(part), count))
+    for column in range(count):
+        pivot = int(np.argmax(weight >= weight.max() - TIE))
+        mine = part == part[pivot]
+        found[mine, column] = unit[mine]
+        weight[mine] = 0.0
+    return found
+
+
+def _above_zero(
+    adjacency: csr_array, part: np.ndarray, num_parts: int, root: np.ndarray, need: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The `need` smallest eigenvalues above 0 of all components together, and the agreed eigenvectors `[n, need]`."""
+    size = len(part)
+    for wanted in (need + 3, 2 * need + 8, 4 * need + 32):
+        found = [_of_component(adjacency, np.flatnonzero(part == number), root, wanted) for number in range(num_parts)]
+        every = np.concatenate([values for _, values, _, _ in found])
+        order = np.argsort(every, kind="stable")
+        largest = max(top for *_, top in found)
+        complete = min((values[-1] for nodes, values, *_ in found if len(values) < len(nodes) - 1), default=np.inf)
+        last = every[order[need - 1]]
+        if last + SAME_VALUE * largest < complete:
+            break
+    else:
+        raise BadInput(
+            f"The eigenvalue {last:.6g} of a graph of {size:,} nodes is repeated too often to agree on a basis: take "
+            "fewer of them (num_eigenvectors), or RWSE."
+        )
+    keep = order[every[order] <= last + SAME_VALUE * largest]
+    columns = np.zeros((size, len(keep)))
+    place = [(number, column) for number, (_, values, _, _) in enumerate(found) for column in range(len(values))]
+    for target, source in enumerate(keep.tolist()):
+        number, column = place[source]
+        columns[found[number][0], target] = found[number][2][:, column]
+    values = every[keep]
+    for start, stop in _runs(values, SAME_VALUE * largest):
+        space = torch.from_numpy(columns[:, start:stop])[None]
+        columns[:, start:stop] = pivoted_basis(space, min(stop - start, need))[0].numpy()
+    return values[:need], columns[:, :need]
+
+
+def _runs(values: np.ndarray, tolerance: float) -> Iterator[tuple[int, int]]:
+    """First and last of the ascending values that are one eigenvalue."""
+    cuts = [0, *(np.flatnonzero(np.diff(values) > tolerance) + 1).tolist(), len(values)]
+    yield from pairwise(cuts)
+
+
+def _of_component(
+    adjacency: csr_array, nodes: np.ndarray, root: np.ndarray, wanted: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
+    """Of one component its nodes, eigenvalues above 0 `[at most wanted]`, eigenvectors, and about the largest."""
+    own = csr_array(adjacency[nodes][:, nodes])
+    scale = diags_array(1 / root[nodes])
+    degree = own.sum(1)
+    matrix = csr_array(scale @ (diags_array(degree) - own) @ scale)
+    flat = (root[nodes] / np.linalg.norm(root[nodes]))[:, None]
+    wanted = min(wanted, len(nodes) - 1)
+    if len(nodes) <= max(_DENSE, 5 * wanted):
+        values, vectors = linalg.eigh(matrix.toarray())
+        return nodes, values[1 : wanted + 1], vectors[:, 1 : wanted + 1], float(values[-1])
+    start = np.random.default_rng(0).standard_normal(len(nodes))
+    largest = float(eigsh(matrix, 1, which="LA", v0=start, tol=1e-3, return_eigenvectors=False)[0])
+    return nodes, *_iterated(matrix, own, root[nodes], flat, wanted, largest), largest
+
+
+def _iterated(
+    matrix: csr_array, adjacency: csr_array, root: np.ndarray, flat: np.ndarray, wanted: int, largest: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """The `wanted` smallest eigenpairs of a connected graph, without the first.
+
+    Args:
+        matrix: its Laplacian, normalised or not `[n, n]`.
+        adjacency: without scaling.
+        root: by which `matrix` is normalised `[n]`.
+        flat: the eigenvector of 0 `[n, 1]`.
+        wanted: fewer than n / 5.
+        largest: of the eigenvalues, about.
+    """
+    size = matrix.shape[0]
+    block = np.random.default_rng(0).standard_normal((size, min(wanted + max(4, wanted // 2), size // 5)))
+    inverse = diags_array(1 / np.maximum(matrix.diagonal(), np.finfo(float).tiny))
+    mean, before = adjacency.nnz / size, np.inf
+    for _ in range(_LOOKS):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of its tolerance, which the guards need not reach
+            tolerance = _ROUNDING * largest
+            _, block = lobpcg(matrix, block, M=inverse, Y=flat, largest=False, tol=tolerance, maxiter=_ITERATIONS)
+        values, block, above = _ritz(matrix, block, wanted, largest)
+        if above <= 1:
+            return values[:wanted], block[:, :wanted]
+        rate = np.log(before / above) if np.isfinite(before) else np.inf
+        if mean <= _MEAN_DEGREE and np.log(above) > rate * _LOOKS / 2:  # too slow: far more looks would be needed
+            break
+        before = above
+    if mean <= _MEAN_DEGREE:
+        solve = _solver(adjacency, root, flat)
+        for _ in range(_STEPS):
+            block = solve(block)
+            values, block, above = _ritz(matrix, block, wanted, largest)
+            if above <= 1:
+                return values[:wanted], block[:, :wanted]
+    raise BadInput(
+        f"The eigenvectors of a graph of {size:,} nodes with {mean:.1f} neighbours on average do not converge: take "
+        "fewer of them (num_eigenvectors), another normalization, or RWSE."
+    )
+
+
+def _ritz(matrix: csr_array, block: np.ndarray, wanted: int, largest: float) -> tuple[np.ndarray, np.ndarray, float]:
+    """Best eigenpairs within a block, and how many times too large the residual of the wanted ones is."""
+    basis = np.linalg.qr(block)[0]
+    image = matrix @ basis
+    values, turn = np.linalg.eigh(basis.T @ image)
+    basis, image = basis @ turn, image @ turn
+    residual = np.linalg.norm(image - basis * values, axis=0)[:wanted].max()
+    return values, basis, float(residual / max(_RESIDUAL * values[0], _ROUNDING * largest))
+
+
+def _solver(adjacency: csr_array, root: np.ndarray, flat: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    """The pseudo-inverse of a connected graph's Laplacian, applied to blocks `[n, m]`: node 0 is held at 0."""
+    laplacian = diags_array(adjacency.sum(1)) - adjacency
+    factors = splu(
+        laplacian.tocsc()[1:][:, 1:], permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0,
+        options={"SymmetricMode": True},
+    )  # fmt: skip
+
+    def solve(block: np.ndarray) -> np.ndarray:
+        block = (block - flat * (flat.T @ block)) * root[:, None]
+        solved = np.zeros_like(block)
+        solved[1:] = factors.solve(block[1:])
+        solved *= root[:, None]
+        return np.asarray(solved - flat * (flat.T @ solved))
+
+    return solve

@@ -1,0 +1,219 @@
+"""Parts of one graph against the whole: which nodes, edges, features and targets they hold."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch_geometric.typing as installed
+from own_graphs import NODES, large_graph
+
+import graphbench
+from graphbench.benchmarks.graphs.benchmark import Graphs
+from graphbench.benchmarks.graphs.by_nodes import batches as cutting
+from graphbench.errors import BadInput
+
+
+def neighbor_sample(colptr, row, nodes, num_neighbors, replace, directed):
+    """What torch-sparse's operator of this name does, in plain Python: hop by hop, each node expanded once."""
+    assert not replace
+    assert directed
+    found, heads, tails, edges = nodes.tolist(), [], [], []
+    place = {node: number for number, node in enumerate(found)}
+    first = 0
+    for wanted in num_neighbors:
+        last = len(found)
+        for local in range(first, last):
+            start, stop = colptr[found[local] : found[local] + 2].tolist()
+            chosen = torch.randperm(stop - start)[: wanted if wanted >= 0 else None]
+            for edge in (chosen + start).tolist():
+                node = int(row[edge])
+                if node not in place:
+                    place[node] = len(found)
+                    found.append(node)
+                heads.append(place[node])
+                tails.append(local)
+                edges.append(edge)
+        first = last
+    return tuple(torch.tensor(part, dtype=torch.int64) for part in (found, heads, tails, edges))
+
+
+def partition(rowptr, col, weights, num_parts, recursive):
+    """In place of METIS: nodes in turn."""
+    return torch.arange(len(rowptr) - 1) % num_parts
+
+
+_OPERATORS = torch.library.Library("torch_sparse", "FRAGMENT")
+
+
+@pytest.fixture(scope="module")
+def operators():
+    """Operators of torch-sparse: its own where it is installed, else those above."""
+    if not installed.WITH_TORCH_SPARSE:
+        _OPERATORS.define(
+            "neighbor_sample(Tensor colptr, Tensor row, Tensor nodes, int[] sizes, bool replace, bool directed) -> "
+            "(Tensor, Tensor, Tensor, Tensor)"
+        )
+        _OPERATORS.define("partition(Tensor rowptr, Tensor col, Tensor? weights, int parts, bool recursive) -> Tensor")
+        _OPERATORS.impl("neighbor_sample", neighbor_sample, "CPU")
+        _OPERATORS.impl("partition", partition, "CPU")
+
+
+@pytest.fixture
+def samples(operators, monkeypatch):
+    """PyG's loaders work, with the compiled operators or with plain ones."""
+    monkeypatch.setattr(installed, "WITH_TORCH_SPARSE", True)
+
+
+def opened(folder, graph=None, **options):
+    data = Graphs(graph or large_graph(), store=str(folder), node_features=["x", "kind"], seed=3, **options)
+    data.setup()
+    return data
+
+
+def batches(loader, epoch=0):
+    loader.set_epoch(epoch)
+    return list(loader)
+
+
+def check_part(batch, data, split):
+    """A part against the whole graph: its rows are those of the nodes and edges it names."""
+    whole = data.tables[split].batch([0])
+    nodes = batch.node_id
+    assert len(nodes.unique()) == len(nodes) == batch.num_nodes == batch.max_nodes
+    assert torch.equal(batch.x_dense, whole.x_dense[nodes])
+    assert torch.equal(batch.x, whole.x[nodes])
+    assert torch.equal(batch.y[batch.asked], whole.y[nodes[batch.asked]])
+    assert (batch.y[~batch.asked] == -1).all()
+    ends = {tuple(pair): row for row, pair in enumerate(whole.edge_index.t().tolist())}
+    rows = torch.tensor([ends[tuple(pair)] for pair in nodes[batch.edge_index].t().tolist()], dtype=torch.int64)
+    assert torch.equal(batch.edge_dense, whole.edge_dense[rows])
+    assert len(rows.unique()) == len(rows)
+    return nodes, rows, whole
+
+
+def test_random_parts_hold_every_node_once_and_all_edges_within(tmp_path):
+    data = opened(tmp_path, sampler="random", num_parts=4)
+    seen = []
+    for epoch in (0, 1):
+        parts = batches(data.train_dataloader(), epoch)
+        assert sorted(torch.cat([part.node_id for part in parts]).tolist()) == list(range(NODES))
+        assert max(part.num_nodes for part in parts) == 23
+        for part in parts:
+            nodes, rows, whole = check_part(part, data, "train")
+            inside = torch.isin(whole.edge_index, nodes).all(0)
+            assert sorted(rows.tolist()) == inside.nonzero()[:, 0].tolist()
+            assert part.asked.all()
+        seen.append({frozenset(part.node_id.tolist()) for part in parts})
+    assert not seen[0] & seen[1], "another epoch has other parts"
+    again = opened(tmp_path, sampler="random", num_parts=4)
+    assert {frozenset(p.node_id.tolist()) for p in batches(again.train_dataloader(), 1)} == seen[1]
+
+
+def test_an_epoch_goes_on_where_it_was_left(tmp_path):
+    data = opened(tmp_path, sampler="random", num_parts=6)
+    whole = [part.node_id.tolist() for part in batches(data.train_dataloader(), 2)]
+    loader = data.train_dataloader()
+    loader.set_epoch(2)
+    running = iter(loader)
+    first = [next(running).node_id.tolist() for _ in range(2)]
+    rest = data.train_dataloader()
+    rest.load_state_dict(loader.state_dict())
+    assert first + [part.node_id.tolist() for part in rest] == whole
+
+
+def test_parts_come_from_workers_as_well(tmp_path):
+    here = batches(opened(tmp_path, sampler="random", num_parts=3).train_dataloader())
+    data = opened(tmp_path, sampler="random", num_parts=3, num_workers=1)
+    there = batches(data.train_dataloader())
+    data.teardown("fit")
+    for own, other in zip(here, there, strict=True):
+        assert own.to_dict().keys() == other.to_dict().keys()
+        assert all(torch.equal(own[name], other[name]) for name in own.to_dict() if torch.is_tensor(own[name]))
+
+
+def test_without_libraries_the_way_out_is_told(tmp_path, monkeypatch):
+    for name in ("WITH_PYG_LIB", "WITH_TORCH_SPARSE", "WITH_METIS"):
+        monkeypatch.setattr(installed, name, False)
+    for sampler, options, library in (
+        ("neighbors", {"num_neighbors": [2]}, r"samples neighbours by pyg-lib or torch-sparse"),
+        ("clusters", {"num_parts": 4}, r"finds clusters by the METIS of pyg-lib or torch-sparse"),
+    ):
+        data = opened(tmp_path, sampler=sampler, **options)
+        with pytest.raises(BadInput, match=rf"data.sampler {sampler}: PyG {library}.* take data.sampler random"):
+            data.train_dataloader()
+        assert len(batches(data.test_dataloader())) == 1, "evaluation of the whole graph needs no library"
+
+
+def test_encodings_of_pairs_are_for_whole_graphs(tmp_path):
+    data = Graphs(large_graph(), store=str(tmp_path), sampler="random", num_parts=4)
+    data.require([graphbench.registry.load("encodings", "EffectiveResistance")()])
+    data.setup()
+    assert batches(data.val_dataloader())[0].effective_resistance.shape[0] == NODES**2
+    with pytest.raises(BadInput, match="sampler random: effective_resistance has a row for each pair"):
+        data.train_dataloader()
+
+
+def test_neighbours_are_sampled_and_every_training_node_is_asked_once(tmp_path, samples):
+    data = opened(tmp_path, sampler="neighbors", num_neighbors=[3, 2], batch_size=10)
+    state = torch.get_rng_state()
+    known = cutting.known(data.tables["train"].columns["y"])
+    for epoch in (0, 1):
+        parts = batches(data.train_dataloader(), epoch)
+        asked = torch.cat([part.node_id[part.asked] for part in parts])
+        assert sorted(asked.tolist()) == known.tolist()
+        for part in parts:
+            check_part(part, data, "train")
+            incoming = part.edge_index[1].bincount(minlength=part.num_nodes)
+            assert incoming[part.asked].max() <= 3
+            assert incoming.max() <= 3
+    assert torch.equal(torch.get_rng_state(), state), "no global generator moves"
+    again = batches(opened(tmp_path, sampler="neighbors", num_neighbors=[3, 2], batch_size=10).train_dataloader(), 1)
+    assert all(torch.equal(one.node_id, other.node_id) for one, other in zip(parts, again, strict=True))
+
+
+def test_all_neighbours_give_the_answers_of_the_whole_graph(tmp_path, samples):
+    data = opened(tmp_path, eval_sampler="neighbors", num_neighbors=[5, 5], eval_batch_size=7)
+    options = {"hidden_dim": 8, "num_layers": 2}
+    module, data = graphbench.build("GraphSAGE", data, model_options=options)
+    module.eval()
+    whole = data.tables["test"].batch([0])
+    expected = module(whole).detach()
+    answers = [module.predict_step(part, 0) for part in batches(data.predict_dataloader())]
+    found = {name: torch.cat([answer[name] for answer in answers]).detach() for name in answers[0]}
+    assert len(answers) == 13
+    assert found["node"].tolist() == list(range(NODES)), "every node once"
+    assert torch.allclose(found["prediction"], expected.softmax(1), atol=1e-5)
+    assert torch.equal(found["target"], whole.y)
+    for part in batches(data.test_dataloader()):
+        module.evaluate(part, "test")
+    sampled = {name: value.item() for name, value in module.scores[2].finish().items()}
+    module.evaluate(whole, "test")
+    exact = {name: value.item() for name, value in module.scores[2].finish().items()}
+    assert exact == pytest.approx(sampled, abs=1e-5)
+
+
+def test_clusters_hold_every_node_once_and_all_edges_within(tmp_path, samples):
+    data = opened(tmp_path, sampler="clusters", num_parts=9, batch_size=3)
+    parts = batches(data.train_dataloader())
+    assert len(parts) == 3
+    assert sorted(torch.cat([part.node_id for part in parts]).tolist()) == list(range(NODES))
+    for part in parts:
+        nodes, rows, whole = check_part(part, data, "train")
+        inside = torch.isin(whole.edge_index, nodes).all(0)
+        assert sorted(rows.tolist()) == inside.nonzero()[:, 0].tolist()
+
+
+def test_clusters_need_edges_both_ways(tmp_path, samples):
+    graph = large_graph()
+    graph.edge_index, graph.edge_attr = graph.edge_index[:, :50], graph.edge_attr[:50]
+    data = opened(tmp_path, graph, sampler="clusters", num_parts=4)
+    with pytest.raises(BadInput, match="METIS needs edges in both directions"):
+        data.train_dataloader()
+
+
+def test_shares_of_targets_cover_each_known_one_once():
+    targets = torch.tensor([[1.0, torch.nan], [torch.nan, torch.nan], [2.0, 3.0], [torch.nan, 4.0]])
+    shares = [cutting.share_of(targets, rank, 2) for rank in (0, 1)]
+    assert [cutting.known(share).tolist() for share in shares] == [[0, 3], [2]]
+    joined = shares[0].nan_to_num(0) + shares[1].nan_to_num(0)
+    assert torch.equal(joined, targets.nan_to_num(0))
