@@ -27,8 +27,8 @@ test-slow: env  ## the tests that take longer than a minute
 	$(BIN)/python -m pytest -q -m slow
 
 survive: export OMP_NUM_THREADS ?= 1
-survive: env  ## kill hundreds of fits at random moments and continue them (hours); KILLS=2 TERMS=2 for a look
-	$(BIN)/python tests/survive/campaign.py --kills $(or $(KILLS),20) --terms $(or $(TERMS),20)
+survive: env  ## kill hundreds of fits and continue them, then 10,000 hostile cases (hours); KILLS=2 TERMS=2 CASES=60 for a look
+	$(BIN)/python tests/survive/campaign.py --kills $(or $(KILLS),20) --terms $(or $(TERMS),20) --cases $(or $(CASES),10000)
 
 .PHONY: browser
 browser: # shows the report in tests; root in a container gets Debian's package, elsewhere these tests are skipped

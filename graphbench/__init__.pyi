@@ -20,10 +20,10 @@ from .contracts import LayerTrace as LayerTrace
 from .contracts import PositionalEncoder as PositionalEncoder
 from .contracts import Representation as Representation
 from .contracts import Traced as Traced
-from .module import BenchmarkModule as BenchmarkModule
-from .module import build as build
 from .prediction import Predictor as Predictor
 from .prediction import load as load
+from .training.module import BenchmarkModule as BenchmarkModule
+from .training.module import build as build
 
 __version__: str
 __all__: list[str]

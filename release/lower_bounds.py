@@ -23,7 +23,8 @@ from resolve import ROOT, SYSTEM, UV, requirements, resolve
 #: The part of the suite that computes.
 PART = (
     "tests/benchmarks", "tests/contracts", "tests/data", "tests/diagnostics", "tests/encodings", "tests/figures",
-    "tests/nn", "tests/tasks", "tests/test_checkpoints.py", "tests/test_module.py", "tests/test_optim.py", "plugins",
+    "tests/nn", "tests/tasks", "tests/runs/test_checkpoints.py", "tests/training/test_module.py",
+    "tests/training/test_optim.py", "plugins",
 )  # fmt: skip
 #: What the suite needs beside the project; their versions do not matter here.
 TOOLS = ("hatchling", "hypothesis", "mpmath", "pytest", "pytest-xdist")

@@ -11,7 +11,7 @@ import pytest
 
 import graphbench
 
-LAZY_ROOMS = ("graphbench", "graphbench.contracts", "graphbench.nn", "graphbench.testing")
+LAZY_ROOMS = ("graphbench", "graphbench.contracts", "graphbench.data", "graphbench.nn", "graphbench.testing")
 
 
 def exported(module):

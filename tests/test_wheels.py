@@ -27,7 +27,7 @@ def build(kind, package, folder):
 
 def configs_of(package):
     folder = FOLDERS[package] / "configs"
-    return {path.relative_to(folder).as_posix() for path in folder.rglob("*.yaml")}
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*.*")}
 
 
 @pytest.fixture(scope="module", params=FOLDERS)
@@ -49,7 +49,7 @@ def test_an_unpacked_wheel_is_found_by_name(wheel, tmp_path):
     zipfile.ZipFile(file).extractall(site)
     empty.mkdir()
     name = {"graphbench": "quickstart", "graphbench_baselines": "gps/zinc"}[package]
-    code = "import sys; sys.path.insert(0, sys.argv[1]); from graphbench.configurations import find"
+    code = "import sys; sys.path.insert(0, sys.argv[1]); from graphbench.registry.configurations import find"
     command = [sys.executable, "-c", f"{code}; print(find(sys.argv[2]).path)", str(site), name]
     done = subprocess.run(command, cwd=empty, capture_output=True, text=True, check=True)
     assert Path(done.stdout.strip()) == site / package / "configs" / f"{name}.yaml"

@@ -7,8 +7,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from graphbench import configurations, registry
-from graphbench.expected import Expected
+from graphbench import registry
+from graphbench.registry import configurations
+from graphbench.registry.expected import Expected
 
 Rows = Iterable[tuple[str, ...]]
 

@@ -21,8 +21,8 @@ from torch import Tensor
 from graphbench.attributions.encoders import recorded, replaced
 from graphbench.contracts import GraphBatch
 from graphbench.errors import BadInput, MissingExtra, check_range
-from graphbench.module import BenchmarkModule
-from graphbench.tasks.regression import GraphRegression
+from graphbench.tasks.regression import Regression
+from graphbench.training.module import BenchmarkModule
 
 #: Copies of a graph that go through the model at once.
 _AT_ONCE = 16
@@ -51,40 +51,52 @@ class Attribution:
         return self.prediction - self.without_features - float(total)
 
 
-def explained(module: BenchmarkModule, batch: GraphBatch) -> Tensor:
-    """What is attributed `[num_graphs, C]`: regressions in the unit of their targets, else logits."""
-    output = module(batch)
-    if isinstance(module.task, GraphRegression):
-        return output.float() * module.task.scale + module.task.offset
-    return output.float()
+def explained(module: BenchmarkModule, batch: GraphBatch, node: int | None = None) -> Tensor:
+    """What is attributed `[num_graphs, C]`: regressions in the unit of their targets, else logits.
+
+    Args:
+        module: of a task about graphs, or about nodes.
+        batch: the graphs; where nodes are predicted, copies of one.
+        node: which node of each copy.
+    """
+    output = module(batch).float()
+    if isinstance(module.task, Regression):
+        output = output * module.task.scale + module.task.offset
+    return output if node is None else output.unflatten(0, (batch.num_graphs, -1))[:, node]
 
 
 def attribute(
-    module: BenchmarkModule, copies: Callable[[int], GraphBatch], target: int | None = None, steps: int = 64
+    module: BenchmarkModule,
+    copies: Callable[[int], GraphBatch],
+    target: int | None = None,
+    steps: int = 64,
+    node: int | None = None,
 ) -> Attribution:
-    """Integrated gradients of one graph.
+    """Integrated gradients of the prediction of one graph, or of one of its nodes.
 
     Args:
-        module: a trained model of a task about graphs.
+        module: a trained model of a task about graphs or nodes.
         copies: makes a batch of so many copies of the graph, on the module's device.
         target: column of the prediction; of classes the most probable one if None.
         steps: nodes of the quadrature; more make the sum more exact.
+        node: of a task about nodes, whose prediction is explained.
 
     Raises:
         BadInput: the model reads no features by an encoder of graphbench, or its task is about other things.
         MissingExtra: captum is not installed.
     """
     check_range("steps", steps, at_least=2, whole=True)
-    if not module.spec.task.startswith("graph-"):
-        raise BadInput(f"{module.spec.name} cannot be explained: {module.spec.task} is not about whole graphs.")
+    _check_task(module, node)
     try:
         from captum.attr import IntegratedGradients
     except ImportError as error:
         raise MissingExtra("captum", "explain", "Explaining predictions") from error
     module.eval()
     one = copies(1)
+    if node is not None:
+        check_range("--node", node, at_least=0, below=int(one.num_nodes or 0), whole=True)
     with torch.no_grad(), recorded(module, one) as calls:
-        prediction = explained(module, one)[0]
+        prediction = explained(module, one, node)[0]
     if not calls:
         raise BadInput(
             f"{type(module.architecture).__name__} on {module.spec.name} cannot be explained: it reads no features of "
@@ -98,7 +110,7 @@ def attribute(
         with replaced(module, batch, [output.flatten(0, 1) for output in outputs]):
             # Adds nothing, but gives a gradient to what an encoder returned and nothing read.
             nothing = 0.0 * torch.stack([output.flatten(1).sum(1) for output in outputs]).sum(0)
-            return explained(module, batch) + nothing[:, None]
+            return explained(module, batch, node) + nothing[:, None]
 
     inputs = tuple(call.output.float()[None] for call in calls)
     with torch.enable_grad():
@@ -112,6 +124,16 @@ def attribute(
     nodes = sum(rows["node"], torch.zeros(int(one.num_nodes or 0), device=bare.device))
     edges = torch.stack(rows["edge"]).sum(0).detach().cpu() if rows["edge"] else None
     return Attribution(nodes.detach().cpu(), edges, float(prediction[column]), float(bare[column]))
+
+
+def _check_task(module: BenchmarkModule, node: int | None) -> None:
+    """Refuse tasks about other things than graphs and nodes, and those about nodes without one."""
+    spec = module.spec
+    if not spec.task.startswith(("graph-", "node-")):
+        raise BadInput(f"{spec.name} cannot be explained: {spec.task} is not about graphs or nodes.")
+    if spec.task.startswith("node-") != (node is not None):
+        told = "name the node to explain" if node is None else "it has no prediction of single nodes"
+        raise BadInput(f"--node: {spec.name} is {spec.task}; {told}.")
 
 
 def _column(prediction: Tensor, target: int | None) -> int:

@@ -106,8 +106,10 @@ def target_column(predictor: Predictor, name: str | None) -> int | None:
     return names.index(name)
 
 
-def explain_row(predictor: Predictor, row: ChosenRow, target: int | None, steps: int) -> Attribution:
-    """Attributions of one row; warns where they do not add up."""
+def explain_row(
+    predictor: Predictor, row: ChosenRow, target: int | None, steps: int, node: int | None = None
+) -> Attribution:
+    """Attributions of one row, or of one of its nodes; warns where they do not add up."""
 
     def copies(count: int) -> GraphBatch:
         data = predictor.data
@@ -116,7 +118,7 @@ def explain_row(predictor: Predictor, row: ChosenRow, target: int | None, steps:
         ready: GraphBatch = data.on_after_batch_transfer(batch, 0)
         return ready
 
-    found = attribute(predictor.module, copies, target, steps)
+    found = attribute(predictor.module, copies, target, steps, node)
     difference = abs(found.prediction - found.without_features)
     if abs(found.gap) > _GAP * difference:
         log.warning(
@@ -174,16 +176,19 @@ def tables_of(row: ChosenRow, found: Attribution, drawing: GraphDrawing) -> tupl
     return nodes, lines if found.edges is not None else lines.iloc[:0]
 
 
-def figure_of(row: ChosenRow, found: Attribution, drawing: GraphDrawing, target: str, unit: str) -> Figure:
-    """The drawing of a row."""
+def figure_of(
+    row: ChosenRow, found: Attribution, drawing: GraphDrawing, target: str, unit: str, node: int | None = None
+) -> Figure:
+    """The drawing of a row, maybe for one of its nodes."""
     lines = None if found.edges is None else line_scores(row.table, drawing.pairs, found.edges)
-    title = f"row {row.number}: {target} {found.prediction:.4g}{f' {unit}' if unit else ''}"
+    what = f"row {row.number}" + ("" if node is None else f", node {node}")
+    title = f"{what}: {target} {found.prediction:.4g}{f' {unit}' if unit else ''}"
     return attribution_figure(drawing, found.nodes, lines, title, unit)
 
 
 def explanations(
-    predictor: Predictor, rows: Sequence[ChosenRow], target: int | None, steps: int
+    predictor: Predictor, rows: Sequence[ChosenRow], target: int | None, steps: int, node: int | None = None
 ) -> Iterator[tuple[ChosenRow, Attribution]]:
     """Rows with their attributions, one after the other."""
     for row in rows:
-        yield row, explain_row(predictor, row, target, steps)
+        yield row, explain_row(predictor, row, target, steps, node)

@@ -6,13 +6,14 @@ import logging
 import os
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from graphbench.benchmarks.objects import read_graphs
 from graphbench.contracts import SPLITS, Benchmark, Encoding, GraphBatch, GraphTable, InputPart
+from graphbench.contracts.spec import Split
 from graphbench.data.checks import check_table
 from graphbench.data.encode import encode, with_encoding
 from graphbench.data.entry import Entry, EntryWriter
@@ -62,6 +63,8 @@ class GraphBenchmark(Benchmark):
     #: Whether graphs from Python with the fields of the specification are what the stored ones are. False where tables
     #: or batches are changed after they are opened.
     takes_graphs: ClassVar[bool] = True
+    #: Rows of the source that `read` could not use, where it is told to leave such rows out; the report shows it.
+    left_out: int = 0
 
     def __init__(
         self,
@@ -72,7 +75,7 @@ class GraphBenchmark(Benchmark):
         seed: int | None = None,
         bucketing: bool | None = None,
         train_fraction: float = 1.0,
-        predict_split: Literal["train", "val", "test"] = "test",
+        predict_split: Split = "test",
         store: str | None = None,
     ) -> None:
         super().__init__()
@@ -152,7 +155,8 @@ class GraphBenchmark(Benchmark):
         splits = entry.meta["splits"]
         self._num_graphs: dict[str, int] = {split: splits[split]["num_graphs"] for split in SPLITS}
         contents = {s: {"graphs": self._num_graphs[s], "content": content_key(entry, s)} for s in SPLITS}
-        self._fingerprint = {**named, "splits": contents}
+        left_out = {"left_out": entry.meta["left_out"]} if entry.meta.get("left_out") else {}
+        self._fingerprint = {**named, "splits": contents, **left_out}
         self.tables = {split: self.open_split(entry, split) for split in SPLITS}
         if self.train_fraction < 1:
             self.tables["train"] = self._part(self.tables["train"])
@@ -187,6 +191,8 @@ class GraphBenchmark(Benchmark):
             chunks = splits[split]
             checked = self.checked([chunks] if isinstance(chunks, GraphTable) else chunks, split)
             write_table(writer, split, next(checked) if isinstance(chunks, GraphTable) else checked)
+        if self.left_out:
+            writer.meta["left_out"] = self.left_out
         sizes = tuple(writer.meta["splits"][split]["num_graphs"] for split in SPLITS)
         if self.spec.split_sizes not in (None, sizes):
             raise BadInput(f"{self.spec.name}: the splits have {sizes} graphs instead of {self.spec.split_sizes}.")

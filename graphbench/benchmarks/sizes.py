@@ -1,4 +1,4 @@
-"""Smaller draws of generated benchmarks."""
+"""Smaller samples of generated benchmarks."""
 
 from __future__ import annotations
 

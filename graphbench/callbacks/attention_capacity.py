@@ -6,8 +6,9 @@ from typing import ClassVar
 
 import torch
 
-from graphbench.callbacks.probe import ProbeCallback, Split
+from graphbench.callbacks.probe import ProbeCallback
 from graphbench.contracts import Encoding, GraphBatch, GraphTable
+from graphbench.contracts.spec import Split
 from graphbench.diagnostics import (
     Patterns,
     Recording,

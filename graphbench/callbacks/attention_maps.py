@@ -11,15 +11,16 @@ import pytorch_lightning as pl
 from matplotlib.figure import Figure
 
 from graphbench.callbacks.diagnostic_table import trained_for
-from graphbench.callbacks.probe import Split, check_positive, choose_graphs, probed_module, split_table, undisturbed
+from graphbench.callbacks.probe import check_positive, choose_graphs, probed_module, split_table, undisturbed
 from graphbench.callbacks.trackers import log_figure
 from graphbench.contracts import GraphBatch, GraphTable
+from graphbench.contracts.spec import Split
 from graphbench.diagnostics import AttentionMap, attention_maps, record, spread_out
 from graphbench.errors import BadInput, check_choice, check_range
 from graphbench.figures.attention import drawing_figure, matrix_figure
 from graphbench.figures.graphs import GraphDrawing, MoleculeDrawing, PlainDrawing
-from graphbench.module import BenchmarkModule
 from graphbench.runs import RunFolder
+from graphbench.training.module import BenchmarkModule
 
 log = logging.getLogger(__name__)
 
@@ -172,4 +173,4 @@ class AttentionMaps(pl.Callback):
 
 def attention_folder(trainer: pl.Trainer) -> Path:
     """Where the pictures of this run lie."""
-    return RunFolder(Path(trainer.default_root_dir)).diagnostics / "attention_maps"
+    return RunFolder(Path(trainer.default_root_dir)).attention_maps

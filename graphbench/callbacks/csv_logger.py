@@ -12,7 +12,8 @@ from pytorch_lightning.loggers import CSVLogger
 from pytorch_lightning.loggers.csv_logs import ExperimentWriter
 from pytorch_lightning.loggers.logger import rank_zero_experiment
 
-from graphbench.runs import write_text
+from graphbench.files.writing import write_text
+from graphbench.runs import RunFolder
 
 Row = Mapping[str, float]
 
@@ -29,22 +30,22 @@ class RunCSVLogger(CSVLogger):
 
     def __init__(self, folder: str | Path, continue_at: int | None = None) -> None:
         super().__init__(save_dir=str(folder), name="", version="", flush_logs_every_n_steps=200)
-        self._folder, self._continue_at = Path(folder), continue_at
+        self._folder, self._continue_at = RunFolder(Path(folder)), continue_at
 
     @property
     @rank_zero_experiment
     def experiment(self) -> ExperimentWriter:
         """The writer, made at its first use: until a run is sure to go on, its file stays as it is."""
         if self._experiment is None:
-            kept = counted_from_one(read_rows(self._folder / "metrics.csv")) if self._continue_at is not None else []
+            kept = counted_from_one(read_rows(self._folder.metrics)) if self._continue_at is not None else []
             self._experiment = _Writer(
-                str(self._folder), [row for row in kept if row["step"] < (self._continue_at or 0)]
+                str(self._folder.path), [row for row in kept if row["step"] < (self._continue_at or 0)]
             )
         return cast(ExperimentWriter, self._experiment)
 
     def has(self, row: Row) -> bool:
         """Whether one row of the file has all values of `row`."""
-        rows = read_rows(self._folder / "metrics.csv")
+        rows = read_rows(self._folder.metrics)
         return any(all(found.get(key) == value for key, value in row.items()) for found in rows)
 
 
@@ -79,14 +80,14 @@ def read_rows(path: Path) -> list[dict[str, float]]:
     text = path.read_text(encoding="utf-8", errors="replace")
     whole = text[: text.rfind("\n") + 1]
     rows: list[dict[str, float]] = []
-    for row in csv.DictReader(io.StringIO(whole)):
-        try:
+    try:
+        for row in csv.DictReader(io.StringIO(whole)):
             values = {name: _number(value) for name, value in row.items() if value != ""}
-        except (TypeError, ValueError):  # fewer or more cells than the header, or no number
-            break
-        if "step" not in values:
-            break
-        rows.append(values)
+            if "step" not in values:
+                break
+            rows.append(values)
+    except (AttributeError, ValueError, csv.Error):  # fewer or more cells than the header, no number, or no table
+        pass
     return rows
 
 

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytorch_lightning as pl
 
 from graphbench.callbacks.trackers import log_table
-from graphbench.checkpoints import load_checkpoint
 from graphbench.runs import RunFolder
+from graphbench.runs.checkpoints import load_checkpoint
+from graphbench.runs.tables import POSITION
 
 
 class DiagnosticTable:
@@ -25,11 +26,11 @@ class DiagnosticTable:
 
     def __init__(self, name: str, columns: Sequence[str]) -> None:
         self.name = name
-        self.columns = ("epoch", "step", *columns)
+        self.columns = (*POSITION, *columns)
 
     def path(self, trainer: pl.Trainer) -> Path:
         """Where the table of this run lies."""
-        return RunFolder(Path(trainer.default_root_dir)).diagnostics / f"{self.name}.csv"
+        return RunFolder(Path(trainer.default_root_dir)).table(self.name)
 
     def start(self, trainer: pl.Trainer) -> None:
         """Begin an empty table, or keep the rows of a run that goes on: those up to the step it goes on from."""

@@ -10,7 +10,7 @@ import contextlib
 import logging
 from abc import abstractmethod
 from collections.abc import Iterator
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import pytorch_lightning as pl
 import torch
@@ -20,13 +20,13 @@ from torch import Tensor, distributed
 from graphbench.callbacks.diagnostic_table import DiagnosticTable
 from graphbench.callbacks.trackers import log_histogram
 from graphbench.contracts import GraphBatch, GraphTable
+from graphbench.contracts.spec import Split
 from graphbench.diagnostics import LayerSummary, Recording, Summary, merge, record
 from graphbench.errors import BadInput, check_range
-from graphbench.module import BenchmarkModule
+from graphbench.runs.tables import LAYER_COLUMNS
+from graphbench.training.module import BenchmarkModule
 
 log = logging.getLogger(__name__)
-
-Split = Literal["train", "val", "test"]
 
 
 def check_positive(callback: pl.Callback, **numbers: int) -> None:
@@ -134,7 +134,7 @@ class ProbeCallback(pl.Callback):
         check_positive(self, num_graphs=num_graphs, every_n_epochs=every_n_epochs, batch_size=batch_size)
         self.num_graphs, self.split, self.every_n_epochs = num_graphs, split, every_n_epochs
         self.batch_size, self.seed = batch_size, seed
-        self.table = DiagnosticTable(self.name, ("layer", "module", "measure", "value", "graphs", "left_out"))
+        self.table = DiagnosticTable(self.name, LAYER_COLUMNS)
         self._batches: list[GraphBatch] = []
 
     @abstractmethod

@@ -9,10 +9,12 @@ from typing import Any, Literal
 import pytorch_lightning as pl
 
 from graphbench.callbacks.diagnostic_table import DiagnosticTable, trained_for
-from graphbench.callbacks.probe import Split, check_positive, choose_graphs, probed_module, split_table, undisturbed
+from graphbench.callbacks.probe import check_positive, choose_graphs, probed_module, split_table, undisturbed
+from graphbench.contracts.spec import Split
 from graphbench.diagnostics import generalization_gap
 from graphbench.errors import BadInput
-from graphbench.module import BenchmarkModule, SplitScores
+from graphbench.runs.tables import GAP_COLUMNS
+from graphbench.training.module import BenchmarkModule, SplitScores
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +62,7 @@ class TrainTestGap(pl.Callback):
             raise BadInput(f"splits of TrainTestGap must be a list of val, test or both, got {splits!r}.")
         self.num_graphs, self.every_n_epochs = num_graphs, every_n_epochs
         self.batch_size, self.seed, self.splits = batch_size, seed, tuple(dict.fromkeys(splits))
-        self.table = DiagnosticTable("train_test_gap", ("split", "measure", "train", "unseen", "gap", "stage"))
+        self.table = DiagnosticTable("train_test_gap", GAP_COLUMNS)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Begin the table."""

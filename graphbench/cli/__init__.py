@@ -124,9 +124,9 @@ def _dispatch(arguments: list[str]) -> int:
     run: Callable[[list[str]], int] = getattr(importlib.import_module(f"graphbench.cli.commands.{module}"), function)
     if name in LIGHT:
         return run(arguments[1:])
-    from graphbench import trust
     from graphbench.cli.allocator import keep_memory
     from graphbench.cli.console import set_up_logging
+    from graphbench.runs import trust
 
     keep_memory()
     set_up_logging()

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from jsonargparse import ArgumentParser
 
+from graphbench.contracts import Architecture, Benchmark, Encoding, PositionalEncoder
 from graphbench.errors import GraphbenchError
 
 _HELP = "`--help` lists all options; `--data.help NAME` and `--model.architecture.help NAME` those of a class."
@@ -79,6 +80,17 @@ def reason(error: BaseException) -> str:
     while isinstance(error.__cause__, Exception) and not isinstance(error, GraphbenchError):
         error = error.__cause__
     return " ".join(str(error).split()) or type(error).__name__
+
+
+def constructed(error: BaseException) -> str | None:
+    """Name of the class whose constructor an error comes out of, the outermost that is no part of the module's own."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        made = frame.f_locals.get("self")
+        if frame.f_code.co_name == "__init__" and isinstance(
+            made, (Architecture, Benchmark, Encoding, PositionalEncoder)
+        ):
+            return type(made).__name__
+    return None
 
 
 def of_lightning(error: BaseException) -> bool:

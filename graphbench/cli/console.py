@@ -16,7 +16,7 @@ _NOISE = (
     ".*LightningCLI's args parameter.*",  # we split the command line ourselves
     ".*is smaller than the logging interval.*",  # epochs are logged whatever the interval
     ".*does not have many workers.*",  # batches are cut from arrays in a fraction of a millisecond
-    ".*recommended to use `self.log.*sync_dist=True`.*",  # torchmetrics has already reduced what we log
+    ".*recommended to use `self.log.*sync_dist=True.*",  # torchmetrics has already reduced what we log
     ".*exists and is not empty.*",  # the run folder holds config.yaml before the first checkpoint
     ".*Experiment logs directory.*",
     ".*You are using `weights_only=.*",

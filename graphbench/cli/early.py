@@ -15,16 +15,17 @@ from typing import Any
 from graphbench import registry
 from graphbench.cli.names import configurations, named
 from graphbench.cli.options import OWN, own_parser
-from graphbench.configurations import with_files
-from graphbench.describe import options_of
 from graphbench.errors import BadInput
+from graphbench.registry.configurations import with_files
+from graphbench.registry.describe import options_of
+from graphbench.runs import RunFolder
 
-MODULE = "graphbench.module:BenchmarkModule"
+MODULE = "graphbench.training.module:BenchmarkModule"
 TRAINER = "pytorch_lightning.trainer.trainer:Trainer"
 #: Options beside those of the command, the trainer, the model and the data.
 _OTHERS = ("config", "c", "help", "h", "print_config", "seed_everything", "expected", "trust", "json", "run-folder")
 #: Option of `BenchmarkModule` -> the class whose options it takes as well.
-_NESTED = {"head": "graphbench.nn.heads:HeadConfig", "schedule": "graphbench.optim:Schedule"}
+_NESTED = {"head": "graphbench.nn.heads:HeadConfig", "schedule": "graphbench.training.optim:Schedule"}
 _SLOTS: dict[str, registry.Group] = {"data": "benchmarks", "model.architecture": "architectures"}
 _HINT = "`--help` lists all options; `--data.help NAME` and `--model.architecture.help NAME` those of a class."
 
@@ -39,7 +40,7 @@ def look(command: str, arguments: Sequence[str]) -> None:
     own, rest = own_parser(command, **OWN[command]).parse_known_args(list(arguments))
     words = with_files(rest)
     run = getattr(own, "resume" if command == "fit" else "run", None)
-    there = ["--config", str(Path(run) / "config.yaml")] if run and (Path(run) / "config.yaml").is_file() else []
+    there = ["--config", str(config)] if run and (config := RunFolder(Path(run)).config).is_file() else []
     classes = _classes([*there, *words])
     for slot, name in classes.items():
         if name.isidentifier():
@@ -169,4 +170,4 @@ def _described(prefix: str, options: Mapping[str, str]) -> list[str]:
 
 
 def _wrapped(names: Iterable[str], indent: int) -> str:
-    return f"\n{' ' * indent}".join(textwrap.wrap(", ".join(names), 96 - indent))
+    return f"\n{' ' * indent}".join(textwrap.wrap(", ".join(names), 88 - indent))

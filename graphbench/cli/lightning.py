@@ -21,7 +21,6 @@ from pytorch_lightning.loggers import CSVLogger, TensorBoardLogger
 from pytorch_lightning.plugins import CheckpointIO
 from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
-from graphbench import trust
 from graphbench.callbacks.best_checkpoint import BestCheckpoint
 from graphbench.callbacks.csv_logger import RunCSVLogger
 from graphbench.callbacks.epoch_lines import EpochLines
@@ -30,15 +29,15 @@ from graphbench.callbacks.last_checkpoint import LastCheckpoint
 from graphbench.callbacks.non_finite import NonFinite
 from graphbench.callbacks.progress import RunProgressBar
 from graphbench.callbacks.throughput import Throughput
-from graphbench.checkpoints import RunCheckpointIO
-from graphbench.cli.complaints import explain, of_lightning, reason
+from graphbench.cli.complaints import constructed, explain, of_lightning, reason
 from graphbench.cli.optimizers import with_optimizer
 from graphbench.cli.signals import OrderlyStop, Signals
 from graphbench.contracts.benchmark import Benchmark
 from graphbench.errors import BadInput, GraphbenchError, check_range
-from graphbench.expected import Expected
-from graphbench.module import BenchmarkModule
-from graphbench.runs import RunFolder
+from graphbench.registry.expected import Expected
+from graphbench.runs import RunFolder, trust
+from graphbench.runs.checkpoints import RunCheckpointIO
+from graphbench.training.module import BenchmarkModule
 
 register_type(torch.device, str, torch.device)  # a default of Lightning's averaging, which has to go into config.yaml
 
@@ -118,6 +117,13 @@ class GraphbenchCLI(LightningCLI):
             raise
         except (ValueError, ArgumentError, MisconfigurationException, ModuleNotFoundError) as error:
             raise BadInput(reason(error)) from error
+        except (ArithmeticError, MemoryError, RuntimeError) as error:  # numbers that a constructor computes with
+            made = constructed(error)
+            if made is None and not of_lightning(error):
+                raise
+            raise BadInput(
+                f"{made} cannot be made with these options: {reason(error)}" if made else reason(error)
+            ) from error
         except Exception as error:
             if not of_lightning(error):
                 raise
@@ -262,7 +268,7 @@ def _as_list(value: Any) -> list[Any]:
 def write_config(path: Path, cli: GraphbenchCLI) -> None:
     """Write the resolved configuration, headed by the version that wrote it."""
     from graphbench import __version__
-    from graphbench.runs import write_text
+    from graphbench.files.writing import write_text
 
     yaml.safe_load(text := cli.resolved_config())  # a configuration that cannot be read back must fail now
     write_text(path, f"# graphbench-lightning=={__version__}\n{text}")

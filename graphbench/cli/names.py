@@ -14,9 +14,9 @@ from typing import Any
 import yaml
 
 from graphbench import registry
-from graphbench.configurations import read
 from graphbench.errors import BadInput
-from graphbench.expected import Expected
+from graphbench.registry.configurations import read
+from graphbench.registry.expected import Expected
 from graphbench.runs import RunFolder
 
 #: Option that names a class -> group it must be registered in.

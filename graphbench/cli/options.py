@@ -6,11 +6,10 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from graphbench import trust
 from graphbench.cli.names import import_named, moved_paths
-from graphbench.configurations import with_files
 from graphbench.errors import BadInput
-from graphbench.runs import RunFolder
+from graphbench.registry.configurations import with_files
+from graphbench.runs import RunFolder, trust
 
 #: Help of an option that several commands have.
 DATA_CHANGED = "what to do where the data are not those of the fit: refuse (default) or accept"
@@ -58,6 +57,7 @@ OWN: dict[str, dict[str, str]] = {
         **_PREDICT,
         "rows": "rows to explain, from 0: --rows 0 5 7",
         "target": "target or class to explain; of classes the most probable one of each row by default",
+        "node": "of a task on nodes: the node of each row to explain, from 0",
         "steps": "nodes of the quadrature of integrated gradients (default: 64)",
         "output": "folder to write: nodes.csv, edges.csv, rows.csv and row-NUMBER.png",
     },

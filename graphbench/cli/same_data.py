@@ -9,8 +9,9 @@ from typing import Any
 
 import pytorch_lightning as pl
 
-from graphbench.errors import BadInput, CorruptData
-from graphbench.runs import RunFolder, write_text
+from graphbench.errors import BadInput, CorruptData, check_choice
+from graphbench.files.writing import write_text
+from graphbench.runs import RunFolder
 
 log = logging.getLogger(__name__)
 
@@ -35,8 +36,7 @@ class SameData(pl.Callback):
     """
 
     def __init__(self, run: RunFolder | None, changed: str | None, fresh: bool = False) -> None:
-        if changed not in (None, "refuse", "accept"):
-            raise BadInput(f"--data-changed {changed}: must be refuse (default) or accept.")
+        check_choice("--data-changed", changed or "refuse", ("refuse", "accept"))
         self.run, self.accept, self.fresh = run, changed == "accept", fresh
         #: What differs, once the data are open.
         self.differences: list[str] = []
@@ -111,7 +111,8 @@ def read_record(run: RunFolder) -> dict[str, Any] | None:
     try:
         record = json.loads(run.data.read_text(encoding="utf-8"))
         {name: (split["graphs"], split["content"]) for name, split in record["splits"].items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        dict(record.get("source", {})), list(record.get("earlier", []))
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise CorruptData(
             f"{run.data} cannot be read ({type(error).__name__}: {error}). Remove it to go on without comparing data."
         ) from error

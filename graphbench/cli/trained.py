@@ -18,8 +18,12 @@ log = logging.getLogger(__name__)
 ONE_PROCESS = ["--trainer.devices", "1", "--trainer.num_nodes", "1"]
 
 
-def predictor_of(request: Request) -> Predictor:
+def predictor_of(request: Request, devices: str = "1") -> Predictor:
     """A run's model, for inputs that its benchmark reads; its own data stay closed.
+
+    Args:
+        request: names the run or its checkpoint.
+        devices: what `--trainer.devices` gets: one device.
 
     Raises:
         BadInput: the command line names both an input and a split, or no checkpoint.
@@ -27,7 +31,7 @@ def predictor_of(request: Request) -> Predictor:
     if request.own.split is not None:
         raise BadInput("--input and --split exclude each other: name the input or the split.")
     path = checkpoint_of(request)
-    cli = GraphbenchCLI([*request.arguments, *ONE_PROCESS, "--trainer.strategy", "auto"])
+    cli = GraphbenchCLI([*request.arguments, *ONE_PROCESS, "--trainer.devices", devices, "--trainer.strategy", "auto"])
     load_weights(cli.model, path)
     return Predictor(cli.model, cli.datamodule, training_facts(request), cli.trainer)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +13,10 @@ from torch import Tensor, nn
 from graphbench.contracts.encoding import Encoding
 from graphbench.contracts.spec import BenchmarkSpec
 from graphbench.contracts.table import GraphBatch
+from graphbench.errors import check_range
+
+#: Options that count something in every model that has them.
+_COUNTS = ("dim", "hidden_dim", "num_layers", "num_heads", "ffn_dim")
 
 
 @dataclass
@@ -58,7 +64,57 @@ def declared_encodings(module: nn.Module) -> Iterator[Encoding]:
         yield from getattr(part, "encodings", ())
 
 
-class PositionalEncoder(nn.Module):
+def check_common_options(options: Mapping[str, Any]) -> None:
+    """Refuse options that mean the same in every model where they are out of their range.
+
+    `dim`, `hidden_dim`, `num_layers`, `num_heads` and `ffn_dim` are integers of at least 1; `dropout` and whatever ends
+    in `_dropout` or `_drop` is a probability below 1. PyTorch would take some of them and fail in the first step, or
+    train something else.
+
+    Args:
+        options: name -> value; None, and values that are no numbers, are left to the model.
+
+    Raises:
+        BadInput: names the option, the value and the range.
+
+    Examples:
+        >>> check_common_options({"num_heads": 4, "dropout": 0.1, "ffn_dim": None})
+        >>> check_common_options({"dropout": 2})
+        Traceback (most recent call last):
+        graphbench.errors.BadInput: dropout must be at least 0 and below 1, but got 2.
+    """
+    for name, value in options.items():
+        if not isinstance(value, (int, float)):
+            continue
+        if name in _COUNTS:
+            check_range(name, value, at_least=1, whole=True)
+        elif name == "dropout" or name.endswith(("_dropout", "_drop")):
+            check_range(name, value, at_least=0, below=1)
+
+
+def _checked(construct: Callable[..., None]) -> Callable[..., None]:
+    """A constructor that begins with `check_common_options`."""
+    signature = inspect.signature(construct)
+
+    @functools.wraps(construct)
+    def checked(self: nn.Module, *args: Any, **kwargs: Any) -> None:
+        check_common_options(signature.bind(self, *args, **kwargs).arguments)
+        construct(self, *args, **kwargs)
+
+    return checked
+
+
+class _ChecksOptions(nn.Module):
+    """Modules whose constructors refuse what is out of range in every model."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Let the constructor of a subclass begin with the checks."""
+        super().__init_subclass__(**options)
+        if "__init__" in cls.__dict__:
+            cls.__init__ = _checked(cls.__init__)  # type: ignore[method-assign]
+
+
+class PositionalEncoder(_ChecksOptions):
     """Turns encodings of the batch (or the graph itself) into `[num_nodes, dim]` features.
 
     Subclasses set `dim` and `encodings` (what the data must prepare) in `__init__` and implement `forward`.
@@ -84,7 +140,7 @@ class PositionalEncoder(nn.Module):
         raise TypeError(f"{type(self).__name__} must define forward(batch) -> [num_nodes, dim]")
 
 
-class Architecture(nn.Module):
+class Architecture(_ChecksOptions):
     """Base of all architectures.
 
     A subclass takes the specification first and keyword options after it, each typed, with the paper's default:
@@ -92,6 +148,8 @@ class Architecture(nn.Module):
         class MyModel(Architecture):
             def __init__(self, spec: BenchmarkSpec, hidden_dim: int = 64, num_layers: int = 4) -> None:
                 super().__init__(spec, hidden_dim)
+
+    Options with the names that `check_common_options` knows are checked before the constructor runs.
 
     Args:
         spec: the benchmark's description; the only thing a model knows of its data.

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from graphbench.contracts.table import Column, GraphTable
+from graphbench.contracts.table import PAIR, Column, GraphTable
 
 
 @dataclass
@@ -73,6 +73,17 @@ class Encoding(ABC):
     @abstractmethod
     def compute(self, graphs: GraphTable) -> Encoded:
         """Encode many graphs at once. Reads only `graphs`; must not depend on how graphs are chunked."""
+
+    def memory(self, num_nodes: int, num_edges: int) -> int:
+        """Bytes that computing it for one graph takes, about; 0 where nobody needs to know.
+
+        By default eight bytes for each column of pairs of nodes, which the store keeps and every batch gathers.
+
+        Args:
+            num_nodes: of the graph.
+            num_edges: directed edges of it.
+        """
+        return 8 * num_nodes**2 * sum(column.axis == PAIR for column in self.layout.values())
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Encoding) and (self.name, self.version, self.parameters()) == (

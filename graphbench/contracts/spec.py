@@ -6,16 +6,18 @@ No heavy import here: `graphbench list benchmarks` reads specifications without 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
+Split = Literal["train", "val", "test"]
 #: Names of the splits, in the order in which specifications give their sizes.
-SPLITS = ("train", "val", "test")
+SPLITS: tuple[Split, ...] = get_args(Split)
 
 TaskName = Literal[
     "graph-regression",
     "graph-classification",
     "graph-multilabel",
     "node-classification",
+    "node-multilabel",
     "node-regression",
     "link-ranking",
     "map-recovery",

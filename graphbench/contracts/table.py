@@ -19,6 +19,8 @@ from torch_geometric.data import Data
 
 GRAPH, NODE, EDGE, PAIR = "graph", "node", "edge", "pair"
 AXES = (GRAPH, NODE, EDGE, PAIR)
+#: Column with the weight of each row of `y` in the loss.
+WEIGHT = "weight"
 
 
 @dataclass(frozen=True)
@@ -47,8 +49,9 @@ class GraphBatch(Data):
 
     Always there: `edge_index [2, num_edges]`, `batch [num_nodes]` (graph of each node), `ptr [num_graphs + 1]`,
     `num_graphs`, `max_nodes` (Python integers, so that padding never waits for the device) and `graph_id [num_graphs]`
-    (row in the table). As the specification says: `x`, `x_dense`, `edge_attr`, `edge_dense`, `pos`, `y`; and the
-    fields of the encodings, each under its own name. For an axis that an encoding adds, `{axis}_batch` and
+    (row in the table). As the specification says: `x`, `x_dense`, `edge_attr`, `edge_dense`, `pos`, `y`; `weight`,
+    float32 with one number per row of `y`, where the rows have weights in the loss; and the fields of the encodings,
+    each under its own name. For an axis that an encoding adds, `{axis}_batch` and
     `{axis}_ptr` give the graph of each of its rows; "pair" has `pair_ptr` only.
 
     Examples:

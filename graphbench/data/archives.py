@@ -6,6 +6,7 @@ import gzip
 import io
 import shutil
 import stat
+import struct
 import tarfile
 import zipfile
 import zlib
@@ -22,7 +23,7 @@ MOST_BYTES, MOST_IN_MEMORY = 64 << 30, 4 << 30
 #: has a thousand, the most that the format can.
 MOST_RATIO, RATIO_ABOVE = 500, 64 << 20
 #: What the standard library raises on zip archives that are cut short, altered, or no archives.
-BAD_ZIP = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
+BAD_ZIP = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, NotImplementedError, RuntimeError, ValueError)
 _BAD_TAR = (tarfile.TarError, OSError, EOFError, zlib.error)
 _BLOCK = 1 << 20
 _AGAIN = "nothing was unpacked. Fetch it again from its publisher."
@@ -84,6 +85,9 @@ def open_zip(archive: Path) -> zipfile.ZipFile:
             mode = info.external_attr >> 16
             special = stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFDIR)
             _check_member(archive, info.filename, number, special)
+            if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                method = NotImplementedError(f"{info.filename} is packed by method {info.compress_type}")
+                raise damaged_zip(archive, method)
             check_size(f"{archive.name}, {info.filename},", info.file_size, info.compress_size)
         check_size(archive.name, sum(info.file_size for info in opened.infolist()), archive.stat().st_size)
     except BaseException:
@@ -114,7 +118,11 @@ def unpack_member(opened: zipfile.ZipFile, member: str, target: Path) -> None:
         )
     part = target.with_name(f".{target.name}.part")
     try:
-        with opened.open(member) as packed, part.open("wb") as file:
+        packed = opened.open(member)
+    except OSError as error:  # it is said to lie before the beginning of the file
+        raise zipfile.BadZipFile(f"{member} is not where the directory says") from error
+    try:
+        with packed, part.open("wb") as file:
             shutil.copyfileobj(packed, file, _BLOCK)  # not more than the size that it states; checksum at the end
         part.replace(target)
     finally:

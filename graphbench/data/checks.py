@@ -14,7 +14,12 @@ from graphbench.errors import BadInput
 #: Tasks whose `y` is a class number.
 _CLASSES = {"graph-classification": GRAPH, "node-classification": NODE}
 #: Tasks whose `y` may miss values (NaN).
-_NUMBERS = {"graph-regression": GRAPH, "graph-multilabel": GRAPH, "node-regression": NODE}
+_NUMBERS = {
+    "graph-regression": GRAPH,
+    "graph-multilabel": GRAPH,
+    "node-regression": NODE,
+    "node-multilabel": NODE,
+}
 
 
 def check_table(table: GraphTable, spec: BenchmarkSpec, split: str, first_graph: int = 0) -> None:
@@ -28,6 +33,15 @@ def check_table(table: GraphTable, spec: BenchmarkSpec, split: str, first_graph:
 
     Raises:
         BadInput: naming benchmark, split, graph, column, and what was expected.
+
+    Examples:
+        >>> from graphbench.testing import tiny_spec, tiny_table
+        >>> spec = tiny_spec()
+        >>> table = tiny_table(spec, num_graphs=3)
+        >>> table.columns["x"][0, 0] = 99
+        >>> check_table(table, spec, "train")  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        graphbench.errors.BadInput: tiny-graph-regression-both, train split: graph 0 has a value outside 0 .. 4 in x...
     """
     _TableCheck(table, spec, f"{spec.name}, {split} split", first_graph).run()
 
@@ -142,7 +156,7 @@ class _TableCheck:
         values = self.column("y", axis, self.spec.num_targets)
         if not values.is_floating_point():
             raise BadInput(f"{self.where}: y must hold floating-point numbers (NaN for missing), got {values.dtype}.")
-        if self.spec.task == "graph-multilabel":
+        if self.spec.task.endswith("-multilabel"):
             wrong, fault = ~((values == 0) | (values == 1) | values.isnan()), "other than 0, 1 and NaN"
         else:
             wrong, fault = values.isinf(), "that is infinite"

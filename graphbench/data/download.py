@@ -66,6 +66,12 @@ def fetch(
     Raises:
         MissingData: it could not be fetched; says what, from where, and where to put it.
         CorruptData: its content has another checksum than the published one, or than it had when it was first fetched.
+
+    Examples:
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> _ = (folder / "graphs.csv").write_text("put there by hand")
+        >>> fetch("https://example.org/graphs.csv", folder, "graphs.csv", what="MINE").read_text()
+        'put there by hand'
     """
     target, url = folder / file, _secure(url)
     if target.is_file():
@@ -120,6 +126,14 @@ def fetch_members(
         MissingData: it could not be fetched; says what, from where, and where to put it.
         CorruptData: the archive is damaged, is another one than published or first fetched, breaks the limits of
             `graphbench.data.archives`, or a file that is there changed since it was fetched.
+
+    Examples:
+        >>> import zipfile
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> with zipfile.ZipFile(folder / "mine.zip", "w") as archive:  # put there by hand
+        ...     archive.writestr("raw/graphs.csv", "the graphs")
+        >>> list(fetch_members("https://example.org/mine.zip", folder, {"g.csv": "raw/graphs.csv"}, what="MINE"))
+        ['g.csv']
     """
     url, paths = _secure(url), {name: folder / name for name in members}
     absent = {name: member for name, member in members.items() if not paths[name].is_file()}
@@ -129,24 +143,44 @@ def fetch_members(
     place = folder if archive_folder is None else archive_folder
     local = place / (archive or PurePosixPath(urlsplit(url).path).name)
     if local.is_file():
-        check_content(local, sha256=sha256, md5=md5)
-        _check_recorded(folder, {local.name: local})
-        _record(folder, _extract_checked(local, folder, absent))
-        return paths
+        _record(folder, _local_members(local, folder, absent, sha256, md5))
+    else:
+        held = f"{url} (or {', '.join(absent)}, which it holds{'' if place == folder else f', into {folder}'})"
+        remedy = by_hand(place, {local.name: held, **(others or {})}, advice)
+        _record(folder, _download_members(url, folder, local.name, absent, what, remedy, sha256, md5))
+    return paths
+
+
+def _local_members(
+    archive: Path, folder: Path, members: Mapping[str, str], sha256: str | None, md5: str | None
+) -> dict[str, str]:
+    """Put files of an archive that is there into `folder`; their checksums by name."""
+    check_content(archive, sha256=sha256, md5=md5)
+    _check_recorded(folder, {archive.name: archive})
+    return _extract_checked(archive, folder, members)
+
+
+def _download_members(
+    url: str,
+    folder: Path,
+    archive: str,
+    members: Mapping[str, str],
+    what: str,
+    remedy: str,
+    sha256: str | None,
+    md5: str | None,
+) -> dict[str, str]:
+    """Put files of an archive that is downloaded for them into `folder`; the checksums of both, by name."""
     folder.mkdir(parents=True, exist_ok=True)
-    held = f"{url} (or {', '.join(absent)}, which it holds{'' if place == folder else f', into {folder}'})"
-    remedy = by_hand(place, {local.name: held, **(others or {})}, advice)
     with tempfile.TemporaryDirectory(dir=folder, prefix=".download-") as temporary:
-        fetched = Path(temporary, local.name)
+        fetched = Path(temporary, archive)
         _download(url, fetched, what, remedy)
-        sums = _check_recorded(folder, {local.name: fetched}, every=True)
+        sums = _check_recorded(folder, {archive: fetched}, every=True)
         try:
             check_content(fetched, sha256=sha256, md5=md5)
-            sums |= _extract_checked(fetched, folder, absent)
+            return sums | _extract_checked(fetched, folder, members)
         except CorruptData as error:
             raise CorruptData(f"{what}, as {url} sent it: {error}\n{remedy}") from error
-    _record(folder, sums)
-    return paths
 
 
 def _secure(url: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -17,13 +17,15 @@ from graphbench.errors import check_range
 
 #: Batches between two looks at how much of the memory maps is resident.
 _TRIM_EVERY = 8
+#: Row numbers of the sampler -> a batch.
+Cut = Callable[[Sequence[int]], GraphBatch]
 
 
 class _Rows(Dataset[GraphBatch | PackedBatch]):
     """Hands the rows of a batch to `GraphTable.batch` in one call; packs the result where it runs in a worker."""
 
-    def __init__(self, table: GraphTable) -> None:
-        self.table = table
+    def __init__(self, table: GraphTable, cut: Cut | None = None) -> None:
+        self.table, self.cut, self.of_rows = table, cut or table.batch, cut is None
         self._batches = 0
         self._prefetch: Prefetcher | None = None
 
@@ -31,20 +33,21 @@ class _Rows(Dataset[GraphBatch | PackedBatch]):
         return len(self.table)
 
     def __getitem__(self, index: int) -> GraphBatch:
-        return self.table.batch([index])
+        return self.cut([index])
 
     def __getitems__(self, indices: Sequence[int]) -> GraphBatch | PackedBatch:
         self._batches += 1
         if self._batches % _TRIM_EVERY == 0:
             trim_mapped()
-        if self._prefetch is None:  # made in the worker that uses it: maps are not sent between processes
-            self._prefetch = Prefetcher(self.table)
-        self._prefetch(indices)
+        if self.of_rows:
+            if self._prefetch is None:  # made in the worker that uses it: maps are not sent between processes
+                self._prefetch = Prefetcher(self.table)
+            self._prefetch(indices)
         # Waking a team of threads costs more than these small copies, on a busy machine a hundred times more
         threads = torch.get_num_threads()
         torch.set_num_threads(1)
         try:
-            batch = self.table.batch(indices)
+            batch = self.cut(indices)
             return batch if get_worker_info() is None else PackedBatch.pack(batch)
         finally:
             torch.set_num_threads(threads)
@@ -69,16 +72,30 @@ class GraphLoader:
         batch_sampler: which rows make a batch.
         num_workers: processes that cut batches; 0 cuts them here, which is fastest for small graphs.
         pin_memory: whether batches lie in page-locked memory, from which copies to a GPU need no waiting.
+        cut: makes a batch of what the sampler yields, where that is not the rows of whole graphs.
 
     Raises:
         BadInput: for a negative number of workers.
+
+    Examples:
+        >>> from graphbench.testing import tiny_spec, tiny_table
+        >>> table = tiny_table(tiny_spec(), num_graphs=4)
+        >>> loader = GraphLoader(table, SizeBucketSampler(table.num_nodes, batch_size=3, shuffle=True))
+        >>> loader.set_epoch(0)
+        >>> sum(batch.num_graphs for batch in loader)
+        4
     """
 
     def __init__(
-        self, table: GraphTable, batch_sampler: SizeBucketSampler, num_workers: int = 0, pin_memory: bool = False
+        self,
+        table: GraphTable,
+        batch_sampler: SizeBucketSampler,
+        num_workers: int = 0,
+        pin_memory: bool = False,
+        cut: Cut | None = None,
     ) -> None:
         check_range("num_workers", num_workers, at_least=0, whole=True)
-        self.table, self.batch_sampler = table, batch_sampler
+        self.table, self.batch_sampler, self.cut = table, batch_sampler, cut
         self.num_workers, self.pin_memory = num_workers, pin_memory
         self._progress = (0, 0)
         self._loader: DataLoader[GraphBatch | PackedBatch] | None = None
@@ -102,7 +119,7 @@ class GraphLoader:
         if self.num_workers and "fork" in multiprocessing.get_all_start_methods():
             context = multiprocessing.get_context("fork")
         return DataLoader(
-            _Rows(self.table),
+            _Rows(self.table, self.cut),
             batch_sampler=self.batch_sampler,
             num_workers=self.num_workers,
             collate_fn=_unchanged,

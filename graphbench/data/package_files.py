@@ -22,6 +22,10 @@ def package_file(package: str, relative: str, *, extra: str = "", purpose: str =
     Raises:
         MissingExtra: the package is not installed.
         MissingData: it is installed but does not hold the file.
+
+    Examples:
+        >>> package_file("torch", "nn/functional.py").name
+        'functional.py'
     """
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
@@ -56,6 +60,13 @@ def file_sha256(path: Path) -> str:
 
     Raises:
         MissingData: there is no such file.
+
+    Examples:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp(), "abc")
+        >>> _ = path.write_bytes(b"abc")
+        >>> file_sha256(path)[:16]
+        'ba7816bf8f01cfea'
     """
     if not path.is_file():
         raise MissingData(f"{path}: there is no such file.")

@@ -40,9 +40,16 @@ class SizeBucketSampler(Sampler[list[int]]):
         world_size: number of ranks (W).
         rank: which of them this is.
         name: of the split, for messages.
+        unit: what is shared out, for messages.
 
     Raises:
         BadInput: for options out of range or fewer graphs than ranks.
+
+    Examples:
+        >>> import torch
+        >>> sampler = SizeBucketSampler(torch.tensor([9, 2, 8, 3]), batch_size=2, shuffle=False)
+        >>> [sorted(rows) for rows in sampler]  # graphs of similar size
+        [[1, 3], [0, 2]]
     """
 
     def __init__(
@@ -57,13 +64,14 @@ class SizeBucketSampler(Sampler[list[int]]):
         world_size: int = 1,
         rank: int = 0,
         name: str = "data",
+        unit: str = "graphs",
     ) -> None:
         check_range("batch_size", batch_size, at_least=1, whole=True)
         check_range("pool", pool, at_least=1, whole=True)
         check_range("rank", rank, at_least=0, below=world_size, whole=True)
         if len(num_nodes) < world_size:
             raise BadInput(
-                f"The {name} split has {len(num_nodes)} graphs, fewer than the {world_size} processes that share it: "
+                f"The {name} split has {len(num_nodes)} {unit}, fewer than the {world_size} processes that share it: "
                 "each needs at least one. Use fewer devices or more data."
             )
         self.num_nodes = num_nodes.numpy().astype(np.int64)

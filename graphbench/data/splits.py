@@ -21,11 +21,17 @@ def permutation(size: int, *seeds: int) -> np.ndarray:
     """A permutation of `0 .. size - 1` that depends on the seeds alone: `[size]`, int64.
 
     NumPy promises the same stream for `RandomState` in every version, which its newer generators do not.
+
+    Examples:
+        >>> permutation(5, 0)
+        array([3, 0, 1, 2, 4])
     """
     return np.random.RandomState([seed % (1 << 32) for seed in seeds]).permutation(size)
 
 
-def random_split(num_graphs: int, parts: Mapping[str, float | int], seed: int) -> Split:
+def random_split(
+    num_graphs: int, parts: Mapping[str, float | int], seed: int, groups: Sequence[str] | None = None
+) -> Split:
     """Split at random.
 
     Args:
@@ -33,9 +39,16 @@ def random_split(num_graphs: int, parts: Mapping[str, float | int], seed: int) -
         parts: name -> number of graphs (int) or share of them (float). Shares are rounded down; when they add up to
             one the last part takes what rounding left over.
         seed: the split depends on it and on nothing else.
+        groups: label of every row; rows of one label stay together. A group goes where its first row in the random
+            order goes, or to an earlier part that would be empty, so parts may be larger or smaller by a group; rows
+            beyond the parts are left out.
 
     Raises:
         BadInput: when the parts ask for more than there is, or one of them would be empty.
+
+    Examples:
+        >>> {name: rows.tolist() for name, rows in random_split(6, {"train": 0.5, "test": 0.5}, 0, "aabbcc").items()}
+        {'train': [3, 2, 0, 1], 'test': [4, 5]}
     """
     sizes = {name: part if isinstance(part, int) else int(part * num_graphs + 1e-9) for name, part in parts.items()}
     shares = [part for part in parts.values() if not isinstance(part, int)]
@@ -47,9 +60,35 @@ def random_split(num_graphs: int, parts: Mapping[str, float | int], seed: int) -
             f"Cannot split {num_graphs} graphs into {dict(parts)}: the parts would have {sizes} graphs. Every part "
             f"needs at least one graph, and together they may have at most {num_graphs}."
         )
-    order = torch.from_numpy(permutation(num_graphs, seed)).to(torch.int64)
-    chosen = order[: sum(sizes.values())].split(list(sizes.values()))
-    return dict(zip(sizes, chosen, strict=True))
+    order = permutation(num_graphs, seed)
+    ends = np.cumsum(list(sizes.values()))
+    if groups is None:
+        chosen = np.split(order[: ends[-1]], ends[:-1])
+    else:
+        chosen = _whole_groups(order, ends, groups)
+        short = [name for name, rows in zip(sizes, chosen, strict=True) if not len(rows)]
+        if short:
+            raise BadInput(
+                f"Cannot split {num_graphs} graphs in {len(set(groups))} groups into {dict(parts)}: no group is left "
+                f"for {' and '.join(short)}. Take other shares or another seed."
+            )
+    return {name: torch.from_numpy(rows).to(torch.int64) for name, rows in zip(sizes, chosen, strict=True)}
+
+
+def _whole_groups(order: np.ndarray, ends: np.ndarray, groups: Sequence[str]) -> list[np.ndarray]:
+    """Rows in a given order, but those of one group next to its first one, cut where a group begins."""
+    members: dict[str, list[int]] = {}
+    for row in order.tolist():
+        members.setdefault(groups[row], []).append(row)
+    chosen: list[list[int]] = [[] for _ in ends]
+    placed = 0
+    for rows in members.values():
+        due = int(np.searchsorted(ends, placed, side="right"))
+        part = next((earlier for earlier in range(min(due, len(ends))) if not chosen[earlier]), due)
+        if part < len(ends):
+            chosen[part].extend(rows)
+        placed += len(rows)
+    return [np.array(rows, dtype=np.int64) for rows in chosen]
 
 
 def k_fold_split(num_graphs: int, folds: int, fold: int, seed: int, groups: Sequence[str] | None = None) -> Split:
@@ -71,7 +110,7 @@ def k_fold_split(num_graphs: int, folds: int, fold: int, seed: int, groups: Sequ
 
     Examples:
         >>> {name: rows.tolist() for name, rows in k_fold_split(5, 3, 1, 0, groups="aabbc").items()}
-        {'train': [0, 1], 'val': [4], 'test': [2, 3]}
+        {'train': [2, 3], 'val': [4], 'test': [0, 1]}
     """
     order = permutation(num_graphs, seed)
     if groups is None:
@@ -98,6 +137,10 @@ def index_split(indices: Mapping[str, Sequence[int] | Tensor | np.ndarray], num_
 
     Raises:
         BadInput: when a number is out of range, listed twice, or no integer.
+
+    Examples:
+        >>> index_split({"train": [0, 2], "val": [1], "test": [3]}, num_graphs=4)["train"]
+        tensor([0, 2])
     """
     split = {}
     for name, rows in indices.items():
@@ -119,6 +162,10 @@ def given_split(labels: Sequence[str], names: Mapping[str, str] | None = None) -
 
     Raises:
         BadInput: for an unknown label (by default) or a split without a row.
+
+    Examples:
+        >>> {name: rows.tolist() for name, rows in given_split(["train", "test", "valid", "train"]).items()}
+        {'train': [0, 3], 'val': [2], 'test': [1]}
     """
     default = {name: name for name in SPLITS} | {"valid": "val", "validation": "val"}
     known = default if names is None else dict(names)

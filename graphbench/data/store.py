@@ -43,6 +43,15 @@ class Store:
         map_above: bytes; entries larger than this are memory-mapped, smaller ones are read into memory.
         full_below: bytes; entries smaller than this have their checksums verified each time they are opened, larger
             ones once for each (size, time of change, inode) of their files.
+
+    Examples:
+        >>> import tempfile
+        >>> import numpy as np
+        >>> store = Store(tempfile.mkdtemp())
+        >>> key = {"kind": "numbers", "seed": 0}
+        >>> entry = store.open_or_build(key, lambda writer: writer.append("x", np.arange(3)), "numbers")
+        >>> entry.arrays["x"]
+        array([0, 1, 2])
     """
 
     def __init__(self, root: str | Path, map_above: int = 64 << 20, full_below: int = 256 << 20) -> None:

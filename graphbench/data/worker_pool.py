@@ -45,10 +45,14 @@ def map_in_processes(
         num_jobs: how many there are.
         description: what is done, for the progress bar.
         unit: what a job is, for the progress bar.
-        workers: processes; by default one a core. With one, or one job, everything happens in this process.
+        workers: processes; by default one per core. With one, or one job, everything happens in this process.
 
     Raises:
         GraphbenchError: a process was ended from outside. Errors of `function` pass unchanged.
+
+    Examples:
+        >>> list(map_in_processes(len, ["a", "bc"], num_jobs=2, description="lengths", workers=1))
+        [1, 2]
     """
     workers = min(available_cores() if workers is None else workers, num_jobs)
     with (
@@ -66,6 +70,7 @@ def ordered_map(
     workers: int,
     description: str,
     initializer: Callable[[], object] | None = None,
+    context: BaseContext | None = None,
 ) -> Generator[Result, None, None]:
     """`function(job)` of every job, in the order of the jobs, never more than a few jobs ahead of the reader.
 
@@ -78,6 +83,7 @@ def ordered_map(
         workers: processes. With one or none, and in a process that may not have children, all happens in this one.
         description: what is done, for messages.
         initializer: called at the start of each process; what is loaded before they start is theirs too on Linux.
+        context: how processes start, if not in the way of `worker_context`.
 
     Raises:
         GraphbenchError: a process was ended from outside. Errors of `function` pass unchanged.
@@ -85,7 +91,7 @@ def ordered_map(
     if workers <= 1 or multiprocessing.current_process().daemon:  # a daemon may not have children
         yield from map(function, jobs)
         return
-    pool = ProcessPoolExecutor(workers, worker_context(), _start_worker, (initializer,))
+    pool = ProcessPoolExecutor(workers, context or worker_context(), _start_worker, (initializer,))
     waiting = iter(jobs)
     ahead: deque[Future[Result]] = deque()
     try:
@@ -116,7 +122,7 @@ def worker_context() -> BaseContext:
 
 
 def _start_worker(initializer: Callable[[], object] | None) -> None:
-    """One thread a process, an end with its parent, and what the work asks for."""
+    """One thread per process, an end with its parent, and what the work asks for."""
     threadpool_limits(1)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if initializer is not None:

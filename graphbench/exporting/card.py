@@ -13,11 +13,11 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from graphbench import registry
 from graphbench.contracts import Benchmark, BenchmarkSpec
 from graphbench.errors import BadInput, CorruptData
-from graphbench.module import BenchmarkModule
 from graphbench.runs import RunFolder
+from graphbench.runs.tables import SCORED
+from graphbench.training.module import BenchmarkModule
 
 #: Split in `results.json` -> its word on the card.
-_SPLITS = {"val": "validation", "test": "test"}
 
 
 def model_card(
@@ -71,7 +71,7 @@ def _metadata(
     }
     metrics = [
         {"type": spec.metric, "name": f"{spec.metric} ({words})", "value": results[split][f"{split}/{spec.metric}"]}
-        for split, words in _SPLITS.items()
+        for split, words in SCORED.items()
         if _number(results.get(split, {}).get(f"{split}/{spec.metric}"))
     ]
     if metrics:
@@ -88,14 +88,14 @@ def _scores(
     architecture: str, spec: BenchmarkSpec, results: Mapping[str, Any]
 ) -> tuple[list[str], dict[str, list[str]]]:
     """Columns and rows of the table: this model, then simple models on the same splits."""
-    rows = {architecture: {split: results.get(split) or {} for split in _SPLITS}} | {
+    rows = {architecture: {split: results.get(split) or {} for split in SCORED}} | {
         name: dict(values) for name, values in results.get("baselines", {}).items()
     }
     own = rows[architecture]
-    names = [name.partition("/")[2] for split in _SPLITS for name in own[split]]
+    names = [name.partition("/")[2] for split in SCORED for name in own[split]]
     names = [name for name in dict.fromkeys([spec.metric, *names]) if name != "loss"]
-    keys = [(split, f"{split}/{name}") for split in _SPLITS for name in names if f"{split}/{name}" in own[split]]
-    columns = [f"{_SPLITS[split]} {key.partition('/')[2]}" for split, key in keys]
+    keys = [(split, f"{split}/{name}") for split in SCORED for name in names if f"{split}/{name}" in own[split]]
+    columns = [f"{SCORED[split]} {key.partition('/')[2]}" for split, key in keys]
     cells = {name: [_cell(values.get(split, {}).get(key)) for split, key in keys] for name, values in rows.items()}
     return columns, cells if keys else {}
 
@@ -132,7 +132,7 @@ def _graphs(run: RunFolder) -> dict[str, int]:
         return {}
     try:
         splits = json.loads(run.data.read_text(encoding="utf-8"))["splits"]
-        return {_SPLITS.get(name, name): int(split["graphs"]) for name, split in splits.items()}
+        return {SCORED.get(name, name): int(split["graphs"]) for name, split in splits.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptData(f"{run.data} cannot be read ({type(error).__name__}: {error}).") from error
 

@@ -12,15 +12,16 @@ from typing import Any
 
 import yaml
 
-from graphbench.checkpoints import load_checkpoint
 from graphbench.contracts import Benchmark
 from graphbench.errors import BadInput, CorruptData, GraphbenchError
 from graphbench.exporting.card import model_card
-from graphbench.module import BenchmarkModule
-from graphbench.runs import RunFolder, write_text
-from graphbench.safe_yaml import load_yaml
-from graphbench.weights import FILE as WEIGHTS
-from graphbench.weights import read_weights, same_weights, save_weights
+from graphbench.files.safe_yaml import load_yaml
+from graphbench.files.writing import write_text
+from graphbench.runs import RunFolder
+from graphbench.runs.checkpoints import load_checkpoint
+from graphbench.runs.weights import FILE as WEIGHTS
+from graphbench.runs.weights import read_weights, same_weights, save_weights
+from graphbench.training.module import BenchmarkModule
 
 log = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ from torch.export import Dim, ExportedProgram
 from graphbench.contracts import Benchmark, BenchmarkSpec, Features, GraphBatch, GraphTable
 from graphbench.contracts.table import GRAPH
 from graphbench.errors import BadInput
-from graphbench.module import BenchmarkModule
+from graphbench.training.module import BenchmarkModule
 
 log = logging.getLogger(__name__)
 

@@ -69,6 +69,10 @@ class MultiHeadAttention(Traced):
         self.out_proj.reset_parameters()
         nn.init.zeros_(self.out_proj.bias)
 
+    def pair_bytes(self, num_nodes: int) -> int:
+        """Bytes of the float32 weights of a graph, where they are kept: fused kernels without dropout keep none."""
+        return 4 * self.num_heads * num_nodes**2
+
     def forward(
         self,
         x: Tensor,

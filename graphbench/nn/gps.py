@@ -23,7 +23,22 @@ from graphbench.nn.norms import NormName, make_norm
 
 
 class GlobalAttention(Protocol):
-    """What a GPS layer asks of its global branch; any `nn.Module` with this call will do."""
+    """What a GPS layer asks of its global branch; any `nn.Module` with this call will do.
+
+    Examples:
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> class Mean(nn.Module):  # every node gets the mean of its graph
+        ...     def forward(self, x, batch, layout):
+        ...         dense = layout.to_dense(x)
+        ...         means = dense.sum(1, keepdim=True) / layout.mask.sum(1)[:, None, None]
+        ...         return layout.to_ragged(means.expand_as(dense))
+        >>> branch: GlobalAttention = Mean()
+        >>> branch(torch.tensor([[1.0], [3.0], [5.0]]), Data(), DenseLayout.from_batch(torch.tensor([0, 0, 1])))
+        tensor([[2.],
+                [2.],
+                [5.]])
+    """
 
     def __call__(self, x: Tensor, batch: Data, layout: DenseLayout) -> Tensor:
         """Mix nodes `[num_nodes, dim]` within each graph; without residual, dropout or norm around it."""

@@ -36,10 +36,14 @@ class ReleasedTables:
         atoms: rows for features of nodes.
         degrees: rows for in-degrees, and as many for out-degrees.
         edges: rows for features of edges.
-        hops: H x H matrices, one a hop.
+        hops: H x H matrices, one per hop.
         distances: rows for distances.
         step: rows between the first values of two feature columns; 0 where only one column fits.
         first: row of value 0 of a node's column 0; an edge's is the next one.
+
+    Examples:
+        >>> FAIRSEQ_TABLES.max_distance
+        509
     """
 
     atoms: int

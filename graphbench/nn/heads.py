@@ -87,6 +87,7 @@ class MLPHead(nn.Module):
         widths = [dim, *_hidden_widths(dim, output_dim, num_layers, width), output_dim]
         self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
         self.l2_normalize = l2_normalize
+        check_range("dropout of a head", dropout, at_least=0, below=1)
         self.dropout = dropout
         self.activation: Activation = activation
 

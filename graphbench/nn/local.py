@@ -120,6 +120,7 @@ def make_local_layer(
         >>> x.shape, edge.shape
         (torch.Size([3, 8]), torch.Size([4, 8]))
     """
+    check_choice("local_layer", name, get_args(LocalName))
     if gated_by_distance and name != "GatedGCN":
         raise BadInput(f"Only the local layer GatedGCN can be gated by distances (gate_encoder), but got {name!r}.")
     if name == "none":
@@ -131,9 +132,7 @@ def make_local_layer(
         return ConvLayer(GINEConv(mlp), dim, dropout, reads_edges=True)
     if name == "GCN":
         return ConvLayer(GCNConv(dim, dim), dim, dropout)
-    if name == "GAT":
-        if dim % num_heads:
-            raise BadInput(f"num_heads must divide the width, but got num_heads={num_heads} and width {dim}.")
-        conv = GATConv(dim, dim // num_heads, num_heads, edge_dim=dim)
-        return ConvLayer(conv, dim, dropout, reads_edges=True)
-    raise BadInput(f"local_layer must be GatedGCN, GINE, GCN, GAT or none, but got {name!r}.")
+    if dim % num_heads:
+        raise BadInput(f"num_heads must divide the width, but got num_heads={num_heads} and width {dim}.")
+    conv = GATConv(dim, dim // num_heads, num_heads, edge_dim=dim)
+    return ConvLayer(conv, dim, dropout, reads_edges=True)

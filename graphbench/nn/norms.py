@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from graphbench.errors import BadInput
+from graphbench.errors import check_choice
 
 NormName = Literal["batch", "layer", "none"]
 
@@ -42,10 +42,9 @@ def make_norm(name: NormName, dim: int) -> nn.Module:
         >>> type(make_norm("layer", 8)).__name__
         'LayerNorm'
     """
+    check_choice("norm", name, get_args(NormName))
     if name == "batch":
         return BatchNorm(dim)
     if name == "layer":
         return nn.LayerNorm(dim)
-    if name == "none":
-        return nn.Identity()
-    raise BadInput(f"norm must be batch, layer or none, but got {name!r}.")
+    return nn.Identity()

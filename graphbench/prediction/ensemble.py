@@ -21,7 +21,7 @@ SPREAD = "spread"
 #: What the members of an ensemble share, see `_kinds`.
 _KINDS = ("benchmark", "task", "list of targets", "list of units", "list of classes")
 #: Tasks whose outputs are logits.
-_WITH_LOGITS = ("graph-classification", "node-classification", "graph-multilabel")
+_WITH_LOGITS = ("graph-classification", "node-classification", "graph-multilabel", "node-multilabel")
 
 
 class Ensemble:
@@ -71,7 +71,15 @@ class Ensemble:
         Raises:
             BadInput: see `Benchmark.read_input`.
         """
-        return self.predict_parts(_together([one.data.read_input(source, column) for one in self.members]))
+        return self.predict_parts(self.read_input(source, column))
+
+    def read_input(self, source: str, column: str | None = None) -> Iterator[list[InputPart]]:
+        """Parts of a file, each as every model reads it.
+
+        Raises:
+            BadInput: see `Benchmark.read_input`.
+        """
+        return _together([one.data.read_input(source, column) for one in self.members])
 
     def predict_parts(self, parts: Iterable[Sequence[InputPart]]) -> Iterator[pd.DataFrame]:
         """Predictions of parts of an input, each as every model reads it."""

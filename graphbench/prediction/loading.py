@@ -16,17 +16,18 @@ from pytorch_lightning.cli import LightningArgumentParser
 from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
 from graphbench import registry
-from graphbench.checkpoints import load_checkpoint, trained_weights
 from graphbench.contracts import Benchmark
 from graphbench.errors import BadInput, CorruptData, GraphbenchError
-from graphbench.hub import HubModel, fetch, is_hub_name
-from graphbench.module import BenchmarkModule
+from graphbench.files.safe_yaml import load_yaml
 from graphbench.prediction.predictor import Predictor
 from graphbench.prediction.training import TrainingFacts
 from graphbench.runs import RunFolder
-from graphbench.safe_yaml import load_yaml
-from graphbench.trust import Policy, enforced
-from graphbench.weights import SUFFIX
+from graphbench.runs.checkpoints import load_checkpoint, trained_weights
+from graphbench.runs.hub import HubModel, fetch, is_hub_name
+from graphbench.runs.trained_options import warn_of_other_options
+from graphbench.runs.trust import Policy, enforced
+from graphbench.runs.weights import SUFFIX
+from graphbench.training.module import BenchmarkModule
 
 
 def load(run: str | Path, accelerator: str = "auto", batch_size: int | None = None, trust: bool = False) -> Predictor:
@@ -41,7 +42,7 @@ def load(run: str | Path, accelerator: str = "auto", batch_size: int | None = No
         accelerator: where to compute, as for Lightning's `Trainer`: auto, cpu, gpu.
         batch_size: graphs per batch; that of the run's evaluation if None.
         trust: import whatever the run's configuration names; else only registered and listed classes, see
-            `graphbench.trust`.
+            `graphbench.runs.trust`.
 
     Raises:
         BadInput: there is no run or no checkpoint, it names a class that may not be imported, or its benchmark or model
@@ -52,13 +53,13 @@ def load(run: str | Path, accelerator: str = "auto", batch_size: int | None = No
     config = _configuration(folder)
     with enforced(Policy.of(folder.config, trust)):
         module, data = _build(config, folder)
-    load_weights(module, checkpoint)
+    warn_of_other_options(folder, load_weights(module, checkpoint))
     trainer = _trainer(config, accelerator)
     return Predictor(module, data, TrainingFacts.read(folder), trainer, batch_size)
 
 
-def load_weights(module: BenchmarkModule, checkpoint: Path) -> None:
-    """Give a module the weights of a checkpoint, all of them.
+def load_weights(module: BenchmarkModule, checkpoint: Path) -> dict[str, Any]:
+    """Give a module the weights of a checkpoint, all of them; returns its content.
 
     Raises:
         BadInput: there is no such file, or it belongs to another model.
@@ -70,6 +71,7 @@ def load_weights(module: BenchmarkModule, checkpoint: Path) -> None:
     except (KeyError, RuntimeError) as error:
         told = str(error).splitlines()
         raise BadInput(f"The weights in {checkpoint} do not fit the model of its configuration: {told[0]}") from error
+    return content
 
 
 def _places(path: Path) -> tuple[RunFolder, Path]:

@@ -9,9 +9,9 @@ from typing import IO
 
 import pandas as pd
 
-from graphbench.cells import without_formulas
 from graphbench.errors import BadInput, GraphbenchError
-from graphbench.runs import writing
+from graphbench.files.cells import without_formulas
+from graphbench.files.writing import writing
 
 SUFFIXES = (".csv", ".parquet")
 

@@ -19,10 +19,10 @@ from graphbench.contracts.table import NODE as NODE_AXIS
 from graphbench.data.encode import encoded_here
 from graphbench.data.sampler import SizeBucketSampler
 from graphbench.errors import BadInput, check_choice, check_range
-from graphbench.module import BenchmarkModule
 from graphbench.prediction.answers import Answers, answer_table
 from graphbench.prediction.columns import prediction_columns
 from graphbench.prediction.training import TrainingFacts
+from graphbench.training.module import BenchmarkModule
 
 Level = Literal["graph", "node"]
 Quantity = Literal["prediction", "output"]

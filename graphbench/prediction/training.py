@@ -13,7 +13,8 @@ from torch import Tensor
 from graphbench.contracts import Benchmark, BenchmarkSpec, Features, GraphTable
 from graphbench.contracts.table import EDGE, NODE
 from graphbench.errors import CorruptData
-from graphbench.runs import RunFolder, write_text
+from graphbench.files.writing import write_text
+from graphbench.runs import RunFolder
 
 #: Rows of a column that are looked at together: columns may be memory-mapped.
 _ROWS = 1 << 20
@@ -71,7 +72,7 @@ class TrainingFacts:
                 {name: [(float(a), float(b)) for a, b in columns] for name, columns in found["ranges"].items()},
                 tuple(map(str, found["classes"])),
             )
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise CorruptData(
                 f"{run.training} cannot be read ({type(error).__name__}: {error}). Remove it to go on without knowing "
                 "which inputs are unlike the training graphs."
@@ -93,7 +94,12 @@ class TrainingFacts:
         )
 
     def outside(self, table: GraphTable, data: Benchmark) -> list[str]:
-        """What of each graph training never had, in words; "" for graphs that are like the training graphs."""
+        """What of each graph training never had, in words; "" for graphs that are like the training graphs.
+
+        Raises:
+            CorruptData: the facts are of other columns than the specification has.
+        """
+        self._check_columns(data.spec)
         found: list[dict[str, None]] = [{} for _ in range(len(table))]
         spec = data.spec
         for name, axis, features in _categorical(spec):
@@ -125,6 +131,21 @@ class TrainingFacts:
                 found[graph][f"{count} {unit}{'s' if count != 1 else ''}, training had {bound}"] = None
         return ["; ".join(words) for words in found]
 
+    def _check_columns(self, spec: BenchmarkSpec) -> None:
+        known = {name: features.vocabularies for name, _, features in _categorical(spec)}
+        widths = {name: features.dense for name, _, features in _dense(spec)}
+        fits = all(
+            name in known
+            and len(columns) == len(known[name])
+            and all(0 <= value < size for values, size in zip(columns, known[name], strict=True) for value in values)
+            for name, columns in self.categories.items()
+        ) and all(len(columns) == widths.get(name) for name, columns in self.ranges.items())
+        if not fits:
+            raise CorruptData(
+                f"The run's training.json names features that {spec.name} has not. Remove it to go on without knowing "
+                "which inputs are unlike the training graphs."
+            )
+
 
 class RecordTraining(pl.Callback):
     """Writes the facts of the training graphs into the folder of a run, so that the folder alone can tell them.
@@ -147,7 +168,12 @@ class RecordTraining(pl.Callback):
             return
         facts = TrainingFacts.of(table, data)
         if not self.fresh and (before := TrainingFacts.read(self.run)) is not None:
-            facts = before.joined(facts)
+            try:
+                facts = before.joined(facts)
+            except (LookupError, ValueError) as error:
+                raise CorruptData(
+                    f"{self.run.training} has other columns than the data. Remove it to have it written anew."
+                ) from error
         facts.write(self.run)
 
 

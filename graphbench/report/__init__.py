@@ -6,19 +6,21 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from graphbench.errors import BadInput
+from graphbench.files.writing import write_text
+from graphbench.report.datasets import on_same_data, table_names
 from graphbench.report.formats import as_csv, as_latex, as_markdown
 from graphbench.report.groups import Group, group_runs
 from graphbench.report.loading import load_runs
 from graphbench.report.page import render
 from graphbench.report.scores import ResultTable, result_table
 from graphbench.report.tuning import Tuning, tuning_section
-from graphbench.runs import RunFolder, write_text
+from graphbench.runs import RunFolder
 
 __all__ = ["result_tables", "write_comparison", "write_report", "write_tuning"]
 
 
 def result_tables(runs: Sequence[RunFolder]) -> list[ResultTable]:
-    """Results of runs, one table per benchmark; runs that differ only in their seed share a row.
+    """Results of runs, one table per benchmark and data; runs that differ only in their seed share a row.
 
     Args:
         runs: folders; one that is named twice counts once.
@@ -31,7 +33,11 @@ def result_tables(runs: Sequence[RunFolder]) -> list[ResultTable]:
     by_benchmark: dict[str, list[Group]] = {}
     for group in group_runs(load_runs(runs)):
         by_benchmark.setdefault(group.benchmark, []).append(group)
-    return [result_table(groups) for groups in by_benchmark.values()]
+    tables = []
+    for benchmark, groups in by_benchmark.items():
+        apart = on_same_data(groups)
+        tables += [result_table(same, name) for same, name in zip(apart, table_names(benchmark, apart), strict=True)]
+    return tables
 
 
 def write_report(runs: Sequence[RunFolder], output: Path) -> None:

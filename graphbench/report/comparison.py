@@ -7,9 +7,10 @@ import math
 from matplotlib.ticker import MaxNLocator
 
 from graphbench.report.figures import INK, Style, panel_axes, shorten, svg
-from graphbench.report.scores import SPLITS, ResultTable, Row
+from graphbench.report.scores import ResultTable, Row
 from graphbench.report.sections import Panel, Section
 from graphbench.report.significance import CORRECTED, show_p
+from graphbench.runs.tables import SCORED
 
 
 def comparison_section(table: ResultTable, name: str) -> Section | None:
@@ -17,7 +18,7 @@ def comparison_section(table: ResultTable, name: str) -> Section | None:
     rows = table.comparisons
     if not rows:
         return None
-    best = table.rows[0].label
+    best = table.best.label
     intro = (
         f"Every model beside {best}, which has the best validation score, on the seeds and splits that both have. "
         "Lines are 95 % intervals of the mean difference."
@@ -51,10 +52,10 @@ def _panel(table: ResultTable, rows: list[Row], name: str) -> Panel:
         axes.set_ylim(-0.6, len(rows) - 0.4)
         axes.grid(False, axis="y")
         axes.xaxis.set_major_locator(MaxNLocator(4))
-        axes.set_title(f"{SPLITS[split].capitalize()} {metric}")
+        axes.set_title(f"{SCORED[split].capitalize()} {metric}")
         unit = f" [{table.unit}]" if table.unit else ""
         axes.set_xlabel(f"{metric} less that of the best{unit}")
-        told = f"Difference in {SPLITS[split]} {metric} to {table.rows[0].label} of {', '.join(r.label for r in rows)}"
+        told = f"Difference in {SCORED[split]} {metric} to {table.best.label} of {', '.join(r.label for r in rows)}"
         return Panel(svg(figure, told, name))
 
 
@@ -71,7 +72,7 @@ def _sentence(table: ResultTable, row: Row, best: str) -> str:
         tests += f", Wilcoxon's signed-rank test {show_p(found.wilcoxon)}"
     if len(table.comparisons) > 1 and not math.isnan(found.holm):
         tests += f"; after Holm {show_p(found.holm)}"
-    where = f"{SPLITS[split]} {metric}"
+    where = f"{SCORED[split]} {metric}"
     return f"{row.label}: {where} {number}{unit} {_than(table, found.difference)} {best} ({interval}); {tests}."
 
 

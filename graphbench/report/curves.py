@@ -52,13 +52,18 @@ def learning_curves(table: ResultTable, name: str) -> Section:
     section = Section(name, "Learning curves", _intro(table))
     plots = _single(table, next(iter(styles))) if len(table.groups) == 1 else _several(table, styles)
     for number, plot in enumerate(plots):
-        if any(_values(series) for series in plot.series):
+        if any(_is_curve(plot, curve) for series in plot.series for curve in _values(series)):
             section.panels.append(_draw(plot, f"{name}-{number}", table.metric))
     labels = (
         dict(enumerate(_BOTH.values())) if len(table.groups) == 1 else {s.number: g.label for g, s in styles.items()}
     )
     section.legend = legend(labels, f"{name}-legend")
     return section
+
+
+def _is_curve(plot: _Plot, values: pd.Series[float]) -> bool:
+    """Whether there is something to draw: of a rate, which only its course tells, two points at least."""
+    return len(values) > 1 or not plot.series[0].quantity.startswith(_RATES)
 
 
 _BOTH = {"train": "training", "val": "validation"}
@@ -74,7 +79,7 @@ def _single(table: ResultTable, group: Group) -> list[_Plot]:
 
 
 def _several(table: ResultTable, styles: Mapping[Group, Style]) -> list[_Plot]:
-    """Several groups: a panel a quantity and split."""
+    """Several groups: a panel per quantity and split."""
     wanted = [
         (f"{split}/{name}", f"{name_of_split.capitalize()} {title}", unit)
         for name, title, unit in _scores(table)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from graphbench.cells import without_formulas
+from graphbench.files.cells import without_formulas
 from graphbench.report.scores import ResultTable
 from graphbench.report.significance import Comparison
 

@@ -14,7 +14,7 @@ from graphbench.report.loading import Run
 _NAMED_OPTIONS = 3
 _LONGEST_VALUE = 24
 #: Options of data that say which of several splits a run has.
-_SPLITS = ("fold", "split_seed")
+SPLIT_OPTIONS = ("fold", "split_seed")
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,10 +69,10 @@ class Group:
 
 def replicate(run: Run) -> tuple[str, ...]:
     """What tells a run from the others of its group: seed, fold, and seed of the split."""
-    return (run.seed, *(str(_data_options(run.config).get(name, "")) for name in _SPLITS))
+    return (run.seed, *(str(data_options(run.config).get(name, "")) for name in SPLIT_OPTIONS))
 
 
-def _data_options(config: Mapping[str, Any]) -> dict[str, Any]:
+def data_options(config: Mapping[str, Any]) -> dict[str, Any]:
     """Options of the data, empty where there are none."""
     data = config.get("data")
     options = data.get("init_args") if isinstance(data, Mapping) else None
@@ -81,19 +81,45 @@ def _data_options(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def group_runs(runs: Sequence[Run]) -> list[Group]:
     """Groups in the order of their first run. A run whose configuration cannot be read is a group of its own."""
-    members: dict[tuple[str, ...], list[Run]] = {}
+    members: dict[tuple[str, ...], list[list[Run]]] = {}
     for run in runs:
         settings = json.dumps(_settings(run), sort_keys=True, default=str) if run.config else f"unread {run.name}"
-        members.setdefault((run.benchmark, run.architecture, settings), []).append(run)
-    groups = list(members.values())
+        versions = members.setdefault((run.benchmark, run.architecture, settings), [])
+        fitting = (group for group in versions if all(_fits(run, other) for other in group))
+        found = next(fitting, None)
+        if found is None:  # the file was another one by then
+            versions.append([run])
+        else:
+            found.append(run)
+    groups = [group for versions in members.values() for group in versions]
     return [Group(label, tuple(group)) for label, group in zip(_labels(groups), groups, strict=True)]
+
+
+def _fits(run: Run, other: Run) -> bool:
+    """Whether two runs of one configuration had the same data, as far as they were of one split."""
+    return replicate(run)[1:] != replicate(other)[1:] or alike(run.data, other.data)
+
+
+def alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two records of data are of the same graphs in the same split: the same source, or equal content.
+
+    A record that says nothing contradicts none.
+
+    Examples:
+        >>> a = {"source": {"file": "1"}, "splits": {"train": {"graphs": 3, "content": "x"}}}
+        >>> alike(a, {**a, "source": {"file": "2"}}), alike(a, {"source": {"file": "2"}, "splits": {}}), alike(a, {})
+        (True, False, True)
+    """
+    if not one or not other or one.get("splits") == other.get("splits"):
+        return True
+    return all(one.get(key) == other.get(key) for key in ("benchmark", "version", "source"))
 
 
 def _settings(run: Run) -> dict[str, Any]:
     """The configuration without seed and number of the split, and without what it expects, which changes no run."""
     kept = {key: value for key, value in run.config.items() if key not in ("seed_everything", "expected")}
-    if options := _data_options(run.config):
-        rest = {name: value for name, value in options.items() if name not in _SPLITS}
+    if options := data_options(run.config):
+        rest = {name: value for name, value in options.items() if name not in SPLIT_OPTIONS}
         kept["data"] = {**run.config["data"], "init_args": rest}
     return kept
 
@@ -145,7 +171,7 @@ def _label(run: Run, peers: Sequence[Run]) -> str:
     if not options:
         return run.architecture
     named = sorted(options, key=lambda name: _rank(name, place, options[name]))[:_NAMED_OPTIONS]
-    parts = [f"{_short(name)} {_short_value(name, options[name][place])}" for name in named]
+    parts = [f"{_short(name)} {short_value(name, options[name][place])}" for name in named]
     return f"{run.architecture} ({', '.join(parts)}{', …' if len(options) > _NAMED_OPTIONS else ''})"
 
 
@@ -164,7 +190,7 @@ def _rank(name: str, place: int, values: Sequence[str]) -> int:
     return 1 if len(set(values) - {""}) > 1 else 2
 
 
-def _short_value(name: str, value: str) -> str:
+def short_value(name: str, value: str) -> str:
     """A class without its module, the end of a long path, the beginning of any other long value."""
     if name.endswith("class_path"):
         value = value.rpartition(".")[2]

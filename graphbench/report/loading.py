@@ -15,15 +15,13 @@ import pandas as pd
 import yaml
 
 from graphbench.errors import BadInput
+from graphbench.files.safe_yaml import load_yaml
 from graphbench.report.metrics import Curves, curves_of, read_logged
-from graphbench.runs import RunFolder, with_present_keys
-from graphbench.safe_yaml import load_yaml
+from graphbench.runs import RunFolder
+from graphbench.runs.folder import with_present_keys
+from graphbench.runs.tables import GAP_COLUMNS, NUMBERS, SHOWN_OF_LAYERS
 
 log = logging.getLogger(__name__)
-
-#: Columns that a diagnostic table by layer has, and the table of the gap.
-LAYER_COLUMNS = ("epoch", "layer", "measure", "value")
-GAP_COLUMNS = ("epoch", "split", "measure", "train", "unseen", "gap", "stage")
 
 
 @dataclass(eq=False)
@@ -37,6 +35,7 @@ class Run:
         config_text: the same as it was written.
         results: `results.json`.
         environment: `environment.json`.
+        data: `data.json`, what it was trained on; empty for runs of earlier versions.
         curves: logged name -> values by finished epochs, see `graphbench.report.metrics`.
         layers: name of a diagnostic -> its table by layer and epoch, never empty.
         gap: table of the train-test gap, maybe empty.
@@ -51,6 +50,7 @@ class Run:
     config_text: str = ""
     results: dict[str, Any] = field(default_factory=dict)
     environment: dict[str, Any] = field(default_factory=dict)
+    data: dict[str, Any] = field(default_factory=dict)
     curves: Curves = field(default_factory=dict)
     layers: dict[str, pd.DataFrame] = field(default_factory=dict)
     gap: pd.DataFrame = field(default_factory=pd.DataFrame)
@@ -156,6 +156,7 @@ def load_run(folder: RunFolder, name: str) -> Run:
     run.results = with_present_keys(_read_json(run, folder.results, "so it has no scores: its fit has not finished"))
     _leave_out_negative(run)
     run.environment = _read_json(run, folder.environment, "so its hardware and software are unknown")
+    run.data = _read_data(run)
     _read_metrics(run)
     _read_diagnostics(run)
     _read_predictions(run)
@@ -173,6 +174,20 @@ def _read_config(run: Run) -> None:
         run.problems.append(
             f"config.yaml cannot be read ({_first_line(error)}), so this run shares a row with no other."
         )
+
+
+def _read_data(run: Run) -> dict[str, Any]:
+    """What the run was trained on; a file without the sizes of its splits is broken."""
+    if not run.folder.data.is_file():
+        return {}
+    found = _read_json(run, run.folder.data, "")
+    splits = found.get("splits", {})
+    sound = isinstance(splits, dict) and all(
+        isinstance(one, dict) and is_number(one.get("graphs")) for one in splits.values()
+    )
+    if found and not (sound and splits):
+        run.problems.append(f"{run.folder.data.name} names no sizes of splits; it is left out.")
+    return found if sound and splits else {}
 
 
 def _read_json(run: Run, path: Path, consequence: str) -> dict[str, Any]:
@@ -225,15 +240,15 @@ def _read_diagnostics(run: Run) -> None:
     if not run.folder.diagnostics.is_dir():
         return
     run.pictures = [path for path in sorted(run.folder.diagnostics.rglob("*")) if path.suffix in (".png", ".svg")]
-    for path in sorted(run.folder.diagnostics.glob("*.csv")):
+    for path in run.folder.tables:
         table = _read_table(run, path)
-        if set(GAP_COLUMNS) <= set(table):
+        if {"epoch", *GAP_COLUMNS} <= set(table):
             run.gap = table
-        elif set(LAYER_COLUMNS) <= set(table):
+        elif set(SHOWN_OF_LAYERS) <= set(table):
             if len(table):
                 run.layers[path.stem] = table
         elif len(table.columns):
-            columns = ", ".join(LAYER_COLUMNS)
+            columns = ", ".join(SHOWN_OF_LAYERS)
             run.problems.append(f"diagnostics/{path.name} is not shown: it has not the columns {columns}.")
 
 
@@ -244,14 +259,14 @@ def _read_table(run: Run, path: Path) -> pd.DataFrame:
     except (OSError, ValueError) as error:
         run.problems.append(f"{path.parent.name}/{path.name} cannot be read ({_first_line(error)}); it is left out.")
         return pd.DataFrame()
-    for column in ("epoch", "layer", "value", "train", "unseen", "gap"):
+    for column in NUMBERS:
         if column in table:
             table[column] = pd.to_numeric(table[column], errors="coerce")
     return table
 
 
 def _read_predictions(run: Run) -> None:
-    path = run.folder.path / "predictions-test.csv"
+    path = run.folder.predictions("test")
     if not path.is_file():
         return
     table = _read_table(run, path)

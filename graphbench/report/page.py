@@ -14,6 +14,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
 from graphbench.report.comparison import comparison_section
 from graphbench.report.curves import learning_curves
+from graphbench.report.datasets import split_sizes
 from graphbench.report.depth import diagnostic_sections
 from graphbench.report.expectations import Line, expectations
 from graphbench.report.formats import as_csv, as_latex, as_markdown
@@ -129,7 +130,8 @@ def _part(table: ResultTable, name: str) -> Part:
 def _title(tables: Sequence[ResultTable]) -> str:
     models = list(dict.fromkeys(group.label for table in tables for group in table.groups))
     who = models[0] if len(models) == 1 else f"{len(models)} models"
-    where = tables[0].benchmark if len(tables) == 1 else f"{len(tables)} benchmarks"
+    names = list(dict.fromkeys(group.benchmark for table in tables for group in table.groups))
+    where = names[0] if len(names) == 1 else f"{len(names)} benchmarks"
     return f"{who} on {where}"
 
 
@@ -159,7 +161,8 @@ def _version() -> str:
 
 def _notes(table: ResultTable) -> list[str]:
     """What a reader must know before comparing rows."""
-    notes = []
+    sizes = split_sizes([run for group in table.groups for run in group.runs])
+    notes = [sizes] if sizes else []
     for group in table.groups:
         if group.repeated_seeds:
             told = " and ".join(group.repeated_seeds)

@@ -13,8 +13,9 @@ from matplotlib.ticker import MaxNLocator
 from graphbench.report.figures import INK, RULE, Style, panel_axes, shorten, svg
 from graphbench.report.loading import Run
 from graphbench.report.predictions import target_columns
-from graphbench.report.scores import SPLITS, ResultTable, Row, Score
+from graphbench.report.scores import ResultTable, Row, Score
 from graphbench.report.sections import Panel, Section
+from graphbench.runs.tables import SCORED
 
 #: Metrics whose predictions are quantities that can be drawn against the truth.
 _ERRORS = ("MAE", "RMSE")
@@ -25,7 +26,7 @@ _MANY_POINTS = 1500
 def score_panels(table: ResultTable, name: str) -> list[Panel]:
     """One panel per split with the score of every seed, for tables with something to compare."""
     panels = []
-    for split, title in SPLITS.items():
+    for split, title in SCORED.items():
         key = f"{split}/{table.metric}"
         rows = [row for row in table.rows if key in row.scores and not row.scores[key].broken]
         if len(rows) > 1:

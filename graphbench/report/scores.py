@@ -1,4 +1,4 @@
-"""The result table of one benchmark: one row per group of runs, then the baselines."""
+"""The result table of one benchmark: one row per group of runs, and the baselines among them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ import numpy as np
 from graphbench.report.groups import Group, replicate
 from graphbench.report.loading import Run, is_number
 from graphbench.report.significance import Comparison, compare, holm
-
-SPLITS = {"val": "validation", "test": "test"}
+from graphbench.runs.tables import SCORED
 
 
 @dataclass(frozen=True)
@@ -136,12 +135,12 @@ class ResultTable:
     """All rows of one benchmark, best validation score first.
 
     Args:
-        benchmark: its name.
+        benchmark: its name, with that of its data where there are several.
         metric: its own metric, "" where no run says.
         higher_is_better: whether more of the metric is better; None where no run says.
         unit: of the metric and of other errors in it.
         quantities: columns.
-        rows: groups, then baselines.
+        rows: groups and baselines; those without a validation score last.
     """
 
     benchmark: str
@@ -157,13 +156,18 @@ class ResultTable:
         return [row.group for row in self.rows if row.group is not None]
 
     @property
+    def best(self) -> Row:
+        """The model with the best validation score."""
+        return next(row for row in self.rows if row.kind == "model")
+
+    @property
     def better(self) -> str:
         """`lower is better`, `higher is better` or nothing."""
         return "" if self.higher_is_better is None else f"{'higher' if self.higher_is_better else 'lower'} is better"
 
     @property
     def comparisons(self) -> list[Row]:
-        """Rows that are compared with the first."""
+        """Rows that are compared with the best model."""
         return [row for row in self.rows if row.comparison is not None]
 
     @property
@@ -212,7 +216,7 @@ class ResultTable:
         if not self.comparisons:
             return []
         if row.comparison is None:
-            return ["best" if row is self.rows[0] else "–", "–"]
+            return ["best" if row is self.best else "–", "–"]
         return [self.show_difference(row.comparison), row.comparison.words]
 
     def show_difference(self, comparison: Comparison) -> str:
@@ -223,11 +227,16 @@ class ResultTable:
     def show_number(self, value: float) -> str:
         """A difference with the decimals that the best score has."""
         quantity = self._compared
-        return quantity.number(value, self.rows[0].scores[quantity.key].mean)
+        return quantity.number(value, self.best.scores[quantity.key].mean)
 
 
-def result_table(groups: Sequence[Group]) -> ResultTable:
-    """The table of groups of one benchmark."""
+def result_table(groups: Sequence[Group], name: str = "") -> ResultTable:
+    """The table of groups of one benchmark, with the best validation score first.
+
+    Args:
+        groups: on the same data.
+        name: of the table; that of the benchmark if empty.
+    """
     runs = [run for group in groups for run in group.runs]
     metric = next((str(run.results["metric"]) for run in runs if run.results.get("metric")), "")
     higher = next((bool(run.results["higher_is_better"]) for run in runs if "higher_is_better" in run.results), None)
@@ -239,9 +248,9 @@ def result_table(groups: Sequence[Group]) -> ResultTable:
         mean = row.scores[f"val/{metric}"].mean if f"val/{metric}" in row.scores else math.nan
         return sign * mean if math.isfinite(mean) else math.inf
 
-    everything = [*_compared(sorted(rows, key=rank), metric), *_baselines(groups)]
+    everything = sorted([*_compared(sorted(rows, key=rank), metric), *_baselines(groups)], key=rank)
     columns = _quantities(runs, metric, unit)
-    return ResultTable(groups[0].benchmark, metric, higher, unit, columns, tuple(everything))
+    return ResultTable(name or groups[0].benchmark, metric, higher, unit, columns, tuple(everything))
 
 
 def _compared(rows: Sequence[Row], metric: str) -> list[Row]:
@@ -258,7 +267,7 @@ def _compared(rows: Sequence[Row], metric: str) -> list[Row]:
 
 def _quantities(runs: Sequence[Run], metric: str, unit: str) -> tuple[Quantity, ...]:
     """Validation and test score in the benchmark's metric, then other metrics, size, time and memory."""
-    found = dict.fromkeys(name for run in runs for split in SPLITS for name in run.scores(split) if name != "loss")
+    found = dict.fromkeys(name for run in runs for split in SCORED for name in run.scores(split) if name != "loss")
     names = [metric] * bool(metric) + [name for name in found if name != metric]
     absent = {"val": "not scored", "test": "not looked at"}
     scores = [
@@ -270,7 +279,7 @@ def _quantities(runs: Sequence[Run], metric: str, unit: str) -> tuple[Quantity, 
             further=name != metric,
         )
         for name in names
-        for split, title in SPLITS.items()
+        for split, title in SCORED.items()
     ]
     return (
         *scores,
@@ -309,7 +318,7 @@ _MEASURES: dict[str, Callable[[Run], list[float]]] = {
 
 def _row(group: Group) -> Row:
     count = len(group.runs)
-    names = dict.fromkeys(f"{split}/{name}" for run in group.runs for split in SPLITS for name in run.scores(split))
+    names = dict.fromkeys(f"{split}/{name}" for run in group.runs for split in SCORED for name in run.scores(split))
     scores = {}
     for key in names:
         split, _, name = key.partition("/")

@@ -10,10 +10,10 @@ from graphbench.errors import BadInput
 from graphbench.nn.heads import HeadConfig
 from graphbench.tasks.base import Task as Task
 from graphbench.tasks.choices import Choice, further_metrics, selecting, with_loss
-from graphbench.tasks.classification import GraphClassification, NodeClassification
+from graphbench.tasks.classification import Classification, ClassWeights, GraphClassification, NodeClassification
 from graphbench.tasks.link_ranking import LinkRanking
 from graphbench.tasks.map_recovery import MapRecovery
-from graphbench.tasks.multilabel import GraphMultilabel
+from graphbench.tasks.multilabel import GraphMultilabel, NodeMultilabel
 from graphbench.tasks.regression import GraphRegression, NodeRegression
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "LinkRanking",
     "MapRecovery",
     "NodeClassification",
+    "NodeMultilabel",
     "NodeRegression",
     "Task",
     "build_task",
@@ -35,6 +36,7 @@ TASKS: dict[str, type[Task]] = {
     "graph-classification": GraphClassification,
     "graph-multilabel": GraphMultilabel,
     "node-classification": NodeClassification,
+    "node-multilabel": NodeMultilabel,
     "node-regression": NodeRegression,
     "link-ranking": LinkRanking,
     "map-recovery": MapRecovery,
@@ -72,6 +74,7 @@ def build_task(
     loss: str | None = None,
     metrics: Iterable[Choice] = (),
     select_by: str | None = None,
+    class_weights: ClassWeights | None = None,
 ) -> Task:
     """The task of `spec` on a representation of width `dim`.
 
@@ -82,9 +85,10 @@ def build_task(
         loss: a loss of the task in place of the benchmark's.
         metrics: further metrics, see `further_metrics`.
         select_by: the metric that selects the best epoch in place of the benchmark's.
+        class_weights: weights of classes in the loss, see `Classification.weigh_classes`.
 
     Raises:
-        BadInput: the specification names a task, a loss or a metric that does not exist.
+        BadInput: the specification names a task, a loss or a metric that does not exist; weights of classes do not fit.
         UnknownName: a choice does not exist.
 
     Examples:
@@ -104,4 +108,8 @@ def build_task(
     if spec.metric not in (known := task.all_metrics()):
         raise BadInput(f"{spec.name} asks for the metric {spec.metric!r}, but {spec.task} knows {', '.join(known)}.")
     task.spec = selecting(task.spec, task, select_by)
+    if class_weights is not None:
+        if not isinstance(task, Classification):
+            raise BadInput(f"class_weights is for classifications; {spec.name} is {spec.task}.")
+        task.weigh_classes(class_weights)
     return task

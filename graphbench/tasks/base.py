@@ -39,7 +39,7 @@ class Task(nn.Module):
     head: nn.Module
     #: Length of the terms of the loss.
     groups: int = 1
-    #: Optimizer steps taken so far: where a training loss draws numbers, they depend on it.
+    #: Optimizer steps taken so far: where a training loss samples numbers, they depend on it.
     step: int = 0
     #: Whether predictions are compared with targets row by row, so that any metric can score them.
     comparable: bool = False

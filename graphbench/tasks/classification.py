@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -19,29 +21,96 @@ from torchmetrics.classification import (
 
 from graphbench.contracts.architecture import Representation
 from graphbench.contracts.spec import BenchmarkSpec
-from graphbench.contracts.table import GraphBatch
-from graphbench.errors import BadInput
+from graphbench.contracts.table import WEIGHT, GraphBatch
+from graphbench.errors import BadInput, check_choice, check_range
 from graphbench.nn.heads import GraphHead, HeadConfig, NodeHead
 from graphbench.tasks.base import Task
-from graphbench.tasks.losses import at_least_single, class_terms, combine_classes
+from graphbench.tasks.losses import at_least_single, balanced_class_weights, class_terms, combine_classes
 from graphbench.tasks.metrics import PartIoU, parts_of
 
+#: What `--model.class_weights` takes.
+ClassWeights = Literal["balanced"] | Sequence[float]
 
-class _Classification(Task):
+
+class Classification(Task):
     """Cross-entropy, plain, weighted by rarity in the batch, or focal; two classes have one logit.
 
+    Rows may have weights of their own, and classes may have some (`weigh_classes`): the loss of n labelled rows is
+    `sum(w_i w_c(i) l_i) / n`, so a row counts the same in whatever batch it is. Metrics count every row once.
+
     The focal loss of a row whose class has the probability p is `-(1 - p)^2 log p` (Lin et al., "Focal loss for dense
-    object detection", ICCV 2017, with gamma = 2 and without weights of classes).
+    object detection", ICCV 2017, with gamma = 2).
+
+    Examples:
+        >>> import torch
+        >>> from graphbench.testing import tiny_spec
+        >>> task = GraphClassification(tiny_spec("graph-classification"), dim=8, head=HeadConfig())  # of 3 classes
+        >>> task.weigh_classes("balanced")
+        >>> task.set_class_weights(torch.tensor([0, 0, 1, 2]))
+        >>> task.class_weights
+        tensor([0.6667, 1.3333, 1.3333])
     """
 
     losses = ("cross_entropy", "weighted_cross_entropy", "focal")
     comparable = True
+    #: Weight of each class in the loss `[C]`; checkpoints have it. None where `weigh_classes` asked for none.
+    class_weights: Tensor | None
 
     def __init__(self, spec: BenchmarkSpec, dim: int, head: HeadConfig) -> None:
         super().__init__(spec, dim, head)
         if spec.num_classes is None or spec.num_classes < 2:
             raise BadInput(f"{spec.name}: a classification needs num_classes >= 2, got {spec.num_classes}.")
         self.num_classes = spec.num_classes
+        self.register_buffer("class_weights", None)
+        self._wanted_weights: Sequence[float] | None = None
+
+    def weigh_classes(self, wanted: ClassWeights) -> None:
+        """Ask for weights of classes, which `set_class_weights` finds once the training targets are known.
+
+        Args:
+            wanted: "balanced" for `n / (C n_c)` of class c with n_c of n training rows; or a number for each class.
+
+        Raises:
+            BadInput: there are not as many numbers as classes, one is not positive, or the loss has its own weights.
+        """
+        if self.spec.loss == "weighted_cross_entropy":
+            raise BadInput(
+                "class_weights: the loss weighted_cross_entropy weighs classes itself, by each batch; choose "
+                "--model.loss cross_entropy."
+            )
+        if isinstance(wanted, str):
+            check_choice("class_weights", wanted, ("balanced",))
+            self._wanted_weights = None
+        else:
+            if len(wanted) != self.num_classes:
+                raise BadInput(f"class_weights: {len(wanted)} numbers for the {self.num_classes} classes.")
+            for number, value in enumerate(wanted):
+                check_range(f"class_weights of class {number}", value, above=0, below=math.inf)
+            self._wanted_weights = [float(value) for value in wanted]
+        self.class_weights = torch.ones(self.num_classes)
+
+    def set_class_weights(self, targets: Tensor, weight: Tensor | None = None) -> None:
+        """Weights of classes with mean 1 over the training rows; nothing where `weigh_classes` asked for none.
+
+        Args:
+            targets: classes of the training rows `[rows]` or `[rows, 1]`, -1 where there is no label.
+            weight: of the rows in the loss `[rows]`, if they have some.
+
+        Raises:
+            BadInput: classes are to be balanced of which one has no row.
+        """
+        if self.class_weights is None:
+            return
+        target = targets.reshape(-1).long()
+        if self._wanted_weights is None:
+            found = balanced_class_weights(target, self.num_classes)
+        else:
+            found = torch.tensor(self._wanted_weights, dtype=torch.float64)
+        known = target >= 0
+        rows = found[target[known]]
+        if weight is not None:
+            rows = rows * weight.reshape(-1)[known].double()
+        self.class_weights.copy_(found / rows.mean())
 
     def forward(self, representation: Representation, batch: GraphBatch) -> Tensor:
         """Logits `[rows, C]`, or `[rows, 1]` for two classes."""
@@ -53,9 +122,12 @@ class _Classification(Task):
         return self.num_classes if self.spec.loss == "weighted_cross_entropy" else 1
 
     def terms(self, output: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
-        """Cross-entropy summed over all labels, or over those of each class."""
+        """Cross-entropy summed over all labels, or over those of each class; each row with its weights."""
         focus = 2.0 if self.spec.loss == "focal" else 0.0
-        sums, counts = class_terms(at_least_single(output), batch.y.reshape(-1), self.num_classes, focus)
+        logits, target = at_least_single(output), batch.y.reshape(-1)
+        sums, counts = class_terms(logits, target, self.num_classes, focus, batch.get(WEIGHT))
+        if self.class_weights is not None:
+            sums = sums * self.class_weights.to(sums.dtype)
         if self.groups == 1:
             return sums.sum().reshape(1), counts.sum().reshape(1)
         return sums, counts
@@ -116,7 +188,7 @@ def _labelled(predictions: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     return predictions[known], targets[known, 0]
 
 
-class GraphClassification(_Classification):
+class GraphClassification(Classification):
     """One class per graph.
 
     Examples:
@@ -133,7 +205,7 @@ class GraphClassification(_Classification):
         self.head = GraphHead(dim, spec.output_dim, head)
 
 
-class NodeClassification(_Classification):
+class NodeClassification(Classification):
     """One class per node; nodes of the class -1 have no label, so neither loss nor metrics count them.
 
     Where the specification's `extra["parts"]` tells how many parts each category of graphs has (column 0 of `x`), the

@@ -22,7 +22,7 @@ from graphbench.tasks.base import Task
 from graphbench.tasks.losses import at_least_single
 from graphbench.tasks.metrics import GraphMean
 
-#: Wrong tails that training draws for each true pair, and rounds in which true ones are drawn again.
+#: Wrong tails that training samples for each true pair, and rounds in which true ones are sampled again.
 NEGATIVES, ROUNDS = 2, 10
 #: Increment of SplitMix64, as a signed number, and all bits but the sign.
 _GAMMA, _POSITIVE = -0x61C8864680B583EB, (1 << 63) - 1
@@ -33,12 +33,12 @@ def pair_keys(pairs: Tensor, num_nodes: int) -> Tensor:
     return pairs[:, 0] * num_nodes + pairs[:, 1]
 
 
-def draw_negatives(pairs: Tensor, batch: GraphBatch, seed: int) -> Tensor:
+def sample_negatives(pairs: Tensor, batch: GraphBatch, seed: int) -> Tensor:
     """Pairs of the same heads with wrong tails of the same graph `[at most NEGATIVES * num_pairs, 2]`.
 
-    True pairs are drawn again up to `ROUNDS` times and then dropped, duplicates are dropped at once. A head may be
-    drawn as its own tail, as in the published code. Seed and graph decide what is drawn for a graph, whatever shares
-    its batch, so that it is the same on any number of processes.
+    True pairs are sampled again up to `ROUNDS` times and then dropped, duplicates are dropped at once. A head may be
+    its own tail, as in the published code. Seed and graph decide what is sampled for a graph, whatever shares its
+    batch, so that it is the same on any number of processes.
 
     Args:
         pairs: true pairs in both directions `[num_pairs, 2]`, in the batch's node numbers, graph after graph.
@@ -109,7 +109,7 @@ def tail_ranks(node: Tensor, pairs: Tensor, batch: GraphBatch, filtered: bool, s
 
 
 class LinkRanking(Task):
-    """Binary cross-entropy of true pairs against drawn ones; mean reciprocal rank (MRR) and hits.
+    """Binary cross-entropy of true pairs against sampled ones; mean reciprocal rank (MRR) and hits.
 
     `MRR` ranks against every other node, also true tails and the head itself, as LRGB's table does; `filtered_MRR`
     leaves out other true tails, `filtered_no_self_MRR` the head too (the 2023 reassessment).
@@ -135,13 +135,13 @@ class LinkRanking(Task):
         return cast(DotProductHead, self.head).mlp(representation.node)
 
     def terms(self, output: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
-        """Binary cross-entropy, summed over true pairs in both directions and drawn wrong ones.
+        """Binary cross-entropy, summed over true pairs in both directions and sampled wrong ones.
 
         In training the wrong ones depend on torch's seed and the step, else they are always the same.
         """
         true = both_directions(batch.contact_index)
         seed = torch.initial_seed() + self.step & _POSITIVE if self.training else 0
-        pairs = torch.cat((true, draw_negatives(true, batch, seed)))
+        pairs = torch.cat((true, sample_negatives(true, batch, seed)))
         scores = at_least_single((output[pairs[:, 0]] * output[pairs[:, 1]]).sum(-1))
         target = (torch.arange(len(pairs), device=scores.device) < len(true)).to(scores.dtype)
         values = F.binary_cross_entropy_with_logits(scores, target, reduction="none")

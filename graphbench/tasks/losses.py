@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from graphbench.errors import BadInput
+
 
 def weighted_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
     """Cross-entropy weighted by how rare a class is in the batch (Dwivedi et al. 2020, section "SBM").
@@ -27,7 +29,9 @@ def weighted_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
     return combine_classes(*class_terms(logits, target, classes), divide_by_weights=not binary)
 
 
-def class_terms(logits: Tensor, target: Tensor, classes: int, focus: float = 0.0) -> tuple[Tensor, Tensor]:
+def class_terms(
+    logits: Tensor, target: Tensor, classes: int, focus: float = 0.0, weight: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """Cross-entropies summed over the labels of each class `[C]`, and how many there are `[C]`.
 
     Args:
@@ -35,6 +39,7 @@ def class_terms(logits: Tensor, target: Tensor, classes: int, focus: float = 0.0
         target: `[V]` integer classes; a negative one means that there is no label, and counts for nothing.
         classes: C.
         focus: gamma of the focal loss: the cross-entropy of a label that has the probability p counts `(1 - p)^gamma`.
+        weight: of each row in the sums `[V]`; the numbers of labels stay what they are.
 
     Examples:
         >>> class_terms(torch.zeros(3, 2), torch.tensor([0, 0, 1]), 2)
@@ -50,6 +55,7 @@ def class_terms(logits: Tensor, target: Tensor, classes: int, focus: float = 0.0
         values = F.cross_entropy(logits, target, reduction="none")
     if focus:
         values = focal(values, focus)
+    values = weighted(values, weight)
     member = (
         F.one_hot(target, classes) * known[:, None]
     )  # no scatter: its sums come in another order every time on a GPU
@@ -64,6 +70,40 @@ def focal(cross_entropies: Tensor, gamma: float = 2.0) -> Tensor:
         tensor([0.1733])
     """
     return (-torch.expm1(-cross_entropies)) ** gamma * cross_entropies
+
+
+def weighted(values: Tensor, weight: Tensor | None) -> Tensor:
+    """Values `[rows, ...]` times the weight of their row `[rows]` or `[rows, 1]`, where there are weights.
+
+    Examples:
+        >>> weighted(torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([2.0, 0.0]))
+        tensor([[2., 4.],
+                [0., 0.]])
+    """
+    if weight is None:
+        return values
+    return values * weight.to(values.dtype).reshape(-1, *[1] * (values.dim() - 1))
+
+
+def balanced_class_weights(target: Tensor, classes: int) -> Tensor:
+    """`n / (C n_c)` of each class c `[C]` float64: n rows have a label, n_c of them this one (King and Zeng 2001).
+
+    Args:
+        target: classes `[rows]`; negative where there is no label.
+        classes: C.
+
+    Raises:
+        BadInput: a class has no row.
+
+    Examples:
+        >>> balanced_class_weights(torch.tensor([0, 0, 0, 1]), 2)
+        tensor([0.6667, 2.0000], dtype=torch.float64)
+    """
+    counts = torch.bincount(target[target >= 0], minlength=classes)
+    if not bool((counts > 0).all()):
+        absent = ", ".join(str(number) for number in (counts == 0).nonzero()[:, 0].tolist())
+        raise BadInput(f"class_weights: no training row is of class {absent}, so classes cannot be balanced.")
+    return counts.sum() / (classes * counts.double())
 
 
 def combine_classes(sums: Tensor, counts: Tensor, divide_by_weights: bool) -> Tensor:

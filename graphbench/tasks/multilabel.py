@@ -1,4 +1,4 @@
-"""Several yes-or-no labels per graph, some of them possibly unknown."""
+"""Several yes-or-no labels per graph or node, some of them possibly unknown."""
 
 from __future__ import annotations
 
@@ -17,67 +17,58 @@ from torchmetrics.classification import (
 
 from graphbench.contracts.architecture import Representation
 from graphbench.contracts.spec import BenchmarkSpec
-from graphbench.contracts.table import GraphBatch
+from graphbench.contracts.table import WEIGHT, GraphBatch
 from graphbench.errors import BadInput
-from graphbench.nn.heads import GraphHead, HeadConfig
+from graphbench.nn.heads import GraphHead, HeadConfig, NodeHead
 from graphbench.tasks.base import Task
-from graphbench.tasks.losses import at_least_single, focal, masked_terms
+from graphbench.tasks.losses import at_least_single, focal, masked_terms, weighted
 from graphbench.tasks.metrics import TaskAUROC, TaskAveragePrecision
 
 #: What metrics of torchmetrics get for a label that nobody knows.
 UNKNOWN = -1
 
 
-class GraphMultilabel(Task):
-    """Binary cross-entropy over known labels, plain or focal; AP and AUROC as unweighted means over labels.
-
-    Examples:
-        >>> import torch
-        >>> from graphbench.testing import tiny_spec
-        >>> task = GraphMultilabel(tiny_spec("graph-multilabel"), dim=8, head=HeadConfig())
-        >>> sorted(task.build_metrics())
-        ['AP', 'AUROC']
-    """
+class _Multilabel(Task):
+    """Binary cross-entropy over known labels, plain or focal; AP and AUROC as unweighted means over labels."""
 
     losses = ("BCE", "focal")
     comparable = True
 
-    def __init__(self, spec: BenchmarkSpec, dim: int, head: HeadConfig) -> None:
-        super().__init__(spec, dim, head)
-        self.head = GraphHead(dim, spec.output_dim, head)
-
     def forward(self, representation: Representation, batch: GraphBatch) -> Tensor:
-        """Logits `[num_graphs, T]`."""
+        """Logits `[rows, T]`."""
         return self.head(representation, batch)
 
     def terms(self, output: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
-        """Binary cross-entropy, summed over the labels that are known."""
+        """Binary cross-entropy, summed over the labels that are known; each row with its weight."""
         known, logits = ~batch.y.isnan(), at_least_single(output)
         truth = torch.where(known, batch.y, 0.0).to(logits.dtype)
         values = F.binary_cross_entropy_with_logits(logits, truth, reduction="none")
-        return masked_terms(focal(values) if self.spec.loss == "focal" else values, known)
+        values = focal(values) if self.spec.loss == "focal" else values
+        return masked_terms(weighted(values, batch.get(WEIGHT)), known)
 
     def build_metrics(self) -> dict[str, Metric]:
         """AP and AUROC, averaged over labels that have both values."""
         return {"AP": TaskAveragePrecision(), "AUROC": TaskAUROC()}
 
     def named_metrics(self) -> dict[str, Metric]:
-        """Means over labels of Matthews' correlation, F1 and accuracy, at the threshold 1/2."""
+        """At the threshold 1/2: means over labels of Matthews' correlation, F1, accuracy; F1 of all as one."""
         labels = self.spec.num_targets
         if labels == 1:  # torchmetrics takes no single label for several
             return {
                 "MCC": BinaryMatthewsCorrCoef(ignore_index=UNKNOWN),
                 "macro_F1": BinaryF1Score(ignore_index=UNKNOWN),
+                "micro_F1": BinaryF1Score(ignore_index=UNKNOWN),
                 "accuracy": BinaryAccuracy(ignore_index=UNKNOWN),
             }
         return {
             "MCC": MultilabelMatthewsCorrCoef(labels, ignore_index=UNKNOWN),
             "macro_F1": MultilabelF1Score(labels, average="macro", ignore_index=UNKNOWN),
+            "micro_F1": MultilabelF1Score(labels, average="micro", ignore_index=UNKNOWN),
             "accuracy": MultilabelAccuracy(labels, average="macro", ignore_index=UNKNOWN),
         }
 
     def compared(self, metric: Metric, predictions: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Probabilities and labels `[num_graphs, T]`, -1 where unknown.
+        """Probabilities and labels `[rows, T]`, -1 where unknown.
 
         Raises:
             BadInput: a label is unknown, and the metric would take -1 for one.
@@ -88,5 +79,35 @@ class GraphMultilabel(Task):
         return predictions, torch.where(unknown, UNKNOWN, targets).long()
 
     def predict(self, output: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
-        """Probabilities and labels (NaN where unknown), both `[num_graphs, T]`."""
+        """Probabilities and labels (NaN where unknown), both `[rows, T]`."""
         return output.float().sigmoid(), batch.y
+
+
+class GraphMultilabel(_Multilabel):
+    """Labels of graphs.
+
+    Examples:
+        >>> from graphbench.testing import tiny_spec
+        >>> task = GraphMultilabel(tiny_spec("graph-multilabel"), dim=8, head=HeadConfig())
+        >>> sorted(task.build_metrics())
+        ['AP', 'AUROC']
+    """
+
+    def __init__(self, spec: BenchmarkSpec, dim: int, head: HeadConfig) -> None:
+        super().__init__(spec, dim, head)
+        self.head = GraphHead(dim, spec.output_dim, head)
+
+
+class NodeMultilabel(_Multilabel):
+    """Labels of nodes; a node whose labels are all unknown takes no part.
+
+    Examples:
+        >>> from graphbench.testing import tiny_spec
+        >>> task = NodeMultilabel(tiny_spec("node-multilabel"), dim=8, head=HeadConfig())
+        >>> task(Representation(node=torch.ones(5, 8)), GraphBatch()).shape  # a logit per label
+        torch.Size([5, 3])
+    """
+
+    def __init__(self, spec: BenchmarkSpec, dim: int, head: HeadConfig) -> None:
+        super().__init__(spec, dim, head)
+        self.head = NodeHead(dim, spec.output_dim, head)

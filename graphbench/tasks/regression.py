@@ -12,10 +12,10 @@ from torchmetrics.functional.regression import explained_variance, pearson_corrc
 
 from graphbench.contracts.architecture import Representation
 from graphbench.contracts.spec import BenchmarkSpec
-from graphbench.contracts.table import GraphBatch
+from graphbench.contracts.table import WEIGHT, GraphBatch
 from graphbench.nn.heads import GraphHead, HeadConfig, NodeHead
 from graphbench.tasks.base import Task
-from graphbench.tasks.losses import at_least_single, masked_terms
+from graphbench.tasks.losses import at_least_single, masked_terms, weighted
 from graphbench.tasks.metrics import PerTarget
 
 
@@ -29,18 +29,16 @@ class Regression(Task):
 
     losses = ("L1", "MSE", "Huber")
     comparable = True
+    #: Takes the width of the representation, the number of targets and the options of heads.
+    head_class: type[GraphHead | NodeHead]
     offset: Tensor
     scale: Tensor
 
     def __init__(self, spec: BenchmarkSpec, dim: int, head: HeadConfig) -> None:
         super().__init__(spec, dim, head)
-        self.head = self.build_head(dim, head)
+        self.head = self.head_class(dim, spec.output_dim, head)
         self.register_buffer("offset", torch.zeros(spec.num_targets))
         self.register_buffer("scale", torch.ones(spec.num_targets))
-
-    def build_head(self, dim: int, head: HeadConfig) -> GraphHead | NodeHead:
-        """The head on a representation of width `dim`."""
-        raise NotImplementedError
 
     def standardize(self, targets: Tensor) -> None:
         """Take mean and standard deviation of the training targets `[rows, T]`; a constant target keeps scale 1."""
@@ -58,13 +56,15 @@ class Regression(Task):
         return output
 
     def terms(self, output: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
-        """Errors of the specification's loss, summed over known targets."""
+        """Errors of the specification's loss, summed over known targets; each row with its weight."""
         target = (batch.y - self.offset) / self.scale
         known = ~target.isnan()
         difference = at_least_single(output) - torch.where(known, target, 0.0)
         if self.spec.loss == "Huber":
-            return masked_terms(F.huber_loss(difference, torch.zeros_like(difference), reduction="none"), known)
-        return masked_terms(difference.abs() if self.spec.loss == "L1" else difference.square(), known)
+            errors = F.huber_loss(difference, torch.zeros_like(difference), reduction="none")
+        else:
+            errors = difference.abs() if self.spec.loss == "L1" else difference.square()
+        return masked_terms(weighted(errors, batch.get(WEIGHT)), known)
 
     def build_metrics(self) -> dict[str, Metric]:
         """MAE and RMSE over all known targets."""
@@ -109,9 +109,7 @@ class GraphRegression(Regression):
         (tensor([2., 5.]), tensor([1., 1.]))
     """
 
-    def build_head(self, dim: int, head: HeadConfig) -> GraphHead:
-        """Pools the nodes of each graph."""
-        return GraphHead(dim, self.spec.output_dim, head)
+    head_class = GraphHead  # pools the nodes of each graph
 
 
 class NodeRegression(Regression):
@@ -124,6 +122,4 @@ class NodeRegression(Regression):
         torch.Size([5, 2])
     """
 
-    def build_head(self, dim: int, head: HeadConfig) -> NodeHead:
-        """Answers node by node."""
-        return NodeHead(dim, self.spec.output_dim, head)
+    head_class = NodeHead

@@ -10,6 +10,8 @@ from __future__ import annotations
 import inspect
 import io
 import json
+import math
+import re
 from collections.abc import Mapping
 from fnmatch import fnmatch
 from typing import TYPE_CHECKING, Any, ClassVar, get_args
@@ -96,6 +98,23 @@ class ArchitectureContract:
         for option in options:
             assert option.annotation is not option.empty, f"option {option.name} has no type"
             assert option.default is not option.empty, f"option {option.name} has no default"
+
+    def test_numbers_out_of_range_are_refused_by_name(self) -> None:
+        """A number that no model can have is refused with `BadInput` that names its option, never otherwise."""
+        spec, options = self._model().spec, inspect.signature(self.architecture).parameters
+        for name, option in options.items():
+            kinds = set(re.findall(r"\w+", str(option.annotation)))
+            values = {"int": (-1, 0), "float": (-1.0, math.nan)}
+            for value in next((values[kind] for kind in values if kind in kinds and "bool" not in kinds), ()):
+                try:
+                    self.architecture(spec, **dict(self.options) | {name: value})
+                except BadInput as error:
+                    said = str(error)
+                    assert name in said, f"{name}={value} is refused without its name: {said}"
+                except Exception as error:
+                    raise AssertionError(
+                        f"{name}={value} is no BadInput, but {type(error).__name__}: {error}"
+                    ) from error
 
     def test_representation_has_the_promised_shapes(self) -> None:
         """`node [num_nodes, dim]`, and the optional parts likewise; all finite."""

@@ -12,10 +12,9 @@ from torch import Tensor
 
 from graphbench import registry
 from graphbench.contracts import Benchmark, BenchmarkSpec, Features, GraphBatch
+from graphbench.contracts.spec import SPLITS
 from graphbench.nn import HeadConfig
 from graphbench.tasks import build_task
-
-SPLITS = ("train", "val", "test")
 
 
 class BenchmarkContract:
@@ -146,7 +145,7 @@ def _check_target(spec: BenchmarkSpec, batch: GraphBatch) -> None:
         assert low >= lowest, f"y holds the class {low}"
         assert high < spec.num_classes, f"y holds the class {high}, but there are {spec.num_classes}"
         return
-    expected = (int(batch.num_nodes) if spec.task == "node-regression" else batch.num_graphs, spec.num_targets)
+    expected = (int(batch.num_nodes) if spec.task.startswith("node-") else batch.num_graphs, spec.num_targets)
     assert tuple(y.shape) == expected, f"y must be {list(expected)}, but is {list(y.shape)}"
     assert y.is_floating_point(), f"targets must be real numbers, not {y.dtype}"
     assert not y.isinf().any(), "y holds infinite values"

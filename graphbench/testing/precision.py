@@ -15,8 +15,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from graphbench.contracts import Architecture, BenchmarkSpec, GraphBatch
-from graphbench.module import BenchmarkModule
 from graphbench.testing.tiny import encode, tiny_table
+from graphbench.training.module import BenchmarkModule
 
 Precision = Literal["16-mixed", "bf16-mixed", "bf16-true", "32-true", "64-true"]
 #: Type of the weights while they train; mixed precisions keep them in float32.

@@ -37,12 +37,13 @@ _TASKS: dict[TaskName, dict[str, Any]] = {
         "loss": "weighted_cross_entropy",
         "num_classes": 4,
     },
+    "node-multilabel": {"metric": "AP", "higher_is_better": True, "loss": "BCE", "num_targets": 3},
     "node-regression": {"metric": "MAE", "higher_is_better": False, "loss": "L1", "num_targets": 2},
     "link-ranking": {"metric": "MRR", "higher_is_better": True, "loss": "contrastive_BCE"},
     "map-recovery": {"metric": "MSE", "higher_is_better": False, "loss": "normalised_MSE"},
 }
 #: Tasks whose targets are of nodes.
-_OF_NODES = ("node-classification", "node-regression", "map-recovery")
+_OF_NODES = ("node-classification", "node-multilabel", "node-regression", "map-recovery")
 _EDGE_PROBABILITY = 0.4
 
 
@@ -120,7 +121,7 @@ def _target(spec: BenchmarkSpec, num_nodes: int, generator: torch.Generator) -> 
     rows = num_nodes if spec.task in _OF_NODES else 1
     if spec.num_classes is not None:
         return torch.randint(spec.num_classes, (rows, 1), generator=generator)
-    if spec.task == "graph-multilabel":
+    if spec.task.endswith("-multilabel"):
         return torch.randint(2, (rows, spec.num_targets), generator=generator).float()
     return torch.randn(rows, spec.num_targets, generator=generator)
 

@@ -12,10 +12,10 @@ from graphbench.attributions import attribute
 from graphbench.attributions.integrated import explained
 from graphbench.contracts import Architecture, Representation
 from graphbench.errors import BadInput, MissingExtra
-from graphbench.module import BenchmarkModule
 from graphbench.nn import EdgeEncoder, NodeEncoder
 from graphbench.nn.heads import HeadConfig
 from graphbench.testing import encode, tiny_spec, tiny_table
+from graphbench.training.module import BenchmarkModule
 
 needs_captum = pytest.mark.skipif(
     not __import__("importlib.util").util.find_spec("captum"), reason="needs the extra explain (captum)"
@@ -130,6 +130,30 @@ def test_a_trained_model_points_at_what_decides_and_random_weights_do_not():
 
 
 @needs_captum
+@pytest.mark.parametrize("task", ["node-regression", "node-classification"])
+def test_a_linear_model_of_nodes_rests_on_the_node_and_the_edges_into_it(task):
+    """The head is linear, so a part adds its own vector times the head's row, scaled to the unit of the target."""
+    module = additive(task)
+    if task == "node-regression":
+        module.task.scale.fill_(3.0)
+        module.task.offset.fill_(5.0)
+    copies, node = copies_of(module, row=1), 2
+    batch = copies(1)
+    found = attribute(module, copies, target=1, node=node)
+    (linear,) = [part for part in module.task.head.modules() if isinstance(part, nn.Linear)]
+    row = linear.weight[1] * (3.0 if task == "node-regression" else 1.0)
+    with torch.no_grad():
+        nodes, edges = module.architecture.node(batch) @ row, module.architecture.edge(batch) @ row
+        expected = explained(module, batch, node)[0, 1]
+    alone = torch.zeros(batch.num_nodes).index_fill(0, torch.tensor([node]), 1.0)
+    torch.testing.assert_close(found.nodes, nodes * alone, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(found.edges, edges * (batch.edge_index[1] == node), rtol=1e-4, atol=1e-5)
+    assert (batch.edge_index[1] == node).any()
+    assert found.prediction == pytest.approx(float(expected), abs=1e-5)
+    assert abs(found.gap) < 1e-4
+
+
+@needs_captum
 def test_the_most_probable_class_is_explained_unless_one_is_named():
     module = additive("graph-classification")
     copies = copies_of(module)
@@ -156,8 +180,15 @@ def test_what_cannot_be_explained_is_named():
     with pytest.raises(BadInput, match="Blind on tiny-graph-regression-categorical cannot be explained: it reads no"):
         attribute(blind, copies_of(blind), target=0)
     nodes = BenchmarkModule(tiny_spec("node-classification", "categorical"), Blind)
-    with pytest.raises(BadInput, match="node-classification is not about whole graphs"):
+    with pytest.raises(BadInput, match=r"--node: .* is node-classification; name the node to explain"):
         attribute(nodes, copies_of(nodes))
+    with pytest.raises(BadInput, match="--node must be an integer of at least 0 and below"):
+        attribute(nodes, copies_of(nodes), node=99)
+    with pytest.raises(BadInput, match=r"--node: .* is graph-regression; it has no prediction of single nodes"):
+        attribute(blind, copies_of(blind), node=0)
+    pairs = BenchmarkModule(tiny_spec("link-ranking", "categorical"), Blind)
+    with pytest.raises(BadInput, match="link-ranking is not about graphs or nodes"):
+        attribute(pairs, copies_of(pairs))
     with pytest.raises(BadInput, match="steps must be an integer of at least 2"):
         attribute(blind, copies_of(blind), steps=1)
 

@@ -13,8 +13,8 @@ from graphbench.callbacks.attention_capacity import AttentionCapacity
 from graphbench.callbacks.probe import choose_graphs
 from graphbench.encodings import RWSE, Substructures
 from graphbench.errors import BadInput
-from graphbench.module import BenchmarkModule
 from graphbench.testing.tiny import encode
+from graphbench.training.module import BenchmarkModule
 
 Rows = Callable[..., list[dict[str, str]]]
 Fit = Callable[..., tuple[BenchmarkModule, pl.Trainer]]

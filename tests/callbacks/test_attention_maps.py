@@ -19,7 +19,7 @@ from graphbench.callbacks.attention_maps import AttentionMaps
 from graphbench.errors import BadInput
 from graphbench.figures.attention import drawing_figure, matrix_figure
 from graphbench.figures.graphs import PlainDrawing
-from graphbench.module import BenchmarkModule
+from graphbench.training.module import BenchmarkModule
 
 Fit = Callable[..., tuple[BenchmarkModule, pl.Trainer]]
 

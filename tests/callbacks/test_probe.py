@@ -18,7 +18,7 @@ from graphbench.callbacks.probe import choose_graphs, undisturbed
 from graphbench.callbacks.rank_progression import RankProgression
 from graphbench.callbacks.train_test_gap import TrainTestGap
 from graphbench.errors import BadInput
-from graphbench.module import BenchmarkModule
+from graphbench.training.module import BenchmarkModule
 
 Rows = Callable[..., list[dict[str, str]]]
 Fit = Callable[..., tuple[BenchmarkModule, pl.Trainer]]

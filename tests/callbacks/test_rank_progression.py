@@ -14,7 +14,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from graphbench import diagnostics as D
 from graphbench.callbacks.probe import choose_graphs
 from graphbench.callbacks.rank_progression import RankProgression
-from graphbench.module import BenchmarkModule
+from graphbench.training.module import BenchmarkModule
 
 Rows = Callable[..., list[dict[str, str]]]
 Fit = Callable[..., tuple[BenchmarkModule, pl.Trainer]]

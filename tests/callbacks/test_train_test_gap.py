@@ -14,7 +14,7 @@ from graphbench.callbacks.last_checkpoint import LastCheckpoint
 from graphbench.callbacks.probe import choose_graphs
 from graphbench.callbacks.train_test_gap import TrainTestGap
 from graphbench.errors import BadInput
-from graphbench.module import BenchmarkModule
+from graphbench.training.module import BenchmarkModule
 
 Rows = Callable[..., list[dict[str, str]]]
 Fit = Callable[..., tuple[BenchmarkModule, pl.Trainer]]

@@ -5,6 +5,9 @@ import json
 import pandas as pd
 import pytest
 from command_line import SMALL_MODEL, graphbench
+from two_processes import on_two
+
+from graphbench.cli import main
 
 TWO = ["--trainer.strategy", "ddp", "--trainer.devices", "2"]
 
@@ -19,6 +22,14 @@ def test_scores_of_two_processes_equal_those_of_one(finished_run):
     graphbench("test", "--run", finished_run, *TWO)
     two = results(finished_run)["test"]
     assert two == pytest.approx(one, rel=1e-5)
+
+
+def test_predictions_of_two_processes_are_those_of_one(finished_run, tmp_path):
+    one, two = tmp_path / "one.csv", tmp_path / "two.csv"
+    predict = ["predict", "--run", str(finished_run), "--output"]
+    assert main([*predict, str(one)]) == 0
+    assert on_two(tmp_path / "processes", lambda rank: main([*predict, str(two), *TWO])) == [0, 0]
+    pd.testing.assert_frame_equal(pd.read_csv(one), pd.read_csv(two), rtol=1e-5)
 
 
 def test_two_processes_train_and_write_one_run(data_options, tmp_path):

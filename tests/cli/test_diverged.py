@@ -11,7 +11,7 @@ from command_line import SMALL_MODEL
 from equal_runs import OPTIONS, content
 
 from graphbench.cli import main
-from graphbench.module import BenchmarkModule
+from graphbench.training.module import BenchmarkModule
 
 NON_FINITE = "--trainer.callbacks+=graphbench.callbacks.non_finite.NonFinite"
 

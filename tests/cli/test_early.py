@@ -12,7 +12,7 @@ import pytest
 from graphbench import registry
 from graphbench.cli import main
 from graphbench.cli.early import MODULE, TRAINER, help_page
-from graphbench.describe import options_of
+from graphbench.registry.describe import options_of
 
 #: Command line -> words of the message.
 MISTAKES: dict[str, tuple[str, ...]] = {
@@ -104,7 +104,7 @@ def test_what_the_sources_say_is_what_python_sees() -> None:
 
     from pytorch_lightning import Trainer
 
-    from graphbench.module import BenchmarkModule
+    from graphbench.training.module import BenchmarkModule
 
     for target, cls in ((TRAINER, Trainer), (MODULE, BenchmarkModule)):
         assert list(options_of(target) or ()) == list(inspect.signature(cls).parameters)

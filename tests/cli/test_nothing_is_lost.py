@@ -241,9 +241,9 @@ def test_a_second_process_in_a_folder_is_refused_by_the_name_of_the_first(data_o
 
 
 def test_two_runs_of_one_second_have_two_folders(monkeypatch, tmp_path):
-    import graphbench.runs
+    import graphbench.runs.folder
 
-    class Clock(graphbench.runs.datetime):
+    class Clock(graphbench.runs.folder.datetime):
         @classmethod
         def now(cls, tz=None):
             return cls(2030, 1, 2, 3, 4, 5)
@@ -251,7 +251,7 @@ def test_two_runs_of_one_second_have_two_folders(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("LOCAL_RANK", raising=False)
     monkeypatch.setenv("GRAPHBENCH_RUN", "")
-    monkeypatch.setattr(graphbench.runs, "datetime", Clock)
+    monkeypatch.setattr(graphbench.runs.folder, "datetime", Clock)
     names = [RunFolder.fresh("NCI", "GPS").path.name for _ in range(3)]
     assert names == ["nci-gps-20300102-030405", "nci-gps-20300102-030405-2", "nci-gps-20300102-030405-3"]
 

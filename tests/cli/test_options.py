@@ -9,7 +9,9 @@ import pytest
 import torch
 from command_line import SMALL_MODEL
 
+from graphbench import registry
 from graphbench.cli import main
+from graphbench.registry.describe import options_of
 
 NON_FINITE = "--trainer.callbacks+=graphbench.callbacks.non_finite.NonFinite"
 
@@ -23,6 +25,13 @@ NON_FINITE = "--trainer.callbacks+=graphbench.callbacks.non_finite.NonFinite"
         ([NON_FINITE, "--trainer.callbacks.factor", "1.5"], ["factor must be above 0 and below 1", "but got 1.5"]),
         ([NON_FINITE, "--trainer.callbacks.policy", "hope"], ["policy is 'hope'", "'lower_rate'"]),
         (["--model.architecture.num_layers", "0"], ["num_layers", "0"]),
+        (["--model.head.dropout", "2"], ["dropout of a head must be at least 0 and below 1, but got 2.0"]),
+        (["--model.lr_scales", "{architecture: -1}"], ["lr_scales: the factor of 'architecture' must be at least 0"]),
+        (["--model.positional_encoding", "RWSEEncoder", "--model.positional_encoding.dim", "0"], ["dim must be an"]),
+        (
+            ["--model.optimizer", "Adam", "--model.optimizer.lr", "-1"],
+            ["--model.optimizer", "Invalid learning rate: -1"],
+        ),
         (["--seed_everything", "-1"], ["--seed_everything is -1", "from 0 to"]),
         (["--trainer.strategy", "fsdp"], ["fsdp", "GPU"]),
         (["--trainer.devices", "0"], ["devices", "0"]),
@@ -49,6 +58,44 @@ def test_wrong_values_are_one_line(data_options, tmp_path, monkeypatch, capsys, 
     assert not (tmp_path / "runs").exists()
 
 
+#: Options of models and a value outside of their range.
+OUT_OF_RANGE = {"dropout": "2", "num_heads": "0", "hidden_dim": "-8", "num_layers": "0", "ffn_dim": "0"}
+
+
+@pytest.mark.parametrize("number", range(len(OUT_OF_RANGE)))
+def test_options_of_every_architecture_are_refused_by_name(capsys, number):
+    """Each architecture with one option after the other over the whole test; the contract tries all of them."""
+    tried = 0
+    for place, (name, record) in enumerate(registry.architectures().items()):
+        if place % len(OUT_OF_RANGE) != number:
+            continue
+        known = [option for option in OUT_OF_RANGE if option in (options_of(record.target) or {})]
+        for option in known[place // len(OUT_OF_RANGE) % max(len(known), 1) :][:1]:
+            words = [
+                "--data",
+                "NCI",
+                "--model.architecture",
+                name,
+                f"--model.architecture.{option}",
+                OUT_OF_RANGE[option],
+            ]
+            assert main(["params", *words]) == 1, words
+            said = capsys.readouterr().err.strip().splitlines()[-1]
+            assert said.startswith(f"graphbench: {option} must be "), said
+            tried += 1
+    assert tried > 1
+
+
+def test_a_dropout_that_is_no_probability_is_refused_before_anything_is_trained(data_options, tmp_path, capsys):
+    run = tmp_path / "run"
+    words = ["--model.architecture", "GPS", "--model.architecture.init_args.dropout", "2", "--run", str(run)]
+    assert main(["fit", *data_options, *words]) == 1
+    assert (
+        capsys.readouterr().err.splitlines()[-1] == "graphbench: dropout must be at least 0 and below 1, but got 2.0."
+    )
+    assert not run.exists()
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 def test_a_gpu_that_is_not_there_is_one_line(data_options, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
@@ -68,7 +115,7 @@ def test_a_folder_that_cannot_be_written_to_is_one_line(data_options, tmp_path, 
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        (["--if-exists", "hope", "--run", "x"], "must be fail or resume"),
+        (["--if-exists", "hope", "--run", "x"], "--if-exists must be one of fail, resume"),
         (["--if-exists", "resume"], "needs --run"),
         (["--checkpoint", "x.ckpt"], "where --resume goes on"),
     ],

@@ -111,7 +111,7 @@ def test_a_run_of_an_earlier_version_is_used_with_one_line(copy, capsys):
 
 def test_bad_words_and_torn_records_are_named(copy, capsys):
     assert main(["test", "--run", str(copy), "--data-changed", "yes"]) == 1
-    assert "--data-changed yes: must be refuse (default) or accept." in capsys.readouterr().err
+    assert "--data-changed must be one of refuse, accept, but got 'yes'." in capsys.readouterr().err
     for text in ('{"splits": {"train"', "[]", '{"splits": {"train": 1}}', "{}"):
         RunFolder(copy).data.write_text(text)
         assert main(["test", "--run", str(copy)]) == 1

@@ -11,9 +11,9 @@ import yaml
 from command_line import SMALL_MODEL
 
 import graphbench
-from graphbench import trust
 from graphbench.cli import main
 from graphbench.errors import BadInput
+from graphbench.runs import trust
 
 #: A module that leaves a trace when it is imported, and a callback and a function in it that do when they are used.
 MODULE = """
@@ -108,6 +108,7 @@ def test_no_command_imports_what_a_run_names(sent, trace, capsys, command):
         ),
         ("callbacks", [{"class_path": "graphbench.runs.subprocess.Popen", "init_args": {"args": "x"}}], "subprocess"),
         ("callbacks", [{"class_path": "graphbench.cli.main"}], "graphbench.cli.main"),
+        ("callbacks", [{"class_path": "graphbench.runs.hub.push"}], "graphbench.runs.hub.push"),
         ("callbacks", [{"class_path": "os.system"}], "os.system"),
         ("data", {"class_path": "sent_code.GPS", "init_args": {}}, "sent_code.GPS"),
     ],

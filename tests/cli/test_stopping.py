@@ -35,7 +35,7 @@ def test_a_signal_in_a_step_leaves_a_checkpoint_of_that_step(whole, data_options
 @pytest.mark.slow
 def test_a_signal_in_a_validation_lets_its_epoch_end(whole, data_options, tmp_path):
     def prepare():
-        from graphbench.module import BenchmarkModule
+        from graphbench.training.module import BenchmarkModule
 
         original = BenchmarkModule.validation_step
 
@@ -94,7 +94,7 @@ def test_a_signal_before_training_leaves_nothing(data_options, tmp_path, hook):
 @pytest.mark.slow
 def test_a_signal_in_a_sanity_check_leaves_nothing(data_options, tmp_path):
     def in_validation():
-        from graphbench.module import BenchmarkModule
+        from graphbench.training.module import BenchmarkModule
 
         BenchmarkModule.validation_step = lambda self, *rest: signal.raise_signal(signal.SIGTERM)
 
@@ -109,7 +109,7 @@ def test_a_signal_in_a_test_is_said_and_changes_nothing(finished_run, tmp_path, 
     before = (finished_run / "results.json").read_bytes()
 
     def prepare():
-        from graphbench.module import BenchmarkModule
+        from graphbench.training.module import BenchmarkModule
 
         BenchmarkModule.test_step = lambda self, *rest: signal.raise_signal(signum)
 

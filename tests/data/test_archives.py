@@ -1,13 +1,17 @@
 """Archives that are made to harm: bombs, links, devices, and paths that climb out."""
 
+import contextlib
 import gzip
 import io
 import shutil
 import stat
 import tarfile
 import zipfile
+from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from graphbench.data import archives
 from graphbench.data.archives import open_gzip, open_zip, read_tar, unpack_member
@@ -164,3 +168,24 @@ def test_a_gzip_stream_is_what_was_packed_or_a_bomb(tmp_path, strict, monkeypatc
     monkeypatch.setattr(archives, "MOST_IN_MEMORY", 1000)
     with open_gzip(tmp_path / "x.gz") as file, pytest.raises(CorruptData, match="unpacks to more than 0 GB"):
         file.read()
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_a_damaged_zip_archive_is_refused_or_gives_what_was_packed(tmp_path, data):
+    """Cut anywhere, bits turned around, or bytes replaced."""
+    packed = {"a.pt": bytes(range(256)) * 8, "set/b.pt": b"b" * 300}
+    whole = zipped(tmp_path / "set.zip", *packed.items()).read_bytes()
+    content = bytearray(whole)
+    for _ in range(data.draw(st.integers(1, 3))):
+        content[data.draw(st.integers(0, len(content) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    if data.draw(st.booleans()):
+        content = content[: data.draw(st.integers(0, len(content)))]
+    (tmp_path / "set.zip").write_bytes(content)
+    shutil.rmtree(tmp_path / "out", ignore_errors=True)
+    with contextlib.suppress(CorruptData, MissingData):
+        extract(tmp_path / "set.zip", tmp_path / "out", list(packed))
+    for name, expected in packed.items():
+        path = tmp_path / "out" / Path(name).name
+        assert not path.exists() or path.read_bytes() == expected
+    assert not list((tmp_path / "out").glob(".*")), "half-written files stay"

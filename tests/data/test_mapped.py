@@ -40,7 +40,7 @@ def test_rows_of_very_large_columns_are_asked_for(entry, monkeypatch):
     monkeypatch.setattr(module, "SCATTER_ABOVE", 0)
     table = read_table(entry(), "train")
     prefetcher = Prefetcher(table)
-    assert len(prefetcher) == 4  # every column but `y`, which has one row a graph
+    assert len(prefetcher) == 4  # every column but `y`, which has one row per graph
     prefetcher([0, 399])
     recorder = Recorder()
     number = [name for name in table.layout if name != "y"].index("x_dense")

@@ -111,3 +111,19 @@ def test_incomplete_split_is_named_only_if_asked():
     check_split(split, 3)
     with pytest.raises(BadInput, match="Row 1 is in no split"):
         check_split(split, 3, complete=True)
+
+
+def test_random_groups_stay_whole_and_single_rows_change_nothing():
+    parts = {"train": 0.6, "val": 0.2, "test": 0.2}
+    plain, single = random_split(50, parts, 3), random_split(50, parts, 3, [str(n) for n in range(50)])
+    assert all(torch.equal(plain[name], single[name]) for name in parts)
+    groups = [f"g{n // 3}" for n in range(50)]
+    split = random_split(50, parts, 3, groups)
+    check_split(split, 50, complete=True)
+    owners = [{groups[row] for row in rows.tolist()} for rows in split.values()]
+    assert sum(map(len, owners)) == len(set(groups))
+    assert all(abs(len(split[name]) - len(plain[name])) <= 2 for name in parts)
+    few = random_split(30, {"train": 0.4, "val": 0.05, "test": 0.55}, 0, "abcdef" * 5)
+    assert {name: len(rows) for name, rows in few.items()} == {"train": 15, "val": 5, "test": 10}
+    with pytest.raises(BadInput, match=r"in 2 groups .* no group is left for val and test"):
+        random_split(10, parts, 0, "aaaaabbbbb")

@@ -140,7 +140,7 @@ def test_graphs_without_a_measure_are_not_counted(model: Transformer, table: Gra
 
 
 def test_extra_tokens_are_measured_apart(patterns: Patterns, tokens: Tensor, batch: Tensor) -> None:
-    """Nodes first, then two extra tokens a graph: over all graphs, or within each graph."""
+    """Nodes first, then two extra tokens per graph: over all graphs, or within each graph."""
     extra = torch.randn(12, 12, generator=torch.Generator().manual_seed(0))
     all_tokens = torch.cat((tokens, extra))
     all_batch = torch.cat((batch, torch.arange(6).repeat_interleave(2)))
@@ -166,7 +166,7 @@ def test_extra_tokens_are_measured_apart(patterns: Patterns, tokens: Tensor, bat
 
 
 def test_a_graph_token_is_no_substructure(patterns: Patterns, tokens: Tensor, batch: Tensor) -> None:
-    """One graph token and two substructure tokens a graph."""
+    """One graph token and two substructure tokens per graph."""
     extra = torch.randn(18, 12, generator=torch.Generator().manual_seed(0))
     of_extra, is_substructure = torch.arange(6).repeat_interleave(3), torch.tensor([False, True, True] * 6)
     all_tokens = torch.cat((tokens, extra))

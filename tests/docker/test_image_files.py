@@ -8,7 +8,7 @@ import subprocess
 import pytest
 import yaml
 
-from graphbench.configurations import find
+from graphbench.registry.configurations import find
 
 
 @pytest.fixture(scope="module")

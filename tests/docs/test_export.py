@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from graphbench import hub
 from graphbench.cli import main
-from graphbench.parts import matching, parse_patterns, parse_rates
+from graphbench.runs import hub
+from graphbench.training.parts import matching, parse_patterns, parse_rates
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "export.md").read_text(encoding="utf-8")
 NAMES = [

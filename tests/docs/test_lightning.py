@@ -14,7 +14,7 @@ import yaml
 from rdkit import RDConfig
 
 from graphbench.cli import main
-from graphbench.configurations import configurations
+from graphbench.registry.configurations import configurations
 
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs" / "lightning.md").read_text(encoding="utf-8")
@@ -59,7 +59,7 @@ def averaged(run):
 
 def found_rate(run):
     stated = run.config["model"]["optimizer"]
-    return "Learning rate found" in run.said and stated == "graphbench.module.adam_w"
+    return "Learning rate found" in run.said and stated == "graphbench.training.module.adam_w"
 
 
 def in_loggers(run):
@@ -170,5 +170,7 @@ def test_epochs_count_from_one_everywhere(fit):
 
 
 def test_the_code_of_the_guide_runs():
-    for block in re.findall(r"^```python\n(.*?)^```", GUIDE, re.DOTALL | re.MULTILINE):
+    blocks = re.findall(r"^```python\n(.*?)^```", GUIDE, re.DOTALL | re.MULTILINE)
+    assert blocks
+    for block in blocks:
         exec(compile(block, "docs/lightning.md", "exec"), {"__name__": "guide"})

@@ -12,7 +12,8 @@ from urllib.parse import unquote, urldefrag
 
 import pytest
 
-from graphbench import configurations, registry
+from graphbench import registry
+from graphbench.registry import configurations
 
 ROOT = Path(__file__).parents[2]
 CHROMIUM = next(

@@ -11,9 +11,9 @@ from graphbench import registry
 from graphbench.contracts import Architecture, Representation
 from graphbench.errors import BadInput
 from graphbench.exporting.program import INPUTS, PROGRAM, Fields, PlainTensors, export_program, program_files
-from graphbench.module import BenchmarkModule
 from graphbench.nn import EdgeEncoder, LapPEEncoder, NodeEncoder, RWSEEncoder
 from graphbench.testing import encode, tiny_spec, tiny_table
+from graphbench.training.module import BenchmarkModule
 
 SIZES = ([9, 2, 13, 1, 4], [17], [1], [6, 6])
 
@@ -75,7 +75,7 @@ def test_graphs_without_edges_are_taken():
 def test_the_graph_that_joins_a_batch_changes_no_answer():
     module = module_of("Graphormer", ffn_dim=16, num_heads=4)
     batch = batch_of(module, [4, 7, 1])
-    fields = Fields({name: "pointer" if name.endswith("ptr") else "node" for name in batch
+    fields = Fields({name: "pointer" if name.endswith("ptr") else "node" for name in list(batch.keys())
                      if isinstance(batch[name], torch.Tensor) and name not in ("y", "graph_id")})  # fmt: skip
     with torch.no_grad():
         found = PlainTensors(module, fields)(fields.values(batch))

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import networkx as nx
 import numpy as np
 import torch
 from torch_geometric.data import Data
+from torch_geometric.utils import to_undirected
+
+#: Of `large_graph`.
+NODES = 90
 
 
 def write_tu(folder, name, num_graphs=30, attributes=True, seed=0):
@@ -61,3 +66,17 @@ def make_graphs(num_graphs=40, seed=0):
         )
         graphs.append(graph)
     return graphs
+
+
+def large_graph(seed=0):
+    """A graph with heavy degrees, features of nodes and edges, and classes that a third of the nodes lack."""
+    edges = torch.tensor(list(nx.barabasi_albert_graph(NODES, 3, seed=seed).edges)).t()
+    edges = to_undirected(edges)
+    generator = torch.Generator().manual_seed(seed)
+    return Data(
+        x=torch.randn(NODES, 4, generator=generator),
+        kind=torch.arange(NODES) % 5,
+        edge_index=edges,
+        edge_attr=torch.randn(edges.shape[1], 2, generator=generator),
+        y=torch.where(torch.arange(NODES) % 3 == 2, -1, torch.arange(NODES) % 4),
+    )

@@ -28,6 +28,15 @@ CHANGED = {"ShortestPaths": 2}
 RENAMED = {
     "RivalScore": "BaselineScore",
     "check_choice": None,  # of the molecules, now that of graphbench.errors
+    "draw_cluster_graphs": "sample_cluster_graphs",
+    "draw_listops": "sample_listops",
+    "draw_pathfinder": "sample_pathfinder",
+    "draw_pattern_graphs": "sample_pattern_graphs",
+    "draw_patterns": "sample_patterns",
+    "draw_points": "sample_points",
+    "draw_scenes": "sample_scenes",
+    "draw_solids": "sample_solids",
+    "idx_checksums": None,  # of the superpixels' base, now that of their IDX files
     "mean_rival": "mean_baseline",
     "ridge_rival": "ridge_baseline",
 }

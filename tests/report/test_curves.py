@@ -85,6 +85,14 @@ def test_rates_begin_at_zero_however_wide_their_range(make_run):
     assert "(logarithmic)" not in texts(section.panels[1])
 
 
+def test_a_rate_with_one_point_is_left_out(make_run):
+    for count, panels in ((1, 2), (2, 3)):
+        (table,) = result_tables([make_run(f"epochs-{count}", losses=((1.0, 1.1), (0.5, 0.7))[:count])])
+        shown = [str(panel.figure) for panel in learning_curves(table, "p").panels]
+        assert len(shown) == panels
+        assert any("Learning rate" in figure for figure in shown) is (count > 1)
+
+
 def test_without_curves_there_is_a_sentence(make_run):
     folder = make_run("a")
     folder.metrics.unlink()

@@ -1,5 +1,6 @@
 """The table as Markdown, CSV and LaTeX."""
 
+import csv
 import io
 import re
 
@@ -27,6 +28,15 @@ def test_csv_holds_unrounded_numbers(tables):
     assert table.loc["training mean", "kind"] == "baseline"
     assert pd.isna(table.loc["training mean", "val/RMSE mean"])
     assert HOSTILE in table.index
+
+
+@pytest.mark.parametrize("begin", ["=1+1", "+1+1", "-1+1", "@SUM(A1)", "\t=1"])
+def test_a_name_that_a_spreadsheet_would_run_is_text_in_the_table(make_run, begin):
+    """Names come from runs that somebody may have sent."""
+    text = as_csv(result_tables([make_run("a", architecture=begin)]))
+    assert f"'{begin}" in pd.read_csv(io.StringIO(text))["model"].tolist()
+    cells = [cell for line in csv.reader(io.StringIO(text)) for cell in line]
+    assert not [cell for cell in cells if cell.lstrip().startswith(("=", "+", "@"))]
 
 
 def test_markdown_rows_have_as_many_cells_as_the_header(tables):

@@ -18,7 +18,7 @@ def seeds(make_run):
 
 
 def from_files(folders):
-    """Every number of the results files, a row a run."""
+    """Every number of the results files, a row per run."""
     rows = []
     for folder in folders:
         results = json.loads(folder.results.read_text())
@@ -54,7 +54,14 @@ def test_cells_show_mean_and_deviation(seeds):
     assert cells["training speed [graphs/s]"] == "101 ± 0"
 
 
-def test_models_are_ordered_by_validation_and_baselines_follow(make_run):
+def test_models_and_baselines_are_ordered_by_validation(make_run):
+    (table,) = result_tables([make_run("c", scores=(2.5, 0.1)), make_run("d", architecture="GCN", scores=(0.5, 0.8))])
+    assert [(row.label, row.kind) for row in table.rows] == [
+        ("GCN", "model"),
+        ("training mean", "baseline"),
+        ("GPS", "model"),
+    ]
+    assert table.best.label == "GCN"
     runs = [make_run("a", scores=(0.9, 0.1)), make_run("b", architecture="GCN", scores=(0.5, 0.8))]
     (table,) = result_tables(runs)
     assert [(row.label, row.kind) for row in table.rows] == [
@@ -91,8 +98,10 @@ def test_a_score_of_some_seeds_says_of_how_many(make_run):
 
 def test_a_diverged_seed_is_not_averaged_away(make_run):
     (table,) = result_tables([make_run("a", seed=0), make_run("b", seed=1, scores=(float("nan"), 0.9))])
-    assert dict(zip(table.header(), table.lines()[0], strict=True))["validation MAE"] == "not finite (1 of 2 runs)"
-    assert math.isnan(table.rows[0].scores["val/MAE"].mean)
+    baseline, model = table.lines()  # the baseline has a score
+    assert baseline[0] == "training mean (baseline)"
+    assert dict(zip(table.header(), model, strict=True))["validation MAE"] == "not finite (1 of 2 runs)"
+    assert math.isnan(table.best.scores["val/MAE"].mean)
 
 
 def test_every_benchmark_has_its_table(make_run):
@@ -108,9 +117,23 @@ def test_baselines_on_other_splits_are_told_apart(make_run):
         [make_run("a"), make_run("b", architecture="GCN", scores=(0.8, 0.9), results={"baselines": baselines})]
     )
     assert [row.label for row in table.rows if row.kind == "baseline"] == [
-        "training mean, for GPS",
         "training mean, for GCN",
+        "training mean, for GPS",
     ]
+
+
+def test_a_baseline_that_wins_is_first_and_the_best_model_is_still_compared_with(make_run):
+    good = {"baselines": {"ridge": {"val": {"val/MAE": 0.1}, "test": {"test/MAE": 0.1}}}}
+    runs = [
+        make_run(f"{model}-{seed}", seed=seed, architecture=model, scores=(score + seed / 100, score), results=good)
+        for model, score in (("GPS", 0.7), ("GCN", 0.5))
+        for seed in range(3)
+    ]
+    (table,) = result_tables(runs)
+    assert [row.label for row in table.rows] == ["ridge", "GCN", "GPS"]
+    lines = dict(zip((row.label for row in table.rows), table.lines(), strict=True))
+    assert (lines["ridge"][-2], lines["GCN"][-2]) == ("–", "best")
+    assert lines["GPS"][-2].startswith("+0.2000")
 
 
 def test_a_unit_is_shown_where_the_results_have_one(make_run):

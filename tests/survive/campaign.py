@@ -1,8 +1,9 @@
 """Kill real fits at random moments, continue them, and hold the end against a run that nobody killed.
 
-    python tests/survive/campaign.py --kills 20 --terms 20
+    python tests/survive/campaign.py --kills 20 --terms 20 --cases 10000
 
-One line a trial; the exit code is 1 if one of them lost something. Every trial is a `graphbench fit` in processes of
+One line per trial; the exit code is 1 if one of them lost something, or if one of the hostile cases of `cases.py`,
+which come last, is wrong. Every trial is a `graphbench fit` in processes of
 its own: SIGKILL to all of them after a random time, which falls into steps, ends of epochs, validations, writes of
 checkpoints (temporary files lie on another file system where there is one) and the preparation of data; then
 SIGTERM to all of them, which must leave within 30 seconds with exit code 143.
@@ -197,16 +198,22 @@ def main() -> int:
     parser.add_argument("--terms", type=int, default=20, help="SIGTERMs of each")
     parser.add_argument("--subjects", nargs="+", choices=SUBJECTS, default=list(SUBJECTS))
     parser.add_argument("--processes", nargs="+", type=int, default=[1, 2])
+    parser.add_argument("--cases", type=int, default=0, help="hostile cases after them, see cases.py")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--folder", type=Path, help="of runs; a temporary one by default")
     own, options = parser.parse_known_args()
     folder = own.folder or Path(tempfile.mkdtemp(prefix="survive-"))
     counts = {signal.SIGKILL: own.kills, signal.SIGTERM: own.terms}
-    lost = campaign(folder, own.subjects, own.processes, counts, options, own.seed)
+    lost = 0
+    if own.kills or own.terms:
+        lost = campaign(folder, own.subjects, own.processes, counts, options, own.seed)
     trials = len(own.subjects) * len(own.processes) * (own.kills + own.terms)
     print(f"{trials - lost} of {trials} lost nothing." + (f" The others: {folder}" if lost else ""))
     if not lost and own.folder is None:
         shutil.rmtree(folder)
+    if own.cases:
+        command = [sys.executable, str(Path(__file__).with_name("cases.py"))]
+        lost += subprocess.run([*command, "--cases", str(own.cases), "--seed", str(own.seed)]).returncode
     return int(bool(lost))
 
 

@@ -9,7 +9,7 @@ from graphbench.contracts import BenchmarkSpec, Column, Features, GraphTable, Re
 from graphbench.errors import BadInput
 from graphbench.nn.heads import HeadConfig
 from graphbench.tasks import build_task
-from graphbench.tasks.link_ranking import NEGATIVES, both_directions, draw_negatives, tail_ranks
+from graphbench.tasks.link_ranking import NEGATIVES, both_directions, sample_negatives, tail_ranks
 
 SPEC = BenchmarkSpec(
     "Contacts", "link-ranking", Features((3,)), Features(), metric="MRR", higher_is_better=True, loss="contrastive_BCE"
@@ -86,7 +86,7 @@ def test_negatives_are_wrong_tails_of_the_same_graph(batch):
     true = {tuple(pair) for pair in pairs.tolist()}
     seen = set()
     for seed in range(300):
-        drawn = [tuple(pair) for pair in draw_negatives(pairs, batch, seed).tolist()]
+        drawn = [tuple(pair) for pair in sample_negatives(pairs, batch, seed).tolist()]
         assert len(drawn) == len(set(drawn)) <= NEGATIVES * len(pairs)
         assert not true & set(drawn)
         seen.update(drawn)
@@ -106,7 +106,7 @@ def test_loss_is_cross_entropy_of_true_and_drawn_pairs(batch):
     true = both_directions(batch.contact_index)
     torch.manual_seed(5)
     task.step = 7
-    wrong = draw_negatives(true, batch, 5 + 7)
+    wrong = sample_negatives(true, batch, 5 + 7)
     score = [torch.sigmoid((output[p[:, 0]] * output[p[:, 1]]).sum(1).double()) for p in (true, wrong)]
     expected = -torch.cat((score[0].log(), (1 - score[1]).log())).mean()
     assert task.loss(output, batch).item() == pytest.approx(expected.item(), rel=1e-5)
@@ -116,7 +116,7 @@ def test_loss_is_cross_entropy_of_true_and_drawn_pairs(batch):
 def test_negatives_are_uniform(batch):
     """The six nodes of a graph of seven that are no true tail of a head come equally often."""
     pairs = torch.tensor([[10, 9]])  # nodes 8 .. 14 are the third graph
-    wrong = [draw_negatives(pairs, batch, seed)[:, 1] for seed in range(3000)]
+    wrong = [sample_negatives(pairs, batch, seed)[:, 1] for seed in range(3000)]
     counts = torch.bincount(torch.cat(wrong), minlength=15)[8:].tolist()
     assert counts[1] == 0
     # Two draws that agree leave one pair: 11 / 36 a seed, of variance below 0.22
@@ -138,7 +138,7 @@ def test_negatives_of_a_graph_do_not_depend_on_its_batch(batch):
 
     def drawn(rows):
         cut = table.batch(rows)
-        pairs = draw_negatives(both_directions(cut.contact_index), cut, seed=3)
+        pairs = sample_negatives(both_directions(cut.contact_index), cut, seed=3)
         graph = cut.batch[pairs[:, 0]]
         local = (pairs - cut.ptr[graph][:, None]).tolist()
         return {(rows[g], head, tail) for g, (head, tail) in zip(graph.tolist(), local, strict=True)}

@@ -9,11 +9,11 @@ from graphbench import registry
 from graphbench.contracts import Architecture, Representation
 from graphbench.data.checks import check_table
 from graphbench.errors import BadInput
-from graphbench.module import BenchmarkModule
 from graphbench.nn import NodeEncoder
 from graphbench.nn.heads import HeadConfig
 from graphbench.tasks import GraphRegression, NodeRegression, build_task
 from graphbench.testing import tiny_spec, tiny_table
+from graphbench.training.module import BenchmarkModule
 
 SPEC = tiny_spec("node-regression", "categorical")
 

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 from sklearn.metrics import accuracy_score, f1_score, mean_absolute_error, recall_score, roc_auc_score
+from sklearn.utils.class_weight import compute_class_weight
 
-from graphbench.contracts import BenchmarkSpec, Features, GraphTable, Representation
+from graphbench.contracts import BenchmarkSpec, Column, Features, GraphTable, Representation
 from graphbench.errors import BadInput
 from graphbench.nn.heads import HeadConfig
 from graphbench.tasks import build_task
@@ -131,10 +132,11 @@ def test_nodes_without_a_label_count_for_nothing(classes, loss):
         assert metric.compute().item() == pytest.approx(own[name].compute().item()), name
 
 
-def test_multilabel_loss_skips_unknown_labels():
+@pytest.mark.parametrize("level", ["graph", "node"])
+def test_multilabel_loss_skips_unknown_labels(level):
     truth = torch.tensor([[1.0, 0.0], [torch.nan, 1.0], [0.0, torch.nan], [1.0, 1.0], [0.0, 0.0]])
     batch = batch_with(lambda i, n: truth[i])
-    task = build_task(spec_of("graph-multilabel", loss="BCE", metric="AP"), 8, HeadConfig())
+    task = build_task(spec_of(f"{level}-multilabel", loss="BCE", metric="AP"), 8, HeadConfig())
     output = torch.randn(5, 2, generator=torch.Generator().manual_seed(3), requires_grad=True)
     known = ~truth.isnan()
     p = output.detach().sigmoid()[known].double()
@@ -158,3 +160,90 @@ def test_multilabel_loss_skips_unknown_labels():
 def test_what_does_not_fit_is_named(changes, message):
     with pytest.raises(BadInput, match=message):
         build_task(dataclasses.replace(SPEC, **changes), 8, HeadConfig())
+
+
+def weighted_batch(y_of, weights):
+    """One graph per weight, with that weight."""
+    graphs = [
+        {"num_nodes": 2, "edge_index": torch.zeros(2, 0, dtype=torch.int64), "y": y_of(i), "weight": torch.tensor(w)}
+        for i, w in enumerate(weights)
+    ]
+    return GraphTable.from_graphs(graphs, {"y": Column("graph"), "weight": Column("graph")}).batch(range(len(weights)))
+
+
+WEIGHTS = [0.5, 0.0, 2.0, 1.5, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("loss", "of"),
+    [("L1", torch.nn.L1Loss), ("MSE", torch.nn.MSELoss), ("Huber", torch.nn.HuberLoss)],
+)
+def test_weighted_regression_counts_every_row_by_its_weight_and_scores_count_it_once(loss, of):
+    truth = torch.tensor([[1.0, torch.nan], [9.0, 3.0], [2.0, 2.0], [torch.nan, torch.nan], [0.5, 1.0]])
+    batch = weighted_batch(lambda i: truth[i], WEIGHTS)
+    output = torch.randn(5, 2, generator=torch.Generator().manual_seed(1))
+    known = ~truth.isnan()
+    errors = of(reduction="none")(output[known], truth[known])
+    rows = torch.tensor(WEIGHTS)[:, None].expand(5, 2)[known]
+    task = build_task(spec_of("graph-regression", loss=loss), 8, HeadConfig())
+    assert task.loss(output, batch).item() == pytest.approx(float((rows * errors).sum() / known.sum()), rel=1e-6)
+    expected = float((output - truth)[known].abs().mean())
+    assert evaluated(task, [output], [batch])["MAE"] == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_weights_of_classes_and_rows_against_torch(classes):
+    labels = torch.tensor([0, 1, 1, classes - 1, 1])
+    batch = weighted_batch(lambda i: labels[i], WEIGHTS)
+    spec = spec_of("graph-classification", num_classes=classes, num_targets=1, loss="cross_entropy", metric="accuracy")
+    given = [1.0, 4.0, 2.5][:classes]
+    task = build_task(spec, 8, HeadConfig(), class_weights=given)
+    task.set_class_weights(labels)
+    scale = torch.tensor(given)[labels].mean()
+    logits = torch.randn(5, spec.output_dim, generator=torch.Generator().manual_seed(2))
+    both = torch.cat((torch.zeros_like(logits), logits), 1) if classes == 2 else logits
+    losses = torch.nn.CrossEntropyLoss(weight=torch.tensor(given) / scale, reduction="none")(both, labels)
+    expected = (losses * torch.tensor(WEIGHTS)).mean()
+    assert task.loss(logits, batch).item() == pytest.approx(expected.item(), rel=1e-5)
+    scores = evaluated(task, [logits], [batch])
+    assert scores["accuracy"] == pytest.approx(accuracy_score(labels, both.argmax(1)))
+
+
+def test_balanced_classes_are_those_of_scikit_learn():
+    labels = torch.tensor([0, 1, 1, 2, 1, 1, -1, 0])
+    spec = spec_of("node-classification", num_classes=3, num_targets=1, loss="focal", metric="accuracy")
+    task = build_task(spec, 8, HeadConfig(), class_weights="balanced")
+    task.set_class_weights(labels[:, None])
+    known = labels[labels >= 0].numpy()
+    expected = compute_class_weight("balanced", classes=np.arange(3), y=known)
+    assert task.class_weights.numpy() == pytest.approx(expected)
+    assert "class_weights" in task.state_dict()
+    with pytest.raises(BadInput, match="no training row is of class 2"):
+        task.set_class_weights(torch.tensor([0, 1, 1]))
+
+
+def test_weighted_labels_count_known_ones():
+    truth = torch.tensor([[1.0, torch.nan], [0.0, 1.0], [1.0, 1.0], [torch.nan, torch.nan], [0.0, 0.0]])
+    batch = weighted_batch(lambda i: truth[i], WEIGHTS)
+    task = build_task(spec_of("graph-multilabel", loss="BCE", metric="AP"), 8, HeadConfig())
+    logits = torch.randn(5, 2, generator=torch.Generator().manual_seed(3))
+    known = ~truth.isnan()
+    rows = torch.tensor(WEIGHTS)[:, None].expand(5, 2)[known]
+    loss = torch.nn.functional.binary_cross_entropy_with_logits(logits[known], truth[known], rows, reduction="sum")
+    assert task.loss(logits, batch).item() == pytest.approx(float(loss / known.sum()), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("task", "loss", "weights", "message"),
+    [
+        ("graph-regression", "L1", "balanced", "class_weights is for classifications; Probe is graph-regression"),
+        ("graph-classification", "cross_entropy", [1.0, 2.0], "2 numbers for the 3 classes"),
+        ("graph-classification", "cross_entropy", [1.0, 2.0, 0.0], "class_weights of class 2 must be above 0"),
+        ("graph-classification", "cross_entropy", "rare", "class_weights must be one of balanced, but got 'rare'"),
+        ("node-classification", "weighted_cross_entropy", "balanced", "weighs classes itself, by each batch"),
+    ],
+)
+def test_weights_of_classes_that_do_not_fit_are_told(task, loss, weights, message):
+    classes = {} if task == "graph-regression" else {"num_classes": 3, "num_targets": 1, "metric": "accuracy"}
+    with pytest.raises(BadInput, match=message):
+        build_task(spec_of(task, loss=loss, **classes), 8, HeadConfig(), class_weights=weights)

@@ -11,7 +11,7 @@ from graphbench.testing import EncodingContract, PositionalEncoderContract
 
 
 class Flawed(Encoding):
-    """In-degrees, and one row a graph on an axis of its own that points at a node; with a flaw by name."""
+    """In-degrees, and one row per graph on an axis of its own that points at a node; with a flaw by name."""
 
     def __init__(self, flaw: str = "") -> None:
         self.flaw = flaw

@@ -18,9 +18,9 @@ from graphbench.benchmarks.block_models.sampling import (
     NUM_PATTERNS,
     BlockGraphs,
     Chunk,
-    draw_cluster_graphs,
-    draw_pattern_graphs,
-    draw_patterns,
+    sample_cluster_graphs,
+    sample_pattern_graphs,
+    sample_patterns,
 )
 from graphbench.benchmarks.gnn_benchmark_files import Graph, address, fetch, read_splits
 from graphbench.benchmarks.sizes import with_sizes
@@ -151,7 +151,7 @@ class PATTERN(BlockModelBenchmark):
 
     def draw(self) -> Callable[[Chunk], BlockGraphs]:
         """Samples graphs around the patterns of `graph_seed`."""
-        return partial(draw_pattern_graphs, patterns=draw_patterns(self.graph_seed))
+        return partial(sample_pattern_graphs, patterns=sample_patterns(self.graph_seed))
 
     def patterns(self, start: int, size: int) -> np.ndarray | None:
         """Equally many graphs of each pattern, one pattern after the other."""
@@ -159,7 +159,7 @@ class PATTERN(BlockModelBenchmark):
 
 
 class CLUSTER(BlockModelBenchmark):
-    """Which community is each node of, when one node a community tells? 12,000 graphs, generated or downloaded.
+    """Which community is each node of, when one node per community tells? 12,000 graphs, generated or downloaded.
 
     Six communities of 5 to 34 nodes (edge probability 0.55 inside, 0.25 across); the feature of one random node of
     each is its community, that of the others is 0 ("Benchmarking Graph Neural Networks", Dwivedi et al., JMLR 2023).
@@ -193,7 +193,7 @@ class CLUSTER(BlockModelBenchmark):
 
     def draw(self) -> Callable[[Chunk], BlockGraphs]:
         """Samples communities alone."""
-        return draw_cluster_graphs
+        return sample_cluster_graphs
 
 
 def _to_table(graphs: BlockGraphs) -> GraphTable:

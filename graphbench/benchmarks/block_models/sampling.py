@@ -3,7 +3,7 @@
 Legend: G graphs of a chunk with N nodes and E directed edges in all; a graph has n nodes.
 
 All pairs i > j of a graph are numbered row by row, so that pair number k is the same (i, j) in every graph. One random
-number a pair is compared with the probability of the pair's communities; nodes are shuffled afterwards.
+number per pair is compared with the probability of the pair's communities; nodes are shuffled afterwards.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def random_state(*seeds: int) -> np.random.RandomState:
     return np.random.RandomState([seed % (1 << 32) for seed in seeds])
 
 
-def draw_patterns(seed: int, count: int = NUM_PATTERNS) -> Patterns:
+def sample_patterns(seed: int, count: int = NUM_PATTERNS) -> Patterns:
     """Random graphs of 5 to 34 nodes with edge probability 0.5, and a feature for each of their nodes."""
     rng = random_state(seed)
     sizes = rng.randint(SMALLEST, LARGEST + 1, count)
@@ -91,7 +91,7 @@ def draw_patterns(seed: int, count: int = NUM_PATTERNS) -> Patterns:
     return Patterns(sizes, colours, edges, np.bincount(pattern[kept], minlength=count))
 
 
-def draw_pattern_graphs(chunk: Chunk, patterns: Patterns) -> BlockGraphs:
+def sample_pattern_graphs(chunk: Chunk, patterns: Patterns) -> BlockGraphs:
     """Graphs of PATTERN: a pattern hidden in five communities; a node's class says whether it is of the pattern.
 
     Edge probability 0.5 inside a community, 0.35 across, and 0.5 between a community and the pattern. Features of
@@ -117,7 +117,7 @@ def draw_pattern_graphs(chunk: Chunk, patterns: Patterns) -> BlockGraphs:
     return _shuffled(rng, sizes.sum(1), np.concatenate([edges, own]), colours, hidden)
 
 
-def draw_cluster_graphs(chunk: Chunk) -> BlockGraphs:
+def sample_cluster_graphs(chunk: Chunk) -> BlockGraphs:
     """Graphs of CLUSTER: six communities, one node of each tells its community; a node's class is its community.
 
     Edge probability 0.55 inside a community and 0.25 across. The feature of the node that tells is the number of its

@@ -248,8 +248,8 @@ def make_wiring(family: Family, sizes: Sequence[int], edge_probability: float = 
     check_choice("family", family, get_args(Family))
     if family == "ER":
         check_range("edge_probability", edge_probability, above=0, at_most=1)
-    if family == "regular" and degree not in _DEGREES:
-        raise BadInput(f"degree must be one of {_DEGREES}; others are hardly ever simple graphs; got {degree}.")
+    if family == "regular":
+        check_choice("degree", degree, _DEGREES)  # graphs of others are hardly ever simple
     made = [_of_size(family, size, edge_probability, degree) for size in sizes]
     known = [wiring for wiring in made if wiring is not None]
     if not known:

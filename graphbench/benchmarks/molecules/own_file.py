@@ -12,6 +12,7 @@ from rdkit import rdBase
 from torch import Tensor
 
 from graphbench.benchmarks.molecules.base import MoleculeBenchmark
+from graphbench.benchmarks.molecules.chemistry.files import check_format
 from graphbench.benchmarks.molecules.chemistry.scaffolds import check_fractions, scaffold_split
 from graphbench.benchmarks.molecules.chemistry.tables import subset
 from graphbench.benchmarks.molecules.chemistry.targets import TargetTask
@@ -31,10 +32,12 @@ from graphbench.contracts import SPLITS, BenchmarkSpec, GraphTable
 from graphbench.contracts.spec import TaskName
 from graphbench.data.package_files import file_sha256
 from graphbench.data.progress import track
+from graphbench.data.row_weights import scaled_weights
 from graphbench.data.splits import given_split, k_fold_split, random_split
 from graphbench.errors import BadInput, check_choice, check_range
 
 SplitKind = Literal["random", "scaffold", "scaffold_balanced", "column"]
+RepeatRule = Literal["together", "apart"]
 
 _TASKS: dict[TargetTask, TaskName] = {
     "regression": "graph-regression",
@@ -51,16 +54,20 @@ _METRICS = {
 
 
 class Molecules(MoleculeBenchmark):
-    """Molecules of your own: a CSV, TSV, SMILES, SDF or Parquet file with targets.
+    """Molecules of your own: a CSV, TSV, SMILES, SDF, Parquet or Excel file with targets.
 
     Atoms and bonds get OGB's nine and three categorical columns. Rows that cannot be used (RDKit cannot read the
     molecule, it has no atoms, a target is missing or no number, ...) are counted and named with their line in one
-    message.
+    message, and so are molecules that are there more than once with different targets.
+
+    Names of columns count in any case. Cells may be separated by commas, semicolons or tabs, and numbers may have
+    decimal commas unless commas separate the cells; one line in the log says so.
 
     Args:
         file: the file; its suffix tells the format. CSV and TSV files have a header. A `.smi`, `.smiles` or `.txt`
             file has a SMILES and a name (column `_Name`) on each line, or a header that begins with `smiles_column`.
-            An `.sdf` file has properties, and names in `_Name`.
+            An `.sdf` file has properties, and names in `_Name`. Of an `.xlsx` file the first sheet is read (needs the
+            extra `excel`).
         target: target column, or several; `penalized_logp` computes that property (constants of ZINC-full, smallest
             rings) and needs no column.
         task: regression; classification (one column of class numbers from 0); multilabel (columns of 0 and 1). Cells
@@ -79,10 +86,15 @@ class Molecules(MoleculeBenchmark):
         fold: the part that tests, from 0.
         on_error: stop at unusable rows, or skip them with a warning.
         metric: the score that selects checkpoints; by default MAE, accuracy or AP.
+        weight: column with the weight of each row in the loss, 0 or more. Only ratios count: weights are divided by
+            their mean over the training rows. Losses of all splits are weighted, metrics are not.
+        repeats: `together` keeps rows of one molecule (one canonical SMILES) in one split or fold; `apart` shares them
+            out like others. Splits by scaffolds keep them together in any case, `split=column` does as the file says.
         options: see `GraphBenchmark`.
 
     Raises:
-        BadInput: for options that contradict each other.
+        BadInput: for options that contradict each other, or a file of another kind.
+        MissingExtra: for an `.xlsx` file without openpyxl.
     """
 
     spec = BenchmarkSpec(
@@ -116,9 +128,13 @@ class Molecules(MoleculeBenchmark):
         fold: int | None = None,
         on_error: OnError = "stop",
         metric: str | None = None,
+        weight: str | None = None,
+        repeats: RepeatRule = "together",
         **options: Any,
     ) -> None:
         super().__init__(**options)
+        check_format(Path(file))
+        check_choice("repeats", repeats, get_args(RepeatRule))
         check_choice("task", task, get_args(TargetTask))
         check_choice("split", split, get_args(SplitKind))
         check_choice("on_error", on_error, get_args(OnError))
@@ -133,7 +149,9 @@ class Molecules(MoleculeBenchmark):
             split_column=split_column,
             scaffold=split.startswith("scaffold"),
             on_error=on_error,
+            weight=weight,
         )
+        self.repeats = repeats
         self.split, self.fractions, self.split_seed = split, check_fractions(fractions), split_seed
         _check_folds(split, folds, fold)
         self.folds, self.fold = folds, fold
@@ -176,6 +194,8 @@ class Molecules(MoleculeBenchmark):
             "task": [request.task, request.num_classes],
             "split": [self.split, list(self.fractions), self.split_seed],
             **({} if self.folds is None else {"folds": [self.folds, self.fold]}),
+            **({} if request.weight is None else {"weight": request.weight}),
+            **({"repeats": self.repeats} if self.repeats == "together" else {}),  # earlier versions shared them out
             "on_error": request.on_error,
         }
 
@@ -186,18 +206,23 @@ class Molecules(MoleculeBenchmark):
             BadInput: as `chemistry.user_file.read_user_file`, or a split would be empty.
         """
         molecules = read_user_file(self.request, track)
-        return {name: subset(molecules.table, rows) for name, rows in self._divide(molecules).items()}
+        self.left_out = molecules.left_out
+        return scaled_weights({name: subset(molecules.table, rows) for name, rows in self._divide(molecules).items()})
 
     def _divide(self, molecules: UserMolecules) -> Mapping[str, np.ndarray | Tensor]:
+        size = len(molecules.table)
+        groups: list[str] | None = molecules.canonical
+        if self.repeats == "apart" or len(set(molecules.canonical)) == size:
+            groups = None  # so that the splits of files without repeats stay what they were
         if self.folds is not None and self.fold is not None:
-            groups, seed = (molecules.scaffolds or None), (0 if self.split == "scaffold" else self.split_seed)
-            return k_fold_split(len(molecules.table), self.folds, self.fold, seed, groups)
+            seed = 0 if self.split == "scaffold" else self.split_seed
+            return k_fold_split(size, self.folds, self.fold, seed, molecules.scaffolds or groups)
         if self.split.startswith("scaffold"):
             seeded = self.split_seed if self.split == "scaffold_balanced" else None
             return scaffold_split(molecules.scaffolds, self.fractions, seeded)
         if self.split == "column":
             return given_split(molecules.split_labels, SPLIT_WORDS)
-        return random_split(len(molecules.table), dict(zip(SPLITS, self.fractions, strict=True)), self.split_seed)
+        return random_split(size, dict(zip(SPLITS, self.fractions, strict=True)), self.split_seed, groups)
 
 
 def _check_folds(split: SplitKind, folds: int | None, fold: int | None) -> None:

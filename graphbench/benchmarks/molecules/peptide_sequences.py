@@ -131,7 +131,7 @@ def grouped_split(
     holds = np.zeros((len(names), kinds.shape[1]))
     np.add.at(holds, member, kinds)
     sizes = np.bincount(member)
-    shuffled = np.random.RandomState(seed).permutation(len(names))
+    shuffled = np.random.RandomState(seed % (1 << 32)).permutation(len(names))
     wanted = np.outer(shares, np.maximum(kinds.sum(0), 1))  # [splits, kinds]
     given, owner = np.zeros_like(wanted), np.zeros(len(names), dtype=np.int64)
     for group in shuffled[np.argsort(-sizes[shuffled], kind="stable")]:

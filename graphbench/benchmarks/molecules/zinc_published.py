@@ -139,9 +139,9 @@ def _to_table(molecules: Sequence[dict[str, Tensor]]) -> GraphTable:
     bonds = [m["bond_type"][edge[:, 0], edge[:, 1]] for m, edge in zip(molecules, edges, strict=True)]
     labels = [molecule[_LABEL].reshape(1, 1) for molecule in molecules]
     columns = {
-        "x": torch.cat(atoms).to(torch.uint8),
+        "x": torch.cat(atoms),
         "edge_index": torch.cat(edges).to(torch.int32),
-        "edge_attr": torch.cat(bonds).reshape(-1, 1).to(torch.uint8),
+        "edge_attr": torch.cat(bonds).reshape(-1, 1),
         "y": torch.cat(labels).to(torch.float32),
     }
     ptr = {
@@ -153,9 +153,12 @@ def _to_table(molecules: Sequence[dict[str, Tensor]]) -> GraphTable:
 
 
 def _check_values(table: GraphTable, path: Path) -> None:
+    """Refuse types that do not exist, and narrow the columns to bytes, which would wrap them around."""
     for name, vocabulary in (("x", ZINC_ATOM_TYPES), ("edge_attr", ZINC_BOND_TYPES)):
         column = table.columns[name]
-        if len(column) and int(column.max()) >= len(vocabulary):
-            raise CorruptData(f"{path}: {name} has type {int(column.max())}, but only {len(vocabulary)} types exist.")
+        for value in (int(column.min()), int(column.max())) if len(column) else ():
+            if not 0 <= value < len(vocabulary):
+                raise CorruptData(f"{path}: {name} has type {value}, but only {len(vocabulary)} types exist.")
+        table.columns[name] = column.to(torch.uint8)
     if not bool(table.columns["y"].isfinite().all()):
         raise CorruptData(f"{path}: some labels are not finite numbers.")

@@ -117,7 +117,7 @@ class PointCloudBenchmark(GraphBenchmark):
         """
         columns = ["pos", "x_dense", *(["x"] if self.spec.node.vocabularies else [])]
         columns += ["y"] if self.spec.task == "node-classification" else []
-        draw_points(batch, columns, self.num_points, generator)
+        sample_points(batch, columns, self.num_points, generator)
         rotation = batch.get(ROTATION, None)
         if rotation is not None:
             del batch[ROTATION]
@@ -138,7 +138,9 @@ def _seed(*parts: int) -> int:
     return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:7], "big")
 
 
-def draw_points(batch: GraphBatch, columns: Sequence[str], num_points: int, generator: torch.Generator | None) -> None:
+def sample_points(
+    batch: GraphBatch, columns: Sequence[str], num_points: int, generator: torch.Generator | None
+) -> None:
     """Give every cloud of a batch `num_points` points, in place; clouds that all have them stay as they are.
 
     Args:

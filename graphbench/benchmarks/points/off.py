@@ -13,8 +13,9 @@ from graphbench.errors import CorruptData
 def parse_off(content: bytes, name: str) -> Floats:
     """Corners of all triangles of a mesh `[T, 3, 3]`; faces with more corners become fans of triangles.
 
-    The file holds "OFF", the numbers of vertices, faces and edges, three numbers a vertex, and for each face the number
-    of its corners and their vertices (from 0). In many of ModelNet's files the first two lines are one ("OFF490 ...").
+    The file holds "OFF", the numbers of vertices, faces and edges, three numbers per vertex, and for each face the
+    number of its corners and their vertices (from 0). In many of ModelNet's files the first two lines are one
+    ("OFF490 ...").
 
     Args:
         content: the file.

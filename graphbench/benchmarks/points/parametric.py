@@ -81,7 +81,7 @@ class SolidChunk:
     number: tuple[int, ...] = ()
 
 
-def draw_solids(chunk: SolidChunk) -> Clouds:
+def sample_solids(chunk: SolidChunk) -> Clouds:
     """Points and normals of the solids of a job, centred and of radius 1; float16."""
     settings = chunk.settings
     generator = np.random.RandomState([part % (1 << 32) for part in (settings.seed, *chunk.number)])

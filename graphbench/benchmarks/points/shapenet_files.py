@@ -10,6 +10,7 @@ import numpy as np
 from graphbench.benchmarks.points.files import Files
 from graphbench.benchmarks.points.off import parse_numbers
 from graphbench.benchmarks.points.surfaces import to_unit_sphere
+from graphbench.contracts.spec import SPLITS
 from graphbench.errors import CorruptData
 
 #: Category -> folder of its shapes, in the order of the published part numbers.
@@ -34,7 +35,7 @@ FOLDERS = {
 #: Parts of each category; part numbers count through, category after category.
 PARTS = (4, 2, 2, 4, 4, 3, 3, 2, 4, 2, 6, 2, 3, 3, 3, 3)
 CATEGORY_FILE = "synsetoffset2category.txt"
-SPLIT_FILES = {split: f"train_test_split/shuffled_{split}_file_list.json" for split in ("train", "val", "test")}
+SPLIT_FILES = {split: f"train_test_split/shuffled_{split}_file_list.json" for split in SPLITS}
 _COLUMNS = 7  # x y z, normal, part
 
 

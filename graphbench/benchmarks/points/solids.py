@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from graphbench.benchmarks.points.base import PointCloudBenchmark, Rotations, cloud_table
-from graphbench.benchmarks.points.parametric import NUM_FAMILIES, SolidChunk, SolidSettings, draw_solids
+from graphbench.benchmarks.points.parametric import NUM_FAMILIES, SolidChunk, SolidSettings, sample_solids
 from graphbench.benchmarks.sizes import with_sizes
 from graphbench.contracts import SPLITS, BenchmarkSpec, Features, GraphTable
 from graphbench.data.worker_pool import map_in_processes
@@ -97,5 +97,5 @@ class Solids(PointCloudBenchmark):
             for start in range(0, size, _CHUNK)
         ]
         unit = f"chunks of {_CHUNK} solids"
-        for clouds in map_in_processes(draw_solids, jobs, len(jobs), f"Sampling Solids {SPLITS[split]}", unit=unit):
+        for clouds in map_in_processes(sample_solids, jobs, len(jobs), f"Sampling Solids {SPLITS[split]}", unit=unit):
             yield cloud_table(clouds.points, clouds.normals, clouds.labels)

@@ -34,7 +34,7 @@ class PathfinderSettings:
     """What paths are sampled from; the published constants by default.
 
     Args:
-        side: pixels a side.
+        side: pixels per side.
         path_dashes: dashes of the two long paths.
         distractors: short paths.
         distractor_dashes: dashes of each.
@@ -79,7 +79,7 @@ class Scenes:
     labels: np.ndarray
 
 
-def draw_pathfinder(seed: tuple[int, ...], count: int, settings: PathfinderSettings | None = None) -> Sequences:
+def sample_pathfinder(seed: tuple[int, ...], count: int, settings: PathfinderSettings | None = None) -> Sequences:
     """Draw images as sequences of grey values, row after row.
 
     Args:
@@ -88,13 +88,13 @@ def draw_pathfinder(seed: tuple[int, ...], count: int, settings: PathfinderSetti
         settings: the published ones by default.
     """
     settings = settings or PathfinderSettings()
-    scenes = draw_scenes(seed, count, settings)
+    scenes = sample_scenes(seed, count, settings)
     images = paint(scenes, settings)
     lengths = np.full(count, settings.side**2, dtype=np.int64)
     return Sequences(images.reshape(-1), lengths, scenes.labels)
 
 
-def draw_scenes(seed: tuple[int, ...], count: int, settings: PathfinderSettings) -> Scenes:
+def sample_scenes(seed: tuple[int, ...], count: int, settings: PathfinderSettings) -> Scenes:
     """Paths and dots of `count` images."""
     generator = np.random.RandomState([part % (1 << 32) for part in seed])
     growth = _Growth(generator, settings)

@@ -63,7 +63,7 @@ class _Level:
         return self.code >= MIN
 
 
-def draw_listops(seed: tuple[int, ...], count: int, grammar: Grammar | None = None) -> Sequences:
+def sample_listops(seed: tuple[int, ...], count: int, grammar: Grammar | None = None) -> Sequences:
     """Draw expressions and their values.
 
     Args:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from graphbench.benchmarks.sequences.base import SequenceBenchmark
-from graphbench.benchmarks.sequences.expressions import Grammar, draw_listops
+from graphbench.benchmarks.sequences.expressions import Grammar, sample_listops
 from graphbench.benchmarks.sizes import with_sizes
 from graphbench.contracts import BenchmarkSpec, Features, GraphTable
 from graphbench.errors import BadInput, check_range
@@ -95,4 +95,4 @@ class ListOps(SequenceBenchmark):
         Raises:
             BadInput: the grammar makes next to no expression of such lengths.
         """
-        return self.drawn(partial(draw_listops, grammar=self.grammar), self.data_seed, _CHUNK)
+        return self.drawn(partial(sample_listops, grammar=self.grammar), self.data_seed, _CHUNK)

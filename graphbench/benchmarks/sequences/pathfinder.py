@@ -8,14 +8,14 @@ from functools import partial
 from typing import Any
 
 from graphbench.benchmarks.sequences.base import SequenceBenchmark
-from graphbench.benchmarks.sequences.dashed_paths import PathfinderSettings, draw_pathfinder
+from graphbench.benchmarks.sequences.dashed_paths import PathfinderSettings, sample_pathfinder
 from graphbench.benchmarks.sizes import with_sizes
 from graphbench.contracts import BenchmarkSpec, Features, GraphTable
 from graphbench.errors import BadInput, check_range
 
 _CHUNK = 500  # images per job; another number would sample other images
 _PIXELS_PER_DASH = 56  # 18 dashes in 32 x 32 pixels, 4 in 16 x 16; of 1,000 attempts then 15 and 91 succeed
-_SMALLEST, _PUBLISHED = 12, 32  # pixels a side
+_SMALLEST, _PUBLISHED = 12, 32  # pixels per side
 
 
 class Pathfinder(SequenceBenchmark):
@@ -28,7 +28,7 @@ class Pathfinder(SequenceBenchmark):
     Args:
         data_seed: of the images.
         sizes: images in train, validation and test for a smaller (or larger) set.
-        image_size: pixels a side; fewer than the arena's 32 make shorter sequences of the same task for machines that
+        image_size: pixels per side; fewer than the arena's 32 make shorter sequences of the same task for machines that
             are too small for it. Paths then begin nearer to each other in proportion, dashes keep their size.
         path_dashes: dashes of the two long paths; the arena's easier sets have 6 and 9.
         distractors: short paths.
@@ -102,4 +102,4 @@ class Pathfinder(SequenceBenchmark):
 
     def read(self) -> Mapping[str, Iterator[GraphTable]]:
         """Draw the images on all cores."""
-        return self.drawn(partial(draw_pathfinder, settings=self.settings), self.data_seed, _CHUNK)
+        return self.drawn(partial(sample_pathfinder, settings=self.settings), self.data_seed, _CHUNK)

@@ -11,9 +11,8 @@ import numpy as np
 
 from graphbench.benchmarks.sequences.base import SequenceBenchmark, to_table
 from graphbench.benchmarks.sequences.ragged import Sequences
-from graphbench.benchmarks.superpixels.base import idx_checksums
 from graphbench.benchmarks.superpixels.cifar import CHECKSUMS, read_cifar10
-from graphbench.benchmarks.superpixels.idx import read_idx_folder
+from graphbench.benchmarks.superpixels.idx import idx_checksums, read_idx_folder
 from graphbench.benchmarks.superpixels.labelled import LabelledImages
 from graphbench.contracts import BenchmarkSpec, Features, GraphTable
 

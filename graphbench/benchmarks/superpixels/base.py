@@ -6,7 +6,6 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,12 +14,10 @@ from torch import Tensor
 
 from graphbench.benchmarks.base import GraphBenchmark
 from graphbench.benchmarks.gnn_benchmark_files import Graph
-from graphbench.benchmarks.superpixels.idx import idx_files
 from graphbench.benchmarks.superpixels.labelled import LabelledImages
 from graphbench.benchmarks.superpixels.slic import ImageChunk, SlicSettings, SuperpixelGraphs, superpixel_graphs
 from graphbench.contracts import SPLITS, GraphTable
 from graphbench.contracts.table import EDGE, EDGE_INDEX, GRAPH, NODE, Column, pointer
-from graphbench.data.package_files import file_sha256
 from graphbench.data.splits import random_split
 from graphbench.data.worker_pool import map_in_processes
 from graphbench.errors import BadInput, MissingExtra, check_range
@@ -142,12 +139,3 @@ def stratified_rows(labels: np.ndarray, fractions: Sequence[float], seed: int) -
         for name in SPLITS:
             parts[name].append(rows[split[name].numpy()])
     return {name: np.sort(np.concatenate(rows)) for name, rows in parts.items()}
-
-
-def idx_checksums(folder: Path, origin: str = "") -> dict[str, list[str]]:
-    """SHA-256 of the images and labels of each part.
-
-    Raises:
-        MissingData: as `idx_files`.
-    """
-    return {part: [file_sha256(file) for file in pair] for part, pair in idx_files(folder, origin).items()}

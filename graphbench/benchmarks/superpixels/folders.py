@@ -1,4 +1,4 @@
-"""A user's own images: a folder a class, alone or under train, val and test."""
+"""A user's own images: a folder per class, alone or under train, val and test."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from graphbench.benchmarks.superpixels.labelled import LabelledImages
 from graphbench.data.archives import open_gzip
+from graphbench.data.package_files import file_sha256
 from graphbench.errors import CorruptData, MissingData
 
 _UNSIGNED_BYTE = 8
@@ -39,6 +40,15 @@ def idx_files(folder: Path, origin: str = "") -> dict[str, tuple[Path, Path]]:
             f"another set in IDX format there{f', from {origin}' if origin else ''}."
         )
     return found
+
+
+def idx_checksums(folder: Path, origin: str = "") -> dict[str, list[str]]:
+    """SHA-256 of the images and labels of each part.
+
+    Raises:
+        MissingData: as `idx_files`.
+    """
+    return {part: [file_sha256(file) for file in pair] for part, pair in idx_files(folder, origin).items()}
 
 
 def has_idx_files(folder: Path) -> bool:

@@ -12,12 +12,11 @@ from graphbench.benchmarks.gnn_benchmark_files import address, fetch, read_split
 from graphbench.benchmarks.superpixels.base import (
     SuperpixelBenchmark,
     from_published,
-    idx_checksums,
     leading_validation,
     stratified_rows,
 )
 from graphbench.benchmarks.superpixels.cifar import CHECKSUMS, read_cifar10
-from graphbench.benchmarks.superpixels.idx import read_idx_folder
+from graphbench.benchmarks.superpixels.idx import idx_checksums, read_idx_folder
 from graphbench.benchmarks.superpixels.labelled import LabelledImages
 from graphbench.benchmarks.superpixels.slic import SlicSettings
 from graphbench.benchmarks.superpixels.tables import read_image_rows

@@ -12,12 +12,11 @@ import numpy as np
 
 from graphbench.benchmarks.superpixels.base import (
     SuperpixelBenchmark,
-    idx_checksums,
     leading_validation,
     stratified_rows,
 )
 from graphbench.benchmarks.superpixels.folders import ImageFolder, find_images
-from graphbench.benchmarks.superpixels.idx import has_idx_files, read_idx_folder
+from graphbench.benchmarks.superpixels.idx import has_idx_files, idx_checksums, read_idx_folder
 from graphbench.benchmarks.superpixels.inputs import read_images
 from graphbench.benchmarks.superpixels.labelled import ImageFiles, LabelledImages
 from graphbench.benchmarks.superpixels.slic import SlicSettings
@@ -28,7 +27,7 @@ _COLOUR = Features(dense=5, names=("red", "green", "blue", "row", "column"))
 
 
 class Superpixels(SuperpixelBenchmark):
-    """Images of your own as superpixel graphs: a folder a class, or IDX files such as Fashion-MNIST's.
+    """Images of your own as superpixel graphs: a folder per class, or IDX files such as Fashion-MNIST's.
 
     Made as `MNISTSuperpixels` (or, with `colour`, `num_segments=150`, `compactness=10` and `surplus=50`, as
     `CIFAR10Superpixels`). What the folder holds decides how it is read: MNIST's four IDX files (the first twelfth of

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from graphbench import registry
 from graphbench.cli.options import OWN
-from graphbench.configurations import configurations
-from graphbench.describe import options_of
+from graphbench.contracts.spec import SPLITS
 from graphbench.errors import check_choice
+from graphbench.registry.configurations import configurations
+from graphbench.registry.describe import options_of
 
 _BASH = """\
 _graphbench() {
@@ -30,7 +31,7 @@ _graphbench() {
 compdef _graphbench graphbench"""
 SHELLS = {"bash": _BASH, "zsh": _ZSH}
 
-_MODULE = "graphbench.module:BenchmarkModule"
+_MODULE = "graphbench.training.module:BenchmarkModule"
 _TRAINER = "pytorch_lightning.trainer.trainer:Trainer"
 #: Option -> the group whose names it takes.
 _GROUPS: dict[str, registry.Group] = {
@@ -40,11 +41,11 @@ _GROUPS: dict[str, registry.Group] = {
     "trainer.callbacks": "callbacks",
 }
 #: Options of `BenchmarkModule` that have options themselves.
-_NESTED = {"model.head": "graphbench.nn.heads:HeadConfig", "model.schedule": "graphbench.optim:Schedule"}
+_NESTED = {"model.head": "graphbench.nn.heads:HeadConfig", "model.schedule": "graphbench.training.optim:Schedule"}
 #: Most parts of a path to the configuration of a run: `runs/NAME/config.yaml`, and one folder more.
 _DEEPEST = 4
 _VALUES = {
-    "split": ("train", "val", "test"),
+    "split": SPLITS,
     "if-exists": ("fail", "resume"),
     "data-changed": ("refuse", "accept"),
     "model.loss": (

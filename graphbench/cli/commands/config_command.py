@@ -7,8 +7,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from graphbench.configurations import resolve
 from graphbench.errors import BadInput
+from graphbench.registry.configurations import resolve
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -46,7 +46,8 @@ def explain(arguments: Sequence[str]) -> int:
     output = _output(request.own.output)
     predictor, rows = _rows(request, numbers)
     target = target_column(predictor, request.own.target)
-    _write(predictor, rows, target, steps, output)
+    node = None if request.own.node is None else _numbers("--node", [request.own.node])[0]
+    _write(predictor, rows, target, steps, output, node)
     log.info("Attributions of %d row%s: %s", len(rows), "s" * (len(rows) != 1), output)
     return 0
 
@@ -85,24 +86,26 @@ def _rows(request: Request, numbers: Sequence[int]) -> tuple[Predictor, list[Cho
     return predictor, choose_rows(predictor, parts_of_split(predictor.data, chosen), numbers, smiles)
 
 
-def _write(predictor: Predictor, rows: Sequence[ChosenRow], target: int | None, steps: int, output: Path) -> None:
+def _write(
+    predictor: Predictor, rows: Sequence[ChosenRow], target: int | None, steps: int, output: Path, node: int | None
+) -> None:
     """Tables of all rows and a drawing of each."""
     spec = predictor.data.spec
     names = predictor.data.target_labels() if spec.num_classes is None else ("logit",)
     name = names[target or 0] if spec.num_classes is None else "logit"
-    unit = spec.target_units[target or 0] if spec.task == "graph-regression" and spec.target_units else ""
+    unit = spec.target_units[target or 0] if spec.task.endswith("regression") and spec.target_units else ""
     nodes, lines, summary = [], [], []
-    for row, found in explanations(predictor, rows, target, steps):
+    for row, found in explanations(predictor, rows, target, steps, node):
         drawing = drawing_of(row)
         of_nodes, of_lines = tables_of(row, found, drawing)
         nodes.append(of_nodes)
         lines.append(of_lines)
         summary.append({
-            "row": row.number, "smiles": row.smiles, "target": name, "prediction": found.prediction,
-            "without_features": found.without_features, "gap": found.gap,
+            "row": row.number, **({} if node is None else {"node": node}), "smiles": row.smiles, "target": name,
+            "prediction": found.prediction, "without_features": found.without_features, "gap": found.gap,
         })  # fmt: skip
         output.mkdir(parents=True, exist_ok=True)
-        figure_of(row, found, drawing, name, unit).savefig(output / f"row-{row.number}.png")
+        figure_of(row, found, drawing, name, unit, node).savefig(output / f"row-{row.number}.png")
     frame = pd.DataFrame(summary)
     if frame["smiles"].isna().all():
         frame = frame.drop(columns="smiles")

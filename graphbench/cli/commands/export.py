@@ -62,9 +62,9 @@ def write_export(
     Raises:
         BadInput: see `export`.
     """
-    from graphbench.checkpoints import trained_weights
     from graphbench.exporting import export_folder
     from graphbench.prediction.loading import load, load_weights
+    from graphbench.runs.checkpoints import trained_weights
 
     path = Path(checkpoint) if checkpoint else trained_weights(run)
     if not path.is_file():

@@ -19,18 +19,19 @@ from pytorch_lightning.callbacks import BatchSizeFinder, LearningRateFinder, Sto
 from pytorch_lightning.utilities.exceptions import SIGTERMException
 from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
-from graphbench import trust
-from graphbench.checkpoints import load_checkpoint
 from graphbench.cli.complaints import of_logger, reason
 from graphbench.cli.lightning import GraphbenchCLI, write_config
 from graphbench.cli.measures import count_parameters, peak_memory_mb, scores_of
 from graphbench.cli.options import OWN, Request, own_parser, split
 from graphbench.cli.same_data import SameData
 from graphbench.cli.stopping import Stopped, exit_code
-from graphbench.errors import BadInput, CorruptData, GraphbenchError
-from graphbench.expected import kind_of_data
+from graphbench.errors import BadInput, CorruptData, GraphbenchError, check_choice
+from graphbench.files.writing import write_text
 from graphbench.prediction.training import RecordTraining
-from graphbench.runs import RunFolder, describe_environment, write_text
+from graphbench.registry.expected import kind_of_data
+from graphbench.runs import RunFolder, trust
+from graphbench.runs.checkpoints import load_checkpoint
+from graphbench.runs.environment import describe_environment
 
 log = logging.getLogger(__name__)
 
@@ -67,8 +68,7 @@ def fit(arguments: Sequence[str], callbacks: Sequence[pl.Callback] = ()) -> int:
 def _resuming(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> Sequence[str]:
     """The command line; with `--if-exists resume` it continues the folder of `--run` where that holds a run."""
     own, rest = parser.parse_known_args(list(arguments))
-    if own.if_exists not in (None, "fail", "resume"):
-        raise BadInput(f"--if-exists {own.if_exists}: must be fail or resume.")
+    check_choice("--if-exists", own.if_exists or "fail", ("fail", "resume"))
     if own.checkpoint and not own.resume:
         raise BadInput("--checkpoint says where --resume goes on; to start a new run from weights use model.init_from.")
     if own.if_exists == "resume" and not own.run:
@@ -161,6 +161,9 @@ def _alone(cli: GraphbenchCLI) -> Iterator[None]:
     finally:
         if cli.passing:
             shutil.rmtree(cli.run_folder.path, ignore_errors=True)
+        if cli.made_up:
+            with contextlib.suppress(OSError):  # `runs/` holds others, or this one
+                cli.run_folder.path.parent.rmdir()
 
 
 class _WriteDown(pl.Callback):
@@ -317,7 +320,11 @@ def _timer(trainer: pl.Trainer) -> Timer:
 @rank_zero_only
 def _record(run: RunFolder, results: dict[str, Any]) -> None:
     """Replace what is stored; test scores stay where the best checkpoint is still the one they were taken from."""
-    stored = run.read_results()
+    try:
+        stored = run.read_results()
+    except CorruptData as error:  # what this fit has reached is worth more
+        log.warning("%s It is written anew, without test scores.", str(error).partition(" Remove it")[0])
+        stored = {}
     same = all(stored.get(key) == results.get(key) for key in ("best_epoch", "val"))
     kept = {key: stored[key] for key in ("test", "baselines", "expected", "data_changed") if same and key in stored}
     run.write_results(kept | results)

@@ -10,8 +10,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from graphbench.configurations import Configuration, Facts, configurations, facts, missing
-from graphbench.expected import Expected
+from graphbench.registry.configurations import Configuration, Facts, configurations, facts, missing
+from graphbench.registry.expected import Expected
 
 _FILE_WIDTH = 240  # columns of a table that goes to a file or a pipe
 _HEADER = ("name", "benchmark", "model", "expected", "source", "hardware", "cost")

@@ -9,8 +9,9 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import pandas as pd
 import torch
@@ -20,6 +21,7 @@ from graphbench.cli.commands.score import checkpoint_of
 from graphbench.cli.lightning import GraphbenchCLI
 from graphbench.cli.options import OWN, Request, own_parser, split
 from graphbench.cli.same_data import SameData
+from graphbench.cli.several_devices import Work, chosen_devices, predicted_on
 from graphbench.cli.trained import ONE_PROCESS, on_split, predictor_of, training_facts
 from graphbench.contracts import SPLITS, Benchmark
 from graphbench.errors import BadInput, check_choice
@@ -43,7 +45,7 @@ def predict(arguments: Sequence[str]) -> int:
     requests = _requests(arguments)
     own = requests[0].own
     if own.input is not None:
-        return _predict_input(requests)
+        return _predict_input(requests, arguments)
     if own.smiles_column:
         raise BadInput("--smiles-column names a column of --input FILE, which is missing.")
     chosen = own.split or "test"
@@ -77,7 +79,7 @@ def _requests(arguments: Sequence[str]) -> list[Request]:
 # -- new inputs ------------------------------------------------------------------------------------------------------
 
 
-def _predict_input(requests: Sequence[Request]) -> int:
+def _predict_input(requests: Sequence[Request], arguments: Sequence[str]) -> int:
     own = requests[0].own
     output = check_output(own.output)
     if own.split is not None:
@@ -91,13 +93,22 @@ def _predict_input(requests: Sequence[Request]) -> int:
         for name in (PROBLEM, OUTSIDE):
             counts[name] += int((frame[name] != "").sum()) if name in frame else 0
 
+    devices = chosen_devices(arguments, ensemble.first.device)
+    work = Work(partial(_models_on, list(arguments)), ensemble.temperature, ensemble.intervals)
     with _readable_again(own.input, len(requests)) as source:
-        write_frames(ensemble.predict_input(source, own.smiles_column), output, count)
+        parts = ensemble.read_input(source, own.smiles_column)
+        frames = ensemble.predict_parts(parts) if len(devices) == 1 else predicted_on(devices, work, parts)
+        write_frames(frames, output, count)
     log.info(
         "%s: %d rows, %d without prediction (column %s), %d unlike the training graphs (column %s)",
         output, counts["rows"], counts[PROBLEM], PROBLEM, counts[OUTSIDE], OUTSIDE,
     )  # fmt: skip
     return 0
+
+
+def _models_on(arguments: list[str], devices: str) -> Ensemble:
+    """The models that a command line names, on one device, for inputs."""
+    return Ensemble([predictor_of(request, devices) for request in _requests(arguments)])
 
 
 def _ensemble(requests: Sequence[Request], opened: bool, remarks: bool) -> Ensemble:
@@ -153,17 +164,37 @@ def _readable_again(source: str, times: int) -> Iterator[str]:
 def _predict_split(request: Request, chosen: str) -> int:
     path = checkpoint_of(request)
     output = check_output(request.own.output or str(_default_output(request, chosen)))
+    if _is_noted(request.run, output):
+        request.run.read_results()  # a torn file must be named before anything is computed
     same = SameData(request.run, request.own.data_changed)
     folder = ["--trainer.default_root_dir", str(request.run.path)] if request.run is not None else []
-    cli = GraphbenchCLI([*request.arguments, *ONE_PROCESS, *folder])
+    cli = GraphbenchCLI([*_over_run(request, ONE_PROCESS), *folder])
     cli.trainer.callbacks.append(same)  # type: ignore[attr-defined]
     cli.datamodule.predict_split = chosen
     batches = cli.trainer.predict(cli.model, cli.datamodule, ckpt_path=str(path), weights_only=True)
     assert batches is not None
-    frame = table(cli.datamodule, {key: torch.cat([b[key] for b in batches]) for key in batches[0]}, chosen)
+    columns = _gathered({key: torch.cat([b[key] for b in batches]) for key in batches[0]}, cli.trainer.world_size)
+    if not cli.trainer.is_global_zero:
+        return 0
+    frame = table(cli.datamodule, columns, chosen)
     write_frames([frame], output, lambda written: log.info("%d predictions: %s", len(written), output))
     _note(request.run, output, None)
     return 0
+
+
+def _over_run(request: Request, options: Sequence[str]) -> list[str]:
+    """The command line with options that go over those of the run, and under those that were given with the command."""
+    own = 0 if request.run is None else 2  # `--config` and its file
+    return [*request.arguments[:own], *options, *request.arguments[own:]]
+
+
+def _gathered(columns: dict[str, Tensor], world_size: int) -> dict[str, Tensor]:
+    """The rows of all processes, one process after the other."""
+    if world_size == 1:
+        return columns
+    parts: list[dict[str, Tensor]] = [{}] * world_size
+    torch.distributed.all_gather_object(parts, columns)
+    return {name: torch.cat([part[name] for part in parts]) for name in columns}
 
 
 def _predict_split_together(requests: Sequence[Request], chosen: str) -> int:
@@ -200,12 +231,17 @@ def _split_frames(ensemble: Ensemble, chosen: str) -> Iterator[pd.DataFrame]:
 
 
 def _default_output(request: Request, chosen: str) -> Path:
-    return (request.run.path if request.run else Path()) / f"predictions-{chosen}.csv"
+    return (request.run or RunFolder(Path())).predictions(chosen)
+
+
+def _is_noted(run: RunFolder | None, output: Path) -> TypeGuard[RunFolder]:
+    """Whether the run's results say how a file was made."""
+    return run is not None and output.resolve() == run.predictions("test").resolve()
 
 
 def _note(run: RunFolder | None, output: Path, ensemble: Ensemble | None) -> None:
-    """Say in the run's results how the predictions in its `predictions-test.csv` were made, for the report."""
-    if run is None or output.resolve() != (run.path / "predictions-test.csv").resolve():
+    """Say in the run's results how its predictions of the test split were made, for the report."""
+    if not _is_noted(run, output):
         return
     told: dict[str, Any] = {}
     if ensemble is not None and (found := ensemble.intervals) is not None:

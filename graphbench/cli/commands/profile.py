@@ -20,7 +20,7 @@ from graphbench.cli.measures import peak_memory_mb
 from graphbench.cli.options import OWN, own_parser, split
 from graphbench.contracts.table import GraphBatch
 from graphbench.errors import BadInput
-from graphbench.module import BenchmarkModule
+from graphbench.training.module import BenchmarkModule
 
 log = logging.getLogger(__name__)
 _WARM_UP = 5

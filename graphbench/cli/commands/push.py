@@ -10,8 +10,8 @@ from pathlib import Path
 
 from graphbench.cli.commands.export import LICENCE_HELP, write_export
 from graphbench.errors import BadInput
-from graphbench.hub import HubModel, push
 from graphbench.runs import RunFolder
+from graphbench.runs.hub import HubModel, push
 
 log = logging.getLogger(__name__)
 

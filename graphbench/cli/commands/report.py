@@ -25,10 +25,14 @@ def report(arguments: Sequence[str]) -> int:
         "share a row with mean and standard deviation. DIR gets report.html, table.md, table.csv and table.tex.",
         allow_abbrev=False,
     )
-    parser.add_argument("run", nargs="+", metavar="RUN", help="folder of a run")
+    parser.add_argument(
+        "run", nargs="+", metavar="RUN", help="folder of a run; that of an earlier comparison is skipped"
+    )
     parser.add_argument("--output", metavar="DIR", help="folder to write to; that of the run where there is only one")
     own = parser.parse_args(list(arguments))
-    runs = [RunFolder.existing(folder) for folder in own.run]
+    runs = [RunFolder.existing(folder) for folder in own.run if not _is_comparison(folder)]
+    if not runs:
+        raise BadInput(f"{', '.join(own.run)}: this is the output of `graphbench report`; name the folder of a run.")
     if own.output is None and len(runs) > 1:
         raise BadInput(f"--output DIR is missing: name the folder for the comparison of {len(runs)} runs.")
     output = runs[0].path if own.output is None else Path(own.output)
@@ -39,3 +43,12 @@ def report(arguments: Sequence[str]) -> int:
     for path in write_comparison(runs, output):
         log.info("Wrote %s", path)
     return 0
+
+
+def _is_comparison(folder: str) -> bool:
+    """Whether a folder holds what this command wrote and no run: `graphbench report runs/*` meets its own output."""
+    path, files = RunFolder(Path(folder)), ("report.html", "table.csv", "table.md", "table.tex")
+    found = not path.config.is_file() and all((path.path / name).is_file() for name in files)
+    if found:
+        log.info("%s is skipped: it holds a comparison and no run.", folder)
+    return found

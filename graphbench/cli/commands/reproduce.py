@@ -14,18 +14,22 @@ from rich.console import Console
 from rich.table import Table as Grid
 
 from graphbench.errors import BadInput, check_range
+from graphbench.experiments.records import Record, read_records, write_records
 from graphbench.experiments.reproduce.listing import records, summary
-from graphbench.experiments.reproduce.obtained import obtain
+from graphbench.experiments.reproduce.obtained import obtain, records_of
 from graphbench.experiments.reproduce.plan import SCALES, Job, Request, jobs, select
 from graphbench.experiments.reproduce.running import devices, missing, run_beside, run_here, write_slurm
 from graphbench.experiments.reproduce.tables import Cell, Table, find_table, table_files, tables
+from graphbench.files.writing import write_text
 
 log = logging.getLogger(__name__)
 
 _DESCRIPTION = """Train what is missing for a table of a paper, and write it with printed and obtained values side by
 side (mean and standard deviation over seeds) as HTML, Markdown and CSV. Whatever has ended is not run again and what
 was interrupted goes on, so the command may be stopped at any time and given again. Tables share runs that they have in
-common where they share DIR. Options with a dot, such as --trainer.accelerator=gpu, go to every training."""
+common where they share DIR. Options with a dot, such as --trainer.accelerator=gpu, go to every training. --records
+keeps a small JSON file of every finished run, and --page writes what all records say: graphbench reproduce --page
+RESULTS.md --records FOLDER ..."""
 _WIDTH = 200
 
 
@@ -43,6 +47,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--slurm", action="store_true", help="write what is missing as SLURM arrays, and run nothing")
     parser.add_argument("--no-train", action="store_true", help="write the tables of what there is")
     parser.add_argument("--job", type=int, metavar="NUMBER", help="run this job of the plan alone, as an array does")
+    parser.add_argument(
+        "--records", nargs="+", default=[], metavar="FOLDER", help="records of finished runs go to the first of these"
+    )
+    parser.add_argument(
+        "--page", metavar="FILE", help="write the page of all records in the folders, such as RESULTS.md"
+    )
     return parser
 
 
@@ -66,6 +76,11 @@ def reproduce(arguments: Sequence[str]) -> int:
     chosen = [find_table(name) for name in _names(own.table)] if own.table else list(tables().values())
     if own.list:
         _list(chosen, own.json, details=bool(own.table))
+        return 0
+    if own.page is not None and not own.records:
+        raise BadInput("--page FILE needs --records FOLDER ...: the folders of the records that it is written from.")
+    if own.page is not None and not own.table:
+        _write_page(own)
         return 0
     if not own.table:
         raise BadInput("Name a table, such as sft/table-4; `graphbench reproduce --list` shows them.")
@@ -107,8 +122,14 @@ def _reproduce(chosen: Sequence[Table], own: argparse.Namespace, extra: tuple[st
             log.info("Wrote %s", path)
         return 0
     failed = [] if own.no_train or not lacking else _run(plan, lacking, output, given)
+    kept: dict[str, Record] = {}
     for table, cells, request in asked:
         _write(table, cells, request, output)
+        kept = records_of(table, cells, request, output) | kept  # a run that several tables share is the first one's
+    if own.records:
+        write_records(kept, Path(own.records[0]))
+    if own.page is not None:
+        _write_page(own)
     for number in failed:
         log.error("Failed: %s, seed %d", plan[number].training.name, plan[number].training.seed)
     return 1 if failed else 0
@@ -128,6 +149,15 @@ def _write(table: Table, cells: Sequence[Cell], request: Request, output: Path) 
 
     for path in write_table(table, obtain(table, cells, request, output, _count), request, output):
         log.info("Wrote %s", path)
+
+
+def _write_page(own: argparse.Namespace) -> None:
+    """Write the page of all records."""
+    from graphbench.experiments.reproduce.page import Page
+
+    text = Page(tables().values()).text(read_records([Path(folder) for folder in own.records]))
+    write_text(Path(own.page), text)
+    log.info("Wrote %s", own.page)
 
 
 def _count(arguments: Sequence[str]) -> int:
@@ -160,7 +190,7 @@ def _grid(title: str, header: Sequence[str]) -> Grid:
 
 
 def _overview(found: Sequence[dict[str, Any]]) -> Grid:
-    """A line a table."""
+    """A line per table."""
     grid = _grid(
         "tables, for graphbench reproduce NAME", ["name", "title", "values", "seeds", "ways", "offline", "data"]
     )
@@ -174,7 +204,7 @@ def _overview(found: Sequence[dict[str, Any]]) -> Grid:
 
 
 def _values(one: dict[str, Any]) -> Grid:
-    """A line a value."""
+    """A line per value."""
     title = f"{one['name']}: {one['title']} ({one['paper']}, {one['place']})"
     grid = _grid(title, ["row", "column", "printed", "recipe, or why not", "data", "cost"])
     for cell in one["cells"]:

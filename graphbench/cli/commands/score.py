@@ -7,15 +7,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from graphbench.checkpoints import load_checkpoint, trained_weights
 from graphbench.cli.console import show_table
 from graphbench.cli.lightning import GraphbenchCLI
 from graphbench.cli.measures import count_parameters, scores_of
 from graphbench.cli.options import OWN, Request, own_parser, split
 from graphbench.cli.same_data import SameData
 from graphbench.errors import BadInput
-from graphbench.expected import Comparison, Obtained, compare, kind_of_data
+from graphbench.registry.expected import Comparison, Obtained, compare, kind_of_data
 from graphbench.runs import RunFolder
+from graphbench.runs.checkpoints import load_checkpoint, trained_weights
+from graphbench.runs.trained_options import warn_of_other_options
 
 log = logging.getLogger(__name__)
 Baselines = dict[str, dict[str, dict[str, float]]]
@@ -36,9 +37,13 @@ def checkpoint_of(request: Request) -> Path:
     else:
         assert request.run is not None
         path = trained_weights(request.run)
+        if path == request.run.last and "best_epoch" in request.run.read_results():
+            log.warning("%s is gone: %s is taken, which may be worse.", request.run.best, path.name)
     if not path.is_file():
         raise BadInput(f"There is no checkpoint {path}: the fit has not finished its first epoch.")
-    load_checkpoint(path)  # a torn file must be named before data and model are built
+    content = load_checkpoint(path)  # a torn file must be named before data and model are built
+    if request.run is not None:
+        warn_of_other_options(request.run, content)
     return path
 
 
@@ -55,6 +60,8 @@ def test(arguments: Sequence[str]) -> int:
 def _score(arguments: Sequence[str], command: str, splits: Sequence[str]) -> int:
     request = split(own_parser(command, **OWN[command]), arguments)
     path = checkpoint_of(request)
+    if request.run is not None and request.own.checkpoint is None:
+        request.run.read_results()  # a torn file must be named before anything is computed
     folder = ["--trainer.default_root_dir", str(request.run.path)] if request.run is not None else []
     same = SameData(request.run, request.own.data_changed)
     cli = GraphbenchCLI([*request.arguments, *folder])

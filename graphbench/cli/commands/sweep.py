@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import inspect
 import logging
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -17,8 +18,9 @@ from graphbench.cli.preflight import built, changes, refuse_options, settings
 from graphbench.errors import BadInput, check_range
 from graphbench.experiments import Training
 from graphbench.experiments.sweeps import Failure, Sweep, Variant, array_script, parse_numbers, parse_variation, run_all
-from graphbench.runs import RunFolder, write_text
-from graphbench.safe_yaml import load_yaml
+from graphbench.files.safe_yaml import load_yaml
+from graphbench.files.writing import write_text
+from graphbench.runs import RunFolder
 
 log = logging.getLogger(__name__)
 
@@ -193,7 +195,20 @@ def _write_array(arguments: Sequence[str], own: argparse.Namespace, count: int, 
     (output / "logs").mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "graphbench", "sweep", *words]
     file = Path(own.slurm)
-    text = array_script(command, count, output, Path.cwd(), file, own.jobs if own.jobs > 1 else None)
+    text = array_script(
+        command,
+        "--only",
+        range(count),
+        output / "logs",
+        Path.cwd(),
+        name=f"sweep-{output.name}",
+        notes=(
+            "Submit with: sbatch [--partition ... --gres gpu:1 --cpus-per-task ... --time ...] "
+            + shlex.quote(str(file)),
+            "When the array has ended, the sweep's command without --slurm runs what failed, and writes the report.",
+        ),
+        at_once=own.jobs if own.jobs > 1 else None,
+    )
     write_text(file, text)
     log.info("%s has %d tasks. Submit it with: sbatch %s", file, count, file)
     return 0

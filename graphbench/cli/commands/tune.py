@@ -21,7 +21,8 @@ from graphbench.experiments.tuning import Begun, PruneTrial, Space, Study, read_
 from graphbench.experiments.tuning.space import arguments as written
 from graphbench.experiments.tuning.space import probes
 from graphbench.experiments.tuning.study import require_optuna
-from graphbench.runs import RunFolder, write_text
+from graphbench.files.writing import write_text
+from graphbench.runs import RunFolder
 
 log = logging.getLogger(__name__)
 

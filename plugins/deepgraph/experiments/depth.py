@@ -11,10 +11,11 @@ stopped at any time and given again. After each run it writes
 - OUTPUT/depth.png: scores and capacity, mean over seeds.
 
 Models: `deepgraph`; `graphormer`, that of graphbench-baselines in the version that the authors of DeepGraph deepened;
-with --models also `relative`, DeepGraph without local attention and without deepnorm. Each starts from the initial
-weights that its authors publish, Xavier for DeepGraph and normal for Graphormer, unless --inits names others, and
-learns at the rate of the experiment file unless --rates does. Capacity is measured on the same 32 validation graphs and
-with one vocabulary for all models of a benchmark: a comparison needs one set of patterns.
+with --models also `relative`, DeepGraph without local attention and without deepnorm, and `sat`, that of
+graphbench-baselines with subtrees, whose initial weights are its own whatever --inits says. Each starts from the
+initial weights that its authors publish, Xavier for DeepGraph and normal for Graphormer, unless --inits names others,
+and learns at the rate of the experiment file unless --rates does. Capacity is measured on the same 32 validation graphs
+and with one vocabulary for all models of a benchmark: a comparison needs one set of patterns.
 
     python plugins/deepgraph/experiments/depth.py --output depth
     python plugins/deepgraph/experiments/depth.py --output depth --data zinc --depths 12 --epochs 200 --seeds 0 1
@@ -50,8 +51,12 @@ PATTERNS: dict[str, dict[str, Any]] = {
     "cluster": {"cycles": [], "paths": [], "stars": [], "hops": [], "walks": [10]},
 }
 #: Model -> the initial weights that its authors publish.
-MODELS = {"deepgraph": "xavier", "graphormer": "normal", "relative": "xavier"}
+MODELS = {"deepgraph": "xavier", "graphormer": "normal", "relative": "xavier", "sat": "own"}
 INITS = ("normal", "xavier")
+#: Steps of the random walks that SAT's authors give its nodes.
+SAT_WALKS = {"zinc": 20, "cluster": 3}
+#: Options of the others that SAT, which has one dropout, lacks.
+SAT_LACKS = ("attention_dropout", "activation_dropout")
 #: Epochs of a short training, and what it changes of the experiment file.
 SHORT_EPOCHS = 10
 SHORT: dict[str, tuple[str, ...]] = {
@@ -85,7 +90,7 @@ class Run:
         data: zinc or cluster.
         model: one of `MODELS`.
         layers: depth.
-        init: initial weights, one of `INITS`.
+        init: initial weights, one of `INITS`, or `own` for SAT.
         rate: learning rate.
         seed: of the training.
     """
@@ -102,7 +107,9 @@ class Run:
         facts = {name: value for name, value in asdict(self).items() if name != "seed"}
         content = configuration(self, epochs)
         for assignment in assignments:
-            assign(content, assignment)
+            option = assignment.partition("=")[0].rpartition(".")[2]
+            if self.model != "sat" or option not in SAT_LACKS:
+                assign(content, assignment)
         return Training("-".join(map(str, facts.values())), self.seed, [content], facts=facts)
 
 
@@ -133,6 +140,11 @@ def configuration(run: Run, epochs: int) -> dict[str, Any]:
         shared = {name: value for name, value in options.items() if name not in ("substructures", "sampling")}
         shared |= {"input_dropout": options["dropout"], "version": "fairseq"}
         architecture = {"class_path": "graphbench_baselines.Graphormer", "init_args": shared}
+    elif run.model == "sat":
+        shared = {name: options[name] for name in ("hidden_dim", "ffn_dim", "num_layers", "num_heads", "dropout")}
+        walks = {"class_path": "graphbench_baselines.RandomWalkPE", "init_args": {"num_steps": SAT_WALKS[run.data]}}
+        shared |= {"extractor": "subtree", "num_hops": 3, "positional_encoders": [walks]}
+        architecture = {"class_path": "graphbench_baselines.SAT", "init_args": shared}
     content["seed_everything"] = run.seed
     content["model"]["architecture"] = architecture
     content["model"]["optimizer"]["init_args"]["lr"] = run.rate
@@ -250,7 +262,7 @@ def planned(options: argparse.Namespace) -> list[Run]:
         for seed, data, layers in product(options.seeds, options.data, options.depths)
         for rate in options.rates or [published_rate(data)]
         for model in options.models
-        for init in options.inits or [MODELS[model]]
+        for init in (options.inits if options.inits and model != "sat" else [MODELS[model]])
     ]
 
 

@@ -16,7 +16,7 @@ from graphbench import registry
 from graphbench.benchmarks import CLUSTER, ZINC
 from graphbench.encodings import Substructures
 from graphbench.experiments import trainings as experiments
-from graphbench_baselines import Graphormer
+from graphbench_baselines import SAT, Graphormer, RandomWalkPE
 from graphbench_deepgraph import CoverageSampler, DeepGraph
 
 SCRIPT = Path(__file__).parents[1] / "experiments" / "depth.py"
@@ -116,6 +116,16 @@ def command(depth, monkeypatch, *words):
     return executed
 
 
+@pytest.mark.parametrize(("data", "spec"), [("zinc", ZINC.spec), ("cluster", CLUSTER.spec)])
+def test_sat_is_built_by_its_own_options_in_the_short_setting_too(depth, data, spec):
+    training = depth.Run(data, "sat", 3, "own", 0.001, 0).training(10, depth.SHORT[data])
+    options = dict(training.configs[0]["model"]["architecture"]["init_args"])
+    assert (options["num_layers"], "init" in options, "attention_dropout" in options) == (3, False, False)
+    (walks,) = options.pop("positional_encoders")
+    model = SAT(spec, positional_encoders=[RandomWalkPE(**walks["init_args"])], **options)
+    assert len(model.layers) == 3
+
+
 def test_one_command_compares_initial_weights(depth, tmp_path, monkeypatch):
     """Both models, both weights, both rates, three seeds, in the short setting: 24 runs of 10 epochs."""
     line = f"--output {tmp_path} --short --data cluster --depths 12 --inits normal xavier --rates 0.001 0.0005"
@@ -137,7 +147,12 @@ def test_weights_and_rates_are_the_published_ones_unless_named(depth, tmp_path, 
     assert {(run.data, run.model, run.init, run.rate) for run, *_ in executed} == {
         (data, model, init, rate)
         for data, rate in (("zinc", 2e-4), ("cluster", 5e-4))
-        for model, init in (("deepgraph", "xavier"), ("graphormer", "normal"), ("relative", "xavier"))
+        for model, init in (
+            ("deepgraph", "xavier"),
+            ("graphormer", "normal"),
+            ("relative", "xavier"),
+            ("sat", "own"),
+        )
     }
     assert all(epochs == 100 and not assignments for _, epochs, assignments in executed)
 

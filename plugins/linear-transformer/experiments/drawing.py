@@ -124,7 +124,7 @@ def constructed(family: str, target: str, number: int = NODES) -> dict[str, list
         number: eigenvectors from the smallest.
 
     Returns:
-        Name of the construction -> one number a number of layers.
+        Name of the construction -> one number per number of layers.
     """
     incidence = sample_incidence(family, GRAPHS, NODES, torch.Generator().manual_seed(0))  # type: ignore[arg-type]
     if target != "heat":

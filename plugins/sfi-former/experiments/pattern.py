@@ -7,6 +7,7 @@ for other models or seeds. After each training it writes, of everything finished
 - OUTPUT/pattern.csv: one row per model and seed: parameters, epochs, class accuracy on validation and test, how they
   were obtained, median and largest norm of the gradient before clipping over all steps;
 - OUTPUT/gradient_norms.csv: per run and epoch the median and largest norm;
+- OUTPUT/records: a record of each run, for `graphbench reproduce --page`;
 
 and of each run `diagnostics/gradient_norm.csv` in its folder has every step.
 
@@ -30,13 +31,19 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from graphbench.experiments import Training, finished_seeds, read_csv, write_csv
+from graphbench.experiments import Training, finished_seeds, read_csv, record_of, write_csv, write_records
 
 PLUGINS = Path(__file__).resolve().parents[2]
 CONFIGS = PLUGINS / "sfi-former" / "configs"
 SHORT = CONFIGS / "overlays" / "pattern-short.yaml"
 NORMS = "graphbench_sfi_former.GradientNorm"
 
+#: What models are called in records.
+NAMES = {
+    "sfi-former": "SFi-Former",
+    "gps": "GPS",
+    "gatedgcn": "GatedGCN, SFi-Former without attention and adjacency matrix",
+}
 #: Configurations of each model and, since they must follow all files, single options.
 MODELS: dict[str, tuple[list[Path], list[str]]] = {
     "sfi-former": ([CONFIGS / "pattern.yaml"], []),
@@ -106,6 +113,14 @@ def collect(output: Path) -> None:
     runs = finished(output)
     write_csv(output / "pattern.csv", [score_row(run, output) for run in runs])
     write_csv(output / "gradient_norms.csv", [row for run in runs for row in norm_rows(run, output)])
+    told = {"experiment": "PATTERN by a short recipe: SFi-Former, GPS and a control", "full": False}
+    records = {
+        f"pattern-{run.name}-{run.seed}.json": record_of(
+            run, run.folder(output), told | {"name": NAMES[run.name], "options": MODELS[run.name][1]}
+        )
+        for run in runs
+    }
+    write_records(records, output / "records")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

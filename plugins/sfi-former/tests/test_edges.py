@@ -89,7 +89,7 @@ def test_virtual_nodes_reach_every_node_of_their_graph_and_no_other():
         ({"friction": -torch.ones(3)}, "friction must be non-negative"),
         ({"resistance": torch.tensor([1.0, torch.nan, 1.0])}, "resistance must be non-negative"),
         ({"target": torch.tensor([0, 1, 2])}, r"0 \.\. 1"),
-        ({"penalty": torch.ones(3)}, "one a node"),
+        ({"penalty": torch.ones(3)}, "one per node"),
         ({"penalty": -1.0}, "penalty must be non-negative"),
         ({"alpha": 0.0}, "alpha must be positive"),
     ],

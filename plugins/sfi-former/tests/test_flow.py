@@ -288,7 +288,7 @@ def test_nan_stays_in_its_row():
         ({"friction": torch.full((2, 3), torch.inf)}, "Use mask"),
         ({"penalty": -0.1}, "penalty must be non-negative"),
         ({"penalty": torch.tensor(torch.nan)}, "penalty must be non-negative"),
-        ({"penalty": torch.ones(2, 3)}, "one number a matrix"),
+        ({"penalty": torch.ones(2, 3)}, "one number per matrix"),
         ({"alpha": 0.0}, "alpha must be positive"),
         ({"alpha": torch.tensor(0.0)}, "alpha=None"),
         ({"mask": torch.ones(2, 3)}, "boolean"),

@@ -1,4 +1,4 @@
-"""The table of gradient norms: one row a step, before clipping, and kept where a run goes on."""
+"""The table of gradient norms: one row per step, before clipping, and kept where a run goes on."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ Every training is an ordinary `graphbench fit` and `test` in a folder of its own
 interrupted goes on, so the command may be stopped at any time and given again, also for other models or seeds. After
 each training it writes, of everything finished in OUTPUT so far,
 
-- OUTPUT/runs.csv: one row a training, with parameters, scores and seconds;
+- OUTPUT/runs.csv: one row per training, with parameters, scores and how they were obtained;
 - OUTPUT/convergence.csv and .png: figure 6, scores by epoch of maxout with leaky ReLU, softmax of dot products, and a
   dense transformer without relative terms;
 - OUTPUT/sampling.csv and .png: figure 7, scores on Solids by epoch and sampling rate;
@@ -23,7 +23,6 @@ from __future__ import annotations
 import argparse
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from statistics import fmean
@@ -31,7 +30,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from graphbench.experiments import graphbench, read_csv, results, train, write_csv
+from graphbench.experiments import Training, finished_seeds, graphbench, read_csv, results, write_csv
 from graphbench.runs import RunFolder
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
@@ -42,34 +41,26 @@ POINTS = 128
 RATES = {"sft-6": 0.0625, "sft-12": 0.125, "sft": 0.25, "sft-50": 0.5, "sft-100": 1.0}
 
 
-def _overlay(name: str) -> tuple[str, str]:
-    return "--config", str(OVERLAYS / f"{name}.yaml")
-
-
-#: Benchmark -> model -> what differs from its recipe. `softmax` samples as SFT does and attends by a softmax of dot
-#: products; `dense` is the transformer of the same width and depth that attends so to all tokens, without relative
-#: terms: positions and coordinates enter its tokens, and places of atoms by random walks.
+#: Benchmark -> model -> what differs from its recipe: names of overlays, then options. `softmax` samples as SFT does
+#: and attends by a softmax of dot products; `dense` is the transformer of the same width and depth that attends so to
+#: all tokens, without relative terms: positions and coordinates enter its tokens, places of atoms by random walks.
 MODELS: dict[str, dict[str, tuple[str, ...]]] = {
     "solids": {
         "sft": (),
-        "softmax": _overlay("softmax"),
-        "dense": _overlay("vanilla"),
-        **{
-            model: (f"{_OPTION}.num_samples", str(round(rate * POINTS)))
-            for model, rate in RATES.items()
-            if rate != 0.25
-        },
-        "sft-distances": _overlay("distances-too"),
-        "softmax-distances": (*_overlay("distances-too"), *_overlay("softmax")),
-        "sft-invariant": (f"{_OPTION}.relative", "distances"),
+        "softmax": ("softmax",),
+        "dense": ("vanilla",),
+        **{model: (f"{_OPTION}.num_samples={round(rate * POINTS)}",) for model, rate in RATES.items() if rate != 0.25},
+        "sft-distances": ("distances-too",),
+        "softmax-distances": ("distances-too", "softmax"),
+        "sft-invariant": (f"{_OPTION}.relative=distances",),
     },
-    "listops": {"sft": (), "softmax": _overlay("softmax"), "dense": _overlay("vanilla")},
-    "pathfinder": {"sft": (), "softmax": _overlay("softmax"), "dense": _overlay("vanilla")},
+    "listops": {"sft": (), "softmax": ("softmax",), "dense": ("vanilla",)},
+    "pathfinder": {"sft": (), "softmax": ("softmax",), "dense": ("vanilla",)},
     "amppeptides": {
         "sft": (),
-        "softmax": _overlay("softmax"),
-        "dense": (*_overlay("random-walks"), *_overlay("vanilla")),
-        "sft-walks": _overlay("random-walks"),
+        "softmax": ("softmax",),
+        "dense": ("random-walks", "vanilla"),
+        "sft-walks": ("random-walks",),
     },
 }
 #: Curves of figure 6 and their names in it; on Solids the first two with terms of pairs besides, as in the paper.
@@ -82,65 +73,42 @@ CONVERGENCE = {
 }
 
 
-@dataclass(frozen=True)
-class Run:
-    """One training.
+def training(benchmark: str, model: str, seed: int, extra: Sequence[str] = ()) -> Training:
+    """One training: the recipe of a benchmark, what a model of it changes, and `extra` options of `graphbench fit`.
 
     Args:
         benchmark: a key of `MODELS`.
         model: one of its models.
         seed: of weights, sampling and order of the data; the data are the same.
+        extra: further options.
     """
-
-    benchmark: str
-    model: str
-    seed: int
-
-    def folder(self, output: Path) -> Path:
-        """Where it lies."""
-        return output / "runs" / f"{self.benchmark}-{self.model}-{self.seed}"
-
-    def options(self, extra: Sequence[str] = ()) -> list[str]:
-        """What `graphbench fit` gets: the recipe, what this model changes, and `extra`."""
-        recipe = ["--config", str(RECIPES / f"{self.benchmark}.yaml")]
-        return [*recipe, *MODELS[self.benchmark][self.model], "--seed_everything", str(self.seed), *extra]
+    changes = MODELS[benchmark][model]
+    overlays = [OVERLAYS / f"{name}.yaml" for name in changes if not name.startswith("--")]
+    return Training(
+        f"{benchmark}-{model}",
+        seed,
+        [RECIPES / f"{benchmark}.yaml", *overlays],
+        [*(name for name in changes if name.startswith("--")), *extra],
+        facts={"benchmark": benchmark, "model": model},
+    )
 
 
-def finished(output: Path) -> list[Run]:
+def finished(output: Path) -> list[Training]:
     """Trained and tested runs in OUTPUT, whatever call made them, in the order of `MODELS`, then by seed."""
-    found = []
-    for benchmark, models in MODELS.items():
-        for model in models:
-            start = f"{benchmark}-{model}-"
-            folders = (path.name.removeprefix(start) for path in (output / "runs").glob(f"{start}*"))
-            runs = [Run(benchmark, model, seed) for seed in sorted(int(rest) for rest in folders if rest.isdigit())]
-            found += [run for run in runs if "test" in results(run.folder(output))]
-    return found
+    named = [(benchmark, model) for benchmark, models in MODELS.items() for model in models]
+    return [
+        training(benchmark, model, seed)
+        for benchmark, model in named
+        for seed in finished_seeds(output, training(benchmark, model, 0))
+    ]
 
 
-def score_row(run: Run, output: Path) -> dict[str, Any]:
-    """Facts and scores of a finished run; `val` is that of its best epoch, whose weights were tested."""
-    stored = results(run.folder(output))
-    metric = stored["metric"]
-    return {
-        "benchmark": run.benchmark,
-        "model": run.model,
-        "seed": run.seed,
-        "parameters": stored["parameters"],
-        "epochs": stored["epochs"],
-        "metric": metric,
-        "val": round(stored["val"][f"val/{metric}"], 4),
-        "test": round(stored["test"][f"test/{metric}"], 4),
-        "seconds": stored["fit_seconds"],
-    }
-
-
-def curve_rows(run: Run, output: Path) -> Iterator[dict[str, Any]]:
+def curve_rows(run: Training, output: Path) -> Iterator[dict[str, Any]]:
     """Training and validation score of every epoch, and the best of each so far, as the paper draws them."""
     stored = results(run.folder(output))
     metric, first = stored["metric"], stored.get("epochs_from", 0)  # runs of older versions count from 0
     scores: dict[int, dict[str, float]] = {}
-    for row in read_csv(run.folder(output) / "metrics.csv"):
+    for row in read_csv(RunFolder(run.folder(output)).metrics):
         for part in ("train", "val"):
             if row.get(f"{part}/{metric}"):  # an epoch that was resumed stands twice: the later row counts
                 scores.setdefault(int(float(row["epoch"])), {})[part] = round(float(row[f"{part}/{metric}"]), 4)
@@ -148,8 +116,7 @@ def curve_rows(run: Run, output: Path) -> Iterator[dict[str, Any]]:
     for epoch in sorted(scores):
         best = {part: max(best[part], scores[epoch][part]) for part in best}
         yield {
-            "benchmark": run.benchmark,
-            "model": run.model,
+            **run.facts,
             "seed": run.seed,
             "epoch": epoch - first + 1,
             "metric": metric,
@@ -158,11 +125,11 @@ def curve_rows(run: Run, output: Path) -> Iterator[dict[str, Any]]:
         }
 
 
-def sampling_rows(run: Run, output: Path) -> Iterator[dict[str, Any]]:
+def sampling_rows(run: Training, output: Path) -> Iterator[dict[str, Any]]:
     """`curve_rows` with the sampling rate in front and the test score behind."""
-    test = score_row(run, output)["test"]
+    test = run.row(output)["test"]
     for row in curve_rows(run, output):
-        yield {"rate": RATES[run.model], **row, "test": test}
+        yield {"rate": RATES[run.facts["model"]], **row, "test": test}
 
 
 def mean_by(rows: Sequence[Mapping[str, Any]], key: str, value: str) -> tuple[list[float], list[float]]:
@@ -185,7 +152,7 @@ def draw_curves(axes: Any, rows: Sequence[Mapping[str, Any]], part: str, names: 
 
 
 def draw_convergence(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Figure 6: a row a benchmark, training and validation; means over seeds."""
+    """Figure 6: a row per benchmark, training and validation; means over seeds."""
     benchmarks = list(dict.fromkeys(row["benchmark"] for row in rows))
     figure = Figure(figsize=(8, 2.6 * len(benchmarks)), layout="constrained")
     for line, benchmark in zip(figure.subplots(len(benchmarks), 2, squeeze=False), benchmarks, strict=True):
@@ -216,26 +183,26 @@ def score_by_topk(folder: Path) -> None:
     graphbench("test", "--run", str(copy), f"{_OPTION}.evaluation", "topk")
 
 
-def evaluation_rows(run: Run, output: Path) -> Iterator[dict[str, Any]]:
+def evaluation_rows(run: Training, output: Path) -> Iterator[dict[str, Any]]:
     """Test score of each evaluation of the same weights."""
     folder = run.folder(output)
     for evaluation, path in (("as_trained", folder), ("topk", folder.with_name(f"{folder.name}.topk"))):
         stored = results(path)
         if "test" in stored:
-            named = {"benchmark": run.benchmark, "model": run.model, "seed": run.seed, "evaluation": evaluation}
+            named = {**run.facts, "seed": run.seed, "evaluation": evaluation}
             yield named | {"metric": stored["metric"], "test": round(stored["test"][f"test/{stored['metric']}"], 4)}
 
 
 def collect(output: Path) -> None:
     """Write the tables and the figures of what is finished."""
     runs = finished(output)
-    convergence = [row for run in runs if run.model in CONVERGENCE for row in curve_rows(run, output)]
-    rates = [run for run in runs if run.benchmark == "solids" and run.model in RATES]
+    convergence = [row for run in runs if run.facts["model"] in CONVERGENCE for row in curve_rows(run, output)]
+    rates = [run for run in runs if run.facts["benchmark"] == "solids" and run.facts["model"] in RATES]
     sampling = [row for run in rates for row in sampling_rows(run, output)]
-    write_csv(output / "runs.csv", [score_row(run, output) for run in runs])
+    write_csv(output / "runs.csv", [run.row(output) for run in runs])
     write_csv(output / "convergence.csv", convergence)
     write_csv(output / "sampling.csv", sampling)
-    sampled = [run for run in runs if run.model != "dense"]
+    sampled = [run for run in runs if run.facts["model"] != "dense"]
     write_csv(output / "evaluation.csv", [row for run in sampled for row in evaluation_rows(run, output)])
     if convergence:
         draw_convergence(convergence, output / "convergence.png")
@@ -256,9 +223,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options, extra = parser.parse_known_args(arguments)
     for seed in options.seeds:
         for benchmark in options.benchmarks:
-            for run in (Run(benchmark, model, seed) for model in MODELS[benchmark] if model in options.models):
-                train(run.folder(options.output), lambda run=run: run.options(extra))  # type: ignore[misc]
-                if run.model != "dense":
+            for model in [model for model in MODELS[benchmark] if model in options.models]:
+                run = training(benchmark, model, seed, extra)
+                run.run(options.output)
+                if model != "dense":
                     score_by_topk(run.folder(options.output))
                 collect(options.output)
     collect(options.output)

@@ -31,7 +31,7 @@ MODELS = {
     "image": (256, 0.3, 128, 4, 0.1, 0.1, 0.2, "pre", 8, "positions"),
     "pathfinder": (256, 0.0, 128, 4, 0.0, 0.1, 0.2, "pre", 6, "positions"),
 }
-#: Epochs, batch, rate, weight decay, epochs a step, decay, clip.
+#: Epochs, batch, rate, weight decay, epochs per step, decay, clip.
 TRAINING = {
     "modelnet40": (600, 32, 1e-3, 0.1, 30, 0.8, 1.0),
     "modelnet40-rotation-invariant": (1000, 32, 1e-3, 0.1, 30, 0.8, 1.0),

@@ -95,5 +95,5 @@ def test_relative_information_needs_places():
     for relative in ("distances", "positions"):
         with pytest.raises(BadInput, match=f"relative: {relative} needs nodes with a position"):
             relative_information(tiny_spec(), relative, 16, 2)
-    with pytest.raises(BadInput, match="relative must be edges, distances, positions or none, but got 'all'"):
+    with pytest.raises(BadInput, match="relative must be one of edges, distances, positions, none, but got 'all'"):
         relative_information(POINTS, "all", 16, 2)

@@ -47,5 +47,5 @@ def test_each_dropout_of_a_layer_is_active_in_training_only(option):
 
 
 def test_unknown_norm_positions_are_refused():
-    with pytest.raises(BadInput, match="norm_position must be pre or post, but got 'both'"):
+    with pytest.raises(BadInput, match="norm_position must be one of pre, post, but got 'both'"):
         make("both")

@@ -202,10 +202,10 @@ def test_bad_options_of_sft_are_refused():
         ({"readout_samples": 0}, "readout_samples must be an integer of at least 1"),
         ({"evaluation": "all"}, "evaluation must be one of as_trained, topk, but got 'all'"),
         ({"places_in_tokens": True}, "places_in_tokens needs nodes with a position, but tiny-graph-regression-both"),
-        ({"norm_position": "middle"}, "norm_position must be pre or post"),
+        ({"norm_position": "middle"}, "norm_position must be one of pre, post"),
         ({"num_samples": 0}, "num_samples must be an integer of at least 1"),
-        ({"readout": "sum"}, "readout must be softmax or sampled_max"),
-        ({"relative": "all"}, "relative must be edges, distances, positions or none"),
+        ({"readout": "sum"}, "readout must be one of softmax, sampled_max"),
+        ({"relative": "all"}, "relative must be one of edges, distances, positions, none"),
     ):
         with pytest.raises(BadInput, match=message):
             make(**options)

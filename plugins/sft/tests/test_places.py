@@ -1,4 +1,4 @@
-"""SFT on point clouds and sequences: contracts, rotations, two documents a graph."""
+"""SFT on point clouds and sequences: contracts, rotations, two documents per graph."""
 
 from dataclasses import replace
 
@@ -223,5 +223,5 @@ def test_traces_show_two_documents_as_one_graph():
 
 
 def test_towers_refuse_edges():
-    with pytest.raises(BadInput, match="two documents a graph"):
+    with pytest.raises(BadInput, match="two documents per graph"):
         make(TOWERS)

@@ -25,14 +25,14 @@ def runs():
     return load_script(SCRIPT)
 
 
-def merged(runs, run):
-    """Options of the architecture that `graphbench fit` would see: files and options in their order."""
-    arguments, options = iter(run.options()), {}
-    for name, value in zip(arguments, arguments, strict=True):
-        if name == "--config":
-            options |= yaml.safe_load(Path(value).read_text())["model"]["architecture"]["init_args"]
-        elif name.startswith("--model"):
-            options[name.rpartition(".")[2]] = yaml.safe_load(value)
+def merged(training):
+    """Options of the architecture that `graphbench fit` would see: files, then options."""
+    options = {}
+    for file in training.configs:
+        options |= yaml.safe_load(file.read_text())["model"]["architecture"]["init_args"]
+    for option in training.options:
+        name, _, value = option.partition("=")
+        options[name.rpartition(".")[2]] = yaml.safe_load(value)
     return options
 
 
@@ -44,7 +44,7 @@ def test_every_recipe_says_that_it_is_reduced(runs):
 
 @pytest.mark.parametrize("benchmark", ["solids", "listops", "pathfinder", "amppeptides"])
 def test_baselines_share_everything_but_attention_and_places(runs, benchmark):
-    models = {model: merged(runs, runs.Run(benchmark, model, 0)) for model in runs.MODELS[benchmark]}
+    models = {model: merged(runs.training(benchmark, model, 0)) for model in runs.MODELS[benchmark]}
     free = {"attention", "relative", "sampler", "num_samples", "positional_encoders", "places_in_tokens"}
     kept = [{name: value for name, value in options.items() if name not in free} for options in models.values()]
     assert all(options == kept[0] for options in kept)
@@ -63,7 +63,7 @@ def test_sampling_rates_are_shares_of_the_points(runs):
     points = yaml.safe_load((runs.RECIPES / "solids.yaml").read_text())["data"]["init_args"]["num_points"]
     assert points == runs.POINTS
     for model, rate in runs.RATES.items():
-        assert merged(runs, runs.Run("solids", model, 0))["num_samples"] == rate * points
+        assert merged(runs.training("solids", model, 0))["num_samples"] == rate * points
 
 
 def test_commands_reach_the_command_line(runs, monkeypatch, tmp_path):
@@ -71,7 +71,8 @@ def test_commands_reach_the_command_line(runs, monkeypatch, tmp_path):
     from graphbench.cli.lightning import GraphbenchCLI
     from graphbench.cli.names import import_named
 
-    arguments = runs.Run("solids", "sft-6", 3).options(["--data.root", str(tmp_path), "--trainer.accelerator", "cpu"])
+    extra = ["--data.root", str(tmp_path), "--trainer.accelerator", "cpu"]
+    arguments = runs.training("solids", "sft-6", 3, extra).arguments(tmp_path)
     arguments += ["--trainer.logger", "false", "--trainer.enable_checkpointing", "false"]
     monkeypatch.setattr("sys.argv", ["graphbench"])
     import_named(arguments)
@@ -82,10 +83,10 @@ def test_commands_reach_the_command_line(runs, monkeypatch, tmp_path):
 
 def finish(runs, output, benchmark, model, seed, val, test):
     """A folder as `graphbench fit` and `test` leave it; the second epoch was resumed, so it stands twice."""
-    folder = runs.Run(benchmark, model, seed).folder(output)
+    folder = runs.training(benchmark, model, seed).folder(output)
     folder.mkdir(parents=True)
     scores = {"metric": "accuracy", "val": {"val/accuracy": max(val)}, "test": {"test/accuracy": test}}
-    facts = {"parameters": 7, "epochs": len(val), "fit_seconds": 1.5}
+    facts = {"parameters": 7, "epochs": len(val), "steps": 9, "fit_seconds": 1.5}
     (folder / "results.json").write_text(json.dumps(scores | facts))
     lines = ["epoch,step,train/accuracy,val/accuracy", ",9,,", "1.0,9,0.9,"]
     for epoch, score in enumerate(val):
@@ -94,7 +95,9 @@ def finish(runs, output, benchmark, model, seed, val, test):
 
 
 def test_finished_runs_are_collected_whatever_call_made_them(runs, tmp_path, monkeypatch):
-    monkeypatch.setattr(experiments, "graphbench", lambda *arguments: pytest.fail(f"ran {arguments}"))
+    monkeypatch.setattr(
+        "graphbench.experiments.trainings.graphbench", lambda *arguments: pytest.fail(f"ran {arguments}")
+    )
     monkeypatch.setattr(runs, "score_by_topk", lambda folder: None)
     finish(runs, tmp_path, "solids", "sft", 0, [0.2, 0.1, 0.4], 0.35)
     finish(runs, tmp_path, "solids", "sft", 1, [0.2, 0.3, 0.2], 0.25)
@@ -126,13 +129,13 @@ def test_finished_runs_are_collected_whatever_call_made_them(runs, tmp_path, mon
 
 def test_missing_runs_start_with_the_options_of_the_call(runs, tmp_path, monkeypatch):
     calls = []
-    monkeypatch.setattr(experiments, "graphbench", lambda *arguments: calls.append(arguments))
+    monkeypatch.setattr("graphbench.experiments.trainings.graphbench", lambda *arguments: calls.append(arguments))
     monkeypatch.setattr(runs, "score_by_topk", lambda folder: None)
     runs.main(["--output", str(tmp_path), "--benchmarks", "listops", "--seeds", "5", "--trainer.max_epochs", "2"])
     fits = [call for call in calls if call[0] == "fit"]
     assert [Path(call[-1]).name for call in fits] == [f"listops-{model}-5" for model in ("sft", "softmax", "dense")]
     for call in fits:
-        assert call[call.index("--seed_everything") + 1] == "5"
+        assert "--seed_everything=5" in call
         assert call[call.index("--trainer.max_epochs") + 1] == "2"
 
 
@@ -148,7 +151,7 @@ def test_the_same_weights_are_scored_by_topk_in_a_copy_of_the_run(runs, tmp_path
         (folder / "results.json").write_text(json.dumps(scores))
 
     monkeypatch.setattr(runs, "graphbench", test)
-    folder = runs.Run("solids", "sft", 0).folder(tmp_path)
+    folder = runs.training("solids", "sft", 0).folder(tmp_path)
     for _ in range(2):  # what is scored stays
         runs.score_by_topk(folder)
     copy = folder.with_name("solids-sft-0.topk")

@@ -15,9 +15,9 @@ from torch_geometric.datasets import GNNBenchmarkDataset
 from graphbench.benchmarks.block_models.pattern_cluster import CLUSTER, PATTERN
 from graphbench.benchmarks.block_models.sampling import (
     Chunk,
-    draw_cluster_graphs,
-    draw_pattern_graphs,
-    draw_patterns,
+    sample_cluster_graphs,
+    sample_pattern_graphs,
+    sample_patterns,
 )
 from graphbench.cli import main
 from graphbench.data import download, pool
@@ -54,17 +54,17 @@ class TestCLUSTER(BenchmarkContract):
 
 @pytest.fixture(scope="module")
 def patterns():
-    return draw_patterns(3)
+    return sample_patterns(3)
 
 
 @pytest.fixture(scope="module")
 def pattern_graphs(patterns):
-    return draw_pattern_graphs(Chunk((3, 1, 0), GRAPHS, np.arange(GRAPHS) % 100), patterns)
+    return sample_pattern_graphs(Chunk((3, 1, 0), GRAPHS, np.arange(GRAPHS) % 100), patterns)
 
 
 @pytest.fixture(scope="module")
 def cluster_graphs():
-    return draw_cluster_graphs(Chunk((3, 1, 0), GRAPHS))
+    return sample_cluster_graphs(Chunk((3, 1, 0), GRAPHS))
 
 
 def single(graphs):
@@ -141,7 +141,7 @@ def test_one_node_of_each_cluster_tells_it(cluster_graphs):
 
 
 def test_patterns_have_their_sizes_and_chances():
-    patterns = draw_patterns(5, count=2000)
+    patterns = sample_patterns(5, count=2000)
     assert (patterns.sizes.min(), patterns.sizes.max()) == (5, 34)
     assert_mean(patterns.sizes, MEAN)
     assert_share(patterns.num_edges.sum(), (patterns.sizes * (patterns.sizes - 1) / 2).sum(), 0.5)
@@ -204,8 +204,8 @@ def test_drawing_is_pinned(patterns):
         parts = (graphs.x, graphs.y, graphs.edge_index)
         return hashlib.sha256(b"".join(part.tobytes() for part in parts)).hexdigest()[:16]
 
-    assert digest(draw_pattern_graphs(Chunk((0, 1, 0), 5, np.arange(5)), patterns)) == "958f635fe9aeb4ef"
-    assert digest(draw_cluster_graphs(Chunk((0, 1, 0), 5))) == "e2929a1ba816828f"
+    assert digest(sample_pattern_graphs(Chunk((0, 1, 0), 5, np.arange(5)), patterns)) == "958f635fe9aeb4ef"
+    assert digest(sample_cluster_graphs(Chunk((0, 1, 0), 5))) == "e2929a1ba816828f"
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from graphbench.callbacks.exact_resume import ExactResume
 from graphbench.contracts import Architecture, Representation
 from graphbench.encodings import RWSE
 from graphbench.errors import BadInput
-from graphbench.module import BenchmarkModule
 from graphbench.testing import BenchmarkContract, check_batch
+from graphbench.training.module import BenchmarkModule
 
 SMALL = {"sizes": (24, 12, 20), "batch_size": 8, "steps_per_epoch": 3}
 

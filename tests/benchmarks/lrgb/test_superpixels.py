@@ -14,8 +14,8 @@ from graphbench.benchmarks.lrgb.molecules import PCQMContact, PeptidesFunc, Pept
 from graphbench.benchmarks.lrgb.superpixels import COCOSP, PascalVOCSP
 from graphbench.contracts import GraphTable
 from graphbench.data import download
-from graphbench.describe import describe
 from graphbench.errors import CorruptData, MissingData
+from graphbench.registry.describe import describe
 from graphbench.testing import BenchmarkContract
 
 SIZES = {"train": 5, "val": 2, "test": 3}

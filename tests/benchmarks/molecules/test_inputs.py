@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pandas as pd
 import pytest
 import torch
 from rdkit import Chem
 
 from graphbench.benchmarks import QM9, ZINC, Molecules, PeptidesFunc
+from graphbench.benchmarks.molecules import inputs
+from graphbench.benchmarks.molecules.chemistry.streams import MoleculeFrame
 from graphbench.benchmarks.molecules.qm9_structures import PackRecord, StructureRecipe, read_structures
 from graphbench.errors import BadInput
 
@@ -17,7 +20,7 @@ def joined(parts, name):
     return torch.cat([part.table.columns[name].long() for part in parts])
 
 
-def same_graphs(benchmark, split):
+def assert_same_graphs(benchmark, split):
     parts = list(benchmark.read_objects(benchmark.smiles(split), size=3))
     assert not any(part.problems for part in parts)
     table = benchmark.tables[split]
@@ -40,7 +43,7 @@ def test_graphs_are_those_of_the_store(tmp_path):
     (tmp_path / "own.csv").write_text("smiles,y\n" + "".join(f"{s},{n}\n" for n, s in enumerate(3 * smiles)))
     benchmark = Molecules(str(tmp_path / "own.csv"), "y", fractions=(0.2, 0.1, 0.7), store=str(tmp_path / "store"))
     benchmark.setup()
-    same_graphs(benchmark, "test")
+    assert_same_graphs(benchmark, "test")
 
 
 def test_zinc_of_smiles(tmp_path):
@@ -48,7 +51,7 @@ def test_zinc_of_smiles(tmp_path):
         (tmp_path / f"{split}.smi").write_text("C[C@H](N)O\nCC(=O)[O-]\nc1ccccc1\n")
     benchmark = ZINC(subset=False, source="files", split_dir=str(tmp_path), store=str(tmp_path / "store"))
     benchmark.setup()
-    same_graphs(benchmark, "test")
+    assert_same_graphs(benchmark, "test")
     part = next(benchmark.read_objects(["C[Si]C"]))
     assert part.rows == []
     assert "none of ZINC's 28 types" in part.problems[0]
@@ -94,3 +97,21 @@ def test_several_processes_keep_the_order(monkeypatch):
     sizes = [size for part in parts for size in part.table.num_nodes.tolist()]
     assert sizes == [1 + n % 7 for n in rows]
     assert sum(len(part.problems) for part in parts) == 8
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_a_file_without_end_is_read_a_few_parts_ahead(monkeypatch, cores):
+    taken = []
+
+    def endless(source, column, size):
+        while True:
+            taken.append(source)
+            yield MoleculeFrame(pd.DataFrame({"smiles": ["CCO"]}), ["CCO"])
+
+    monkeypatch.setattr(inputs, "stream_molecules", endless)
+    monkeypatch.setattr(inputs, "available_cores", lambda: cores)
+    parts = Molecules("unused.csv", "y").read_input("unused.csv", size=1)
+    found = [next(parts) for _ in range(10)]
+    parts.close()
+    assert all(len(part.table) == 1 for part in found)
+    assert len(taken) <= 10 + 2 * cores + 2

@@ -4,12 +4,13 @@ from typing import ClassVar
 
 import pytest
 import torch
+from rdkit import Chem
 
 from graphbench.benchmarks.molecules.chemistry.baselines import ridge_baseline
 from graphbench.benchmarks.molecules.chemistry.scaffolds import SPLITS
 from graphbench.benchmarks.molecules.own_file import Molecules
 from graphbench.contracts import BenchmarkSpec
-from graphbench.errors import BadInput, MissingData
+from graphbench.errors import BadInput, MissingData, MissingExtra
 from graphbench.testing.benchmarks import BenchmarkContract
 
 RINGS = [f"C1{'C' * size}C1" for size in range(1, 7)]
@@ -207,3 +208,54 @@ def test_baselines_are_fitted_on_the_molecules_that_the_model_trains_on(opened):
         part.smiles("test"), part.tables["test"].columns["y"].numpy(), num_bits=None,
     )  # fmt: skip
     assert baselines[alone.name]["test"]["test/MAE"] == alone.test_mae
+
+
+@pytest.fixture
+def repeated(tmp_path):
+    """Every molecule of `SMILES` twice, spelled in two ways, with a weight."""
+    spelled = [*SMILES, *(Chem.MolToSmiles(Chem.MolFromSmiles(text), doRandom=True) for text in SMILES)]
+    rows = ["smiles,value,weight", *(f"{text},{n % 30},{1 + n % 2}" for n, text in enumerate(spelled))]
+    (tmp_path / "repeated.csv").write_text("\n".join(rows))
+    return str(tmp_path / "repeated.csv")
+
+
+@pytest.mark.parametrize("options", [{}, {"split_seed": 4}, {"folds": 4, "fold": 1}])
+def test_rows_of_one_molecule_are_in_one_split(repeated, tmp_path, options):
+    def split(repeats):
+        data = Molecules(repeated, "value", repeats=repeats, store=str(tmp_path / "store"), **options)
+        data.setup()
+        return {name: {int(row) - 2 for row in data.ids(name)} for name in SPLITS}
+
+    together, apart = split("together"), split("apart")
+    for name, rows in together.items():
+        assert {row % 30 for row in rows if row < 30} == {row % 30 for row in rows if row >= 30}, name
+        assert abs(len(rows) - len(apart[name])) <= 1
+    assert set.union(*together.values()) == set.union(*apart.values()) == set(range(60))
+    shared = [{row % 30 for row in rows} for rows in apart.values()]
+    assert set.intersection(shared[0], shared[1]), "the option to turn it off does"
+
+
+def test_files_without_repeats_are_split_as_ever(opened):
+    for options in ({}, {"folds": 3, "fold": 0}):
+        assert all(
+            opened(target="value", **options).ids(name) == opened(target="value", repeats="apart", **options).ids(name)
+            for name in SPLITS
+        )
+
+
+def test_weights_have_mean_one_in_training(repeated, tmp_path):
+    data = Molecules(repeated, "value", weight="Weight", store=str(tmp_path / "store"))
+    data.setup()
+    weights = data.tables["train"].columns["weight"]
+    assert float(weights.mean()) == pytest.approx(1)
+    odd = torch.tensor([int(row) % 2 for row in data.ids("train")])  # line 2 is row 0, of weight 1
+    assert torch.allclose(weights[odd == 1] / weights[odd == 0][0], torch.tensor(2.0))
+    assert data.tables["train"].batch([0, 1]).weight.tolist() == weights[:2].tolist()
+
+
+def test_workbooks_are_refused_before_a_model_is_built(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(MissingExtra, match=r"pip install 'graphbench-lightning\[excel\]'"):
+        Molecules("own.xlsx", "value")
+    with pytest.raises(BadInput, match=r"not from '\.xls'"):
+        Molecules("own.xls", "value")

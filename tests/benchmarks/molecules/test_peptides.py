@@ -10,8 +10,8 @@ import torch
 from graphbench.benchmarks.molecules import peptides
 from graphbench.benchmarks.molecules.peptide_sequences import likeness_groups
 from graphbench.benchmarks.molecules.peptides import AMPPeptides
-from graphbench.describe import describe
 from graphbench.errors import BadInput, MissingExtra
+from graphbench.registry.describe import describe
 from graphbench.testing import BenchmarkContract
 
 NAN = float("nan")

@@ -71,7 +71,7 @@ def test_no_network_is_one_message_and_no_other_source(tmp_path, monkeypatch):
 
 
 def test_published_files_are_read_from_pygs_folder(tmp_path, monkeypatch):
-    """Two graphs a split in PyG's raw layout; they have numbers for names, and no SMILES."""
+    """Two graphs per split in PyG's raw layout; they have numbers for names, and no SMILES."""
     raw = tmp_path / "ZINC" / "raw"
     raw.mkdir(parents=True)
     bonds = torch.tensor([[0, 2, 0], [2, 0, 1], [0, 1, 0]])

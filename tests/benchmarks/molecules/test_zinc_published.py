@@ -1,5 +1,6 @@
 """PyG's raw ZINC files: the same graphs as PyG's own reader, no code from pickles, and a download that can fail."""
 
+import contextlib
 import io
 import os
 import pickle
@@ -9,6 +10,8 @@ from urllib.error import URLError
 
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from torch_geometric.datasets import ZINC as PyGZINC
 
 from graphbench.benchmarks.molecules.zinc_published import addresses, fetch_published, load_tensors, read_published
@@ -33,7 +36,7 @@ def molecule(seed, nodes=6):
 
 @pytest.fixture
 def raw(tmp_path):
-    """PyG's raw folder with a few molecules a split."""
+    """PyG's raw folder with a few molecules per split."""
     folder = tmp_path / "raw"
     folder.mkdir()
     for split, size in SIZES.items():
@@ -116,6 +119,8 @@ def test_broken_pickles_are_told(raw, content):
     ("change", "message"),
     [
         ({"atom_type": torch.full((6,), 28)}, "x has type 28"),
+        ({"atom_type": torch.full((6,), 256)}, "x has type 256"),
+        ({"atom_type": torch.full((6,), -1)}, "x has type -1"),
         ({"bond_type": torch.full((6, 6), 4)}, "edge_attr has type 4"),
         ({"logP_SA_cycle_normalized": torch.tensor([torch.nan])}, "not finite"),
         ({"atom_type": None}, "does not hold ZINC molecules"),
@@ -189,3 +194,25 @@ def test_page_instead_of_archive_is_told(network, raw, monkeypatch):
     monkeypatch.setattr(download, "open_url", lambda url, timeout: _Answer(b"<html>"))
     with pytest.raises(CorruptData, match=r"BadZipFile(.|\n)*molecules\.zip from https.*or val\.pickle, which"):
         fetch_published(raw.parent)
+
+
+@pytest.fixture(scope="module")
+def pickles():
+    """Two molecules by two protocols; written once, since torch names storages by where they lie in memory."""
+    return [pickle.dumps([molecule(5), molecule(6, 4)], protocol) for protocol in (2, 4)]
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_damaged_pickles_are_told_or_hold_molecules(raw, pickles, data):
+    """Cut anywhere, bits turned around, or bytes replaced: what is read has the types that exist and finite labels."""
+    content = bytearray(data.draw(st.sampled_from(pickles)))
+    for _ in range(data.draw(st.integers(1, 3))):
+        content[data.draw(st.integers(0, len(content) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    if data.draw(st.booleans()):
+        content = content[: data.draw(st.integers(0, len(content)))]
+    (raw / "val.pickle").write_bytes(content)
+    with contextlib.suppress(CorruptData):
+        table = read_published(raw, subset=False)["val"]
+        assert int(table.columns["x"].max()) < 28
+        assert bool(table.columns["y"].isfinite().all())

@@ -12,7 +12,7 @@ from graphbench.benchmarks.points.parametric import (
     SECTIONS,
     SolidChunk,
     SolidSettings,
-    draw_solids,
+    sample_solids,
 )
 
 FAMILIES = np.arange(NUM_FAMILIES)
@@ -38,7 +38,7 @@ def test_normals_look_outwards(triangles):
 
 
 def test_points_are_centred_on_the_unit_sphere_with_unit_normals():
-    clouds = draw_solids(SolidChunk(FAMILIES, SolidSettings(num_points=256)))
+    clouds = sample_solids(SolidChunk(FAMILIES, SolidSettings(num_points=256)))
     points, normals = clouds.points.astype(float), clouds.normals.astype(float)
     assert points.shape == normals.shape == (36, 256, 3)
     assert np.allclose(points.mean(1), 0, atol=1e-3)
@@ -64,8 +64,8 @@ def test_sections_and_profiles_have_their_symmetry():
 
 def test_one_seed_draws_one_set_of_solids():
     chunk = SolidChunk(FAMILIES[:4], SolidSettings(num_points=32), (1, 2))
-    first, again = draw_solids(chunk), draw_solids(chunk)
-    other = draw_solids(SolidChunk(FAMILIES[:4], SolidSettings(num_points=32, seed=1), (1, 2)))
+    first, again = sample_solids(chunk), sample_solids(chunk)
+    other = sample_solids(SolidChunk(FAMILIES[:4], SolidSettings(num_points=32, seed=1), (1, 2)))
     assert np.array_equal(first.points, again.points)
     assert not np.array_equal(first.points, other.points)
 
@@ -73,7 +73,7 @@ def test_one_seed_draws_one_set_of_solids():
 def test_boxes_and_moments_do_not_tell_the_families():
     """A forest on extents, second to fourth moments and radii stays far below a model that sees shapes."""
     settings = SolidSettings(num_points=256)
-    clouds = [draw_solids(SolidChunk(FAMILIES, settings, (number,))) for number in range(40)]
+    clouds = [sample_solids(SolidChunk(FAMILIES, settings, (number,))) for number in range(40)]
     points = np.concatenate([c.points for c in clouds]).astype(float)
     labels = np.concatenate([c.labels for c in clouds])
     moments = np.einsum("spi,spj->sij", points, points).reshape(-1, 9) / 256

@@ -10,7 +10,7 @@ from pytorch_lightning.callbacks import ModelCheckpoint
 from scipy import stats
 
 from graphbench import build
-from graphbench.benchmarks.points.base import draw_points
+from graphbench.benchmarks.points.base import sample_points
 from graphbench.benchmarks.points.solids import Solids
 from graphbench.callbacks.exact_resume import ExactResume
 from graphbench.contracts import Architecture, GraphTable, Representation
@@ -206,7 +206,7 @@ def test_points_are_drawn_without_replacement_and_small_clouds_repeat(seeded):
     batch = clouds((10, 4, 6))
     before, owner = batch.pos.clone(), batch.batch.clone()
     generator = torch.Generator().manual_seed(0) if seeded else None
-    draw_points(batch, ["pos"], 6, generator)
+    sample_points(batch, ["pos"], 6, generator)
     rows = rows_of(before, batch.pos).reshape(3, 6)
     assert torch.equal(owner[rows.reshape(-1)], batch.batch)
     assert [len(row.unique()) for row in rows] == [6, 4, 6]
@@ -219,7 +219,7 @@ def test_every_point_is_drawn_equally_often():
     batch, generator = clouds((8,) * 400), torch.Generator().manual_seed(0)
     before = torch.arange(8).repeat(400)[:, None].expand(-1, 3).double()
     batch.pos = before.clone()
-    draw_points(batch, ["pos"], 2, generator)
+    sample_points(batch, ["pos"], 2, generator)
     counts = torch.bincount(batch.pos[:, 0].long(), minlength=8)
     assert stats.chisquare(counts.numpy()).pvalue > 0.001
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import ndimage
 
-from graphbench.benchmarks.sequences.dashed_paths import PathfinderSettings, draw_pathfinder, draw_scenes, paint
+from graphbench.benchmarks.sequences.dashed_paths import PathfinderSettings, paint, sample_pathfinder, sample_scenes
 
 SETTINGS = PathfinderSettings()
 SMALL = PathfinderSettings(side=14, path_dashes=3, distractors=1, seed_distance=7 * 14 / 32)
@@ -17,7 +17,7 @@ FINE = 16  # cells a pixel of the raster in which components are found
 
 @pytest.fixture(scope="module")
 def scenes():
-    return draw_scenes((5, 0, 0), COUNT, SETTINGS)
+    return sample_scenes((5, 0, 0), COUNT, SETTINGS)
 
 
 def long_paths(scenes):
@@ -48,7 +48,7 @@ def component_map(scene, settings):
 
 @pytest.mark.parametrize("settings", [SETTINGS, SMALL], ids=["published", "small"])
 def test_labels_are_connectivity_of_the_undashed_paths(settings):
-    scenes = draw_scenes((5, 0, 0), COUNT, settings)
+    scenes = sample_scenes((5, 0, 0), COUNT, settings)
     for dashes, dots, label in zip(scenes.dashes, scenes.dots, scenes.labels, strict=True):
         components, count = component_map(dashes, settings)
         assert count == len(polylines(dashes, settings)), "two paths touch"
@@ -58,7 +58,7 @@ def test_labels_are_connectivity_of_the_undashed_paths(settings):
 
 
 def test_both_labels_are_equally_frequent():
-    labels = draw_scenes((1,), 400, replace(SETTINGS, path_dashes=2, distractors=0)).labels
+    labels = sample_scenes((1,), 400, replace(SETTINGS, path_dashes=2, distractors=0)).labels
     assert abs(labels.mean() - 0.5) < 4 * 0.5 / 20
 
 
@@ -75,7 +75,7 @@ def test_dashes_of_a_path_follow_each_other_as_published(scenes):
 
 def test_turns_have_the_published_odds():
     """cos(t)^2 over -90 to 90 degrees: 1/2 + 1/pi of it lies within 45 degrees."""
-    dashes = draw_scenes((2,), 600, replace(SETTINGS, path_dashes=2, distractors=0)).dashes.reshape(600, 2, 2, 2, 2)
+    dashes = sample_scenes((2,), 600, replace(SETTINGS, path_dashes=2, distractors=0)).dashes.reshape(600, 2, 2, 2, 2)
     direction = (dashes[..., 1, :] - dashes[..., 0, :]) / SETTINGS.dash_length
     cosine = (direction[:, :, 0] * direction[:, :, 1]).sum(-1)
     expected = 0.5 + 1 / np.pi
@@ -128,7 +128,7 @@ def test_pixels_have_the_brightness_of_the_nearest_line_or_dot(scenes):
 
 
 def test_sequences_are_the_pictures_and_depend_on_the_seed_alone():
-    first, again, other = (draw_pathfinder(seed, 5) for seed in ((4, 1), (4, 1), (4, 2)))
+    first, again, other = (sample_pathfinder(seed, 5) for seed in ((4, 1), (4, 1), (4, 2)))
     assert first.lengths.tolist() == [1024] * 5
     assert np.array_equal(first.tokens, again.tokens)
     assert not np.array_equal(first.tokens, other.tokens)

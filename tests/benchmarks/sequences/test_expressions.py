@@ -5,7 +5,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from graphbench.benchmarks.sequences.expressions import TOKENS, Grammar, draw_listops
+from graphbench.benchmarks.sequences.expressions import TOKENS, Grammar, sample_listops
 from graphbench.errors import BadInput
 
 COUNT = 300
@@ -13,7 +13,7 @@ COUNT = 300
 
 @pytest.fixture(scope="module")
 def drawn():
-    return draw_listops((3, 0, 0), COUNT)
+    return sample_listops((3, 0, 0), COUNT)
 
 
 def expressions(sequences):
@@ -67,7 +67,7 @@ def test_values_are_those_of_a_recursive_evaluator(drawn):
 
 
 def test_median_of_an_even_number_is_rounded_down():
-    found = draw_listops((1,), 2_000, Grammar(max_depth=2, max_arguments=2, min_length=3, max_length=6))
+    found = sample_listops((1,), 2_000, Grammar(max_depth=2, max_arguments=2, min_length=3, max_length=6))
     medians = [(t, v) for t, v in zip(expressions(found), found.labels, strict=True) if t[0] == "[MED"]
     assert len(medians) > 300
     assert all(value == (int(t[1]) + int(t[2])) // 2 for t, value in medians)
@@ -93,17 +93,17 @@ def test_digits_and_operators_are_drawn_uniformly(drawn):
 
 def test_lists_have_a_quarter_of_the_places_where_they_may_be():
     """Without limits on length: of the roots, and of all nodes above the last depth, a quarter are lists."""
-    found = draw_listops((2,), 4_000, Grammar(max_depth=3, max_arguments=3, min_length=0, max_length=1_000))
+    found = sample_listops((2,), 4_000, Grammar(max_depth=3, max_arguments=3, min_length=0, max_length=1_000))
     roots = (found.lengths > 1).mean()
     assert abs(roots - 0.25) < 4 * (0.25 * 0.75 / 4_000) ** 0.5
 
 
 def test_one_seed_draws_one_set(drawn):
-    again, other = draw_listops((3, 0, 0), COUNT), draw_listops((3, 0, 1), COUNT)
+    again, other = sample_listops((3, 0, 0), COUNT), sample_listops((3, 0, 1), COUNT)
     assert np.array_equal(drawn.tokens, again.tokens)
     assert not np.array_equal(drawn.lengths, other.lengths)
 
 
 def test_impossible_lengths_are_refused():
     with pytest.raises(BadInput, match="none had a length"):
-        draw_listops((0,), 1, Grammar(max_depth=2, max_arguments=2))
+        sample_listops((0,), 1, Grammar(max_depth=2, max_arguments=2))

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from graphbench.benchmarks.sequences.dashed_paths import PathfinderSettings, draw_pathfinder
+from graphbench.benchmarks.sequences.dashed_paths import PathfinderSettings, sample_pathfinder
 from graphbench.benchmarks.sequences.pathfinder import Pathfinder
 from graphbench.errors import BadInput
 from graphbench.testing.benchmarks import BenchmarkContract
@@ -28,7 +28,7 @@ class TestPathfinder(BenchmarkContract):
 def test_table_holds_what_the_generator_draws(store):
     benchmark = Pathfinder(sizes=(12, 4, 4), path_dashes=6, store=store)
     benchmark.setup()
-    drawn = draw_pathfinder((0, 1, 0), 4, PathfinderSettings(path_dashes=6))
+    drawn = sample_pathfinder((0, 1, 0), 4, PathfinderSettings(path_dashes=6))
     table = benchmark.tables["val"]
     assert torch.equal(table.columns["x"][:, 0], torch.from_numpy(drawn.tokens))
     assert table.columns["y"][:, 0].tolist() == drawn.labels.tolist()

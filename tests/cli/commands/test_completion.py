@@ -81,7 +81,8 @@ def test_bash_completes():
 
 @pytest.mark.skipif(shutil.which("zsh") is None, reason="no zsh")
 def test_zsh_takes_the_script():
-    subprocess.run(["zsh", "-n", "-c", SHELLS["zsh"]], capture_output=True, timeout=60, check=True)
+    done = subprocess.run(["zsh", "-n", "-c", SHELLS["zsh"]], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_the_command_prints_the_script_or_refuses(capsys):

@@ -4,7 +4,10 @@ import importlib.util
 
 import pandas as pd
 import pytest
+import torch
+from command_line import SMALL_MODEL
 from PIL import Image
+from torch_geometric.data import Data
 
 import graphbench
 from graphbench.cli import main
@@ -81,3 +84,28 @@ def test_bad_rows_and_targets_are_one_line_before_anything_is_written(finished_r
         assert main(["explain", "--run", str(finished_run), *arguments]) == 1
         assert told in capsys.readouterr().err
     assert not folder.exists()
+
+
+def test_one_node_of_a_task_on_nodes(tmp_path, capsys):
+    torch.manual_seed(0)
+    graphs = [
+        Data(x=torch.randint(4, (6, 1)), edge_index=torch.randint(6, (2, 14)), y=torch.arange(6) % 3) for _ in range(12)
+    ]
+    torch.save(graphs, tmp_path / "graphs.pt")
+    run, out = tmp_path / "run", tmp_path / "out"
+    options = ["--data", "Graphs", "--data.source", str(tmp_path / "graphs.pt"), "--data.root", str(tmp_path / "data")]
+    assert main(["fit", *options, *SMALL_MODEL, "--trainer.max_epochs", "1", "--run", str(run)]) == 0
+    words = ["explain", "--run", str(run), "--input", str(tmp_path / "graphs.pt"), "--rows", "1", "4"]
+    assert main([*words, "--node", "3", "--target", "2", "--output", str(out)]) == 0
+    rows, nodes = pd.read_csv(out / "rows.csv"), pd.read_csv(out / "nodes.csv")
+    assert rows[["row", "node"]].to_numpy().tolist() == [[1, 3], [4, 3]]
+    assert nodes.groupby("row").size().to_dict() == {1: 6, 4: 6}
+    assert (out / "row-4.png").is_file()
+    capsys.readouterr()
+    for given, said in (
+        ([], "name the node to explain"),
+        (["--node", "6"], "below 6"),
+        (["--node", "x"], "whole numbers"),
+    ):
+        assert main([*words, *given, "--output", str(tmp_path / "no")]) == 1
+        assert said in capsys.readouterr().err

@@ -8,10 +8,10 @@ import torch
 import yaml
 
 import graphbench
-from graphbench.checkpoints import load_checkpoint
 from graphbench.cli import main
 from graphbench.errors import BadInput
-from graphbench.weights import read_weights, same_weights
+from graphbench.runs.checkpoints import load_checkpoint
+from graphbench.runs.weights import read_weights, same_weights
 
 SMILES = ["CCO", "c1ccccc1O", "CC(=O)N"]
 

@@ -64,7 +64,7 @@ def listed(tmp_path, monkeypatch):
     assert only == []
     monkeypatch.syspath_prepend(str(tmp_path))
     found = [distribution for distribution in _distributions() if distribution.metadata["Name"].startswith("fake-")]
-    monkeypatch.setattr("graphbench.registry.metadata.distributions", lambda: found)
+    monkeypatch.setattr("importlib.metadata.distributions", lambda: found)
     registry.refresh()
     yield
     monkeypatch.undo()

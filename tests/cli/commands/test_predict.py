@@ -111,7 +111,7 @@ def test_a_moved_run_needs_nothing_else(finished_run, known, tmp_path, monkeypat
 
 
 def test_wrong_inputs_are_one_line_and_leave_the_old_output(finished_run, known, tmp_path, capsys):
-    source = as_format(known.rename(columns={"smiles": "SMILES"}), tmp_path / "new.csv")
+    source = as_format(known.rename(columns={"smiles": "smile"}), tmp_path / "new.csv")
     output = tmp_path / "out.csv"
     output.write_text("old")
 
@@ -122,8 +122,8 @@ def test_wrong_inputs_are_one_line_and_leave_the_old_output(finished_run, known,
         assert output.suffix != ".csv" or output.read_text() == "old"
         return said[0]
 
-    assert "no column 'smiles'. Its columns: 'SMILES', 'expected'. Did you mean 'SMILES'?" in refused()
-    assert "no column 'Smile'" in refused("--smiles-column", "Smile")
+    assert "no column 'smiles'. Its columns: 'smile', 'expected'. Did you mean 'smile'?" in refused()
+    assert "no column 'Smiley'" in refused("--smiles-column", "Smiley")
     assert "exclude each other" in refused("--split", "test")
     assert "must end in .csv or .parquet" in refused(output=tmp_path / "out.xlsx")
     (tmp_path / "photo.png").write_bytes(b"")

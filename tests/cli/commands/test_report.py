@@ -45,6 +45,14 @@ def test_a_folder_without_a_run_is_refused(tmp_path, capsys):
     assert not (tmp_path / "out").exists()
 
 
+def test_its_own_output_is_skipped(compared, finished_run, tmp_path, capsys):
+    folder = compared if not hasattr(compared, "path") else compared.path
+    assert main(["report", str(finished_run), str(folder), "--output", str(tmp_path / "again")]) == 0
+    assert (tmp_path / "again" / "table.csv").read_text() == (folder / "table.csv").read_text()
+    assert main(["report", str(folder), "--output", str(tmp_path / "none")]) == 1
+    assert "this is the output of `graphbench report`" in capsys.readouterr().err
+
+
 def test_a_file_is_no_output_folder(finished_run, tmp_path, capsys):
     (tmp_path / "taken").write_text("mine")
     assert main(["report", str(finished_run), "--output", str(tmp_path / "taken")]) == 1

@@ -56,6 +56,16 @@ def test_what_is_missing_is_trained_once_and_the_table_is_written(trained, tmp_p
     ]  # fmt: skip
 
 
+def test_records_of_finished_runs_are_kept_and_make_a_page(trained, tmp_path):
+    kept, page = tmp_path / "records", tmp_path / "RESULTS.md"
+    words = ["--output", str(tmp_path / "out"), "--seeds", "2", "--records", str(kept), "--page", str(page)]
+    assert main([*ASKED, *words]) == 0
+    assert len(list(kept.glob("*.json"))) == 4
+    (row,) = [line for line in page.read_text(encoding="utf-8").splitlines() if line.startswith("| e^(-0.5 L), FC")]
+    assert row.count("0.5000 ± 0.0000 (2 seeds)") == 2
+    assert "**short**" in row
+
+
 def test_a_job_of_an_array_writes_no_table(trained, tmp_path):
     assert main([*ASKED, "--output", str(tmp_path / "out"), "--seeds", "1", "--job", "1"]) == 0
     assert [word for word in trained[0] if "max_steps" in word] == ["--trainer.max_steps=6100"]
@@ -108,7 +118,8 @@ def test_the_list_of_a_prefix_shows_rows_and_ways(capsys):
     assert main(["reproduce", "deepgraph", "--list"]) == 0
     text = capsys.readouterr().out
     assert "deepgraph/table-1: " in text
-    assert "missing: SAN, full" in text
+    assert "missing: OGB's GIN" in text
+    assert "san/zinc + san/overlays/zinc-sparse" in text
     assert "deepgraph/zinc + deepgraph/overlays/zinc-24" in text
 
 

@@ -12,7 +12,7 @@ from graphbench.benchmarks.base import GraphBenchmark
 from graphbench.cli import main
 from graphbench.cli.commands import tune
 from graphbench.cli.stopping import Stopped
-from graphbench.module import BenchmarkModule
+from graphbench.training.module import BenchmarkModule
 
 pytest.importorskip("optuna")
 

@@ -99,7 +99,7 @@ def _processor_seconds(*command):
 
 
 def test_light_commands_are_quick_and_import_no_torch():
-    """Less than what the import of torch alone takes on the same machine at the same time (a fifth of it on an idle one)."""
+    """Less than the import of torch alone takes on the same machine at the same time (a fifth of it on an idle one)."""
     code = "import sys; from graphbench.cli import main; main(sys.argv[1:]); sys.exit('torch' in sys.modules)"
     limit = _processor_seconds("import torch")
     for command in (["--version"], ["list"], ["list", "--json"], ["--help"]):

@@ -49,11 +49,13 @@ class Recipe:
         features: which columns atoms and bonds get.
         ring_term: also compute the three terms of penalised logP with this ring term; None leaves them out.
         scaffold: also compute the Murcko scaffold.
+        canonical: also write RDKit's canonical SMILES, by which equal molecules are known.
     """
 
     features: FeatureSet
     ring_term: RingTerm | None = None
     scaffold: bool = False
+    canonical: bool = False
 
 
 @dataclass
@@ -69,6 +71,7 @@ class MoleculeArrays:
         terms: of penalised logP, float64 `[M, 3]`; `[M, 0]` when not asked for.
         scaffolds: one per line; "" when not asked for.
         problems: (place in the input, kind, detail) of every molecule that was left out.
+        canonical: canonical SMILES, one per line; "" when not asked for.
     """
 
     rows: np.ndarray
@@ -81,6 +84,7 @@ class MoleculeArrays:
     terms: np.ndarray
     scaffolds: str
     problems: list[tuple[int, str, str]]
+    canonical: str = ""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -88,6 +92,10 @@ class MoleculeArrays:
     def scaffold_list(self) -> list[str]:
         """Scaffold SMILES of each molecule."""
         return self.scaffolds.split("\n") if len(self) else []
+
+    def canonical_list(self) -> list[str]:
+        """Canonical SMILES of each molecule."""
+        return self.canonical.split("\n") if len(self) else []
 
 
 def count_atoms(smiles: str) -> int:
@@ -133,6 +141,7 @@ class ReadMolecule:
     num_fragments: int
     terms: tuple[float, ...]
     scaffold: str
+    canonical: str
 
 
 def examine(recipe: Recipe, mol: Chem.Mol) -> ReadMolecule:
@@ -146,6 +155,7 @@ def examine(recipe: Recipe, mol: Chem.Mol) -> ReadMolecule:
         len(Chem.GetMolFrags(mol)),
         logp_terms(mol, recipe.ring_term) if recipe.ring_term else (),
         murcko_scaffold(mol) if recipe.scaffold else "",
+        Chem.MolToSmiles(mol) if recipe.canonical else "",
     )
 
 
@@ -193,6 +203,7 @@ def stack_molecules(
         terms=np.array([molecule.terms for molecule in molecules], dtype=np.float64).reshape(len(found), num_terms),
         scaffolds="\n".join(molecule.scaffold for molecule in molecules),
         problems=problems,
+        canonical="\n".join(molecule.canonical for molecule in molecules),
     )
 
 
@@ -210,6 +221,7 @@ def concatenate(parts: Sequence[MoleculeArrays]) -> MoleculeArrays:
         **arrays,
         scaffolds="\n".join(part.scaffolds for part in parts if len(part)),
         problems=[problem for part in parts for problem in part.problems],
+        canonical="\n".join(part.canonical for part in parts if len(part)),
     )
 
 

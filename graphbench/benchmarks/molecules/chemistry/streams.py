@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import csv
 import difflib
-import re
+import logging
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import IO
@@ -17,13 +16,24 @@ from typing import IO
 import pandas as pd
 from rdkit import Chem, rdBase
 
-from graphbench.benchmarks.molecules.chemistry.files import NAME, csv_rows, near, open_text
+from graphbench.benchmarks.molecules.chemistry.files import (
+    NAME,
+    PROPERTY,
+    USUAL,
+    csv_rows,
+    open_text,
+    property_names,
+    separator_in,
+)
 from graphbench.benchmarks.molecules.chemistry.problems import UNREADABLE
+from graphbench.data.delimited import find_column, near, told_layout
+from graphbench.data.workbooks import WORKBOOK, workbook_rows
 from graphbench.errors import BadInput
+
+logger = logging.getLogger(__name__)
 
 #: The word for standard input.
 STANDARD_INPUT = "-"
-_PROPERTY = re.compile(r"^>.*?<(.+?)>")
 _RECORD_END = "$$$$"
 
 
@@ -78,13 +88,13 @@ def stream_molecules(source: str | Path, smiles_column: str, size: int) -> Itera
 
 def _reader(path: Path) -> Callable[[Path, str, int], Iterator[MoleculeFrame]]:
     readers: dict[str, Callable[[Path, str, int], Iterator[MoleculeFrame]]] = {
-        ".csv": partial(_delimited, ","),
-        ".tsv": partial(_delimited, "\t"),
+        **dict.fromkeys(USUAL, _delimited),
         ".smi": _smiles_file,
         ".smiles": _smiles_file,
         ".txt": _smiles_file,
         ".sdf": _sdf,
         ".parquet": _parquet,
+        WORKBOOK: _workbook,
     }
     if path.suffix.lower() not in readers:
         raise BadInput(
@@ -94,22 +104,31 @@ def _reader(path: Path) -> Callable[[Path, str, int], Iterator[MoleculeFrame]]:
     return readers[path.suffix.lower()]
 
 
-def _check_header(source: str | Path, header: Sequence[str], smiles_column: str) -> None:
-    """One column of SMILES, and no name twice."""
-    if smiles_column not in header:
+def _place(source: str | Path, header: Sequence[str], smiles_column: str) -> int:
+    """Where the one column of SMILES stands; no name may be there twice."""
+    place = find_column(source, header, smiles_column)
+    if place is None:
         known = ", ".join(map(repr, header[:20])) or "none"
         hint = near([smiles_column], header)
         raise BadInput(f"{source}: no column {smiles_column!r}. Its columns: {known}.{hint}")
     twice = sorted({name for name in header if header.count(name) > 1})
     if twice:
         raise BadInput(f"{source}: line 1 has duplicate columns: {', '.join(map(repr, twice))}. Rename all but one.")
+    return place
 
 
-def _cut(
-    header: Sequence[str], smiles_column: str, body: Iterator[Sequence[str]], size: int
-) -> Iterator[MoleculeFrame]:
-    """Rows of cells as frames; a row of another width than the header is cut or filled up, and is a problem."""
-    width, place = len(header), list(header).index(smiles_column)
+def _tell(source: str | Path, notes: Sequence[str]) -> None:
+    """One line about what is unlike a plain file."""
+    if notes:
+        logger.info("%s: %s", source, ", ".join(notes))
+
+
+def _cut(header: Sequence[str], place: int, body: Iterator[Sequence[str]], size: int) -> Iterator[MoleculeFrame]:
+    """Rows of cells as frames, with SMILES at a place; a row of another width than the header is cut or filled up.
+
+    Such a row is a problem.
+    """
+    width = len(header)
     while block := list(islice(body, size)):
         problems = {
             row: f"the row has {len(cells)} cells, the header {width}"
@@ -124,15 +143,28 @@ def _cut(
         )
 
 
-def _delimited(delimiter: str, path: Path, smiles_column: str, size: int) -> Iterator[MoleculeFrame]:
+def _delimited(path: Path, smiles_column: str, size: int) -> Iterator[MoleculeFrame]:
     with open_text(path) as file:
-        body = csv_rows(path, csv.reader(file, delimiter=delimiter))
+        separator = separator_in(path, file, [smiles_column])
+        body = csv_rows(path, csv.reader(file, delimiter=separator))
         first = next(body, None)
         if first is None:
             return
         header = [name.strip() for name in first[1]]
-        _check_header(path, header, smiles_column)
-        yield from _cut(header, smiles_column, (cells for _, cells in body), size)
+        place = _place(path, header, smiles_column)
+        _tell(path, told_layout(separator, USUAL[path.suffix.lower()], {smiles_column: header[place]}))
+        yield from _cut(header, place, (cells for _, cells in body), size)
+
+
+def _workbook(path: Path, smiles_column: str, size: int) -> Iterator[MoleculeFrame]:
+    notes: list[str] = []
+    with closing(workbook_rows(path, notes)) as body:
+        first = next(body, None)
+        if first is None:
+            return
+        place = _place(path, first[1], smiles_column)
+        _tell(path, notes + told_layout("", "", {smiles_column: first[1][place]}))
+        yield from _cut(first[1], place, (cells for _, cells in body), size)
 
 
 def _smiles_file(path: Path, smiles_column: str, size: int) -> Iterator[MoleculeFrame]:
@@ -145,19 +177,16 @@ def _smiles(smiles_column: str, source: str | Path, file: IO[str], size: int) ->
     first = next(lines, None)
     if first is None:
         return
-    if first[0] == smiles_column:
-        _check_header(source, first, smiles_column)
-        yield from _cut(first, smiles_column, lines, size)
+    if first[0].casefold() == smiles_column.casefold():
+        yield from _cut(first, _place(source, first, first[0]), lines, size)
         return
     named = ([cells[0], " ".join(cells[1:])] for cells in chain([first], lines))
-    yield from _cut([smiles_column, NAME], smiles_column, named, size)
+    yield from _cut([smiles_column, NAME], 0, named, size)
 
 
 def _sdf(path: Path, smiles_column: str, size: int) -> Iterator[MoleculeFrame]:
     """Records with their names and properties; the file is read twice, first for the names of the properties."""
-    with path.open(encoding="utf-8", errors="replace") as file:  # as RDKit, which takes any bytes
-        found = dict.fromkeys(match[1] for line in file if (match := _PROPERTY.match(line)))
-    header = list(dict.fromkeys([smiles_column, NAME, *found]))
+    header = list(dict.fromkeys([smiles_column, *property_names(path)]))
     with path.open(encoding="utf-8", errors="replace") as file, closing(_records(file)) as records:
         while block := list(islice(records, size)):
             rows, smiles, problems = [], [], {}
@@ -190,7 +219,7 @@ def _properties(lines: Sequence[str]) -> dict[str, str]:
     found: dict[str, list[str]] = {}
     current: list[str] | None = None
     for line in lines:
-        if match := _PROPERTY.match(line):
+        if match := PROPERTY.match(line):
             current = found.setdefault(match[1], [])
         elif current is not None and line.strip():
             current.append(line)
@@ -218,10 +247,11 @@ def _parquet(path: Path, smiles_column: str, size: int) -> Iterator[MoleculeFram
     try:
         with pq.ParquetFile(path) as file:
             header = file.schema_arrow.names
-            _check_header(path, header, smiles_column)
+            place = _place(path, header, smiles_column)
+            _tell(path, told_layout("", "", {smiles_column: header[place]}))
             for batch in file.iter_batches(batch_size=size):
                 frame = pa.Table.from_batches([batch]).replace_schema_metadata().to_pandas(types_mapper=pd.ArrowDtype)
-                column = frame[smiles_column]
+                column = frame[header[place]]
                 texts = [
                     "" if missing else str(text).strip() for text, missing in zip(column, column.isna(), strict=True)
                 ]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from graphbench.benchmarks.molecules.chemistry.reading import MoleculeArrays
 from graphbench.contracts import Column, GraphTable
-from graphbench.contracts.table import EDGE, EDGE_INDEX, GRAPH, NODE, pointer
+from graphbench.contracts.table import EDGE, EDGE_INDEX, GRAPH, NODE, WEIGHT, pointer
 
 #: Text columns of the molecule benchmarks.
 TEXTS = ("smiles", "id")
@@ -29,6 +29,11 @@ def with_targets(table: GraphTable, y: np.ndarray) -> GraphTable:
     """A table that has `y` too: real targets `[G, T]` or `[G]` as float32, classes as int64."""
     dtype = torch.int64 if np.issubdtype(y.dtype, np.integer) else torch.float32
     return table.with_columns({"y": torch.from_numpy(y).reshape(len(table), -1).to(dtype)}, {"y": Column(GRAPH)})
+
+
+def with_weights(table: GraphTable, weights: np.ndarray) -> GraphTable:
+    """A table that has `weight` too, float32 `[G]`."""
+    return table.with_columns({WEIGHT: torch.from_numpy(weights).float()}, {WEIGHT: Column(GRAPH)})
 
 
 def with_text(table: GraphTable, texts: Mapping[str, Sequence[str]]) -> GraphTable:

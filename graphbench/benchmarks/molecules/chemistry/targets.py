@@ -10,6 +10,7 @@ import numpy as np
 
 from graphbench.benchmarks.molecules.chemistry.files import MoleculeRows, shorten
 from graphbench.benchmarks.molecules.chemistry.problems import RowProblem
+from graphbench.data.delimited import has_decimal_commas, point_for_comma
 
 TargetTask = Literal["regression", "classification", "multilabel"]
 
@@ -54,6 +55,45 @@ def parse_targets(
     if task == "classification":
         return np.nan_to_num(values, nan=-1.0).astype(np.int64), problems
     return values, problems
+
+
+def parse_weights(rows: MoleculeRows, name: str) -> tuple[np.ndarray, list[RowProblem]]:
+    """Weights of every row, and what is wrong with them: each row needs a finite number of 0 or more.
+
+    Args:
+        rows: the file.
+        name: its column of weights.
+
+    Returns:
+        float64 `[rows]`; NaN where wrong. Problems in the order of rows.
+    """
+    values, problems = np.full(len(rows.lines), np.nan), []
+    for row, text in enumerate(rows.columns[name]):
+        value, fault = (math.nan, "is missing") if text.lower() in _MISSING else _number(text, "regression", 0)
+        if not fault and value < 0:
+            fault = "is below 0"
+        if fault:
+            problems.append(RowProblem(f"weight {name!r} {fault}", rows.lines[row], shorten(text)))
+        else:
+            values[row] = value
+    return values, problems
+
+
+def points_for_commas(rows: MoleculeRows, names: Sequence[str]) -> None:
+    """Write numbers with decimal points where the file has decimal commas, and note it.
+
+    It has them where a cell of these columns has one and none has a point, unless commas separate its cells: there
+    "1,5" in quotes may as well mean 1500 and so stays no number.
+
+    Args:
+        rows: the file; changed.
+        names: its columns of numbers.
+    """
+    if rows.separator == "," or not has_decimal_commas(cell for name in names for cell in rows.columns[name]):
+        return
+    for name in names:
+        rows.columns[name] = [point_for_comma(cell) for cell in rows.columns[name]]
+    rows.notes.append("numbers have decimal commas")
 
 
 def _number(text: str, task: TargetTask, num_classes: int) -> tuple[float, str]:

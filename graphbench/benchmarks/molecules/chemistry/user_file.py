@@ -13,8 +13,14 @@ from graphbench.benchmarks.molecules.chemistry.files import MoleculeRows, read_r
 from graphbench.benchmarks.molecules.chemistry.problems import RowProblem, describe_problems, refuse_problems
 from graphbench.benchmarks.molecules.chemistry.properties import combine_terms
 from graphbench.benchmarks.molecules.chemistry.reading import MoleculeArrays, Recipe, Track, read_molecules
-from graphbench.benchmarks.molecules.chemistry.tables import subset, to_table, with_targets, with_text
-from graphbench.benchmarks.molecules.chemistry.targets import TargetTask, parse_targets
+from graphbench.benchmarks.molecules.chemistry.repeats import describe_leaks, describe_repeats, find_repeats
+from graphbench.benchmarks.molecules.chemistry.tables import subset, to_table, with_targets, with_text, with_weights
+from graphbench.benchmarks.molecules.chemistry.targets import (
+    TargetTask,
+    parse_targets,
+    parse_weights,
+    points_for_commas,
+)
 from graphbench.contracts import GraphTable
 from graphbench.errors import BadInput
 
@@ -51,6 +57,7 @@ class FileRequest:
         split_column: column that names each row's split, if any.
         scaffold: whether Murcko scaffolds are wanted.
         on_error: whether one bad row stops everything, or bad rows are left out with a warning.
+        weight: column with the weight of each row in the loss, if any.
     """
 
     file: Path
@@ -62,6 +69,7 @@ class FileRequest:
     split_column: str | None = None
     scaffold: bool = False
     on_error: OnError = "stop"
+    weight: str | None = None
 
     @property
     def computed(self) -> bool:
@@ -71,8 +79,12 @@ class FileRequest:
     @property
     def columns(self) -> list[str]:
         """Columns to read beside the SMILES."""
-        named = () if self.computed else self.targets
-        return list(dict.fromkeys([*named, *filter(None, (self.id_column, self.split_column))]))
+        return list(dict.fromkeys([*self.numbers, *filter(None, (self.id_column, self.split_column))]))
+
+    @property
+    def numbers(self) -> list[str]:
+        """Columns that hold numbers."""
+        return [*(() if self.computed else self.targets), *filter(None, (self.weight,))]
 
 
 @dataclass
@@ -80,14 +92,18 @@ class UserMolecules:
     """The usable molecules of a file.
 
     Args:
-        table: OGB features, `y`, and the texts `smiles` and `id`.
+        table: OGB features, `y`, where asked for `weight`, and the texts `smiles` and `id`.
         scaffolds: one per molecule, where asked for.
+        canonical: canonical SMILES, one per molecule; equal ones are the same molecule.
         split_labels: one of `SPLIT_WORDS` per molecule, where the file has a split column.
+        left_out: rows of the file that cannot be used.
     """
 
     table: GraphTable
     scaffolds: list[str]
+    canonical: list[str]
     split_labels: list[str]
+    left_out: int = 0
 
 
 def read_user_file(request: FileRequest, track: Track | None = None) -> UserMolecules:
@@ -107,13 +123,19 @@ def read_user_file(request: FileRequest, track: Track | None = None) -> UserMole
             f"{request.file}: the target {PENALIZED_LOGP!r} is computed, but the file has a column of that name too. "
             "Rename the column: one word cannot mean both."
         )
+    points_for_commas(rows, request.numbers)
+    if rows.notes:
+        logger.info("%s: %s", request.file, ", ".join(rows.notes))
     problems = list(rows.problems)
-    y = np.zeros((len(rows.lines), 0))
+    y, weights = np.zeros((len(rows.lines), 0)), None
     if not request.computed:
         y, found = parse_targets(rows, request.targets, request.task, request.num_classes)
         problems += found
+    if request.weight is not None:
+        weights, found = parse_weights(rows, request.weight)
+        problems += found
     problems += _split_problems(rows, request.split_column)
-    recipe = Recipe("ogb", "smallest_rings" if request.computed else None, request.scaffold)
+    recipe = Recipe("ogb", "smallest_rings" if request.computed else None, request.scaffold, canonical=True)
     arrays = read_molecules(rows.columns[request.smiles_column], recipe, track=track)
     problems += [RowProblem(kind, rows.lines[row], detail) for row, kind, detail in arrays.problems]
     _report(problems, rows, request.on_error)
@@ -122,7 +144,9 @@ def read_user_file(request: FileRequest, track: Track | None = None) -> UserMole
     if len(kept) == 0:
         told = describe_problems(problems, rows.source, rows.num_rows, rows.unit)
         raise BadInput(f"{told}\nNo usable molecule is left.")
-    return _collect(request, rows, arrays, y, kept)
+    molecules = _collect(request, rows, arrays, (y, weights), kept)
+    molecules.left_out = rows.num_rows - len(kept)
+    return molecules
 
 
 def _split_problems(rows: MoleculeRows, column: str | None) -> list[RowProblem]:
@@ -145,19 +169,42 @@ def _report(problems: list[RowProblem], rows: MoleculeRows, on_error: OnError) -
 
 
 def _collect(
-    request: FileRequest, rows: MoleculeRows, arrays: MoleculeArrays, y: np.ndarray, kept: np.ndarray
+    request: FileRequest,
+    rows: MoleculeRows,
+    arrays: MoleculeArrays,
+    numbers: tuple[np.ndarray, np.ndarray | None],
+    kept: np.ndarray,
 ) -> UserMolecules:
-    """Attach targets and texts to the molecules `kept` (places among the readable ones)."""
-    source = arrays.rows[kept].tolist()
+    """Attach targets, weights and texts to the molecules `kept` (places among the readable ones)."""
+    source, (y, weights) = arrays.rows[kept].tolist(), numbers
     names = rows.columns[request.id_column] if request.id_column else [str(line) for line in rows.lines]
-    smiles = rows.columns[request.smiles_column]
-    targets = combine_terms(arrays.terms[kept]) if request.computed else y[source]
+    smiles = [rows.columns[request.smiles_column][row] for row in source]
+    targets = combine_terms(arrays.terms[kept]).reshape(len(kept), -1) if request.computed else y[source]
     table = with_targets(subset(to_table(arrays), kept), targets)
-    table = with_text(table, {"smiles": [smiles[row] for row in source], "id": [names[row] for row in source]})
-    scaffolds = arrays.scaffold_list() if request.scaffold else []
+    table = table if weights is None else with_weights(table, weights[source])
+    table = with_text(table, {"smiles": smiles, "id": [names[row] for row in source]})
+    scaffolds, canonical = arrays.scaffold_list() if request.scaffold else [], arrays.canonical_list()
     labels = rows.columns[request.split_column] if request.split_column else []
-    return UserMolecules(
+    found = UserMolecules(
         table,
         [scaffolds[place] for place in kept.tolist()] if scaffolds else [],
+        [canonical[place] for place in kept.tolist()],
         [labels[row].lower() for row in source] if labels else [],
     )
+    _tell_repeats(found, targets, smiles, [rows.lines[row] for row in source], rows)
+    return found
+
+
+def _tell_repeats(
+    molecules: UserMolecules, targets: np.ndarray, smiles: list[str], lines: list[int], rows: MoleculeRows
+) -> None:
+    """Say which molecules are there more than once; a warning where that can harm."""
+    repeats = find_repeats(molecules.canonical, targets)
+    if not repeats.rows:
+        return
+    told = describe_repeats(repeats, targets, smiles, lines, rows.source, rows.unit)
+    logger.log(logging.WARNING if repeats.contradicting else logging.INFO, "%s", told)
+    if molecules.split_labels:
+        splits = [SPLIT_WORDS[label] for label in molecules.split_labels]
+        if told := describe_leaks(repeats, splits, smiles, rows.source):
+            logger.warning("%s", told)

@@ -1,7 +1,7 @@
 """One layer of the linear transformer in its four forms; no softmax anywhere.
 
 "Graph Transformers Dream of Electric Flow" (Cheng, Carin, Sra, ICLR 2025, arXiv 2410.16699). The paper writes Z with a
-column a node; here a node is a row, so `x = Z^T [..., n, h]` and every equation is its transpose:
+column per node; here a node is a row, so `x = Z^T [..., n, h]` and every equation is its transpose:
 
     Attn(Z) = W^V Z (Z^T W^Q^T W^K Z)    is    (x W^K^T) (x W^Q^T)^T (x W^V^T).
 

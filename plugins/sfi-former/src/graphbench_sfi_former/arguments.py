@@ -28,7 +28,7 @@ def check_rows(resistance: Tensor, friction: Tensor) -> None:
 
 
 def per_matrix(name: str, value: float | Tensor, lead: tuple[int, ...], device: torch.device, positive: bool) -> Tensor:
-    """A weight of the energy as one number a matrix, float64 `[M, 1, 1]` with M the product of `lead`.
+    """A weight of the energy as one number per matrix, float64 `[M, 1, 1]` with M the product of `lead`.
 
     Args:
         name: how messages call it.
@@ -52,7 +52,7 @@ def per_matrix(name: str, value: float | Tensor, lead: tuple[int, ...], device: 
     fits = value.dim() <= len(shape) and all(v in (1, s) for v, s in zip(value.shape[::-1], shape[::-1], strict=False))
     if not fits:
         raise BadInput(
-            f"{name} must be a number, a 0-dim tensor or one number a matrix, broadcastable to {shape}, "
+            f"{name} must be a number, a 0-dim tensor or one number per matrix, broadcastable to {shape}, "
             f"but has shape {tuple(value.shape)}."
         )
     return value.to(device, torch.float64).expand(shape).reshape(-1, 1, 1)

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from graphbench.errors import BadInput
+from graphbench.errors import BadInput, check_range
 from graphbench_sfi_former.arguments import per_matrix, solving_dtype
 from graphbench_sfi_former.blockwise import blockwise_attention
 from graphbench_sfi_former.masking import KeyMask, check_mask
@@ -84,20 +84,31 @@ def sparse_flow_attention(
         torch.Size([2, 6, 4])
     """
     lead = _check_shapes(query, key, friction_query, friction_key, value)
-    if not 0 <= dropout < 1:
-        raise BadInput(f"dropout must be at least 0 and below 1, but is {dropout}.")
+    check_range("dropout", dropout, at_least=0, below=1)
     if callable(solver):
         flow = sparse_flow_weights(query, key, friction_query, friction_key, penalty, alpha, mask, solver)
         with torch.autocast(query.device.type, enabled=False):
             return (functional.dropout(flow, dropout) @ value.to(flow.dtype)).to(value.dtype)
     if solver != "exact":
         raise BadInput(f"solver must be 'exact' or a function that solves for the flow, but is {solver!r}.")
+    return _fused((query, key, friction_query, friction_key, value), penalty, alpha, mask, dropout, lead)
+
+
+def _fused(
+    projections: tuple[Tensor, ...],
+    penalty: float | Tensor,
+    alpha: float | Tensor | None,
+    mask: Tensor | None,
+    dropout: float,
+    lead: tuple[int, ...],
+) -> Tensor:
+    """The exact solver on Q, K, Q~, K~ and V, whose leading dimensions are `lead`."""
+    query, key, *_, value = projections
     if 0 in query.shape[:-1]:  # no rows: nothing to solve, but gradients of zero for all
-        none = sum(x.sum() for x in (query, key, friction_query, friction_key, value)) * 0
-        return value.new_zeros(*query.shape[:-1], value.shape[-1]) + none
-    dtype = solving_dtype(query, key, friction_query, friction_key, value)
+        return value.new_zeros(*query.shape[:-1], value.shape[-1]) + sum(x.sum() for x in projections) * 0
+    dtype = solving_dtype(*projections)
     output = blockwise_attention(
-        *(x.to(dtype) for x in (query, key, friction_query, friction_key, value)),
+        *(x.to(dtype) for x in projections),
         per_matrix("penalty", penalty, lead, query.device, positive=False),
         None if alpha is None else per_matrix("alpha", alpha, lead, query.device, positive=True),
         None if mask is None else KeyMask(mask, lead, query.shape[-2], key.shape[-2]),

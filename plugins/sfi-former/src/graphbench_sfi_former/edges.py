@@ -31,7 +31,7 @@ def sparse_flow_edges(
         friction: f `[E, ...]`, non-negative, floating point.
         target: node that each edge ends in, int64 `[E]`, in any order.
         num_nodes: nodes.
-        penalty: weight of the friction, non-negative: a number, or one a node `[num_nodes]`.
+        penalty: weight of the friction, non-negative: a number, or one per node `[num_nodes]`.
         alpha: weight of the unit-inflow term, positive; None for the hard constraint.
 
     Returns:
@@ -113,7 +113,7 @@ def _check(
             raise BadInput(f"{name} must be a floating-point tensor, but has dtype {tensor.dtype}.")
     number = torch.as_tensor(penalty)
     if number.dim() and number.shape != (num_nodes,):
-        raise BadInput(f"penalty must be a number or one a node [{num_nodes}], but has shape {tuple(number.shape)}.")
+        raise BadInput(f"penalty must be a number or one per node [{num_nodes}], but has shape {tuple(number.shape)}.")
     for name, tensor in (("friction", friction), ("penalty", number), ("resistance", resistance)):
         if not bool((tensor >= 0).all()):
             raise BadInput(f"{name} must be non-negative, but its least value is {float(tensor.min())}.")

@@ -74,7 +74,7 @@ class AdjacencyEnhancedAttention(Traced):
     `gamma = exp(log_gamma)` is positive, so that `1 + gamma` never vanishes, and 1 at first; the paper gives no initial
     value.
 
-    The published parameter counts have 2 dim + 2 numbers a layer that the maps of the paper do not explain. One is
+    The published parameter counts have 2 dim + 2 numbers per layer that the maps of the paper do not explain. One is
     gamma. The others are our guess, `extra_parameters`: a scale and a shift of every output channel, 1 and 0 at first,
     and a weight of A~, 1 at first, so that an untrained layer is equation (13) to the letter.
 

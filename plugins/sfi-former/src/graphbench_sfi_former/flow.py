@@ -78,6 +78,13 @@ def sparse_flow(
         tensor([[0.7500, 0.2500, 0.0000]])
     """
     check_rows(resistance, friction)
+    return _of_rows(resistance, friction, penalty, alpha, mask)
+
+
+def _of_rows(
+    resistance: Tensor, friction: Tensor, penalty: float | Tensor, alpha: float | Tensor | None, mask: Tensor | None
+) -> Tensor:
+    """The flow, with all rows of all matrices in one."""
     lead = tuple(resistance.shape[:-2])
     num_rows, num_keys = resistance.shape[-2:]
     allowed = torch.ones((), dtype=torch.bool, device=resistance.device) if mask is None else mask

@@ -2,7 +2,7 @@
 
 The resistances of an attention row are R = softmax(-Q K^T / sqrt d), so that the ordinary attention weights
 S = softmax(Q K^T / sqrt d) are the flow without friction, which is all that `rows` wants to know: two softmaxes and a
-few passes make the forward pass, and the backward pass needs S, F and four numbers a row. Steep rows are computed by
+few passes make the forward pass, and the backward pass needs S, F and four numbers per row. Steep rows are computed by
 `steep` and put in their places.
 
 Legend: M matrices (graphs times heads), N queries, K keys, d head width; m and n: those of a block.
@@ -125,8 +125,30 @@ def backward_block(
     _fill_upstream(upstream, part.value, mean, keep, spare)
     rest = (spare.mul_(active).sum(-1, keepdim=True) - slack * mean).div_(slope)
     active.mul_(rest).sub_(spare)  # dL/dg
+    _add_energy_and_score_gradients(part, energy, wall, state, steep, rest + mean, buffers, grads, energy_grads, beta)
+
+
+def _add_energy_and_score_gradients(
+    part: Projections,
+    energy: Energy,
+    wall: Wall | None,
+    state: RowState,
+    steep: SteepGradients | None,
+    mean: Tensor,
+    buffers: Buffers,
+    grads: Projections,
+    energy_grads: EnergyGradients,
+    beta: int,
+) -> None:
+    """The rest of `backward_block`: from dL/dg, in `flow`, to the energy's weights and through the two softmaxes.
+
+    `mean` is c `[m, n, 1]`; what stands in gradients of keys counts by `beta`, 0 or 1.
+    """
+    weight, cost, gap, active, spare, _ = buffers
+    unit, level, _, gain = state
+    slack = 0.0 if energy.alpha is None else unit / energy.alpha.to(unit.dtype)
     torch.mul(active, cost, out=spare)
-    total, leak = spare.sum(-1, keepdim=True), (rest + mean) * slack * level
+    total, leak = spare.sum(-1, keepdim=True), mean * slack * level
     scale = _friction_scale(energy.penalty.to(unit.dtype), unit)
     _add_energy_gradients(energy_grads, total / (scale * unit), leak, steep)
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
-from graphbench.errors import BadInput
+from graphbench.errors import check_choice, check_range
 from graphbench_sfi_former.proximal import Step, sparse_flow_proximal
 
 StartName = Literal["uniform", "scaled", "dense", "zeros"]
@@ -42,14 +42,9 @@ class ProximalOptions:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.num_steps < 1:
-            raise BadInput(f"num_steps of the proximal solver must be at least 1, but is {self.num_steps}.")
-        for name, value, known in (
-            ("start", self.start, ("uniform", "scaled", "dense", "zeros")),
-            ("step", self.step, ("barzilai-borwein", "constant")),
-        ):
-            if value not in known:
-                raise BadInput(f"{name} of the proximal solver must be one of {', '.join(known)}, but is {value!r}.")
+        check_range("num_steps of the proximal solver", self.num_steps, at_least=1)
+        check_choice("start of the proximal solver", self.start, get_args(StartName))
+        check_choice("step of the proximal solver", self.step, get_args(Step))
 
     def solve(
         self,

@@ -170,7 +170,7 @@ class SparseFlowAttention(AdjacencyEnhancedAttention):
         return self.penalty / graphs.num_nodes
 
     def _mask(self, graphs: PaddedGraphs) -> Tensor | None:
-        """Allowed sources; the iteration's steps, one length a matrix, must not see padded rows either."""
+        """Allowed sources; the iteration's steps, one length per matrix, must not see padded rows either."""
         if self.proximal is None or graphs.mask is None:
             return graphs.mask
         return graphs.mask & graphs.layout.mask[:, None, :, None]

@@ -68,7 +68,7 @@ class SFiFormer(FlowBackbone):
             With the graph's own number flows vanish in graphs of one node and in most rows of those of two.
         solver: "exact", or "proximal" for T steps of the paper's iteration.
         proximal: T (`num_steps`), start, step and seed of the solver "proximal".
-        extra_parameters: with 2 hidden_dim + 1 parameters a layer that make the published counts, see the README.
+        extra_parameters: with 2 hidden_dim + 1 parameters per layer that make the published counts, see the README.
         local_layer: GatedGCN as in the paper, GINE, GCN, GAT or none.
         dropout: probability of every dropout but that of attention weights.
         attention_dropout: probability of dropping a weight of the flow.
@@ -147,7 +147,7 @@ class DFiFormer(FlowBackbone):
         num_layers: GPS layers.
         num_heads: heads, of full width each (and of the local layer GAT).
         terms: "both" for attention and adjacency matrix as in the paper; "flow" or "adjacency" for one of them.
-        extra_parameters: with 2 hidden_dim + 1 parameters a layer that make the published counts, see the README.
+        extra_parameters: with 2 hidden_dim + 1 parameters per layer that make the published counts, see the README.
         local_layer: GatedGCN as in the paper, GINE, GCN, GAT or none.
         dropout: probability of every dropout but that of attention weights.
         attention_dropout: probability of dropping an attention weight.

@@ -11,12 +11,12 @@ far from the optimum, and so the result depends on the start: `sparse_flow` is t
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
-from graphbench.errors import BadInput
+from graphbench.errors import BadInput, check_choice, check_range
 from graphbench_sfi_former.arguments import check_rows, per_matrix, solving_dtype
 from graphbench_sfi_former.masking import check_mask
 
@@ -42,7 +42,7 @@ def sparse_flow_proximal(
 
         Y = Z - t (R o Z + alpha (Z 1 - 1) 1^T),    Z <- sign(Y) max(|Y| - t penalty F, 0).
 
-    The Barzilai-Borwein step is one number a matrix, t = <A, B> / ||B||_F^2 with A the change of Z and B that of the
+    The Barzilai-Borwein step is one number per matrix, t = <A, B> / ||B||_F^2 with A the change of Z and B that of the
     gradient, and a constant to autograd; the first step is the greatest safe constant one.
 
     Args:
@@ -72,10 +72,8 @@ def sparse_flow_proximal(
     check_rows(resistance, friction)
     if alpha is None:
         raise BadInput("sparse_flow_proximal needs alpha: the iteration solves the penalised problem. See sparse_flow.")
-    if num_steps < 1:
-        raise BadInput(f"num_steps must be at least 1, but is {num_steps}.")
-    if step not in ("barzilai-borwein", "constant"):
-        raise BadInput(f"step must be 'barzilai-borwein' or 'constant', but is {step!r}.")
+    check_range("num_steps", num_steps, at_least=1)
+    check_choice("step", step, get_args(Step))
     lead = tuple(resistance.shape[:-2])
     dtype = solving_dtype(resistance, friction)
     r, f = resistance.to(dtype), friction.to(dtype)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from graphbench import BenchmarkModule, GraphBatch, LayerTrace
 from graphbench.diagnostics import Recording, attention_row_sum, attention_zeros, record
-from graphbench.errors import BadInput
+from graphbench.errors import BadInput, check_range
 
 
 class FlowSparsity(pl.Callback):
@@ -38,8 +38,7 @@ class FlowSparsity(pl.Callback):
 
     def __init__(self, num_batches: int = 4, every_n_epochs: int = 1) -> None:
         for name, number in (("num_batches", num_batches), ("every_n_epochs", every_n_epochs)):
-            if number < 1:
-                raise BadInput(f"{name} of FlowSparsity must be 1 or more, but is {number}.")
+            check_range(f"FlowSparsity: {name}", number, at_least=1, whole=True)
         self.num_batches, self.every_n_epochs = num_batches, every_n_epochs
         self._recording: Recording | None = None
         self._listening = ExitStack()

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from graphbench.cli import main
+from graphbench.experiments import read_records
 
 SCRIPT = Path(__file__).parents[2] / "experiments" / "pattern.py"
 
@@ -61,6 +62,11 @@ def test_tables_hold_what_is_finished(pattern, tmp_path):
     assert [(row["model"], row["seed"]) for row in rows] == [("sfi-former", "0"), ("gps", "1")]
     assert rows[0]["graphs"] == "generated"
     assert (rows[0]["val"], rows[0]["median_gradient_norm"], rows[0]["max_gradient_norm"]) == ("0.8123", "0.5", "2")
+    records = read_records([tmp_path / "records"])
+    assert [(one.name, one.seed, one.test, one.full) for one in records] == [
+        ("GPS", 1, 0.8, False), ("SFi-Former", 0, 0.8, False),
+    ]  # fmt: skip
+    assert records[0].recipe == ("gps/pattern", "sfi-former/overlays/pattern-short")
     with (tmp_path / "gradient_norms.csv").open() as file:
         norms = [(row["model"], row["epoch"], row["max_gradient_norm"]) for row in csv.DictReader(file)]
     assert norms == [("sfi-former", "1", "0.5"), ("sfi-former", "2", "2"), ("gps", "1", "0.5"), ("gps", "2", "2")]

@@ -61,7 +61,7 @@ class SampledAttention(Traced):
     `out = W_O concat_h(P V) + b_O`; queries come from all tokens, keys, values and the leak from the sampled ones:
 
     * maxout_leaky: `P = leaky_relu_attention(A, C)` of `A_ij = sum_c max(Q_ic, K_jc) / sqrt(h)`, `C = x W_C + b_C`,
-      one number a head (the operations of C in the paper's table 7 are those of 16 numbers a token);
+      one number per head (the operations of C in the paper's table 7 are those of 16 numbers per token);
     * maxout_relu: the same without leak;
     * softmax_dot: `P = softmax(A)` of `A = Q K^T / sqrt(h)`, the usual attention, for comparison (figure 6).
 
@@ -285,7 +285,7 @@ def _chunk_shape(query: Tensor, key: Tensor) -> tuple[int, int]:
 
 
 def _dense_row(layout: DenseLayout, values: Tensor) -> Tensor:
-    """Padded `[B, N]` of one value a token `[T]`."""
+    """Padded `[B, N]` of one value per token `[T]`."""
     return layout.to_dense(values.unsqueeze(-1)).squeeze(-1)
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
 from graphbench import BenchmarkSpec, Features, GraphBatch, PositionalEncoder
-from graphbench.errors import BadInput
+from graphbench.errors import BadInput, check_choice
 from graphbench.nn import Categorical, DenseLayout, NodeEncoder
 from graphbench_sft.attention import Relation
 from graphbench_sft.pairs import DistanceRelation, PositionRelation
@@ -166,7 +166,7 @@ class DistanceInformation(nn.Module):
 
 
 class PositionInformation(nn.Module):
-    """Products of sinusoids through a linear map to one number a head, which all layers share.
+    """Products of sinusoids through a linear map to one number per head, which all layers share.
 
     Parameters: `H (c width + 1)`, c coordinates.
 
@@ -199,6 +199,7 @@ def relative_information(
     Raises:
         BadInput: the name is not known, or the scores are to know places and the benchmark has none.
     """
+    check_choice("relative", name, get_args(RelativeName))
     if name in ("distances", "positions") and not spec.coordinates:
         raise BadInput(f"relative: {name} needs nodes with a position, but {spec.name} has none. Take relative: edges.")
     if name == "none":
@@ -207,6 +208,4 @@ def relative_information(
         return EdgeInformation(spec)
     if name == "distances":
         return DistanceInformation(spec)
-    if name == "positions":
-        return PositionInformation(spec, dim, num_heads)
-    raise BadInput(f"relative must be edges, distances, positions or none, but got {name!r}.")
+    return PositionInformation(spec, dim, num_heads)

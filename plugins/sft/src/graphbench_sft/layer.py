@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, get_args
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from graphbench.errors import BadInput
+from graphbench.errors import check_choice
 from graphbench.nn import DenseLayout, FeedForward
 from graphbench_sft.attention import Relation, SampledAttention
 
@@ -52,8 +52,7 @@ class SFTLayer(nn.Module):
         ffn_dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        if norm_position not in ("pre", "post"):
-            raise BadInput(f"norm_position must be pre or post, but got {norm_position!r}.")
+        check_choice("norm_position", norm_position, get_args(NormPosition))
         self.attention = attention
         self.attention_norm = nn.LayerNorm(dim)
         self.ffn = FeedForward(dim, _EXPANSION * dim, 0.0, "gelu", ffn_dropout)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import torch
 from torch import Tensor, nn
 
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, PositionalEncoder, Representation
-from graphbench.errors import BadInput, check_range
+from graphbench.errors import BadInput, check_choice, check_range
 from graphbench.nn import Categorical, DenseLayout
 from graphbench_sft.attention import AttentionName, SampledAttention, SamplerName
 from graphbench_sft.documents import has_towers, split_documents
@@ -110,7 +112,7 @@ class SFT(Architecture):
         self.parts = 2 if has_towers(spec) else 1
         if self.parts > 1 and (relative == "edges" or positional_encoders):
             raise BadInput(
-                f"{spec.name} has two documents a graph, without edges and encodings: take relative: positions (or "
+                f"{spec.name} has two documents per graph, without edges and encodings: take relative: positions (or "
                 "none) and no positional_encoders."
             )
         self.token_drop = token_drop
@@ -175,8 +177,7 @@ class SFT(Architecture):
 def _make_readout(
     name: ReadoutName, dim: int, num_samples: int, temperature: float, evaluation: Evaluation
 ) -> SoftmaxReadout | SampledMaxReadout:
+    check_choice("readout", name, get_args(ReadoutName))
     if name == "softmax":
         return SoftmaxReadout(dim)
-    if name == "sampled_max":
-        return SampledMaxReadout(dim, num_samples, temperature, evaluation)
-    raise BadInput(f"readout must be softmax or sampled_max, but got {name!r}.")
+    return SampledMaxReadout(dim, num_samples, temperature, evaluation)

@@ -64,7 +64,7 @@ def rank_by_depth(
 
 
 def measure(file: Path, draws: int, num_tokens: int = 256, dim: int = 512, num_layers: int = 100) -> int:
-    """Append the ranks of every draw that the file lacks, a row a layer; draw i has seed i.
+    """Append the ranks of every draw that the file lacks, a row per layer; draw i has seed i.
 
     Args:
         file: CSV with the columns of `FIELDS`; what it holds already stays, so an interrupted run can be continued.
@@ -119,7 +119,7 @@ def draw_figure(file: Path, picture: Path) -> None:
 
 
 def main() -> None:
-    """Measure, draw the figure beside the CSV and write the medians, one layer a line."""
+    """Measure, draw the figure beside the CSV and write the medians, one layer per line."""
     parser = argparse.ArgumentParser(description="Rank of the tokens by depth in random SFT layers.")
     parser.add_argument("--draws", type=int, default=1)
     parser.add_argument("--num-tokens", type=int, default=256)

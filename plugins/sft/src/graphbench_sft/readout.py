@@ -1,4 +1,4 @@
-"""How tokens become one vector a graph (SFT, appendix D.2)."""
+"""How tokens become one vector per graph (SFT, appendix D.2)."""
 
 from __future__ import annotations
 

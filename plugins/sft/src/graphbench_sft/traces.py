@@ -9,7 +9,7 @@ from torch import Tensor
 def join_parts(
     matrices: list[Tensor], columns: list[Tensor], sizes: Tensor, parts: int
 ) -> tuple[list[Tensor], list[Tensor], Tensor]:
-    """One block-diagonal matrix a graph, out of the matrices of its parts.
+    """One block-diagonal matrix per graph, out of the matrices of its parts.
 
     Args:
         matrices: attention of each part, `[H, n_p, k_p]`.

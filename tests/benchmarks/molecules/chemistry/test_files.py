@@ -118,3 +118,40 @@ def test_absent_and_foreign_files(tmp_path):
 def test_property_that_no_record_has(sdf):
     with pytest.raises(BadInput, match="no column 'z'"):
         read_rows(sdf, "smiles", ["z"])
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv"])
+@pytest.mark.parametrize(("separator", "word"), [(",", "commas"), (";", "semicolons"), ("\t", "tabs")])
+def test_any_separator_and_any_case(write, name, separator, word):
+    text = "\n".join(separator.join(row) for row in [("ID", "SMILES", "Y"), ("a", "CCO", "1.5"), ("b", "CC", "")])
+    rows = read_rows(write(name, text), "smiles", ["y"])
+    assert rows.columns == {"smiles": ["CCO", "CC"], "y": ["1.5", ""]}
+    usual = separator == ("," if name == "a.csv" else "\t")
+    assert rows.notes == [
+        *([] if usual else [f"cells are separated by {word}"]),
+        "the column 'SMILES' is read for 'smiles'",
+        "the column 'Y' is read for 'y'",
+    ]
+
+
+def test_near_names_are_named(write):
+    with pytest.raises(BadInput, match=r"no column 'logp'\. .*Did you mean 'logP_exp'\?"):
+        read_rows(write("a.csv", "smiles;logP_exp\nC;1"), "smiles", ["logp"])
+
+
+def test_names_in_another_case_in_every_format(sdf, write, tmp_path):
+    pd.DataFrame({"Smiles": ["CCO"], "Y": [1.5]}).to_parquet(tmp_path / "a.parquet")
+    for path in (sdf, tmp_path / "a.parquet", write("a.smi", "SMILES y\nCCO 1.5\n")):
+        rows = read_rows(path, "smiles", ["Y"])
+        assert (rows.columns["smiles"][0], rows.columns["Y"][0]) == ("CCO", "1.5"), path
+
+
+def test_first_sheet_of_a_workbook(tmp_path):
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    for row in (["SMILES", "y"], ["CCO", 1.5], [], ["c1ccccc1", None], ["CC(C)N", -2, "remark"]):
+        book.active.append(row)
+    book.save(tmp_path / "a.xlsx")
+    rows = read_rows(tmp_path / "a.xlsx", "smiles", ["y"])
+    assert rows.columns == {"smiles": ["CCO", "c1ccccc1"], "y": ["1.5", ""]}
+    assert (rows.lines, rows.unit, [problem.line for problem in rows.problems]) == ([2, 4], "row", [5])

@@ -90,3 +90,26 @@ def test_what_is_no_file_of_molecules_is_named(tmp_path):
     assert "not valid CSV" in said("f.csv", f'smiles,y\n"{"C" * 200_000}",1\n')
     (tmp_path / "g.csv").write_bytes(b"smiles\n\xff\n")
     assert "not UTF-8 text" in said("g.csv")
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+def test_any_separator_and_any_case(tmp_path, caplog, separator):
+    (tmp_path / "a.csv").write_text(f"y{separator}SMILES\n1,5{separator}CCO\n".replace("1,5,", "1.5,"))
+    with caplog.at_level("INFO"):
+        (part,) = stream_molecules(tmp_path / "a.csv", "smiles", 10)
+    assert part.smiles == ["CCO"]
+    assert part.frame.to_dict("list") == {"y": ["1.5" if separator == "," else "1,5"], "SMILES": ["CCO"]}
+    (line,) = [record.message for record in caplog.records]
+    assert line.endswith("the column 'SMILES' is read for 'smiles'")
+
+
+def test_workbook_row_by_row(tmp_path):
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    for row in (["n", "smiles"], [1, "CCO"], [2.5, None], [None, "CC", 9]):
+        book.active.append(row)
+    book.save(tmp_path / "a.xlsx")
+    parts = list(stream_molecules(tmp_path / "a.xlsx", "smiles", 2))
+    assert [part.smiles for part in parts] == [["CCO", ""], ["CC"]]
+    assert parts[0].frame.to_dict("list") == {"n": ["1", "2.5"], "smiles": ["CCO", ""]}
+    assert parts[1].problems == {0: "the row has 3 cells, the header 2"}

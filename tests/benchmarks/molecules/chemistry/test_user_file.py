@@ -87,3 +87,35 @@ def test_computed_target_may_not_hide_a_column(tmp_path):
     path.write_text("smiles,penalized_logp\nCC,1\n")
     with pytest.raises(BadInput, match="one word cannot mean both"):
         read_user_file(FileRequest(path))
+
+
+def test_decimal_commas_and_repeats_are_told_in_one_line_each(tmp_path, caplog):
+    path = tmp_path / "a.csv"
+    path.write_text("smiles;y;w;fold\nCCO;1,5;1;train\nOCC;2,5;0,5;test\nCC;3;2;val\nC;4;0;val\n[CH4];4;0;val\n")
+    with caplog.at_level(logging.INFO):
+        molecules = read_user_file(FileRequest(path, targets=("y",), weight="w", split_column="fold"))
+    assert molecules.table.columns["y"][:, 0].tolist() == [1.5, 2.5, 3.0, 4.0, 4.0]
+    assert molecules.table.columns["weight"].tolist() == [1.0, 0.5, 2.0, 0.0, 0.0]
+    assert molecules.canonical == ["CCO", "CCO", "CC", "C", "C"]
+    layout, repeats, leaks = [record.message for record in caplog.records]
+    assert layout == f"{path}: cells are separated by semicolons, numbers have decimal commas"
+    assert repeats == (
+        "a.csv: 2 molecules are there more than once, in 4 rows; 1 of them with different targets: "
+        "'CCO' (lines 2, 3: 1.5, 2.5)."
+    )
+    assert leaks.startswith("a.csv: 1 molecule stands in several splits")
+
+
+@pytest.mark.parametrize("text", ['smiles,y\nCC,"1,5"\n', "smiles;y\nCC;1,5\nC;1.5\n", "smiles;y\nCC;1.234,5\n"])
+def test_commas_that_may_mean_thousands_are_no_numbers(tmp_path, text):
+    (tmp_path / "a.csv").write_text(text)
+    with pytest.raises(BadInput, match="1 x target 'y' is not a number: line 2"):
+        read_user_file(FileRequest(tmp_path / "a.csv", targets=("y",)))
+
+
+def test_every_row_needs_a_weight(tmp_path):
+    (tmp_path / "a.csv").write_text("smiles,y,w\nC,1,1\nCC,1,\nCCC,1,-2\nCCO,1,inf\nCO,1,x\n")
+    with pytest.raises(BadInput) as caught:
+        read_user_file(FileRequest(tmp_path / "a.csv", targets=("y",), weight="w"))
+    for told in ("is missing: line 3", "is below 0: line 4 ('-2')", "precision: line 5", "no number: line 6"):
+        assert told.replace("no number", "is not a number") in str(caught.value)

@@ -155,7 +155,7 @@ def heat_series(time: float, high: float, num_terms: int) -> list[float]:
 
 
 def series_layers(coefficients: list[float], low: float, high: float) -> list[LayerWeights]:
-    """One layer a coefficient, on the blocks (T_l, T_(l-1), sum) with Z_0^T = [B, Ψ, 0, 0].
+    """One layer per coefficient, on the blocks (T_l, T_(l-1), sum) with Z_0^T = [B, Ψ, 0, 0].
 
     `V_TT = s/h, R_TT = -s m/h - 1, R_TT' = -1, R_T'T = 1, R_T'T' = -1, R_ΣT = c_l` with s = 2, but s = 1 and
     R_TT' = 0 in the first layer. Layers whose terms are below rounding do nothing: on the constant vector, whose

@@ -1,0 +1,124 @@
+"""New inputs answered on several devices: a process for each, parts of the input in turn, rows in their order."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing.queues import Queue
+from typing import Any
+
+import pandas as pd
+import torch
+import yaml
+from pytorch_lightning.accelerators import CPUAccelerator, CUDAAccelerator
+
+from graphbench.contracts import InputPart
+from graphbench.data.worker_pool import available_cores, ordered_map
+from graphbench.errors import BadInput
+from graphbench.prediction.calibration import Temperature
+from graphbench.prediction.ensemble import Ensemble
+from graphbench.prediction.intervals import Intervals
+from graphbench.runs import trust
+
+_OPTION = "--trainer.devices"
+
+
+def chosen_devices(words: Sequence[str], device: torch.device) -> list[str]:
+    """What `--trainer.devices` gets in each process; one entry where one device answers.
+
+    Args:
+        words: the options that were typed; those of the run's own configuration are about its training.
+        device: of the model in this process, for its kind.
+
+    Raises:
+        BadInput: there are not so many devices, or the option is not understood.
+
+    Examples:
+        >>> chosen_devices(["--trainer.devices", "2"], torch.device("cpu")), chosen_devices([], torch.device("cpu"))
+        (['1', '1'], ['1'])
+    """
+    value = _typed(words)
+    if value is None or device.type not in ("cpu", "cuda"):
+        return ["1"]
+    accelerator: Any = CPUAccelerator if device.type == "cpu" else CUDAAccelerator
+    try:
+        found = accelerator.parse_devices(accelerator.auto_device_count() if value == "auto" else value)
+    except Exception as error:  # Lightning's own kinds, which say what was expected
+        raise BadInput(f"{_OPTION} {value}: {error}") from error
+    if device.type == "cpu":
+        most = max(8, os.cpu_count() or 1)
+        if found > most:
+            raise BadInput(f"{_OPTION} is {found}: that many processes on the CPU; expected at most {most} here.")
+        return ["1"] * int(found)
+    return [f"[{number}]" for number in found or []] or ["1"]
+
+
+def _typed(words: Sequence[str]) -> Any:
+    """The last value of the option, as YAML; None where it is not there."""
+    found = None
+    for number, word in enumerate(words):
+        if word == _OPTION and number + 1 < len(words):
+            found = words[number + 1]
+        elif word.startswith(f"{_OPTION}="):
+            found = word.partition("=")[2]
+    return None if found is None else yaml.safe_load(found)
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a process needs to answer as this one would.
+
+    Args:
+        make: makes the models on the device that it is given; importable.
+        temperature, intervals: of the ensemble.
+    """
+
+    make: Callable[[str], Ensemble]
+    temperature: Temperature | None
+    intervals: Intervals | None
+
+
+def predicted_on(devices: Sequence[str], work: Work, parts: Iterator[Sequence[InputPart]]) -> Iterator[pd.DataFrame]:
+    """Predictions of parts of an input, in their order; a few parts for each device are in memory.
+
+    Args:
+        devices: what `--trainer.devices` gets in each process, see `chosen_devices`.
+        work: what each of them does.
+        parts: each as every model reads it.
+
+    Raises:
+        GraphbenchError: a process was ended from outside. What goes wrong in one of them is raised here.
+    """
+    context = multiprocessing.get_context("spawn")  # no process may begin with another one's device
+    places: Queue[str] = context.Queue()
+    for device in devices:
+        places.put(device)
+    threads = max(1, available_cores() // len(devices))
+    start = partial(start_answering, work, places, threads)
+    jobs = (pickle.dumps(list(views)) for views in parts)  # tensors as bytes, not as descriptors of shared memory
+    yield from ordered_map(answer_part, jobs, len(devices), "Predicting", start, context)
+
+
+_ensemble: Ensemble | None = None  # the models of this process
+
+
+def start_answering(work: Work, places: Queue[str], threads: int) -> None:
+    """Make the models of this process on the next device that is free."""
+    global _ensemble
+    logging.disable(logging.WARNING)  # the process that writes has said all this
+    torch.set_num_threads(threads)
+    with trust.command():
+        _ensemble = work.make(places.get())
+    _ensemble.temperature, _ensemble.intervals = work.temperature, work.intervals
+
+
+def answer_part(job: bytes) -> pd.DataFrame:
+    """The table of a part that `predicted_on` packed."""
+    assert _ensemble is not None
+    (frame,) = _ensemble.predict_parts([pickle.loads(job)])
+    return frame

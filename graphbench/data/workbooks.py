@@ -1,0 +1,63 @@
+"""The first sheet of an `.xlsx` file, row by row, as text; needs the extra `excel`."""
+
+from __future__ import annotations
+
+import importlib.util
+import zipfile
+from collections.abc import Generator
+from pathlib import Path
+
+from graphbench.errors import BadInput, MissingExtra
+
+#: Suffix of the files.
+WORKBOOK = ".xlsx"
+
+
+def check_workbook(path: Path) -> None:
+    """Refuse a file that nothing here can read, before anything is built for it.
+
+    Args:
+        path: a file of any kind.
+
+    Raises:
+        MissingExtra: it is a workbook, and openpyxl is not installed.
+    """
+    if path.suffix.lower() == WORKBOOK and importlib.util.find_spec("openpyxl") is None:
+        raise MissingExtra("openpyxl", "excel", f"Reading {path.name}")
+
+
+def workbook_rows(path: Path, notes: list[str]) -> Generator[tuple[int, list[str]], None, None]:
+    """(number of the row, cells) of every row that is not blank; all as wide as the first one, or wider.
+
+    Numbers come as Python writes them, formulas as the value that was saved with them, empty cells as "".
+
+    Args:
+        path: the file; one row at a time is in memory.
+        notes: gets a sentence where there are other sheets.
+
+    Raises:
+        MissingExtra: openpyxl is not installed.
+        BadInput: it cannot read the file.
+    """
+    check_workbook(path)
+    import openpyxl  # an extra
+
+    try:
+        book = openpyxl.load_workbook(path, read_only=True, data_only=True)
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile, openpyxl.utils.exceptions.InvalidFileException) as error:
+        raise BadInput(f"{path}: not a workbook that openpyxl can read ({error}).") from error
+    try:
+        sheet = book.worksheets[0]
+        if len(book.worksheets) > 1:
+            notes.append(f"the sheet {sheet.title!r} is read, the first of {len(book.worksheets)}")
+        sheet.reset_dimensions()  # what the file says of its size may be wrong
+        width = 0
+        for number, values in enumerate(sheet.iter_rows(values_only=True), 1):
+            cells = ["" if value is None else str(value).strip() for value in values]
+            while len(cells) > width and not cells[-1]:
+                cells.pop()
+            if any(cells):
+                width = width or len(cells)
+                yield number, cells + [""] * (width - len(cells))
+    finally:
+        book.close()

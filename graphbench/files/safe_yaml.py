@@ -1,0 +1,51 @@
+"""YAML that somebody else may have written: plain values alone, and not more of them than fit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+
+#: Values of the largest configuration; those that are shipped have some hundreds.
+MAX_VALUES = 100_000
+_MAX_DEPTH = 100
+#: libyaml where PyYAML was built with it: a hundred files in hundredths of a second.
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def load_yaml(text: str) -> Any:
+    """The content of a YAML text.
+
+    Aliases may repeat values, but not without end: ten lines can stand for a billion values, which take no room until
+    somebody walks over them.
+
+    Raises:
+        yaml.YAMLError: it is no YAML, is nested too deeply, or stands for more than `MAX_VALUES` values.
+
+    Examples:
+        >>> load_yaml("{a: &x [1, 2], b: *x}")
+        {'a': [1, 2], 'b': [1, 2]}
+    """
+    depth = 0
+    for event in yaml.parse(text, _LOADER):  # libyaml's reader of values calls itself, down to the end of the stack
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > _MAX_DEPTH:
+            raise yaml.YAMLError(f"it is nested more than {_MAX_DEPTH} deep")
+    try:
+        content = yaml.load(text, _LOADER)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:  # such as a 13th month
+        raise yaml.YAMLError(f"a value in it cannot be read: {error}") from error
+    if _size(content, {}) > MAX_VALUES:
+        raise yaml.YAMLError(f"its aliases stand for more than {MAX_VALUES:,} values")
+    return content
+
+
+def _size(value: Any, sizes: dict[int, float]) -> float:
+    """Values that a value stands for, each mapping or list counted once and for all; infinite where it holds itself."""
+    if not isinstance(value, (dict, list)):
+        return 1
+    if id(value) not in sizes:
+        sizes[id(value)] = float("inf")
+        items = [part for pair in value.items() for part in pair] if isinstance(value, dict) else value
+        sizes[id(value)] = 1 + sum(_size(item, sizes) for item in items)
+    return sizes[id(value)]

@@ -1,0 +1,278 @@
+"""Find what is installed: architectures, benchmarks, encodings, tasks and callbacks, by entry point.
+
+A distribution registers a class under its own name in one of five entry-point groups:
+
+    [project.entry-points."graphbench.architectures"]
+    MyModel = "graphbench_my_model:MyModel"
+
+Reading the registry imports nothing of the plug-ins; a class is imported when it is loaded. A plug-in that is broken or
+claims a name twice is reported with its distribution and version, and the others go on working.
+
+Two more groups name folders of data: `graphbench.configs` configurations, which `graphbench.registry.configurations`
+reads, and `graphbench.tables` published tables, which `graphbench.experiments.reproduce` reads.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib import metadata
+from typing import Any, Literal, get_args
+
+from graphbench.contracts.spec import BenchmarkSpec
+from graphbench.errors import BrokenPlugin, NameClash, UnknownName
+from graphbench.registry import describe
+
+Group = Literal["architectures", "benchmarks", "encodings", "tasks", "callbacks"]
+GROUPS: tuple[Group, ...] = get_args(Group)
+
+#: What a class of each group must derive from, as entry-point targets: loaded only when a plug-in is.
+_CONTRACTS: dict[Group, tuple[str, ...]] = {
+    "architectures": ("graphbench.contracts:Architecture",),
+    "benchmarks": ("graphbench.contracts:Benchmark",),
+    "encodings": ("graphbench.contracts:Encoding", "graphbench.contracts:PositionalEncoder"),
+    "tasks": ("graphbench.tasks:Task",),
+    "callbacks": ("pytorch_lightning:Callback",),
+}
+#: With article, for messages.
+_SINGULAR: dict[Group, str] = {
+    "architectures": "an architecture",
+    "benchmarks": "a benchmark",
+    "encodings": "an encoding",
+    "tasks": "a task",
+    "callbacks": "a callback",
+}
+
+
+@dataclass(frozen=True)
+class Record:
+    """One registered class, not imported yet.
+
+    Args:
+        name: registered name, which is the class name.
+        group: architectures, benchmarks, encodings, tasks or callbacks.
+        distribution: name of the installed distribution that registers it.
+        version: its version.
+        target: where the class is, as `"package.module:Class"`.
+    """
+
+    name: str
+    group: Group
+    distribution: str
+    version: str
+    target: str
+
+    @property
+    def class_path(self) -> str:
+        """Dotted path of the class, as configurations write it."""
+        return self.target.replace(":", ".")
+
+    @property
+    def summary(self) -> str:
+        """First line of the class's docstring, read from its source."""
+        return describe.describe(self.target).summary
+
+    @property
+    def spec(self) -> BenchmarkSpec | None:
+        """The static specification of a benchmark; None when it depends on options."""
+        return describe.describe(self.target).spec
+
+    def load(self) -> type[Any]:
+        """Import the class and check it against the contract of its group.
+
+        Raises:
+            BrokenPlugin: it cannot be imported, is not a class of the contract or has another name than registered;
+                the original error is chained.
+        """
+        module, _, attribute = self.target.partition(":")
+        try:
+            loaded = importlib.import_module(module)
+            for part in attribute.split("."):
+                loaded = getattr(loaded, part)
+        except (Exception, SystemExit) as error:  # a plug-in's module can fail in any way
+            raise self._broken(f"{type(error).__name__}: {error}") from error
+        allowed = tuple(_locate(contract) for contract in _CONTRACTS[self.group])
+        if not isinstance(loaded, type) or not issubclass(loaded, allowed):
+            expected = " or ".join(contract.replace(":", ".") for contract in _CONTRACTS[self.group])
+            raise self._broken(f"it is not a subclass of {expected}")
+        if loaded.__name__ != self.name:
+            raise self._broken(f"it is registered as {self.name!r} but the class is called {loaded.__name__!r}")
+        return loaded
+
+    def _broken(self, reason: str) -> BrokenPlugin:
+        return BrokenPlugin(
+            f"{self.name}, {_SINGULAR[self.group]} of {self.distribution} {self.version} ({self.target}), cannot be "
+            f"used: {reason}. Update or repair that distribution, or remove it: pip uninstall {self.distribution}"
+        )
+
+
+@dataclass(frozen=True)
+class ConfigEntry:
+    """One entry point of the groups `graphbench.configs` and `graphbench.tables`, which is never imported.
+
+    Args:
+        prefix: what the names of the configurations or tables begin with.
+        distribution: name of the installed distribution that ships them.
+        version: its version.
+        target: `"package"`, or `"package:part"` for one folder or file in the package's folder.
+        folder: the folder of the package, `configs` or `tables`.
+    """
+
+    prefix: str
+    distribution: str
+    version: str
+    target: str
+    folder: str = "configs"
+
+
+def _locate(target: str) -> type[Any]:
+    module, _, attribute = target.partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
+@dataclass(frozen=True)
+class _Scan:
+    """Everything registered: records by group and name, several where distributions clash; and what is unreadable."""
+
+    records: dict[Group, dict[str, tuple[Record, ...]]]
+    configs: tuple[ConfigEntry, ...]
+    unreadable: dict[str, str]
+
+
+def _entries(distribution: metadata.Distribution) -> Iterator[Record | ConfigEntry]:
+    """Entries of one distribution; the raw text is searched first, because parsing metadata is slow."""
+    if "graphbench." not in (distribution.read_text("entry_points.txt") or ""):
+        return
+    name: str | None = distribution.metadata["Name"]
+    if not name:
+        raise ValueError("METADATA gives no name")
+    for entry in distribution.entry_points:
+        prefix, _, group = entry.group.partition(".")
+        target = entry.value.partition("[")[0].replace(" ", "")  # "module : Class [extra]" is allowed, if rare
+        if prefix == "graphbench" and group in GROUPS:
+            yield Record(entry.name, group, name, distribution.version, target)
+        elif prefix == "graphbench" and group in ("configs", "tables"):
+            yield ConfigEntry(entry.name, name, distribution.version, target, group)
+
+
+@cache
+def _scan() -> _Scan:
+    records: dict[Group, dict[str, tuple[Record, ...]]] = {group: {} for group in GROUPS}
+    configs: list[ConfigEntry] = []
+    unreadable: dict[str, str] = {}
+    seen: set[str] = set()
+    for distribution in metadata.distributions():
+        try:
+            found = list(_entries(distribution))
+        except (TypeError, ValueError, KeyError, OSError) as error:  # what importlib.metadata raises on broken files
+            unreadable[str(getattr(distribution, "_path", distribution))] = f"{type(error).__name__}: {error}"
+            continue
+        # One distribution can lie twice on sys.path, say an editable install beside its egg-info: the first counts.
+        identity = re.sub(r"[-_.]+", "-", found[0].distribution).lower() if found else None
+        if identity is None or identity in seen:
+            continue
+        seen.add(identity)
+        configs += [entry for entry in found if isinstance(entry, ConfigEntry)]
+        listed = {entry for entry in found if isinstance(entry, Record)}
+        for record in sorted(listed, key=lambda record: (record.name, record.target)):
+            known = records[record.group]
+            known[record.name] = (*known.get(record.name, ()), record)
+    return _Scan(records, tuple(sorted(set(configs), key=lambda entry: (entry.prefix, entry.target))), unreadable)
+
+
+def refresh() -> None:
+    """Look again: after something was installed, removed or changed in this process."""
+    importlib.invalidate_caches()
+    _scan.cache_clear()
+    describe.forget()
+
+
+def records(group: Group) -> dict[str, Record]:
+    """Name -> record of one group, sorted by name; names that clash are left out (see `clashes`)."""
+    return {name: found[0] for name, found in sorted(_scan().records[group].items()) if len(found) == 1}
+
+
+def architectures() -> dict[str, Record]:
+    """Registered architectures by name."""
+    return records("architectures")
+
+
+def benchmarks() -> dict[str, Record]:
+    """Registered benchmarks by name."""
+    return records("benchmarks")
+
+
+def encodings() -> dict[str, Record]:
+    """Registered encodings and positional encoders by name."""
+    return records("encodings")
+
+
+def callbacks() -> dict[str, Record]:
+    """Registered callbacks by name."""
+    return records("callbacks")
+
+
+def config_entries() -> tuple[ConfigEntry, ...]:
+    """Where installed distributions keep their configurations, sorted by prefix."""
+    return tuple(entry for entry in _scan().configs if entry.folder == "configs")
+
+
+def table_entries() -> tuple[ConfigEntry, ...]:
+    """Where installed distributions keep published tables, sorted by prefix."""
+    return tuple(entry for entry in _scan().configs if entry.folder == "tables")
+
+
+def clashes(group: Group) -> dict[str, tuple[Record, ...]]:
+    """Names that several distributions register, with all their records."""
+    return {name: found for name, found in sorted(_scan().records[group].items()) if len(found) > 1}
+
+
+def unreadable() -> dict[str, str]:
+    """Metadata folder -> reason, for distributions whose entry points cannot be read."""
+    return dict(_scan().unreadable)
+
+
+def find(group: Group, name: str) -> Record:
+    """The record of a name.
+
+    Raises:
+        UnknownName: nothing of that name is registered; names near matches.
+        NameClash: several distributions register it; names them all.
+    """
+    if group not in GROUPS:
+        raise UnknownName("group of plug-ins", group, GROUPS)
+    found = _scan().records[group].get(name, ())
+    if len(found) > 1:
+        owners = " and ".join(f"{record.distribution} {record.version} ({record.target})" for record in found)
+        raise NameClash(
+            f"{name!r} is registered as {_SINGULAR[group]} by {owners}. Uninstall all but one of them, or have its "
+            "author choose another name."
+        )
+    if not found:
+        raise UnknownName(_SINGULAR[group].split()[1], name, _scan().records[group], _hint(group, name))
+    return found[0]
+
+
+def _hint(group: Group, name: str) -> str:
+    for other in GROUPS:
+        if name in _scan().records[other]:
+            return f"{name} is {_SINGULAR[other]}, not {_SINGULAR[group]}."
+    return (
+        f"`graphbench list {group}` shows which distribution supplies each. To add one, install its distribution into "
+        f"this environment: {sys.executable} -m pip install NAME"
+    )
+
+
+def load(group: Group, name: str) -> type[Any]:
+    """The class of a name.
+
+    Raises:
+        UnknownName: nothing of that name is registered; names near matches.
+        NameClash: several distributions register it; names them all.
+        BrokenPlugin: it cannot be imported or breaks its contract; names distribution, version and reason.
+    """
+    return find(group, name).load()

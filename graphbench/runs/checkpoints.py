@@ -1,0 +1,184 @@
+"""Writing checkpoints that a kill cannot tear, and reading them without running code from them."""
+
+from __future__ import annotations
+
+import io
+import logging
+import zipfile
+import zlib
+from collections.abc import Collection, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.plugins import TorchCheckpointIO
+from torch import nn
+
+from graphbench.errors import BadInput, CorruptData, GraphbenchError
+from graphbench.files.writing import writing
+from graphbench.runs import RunFolder, hub, weights
+
+log = logging.getLogger(__name__)
+
+#: What reading a damaged file raises, in torch and in the standard library.
+_UNREADABLE = (Exception,)  # whatever the parts of a damaged pickle lead to
+
+
+class RunCheckpointIO(TorchCheckpointIO):
+    """Writes checkpoints beside their place, brings them to the disk and renames them.
+
+    Lightning writes into the system's temporary folder, from where a file has to be copied if the run lies on another
+    file system; a kill within the copy destroys the checkpoint that was there.
+
+    The run's last checkpoint becomes the previous one when the new one is whole.
+    """
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any | None = None) -> None:
+        """Write a checkpoint.
+
+        Raises:
+            GraphbenchError: the disk is full or cannot be written to; the file that was there stays.
+        """
+        if "://" in str(path):  # object stores write whole files by themselves
+            super().save_checkpoint(checkpoint, path, storage_options)
+            return
+        place = Path(path)
+        run = RunFolder(place.parent.parent)
+        content = io.BytesIO()  # torch cannot report a full disk where it writes to a file by itself
+        torch.save(checkpoint, content)
+        try:
+            with writing(place, keep=run.previous if place == run.last else None) as file:
+                file.write(content.getbuffer())
+        except OSError as error:
+            stays = " The checkpoint that was there stays." if place.is_file() else ""
+            raise GraphbenchError(f"The checkpoint {path} cannot be written: {error.strerror}.{stays}") from error
+
+    def load_checkpoint(self, path: str | Path, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Read a checkpoint, or the weights of a `.safetensors` file."""
+        if Path(path).suffix == weights.SUFFIX:
+            return load_checkpoint(path) | {"pytorch-lightning_version": pl.__version__}
+        return super().load_checkpoint(path, *args, **kwargs)
+
+
+def check_whole(path: str | Path) -> None:
+    """Hold a checkpoint against the checksums in it: torch's format is a zip file with one of every tensor.
+
+    Raises:
+        CorruptData: it was altered after it was written. Files in torch's older format have no checksums and pass.
+    """
+    try:
+        if not zipfile.is_zipfile(path):
+            return
+        with zipfile.ZipFile(path) as file:
+            damaged = file.testzip()
+    except (*_UNREADABLE, zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
+        raise CorruptData(f"The checkpoint {path} cannot be read: {error}") from error
+    if damaged is not None:
+        raise CorruptData(f"The checkpoint {path} cannot be read: {damaged} in it does not match its checksum.")
+
+
+def load_checkpoint(path: str | Path) -> dict[str, Any]:
+    """The content of a checkpoint file, on the CPU; of a `.safetensors` file its weights as `state_dict`.
+
+    Raises:
+        BadInput: there is no such file.
+        CorruptData: it is truncated or altered, or holds more than tensors and plain values.
+    """
+    if not Path(path).is_file():
+        raise BadInput(f"There is no checkpoint {path}.")
+    if Path(path).suffix == weights.SUFFIX:
+        return {"state_dict": weights.read_weights(path)}
+    check_whole(path)
+    try:
+        loaded: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    except _UNREADABLE as error:
+        said = str(error).strip() or type(error).__name__
+        raise CorruptData(f"The checkpoint {path} cannot be read: {said.splitlines()[0]}") from error
+    return loaded
+
+
+def trained_weights(run: RunFolder) -> Path:
+    """The weights of a run's best epoch, else of its last one, else those of a folder that `graphbench export` wrote.
+
+    Where there are none, the place of the best ones.
+    """
+    return next((path for path in (run.best, run.last, run.path / weights.FILE) if path.is_file()), run.best)
+
+
+def weights_file(source: str | Path) -> Path:
+    """The file with the weights that a source means: a file, a folder of a run or an export, or `hf:owner/name`.
+
+    Raises:
+        BadInput: there is no such model on the Hub.
+        GraphbenchError: the Hub refuses or cannot be reached.
+        MissingExtra: the Hub's client is not installed.
+    """
+    if hub.is_hub_name(source):
+        return hub.fetch(hub.HubModel.parse(str(source))) / weights.FILE
+    return trained_weights(RunFolder(Path(source))) if Path(source).is_dir() else Path(source)
+
+
+def load_matching(module: nn.Module, path: str | Path) -> dict[str, list[str]]:
+    """Copy the weights of a checkpoint into `module` where name and shape agree, and log what did not.
+
+    Options that modules keep beside their weights (PyTorch's extra state) belong to the trained model and stay there.
+
+    Args:
+        module: where to.
+        path: where from, see `weights_file`.
+
+    Returns:
+        Names by what became of them: `loaded`, `missing` (kept as initialised), `unused` (not in the module) and
+        `reshaped` (in both, with different shapes; kept as initialised).
+
+    Raises:
+        BadInput: no file, or nothing in it fits.
+        CorruptData: the file cannot be read.
+    """
+    content = load_checkpoint(weights_file(path))
+    source, own = _tensors(content.get("state_dict", content)), _tensors(module.state_dict())
+    outcome: dict[str, list[str]] = {"loaded": [], "missing": [], "unused": [], "reshaped": []}
+    for name, value in own.items():
+        if name not in source:
+            outcome["missing"].append(name)
+        elif source[name].shape != value.shape:
+            outcome["reshaped"].append(name)
+        else:
+            outcome["loaded"].append(name)
+    outcome["unused"] = [name for name in source if name not in own]
+    if not outcome["loaded"]:
+        raise BadInput(f"init_from: no weight of {path} fits this model by name and shape.")
+    module.load_state_dict({name: source[name] for name in outcome["loaded"]}, strict=False)
+    log.info("init_from %s: %d tensors loaded", path, len(outcome["loaded"]))
+    for kind, every in (("missing", own), ("unused", source), ("reshaped", own)):
+        if outcome[kind]:
+            log.warning("init_from %s: %s: %s", path, kind, ", ".join(folded(outcome[kind], every)))
+    return outcome
+
+
+def folded(names: Collection[str], every: Iterable[str], above: str = "") -> list[str]:
+    """Dotted names in short: a part of the model all of whose n > 1 tensors are named becomes `part.* (n)`.
+
+    Args:
+        names: what to say.
+        every: all names there are, in order.
+        above: the part that `every` belongs to; for the recursion.
+    """
+    parts: dict[str, list[str]] = {}
+    for name in every:
+        parts.setdefault(above + name.removeprefix(above).partition(".")[0], []).append(name)
+    said: list[str] = []
+    for part, inside in parts.items():
+        named = [name for name in inside if name in names]
+        if len(named) == len(inside) > 1:
+            said.append(f"{part}.* ({len(inside)})")
+        elif len(inside) > 1 and named:
+            said += folded(named, inside, f"{part}.")
+        else:
+            said += named
+    return said
+
+
+def _tensors(state: dict[str, Any]) -> dict[str, torch.Tensor]:
+    return {name: value for name, value in state.items() if isinstance(value, torch.Tensor)}

@@ -1,0 +1,36 @@
+"""What each row of a task's predictions is about."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from graphbench.contracts.table import GraphBatch
+
+
+def rows_of(task: str, batch: GraphBatch) -> dict[str, Tensor]:
+    """What each prediction of a batch is about, `[rows]` each.
+
+    Args:
+        task: its name.
+        batch: the graphs.
+
+    Returns:
+        `graph`: its number in the table; and within it the `node` of a task on nodes, or `head` and `tail` of a pair.
+
+    Examples:
+        >>> from graphbench.contracts import GraphTable
+        >>> path = {"num_nodes": 2, "edge_index": torch.tensor([[0], [1]])}
+        >>> rows_of("node-classification", GraphTable.from_graphs([path, path]).batch([1, 0]))
+        {'graph': tensor([1, 1, 0, 0]), 'node': tensor([0, 1, 0, 1])}
+    """
+    if task.startswith("graph-"):
+        return {"graph": batch.graph_id}
+    names: tuple[str, ...]
+    if task == "link-ranking":
+        names, nodes = ("head", "tail"), batch.contact_index
+    else:
+        names, nodes = ("node",), torch.arange(len(batch.batch), device=batch.batch.device)[:, None]
+    graph = batch.batch[nodes[:, 0]]
+    within = nodes - batch.ptr[graph][:, None] if "node_id" not in batch else batch.node_id[:, None]
+    return {"graph": batch.graph_id[graph]} | dict(zip(names, within.unbind(1), strict=True))

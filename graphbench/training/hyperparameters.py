@@ -1,0 +1,151 @@
+"""Plain values that say how a module was made, for checkpoints and trackers, and the way back from them."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from jsonargparse import ArgumentError
+
+from graphbench.contracts.spec import BenchmarkSpec
+from graphbench.errors import BadInput, GraphbenchError
+from graphbench.files.safe_yaml import load_yaml
+from graphbench.runs import trust
+
+#: Lightning's function that makes a module of such values; it makes the checkpoint name it.
+INSTANTIATOR = "pytorch_lightning.cli.instantiate_module"
+#: What nobody can rebuild a module without.
+_NEEDED = ("spec", "architecture")
+
+
+class _Unknown(Exception):
+    """A Python object that plain values cannot describe."""
+
+
+def plain_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """What a module was given, as `class_path` and `init_args` where it was a class; what has no such form is left out.
+
+    Args:
+        arguments: option -> object. Classes, functions of a module, `functools.partial` of them, dataclasses and plain
+            values have a form; lambdas and objects that were made already do not.
+
+    Examples:
+        >>> import torch
+        >>> plain_arguments({"optimizer": partial(torch.optim.SGD, lr=0.1), "architecture": lambda spec: spec})
+        {'optimizer': {'class_path': 'torch.optim.sgd.SGD', 'init_args': {'lr': 0.1}}}
+    """
+    found = {}
+    for name, value in arguments.items():
+        try:
+            found[name] = _plain(value)
+        except _Unknown:
+            continue
+    return found
+
+
+def plain_spec(spec: BenchmarkSpec) -> dict[str, Any]:
+    """A specification as plain values.
+
+    Examples:
+        >>> from graphbench.testing import tiny_spec
+        >>> plain_spec(tiny_spec())["node"]["vocabularies"]
+        [5, 3]
+    """
+    found: dict[str, Any] = _plain(spec)
+    return found
+
+
+def _plain(value: Any) -> Any:
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, partial):
+        if value.args:
+            raise _Unknown
+        return {"class_path": _path(value.func), "init_args": _plain(value.keywords)}
+    path = _path(value)
+    return {"class_path": path} if isinstance(value, type) else path
+
+
+def _path(value: Callable[..., Any]) -> str:
+    """Dotted path of a class or function that can be imported by it."""
+    module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", "<")
+    if not module or "<" in name or getattr(sys.modules.get(module), name, None) is not value:
+        raise _Unknown
+    return f"{module}.{name}"
+
+
+@contextlib.contextmanager
+def rebuilding(
+    checkpoint: Mapping[str, Any],
+    file: str | Path | None,
+    options: Mapping[str, Any],
+    path: str | Path,
+    trusted: bool,
+) -> Iterator[None]:
+    """Within the block, a module is made of hyper-parameters; they import what is registered, admitted or imported yet.
+
+    Args:
+        checkpoint: its content.
+        file: YAML with hyper-parameters in place of those in the checkpoint.
+        options: that are given in place of either.
+        path: of the checkpoint.
+        trusted: import whatever they name.
+
+    Raises:
+        BadInput: something is missing, a class may not be imported, or does not take its options.
+    """
+    stored = checkpoint.get("hyper_parameters", {})
+    if file is not None:
+        stored = load_yaml(Path(file).read_text(encoding="utf-8"))
+    found = dict(stored) | dict(options)
+    missing = [name for name in _NEEDED if name not in found]
+    if missing:
+        raise BadInput(
+            f"{path} does not say with which {' and '.join(missing)} its module was made: an older version wrote it, "
+            "or it was given in Python as an object that plain values cannot describe. Give what is missing: "
+            f"load_from_checkpoint(path, {', '.join(f'{name}=...' for name in missing)})."
+        )
+    named = list(_dotted({name: value for name, value in found.items() if name != "spec"}))
+    policy = trust.Policy.naming(Path(path), named, *(where for text in named for where in _imported(text)))
+    try:
+        with contextlib.nullcontext() if trusted else trust.enforced(policy):
+            yield
+    except GraphbenchError:
+        raise
+    except (ArgumentError, TypeError) as error:
+        raise BadInput(f"The module of {path} cannot be made of its hyper-parameters: {error}") from error
+
+
+def _dotted(content: Any) -> Iterator[str]:
+    """Every text among the values that is a dotted path."""
+    if isinstance(content, str):
+        if "." in content and all(part.isidentifier() for part in content.split(".")):
+            yield content
+    elif isinstance(content, Mapping):
+        for item in content.values():
+            yield from _dotted(item)
+    elif isinstance(content, (list, tuple)):
+        for item in content:
+            yield from _dotted(item)
+
+
+def _imported(path: str) -> Iterator[str]:
+    """A path whose class this process has imported already, and where that is defined; loading it runs no new code."""
+    module, _, name = path.rpartition(".")
+    found = getattr(sys.modules.get(module), name, None)
+    if isinstance(found, type):
+        yield path
+        yield f"{found.__module__}.{found.__qualname__}"

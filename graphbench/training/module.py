@@ -1,0 +1,388 @@
+"""The LightningModule: an architecture, a head for its benchmark, loss, metrics and optimizer."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.cli import OptimizerCallable
+from pytorch_lightning.strategies import DDPStrategy
+from torch import Tensor, nn
+from torchmetrics import Metric
+
+from graphbench.contracts.architecture import (
+    Architecture,
+    PositionalEncoder,
+    Representation,
+    declared_encodings,
+    merge_encodings,
+)
+from graphbench.contracts.benchmark import Benchmark
+from graphbench.contracts.encoding import Encoding
+from graphbench.contracts.spec import SPLITS, BenchmarkSpec
+from graphbench.contracts.table import WEIGHT, GraphBatch
+from graphbench.errors import BadInput, check_range
+from graphbench.nn.heads import HeadConfig
+from graphbench.tasks import build_task
+from graphbench.tasks.classification import Classification
+from graphbench.tasks.regression import Regression
+from graphbench.tasks.rows import rows_of
+from graphbench.tasks.scores import SplitLoss as SplitLoss
+from graphbench.tasks.scores import SplitScores as SplitScores
+from graphbench.training import parts
+from graphbench.training.distributed import expect_idle, over_processes
+from graphbench.training.hyperparameters import INSTANTIATOR, plain_arguments, rebuilding
+from graphbench.training.optim import Schedule, fuse, parameter_groups, set_rates
+
+
+def adam_w(parameters: Any) -> torch.optim.Optimizer:
+    """The optimizer when none is configured: AdamW at 1e-3 with torch's own defaults."""
+    return torch.optim.AdamW(parameters, lr=1e-3)
+
+
+def _with_position_features(spec: BenchmarkSpec, dim: int) -> BenchmarkSpec:
+    node = dataclasses.replace(spec.node, dense=spec.node.dense + dim)
+    return dataclasses.replace(spec, node=node)
+
+
+class BenchmarkModule(pl.LightningModule):
+    """Trains any architecture on any benchmark.
+
+    Args:
+        spec: the benchmark's description (linked from the data on the command line).
+        architecture: registered name and options of the model, or a callable `spec -> Architecture`.
+        head: depth, width and pooling of the prediction head.
+        optimizer: any torch optimizer with its options.
+        schedule: how the learning rate changes.
+        positional_encoding: a positional encoder in front of the architecture: its output joins the nodes' dense
+            features, so every architecture that reads them can use it.
+        lr_scales: start of a parameter's name -> factor of the learning rate (`{positional_encoding: 10}`).
+        standardize_targets: train regression on targets with zero mean and unit variance over the training split;
+            metrics and predictions stay in real units.
+        compile: compile the architecture with torch.compile.
+        init_from: checkpoint, run, folder of `graphbench export` or `hf:owner/name` whose weights the model starts from
+            where names and shapes agree; what was and was not loaded is logged.
+        freeze: parts that stay as they are, by name, as a list or with commas between them:
+            `architecture.node_encoder,architecture.layers.0`; `*` stands for any text. They get neither gradients nor
+            weight decay, and their batch norms stay in evaluation mode.
+        learning_rates: part -> learning rate (`head=1e-3,architecture.layers.*=1e-4`, or a mapping), in the names of
+            `freeze`; the longest name counts, before `lr_scales`. The schedule multiplies these rates, too.
+        loss: a loss in place of the benchmark's, by name: L1, MSE or Huber of a regression, cross_entropy,
+            weighted_cross_entropy or focal of classes, BCE or focal of labels.
+        metrics: further metrics, by name (R2, Spearman, Pearson, MCC, ...; a wrong name shows all) or all of
+            torchmetrics by class path.
+        select_by: name of the metric that selects the best epoch in place of the benchmark's.
+        class_weights: weights of classes in the loss of a classification: a number for each class, or `balanced` for
+            numbers in inverse proportion to the training rows of each. Only ratios count: they are scaled to a mean of
+            1 over the training rows. Losses of all splits are weighted, metrics are not.
+
+    Raises:
+        BadInput: the architecture cannot work on this benchmark, or an option does not fit.
+        UnknownName: there is no such loss or metric.
+    """
+
+    def __init__(
+        self,
+        spec: BenchmarkSpec,
+        architecture: Callable[[BenchmarkSpec], Architecture],
+        head: HeadConfig = HeadConfig(),  # noqa: B008 - frozen dataclass
+        optimizer: OptimizerCallable = adam_w,
+        schedule: Schedule = Schedule(),  # noqa: B008 - frozen dataclass
+        positional_encoding: PositionalEncoder | None = None,
+        lr_scales: dict[str, float] | None = None,
+        standardize_targets: bool = False,
+        compile: bool = False,  # noqa: A002 - the name users know
+        init_from: str | None = None,
+        freeze: str | list[str] | None = None,
+        learning_rates: dict[str, float] | str | None = None,
+        loss: str | None = None,
+        metrics: Sequence[Metric | str] | None = None,
+        select_by: str | None = None,
+        class_weights: Literal["balanced"] | list[float] | None = None,
+    ) -> None:
+        given = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
+        super().__init__()
+        self.save_hyperparameters(plain_arguments(given) | {"_instantiator": INSTANTIATOR})
+        self.positional_encoding = positional_encoding
+        seen = spec if positional_encoding is None else _with_position_features(spec, positional_encoding.dim)
+        self.architecture = architecture(seen)
+        self.task = build_task(spec, self.architecture.dim, head, loss, metrics or (), select_by, class_weights)
+        self.spec = self.task.spec
+        self.schedule = schedule
+        self.lr_scales = lr_scales or {}
+        for name, scale in self.lr_scales.items():
+            check_range(f"lr_scales: the factor of {name!r}", scale, at_least=0)
+        self.init_from = init_from
+        self._make_optimizer = optimizer
+        self._found_lr: float | None = None
+        self._rates: list[float] = []
+        if standardize_targets and not isinstance(self.task, Regression):
+            raise BadInput(f"standardize_targets is for regression; {spec.name} is {spec.task}.")
+        self.standardize_targets = standardize_targets
+        self.class_weights = class_weights
+        self.compile_architecture = compile
+        self.scores = nn.ModuleList(SplitScores(self.task, split) for split in SPLITS)
+        self.learning_rates = parts.parse_rates(learning_rates)
+        self.frozen = parts.freeze_parts(self, parts.parse_patterns(freeze))
+        self.train(self.training)
+
+    def train(self, mode: bool = True) -> BenchmarkModule:
+        """Set the mode of all parts but batch norms of frozen ones, which stay in evaluation mode."""
+        super().train(mode)
+        if getattr(self, "frozen", None):
+            parts.rest_frozen_norms(self)
+        return self
+
+    @classmethod
+    def load_from_checkpoint(  # type: ignore[override]
+        cls,
+        checkpoint_path: str | Path,
+        map_location: Any = None,
+        hparams_file: str | Path | None = None,
+        strict: bool | None = None,
+        weights_only: bool | None = True,
+        trust: bool = False,
+        **options: Any,
+    ) -> BenchmarkModule:
+        """The module of a checkpoint, made anew by its hyper-parameters, with its weights.
+
+        Args:
+            checkpoint_path: a file.
+            map_location: as in Lightning.
+            hparams_file: as in Lightning: hyper-parameters in place of those in the checkpoint.
+            strict: as in Lightning.
+            weights_only: as in Lightning.
+            trust: import whatever class is named; else only what is registered, imported or in `graphbench.runs.trust`.
+            **options: of the module, in place of those in the checkpoint.
+
+        Raises:
+            BadInput: there is no such file, it does not say how its module was made, or names a class that may not be
+                imported.
+            CorruptData: the file is damaged.
+        """
+        from graphbench.runs.checkpoints import load_checkpoint
+
+        with rebuilding(load_checkpoint(checkpoint_path), hparams_file, options, checkpoint_path, trust):
+            return super().load_from_checkpoint(
+                checkpoint_path, map_location, hparams_file, strict, weights_only, **options
+            )
+
+    @property
+    def hparams_initial(self) -> Any:
+        """What trackers show: the options, and the benchmark's name instead of its whole specification."""
+        shown = dict(super().hparams_initial) | {"spec": self.spec.name}
+        return {name: value for name, value in shown.items() if name != "_instantiator"}
+
+    @property
+    def lr(self) -> float:
+        """The learning rate; Lightning's LearningRateFinder sets it."""
+        return float(self._probe().defaults["lr"]) if self._found_lr is None else self._found_lr
+
+    @lr.setter
+    def lr(self, rate: float) -> None:
+        self._found_lr = float(rate)
+
+    @property
+    def monitor(self) -> str:
+        """Name of the validation metric that selects the best checkpoint."""
+        return f"val/{self.spec.metric}"
+
+    @property
+    def monitor_mode(self) -> str:
+        """Whether that metric is best at its "max" or its "min" (one of these words)."""
+        return "max" if self.spec.higher_is_better else "min"
+
+    def required_encodings(self) -> tuple[Encoding, ...]:
+        """What the data must prepare for this model."""
+        of_position = declared_encodings(self.positional_encoding) if self.positional_encoding is not None else ()
+        return merge_encodings((*self.architecture.required_encodings(), *of_position))
+
+    def represent(self, batch: GraphBatch) -> Representation:
+        """Run the positional encoding and the architecture."""
+        if self.positional_encoding is not None:
+            position = self.positional_encoding(batch)
+            batch = batch.clone()  # shallow enough: PyG copies the containers and the tensors that change
+            dense = batch.get("x_dense")
+            batch.x_dense = position if dense is None else torch.cat((dense, position), 1)
+        return self.architecture(batch)
+
+    def forward(self, batch: GraphBatch) -> Tensor:
+        """Raw outputs of the head: `[num_graphs, output_dim]`, or `[num_nodes, output_dim]` for node tasks."""
+        return self.task(self.represent(batch), batch)
+
+    @torch.no_grad()
+    def predict(self, batch: GraphBatch) -> Tensor:
+        """Predictions in the units of the targets, or probabilities: `[num_graphs, C]`, `[num_nodes, C]` of node tasks.
+
+        In evaluation mode and without gradients; `module(batch)` returns what the loss compares instead, which for
+        standardised targets are standardised values.
+        """
+        mode = self.training
+        self.eval()
+        try:
+            return self.task.predict(self(batch), batch)[0]
+        finally:
+            self.train(mode)
+
+    # -- steps ---------------------------------------------------------------------------------------------------
+
+    def evaluate(self, batch: GraphBatch, split: str) -> Tensor:
+        """Forward a batch and add it to the scores of `split`; returns the batch's loss."""
+        return self.task.combine(*self._scores_of(split).update(self.task, self(batch), batch))
+
+    @property
+    def train_scores(self) -> SplitScores:
+        """Metrics of the training split, which a checkpoint within an epoch keeps."""
+        return self._scores_of("train")
+
+    def _scores_of(self, split: str) -> SplitScores:
+        return cast(SplitScores, self.scores[SPLITS.index(split)])
+
+    def training_step(self, batch: GraphBatch, batch_idx: int) -> Tensor:
+        """One step; metrics of the training split are those of the moving model in training mode.
+
+        Several processes train on the loss of all their rows, as one process would on the same graphs: strategies
+        average gradients, so that of process r is `W * combine(sums_r, sum of counts)` on W processes.
+        """
+        self.task.step = self.global_step
+        sums, counts = self._scores_of("train").update(self.task, self(batch), batch)
+        all_sums, all_counts, processes = over_processes(sums.detach(), counts)
+        told: dict[str, Any] = {"train/loss_step": self.task.combine(all_sums, all_counts), "epoch": self.epoch_number}
+        self.log_dict(told, batch_size=batch.num_graphs)
+        return processes * self.task.combine(sums, all_counts)
+
+    def validation_step(self, batch: GraphBatch, batch_idx: int) -> None:
+        """Add a batch to the validation metrics."""
+        self.evaluate(batch, "val")
+
+    def test_step(self, batch: GraphBatch, batch_idx: int) -> None:
+        """Add a batch to the test metrics."""
+        self.evaluate(batch, "test")
+
+    def predict_step(self, batch: GraphBatch, batch_idx: int) -> dict[str, Tensor]:
+        """Predictions, targets and the rows they belong to (see `rows_of`), on the CPU."""
+        predictions, targets = self.task.predict(self(batch), batch)
+        found = rows_of(self.spec.task, batch) | {"prediction": predictions, "target": targets}
+        if "asked" in batch:  # a part of one graph: the other nodes are surroundings, and asked in another batch
+            found = {name: values[batch.asked] for name, values in found.items()}
+        return {name: values.cpu() for name, values in found.items()}
+
+    @property
+    def epoch_number(self) -> float:
+        """Number of the epoch, from 1: as people count, in the progress bar, in log lines, in every logger."""
+        return float(self.current_epoch + 1)
+
+    def on_train_epoch_end(self) -> None:
+        """Log the training split."""
+        self.log_dict(self._scores_of("train").finish() | {"epoch": torch.tensor(self.epoch_number)})
+
+    def on_validation_epoch_end(self) -> None:
+        """Log the validation split."""
+        self.log_dict(self._scores_of("val").finish(), prog_bar=True)
+        if self.trainer.state.fn == "fit":
+            self.log("epoch", self.epoch_number)
+
+    def on_test_epoch_end(self) -> None:
+        """Log the test split."""
+        self.log_dict(self._scores_of("test").finish())
+
+    # -- setting up ----------------------------------------------------------------------------------------------
+
+    def setup(self, stage: str) -> None:
+        """Learn from the targets, load starting weights and tell DDP what to expect at the start of a fit; compile."""
+        if stage == "fit" and (self.standardize_targets or self.class_weights is not None):
+            self._learn_from_targets()
+        if stage == "fit" and self.init_from and not getattr(self._trainer, "ckpt_path", None):  # else a run goes on
+            from graphbench.runs.checkpoints import load_matching
+
+            parts.check_loaded(self.frozen, load_matching(self, self.init_from), self.init_from)
+        if stage == "fit" and self._trainer is not None and isinstance(self.trainer.strategy, DDPStrategy):
+            expect_idle(self, lambda batch: self.task.loss(self(batch), batch), self.trainer)
+        if self.compile_architecture and self.architecture._compiled_call_impl is None:
+            self.architecture.compile(dynamic=True)
+
+    def _learn_from_targets(self) -> None:
+        """Mean and deviation of training targets, or weights of their classes."""
+        data = getattr(self.trainer, "datamodule", None)
+        if data is None:
+            option = "standardize_targets" if self.standardize_targets else "class_weights"
+            raise BadInput(f"{option} needs a graphbench benchmark as the trainer's data module.")
+        columns = data.tables["train"].columns
+        if isinstance(self.task, Regression):
+            self.task.standardize(columns["y"])
+        elif isinstance(self.task, Classification):
+            self.task.set_class_weights(columns["y"], columns.get(WEIGHT))
+
+    def on_fit_start(self) -> None:
+        """After Lightning's finders, which train a little: start afresh, with the rate they found."""
+        self._scores_of("train").reset()
+        if self._found_lr is not None:
+            factor = self._found_lr / float(self._probe().defaults["lr"])
+            schedulers = [config.scheduler for config in self.trainer.lr_scheduler_configs]
+            set_rates(self.trainer.optimizers[0], schedulers, [rate * factor for rate in self._rates])
+
+    def _probe(self) -> torch.optim.Optimizer:
+        """The optimizer of one matrix, for its defaults; Muon takes nothing else."""
+        return self._optimizer_of([nn.Parameter(torch.zeros(1, 1))])
+
+    def configure_optimizers(self) -> Any:
+        """Optimizer with its groups, and the schedule.
+
+        Raises:
+            BadInput: the optimizer does not take an option's value or the shapes of these parameters.
+        """
+        groups = parameter_groups(
+            self, self.architecture.parameter_groups(), lr=self._probe().defaults["lr"], lr_scales=self.lr_scales
+        )
+        groups = parts.with_learning_rates(groups, self, self.learning_rates)
+        optimizer = fuse(self._optimizer_of(groups))
+        self._rates = [float(group["lr"]) for group in optimizer.param_groups]
+        scheduler = self.schedule.configure(
+            optimizer,
+            steps=lambda: self.trainer.estimated_stepping_batches,
+            epochs=lambda: self.trainer.max_epochs,
+            monitor=self.monitor,
+            mode=self.monitor_mode,
+        )
+        return {"optimizer": optimizer} | ({"lr_scheduler": scheduler} if scheduler else {})
+
+    def _optimizer_of(self, parameters: list[Any]) -> torch.optim.Optimizer:
+        try:
+            return self._make_optimizer(parameters)
+        except ValueError as error:
+            raise BadInput(f"The optimizer of --model.optimizer cannot be made for this model: {error}") from error
+
+
+def build(
+    architecture: str | Callable[[BenchmarkSpec], Architecture], benchmark: str | Benchmark, **options: Any
+) -> tuple[BenchmarkModule, Benchmark]:
+    """Make a module and its data in Python, without the command line.
+
+    Args:
+        architecture: registered name, or a callable `spec -> Architecture`.
+        benchmark: registered name, or a benchmark object.
+        **options: of `BenchmarkModule`; `model_options` and `data_options` are mappings for the two constructors.
+
+    Returns:
+        `(module, data)`; the data know which encodings the model needs.
+
+    Raises:
+        UnknownName: no such architecture or benchmark.
+    """
+    from graphbench import registry
+
+    model_options, data_options = options.pop("model_options", {}), options.pop("data_options", {})
+    data = registry.load("benchmarks", benchmark)(**data_options) if isinstance(benchmark, str) else benchmark
+    if isinstance(architecture, str):
+        cls: Callable[..., Architecture] = registry.load("architectures", architecture)
+        make: Callable[[BenchmarkSpec], Architecture] = partial(cls, **model_options)
+    else:
+        make = architecture
+    module = BenchmarkModule(data.spec, make, **options)
+    data.require(module.required_encodings())
+    return module, data

@@ -1,0 +1,103 @@
+"""A file as a spreadsheet of another country writes it: trained on with weights, tested, predicted, as users type."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from command_line import SMALL_MODEL
+
+from graphbench.cli import main
+from graphbench.runs.checkpoints import load_checkpoint
+
+
+@pytest.fixture(scope="module")
+def spreadsheet(molecule_file, tmp_path_factory):
+    """The molecules with semicolons and decimal commas, a class of which one in six molecules is, and a weight."""
+    rows = ["Name;SMILES;Weight;Kind"]
+    for number, line in enumerate(molecule_file.read_text().splitlines()[1:]):
+        weight = "0,5" if number % 2 else "1,5"
+        rows.append(f"m{number};{line.split(',')[0]};{weight};{int(number % 6 == 0)}")
+    rows.append(f"twin;{rows[1].split(';')[1]};1;0")  # of the first one, which is of class 1
+    path = tmp_path_factory.mktemp("own") / "Assay.csv"
+    path.write_text("\n".join(rows))
+    return path
+
+
+@pytest.fixture
+def options(spreadsheet):
+    folder = spreadsheet.parent
+    return [
+        "--data", "Molecules", "--data.file", str(spreadsheet), "--data.target", "kind", "--data.task",
+        "classification", "--data.num_classes", "2", "--data.id_column", "name", "--data.weight", "weight",
+        "--data.store", str(folder / "store"), "--data.batch_size", "16", "--data.num_workers", "0", *SMALL_MODEL,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("weights", ["balanced", "[1, 5]"])
+def test_trains_with_weights_and_answers_the_same_kind_of_file(options, spreadsheet, tmp_path, capfd, weights):
+    run = tmp_path / "run"
+    words = ["fit", *options, "--model.class_weights", weights, "--trainer.max_epochs", "1", "--run", str(run)]
+    assert main(words) == 0
+    said = capfd.readouterr().err
+    if "reading the data" in said:  # the first of the two runs
+        assert said.count("cells are separated by semicolons") == 1
+        assert "numbers have decimal commas" in said
+        assert "1 molecule is there more than once, in 2 rows; 1 of them with different targets" in said
+    assert main(["test", "--run", str(run), "--trainer.accelerator", "cpu"]) == 0
+    assert set(json.loads((run / "results.json").read_text())["test"]) >= {"test/accuracy", "test/AUROC", "test/loss"}
+    found = load_checkpoint(run / "checkpoints" / "best.ckpt")["state_dict"]["task.class_weights"]
+    ratio = 5.0 if weights == "[1, 5]" else None
+    assert found[1] > 3 * found[0]
+    assert ratio is None or float(found[1] / found[0]) == pytest.approx(ratio)
+    output = tmp_path / "predicted.csv"
+    assert main(["predict", "--run", str(run), "--input", str(spreadsheet), "--output", str(output)]) == 0
+    frame = pd.read_csv(output)
+    assert list(frame.columns[:4]) == ["Name", "SMILES", "Weight", "Kind"]
+    assert len(frame) == 121
+    assert frame["probability_1"].between(0, 1).all()
+
+
+def test_a_balanced_loss_is_that_of_its_definition(options, tmp_path):
+    """Over the training split, weights of classes times weights of rows have mean 1, and classes weigh alike."""
+    from graphbench.benchmarks.molecules.own_file import Molecules
+
+    picked = dict(zip(options[::2], options[1::2], strict=True))
+    data = Molecules(picked["--data.file"], "kind", "classification", 2, weight="WEIGHT", store=picked["--data.store"])
+    data.setup()
+    columns = data.tables["train"].columns
+    y, rows = columns["y"].reshape(-1).long(), columns["weight"].double()
+    from sklearn.utils.class_weight import compute_class_weight
+
+    from graphbench.nn.heads import HeadConfig
+    from graphbench.tasks import build_task
+
+    task = build_task(data.spec, 4, HeadConfig(), class_weights="balanced")
+    task.set_class_weights(columns["y"], columns["weight"])
+    expected = torch.from_numpy(compute_class_weight("balanced", classes=np.arange(2), y=y.numpy()))
+    assert float((task.class_weights.double()[y] * rows).mean()) == pytest.approx(1)
+    assert float(task.class_weights[1] / task.class_weights[0]) == pytest.approx(float(expected[1] / expected[0]))
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        (["--data.weight", "wieght"], "Did you mean 'Weight'?"),
+        (["--data.weight", "Name"], "weight 'Name' is not a number"),
+        (["--data.target", "Kinds"], "Did you mean 'Kind'?"),
+        (["--model.class_weights", "[1, 2, 3]"], "class_weights: 3 numbers for the 2 classes."),
+        (["--model.class_weights", "fair"], "class_weights"),
+        (["--data.repeats", "once"], "repeats"),
+        (["--data.file", "Assay.xls"], "not from '.xls'"),
+    ],
+)
+def test_what_does_not_fit_is_one_line(options, changed, said, tmp_path, capfd):
+    assert main(["fit", *options, *changed, "--run", str(tmp_path / "run")]) == 1
+    told = capfd.readouterr().err
+    assert said in told
+    assert "Traceback" not in told
+    assert not Path(tmp_path / "run" / "checkpoints").exists()

@@ -1,0 +1,54 @@
+"""Hostile YAML is refused before anybody walks over it."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+import yaml
+
+from graphbench.cli import main
+from graphbench.files.safe_yaml import MAX_VALUES, load_yaml
+
+#: Ten lines that stand for 9^10 values.
+BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 10)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (BOMB, "its aliases stand for more than 100,000 values"),
+        ("a: &a [*a]", "its aliases stand for more"),
+        ("a: &a {b: *a}", "its aliases stand for more"),
+        ("[" * 200_000, "nested more than 100 deep"),
+        ("- " * 200_000, "nested more than 100 deep"),
+        ("{a: " * 200_000, "nested more than 100 deep"),
+        ("x: !!python/object/apply:os.system [false]", "could not determine a constructor"),
+    ],
+)
+def test_bombs_are_refused_at_once(text, said):
+    start = time.process_time()
+    with pytest.raises(yaml.YAMLError, match=said):
+        load_yaml(text)
+    assert time.process_time() - start < 5
+
+
+def test_plain_values_and_aliases_are_read_as_pyyaml_reads_them():
+    text = (
+        "base: &base {lr: 1.0e-3, on: true, none: ~}\nother: *base\nmerged: {<<: *base, lr: 2}\nlist: [1, [2, [3]]]\n"
+    )
+    assert load_yaml(text) == yaml.safe_load(text)
+    assert load_yaml("") is None
+    assert len(load_yaml("[" + "1," * (MAX_VALUES - 1) + "]")) == MAX_VALUES - 1
+
+
+def test_a_bomb_as_configuration_is_one_line(tmp_path, capsys):
+    path = tmp_path / "bomb.yaml"
+    path.write_text("data: NCI\nmodel: {architecture: GPS}\n" + BOMB)
+    for command in ("fit", "params"):
+        assert main([command, "--config", str(path)]) == 1
+        said = capsys.readouterr().err
+        assert "bomb.yaml is not valid YAML: its aliases stand for more than 100,000 values" in said
+        assert "Traceback" not in said

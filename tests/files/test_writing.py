@@ -1,0 +1,19 @@
+"""Files are replaced as a whole."""
+
+import pytest
+
+from graphbench.files.writing import write_text
+
+
+def test_a_failed_write_leaves_the_old_text(tmp_path, monkeypatch):
+    path = tmp_path / "deep" / "results.json"
+    write_text(path, "old")
+
+    def crash(self, target):
+        raise OSError("disk full")
+
+    monkeypatch.setattr("pathlib.Path.replace", crash)
+    with pytest.raises(OSError, match="disk full"):
+        write_text(path, "new")
+    assert path.read_text() == "old"
+    assert [p.name for p in path.parent.iterdir()] == ["results.json"]

@@ -1,0 +1,153 @@
+"""Reading checkpoints: only what fits is taken, and nothing in a file is run."""
+
+import errno
+import pickle
+
+import pytest
+import torch
+from torch import nn
+
+from graphbench.errors import BadInput, CorruptData, GraphbenchError
+from graphbench.runs import RunFolder
+from graphbench.runs.checkpoints import RunCheckpointIO, folded, load_checkpoint, load_matching
+
+
+def network(width=3):
+    return nn.Sequential(nn.Linear(2, width), nn.ReLU(), nn.Linear(width, 1))
+
+
+def test_matching_weights_are_copied_and_the_rest_is_named(tmp_path, caplog):
+    source, target = network(), network()
+    kept = target[2].bias.detach().clone()
+    state = source.state_dict()
+    state["2.weight"] = torch.zeros(5, 5)
+    state["9.extra"] = torch.zeros(1)
+    del state["2.bias"]
+    torch.save({"state_dict": state}, tmp_path / "a.ckpt")
+    with caplog.at_level("WARNING", logger="graphbench"):
+        outcome = load_matching(target, tmp_path / "a.ckpt")
+    assert outcome == {
+        "loaded": ["0.weight", "0.bias"],
+        "missing": ["2.bias"],
+        "unused": ["9.extra"],
+        "reshaped": ["2.weight"],
+    }
+    assert torch.equal(target[0].weight, source[0].weight)
+    assert torch.equal(target[2].bias, kept)
+
+
+def test_names_are_folded_where_a_whole_part_is_meant():
+    every = ["a.0.w", "a.0.b", "a.1.w", "a.1.b", "b.w", "c", "d.x.w", "d.y"]
+    assert folded([*every[:4], "b.w", "d.y"], every) == ["a.* (4)", "b.w", "d.y"]
+    assert folded(["a.0.w", "a.0.b", "a.1.b", "c"], every) == ["a.0.* (2)", "a.1.b", "c"]
+    assert folded([], every) == []
+
+
+class Optioned(nn.Linear):
+    """Keeps an option beside its weights."""
+
+    def __init__(self, option):
+        super().__init__(2, 2)
+        self.option = option
+
+    def get_extra_state(self):
+        return {"option": self.option}
+
+    def set_extra_state(self, state):
+        self.option = state["option"]
+
+
+def test_options_of_the_trained_model_are_left_behind(tmp_path):
+    source, target = Optioned("trained"), Optioned("own")
+    torch.save({"state_dict": source.state_dict()}, tmp_path / "o.ckpt")
+    outcome = load_matching(target, tmp_path / "o.ckpt")
+    assert outcome == {"loaded": ["weight", "bias"], "missing": [], "unused": [], "reshaped": []}
+    assert torch.equal(target.weight, source.weight)
+    assert target.option == "own"
+
+
+def test_nothing_that_fits_is_an_error(tmp_path):
+    torch.save({"state_dict": {"other": torch.zeros(1)}}, tmp_path / "b.ckpt")
+    with pytest.raises(BadInput, match="no weight of"):
+        load_matching(network(), tmp_path / "b.ckpt")
+
+
+class Explosive:
+    def __reduce__(self):
+        return (print, ("this must never be printed",))
+
+
+@pytest.mark.parametrize("kind", ["code", "torn", "text"])
+def test_bad_files_are_named_and_run_nothing(tmp_path, kind, capsys):
+    path = tmp_path / "bad.ckpt"
+    if kind == "code":
+        torch.save({"state_dict": Explosive()}, path)
+    elif kind == "torn":
+        torch.save({"state_dict": network().state_dict()}, path)
+        path.write_bytes(path.read_bytes()[:300])
+    else:
+        path.write_bytes(pickle.dumps(Explosive()))
+    with pytest.raises(CorruptData, match=r"bad\.ckpt cannot be read"):
+        load_checkpoint(path)
+    assert "must never" not in capsys.readouterr().out
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(BadInput, match=r"no checkpoint .*none\.ckpt"):
+        load_checkpoint(tmp_path / "none.ckpt")
+
+
+def test_every_flipped_bit_is_found_or_harmless(tmp_path):
+    path = tmp_path / "whole.ckpt"
+    content = {"state_dict": {"a": torch.randn(20, 20), "b": torch.arange(5)}, "epoch": 3, "more": {"x": [1.5, "t"]}}
+    torch.save(content, path)
+    whole = path.read_bytes()
+    outcomes = {"found": 0, "harmless": 0}
+    for number in range(0, 8 * len(whole), 211):
+        damaged = bytearray(whole)
+        damaged[number // 8] ^= 1 << number % 8
+        path.write_bytes(damaged)
+        try:
+            loaded = load_checkpoint(path)
+        except CorruptData:
+            outcomes["found"] += 1
+            continue
+        assert all(torch.equal(loaded["state_dict"][name], value) for name, value in content["state_dict"].items())
+        assert {key: loaded[key] for key in ("epoch", "more")} == {key: content[key] for key in ("epoch", "more")}
+        outcomes["harmless"] += 1
+    assert outcomes["found"] > 3 * outcomes["harmless"] > 0
+
+
+def test_the_last_checkpoint_becomes_the_previous_one(tmp_path):
+    run, io = RunFolder(tmp_path), RunCheckpointIO()
+    for epoch in range(3):
+        io.save_checkpoint({"epoch": epoch}, run.last)
+        io.save_checkpoint({"epoch": 10 * epoch}, run.best)
+    assert [load_checkpoint(p)["epoch"] for p in (run.last, run.previous, run.best)] == [2, 1, 20]
+    assert sorted(p.name for p in run.checkpoints.iterdir()) == ["best.ckpt", "last.ckpt", "previous.ckpt"]
+
+
+def test_a_failed_write_keeps_both_checkpoints(tmp_path, monkeypatch):
+    run, io = RunFolder(tmp_path), RunCheckpointIO()
+    for epoch in range(2):
+        io.save_checkpoint({"epoch": epoch}, run.last)
+
+    def full(number):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(GraphbenchError, match=r"cannot be written: No space left on device\. The checkpoint that was"):
+        io.save_checkpoint({"epoch": 2}, run.last)
+    assert [load_checkpoint(p)["epoch"] for p in (run.last, run.previous)] == [1, 0]
+    assert len(list(run.checkpoints.iterdir())) == 2
+
+
+def test_without_hard_links_the_previous_one_is_kept_as_well(tmp_path, monkeypatch):
+    def refuse(self, target):
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr("pathlib.Path.hardlink_to", refuse)
+    run, io = RunFolder(tmp_path), RunCheckpointIO()
+    for epoch in range(2):
+        io.save_checkpoint({"epoch": epoch}, run.last)
+    assert [load_checkpoint(p)["epoch"] for p in (run.last, run.previous)] == [1, 0]

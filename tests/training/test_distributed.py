@@ -1,0 +1,288 @@
+"""Two processes take the steps of one, with every task, and train every registered architecture."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+import pytorch_lightning as pl
+import torch
+from torch import distributed, nn
+from torch.nn.parallel import DistributedDataParallel
+from two_processes import on_two
+
+from graphbench import registry
+from graphbench.benchmarks.base import GraphBenchmark
+from graphbench.contracts import Architecture, Representation
+from graphbench.errors import BadInput
+from graphbench.nn import NodeEncoder
+from graphbench.testing import encode, tiny_spec, tiny_table
+from graphbench.testing.tiny import FEATURE_KINDS
+from graphbench.training.distributed import idle_parameters, poorest
+from graphbench.training.module import BenchmarkModule, SplitLoss
+
+SIZES = (3, 9, 5, 4, 12, 6)
+
+
+class Mixing(Architecture):
+    """Nodes see the mean of their graph; batches leave no trace in it."""
+
+    def __init__(self, spec, hidden_dim=8):
+        super().__init__(spec, hidden_dim)
+        self.encoder = NodeEncoder(spec, hidden_dim)
+        self.mix = nn.Linear(hidden_dim, hidden_dim)
+
+    def forward(self, batch):
+        x = self.encoder(batch)
+        mean = x.new_zeros(batch.num_graphs, x.shape[1]).index_add(0, batch.batch, x) / batch.ptr.diff()[:, None]
+        return Representation(self.mix(x + mean[batch.batch].tanh()))
+
+
+def with_gaps(table):
+    """Most labels unknown, and none known in the graphs that the second process gets."""
+    y = table.columns["y"]
+    y[torch.rand(y.shape, generator=torch.Generator().manual_seed(1)) < 0.3] = torch.nan
+    y[4:] = torch.nan
+    return table
+
+
+def with_weights(table):
+    """Every row of `y` has a weight, some of them 0."""
+    rows = len(table.columns["y"])
+    weights = torch.arange(rows, dtype=torch.float32).remainder(4) / 2
+    return table.with_columns({"weight": weights}, {"weight": table.layout["y"]})
+
+
+#: Options of the module in some cases.
+OPTIONS = {
+    "weighted classes": {"class_weights": [1.0, 5.0, 0.5]},
+    "balanced nodes": {"class_weights": "balanced"},
+}
+CASES = {
+    "regression": (tiny_spec("graph-regression"), with_gaps),
+    "squares": (dataclasses.replace(tiny_spec("graph-regression"), loss="MSE"), None),
+    "graphs": (tiny_spec("graph-classification"), None),
+    "multi-label": (tiny_spec("graph-multilabel"), with_gaps),
+    "nodes": (tiny_spec("node-classification"), None),
+    "two classes": (dataclasses.replace(tiny_spec("node-classification"), num_classes=2), None),
+    "unweighted nodes": (dataclasses.replace(tiny_spec("node-classification"), loss="cross_entropy"), None),
+    "weighted regression": (tiny_spec("graph-regression"), lambda table: with_weights(with_gaps(table))),
+    "weighted labels": (tiny_spec("graph-multilabel"), with_weights),
+    "weighted rarity": (tiny_spec("node-classification"), with_weights),
+    "weighted classes": (tiny_spec("graph-classification"), with_weights),
+    "balanced nodes": (dataclasses.replace(tiny_spec("node-classification"), loss="focal"), with_weights),
+    "contacts": (tiny_spec("link-ranking"), None),
+    "maps": (tiny_spec("map-recovery"), None),
+    "eigenvectors": (dataclasses.replace(tiny_spec("map-recovery"), loss="eigenvector", num_targets=2), None),
+}
+
+
+def case(name):
+    """A module in float64 and the graphs that it is trained on."""
+    spec, change = CASES[name]
+    torch.manual_seed(3)
+    module = BenchmarkModule(spec, Mixing, **OPTIONS.get(name, {})).double()
+    table = (change or (lambda same: same))(tiny_table(spec, sizes=SIZES, seed=2))
+    if name in OPTIONS:
+        module.task.set_class_weights(table.columns["y"], table.columns["weight"])
+    return module, table
+
+
+def cut(table, rows):
+    return table.batch(rows).apply(lambda value: value.double() if value.is_floating_point() else value)
+
+
+class Step(nn.Module):
+    """The training step as the forward pass that DDP wraps; keeps what is logged."""
+
+    def __init__(self, module):
+        super().__init__()
+        self.module, self.logged = module, {}
+        module.log = lambda name, value, **_: self.logged.update({name: float(value)})
+
+    def forward(self, batch):
+        return self.module.training_step(batch, 0)
+
+
+def gradients(module):
+    return {name: p.grad.clone() for name, p in module.named_parameters() if p.grad is not None}
+
+
+def one_step(module, batch, wrap=lambda step: step):
+    """Gradients of a training step, the loss that is logged for it, and that of an epoch of it."""
+    step = Step(module)
+    wrapped = wrap(step)  # whose hooks go with it
+    wrapped(batch).backward()
+    return gradients(module), step.logged["train/loss_step"], float(module.train_scores.finish()["train/loss"])
+
+
+@pytest.fixture(scope="module")
+def two_processes(tmp_path_factory):
+    """Each case on two processes that share the graphs unevenly."""
+
+    def work(rank):
+        distributed.init_process_group("gloo", rank=rank, world_size=2)
+        results = {}
+        for name in CASES:
+            module, table = case(name)
+            results[name] = one_step(module, cut(table, ([0, 1, 2, 3], [4, 5])[rank]), DistributedDataParallel)
+        distributed.destroy_process_group()
+        return results
+
+    return on_two(tmp_path_factory.mktemp("two"), work)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_gradients_and_losses_of_two_processes_are_those_of_one(two_processes, name):
+    module, table = case(name)
+    expected, loss, epoch = one_step(module, cut(table, range(6)))
+    assert len(expected) > 4
+    assert max(float(value.abs().max()) for value in expected.values()) > 1e-4
+    assert math.isfinite(loss)
+    for results in two_processes:
+        found, found_loss, found_epoch = results[name]
+        assert found.keys() == expected.keys()
+        for parameter, value in expected.items():
+            torch.testing.assert_close(found[parameter], value, rtol=1e-10, atol=1e-12)
+        assert found_loss == pytest.approx(loss, rel=1e-12)
+        assert found_epoch == pytest.approx(epoch, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_loss_of_a_split_does_not_depend_on_its_batches(name):
+    module, table = case(name)
+    module.eval()
+    whole = cut(table, range(6))
+    with torch.no_grad():
+        expected = float(module.task.loss(module(whole), whole))
+        for batches in ([range(6)], [[0], [1], [2], [3], [4], [5]], [[5, 0], [2, 4, 3], [1]]):
+            for rows in batches:
+                module.evaluate(cut(table, rows), "val")
+            assert float(module._scores_of("val").finish()["val/loss"]) == pytest.approx(expected, rel=1e-6)
+
+
+def test_the_loss_of_a_long_split_is_summed_exactly_and_that_of_an_empty_one_is_no_number():
+    """Plain float32 sums of so many equal batches are off in the fifth digit."""
+    loss = SplitLoss(case("squares")[0].task)
+    assert math.isnan(loss.compute())
+    loss.reset()
+    plain = torch.zeros(())
+    for _ in range(20_000):
+        loss.update(torch.tensor([0.1]), torch.tensor([1]))
+        plain += 0.1
+    assert float(plain) / 20_000 != pytest.approx(0.1, rel=1e-6)
+    assert float(loss.compute()) == pytest.approx(0.1, rel=1e-7)
+
+
+# -- parameters without a gradient -----------------------------------------------------------------------------------
+
+
+class TinyData(GraphBenchmark):
+    """Eight random graphs in each split."""
+
+    def __init__(self, spec, **options):
+        self.spec = spec
+        super().__init__(**options)
+
+    def source_key(self):
+        return {"spec": self.spec.name}
+
+    def read(self):
+        return {split: tiny_table(self.spec, 8, seed=seed) for seed, split in enumerate(("train", "val", "test"))}
+
+
+def made(name, options):
+    """Specification and constructor of a registered architecture, on the first tiny benchmark that it takes."""
+    cls = registry.load("architectures", name)
+    for kind in FEATURE_KINDS:
+        for task in ("graph-regression", "graph-classification", "node-classification", "map-recovery"):
+            spec = tiny_spec(task, kind)
+            try:
+                cls(spec, **options)
+            except BadInput:
+                continue
+            return spec, lambda seen: cls(seen, **options)
+    raise AssertionError(f"{name} refuses every tiny specification")
+
+
+def trained(tmp_path, name, options, **trainer):
+    """Weights and losses of two steps on two processes, and whether DDP looked for idle parameters."""
+    spec, make = made(name, options)
+    # Tables are made before the fork: one process is enough to encode them
+    torch.manual_seed(0)
+    module = BenchmarkModule(spec, make)
+    data = TinyData(spec, root=str(tmp_path / "data"), batch_size=2, seed=0)
+    data.require(module.required_encodings())
+    data.prepare_data()
+
+    def work(rank):
+        losses = []
+        module.log_dict = lambda values, **_: losses.extend(float(v) for k, v in values.items() if k.endswith("loss"))
+        before = {key: value.detach().clone() for key, value in module.named_parameters()}
+        own = {"strategy": "ddp"} | trainer
+        fit = pl.Trainer(
+            max_epochs=1, accelerator="cpu", devices=2, logger=False, enable_checkpointing=False,
+            enable_progress_bar=False, enable_model_summary=False, num_sanity_val_steps=0,
+            use_distributed_sampler=False, default_root_dir=tmp_path, **own,
+        )  # fmt: skip
+        fit.fit(module, data)
+        after = {key: value.detach() for key, value in module.named_parameters()}
+        moved = any(not torch.equal(before[key], after[key]) for key in before)
+        looked = fit.strategy._ddp_kwargs["find_unused_parameters"]
+        return {"steps": fit.global_step, "losses": losses, "moved": moved, "looked": looked, "weights": after}
+
+    return on_two(tmp_path / "two", work)
+
+
+def assert_trains(results):
+    first, second = results
+    for result in results:
+        assert result["steps"] == 2
+        assert len(result["losses"]) == 2
+        assert all(math.isfinite(loss) for loss in result["losses"])
+        assert result["moved"]
+    assert first["losses"] == second["losses"]
+    for key, value in first["weights"].items():
+        assert torch.equal(value, second["weights"][key]), key
+
+
+SMALL = {"hidden_dim": 8, "num_layers": 2}
+
+
+@pytest.mark.parametrize(("name", "idle"), [("GIN", False), ("GatedGCN", True)])
+def test_two_processes_train_models_with_and_without_idle_parameters(tmp_path, name, idle):
+    results = trained(tmp_path, name, SMALL)
+    assert_trains(results)
+    assert [result["looked"] for result in results] == [idle, idle]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [*((name, {}) for name in sorted(registry.architectures())), ("GPS", {"local_layer": "GatedGCN"})],
+)
+def test_two_processes_train_every_architecture(tmp_path, name, options):
+    assert_trains(trained(tmp_path, name, options))
+
+
+def test_what_the_user_decides_stays(tmp_path):
+    results = trained(tmp_path, "GIN", SMALL, strategy="ddp_find_unused_parameters_true")
+    assert [result["looked"] for result in results] == [True, True]
+
+
+def test_looking_for_idle_parameters_leaves_no_trace():
+    spec = tiny_spec()
+    cls = registry.load("architectures", "GatedGCN")
+    module = BenchmarkModule(spec, lambda seen: cls(seen, **SMALL))
+    batch = poorest(encode(tiny_table(spec, sizes=[4, 1, 3]), module.required_encodings()))
+    assert (batch.num_nodes, batch.num_graphs) == (1, 1)
+    before, random = {k: v.clone() for k, v in module.state_dict().items()}, torch.get_rng_state()
+    idle = idle_parameters(module, lambda graphs: module.task.loss(module(graphs), graphs), batch)
+    assert idle
+    assert all(name.startswith("architecture.layers.1.") for name in idle)
+    assert module.training
+    assert module.architecture.training
+    assert all(parameter.grad is None for parameter in module.parameters())
+    assert all(torch.equal(value, before[key]) for key, value in module.state_dict().items())
+    assert torch.equal(torch.get_rng_state(), random)

@@ -1,0 +1,121 @@
+"""BenchmarkModule put together in Python: what each option does to weights, features and optimizer."""
+
+from functools import partial
+
+import pytest
+import pytorch_lightning as pl
+import torch
+from torch import nn
+
+from graphbench.contracts import Architecture, PositionalEncoder, Representation
+from graphbench.encodings import RWSE
+from graphbench.errors import BadInput
+from graphbench.nn import NodeEncoder, RWSEEncoder
+from graphbench.testing import encode, tiny_spec, tiny_table
+from graphbench.training.module import BenchmarkModule, build
+
+
+class Tiny(Architecture):
+    def __init__(self, spec, hidden_dim=8):
+        super().__init__(spec, hidden_dim)
+        self.encoder = NodeEncoder(spec, hidden_dim)
+        self.body = nn.Linear(hidden_dim, hidden_dim)
+
+    def forward(self, batch):
+        return Representation(self.body(self.encoder(batch)))
+
+
+class Constant(PositionalEncoder):
+    def __init__(self):
+        super().__init__()
+        self.dim = 2
+        self.value = nn.Parameter(torch.ones(2))
+
+    def forward(self, batch):
+        return self.value.expand(batch.num_nodes, 2)
+
+
+@pytest.fixture
+def spec():
+    return tiny_spec("graph-regression", "categorical")
+
+
+def test_a_positional_encoding_joins_the_dense_features_of_any_architecture(spec):
+    module = BenchmarkModule(spec, Tiny, positional_encoding=Constant())
+    assert module.architecture.spec.node.dense == spec.node.dense + 2
+    batch = tiny_table(spec).batch([0, 1, 2])
+    before = set(batch.keys())
+    module.represent(batch).node.sum().backward()
+    assert module.positional_encoding.value.grad.abs().sum() > 0
+    assert set(batch.keys()) == before
+
+
+def test_required_encodings_come_from_both_parts(spec):
+    module = BenchmarkModule(spec, Tiny, positional_encoding=RWSEEncoder(num_steps=4, dim=2))
+    assert module.required_encodings() == (RWSE(4),)
+    batch = encode(tiny_table(spec), module.required_encodings()).batch([0, 1])
+    assert module(batch).shape == (2, spec.num_targets)
+
+
+def test_parts_can_have_their_own_learning_rate(spec):
+    module = BenchmarkModule(
+        spec,
+        Tiny,
+        optimizer=partial(torch.optim.AdamW, lr=0.01, weight_decay=0.5),
+        lr_scales={"architecture.encoder": 0.1},
+    )
+    optimizer = module.configure_optimizers()["optimizer"]
+    rates = {id(p): group["lr"] for group in optimizer.param_groups for p in group["params"]}
+    for name, parameter in module.named_parameters():
+        assert rates[id(parameter)] == pytest.approx(0.001 if name.startswith("architecture.encoder") else 0.01)
+
+
+@pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="this torch has no Muon: from 2.9")
+def test_an_optimizer_of_matrices_alone_is_made_or_refused_by_its_option(spec):
+    muon = partial(torch.optim.Muon, lr=0.01)
+    module = BenchmarkModule(spec, Tiny, optimizer=muon)
+    with pytest.raises(BadInput, match=r"--model\.optimizer cannot be made .* 2D parameters"):
+        module.configure_optimizers()  # Tiny has biases
+    for parameter in module.parameters():
+        parameter.requires_grad_(parameter.dim() == 2)
+    (group,) = module.configure_optimizers()["optimizer"].param_groups
+    assert all(p.dim() == 2 for p in group["params"])
+    assert group["lr"] == 0.01
+
+
+def test_an_optimizer_that_refuses_a_value_is_named_by_its_option(spec):
+    module = BenchmarkModule(spec, Tiny, optimizer=partial(torch.optim.AdamW, lr=-1.0))
+    with pytest.raises(BadInput, match=r"--model\.optimizer .* -1\.0"):
+        module.configure_optimizers()
+
+
+def test_standardized_training_needs_a_regression():
+    with pytest.raises(BadInput, match="standardize_targets is for regression"):
+        BenchmarkModule(tiny_spec("graph-multilabel"), Tiny, standardize_targets=True)
+
+
+def test_build_makes_a_pair_that_trains(tmp_path):
+    module, data = build(
+        "GCN",
+        "NCI",
+        model_options={"hidden_dim": 8, "num_layers": 1},
+        data_options={"root": str(tmp_path), "batch_size": 256, "train_fraction": 0.2},
+        standardize_targets=True,
+    )
+    trainer = pl.Trainer(
+        max_steps=2, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
+        enable_model_summary=False, limit_val_batches=1,
+    )  # fmt: skip
+    trainer.fit(module, data)
+    targets = data.tables["train"].columns["y"]
+    assert len(targets) == round(0.2 * 3769)
+    assert module.task.offset.item() == pytest.approx(targets.mean().item(), rel=1e-4)
+    assert module.task.scale.item() == pytest.approx(targets.std(correction=0).item(), rel=1e-4)
+
+
+def test_weights_start_from_a_checkpoint(spec, tmp_path):
+    source, target = BenchmarkModule(spec, Tiny), BenchmarkModule(spec, Tiny, init_from=str(tmp_path / "s.ckpt"))
+    torch.save({"state_dict": source.state_dict()}, tmp_path / "s.ckpt")
+    assert not torch.equal(source.architecture.body.weight, target.architecture.body.weight)
+    target.setup("fit")
+    assert torch.equal(source.architecture.body.weight, target.architecture.body.weight)

@@ -1,0 +1,144 @@
+"""Schedules against closed forms, and every parameter in exactly one group."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from graphbench.errors import BadInput
+from graphbench.training.optim import Schedule, fuse, parameter_groups
+
+
+def test_cosine_with_warmup_matches_the_closed_form():
+    schedule = Schedule("cosine", warmup=10)
+    assert [schedule.factor_at(i, 110) for i in range(10)] == pytest.approx([(i + 1) / 10 for i in range(10)])
+    for i in range(10, 111):
+        assert schedule.factor_at(i, 110) == pytest.approx((1 + math.cos(math.pi * (i - 10) / 100)) / 2)
+
+
+def test_graphgps_warmup_trains_its_first_epoch_at_a_millionth():
+    schedule = Schedule("cosine", interval="epoch", warmup=5, warmup_floor=1e-6)
+    assert [schedule.factor_at(e, 100) for e in range(6)] == pytest.approx([1e-6, 0.2, 0.4, 0.6, 0.8, 1.0])
+
+
+def test_linear_and_floor():
+    schedule = Schedule("linear", warmup=2, floor=0.1)
+    assert schedule.factor_at(2, 12) == 1.0
+    assert schedule.factor_at(7, 12) == pytest.approx(0.55)
+    assert schedule.factor_at(12, 12) == pytest.approx(0.1)
+    assert schedule.factor_at(50, 12) == pytest.approx(0.1)
+
+
+def test_step_and_exponential_agree_where_a_step_ends():
+    step, smooth = Schedule("step", step_size=30, gamma=0.8), Schedule("exponential", step_size=30, gamma=0.8)
+    for drops in range(4):
+        assert step.factor_at(30 * drops, 0) == pytest.approx(0.8**drops)
+        assert smooth.factor_at(30 * drops, 0) == pytest.approx(0.8**drops)
+    assert step.factor_at(59, 0) == pytest.approx(0.8)
+
+
+def test_warmup_over_a_running_decay_equals_the_product_of_torch_schedulers():
+    schedule = Schedule("step", warmup=7, warmup_overlaps=True, step_size=4, gamma=0.5)
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)
+    decay = torch.optim.lr_scheduler.StepLR(optimizer, step_size=4, gamma=0.5)
+    for step in range(20):
+        assert schedule.factor_at(step, 0) == pytest.approx(decay.get_last_lr()[0] * min(1.0, (step + 1) / 7))
+        optimizer.step()
+        decay.step()
+
+
+def test_an_overlapping_warmup_leaves_the_length_of_the_run_to_the_decay():
+    schedule = Schedule("linear", warmup=5, warmup_overlaps=True)
+    assert schedule.factor_at(0, 20) == pytest.approx(1 / 5)
+    assert [schedule.factor_at(i, 20) for i in (5, 10, 20)] == pytest.approx([0.75, 0.5, 0.0])
+
+
+def test_torch_optimizer_follows_the_factor():
+    parameter = nn.Parameter(torch.zeros(1))
+    optimizer = torch.optim.SGD([parameter], lr=0.5)
+    schedule = Schedule("cosine", warmup=3)
+    configured = schedule.configure(optimizer, lambda: 20, lambda: None, "val/MAE", "min")
+    assert configured is not None
+    assert configured["interval"] == "step"
+    for step in range(20):
+        assert optimizer.param_groups[0]["lr"] == pytest.approx(0.5 * schedule.factor_at(step, 20))
+        optimizer.step()
+        configured["scheduler"].step()
+
+
+def test_constant_needs_no_scheduler_and_plateau_watches_the_metric():
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)
+    assert Schedule().configure(optimizer, lambda: 1, lambda: 1, "val/AP", "max") is None
+    configured = Schedule("plateau", factor=0.1, patience=0).configure(optimizer, lambda: 1, lambda: 1, "val/AP", "max")
+    assert configured is not None
+    assert configured["monitor"] == "val/AP"
+    for score in (0.5, 0.6, 0.4):
+        configured["scheduler"].step(score)
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("total", [math.inf, 0])
+def test_a_run_without_length_is_refused(total):
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)
+    with pytest.raises(BadInput, match=r"max_epochs"):
+        Schedule("cosine").configure(optimizer, lambda: total, lambda: None, "val/MAE", "min")
+
+
+@pytest.mark.parametrize(("interval", "warned"), [("step", False), ("epoch", True)])
+def test_a_run_that_ends_in_its_warmup_is_told(caplog, interval, warned):
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)
+    Schedule("linear", interval=interval, warmup=50).configure(optimizer, lambda: 1_000, lambda: 10, "val/MAE", "min")
+    assert ("schedule.warmup is 50 epochs, and the run has 10" in caplog.text) == warned
+
+
+def test_impossible_schedules_are_refused():
+    with pytest.raises(BadInput, match=r"schedule\.warmup must be at least 0, but got -1"):
+        Schedule("cosine", warmup=-1)
+    with pytest.raises(BadInput, match="plateau"):
+        Schedule("plateau", warmup=3)
+
+
+def test_every_parameter_is_in_one_group_with_its_rate():
+    module = nn.ModuleDict({"encoder": nn.Linear(2, 3), "body": nn.Linear(3, 3), "head": nn.Linear(3, 1)})
+    module["head"].bias.requires_grad_(False)
+    own = [{"params": list(module["body"].parameters()), "lr_scale": 0.1, "weight_decay": 0.0}]
+    groups = parameter_groups(module, own, lr=0.01, lr_scales={"encoder": 10.0, "encoder.bias": 2.0})
+    counted = [id(p) for group in groups for p in group["params"]]
+    assert sorted(counted) == sorted(id(p) for p in module.parameters() if p.requires_grad)
+    rates = {group["name"]: group.get("lr") for group in groups}
+    assert rates == {"rest": None, "encoder.bias": 0.02, "encoder": 0.1, "group0": pytest.approx(0.001)}
+    assert groups[-1]["weight_decay"] == 0.0
+
+
+def test_a_prefix_without_parameters_is_named():
+    with pytest.raises(BadInput, match=r"'pe'.*Names start with body"):
+        parameter_groups(nn.ModuleDict({"body": nn.Linear(1, 1)}), [], lr=1.0, lr_scales={"pe": 2.0})
+
+
+@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.AdamW])
+def test_fused_updates_equal_those_of_the_loop(kind: type[torch.optim.Adam]) -> None:
+    torch.manual_seed(0)
+    start = [torch.randn(5, 3), torch.randn(7)]
+    gradients = [[torch.randn_like(p) * 10.0**-step for p in start] for step in range(6)]
+    ends = []
+    for make in (fuse, lambda optimizer: optimizer):
+        parameters = [nn.Parameter(p.double()) for p in start]
+        optimizer = make(kind([{"params": parameters[:1]}, {"params": parameters[1:], "lr": 0.1}], weight_decay=0.1))
+        for step in gradients:
+            for parameter, gradient in zip(parameters, step, strict=True):
+                parameter.grad = gradient.double()
+            optimizer.step()
+        ends.append(parameters)
+    for fused, looped in zip(*ends, strict=True):
+        torch.testing.assert_close(fused, looped, rtol=1e-12, atol=1e-14)
+
+
+def test_what_was_asked_for_and_what_a_checkpoint_holds_stays() -> None:
+    parameters = [nn.Parameter(torch.zeros(2))]
+    assert fuse(torch.optim.Adam(parameters, foreach=True)).param_groups[0]["fused"] is None
+    assert fuse(torch.optim.Adam(parameters, fused=False)).param_groups[0]["fused"] is False
+    assert "fused" not in fuse(torch.optim.Adadelta(parameters)).param_groups[0]
+    old, now = torch.optim.AdamW(parameters), fuse(torch.optim.AdamW(parameters))
+    now.load_state_dict(old.state_dict())
+    assert now.param_groups[0]["fused"] is None

@@ -1,0 +1,183 @@
+"""Freezing and learning rates of parts: which parameters a pattern means, and what training does to them."""
+
+from functools import partial
+
+import pytest
+import pytorch_lightning as pl
+import torch
+from torch import nn
+
+from graphbench.contracts import Architecture, Representation
+from graphbench.errors import BadInput
+from graphbench.nn import NodeEncoder, make_norm
+from graphbench.testing import tiny_spec, tiny_table
+from graphbench.training.module import BenchmarkModule
+from graphbench.training.parts import matching, parse_patterns, parse_rates, rest_frozen_norms, with_learning_rates
+
+SPEC = tiny_spec("graph-regression", "categorical")
+
+
+class Layered(Architecture):
+    """Twelve layers, each with a batch norm, so that `layers.1` and `layers.11` are told apart."""
+
+    def __init__(self, spec, hidden_dim=8, num_layers=12):
+        super().__init__(spec, hidden_dim)
+        self.encoder = NodeEncoder(spec, hidden_dim)
+        self.layers = nn.ModuleList(
+            nn.Sequential(nn.Linear(hidden_dim, hidden_dim), make_norm("batch", hidden_dim)) for _ in range(num_layers)
+        )
+
+    def forward(self, batch):
+        x = self.encoder(batch)
+        for layer in self.layers:
+            x = x + layer(x).relu()
+        return Representation(x)
+
+
+def module(**options):
+    torch.manual_seed(0)
+    return BenchmarkModule(SPEC, Layered, **options)
+
+
+def trained(model, steps=3):
+    """Train on a few batches as a fit does, with a validation between them."""
+    table = tiny_table(SPEC, num_graphs=12)
+    batches = [table.batch(range(start, start + 4)) for start in (0, 4, 8)]
+    loader = torch.utils.data.DataLoader(batches, batch_size=None)
+    trainer = pl.Trainer(
+        max_steps=steps, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
+        enable_model_summary=False, num_sanity_val_steps=1, val_check_interval=1,
+    )  # fmt: skip
+    trainer.fit(model, loader, loader)
+    return model
+
+
+def test_patterns_mean_parts_or_parameters_and_a_dot_ends_a_number():
+    names = [f"architecture.layers.{i}.0.weight" for i in (1, 2, 11)] + ["task.head.mlp.layers.0.bias"]
+    assert matching("architecture.layers.1", names) == names[:1]
+    assert matching("architecture.layers.1*", names) == [names[0], names[2]]
+    assert matching("architecture.layers.[12].*", names) == names[:2]
+    assert matching("*.bias", names) == matching("head", names) == matching("task.head", names) == names[3:]
+    assert matching("layers", names) == []
+
+
+def test_texts_and_collections_say_the_same():
+    assert parse_patterns(" a.0 ,b*,") == parse_patterns(["a.0", "b*"]) == ("a.0", "b*")
+    assert parse_rates("head=1e-3,a.*=0.1") == parse_rates({"head": "1e-3", "a.*": 0.1}) == {"head": 1e-3, "a.*": 0.1}
+    assert parse_patterns(None) == ()
+    assert parse_rates(None) == {}
+
+
+@pytest.mark.parametrize(
+    ("rates", "told"),
+    [
+        ("head", r"'head' must be PATTERN=RATE"),
+        ("head=fast", r"rate of 'head' must be a number, but got 'fast'"),
+        ("head=0", r"rate of 'head' must be above 0"),
+        ({"head": float("nan")}, r"rate of 'head' must be above 0"),
+    ],
+)
+def test_a_rate_that_is_none_is_named(rates, told):
+    with pytest.raises(BadInput, match=told):
+        module(learning_rates=rates)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "told"),
+    [
+        ("architecture.layer.0*", r"'architecture\.layer\.0\*'\. Did you mean architecture\.layers\.0"),
+        ("xyz", r"no parameter's name matches 'xyz'\. Names start with architecture, task\."),
+        ("architecture.layers.12*", "no parameter's name matches"),
+    ],
+)
+def test_a_pattern_that_means_nothing_is_one_line_with_the_nearest_names(pattern, told):
+    with pytest.raises(BadInput, match=told) as error:
+        module(freeze=pattern)
+    assert "\n" not in str(error.value)
+    with pytest.raises(BadInput, match="learning_rates: no parameter"):
+        module(learning_rates={pattern: 0.1}).configure_optimizers()
+
+
+def test_something_must_be_left_to_train():
+    with pytest.raises(BadInput, match="no parameter is left to train"):
+        module(freeze="*")
+
+
+def test_training_leaves_frozen_weights_and_statistics_and_moves_all_others():
+    model = module(
+        freeze="architecture.encoder,architecture.layers.0,architecture.layers.1",
+        optimizer=partial(torch.optim.AdamW, lr=0.01, weight_decay=0.5),
+    )
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    state = trained(model).state_dict()
+    frozen = ("architecture.encoder", "architecture.layers.0.", "architecture.layers.1.")
+    for name, value in state.items():
+        if name.startswith(frozen):
+            assert torch.equal(value, before[name]), name
+        elif "scores" not in name and not name.endswith(("offset", "scale")):
+            assert not torch.equal(value, before[name]), name
+    assert all(p.grad is None for n, p in model.named_parameters() if n.startswith(frozen))
+    modes = [layer[1].training for layer in model.architecture.layers]
+    assert modes == [False, False] + [True] * 10  # after training, so validation has not changed them either
+
+
+def test_a_norm_rests_only_where_all_of_its_part_is_frozen():
+    model = module(freeze="architecture.layers.0.1.weight,architecture.layers.1.1").train()
+    assert model.architecture.layers[0][1].training  # its bias learns
+    assert not model.architecture.layers[1][1].training
+    assert model.architecture.layers[1].training
+    assert model.architecture.layers[2][1].training
+
+
+def test_a_norm_without_parameters_belongs_to_the_part_around_it():
+    part = nn.Sequential(
+        nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2, affine=False)),
+        nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2, affine=False), nn.Dropout()),
+    ).train()
+    part[0].requires_grad_(False)
+    rest_frozen_norms(part)
+    assert [part[0][1].training, part[1][1].training, part[1][2].training] == [False, True, True]
+
+
+def test_every_parameter_has_one_group_and_the_longest_pattern_counts():
+    model = module(
+        learning_rates={"architecture.*": 1e-4, "architecture.layers.11": 1e-5, "head": 1e-2},
+        lr_scales={"architecture.encoder": 10.0},
+        optimizer=partial(torch.optim.AdamW, lr=1e-3, weight_decay=0.25),
+        freeze="architecture.layers.3",
+    )
+    groups = model.configure_optimizers()["optimizer"].param_groups
+    rates = {id(p): group["lr"] for group in groups for p in group["params"]}
+    assert sum(len(group["params"]) for group in groups) == len(rates)
+    for name, parameter in model.named_parameters():
+        if name.startswith("architecture.layers.3."):
+            assert id(parameter) not in rates
+        elif name.startswith("architecture.layers.11."):
+            assert rates[id(parameter)] == 1e-5
+        else:
+            assert rates[id(parameter)] == (1e-2 if name.startswith("task.head") else 1e-4)
+    assert {group["weight_decay"] for group in groups} == {0.25}
+    assert len({group["name"] for group in groups}) == len(groups)
+
+
+def test_groups_keep_their_other_options():
+    layer = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    groups = [{"params": list(layer.parameters()), "weight_decay": 0.0, "lr": 1.0, "name": "own"}]
+    split = with_learning_rates(groups, layer, {"1": 0.5})
+    assert [(group["name"], group["lr"], group["weight_decay"], len(group["params"])) for group in split] == [
+        ("own", 1.0, 0.0, 2),
+        ("own/1", 0.5, 0.0, 2),
+    ]
+
+
+def test_frozen_parts_must_be_in_the_checkpoint(tmp_path):
+    state = module().state_dict()
+    torch.save({"state_dict": state}, tmp_path / "whole.ckpt")
+    del state["architecture.layers.0.0.weight"]
+    state["architecture.layers.1.0.bias"] = torch.zeros(3)
+    torch.save({"state_dict": state}, tmp_path / "part.ckpt")
+    module(init_from=str(tmp_path / "whole.ckpt"), freeze="architecture.layers.0").setup("fit")
+    module(init_from=str(tmp_path / "part.ckpt"), freeze="architecture.layers.2").setup("fit")
+    for part, told in (("0", "does not have it"), ("1", "has it in another shape")):
+        with pytest.raises(BadInput, match=rf"architecture\.layers\.{part}\.0\.\w+ would stay random.*{told}"):
+            module(init_from=str(tmp_path / "part.ckpt"), freeze=f"architecture.layers.{part}").setup("fit")
