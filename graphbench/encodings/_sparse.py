@@ -9,6 +9,7 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator
 from itertools import pairwise
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -42,7 +43,7 @@ _SPARSE_SHARE = 0.05
 #: Entries of one block of walks, and multiplications from which on their number is told.
 WALK_ENTRIES, _TOLD_FROM = 2**23, 10**11
 #: Walks from b nodes: sparse rows `[b, n]`, or dense columns `[n, b]` once they are nearly everywhere.
-_Walk = csr_array | np.ndarray
+_Walk: TypeAlias = csr_array | np.ndarray
 
 
 def adjacency_of(block: SizeBlock, simple: bool) -> csr_array:

@@ -257,7 +257,7 @@ class Graphs(NodeLevel):
     def _take_over(self, entry: Entry, metric: str | None, loss: str | None) -> None:
         """The specification, out of what was inferred."""
         self.facts: dict[str, Any] = entry.meta
-        self._rows = {split: np.array(entry.arrays[f"rows.{split}"]) for split in SPLITS}
+        self._rows: dict[str, np.ndarray] = {split: np.array(entry.arrays[f"rows.{split}"]) for split in SPLITS}
         self._target = Target.from_json(self.facts["target"])
         self._plan = {level: FeaturePlan.from_json(plan) for level, plan in self.facts["plans"].items()}
         target = self._target
@@ -320,7 +320,7 @@ class Graphs(NodeLevel):
 
     def summary(self) -> list[tuple[str, str, str]]:
         """What was inferred: rows of (what, value, why)."""
-        rows = {split: len(self._rows[split]) for split in SPLITS}
+        rows: dict[str, int] = {split: len(self._rows[split]) for split in SPLITS}
         return summary_rows(self.spec, self.facts, self._target, self._plan, rows) + self.told_batches()
 
     def read(self) -> Mapping[str, GraphTable]:

@@ -157,7 +157,7 @@ class AMPPeptides(MoleculeBenchmark):
         table = with_targets(to_table(arrays), targets.astype(np.int64) if classes else targets)
         kept = [found.sequences[row] for row in arrays.rows]
         table = with_text(table, {"smiles": [smiles[row] for row in arrays.rows], "id": kept})
-        fractions = dict(zip(SPLITS, _FRACTIONS, strict=True))
+        fractions: dict[str, float] = dict(zip(SPLITS, _FRACTIONS, strict=True))
         rows = grouped_split(likeness_groups(kept), targets, fractions, _SPLIT_SEED)
         return {name: subset(table, rows[name]) for name in SPLITS}
 

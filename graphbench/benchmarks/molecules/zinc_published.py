@@ -117,7 +117,7 @@ def read_published(raw: Path, subset: bool, advance: Advance | None = None) -> d
     Raises:
         CorruptData: a file is not what PyG's ZINC consists of.
     """
-    tables = {}
+    tables: dict[str, GraphTable] = {}
     for split in SPLITS:
         path = raw / f"{split}.pickle"
         with io.BufferedReader(_Counted(path, advance), _BLOCK) as file:

@@ -153,7 +153,8 @@ def read_split_files(split_dir: Path, subset: bool) -> ZincMolecules:
         split_dir: folder with the files.
         subset: take the rows that `train.index`, `val.index` and `test.index` name.
     """
-    smiles, ids = {}, {}
+    smiles: dict[str, list[str]] = {}
+    ids: dict[str, list[int]] = {}
     for split in SPLITS:
         lines = _lines(split_dir / f"{split}.smi")
         rows = read_index(split_dir / f"{split}.index", len(lines)) if subset else np.arange(len(lines))

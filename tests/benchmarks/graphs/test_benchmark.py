@@ -366,7 +366,7 @@ def test_amounts_are_not_taken_for_classes(tmp_path):
 
 
 def weighted_graphs():
-    """Thirty graphs with a number, classes of nodes, and weights of both; the last node has neither class nor weight."""
+    """Thirty graphs with a number, classes of nodes, weights of both; the last node has neither class nor weight."""
     graphs = []
     for number, graph in enumerate(make_graphs(30)):
         count = graph.num_nodes
