@@ -116,6 +116,7 @@ def _products(one: _Walk, other: _Walk) -> np.ndarray:
         return np.asarray(np.einsum("ij,ij->j", one, other))
     if isinstance(one, np.ndarray):
         one, other = other, one
+    assert not isinstance(one, np.ndarray)  # of two different kinds the sparse one is first now
     return np.asarray(one.multiply(other.T if isinstance(other, np.ndarray) else other).sum(1)).reshape(-1)
 
 
