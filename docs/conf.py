@@ -13,15 +13,23 @@ project = "graphbench"
 author = "The graphbench maintainers"
 release = metadata.version("graphbench-lightning")
 
-extensions = ["myst_nb", "sphinx_design", "catalogue"]
+extensions = ["sphinx.ext.autodoc", "sphinx.ext.napoleon", "myst_nb", "sphinx_design", "catalogue", "api"]
 exclude_patterns = ["_build", "_ext", "jupyter_execute"]
-source_suffix = {".md": "myst-nb"}
+source_suffix = {".md": "myst-nb", ".rst": "restructuredtext"}
+
+default_role = "py:obj"  # `GPS` in a docstring leads to its entry
+autodoc_inherit_docstrings = False  # those of PyTorch and Lightning say nothing about graphbench
+autodoc_member_order = "bysource"
+autodoc_typehints_format = "short"
+autodoc_preserve_defaults = True
+maximum_signature_line_length = 88
+napoleon_numpy_docstring = False
 
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
 
 nb_execution_mode = "force" if os.environ.get("NB_EXECUTE") else "off"
-nb_execution_timeout = 120
+nb_execution_timeout = 300
 nb_execution_raise_on_error = True
 nb_output_stderr = "remove"  # warnings of notebooks about widgets, with paths of the machine that builds
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import shutil
 import subprocess
@@ -41,9 +42,9 @@ class Page(HTMLParser):
 def site(tmp_path_factory):
     """The built site; a warning fails. The sources are copied, since catalogues are written beside them."""
     folder = tmp_path_factory.mktemp("site")
-    shutil.copytree(ROOT / "docs", folder / "docs", ignore=shutil.ignore_patterns("_build", "catalogue"))
+    shutil.copytree(ROOT / "docs", folder / "docs", ignore=shutil.ignore_patterns("_build", "catalogue", "api"))
     command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html", "docs", "html"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=280)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr[-3000:]
     return folder / "html"
 
@@ -73,6 +74,41 @@ def test_catalogues_name_everything_that_is_registered(pages, site, group):
     assert [name for name in registry.records(group) if f">{name}<" not in text] == []
 
 
+def test_every_public_name_has_an_entry(pages, site):
+    """On the page of its module, a line that leads to its description."""
+    missing = []
+    for name in (ROOT / "tests" / "public_names.txt").read_text(encoding="utf-8").split():
+        module, _, word = name.rpartition(".")
+        page = pages.get(site / "reference" / "api" / f"{module}.html")
+        anchors = {urldefrag(link)[1].rpartition(".")[2] for link in page.links} if page else ()
+        if word not in anchors:
+            missing.append(name)
+    assert missing == []
+
+
+def test_docstrings_keep_their_examples_and_formulas(site):
+    text = (site / "reference" / "api" / "graphbench_baselines.html").read_text(encoding="utf-8")
+    entry = text.partition('id="graphbench_baselines.GPS"')[2].partition("</dd></dl>")[0]
+    assert "tiny_batch" in entry.partition("Examples")[2]
+    assert "arXiv 2205.12454" in entry
+
+
+@pytest.mark.parametrize(
+    ("docstring", "expected"),
+    [
+        ("a * b and |c|", r"a \* b and \|c\|"),
+        ("* `x * y`: d*", r"* `x * y`: d\*"),
+        ("As in:\n\n    f(*x)\n\nThen *", "As in:\n\n::\n\n    f(*x)\n\nThen \\*"),
+        ("| a | b |\n|---|---|\n\nend", "::\n\n    | a | b |\n    |---|---|\n\nend"),
+        ("Examples:\n    >>> print(2 * 3)\n    6", "Examples:\n    >>> print(2 * 3)\n    6"),
+    ],
+)
+def test_docstrings_become_restructuredtext(docstring, expected, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs" / "_ext")
+    readable = importlib.import_module("api").readable
+    assert "\n".join(readable(docstring.splitlines())) == expected
+
+
 def test_recipes_stand_with_what_they_expect(site):
     text = (site / "reference" / "catalogue" / "configurations.html").read_text(encoding="utf-8")
     found = {name: several[0] for name, several in configurations.configurations().items()}
@@ -91,7 +127,7 @@ def test_every_page_is_reached_from_the_home_page(site, pages):
         if path in pages and path not in reached:
             reached.add(path)
             open_pages += [(path.parent / urldefrag(link)[0]).resolve() for link in pages[path].links]
-    assert {path.name for path in set(pages) - reached} <= {"genindex.html", "search.html"}
+    assert {path.name for path in set(pages) - reached} <= {"genindex.html", "py-modindex.html", "search.html"}
 
 
 def shown(page, folder, query=""):
