@@ -18,10 +18,10 @@ quickstart: env  ## train a graph transformer on real molecules, test it, write 
 	$(BIN)/graphbench fit --config quickstart --run $(RUN)
 	$(BIN)/graphbench test --run $(RUN)
 
-# A thread for each of the two processes, which else fight for the cores.
+# A thread for each of the two processes, which else fight for the cores; neighbours stay together and share fixtures.
 test: export OMP_NUM_THREADS ?= 1
 test: env browser  ## the test suite
-	$(BIN)/python -m pytest -q -m "not slow" -n 2
+	$(BIN)/python -m pytest -q -m "not slow" -n 2 --dist worksteal
 
 test-slow: env  ## the tests that take longer than a minute
 	$(BIN)/python -m pytest -q -m slow

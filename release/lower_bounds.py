@@ -79,7 +79,7 @@ def main() -> int:
             return 1
         print((folder / "oldest.txt").read_text(encoding="utf-8"), flush=True)
         environment = {"OMP_NUM_THREADS": "1", **os.environ}
-        command = [python, "-m", "pytest", "-q", "-m", "not slow", "-n", "2", *options.tests]
+        command = [python, "-m", "pytest", "-q", "-m", "not slow", "-n", "2", "--dist", "worksteal", *options.tests]
         return subprocess.run([str(word) for word in command], cwd=ROOT, env=environment).returncode
 
 

@@ -3,48 +3,50 @@
 from __future__ import annotations
 
 import csv
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-
-CONFTEST = Path(__file__).with_name("conftest.py")
-SCRIPT = """
-import importlib.util, sys
 import pytorch_lightning as pl
+from toys import Toy, ToyTransformer
+from two_processes import on_two
 
-spec = importlib.util.spec_from_file_location("toys", sys.argv[1])
-toys = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(toys)
 from graphbench import BenchmarkModule
 from graphbench.callbacks.attention_capacity import AttentionCapacity
 from graphbench.callbacks.attention_maps import AttentionMaps
 from graphbench.callbacks.rank_progression import RankProgression
 from graphbench.callbacks.train_test_gap import TrainTestGap
 
-folder, devices = sys.argv[2], int(sys.argv[3])
-pl.seed_everything(0)
-data = toys.Toy(root=folder + "/../data", batch_size=4, seed=0)
-module = BenchmarkModule(data.spec, toys.ToyTransformer)
-callbacks = [AttentionCapacity(num_graphs=7), RankProgression(num_graphs=1), AttentionMaps(num_graphs=1),
-             TrainTestGap(num_graphs=None, splits=["val", "test"])]
-trainer = pl.Trainer(max_epochs=1, callbacks=callbacks, logger=False, enable_checkpointing=False,
-                     enable_progress_bar=False, enable_model_summary=False, accelerator="cpu", devices=devices,
-                     strategy="ddp" if devices > 1 else "auto", default_root_dir=folder)
-trainer.fit(module, data)
-"""
+
+def fit(folder: Path, devices: int) -> None:
+    pl.seed_everything(0)
+    data = Toy(root=str(folder.parent / "data"), batch_size=4, seed=0)
+    callbacks = [
+        AttentionCapacity(num_graphs=7),
+        RankProgression(num_graphs=1),
+        AttentionMaps(num_graphs=1),
+        TrainTestGap(num_graphs=None, splits=["val", "test"]),
+    ]
+    trainer = pl.Trainer(
+        max_epochs=1,
+        callbacks=callbacks,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        accelerator="cpu",
+        devices=devices,
+        strategy="ddp" if devices > 1 else "auto",
+        default_root_dir=folder,
+    )
+    trainer.fit(BenchmarkModule(data.spec, ToyTransformer), data)
 
 
 def run(tmp_path: Path, devices: int) -> dict[str, list]:
     folder = tmp_path / f"on_{devices}"
-    script = tmp_path / "script.py"
-    script.write_text(SCRIPT, encoding="utf-8")
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    command = [sys.executable, str(script), str(CONFTEST), str(folder), str(devices)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=180, check=False)
-    assert done.returncode == 0, done.stderr
+    if devices == 1:
+        fit(folder, 1)
+    else:
+        on_two(tmp_path / "processes", lambda rank: fit(folder, 2))
     tables: dict[str, list] = {}
     for path in (folder / "diagnostics").glob("*.csv"):
         with path.open(newline="", encoding="utf-8") as file:

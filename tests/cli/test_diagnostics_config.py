@@ -1,21 +1,20 @@
-"""`configs/callbacks/diagnostics.yaml` beside the quickstart switches every diagnostic on."""
+"""`configs/callbacks/diagnostics.yaml` beside any configuration switches every diagnostic on."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pandas as pd
-from command_line import graphbench
+from command_line import SMALL_MODEL
 
-CONFIGS = Path(__file__).parents[2] / "configs"
+from graphbench.cli import main
+
+DIAGNOSTICS = Path(__file__).parents[2] / "configs" / "callbacks" / "diagnostics.yaml"
 
 
-def test_quickstart_with_every_diagnostic(tmp_path):
-    graphbench(
-        "fit", "--config", CONFIGS / "quickstart.yaml", "--config", CONFIGS / "callbacks" / "diagnostics.yaml",
-        "--trainer.max_epochs", 1, "--trainer.limit_train_batches", 5, "--trainer.accelerator", "cpu",
-        "--run", tmp_path / "run", "--data.root", tmp_path / "data",
-    )  # fmt: skip
+def test_a_run_with_every_diagnostic(data_options, tmp_path):
+    arguments = ["--config", str(DIAGNOSTICS), *data_options, *SMALL_MODEL, "--trainer.max_epochs", "1"]
+    assert main(["fit", *arguments, "--run", str(tmp_path / "run")]) == 0
     found = tmp_path / "run" / "diagnostics"
     for name in ("attention_capacity", "rank_progression"):
         table = pd.read_csv(found / f"{name}.csv")

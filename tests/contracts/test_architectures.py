@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from graphbench import registry
@@ -19,10 +22,26 @@ NUMBERED_EDGES = {
 }
 
 
+PLUGINS = Path(__file__).parents[2] / "plugins"
+
+
 def test_architectures_are_registered():
     assert registry.architectures(), "install the plug-ins: pip install -e plugins/FAMILY"
 
 
+def test_every_plugin_holds_its_architectures_to_the_contract():
+    """On small models, each time; the class below does it on the defaults, and for whatever else is installed."""
+    checked = {
+        name
+        for path in PLUGINS.glob("*/tests/**/test_*.py")
+        for name in re.findall(r"^    architecture = (?:\w+\.)?(\w+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    }
+    ours = {f"graphbench-{folder.name}" for folder in PLUGINS.iterdir()}
+    records = registry.architectures().values()
+    assert {record.name for record in records if record.distribution in ours} <= checked
+
+
+@pytest.mark.slow
 class TestRegisteredArchitectures(ArchitectureContract):
     @pytest.fixture(autouse=True, params=sorted(registry.architectures()))
     def registered(self, request):
@@ -31,6 +50,5 @@ class TestRegisteredArchitectures(ArchitectureContract):
             self.random_order = DRAWN[request.param]
         self.numbered_edges = NUMBERED_EDGES.get(request.param, "")
 
-    @pytest.mark.slow  # the plug-ins' own tests do it on small models
     def test_every_task_and_feature_kind_works_or_is_refused(self):
         assert any(self.taken_specifications().values())

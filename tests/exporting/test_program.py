@@ -40,9 +40,9 @@ def batch_of(module, sizes, seed=0):
     ("name", "task", "options"),
     [
         ("GCN", "graph-classification", {}),
-        ("GIN", "graph-multilabel", {}),
+        pytest.param("GIN", "graph-multilabel", {}, marks=pytest.mark.slow),
         ("GPS", "graph-regression", {"positional_encoders": "lap and rwse", "local_layer": "GatedGCN"}),
-        ("GPS", "node-classification", {}),
+        pytest.param("GPS", "node-classification", {}, marks=pytest.mark.slow),
         ("Graphormer", "graph-regression", {"ffn_dim": 16, "num_heads": 4}),
     ],
 )

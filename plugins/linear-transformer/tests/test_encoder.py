@@ -1,5 +1,6 @@
 import pytest
 import torch
+from torch_geometric.data import Batch, Data
 
 from graphbench import BenchmarkModule, BenchmarkSpec, Features, GraphTable
 from graphbench.encodings import LapPE
@@ -74,6 +75,25 @@ def count(module):
 @pytest.mark.parametrize(("max_nodes", "dim", "published"), [(37, 6, 488), (9, 3, 240)], ids=["ZINC", "QM9"])
 def test_authors_form_has_the_published_parameters(max_nodes, dim, published):
     assert count(LinearTransformerPE(dim, initial="slots", max_nodes=max_nodes, released=True)) == published
+
+
+@pytest.mark.parametrize("evolve_incidence", [True, False])
+@pytest.mark.parametrize("initial", ["walks", "slots", "random"])
+def test_a_plain_batch_of_pyg_will_do(batch, initial, evolve_incidence):
+    """Bit by bit as for a `GraphBatch`, whose layout is at hand; a single graph is a batch of one."""
+    edges = [batch.edge_index[:, batch.batch[batch.edge_index[0]] == graph] for graph in range(batch.num_graphs)]
+    sizes = batch.ptr.diff().tolist()
+    graphs = [
+        Data(edge_index=part - first, num_nodes=size)
+        for part, first, size in zip(edges, batch.ptr.tolist()[:-1], sizes, strict=True)
+    ]
+    encoder = randomised(LinearTransformerPE(initial=initial, evolve_incidence=evolve_incidence))
+    torch.manual_seed(0)
+    expected = encoder(batch)
+    torch.manual_seed(0)
+    assert torch.equal(encoder(Batch.from_data_list(graphs)), expected)
+    encoder.eval()
+    assert torch.equal(encoder(graphs[2]), encoder(Batch.from_data_list(graphs[2:3])))
 
 
 def test_lean_forms_have_fewer_parameters():

@@ -7,13 +7,18 @@ import torch
 
 from graphbench import BenchmarkModule, Features
 from graphbench.errors import BadInput
-from graphbench.testing import tiny_spec, tiny_table
+from graphbench.testing import ArchitectureContract, tiny_spec, tiny_table
 from graphbench_linear_transformer import LinearTransformerPE, Positions
 
 
 def eigenvector_spec(num_targets):
     spec = tiny_spec("map-recovery")
     return replace(spec, node=Features(), edge=Features(), num_targets=num_targets, loss="eigenvector")
+
+
+class TestPositions(ArchitectureContract):
+    architecture = Positions
+    spec = replace(tiny_spec("node-classification"), node=Features(dense=3), num_targets=3)
 
 
 def test_the_answer_is_what_the_encoding_returns():

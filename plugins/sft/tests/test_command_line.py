@@ -3,8 +3,6 @@
 from pathlib import Path
 
 import pytest
-from command_line import graphbench
-
 from graphbench.cli import main
 
 CONFIGS = Path(__file__).parents[1] / "configs"
@@ -60,13 +58,6 @@ def test_bad_options_are_one_sentence(tmp_path, capsys, option, value, expected)
     message = capsys.readouterr().err
     assert expected in message
     assert "Traceback" not in message
-
-
-def test_a_bad_option_ends_a_process_without_traceback(tmp_path):
-    done = graphbench(*fit(tmp_path, f"{OPTION}.num_heads", "0"), check=False)
-    assert done.returncode == 1
-    assert "num_heads must be an integer of at least 1, but got 0" in done.stderr
-    assert "Traceback" not in done.stderr
 
 
 def test_the_setting_of_figure_6_trains(tmp_path):

@@ -187,6 +187,7 @@ def test_a_mistake_is_one_line_before_anything_runs(name, configs, inside, tmp_p
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_the_tasks_of_the_array_train_what_the_sweep_would(configs, tmp_path):
     """The script as it is, run by bash with the variable that SLURM sets; then the sweep has nothing left to train."""
     output, script = tmp_path / "out of quotes", tmp_path / "array.sh"

@@ -93,6 +93,7 @@ def short(tmp_path):
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="this torch has no Muon: from 2.9")
 def test_maps_are_trained_by_both_recipes(modules, short, tmp_path):
     main, out = modules["figures"].main, tmp_path / "out"
