@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Iterable
 
 from jsonargparse import ArgumentParser
+from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
 from graphbench.contracts import Architecture, Benchmark, Encoding, PositionalEncoder
 from graphbench.errors import GraphbenchError
@@ -101,6 +102,13 @@ def of_lightning(error: BaseException) -> bool:
 def of_logger(error: BaseException) -> bool:
     """Whether a logger failed, such as one whose server wants a key."""
     return _passed(error, "lightning_fabric.loggers", "pytorch_lightning.loggers")
+
+
+def of_training(error: BaseException) -> bool:
+    """Whether Lightning ended a training over an option, such as a callback that watches what nobody logs."""
+    modules = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)]
+    refused = isinstance(error, (RuntimeError, ValueError, MisconfigurationException))
+    return refused and modules[-1].startswith(("pytorch_lightning.callbacks", "lightning_fabric.plugins.environments"))
 
 
 def _passed(error: BaseException, *packages: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -33,10 +34,22 @@ def worker(torchrun: int, rank: int) -> int | None:
     return None
 
 
+@pytest.fixture(params=["standalone", "static"])
+def rendezvous(request):
+    """Both keep their store of addresses over a restart."""
+    if request.param == "standalone":
+        return ["--standalone"]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return ["--master-port", str(free.getsockname()[1])]
+
+
 @pytest.mark.skipif(not Path("/proc/self/environ").is_file(), reason="no /proc to find the processes in")
-def test_a_killed_rank_is_started_again_and_the_run_ends_as_if_nobody_had_been_killed(data_options, tmp_path):
+def test_a_killed_rank_is_started_again_and_the_run_ends_as_if_nobody_had_been_killed(
+    rendezvous, data_options, tmp_path
+):
     run, whole = tmp_path / "run", tmp_path / "whole"
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command = [sys.executable, "-m", "torch.distributed.run", *rendezvous, "--nproc-per-node", "2"]
     command += ["--max-restarts", "1", "--", str(GRAPHBENCH), "fit", *data_options, *TWO]
     command += ["--run", str(run), "--if-exists", "resume"]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}

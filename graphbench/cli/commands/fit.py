@@ -19,7 +19,8 @@ from pytorch_lightning.callbacks import BatchSizeFinder, LearningRateFinder, Sto
 from pytorch_lightning.utilities.exceptions import SIGTERMException
 from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
-from graphbench.cli.complaints import of_logger, reason
+from graphbench.cli.complaints import of_logger, of_training, reason
+from graphbench.cli.elastic import join_again
 from graphbench.cli.lightning import GraphbenchCLI, write_config
 from graphbench.cli.measures import count_parameters, peak_memory_mb, scores_of
 from graphbench.cli.options import OWN, Request, own_parser, split
@@ -231,6 +232,7 @@ def _train(cli: GraphbenchCLI, checkpoint: Path | None, request: Request) -> int
         left = [callback for callback in cli.trainer.callbacks if not isinstance(callback, finders)]  # type: ignore[attr-defined]
         cli.trainer.callbacks = left  # type: ignore[attr-defined]
     try:
+        join_again(cli.trainer)
         cli.trainer.fit(cli.model, datamodule=cli.datamodule, ckpt_path=checkpoint, weights_only=True)
         return _finish(cli)
     except Stopped as stop:
@@ -243,6 +245,8 @@ def _train(cli: GraphbenchCLI, checkpoint: Path | None, request: Request) -> int
             return _stopped(cli, cli.signals.noted)
         if of_logger(error) and not isinstance(error, GraphbenchError):
             raise BadInput(f"--trainer.logger: {reason(error)}") from error
+        if of_training(error):
+            raise BadInput(reason(error)) from error
         raise
 
 
