@@ -117,7 +117,7 @@ def prepare_tokens(batch: GraphBatch, seed: int, coverage: int) -> tuple[float, 
     from graphbench_deepgraph import ordering, sampler
 
     kind = Substructures().kind_of_type[batch.substructure_type]
-    seeds = sampler.draw_seeds(batch.num_graphs, sampler.training_generator(seed, 0, 0))
+    seeds = sampler.sample_seeds(batch.num_graphs, sampler.training_generator(seed, 0, 0))
     start = time.perf_counter()
     ptr = batch.substructure_ptr
     choose = sampler.CoverageSampler(coverage=coverage)

@@ -1,4 +1,4 @@
-"""Wheels and source distributions of the core and of a plug-in hold their configurations; installed ones are found."""
+"""Wheels and source distributions of the core and of a plug-in hold configurations and classes; both are found."""
 
 from __future__ import annotations
 
@@ -53,6 +53,26 @@ def test_an_unpacked_wheel_is_found_by_name(wheel, tmp_path):
     command = [sys.executable, "-c", f"{code}; print(find(sys.argv[2]).path)", str(site), name]
     done = subprocess.run(command, cwd=empty, capture_output=True, text=True, check=True)
     assert Path(done.stdout.strip()) == site / package / "configs" / f"{name}.yaml"
+
+
+def test_an_unpacked_wheel_registers_its_classes(wheel, tmp_path):
+    """Those of the core stand in its listings, which are files of the package; those of a plug-in are entry points."""
+    package, file = wheel
+    site = tmp_path / "site"
+    zipfile.ZipFile(file).extractall(site)
+    group, name, source = {
+        "graphbench": ("benchmarks", "ZINC", "graphbench/benchmarks/molecules/zinc.py"),
+        "graphbench_baselines": ("architectures", "GPS", "graphbench_baselines/__init__.py"),
+    }[package]
+    code = """if True:
+        import sys
+        sys.path.insert(0, sys.argv[1])
+        from graphbench.registry import describe, find
+        print(describe.find_source(find(sys.argv[2], sys.argv[3]).target.partition(":")[0]))
+    """
+    command = [sys.executable, "-c", code, str(site), group, name]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert Path(done.stdout.strip()) == site / source
 
 
 @pytest.mark.parametrize("package", FOLDERS)

@@ -44,10 +44,10 @@ def names(module: ModuleType) -> list[str]:
 
 
 def modules(package: str) -> Iterator[ModuleType]:
-    """The package, its packages that have an `__all__`, and the modules that these list."""
+    """The package, its packages whose `__all__` has names, and the modules that these list."""
     top = import_module(package)
     inner = (import_module(entry.name) for entry in walk_packages(top.__path__, package + ".") if entry.ispkg)
-    found = [top, *(module for module in inner if hasattr(module, "__all__"))]
+    found = [top, *(module for module in inner if getattr(module, "__all__", ()))]
     listed = [getattr(module, name) for module in found for name in names(module)]
     yield from {module.__name__: module for module in [*found, *filter(inspect.ismodule, listed)]}.values()
 

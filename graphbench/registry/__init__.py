@@ -1,7 +1,7 @@
 """What is installed: registered classes, what their sources say of them, and configurations with what they expect.
 
 - `entry_points`: architectures, benchmarks, encodings, tasks and callbacks by name; its functions are those of this
-  package;
+  package; `listings`: those that graphbench itself registers;
 - `describe`: summaries, specifications and options, read from source without importing it;
 - `configurations`: installed configurations by name; `expected`: what each expects, and whether a run reached it.
 """

@@ -1,6 +1,7 @@
-"""Find what is installed: architectures, benchmarks, encodings, tasks and callbacks, by entry point.
+"""Find what is installed: architectures, benchmarks, encodings, tasks and callbacks.
 
-A distribution registers a class under its own name in one of five entry-point groups:
+graphbench's own are those of the listings in `graphbench.registry.listings`. Any other distribution registers a class
+under its own name in one of five entry-point groups:
 
     [project.entry-points."graphbench.architectures"]
     MyModel = "graphbench_my_model:MyModel"
@@ -25,7 +26,7 @@ from typing import Any, Literal, get_args
 
 from graphbench.contracts.spec import BenchmarkSpec
 from graphbench.errors import BrokenPlugin, NameClash, UnknownName
-from graphbench.registry import describe
+from graphbench.registry import describe, listings
 
 Group = Literal["architectures", "benchmarks", "encodings", "tasks", "callbacks"]
 GROUPS: tuple[Group, ...] = get_args(Group)
@@ -150,13 +151,28 @@ def _entries(distribution: metadata.Distribution) -> Iterator[Record | ConfigEnt
     name: str | None = distribution.metadata["Name"]
     if not name:
         raise ValueError("METADATA gives no name")
+    own = _identity(name) == listings.DISTRIBUTION
+    if own:
+        yield from _own(name, distribution.version)
     for entry in distribution.entry_points:
         prefix, _, group = entry.group.partition(".")
         target = entry.value.partition("[")[0].replace(" ", "")  # "module : Class [extra]" is allowed, if rare
-        if prefix == "graphbench" and group in GROUPS:
+        if prefix == "graphbench" and group in GROUPS and not own:  # those of an older installation are out of date
             yield Record(entry.name, group, name, distribution.version, target)
         elif prefix == "graphbench" and group in ("configs", "tables"):
             yield ConfigEntry(entry.name, name, distribution.version, target, group)
+
+
+def _own(name: str, version: str) -> Iterator[Record]:
+    """What the listings of graphbench hold."""
+    for group in GROUPS:
+        for listing in listings.LISTINGS.get(group, ()):
+            yield from (Record(own, group, name, version, target) for own, target in listing.targets())
+
+
+def _identity(name: str) -> str:
+    """The name of a distribution as installers compare it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 @cache
@@ -172,7 +188,7 @@ def _scan() -> _Scan:
             unreadable[str(getattr(distribution, "_path", distribution))] = f"{type(error).__name__}: {error}"
             continue
         # One distribution can lie twice on sys.path, say an editable install beside its egg-info: the first counts.
-        identity = re.sub(r"[-_.]+", "-", found[0].distribution).lower() if found else None
+        identity = _identity(found[0].distribution) if found else None
         if identity is None or identity in seen:
             continue
         seen.add(identity)

@@ -156,6 +156,27 @@ def test_one_name_twice_in_a_distribution_is_a_clash(install):
         registry.load("architectures", "Good")
 
 
+@pytest.mark.parametrize(
+    ("group", "name"), [("benchmarks", "ZINC"), ("encodings", "LapPE"), ("callbacks", "ExactResume")]
+)
+def test_a_name_of_graphbench_cannot_be_taken(install, group, name):
+    install("taker", f"[graphbench.{group}]\n{name} = fake_plugin:Good\n")
+    with pytest.raises(NameClash, match=f"{name!r} is registered as") as caught:
+        registry.load(group, name)
+    assert "taker 1.2 (fake_plugin:Good)" in str(caught.value)
+    assert "graphbench-lightning " in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert name not in registry.records(group)
+
+
+def test_entry_points_of_an_older_installation_of_graphbench_do_not_count(install):
+    """Its listings say what there is; two accounts of one distribution would clash with each other."""
+    install("Graphbench_Lightning", "[graphbench.benchmarks]\nZINC = graphbench.old:ZINC\nGone = graphbench.old:Gone\n")
+    assert registry.benchmarks()["ZINC"].target == "graphbench.benchmarks.molecules.zinc:ZINC"
+    assert "Gone" not in registry.benchmarks()
+    assert registry.clashes("benchmarks") == {}
+
+
 def test_distribution_without_name_is_reported(install):
     install("nameless", "[graphbench.architectures]\nGood = fake_plugin:Good\n", metadata="Version: 1\n")
     install("sound-plugin", "[graphbench.architectures]\nBetter = fake_plugin:Better\n")

@@ -1,5 +1,5 @@
 """Graphs sampled from models: PATTERN and CLUSTER (stochastic blocks), CSL (circulant graphs) and CYCLES."""
 
-import lazy_loader
+from graphbench.benchmarks.families import attach
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = attach(__name__, __file__)

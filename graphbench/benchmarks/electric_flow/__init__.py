@@ -1,5 +1,5 @@
 """Resistor networks: fresh graphs in every batch, with the potentials, resistances or heat to recover."""
 
-import lazy_loader
+from graphbench.benchmarks.families import attach
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -1,4 +1,3 @@
-from .benchmark import ElectricFlow as ElectricFlow
 from .resistor_graphs import Family as Family
 from .resistor_graphs import Wires as Wires
 from .resistor_graphs import Wiring as Wiring

@@ -1,5 +1,5 @@
 """Graphs of your own: a benchmark by configuration out of files, tables, functions and named data sets."""
 
-import lazy_loader
+from graphbench.benchmarks.families import attach
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = attach(__name__, __file__)

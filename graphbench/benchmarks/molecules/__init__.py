@@ -1,5 +1,5 @@
 """Benchmarks of molecules: published sets, stand-ins without a network, and a file of your own."""
 
-import lazy_loader
+from graphbench.benchmarks.families import attach
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -1,11 +1,1 @@
 from .base import MoleculeBenchmark as MoleculeBenchmark
-from .nci import NCI as NCI
-from .ogb import MolHIV as MolHIV
-from .ogb import MolPCBA as MolPCBA
-from .own_file import Molecules as Molecules
-from .pcqm import PCQM4M as PCQM4M
-from .pcqm import PCQM4Mv2 as PCQM4Mv2
-from .peptides import AMPPeptides as AMPPeptides
-from .qm9 import QM9 as QM9
-from .qm9 import QM9Contacts as QM9Contacts
-from .zinc import ZINC as ZINC

@@ -1,5 +1,5 @@
 """Sequences of tokens: the tasks of "Long Range Arena" (Tay et al., 2021), generated or read as bytes."""
 
-import lazy_loader
+from graphbench.benchmarks.families import attach
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -1,5 +1,5 @@
 """Images as graphs of superpixels: published sets, your own images, satellite pictures, and the readers they need."""
 
-import lazy_loader
+from graphbench.benchmarks.families import attach
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = attach(__name__, __file__)

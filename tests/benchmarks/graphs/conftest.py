@@ -6,6 +6,8 @@ import pytest
 import torch
 from own_graphs import make_graphs
 
+from graphbench.benchmarks.graphs.benchmark import Graphs
+
 
 @pytest.fixture(scope="session")
 def graphs():
@@ -17,3 +19,16 @@ def saved(graphs, tmp_path):
     """A file of `torch.save`."""
     torch.save(graphs, tmp_path / "mine.pt")
     return tmp_path / "mine.pt"
+
+
+@pytest.fixture
+def opened(tmp_path):
+    """Open a benchmark whose files and store are temporary."""
+
+    def opened(source, **options):
+        benchmark = Graphs(source, root=str(tmp_path / "data"), **options)
+        benchmark.prepare_data()
+        benchmark.setup()
+        return benchmark
+
+    return opened

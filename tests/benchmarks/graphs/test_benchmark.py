@@ -1,13 +1,9 @@
-"""`Graphs`: the contract, what is inferred, what may be overridden, and that models and encodings just work."""
+"""`Graphs`: what is read, what is inferred, what may be overridden, and that models and encodings just work."""
 
 from __future__ import annotations
 
-import json
 import logging
-from typing import ClassVar
 
-import networkx as nx
-import pandas as pd
 import pytest
 import pytorch_lightning as pl
 import torch
@@ -20,92 +16,10 @@ from graphbench import registry
 from graphbench.benchmarks.graphs import saved as saved_files
 from graphbench.benchmarks.graphs.benchmark import Graphs
 from graphbench.contracts import Encoding, Features
-from graphbench.errors import BadInput, MissingData, UnknownName
-from graphbench.testing.benchmarks import BenchmarkContract, check_batch
+from graphbench.errors import BadInput
+from graphbench.testing.benchmarks import check_batch
 
 SPLITS = ("train", "val", "test")
-
-
-@pytest.fixture
-def opened(tmp_path):
-    """Open a benchmark whose files and store are temporary."""
-
-    def opened(source, **options):
-        benchmark = Graphs(source, root=str(tmp_path / "data"), **options)
-        benchmark.prepare_data()
-        benchmark.setup()
-        return benchmark
-
-    return opened
-
-
-class _Contract(BenchmarkContract):
-    complete: ClassVar[bool] = True
-    options: ClassVar[dict] = {}
-
-    @pytest.fixture(autouse=True)
-    def _place(self, tmp_path):
-        self.folder = tmp_path
-        self.name = self.source()
-
-    def make_benchmark(self):
-        return Graphs(self.name, root=str(self.folder / "data"), **self.options)
-
-
-class TestTUDatasetByName(_Contract):
-    def source(self):
-        write_tu(self.folder / "data" / "TUDataset" / "DS" / "raw", "DS")
-        return "TUDataset:DS,use_node_attr=true"
-
-
-class TestTUFolder(_Contract):
-    options: ClassVar[dict] = {"split": "k-fold", "num_folds": 5, "fold": 2}
-
-    def source(self):
-        return str(write_tu(self.folder / "DS" / "raw", "DS", attributes=False).parent)
-
-
-class TestSavedNodes(_Contract):
-    options: ClassVar[dict] = {"target": "role", "node_features": ["x", "charge"], "loss": "weighted_cross_entropy"}
-
-    def source(self):
-        torch.save(make_graphs(), self.folder / "mine.pt")
-        return str(self.folder / "mine.pt")
-
-
-class TestMultilabel(TestSavedNodes):
-    options: ClassVar[dict] = {"target": "flags"}
-
-
-class TestRegression(TestSavedNodes):
-    options: ClassVar[dict] = {"target": ["energy", "several:2"], "group_column": "batch_number"}
-
-
-class TestLinksOfJsonLines(_Contract):
-    def source(self):
-        lines = []
-        for number in range(20):
-            size = 5 + number % 3
-            edges = [[node, (node + 1) % size] for node in range(size)]
-            nodes = {"kind": ["ab"[node % 2] for node in range(size)]}
-            lines.append(json.dumps({"id": f"g{number}", "nodes": nodes, "edges": edges, "links": [[0, 2], [1, 3]]}))
-        (self.folder / "mine.jsonl").write_text("\n".join(lines))
-        return str(self.folder / "mine.jsonl")
-
-
-class TestGraphML(_Contract):
-    options: ClassVar[dict] = {"fractions": (0.5, 0.25, 0.25)}
-
-    def source(self):
-        folder = self.folder / "files"
-        folder.mkdir()
-        for number in range(12):
-            graph = nx.gnp_random_graph(6, 0.5, seed=number)
-            nx.set_node_attributes(graph, {node: float(node) for node in graph}, "weight")
-            nx.write_graphml(graph, folder / f"g{number}.graphml")
-        table = pd.DataFrame({"graph": [f"g{number}" for number in range(12)], "group": ["left", "right"] * 6})
-        table.to_csv(folder / "targets.csv", index=False)
-        return str(folder)
 
 
 # -- truth -------------------------------------------------------------------------------------------------------------
@@ -227,8 +141,12 @@ def tu_files(tmp_path_factory):
     return str(write_tu(folder / "DS", "DS", num_graphs=12)), str(folder / "store")
 
 
+#: Models of sequences, which refuse nodes without an order.
+SEQUENCES = {"Luna", "MEGA", "S4D", "SequenceTransformer"}
+#: Those of point clouds, which refuse nodes without a position.
+CLOUDS = {name for name, found in registry.architectures().items() if found.distribution == "graphbench-point-clouds"}
 #: `Positions` shows the encoding that the model is given, and has no answer of its own.
-ARCHITECTURES = sorted(registry.architectures().keys() - {"Positions"})
+ARCHITECTURES = sorted(registry.architectures().keys() - {"Positions"} - SEQUENCES - CLOUDS)
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
@@ -282,146 +200,3 @@ def test_new_inputs_have_the_same_features(graphs, saved, tmp_path):
     torch.save([Data(x=graphs[0].x, edge_index=graphs[0].edge_index), new[1]], tmp_path / "new.pt")
     with pytest.raises(BadInput, match=r"new\.pt, graph 0 has no edge_attr"):
         benchmark.read_input(str(tmp_path / "new.pt"))
-
-
-# -- errors ------------------------------------------------------------------------------------------------------------
-
-
-def changed(graph, values):
-    graph = graph.clone()
-    for name, value in values.items():
-        graph[name] = value
-    return graph
-
-
-NOWHERE = {"edge_index": torch.tensor([[0], [9]]), "edge_attr": torch.zeros(1, 3)}
-
-
-@pytest.mark.parametrize(
-    ("number", "values", "options", "message"),
-    [
-        (3, {"charge": torch.full((7,), torch.nan)}, {"node_features": ["charge"]}, "graph 3, node 0: charge is nan"),
-        (2, NOWHERE, {}, "graph 2, edge 0: joins the nodes 0 and 9, but its graph has 6"),
-        (1, {"x": torch.zeros(5, 3, dtype=torch.int64)}, {}, "graph 1: x has 3 columns, but 2 in .*graph 0"),
-        (5, {"energy": torch.tensor([torch.inf])}, {"target": "energy"}, "graph 5: the target energy .*infinite"),
-        (6, {"energy": torch.tensor([torch.nan])}, {"target": "energy"}, "graph 6: the target energy is missing"),
-        (7, {"energy": None}, {"target": "energy"}, "target energy: .*graph 7 has no energy, but .*graph 0 has"),
-        (0, {"x": torch.tensor([[-1, 0]] * 4)}, {}, "graph 0, node 0: x, column 0 is -1, which is negative"),
-        (4, {"edge_attr": torch.zeros(3, 3)}, {}, "graph 4: edge_attr has 3 rows, but there are 16 edges"),
-    ],
-)
-def test_errors_name_the_graph_and_the_row(graphs, tmp_path, number, values, options, message):
-    spoilt = [changed(graph, values) if row == number else graph for row, graph in enumerate(graphs)]
-    with pytest.raises(BadInput, match=message):
-        Graphs(spoilt, store=str(tmp_path), **options)
-
-
-@pytest.mark.parametrize(
-    ("options", "error", "message"),
-    [
-        ({"target": "enrgy"}, UnknownName, "'enrgy'. Did you mean energy"),
-        ({"node_features": ["chrge"]}, UnknownName, "'chrge'. Did you mean charge"),
-        ({"continuous": ["chrge"]}, UnknownName, "'chrge'. Did you mean charge"),
-        ({"group_column": "batch_numbr"}, UnknownName, "Did you mean batch_number"),
-        ({"target": "edge_attr"}, BadInput, "belongs to the edges"),
-        ({"target": ["energy", "role"]}, BadInput, "different levels"),
-        ({"target": "several:4"}, BadInput, "has 4 columns, numbered from 0"),
-        ({"target": "energy", "task": "node-classification"}, BadInput, "does not fit energy"),
-        ({"task": "map-recovery"}, BadInput, "task must be one of graph-regression"),
-        ({"task": "node-regression"}, BadInput, "task=node-regression does not fit y, which belongs to each graph"),
-        ({"target": "energy", "num_classes": 3}, BadInput, "num_classes belongs to a classification"),
-        ({"num_classes": 2}, BadInput, "has 3 classes"),
-        ({"metric": "AUROC"}, BadInput, "graph-classification knows accuracy, class_accuracy, macro_F1"),
-        ({"loss": "L1"}, BadInput, "loss=L1: graph-classification knows cross_entropy"),
-        ({"task": "link-ranking"}, BadInput, "holds no pairs to rank"),
-        ({"target": "role", "node_features": ["role"]}, BadInput, "role is the target"),
-        ({"positions": True}, BadInput, "no column pos"),
-        ({"fractions": (0.9, 0.2, 0.1)}, BadInput, "add up to 1"),
-        ({"split": "groups"}, BadInput, "needs group_column"),
-        ({"split": "given"}, BadInput, "the source gives none"),
-        ({"split": "stratified", "target": "energy"}, BadInput, "one class per graph"),
-        ({"fold": 10}, BadInput, "fold must be"),
-    ],
-)
-def test_options_that_do_not_fit_are_refused(graphs, tmp_path, options, error, message):
-    with pytest.raises(error, match=message):
-        Graphs(graphs, store=str(tmp_path), **options)
-
-
-def test_nothing_and_wrong_things_are_refused(tmp_path):
-    for source, message in (([], "holds no graph"), ([1], "graph 0 is a int"), ({"a": []}, "train, val and test")):
-        with pytest.raises(BadInput, match=message):
-            Graphs(source, store=str(tmp_path))
-    with pytest.raises(BadInput, match="graph 0 has no node"):
-        Graphs([Data(x=torch.zeros(0, 1), edge_index=torch.empty(2, 0, dtype=torch.int64), y=1)], store=str(tmp_path))
-    with pytest.raises(MissingData, match=r"absent\.pt: there is no such file"):
-        Graphs("absent.pt", store=str(tmp_path))
-
-
-def test_amounts_are_not_taken_for_classes(tmp_path):
-    graphs = [Data(num_nodes=2, edge_index=ring(2), y=torch.tensor([number])) for number in range(30)]
-    with pytest.raises(BadInput, match=r"30 different integers in 30 rows.*--data\.task graph-regression"):
-        Graphs(graphs, store=str(tmp_path))
-    assert Graphs(graphs, task="graph-regression", store=str(tmp_path)).spec.num_classes is None
-
-
-def weighted_graphs():
-    """Thirty graphs with a number, classes of nodes, weights of both; the last node has neither class nor weight."""
-    graphs = []
-    for number, graph in enumerate(make_graphs(30)):
-        count = graph.num_nodes
-        label = torch.arange(count) % 2
-        label[-1] = -1
-        of_nodes = torch.arange(count).float()
-        of_nodes[-1] = torch.nan
-        kept = Data(x=graph.x, edge_index=graph.edge_index, trust=torch.tensor([float(number % 3)]), of_nodes=of_nodes)
-        kept.y, kept.label, kept.note = torch.tensor([number / 7]), label, "text"
-        graphs.append(kept)
-    return graphs
-
-
-def test_graphs_have_weights_of_mean_one_in_training(opened):
-    data = opened(weighted_graphs(), target="y", weight="trust", split="random")
-    weights = torch.cat([data.tables[split].columns["weight"] for split in SPLITS])
-    numbers = torch.tensor([int(name) % 3 for split in SPLITS for name in data.ids(split)])
-    assert float(data.tables["train"].columns["weight"].mean()) == pytest.approx(1)
-    assert torch.allclose(weights[numbers == 2], 2 * weights[numbers == 1][0])
-    assert not weights[numbers == 0].any()
-    plain = opened(weighted_graphs(), target="y", split="random")
-    assert "weight" not in plain.tables["train"].columns
-    assert plain.spec == data.spec
-
-
-@pytest.mark.parametrize("level", ["graph", "node"])
-def test_nodes_have_weights_where_they_have_labels(opened, level):
-    data = opened(weighted_graphs(), target="label", weight="of_nodes", split="random", split_level=level)
-    train = data.tables["train"].columns
-    known = train["y"].reshape(-1) >= 0
-    assert float(train["weight"][known].mean()) == pytest.approx(1)
-    if level == "graph":
-        assert not train["weight"][~known].any()
-    batch = data.tables["train"].batch([0, 1])
-    assert batch.weight.shape == (batch.num_nodes,)
-    assert (
-        data.source_key() != opened(weighted_graphs(), target="label", split="random", split_level=level).source_key()
-    )
-
-
-@pytest.mark.parametrize(
-    ("options", "error", "said"),
-    [
-        ({"target": "y", "weight": "turst"}, UnknownName, "Did you mean trust?"),
-        ({"target": "y", "weight": "note"}, BadInput, "weight: note is text; expected one number for each graph"),
-        ({"target": "label", "weight": "x", "node_features": []}, BadInput, "weight"),
-    ],
-)
-def test_weights_that_do_not_fit_are_told(tmp_path, options, error, said):
-    with pytest.raises(error, match=said):
-        Graphs(weighted_graphs(), root=str(tmp_path), **options)
-
-
-def test_a_negative_weight_is_named_with_its_graph(tmp_path):
-    graphs = weighted_graphs()
-    graphs[4].trust = torch.tensor([-1.0])
-    with pytest.raises(BadInput, match=r"4: the weight trust is -1\.0; expected a number of 0 or more"):
-        Graphs(graphs, "y", weight="trust", root=str(tmp_path))

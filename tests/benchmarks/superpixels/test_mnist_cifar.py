@@ -18,8 +18,9 @@ import torch
 from sklearn.datasets import load_digits
 from torch_geometric.datasets import GNNBenchmarkDataset
 
-from graphbench.benchmarks.superpixels import CIFAR10Superpixels, DigitsSuperpixels, MNISTSuperpixels, cifar
+from graphbench.benchmarks import CIFAR10Superpixels, DigitsSuperpixels, MNISTSuperpixels
 from graphbench.benchmarks.superpixels import base as superpixel_base
+from graphbench.benchmarks.superpixels import cifar
 from graphbench.benchmarks.superpixels import mnist_cifar as superpixels
 from graphbench.cli import main
 from graphbench.data import download, pool

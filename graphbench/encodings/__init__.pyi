@@ -1,0 +1,11 @@
+from ._dense import Normalization as Normalization
+from .degree import Degree as Degree
+from .effective_resistance import EffectiveResistance as EffectiveResistance
+from .expander import ExpanderEdges as ExpanderEdges
+from .lap_pe import LapPE as LapPE
+from .rrwp import RRWP as RRWP
+from .rwse import RWSE as RWSE
+from .shortest_paths import ShortestPaths as ShortestPaths
+from .substructures import Kind as Kind
+from .substructures import Pattern as Pattern
+from .substructures import Substructures as Substructures
