@@ -19,6 +19,7 @@ FEATURE_KINDS: dict[str, tuple[Features, Features, int]] = {
     "dense": (Features(dense=3), Features(dense=2), 0),
     "none": (Features(), Features(), 0),
     "coordinates": (Features(dense=1), Features(), 3),
+    "sequence": (Features((5,), names=("token",)), Features(), 1),
 }
 
 #: Task -> what its specification adds.

@@ -16,7 +16,7 @@ from graphbench.errors import BadInput, check_range
 
 logger = logging.getLogger(__name__)
 
-ScheduleName = Literal["constant", "cosine", "linear", "step", "exponential", "one_cycle", "plateau"]
+ScheduleName = Literal["constant", "cosine", "linear", "step", "exponential", "inverse_sqrt", "one_cycle", "plateau"]
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,7 @@ class Schedule:
     * constant: 1; cosine: (1 + cos πp) / 2; linear: 1 - p, both down to `floor`;
     * step: `gamma ** (e // step_size)`; exponential: `gamma ** (e / step_size)`, e counted after warm-up (see
       `warmup_overlaps`);
+    * inverse_sqrt: `sqrt(w / max(w, e))`, e counted from the start of the run, w the warm-up and at least 1;
     * one_cycle: cosine rise over the warm-up instead of a linear one, then cosine;
     * plateau: torch's ReduceLROnPlateau on the benchmark's validation metric, after warm-up.
 
@@ -94,6 +95,8 @@ class Schedule:
             return float(self.gamma ** (after // self.step_size))
         if self.name == "exponential":
             return float(self.gamma ** (after / self.step_size))
+        if self.name == "inverse_sqrt":
+            return math.sqrt(max(1, self.warmup) / max(1, self.warmup, count))
         return 1.0
 
     def configure(

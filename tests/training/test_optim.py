@@ -38,6 +38,14 @@ def test_step_and_exponential_agree_where_a_step_ends():
     assert step.factor_at(59, 0) == pytest.approx(0.8)
 
 
+def test_inverse_sqrt_falls_with_the_root_of_the_step():
+    """At the end of warm-up the rate is reached, and after 100 times its steps a tenth of it."""
+    schedule = Schedule("inverse_sqrt", warmup=50)
+    assert [schedule.factor_at(step, 0) for step in (24, 49, 50, 200, 5_000)] == pytest.approx([0.5, 1, 1, 0.5, 0.1])
+    without = Schedule("inverse_sqrt")
+    assert [without.factor_at(step, 0) for step in (0, 1, 4, 100)] == pytest.approx([1, 1, 0.5, 0.1])
+
+
 def test_warmup_over_a_running_decay_equals_the_product_of_torch_schedulers():
     schedule = Schedule("step", warmup=7, warmup_overlaps=True, step_size=4, gamma=0.5)
     optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)

@@ -1,0 +1,99 @@
+"""Attention within each document: the maps that all kinds share, and softmax over all tokens.
+
+Legend: T tokens of all documents, B documents of a block, N padded tokens, H heads, d head width, H d = qkv_dim.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from torch import Tensor, nn
+
+from graphbench.errors import BadInput, check_range
+from graphbench.nn import DenseLayout, attend
+
+
+def draw_xavier(weight: Tensor, num_maps: int = 1) -> None:
+    """Draw the weights of several maps that are one tensor `[num_maps out_dim, in_dim]`, each for itself.
+
+    Examples:
+        >>> import torch
+        >>> weight = torch.zeros(6, 4)
+        >>> draw_xavier(weight, num_maps=2)
+        >>> bool((weight.abs() <= (6 / (3 + 4)) ** 0.5).all())
+        True
+    """
+    for part in weight.data.chunk(num_maps):
+        nn.init.xavier_uniform_(part)
+
+
+class ProjectedAttention(nn.Module):
+    """`W^O concat_h(mix(W^Q x, W^K x, W^V x))`, without biases, as in the code of the Long Range Arena.
+
+    The width of queries, keys and values may differ from that of the tokens. A subclass says how they mix, and whether
+    there are three maps or fewer. `4 dim qkv_dim` parameters with three.
+
+    Args:
+        dim: width of the tokens.
+        num_heads: heads H; must divide `qkv_dim`.
+        qkv_dim: width of queries, keys and values, all heads together; None for `dim`.
+        dropout: probability of dropping an attention weight.
+
+    Raises:
+        BadInput: `num_heads` does not divide the width, or `dropout` is no probability below 1.
+    """
+
+    #: Maps beside the last one.
+    num_maps: ClassVar[int] = 3
+
+    def __init__(self, dim: int, num_heads: int, qkv_dim: int | None = None, dropout: float = 0.0) -> None:
+        super().__init__()
+        width = dim if qkv_dim is None else qkv_dim
+        check_range("num_heads", num_heads, at_least=1, whole=True)
+        check_range("qkv_dim", width, at_least=1, whole=True)
+        check_range("attention_dropout", dropout, at_least=0, below=1)
+        if width % num_heads:
+            raise BadInput(f"num_heads must divide qkv_dim, but got num_heads={num_heads} and qkv_dim={width}.")
+        self.num_heads, self.dropout = num_heads, dropout
+        self.qkv_map = nn.Linear(dim, self.num_maps * width, bias=False)
+        self.out_map = nn.Linear(width, dim, bias=False)
+        draw_xavier(self.qkv_map.weight, self.num_maps)
+        draw_xavier(self.out_map.weight)
+
+    def forward(self, x: Tensor, layout: DenseLayout) -> Tensor:
+        """Mixed tokens `[T, dim]` of tokens `[T, dim]`."""
+        qkv = self.qkv_map(x)
+        parts = []
+        for block in layout.blocks:
+            heads = block.layout.to_heads(block.take(qkv), self.num_maps, self.num_heads)
+            parts.append(block.layout.from_heads(self.mix(heads, block.layout)))
+        out: Tensor = self.out_map(layout.join_blocks(parts))
+        return out
+
+    def mix(self, heads: tuple[Tensor, ...], layout: DenseLayout) -> Tensor:
+        """Mixed values `[B, H, N, d]` of queries, keys and values, each `[B, H, N, d]` and zero on padding."""
+        raise NotImplementedError
+
+    @property
+    def active_dropout(self) -> float:
+        """Probability of dropping a weight now."""
+        return self.dropout if self.training else 0.0
+
+
+class SoftmaxAttention(ProjectedAttention):
+    """`sum_j softmax_j(q_i . k_j / sqrt(d)) v_j` over all tokens of the document (Vaswani et al. 2017).
+
+    Args:
+        dim, num_heads, qkv_dim, dropout: see `ProjectedAttention`.
+
+    Examples:
+        >>> import torch
+        >>> layout = DenseLayout.from_batch(torch.tensor([0, 0, 0, 1]))
+        >>> SoftmaxAttention(8, num_heads=2, qkv_dim=4)(torch.randn(4, 8), layout).shape
+        torch.Size([4, 8])
+    """
+
+    def mix(self, heads: tuple[Tensor, ...], layout: DenseLayout) -> Tensor:
+        """As `ProjectedAttention.mix`."""
+        q, k, v = heads
+        return attend(q, k, v, None if layout.is_full else layout.key_bias, self.active_dropout)

@@ -1,0 +1,164 @@
+"""What all models of sequences share: tokens in, layers, one vector per document, pairs of documents."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch_geometric.nn import global_mean_pool
+
+from graphbench import Architecture, BenchmarkSpec, GraphBatch, Representation
+from graphbench.errors import BadInput, check_choice, check_range
+from graphbench.nn import DenseLayout
+from graphbench_sequences.attention import draw_xavier
+from graphbench_sequences.documents import Documents, check_sequences, tower_column
+from graphbench_sequences.tokens import PositionName, Positions, TokenEncoder, TokenName
+
+PoolingName = Literal["cls", "mean"]
+InteractionName = Literal["concatenate", "NLI"]
+#: Tasks that ask for one answer per graph.
+GRAPH_TASKS = ("graph-regression", "graph-classification", "graph-multilabel")
+
+
+def longest_document(spec: BenchmarkSpec, max_length: int | None) -> int:
+    """`max_length` where it is given, else the most tokens that the benchmark names.
+
+    Raises:
+        BadInput: neither is known, or `max_length` is out of range.
+
+    Examples:
+        >>> from graphbench.testing import tiny_spec
+        >>> longest_document(tiny_spec(), None), longest_document(tiny_spec(), 100)
+        (24, 100)
+    """
+    if max_length is not None:
+        check_range("max_length", max_length, at_least=1, whole=True)
+        return max_length
+    if spec.max_nodes is None:
+        raise BadInput(f"max_length must be given: {spec.name} does not say how long its sequences are.")
+    return spec.max_nodes
+
+
+class PairReadout(nn.Module):
+    """One vector of two documents: `ReLU(W [a, b] + c)`, or of `[a, b, a * b, a - b]` with NLI.
+
+    Args:
+        dim: width of the vectors.
+        interaction: concatenate or NLI.
+
+    Examples:
+        >>> PairReadout(8, "NLI")(torch.randn(6, 8)).shape
+        torch.Size([3, 8])
+    """
+
+    def __init__(self, dim: int, interaction: InteractionName = "concatenate") -> None:
+        super().__init__()
+        self.interaction: InteractionName = interaction
+        self.linear = nn.Linear((2 if interaction == "concatenate" else 4) * dim, dim)
+        draw_xavier(self.linear.weight)
+
+    def forward(self, documents: Tensor) -> Tensor:
+        """Graphs `[G, dim]` of documents `[2 G, dim]`, the two of a graph one after the other."""
+        a, b = documents.unflatten(0, (-1, 2)).unbind(1)
+        parts = [a, b] if self.interaction == "concatenate" else [a, b, a * b, a - b]
+        return F.relu(self.linear(torch.cat(parts, dim=-1)))
+
+
+class SequenceModel(Architecture):
+    """Layers over the tokens of each document, in the order of their places; subclasses bring the layers.
+
+    Where nodes have a column "tower", the two documents of a graph are read apart by the same weights and meet in
+    `PairReadout`. Edges play no part.
+
+    Args:
+        spec: the benchmark's description.
+        hidden_dim: width of the tokens.
+        layers: each called with tokens `[T, hidden_dim]` and their `DenseLayout`.
+        final_norm: behind the last layer; None for none.
+        tokens: see `TokenEncoder`.
+        positions: see `Positions`.
+        pooling: `cls`, a learned token before the first one (zero at first), or the `mean` of the tokens.
+        interaction: see `PairReadout`.
+        dropout: probability of dropping an entry of the tokens before the first layer.
+        max_length: tokens of the longest document that some part of the model has room for; None for any.
+
+    Raises:
+        BadInput: the benchmark is none of sequences, or an option is not known.
+    """
+
+    def __init__(
+        self,
+        spec: BenchmarkSpec,
+        hidden_dim: int,
+        layers: Sequence[nn.Module],
+        final_norm: nn.Module | None,
+        *,
+        tokens: TokenName = "categories",
+        positions: PositionName = "sinusoidal",
+        pooling: PoolingName = "cls",
+        interaction: InteractionName = "concatenate",
+        dropout: float = 0.0,
+        max_length: int | None = None,
+    ) -> None:
+        check_sequences(spec)
+        super().__init__(spec, hidden_dim)
+        check_choice("pooling", pooling, get_args(PoolingName))
+        check_choice("interaction", interaction, get_args(InteractionName))
+        self.dropout = dropout
+        self.max_length = longest_document(spec, max_length) if positions == "learned" else max_length
+        self.tower = tower_column(spec)
+        self.token_encoder = TokenEncoder(spec, hidden_dim, tokens)
+        self.cls = nn.Parameter(torch.zeros(1, hidden_dim)) if pooling == "cls" else None
+        self.positions = Positions(positions, hidden_dim, (self.max_length or 0) + (self.cls is not None))
+        self.layers = nn.ModuleList(layers)
+        self.final_norm = final_norm
+        self.aggregates = spec.task in GRAPH_TASKS
+        paired = self.aggregates and self.tower is not None
+        self.pair = PairReadout(hidden_dim, interaction) if paired else None
+
+    def forward(self, batch: GraphBatch) -> Representation:
+        """Nodes `[num_nodes, hidden_dim]`; for graph tasks also graphs `[num_graphs, hidden_dim]`.
+
+        Raises:
+            BadInput: a document is longer than `max_length`.
+        """
+        documents = Documents.of(batch, self.tower)
+        if self.max_length is not None and documents.max_length > self.max_length:
+            raise BadInput(
+                f"max_length must be at least the tokens of the longest sequence, but got {self.max_length} and a "
+                f"sequence of {documents.max_length:,} tokens."
+            )
+        x, layout, rows = self._with_cls(self.token_encoder(batch)[documents.order], documents)
+        place = torch.arange(len(x), device=x.device) - layout.ptr[layout.graph_of]
+        x = F.dropout(self.positions(x, place), self.dropout, self.training)
+        for layer in self.layers:
+            x = layer(x, layout)
+        if self.final_norm is not None:
+            x = self.final_norm(x)
+        node = x if rows is None else x[rows]
+        graph = self._documents(x, node, layout, documents) if self.aggregates else None
+        return Representation(documents.to_nodes(node), graph=graph if self.pair is None else self.pair(graph))
+
+    def _with_cls(self, x: Tensor, documents: Documents) -> tuple[Tensor, DenseLayout, Tensor | None]:
+        """Tokens with the learned one before each document, their layout, and the rows of the others."""
+        ptr, document, longest = documents.ptr, documents.document, documents.max_length
+        if self.cls is None:
+            if self.tower is not None:  # one document of a pair may be empty: a layout of those that are not
+                ptr, document = ptr.unique_consecutive(), document.unique_consecutive(return_inverse=True)[1]
+            return x, DenseLayout.from_rows(document, ptr, longest), None
+        number = torch.arange(len(ptr), device=ptr.device)
+        rows = torch.arange(len(x), device=x.device) + document + 1
+        first, ptr = ptr[:-1] + number[:-1], ptr + number
+        everywhere = self.cls.to(x.dtype).expand(len(first), -1)
+        joined = x.new_zeros(len(x) + len(first), x.shape[1]).index_copy(0, rows, x).index_copy(0, first, everywhere)
+        graph_of = torch.repeat_interleave(number[:-1], ptr.diff(), output_size=len(joined))
+        return joined, DenseLayout.from_rows(graph_of, ptr, longest + 1), rows
+
+    def _documents(self, x: Tensor, node: Tensor, layout: DenseLayout, documents: Documents) -> Tensor:
+        """One vector per document `[D, hidden_dim]`; the mean of no tokens is zero."""
+        if self.cls is not None:
+            return x[layout.ptr[:-1]]
+        return global_mean_pool(node, documents.document, size=len(documents.ptr) - 1)

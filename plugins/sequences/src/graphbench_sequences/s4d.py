@@ -1,0 +1,230 @@
+"""S4D: state space models with a diagonal state matrix.
+
+Gu, Gupta, Goel and Re, "On the Parameterization and Initialization of Diagonal State Space Models", NeurIPS 2022,
+arXiv 2206.11893; after Gu, Goel and Re, "Efficiently Modeling Long Sequences with Structured State Spaces", ICLR 2022.
+
+Legend: T tokens, B documents of a block, N padded tokens, C channels, S states of a channel, half of them stored.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Literal, get_args
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from graphbench import BenchmarkSpec
+from graphbench.errors import BadInput, check_choice, check_range
+from graphbench.nn import DenseLayout, NormName, make_norm
+from graphbench_sequences.convolution import long_convolution
+from graphbench_sequences.documents import check_sequences
+from graphbench_sequences.model import InteractionName, SequenceModel
+from graphbench_sequences.tokens import TokenName
+
+InitName = Literal["lin", "inv"]
+NormPosition = Literal["pre", "post"]
+
+
+def diagonal(init: InitName, num_states: int) -> Tensor:
+    """The states a_n at first, complex `[S / 2]`: one of each conjugate pair, n = 0, 1, ...
+
+    lin: `-1/2 + i pi n`; inv: `-1/2 + i S / pi (S / (2 n + 1) - 1)` (S4D, equation 9).
+
+    Examples:
+        >>> diagonal("lin", 4)
+        tensor([-0.5000+0.0000j, -0.5000+3.1416j], dtype=torch.complex128)
+    """
+    n = torch.arange(num_states // 2, dtype=torch.float64)
+    imaginary = math.pi * n if init == "lin" else num_states / math.pi * (num_states / (2 * n + 1) - 1)
+    return torch.complex(torch.full_like(n, -0.5), imaginary)
+
+
+class DiagonalKernel(nn.Module):
+    """Kernels of C linear systems `s' = a s + u`, `y = 2 Re sum_n c_n s_n`, discretised with steps d.
+
+    Zero-order hold: `s_l = exp(d a) s_(l-1) + (exp(d a) - 1) / a u_l`, so that y is the convolution of u with
+    `K_l = 2 Re sum_n c_n (exp(d a_n) - 1) / a_n exp(l d a_n)`. `a = -exp(log_decay) + i frequency`; steps are sampled
+    log-uniformly, c from a complex normal distribution. `C (2 S + 1)` parameters.
+
+    Args:
+        dim: channels C.
+        num_states: S, even.
+        init: lin or inv, see `diagonal`.
+        step_min, step_max: range of the steps at first.
+
+    Examples:
+        >>> DiagonalKernel(3, num_states=4)(7).shape
+        torch.Size([3, 7])
+    """
+
+    def __init__(
+        self, dim: int, num_states: int = 64, init: InitName = "lin", step_min: float = 0.001, step_max: float = 0.1
+    ) -> None:
+        super().__init__()
+        states = diagonal(init, num_states).expand(dim, -1)
+        low, high = math.log(step_min), math.log(step_max)
+        self.log_step = nn.Parameter(torch.rand(dim) * (high - low) + low)
+        self.log_decay = nn.Parameter((-states.real).log().to(torch.get_default_dtype()))
+        self.frequency = nn.Parameter(states.imag.to(torch.get_default_dtype()).clone())
+        self.readout = nn.Parameter(torch.randn(dim, num_states // 2, 2) * 0.5**0.5)
+
+    def forward(self, length: int) -> Tensor:
+        """`K_0` to `K_(length - 1)` of every channel `[C, length]`, in float32 at least."""
+        precision = torch.promote_types(self.readout.dtype, torch.float32)
+        step, decay = self.log_step.to(precision).exp(), self.log_decay.to(precision).exp()
+        states = torch.complex(-decay, self.frequency.to(precision))
+        readout = torch.view_as_complex(self.readout.to(precision).contiguous())
+        exponent = step.unsqueeze(-1) * states
+        weight = readout * torch.expm1(exponent) / states
+        place = torch.arange(length, device=states.device, dtype=precision)
+        powers = (exponent.unsqueeze(-1) * place).exp()  # [C, S / 2, length]
+        return 2 * torch.einsum("cn,cnl->cl", weight, powers).real
+
+
+class S4DLayer(nn.Module):
+    """A layer: `x + Drop(GLU(W Drop(GELU(K * u + D u)) + b))`, u the normed tokens, or the norm behind the sum.
+
+    `C (2 S + 1)` parameters of each kernel (two where tokens after the own one count), C of D, `2 C^2 + 2 C` of W and
+    b, and the norm's.
+
+    Args:
+        dim: channels C.
+        norm: batch, layer or none.
+        norm_position: pre (u = Norm(x)) or post (Norm behind the sum, u = x).
+        dropout: probability of Drop.
+        bidirectional: mix tokens after the own one, too, by a kernel of their own.
+        kernel: options of `DiagonalKernel`.
+
+    Examples:
+        >>> layer = S4DLayer(8, num_states=4)
+        >>> layer(torch.randn(4, 8), DenseLayout.from_batch(torch.tensor([0, 0, 0, 1]))).shape
+        torch.Size([4, 8])
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        norm: NormName = "batch",
+        norm_position: NormPosition = "pre",
+        dropout: float = 0.0,
+        bidirectional: bool = True,
+        **kernel: Any,
+    ) -> None:
+        super().__init__()
+        check_choice("norm_position", norm_position, get_args(NormPosition))
+        self.norm, self.pre, self.dropout = make_norm(norm, dim), norm_position == "pre", dropout
+        self.kernels = nn.ModuleList(DiagonalKernel(dim, **kernel) for _ in range(1 + bidirectional))
+        self.skip = nn.Parameter(torch.randn(dim))
+        self.out_map = nn.Linear(dim, 2 * dim)
+
+    def forward(self, x: Tensor, layout: DenseLayout) -> Tensor:
+        """Tokens `[T, dim]` after the layer."""
+        u = self.norm(x) if self.pre else x
+        with torch.autocast(x.device.type, enabled=False):
+            precision = torch.promote_types(u.dtype, torch.float32)
+            kernels = [kernel(layout.max_nodes) for kernel in self.kernels]
+            parts = []
+            for block in layout.blocks:
+                dense = block.layout.to_dense(block.take(u).to(precision))
+                near = [kernel[:, : dense.shape[1]] for kernel in kernels]
+                parts.append(block.layout.to_ragged(long_convolution(dense, *near)))
+            y = layout.join_blocks(parts).to(u.dtype)
+        y = F.dropout(F.gelu(y + self.skip * u), self.dropout, self.training)
+        y = F.dropout(F.glu(self.out_map(y)), self.dropout, self.training)
+        return x + y if self.pre else self.norm(x + y)
+
+    def state_parameters(self) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
+        """Those of the state matrices, and those of the steps."""
+        states, steps = [], []
+        for kernel in self.kernels:
+            assert isinstance(kernel, DiagonalKernel)
+            states += [kernel.log_decay, kernel.frequency]
+            steps.append(kernel.log_step)
+        return states, steps
+
+
+class S4D(SequenceModel):
+    """S4 with diagonal states (Gu et al. 2022, arXiv 2206.11893); defaults are the authors' on Pathfinder.
+
+    Each document is convolved for itself, from both sides; places are known by the order alone.
+
+    Args:
+        spec: the benchmark's description; nodes have one coordinate, their place.
+        hidden_dim: channels.
+        num_layers: layers.
+        num_states: states of a channel S, even.
+        init: of the states, lin (S4D-Lin) or inv (S4D-Inv).
+        bidirectional: mix tokens after the own one, too.
+        norm: batch, layer or none.
+        norm_position: pre or post.
+        dropout: probability of dropping an entry, behind the activation and behind each layer.
+        step_min, step_max: range of the discretisation's steps at first.
+        state_lr_scale: rate of the states, in the optimizer's; they and the steps have no weight decay.
+        step_lr_scale: rate of the steps, in the optimizer's.
+        tokens: categories, each with a learned vector, or values, see `TokenEncoder`.
+        interaction: how two documents meet, concatenate or NLI, see `PairReadout`.
+
+    Raises:
+        BadInput: the benchmark is none of sequences, or an option is out of range.
+
+    Examples:
+        >>> from graphbench.testing import tiny_batch, tiny_spec
+        >>> model = S4D(tiny_spec("graph-classification", "sequence"), hidden_dim=16, num_layers=2, num_states=4)
+        >>> model(tiny_batch(model)).graph.shape  # 4 sequences
+        torch.Size([4, 16])
+    """
+
+    def __init__(
+        self,
+        spec: BenchmarkSpec,
+        hidden_dim: int = 256,
+        num_layers: int = 6,
+        num_states: int = 64,
+        init: InitName = "lin",
+        bidirectional: bool = True,
+        norm: NormName = "batch",
+        norm_position: NormPosition = "pre",
+        dropout: float = 0.0,
+        step_min: float = 0.001,
+        step_max: float = 0.1,
+        state_lr_scale: float = 0.25,
+        step_lr_scale: float = 0.25,
+        tokens: TokenName = "categories",
+        interaction: InteractionName = "NLI",
+    ) -> None:
+        check_sequences(spec)
+        check_choice("init", init, get_args(InitName))
+        check_range("num_states", num_states, at_least=2, whole=True)
+        if num_states % 2:
+            raise BadInput(f"num_states must be even, for conjugate pairs, but got {num_states}.")
+        for option, value in (("step_min", step_min), ("state_lr_scale", state_lr_scale)):
+            check_range(option, value, above=0)
+        check_range("step_lr_scale", step_lr_scale, above=0)
+        check_range("step_max", step_max, at_least=step_min)
+        self.scales = (state_lr_scale, step_lr_scale)
+        kernel = {"num_states": num_states, "init": init, "step_min": step_min, "step_max": step_max}
+        layers: list[nn.Module] = [
+            S4DLayer(hidden_dim, norm, norm_position, dropout, bidirectional, **kernel) for _ in range(num_layers)
+        ]
+        super().__init__(
+            spec,
+            hidden_dim,
+            layers,
+            make_norm(norm, hidden_dim) if norm_position == "pre" else None,
+            tokens=tokens,
+            positions="none",
+            pooling="mean",
+            interaction=interaction,
+        )
+
+    def parameter_groups(self) -> Sequence[dict[str, Any]]:
+        """States and steps, each with a rate of its own and without weight decay."""
+        found = [layer.state_parameters() for layer in self.layers if isinstance(layer, S4DLayer)]
+        groups = [[parameter for pair in found for parameter in pair[kind]] for kind in (0, 1)]
+        return [
+            {"params": params, "lr_scale": scale, "weight_decay": 0.0}
+            for params, scale in zip(groups, self.scales, strict=True)
+        ]

@@ -1,0 +1,117 @@
+"""What enters the first layer: features, places and the token that stands for the whole document."""
+
+from __future__ import annotations
+
+import copy
+import math
+from dataclasses import replace
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from graphbench import BenchmarkSpec, Features, GraphBatch
+from graphbench.errors import BadInput, check_choice
+from graphbench.nn import NodeEncoder
+from graphbench_sequences.documents import tower_column
+
+TokenName = Literal["categories", "values"]
+PositionName = Literal["sinusoidal", "learned", "none"]
+#: Standard deviation of learned places at first, in the arena's code.
+_POSITION_STD = 0.02
+
+
+class TokenEncoder(nn.Module):
+    """Features of the tokens as vectors, without places and without the column that tells two documents apart.
+
+    Args:
+        spec: the benchmark's description.
+        dim: width of the result.
+        tokens: `categories`, each with a standard normal vector of its own at first; or `values`, where a grey value
+            or byte v of V enters a linear map as `2 v / (V - 1) - 1`.
+
+    Raises:
+        BadInput: `tokens` is not known, or `values` for a benchmark without exactly one categorical column.
+
+    Examples:
+        >>> from graphbench.testing import tiny_spec, tiny_table
+        >>> spec = tiny_spec("graph-classification", "sequence")
+        >>> TokenEncoder(spec, 8)(tiny_table(spec, sizes=[3, 4]).batch([0, 1])).shape
+        torch.Size([7, 8])
+    """
+
+    def __init__(self, spec: BenchmarkSpec, dim: int, tokens: TokenName = "categories") -> None:
+        super().__init__()
+        check_choice("tokens", tokens, get_args(TokenName))
+        tower = tower_column(spec)
+        self.columns = [column for column in range(len(spec.node.vocabularies)) if column != tower]
+        vocabularies = tuple(spec.node.vocabularies[column] for column in self.columns)
+        self.largest = None
+        features = Features(vocabularies, dense=spec.node.dense)
+        if tokens == "values":
+            if len(vocabularies) != 1 or spec.node.dense or vocabularies[0] < 2:
+                raise BadInput(
+                    f"tokens: values needs one categorical column of two values or more, but {spec.name} has columns "
+                    f"of {list(vocabularies)} values and {spec.node.dense} dense ones. Take tokens: categories."
+                )
+            self.largest, features = vocabularies[0] - 1, Features(dense=1)
+        self.encoder = NodeEncoder(replace(spec, node=features), dim, categorical="normal")
+
+    def forward(self, batch: GraphBatch) -> Tensor:
+        """`[num_nodes, dim]`."""
+        seen = copy.copy(batch)  # containers only: the tensors are shared
+        if self.columns:
+            seen.x = batch.x[:, self.columns]
+        if self.largest is not None:
+            seen.x_dense = seen.x.float() * (2 / self.largest) - 1
+        return self.encoder(seen)
+
+
+class Positions(nn.Module):
+    """Adds places to tokens: `x + P[place]`.
+
+    * sinusoidal: `P[i, 2 j] = sin(i / 10000^(2 j / dim))`, `P[i, 2 j + 1] = cos` of the same, not learned;
+    * learned: a table of `max_length` rows, normal with standard deviation 0.02 at first;
+    * none: the tokens as they are.
+
+    Args:
+        name: see above.
+        dim: width of the tokens.
+        max_length: places that a learned table has.
+
+    Raises:
+        BadInput: the name is not known.
+
+    Examples:
+        >>> Positions("sinusoidal", dim=4, max_length=9)(torch.zeros(2, 4), torch.tensor([0, 0]))
+        tensor([[0., 1., 0., 1.],
+                [0., 1., 0., 1.]])
+    """
+
+    def __init__(self, name: PositionName, dim: int, max_length: int) -> None:
+        super().__init__()
+        check_choice("positions", name, get_args(PositionName))
+        self.name: PositionName = name
+        self.table = nn.Parameter(torch.empty(max_length, dim)) if name == "learned" else None
+        if self.table is not None:
+            nn.init.normal_(self.table, std=_POSITION_STD)
+
+    def forward(self, x: Tensor, place: Tensor) -> Tensor:
+        """Tokens `[T, dim]` with their places `[T]`."""
+        if self.table is not None:
+            return x + self.table[place].to(x.dtype)
+        if self.name == "none":
+            return x
+        return x + sinusoids(place, x.shape[1]).to(x.dtype)
+
+
+def sinusoids(place: Tensor, dim: int) -> Tensor:
+    """Sines and cosines of places `[..., dim]` in float64, as `Positions` says; an odd `dim` lacks the last cosine.
+
+    Examples:
+        >>> sinusoids(torch.tensor([1]), 3)
+        tensor([[0.8415, 0.5403, 0.0022]], dtype=torch.float64)
+    """
+    exponent = torch.arange(0, dim, 2, device=place.device, dtype=torch.float64) / dim
+    angle = place.unsqueeze(-1) * torch.exp(exponent * -math.log(10_000.0))
+    return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2)[..., :dim]

@@ -1,0 +1,82 @@
+"""BigBird against the dense form of its pattern, and the pattern itself."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from graphbench.nn import DenseLayout
+from graphbench_sequences.attention import SoftmaxAttention
+from graphbench_sequences.bigbird import BigBirdAttention, block_table
+
+graph_of = torch.tensor([0] * 20 + [1] + [2] * 9 + [3] * 2)
+
+
+def pattern(length, size, num_heads, num_random):
+    """Which pairs of tokens a head sees `[H, n, n]`, block by block."""
+    blocks = -(-length // size)
+    table = block_table(blocks, blocks, num_heads, num_random)
+    seen = torch.zeros(num_heads, length, length, dtype=torch.bool)
+    for head in range(num_heads):
+        for row in range(blocks):
+            own = slice(row * size, (row + 1) * size)
+            for block in table[head, row].tolist():
+                if block >= 0:
+                    seen[head, own, block * size : (block + 1) * size] = True
+            if row in (0, blocks - 1):
+                seen[head, own] = True
+    return seen
+
+
+@pytest.mark.parametrize(("size", "num_random"), [(2, 1), (3, 2), (1, 0), (64, 3)])
+def test_it_is_softmax_over_the_pairs_of_its_pattern(made, size, num_random):
+    attention = made(lambda: BigBirdAttention(8, num_heads=2, block_size=size, num_random=num_random))
+    x = torch.randn(len(graph_of), 8, dtype=torch.float64)
+    found = attention(x, DenseLayout.from_batch(graph_of))
+    for graph in range(4):
+        own = x[graph_of == graph]
+        q, k, v = (own @ weight.T for weight in attention.qkv_map.weight.chunk(3))
+        seen = pattern(len(own), size, 2, num_random)
+        heads = [
+            (q[:, h] @ k[:, h].T / 2).masked_fill(~seen[number], -torch.inf).softmax(-1) @ v[:, h]
+            for number, h in enumerate((slice(0, 4), slice(4, 8)))
+        ]
+        expected = torch.cat(heads, dim=1) @ attention.out_map.weight.T
+        torch.testing.assert_close(found[graph_of == graph], expected, rtol=1e-11, atol=1e-12)
+
+
+def test_gradients_are_those_of_the_dense_form():
+    """Also where the first block is the last one, too."""
+    torch.manual_seed(0)
+    attention, full = BigBirdAttention(8, 2, block_size=64).double(), SoftmaxAttention(8, 2).double()
+    full.load_state_dict(attention.state_dict())
+    x, layout = torch.randn(len(graph_of), 8, dtype=torch.float64), DenseLayout.from_batch(graph_of)
+    attention(x, layout).square().sum().backward()
+    full(x, layout).square().sum().backward()
+    for mine, theirs in zip(attention.parameters(), full.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, theirs.grad, rtol=1e-10, atol=1e-11)
+
+
+def test_every_block_sees_what_the_paper_says():
+    table = block_table(blocks=12, count=14, num_heads=3, num_random=2)
+    assert (table[:, 12:] == -1).all()
+    for head in range(3):
+        for row in range(12):
+            seen = [block for block in table[head, row].tolist() if block >= 0]
+            assert len(seen) == len(set(seen)), "no block counts twice"
+            assert {0, 11, row} <= set(seen)
+            assert {near for near in (row - 1, row + 1) if 0 <= near < 12} <= set(seen)
+            window = {0, 11, row - 1, row, row + 1} & set(range(12))
+            assert len(seen) == len(window) + 2
+    assert not torch.equal(table[0], table[1]), "heads have random blocks of their own"
+
+
+def test_random_blocks_depend_on_the_number_of_blocks_alone():
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    block_table.cache_clear()
+    first = block_table(9, 9, 2, 3)
+    assert torch.equal(torch.get_rng_state(), before)
+    block_table.cache_clear()
+    torch.manual_seed(2)
+    assert torch.equal(block_table(9, 12, 2, 3)[:, :9], first)

@@ -1,0 +1,62 @@
+"""Features and places of tokens."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from graphbench import Features
+from graphbench.errors import BadInput
+from graphbench_sequences.tokens import Positions, TokenEncoder, sinusoids
+
+
+def test_categories_have_vectors_of_their_own_and_the_tower_has_none(pairs, batch_of):
+    encoder, batch = TokenEncoder(pairs, 6).double(), batch_of(pairs)
+    table = encoder.encoder.features.table
+    assert table.shape == (9, 6)
+    torch.testing.assert_close(encoder(batch), table[batch.x[:, 0]])
+
+
+def test_values_run_from_minus_one_to_one(spec, batch_of):
+    encoder, batch = TokenEncoder(spec, 6, "values").double(), batch_of(spec)
+    linear = encoder.encoder.features.linear
+    value = 2 * batch.x.double() / 4 - 1
+    torch.testing.assert_close(encoder(batch), value @ linear.weight.T + linear.bias)
+    assert batch.x.shape[1] == 1
+    assert "x_dense" not in batch
+
+
+@pytest.mark.parametrize("features", [Features((5, 3)), Features((5,), dense=1), Features((1,)), Features(dense=2)])
+def test_values_need_one_categorical_column(spec, features):
+    with pytest.raises(BadInput, match=r"tokens: values needs one categorical column .* Take tokens: categories\."):
+        TokenEncoder(replace(spec, node=features), 6, "values")
+
+
+@pytest.mark.parametrize("dim", [6, 5])
+def test_sinusoids_agree_with_their_formula(dim):
+    found = sinusoids(torch.arange(50), dim)
+    for place in (0, 1, 49):
+        for column in range(dim):
+            angle = place / 10_000 ** (2 * (column // 2) / dim)
+            expected = math.cos(angle) if column % 2 else math.sin(angle)
+            assert found[place, column].item() == pytest.approx(expected, abs=1e-13)
+
+
+def test_positions_are_added():
+    x, place = torch.randn(4, 6), torch.tensor([2, 0, 1, 2])
+    assert torch.equal(Positions("none", 6, 9)(x, place), x)
+    torch.testing.assert_close(Positions("sinusoidal", 6, 9)(x, place), x + sinusoids(place, 6).float())
+    learned = Positions("learned", 6, 9)
+    assert learned.table.shape == (9, 6)
+    assert torch.equal(learned(x, place), x + learned.table[place])
+    assert [name for name in ("none", "sinusoidal") if list(Positions(name, 6, 9).parameters())] == []
+
+
+def test_unknown_names_are_refused(spec):
+    with pytest.raises(BadInput, match="tokens must be one of"):
+        TokenEncoder(spec, 6, "bytes")
+    with pytest.raises(BadInput, match="positions must be one of"):
+        Positions("rotary", 6, 9)
