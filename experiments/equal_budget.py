@@ -40,7 +40,9 @@ LAYERS, HEADS, STEP, WIDEST = 4, 4, 4, 512
 POSITIONS: dict[str, Any] = {"class_path": "RWSEEncoder", "init_args": {"num_steps": 16, "dim": 16}}
 HEAD: dict[str, Any] = {"num_layers": 2, "pooling": "mean"}
 #: Registered architectures that are for other data.
-OTHERS = ("LinearTransformer", "Positions")
+OTHERS = ("LinearTransformer", "Luna", "MEGA", "Positions", "S4D", "SequenceTransformer")
+#: Distribution of those that read point clouds.
+POINT_CLOUDS = "graphbench-point-clouds"
 #: Variants that are run beside, or instead of, the default of a class.
 VARIANTS: dict[str, tuple[dict[str, Any], ...]] = {
     "GNNPlus": ({"layer": "GCN"}, {"layer": "GINE"}, {"layer": "GatedGCN"}),
@@ -81,8 +83,10 @@ DATA = {
 def models() -> dict[str, tuple[str, dict[str, Any]]]:
     """Name in the table -> registered class and what tells it from its default."""
     found = {}
-    for name in registry.architectures():
-        for variant in VARIANTS.get(name, ({},)) if name not in OTHERS else ():
+    for name, record in registry.architectures().items():
+        if name in OTHERS or record.distribution == POINT_CLOUDS:
+            continue
+        for variant in VARIANTS.get(name, ({},)):
             told = ", ".join(f"{option}={value}" for option, value in variant.items())
             found[f"{name} ({told})" if told else name] = name, variant
     return found

@@ -29,6 +29,8 @@ class Representation:
         graph: `[num_graphs, dim]`, from architectures with a graph token; else the head pools `node`.
         tokens: `[num_tokens, dim]` beside the nodes (substructures, virtual nodes), with `tokens_batch`.
         tokens_batch: graph of each extra token `[num_tokens]`.
+        penalty: scalar that is added to the loss while training, such as a regulariser of what the model computes; a
+            mean over graphs or nodes, so that it does not grow with the batch.
 
     Examples:
         >>> import torch
@@ -41,6 +43,7 @@ class Representation:
     graph: Tensor | None = None
     tokens: Tensor | None = None
     tokens_batch: Tensor | None = None
+    penalty: Tensor | None = None
 
 
 def merge_encodings(encodings: Iterable[Encoding]) -> tuple[Encoding, ...]:

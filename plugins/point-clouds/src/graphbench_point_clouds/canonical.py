@@ -1,0 +1,180 @@
+"""PointNet and DGCNN in a frame that a small network of vector neurons finds: canonicalisation by learning.
+
+Kaba, Mondal, Zhang, Bengio and Ravanbakhsh, "Equivariance with Learned Canonicalization Functions", ICML 2023,
+arXiv 2211.06489. The frame turns with the cloud, so that the cloud seen from it does not.
+
+Legend: T points of all clouds, B clouds, k neighbours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from graphbench import BenchmarkSpec
+from graphbench.errors import check_range
+from graphbench_point_clouds.dgcnn import DGCNN
+from graphbench_point_clouds.model import Points
+from graphbench_point_clouds.neighbours import nearest
+from graphbench_point_clouds.pointnet import PointNet
+from graphbench_point_clouds.vector_neurons import (
+    VectorNorm,
+    VectorReLU,
+    check_space,
+    edge_vectors,
+    mean_of_clouds,
+    single,
+)
+from graphbench_point_clouds.vn_pointnet import channels
+
+_EPSILON = 1e-6
+
+
+def orthonormal(vectors: Tensor) -> Tensor:
+    """Gram and Schmidt's basis of three vectors, as rows `[B, 3, 3]`; a row is short where vectors are parallel.
+
+    Examples:
+        >>> orthonormal(torch.tensor([[[2.0, 0, 0], [1, 1, 0], [1, 1, 3]]])).round(decimals=4)[0]
+        tensor([[1., 0., 0.],
+                [0., 1., 0.],
+                [0., 0., 1.]])
+    """
+    rows: list[Tensor] = []
+    for vector in vectors.unbind(1):
+        for row in rows:
+            vector = vector - (vector * row).sum(-1, keepdim=True) * row
+        length = (vector.square().sum(-1, keepdim=True) + _EPSILON**2).sqrt()  # differentiable at zero, too
+        rows.append(vector / length)
+    return torch.stack(rows, dim=1)
+
+
+class CanonicalFrame(nn.Module):
+    """A basis for each cloud that turns with it: three maps of vectors of edges and points, and their mean.
+
+    Args:
+        width: of PointNet's first map, a third of which are the channels.
+        num_neighbors: neighbours k.
+        dropout: probability on the last vectors.
+
+    Raises:
+        BadInput: `dropout` is no probability.
+    """
+
+    def __init__(self, width: int, num_neighbors: int, dropout: float) -> None:
+        super().__init__()
+        check_range("frame_dropout", dropout, at_least=0, below=1)
+        small = channels(width)
+        self.edges, self.points, self.norm = VectorReLU(3, small, 0.0), VectorReLU(small, small, 0.0), VectorNorm(small)
+        self.out = VectorReLU(small, 3, 0.0)
+        self.num_neighbors, self.dropout = num_neighbors, dropout
+
+    def forward(self, points: Points) -> Tensor:
+        """`[B, 3, 3]`, rows are vectors of the basis."""
+        clouds, pos = points.clouds, points.pos
+        neighbours = nearest(pos, clouds, pos, clouds, self.num_neighbors)
+        x = self.edges(edge_vectors(pos.to(points.x.dtype)[:, None], neighbours, cross=True)).mean(1)
+        x = F.dropout(self.out(self.norm(self.points(x))), self.dropout, self.training)
+        return orthonormal(single(mean_of_clouds(x, clouds.cloud_of, clouds.num_clouds)))
+
+    def seen(self, points: Points) -> Points:
+        """The points as the frames of their clouds see them."""
+        frames = self(points)
+        return replace(points, pos=points.clouds.transformed(points.pos.to(frames.dtype), frames.transpose(1, 2)))
+
+
+class CNPointNet(PointNet):
+    """CN(NL)-PointNet (Kaba et al., ICML 2023): PointNet of the cloud as its learned frame sees it.
+
+    No rotation about the origin changes what is returned. The frame reads positions alone, and so does the network.
+
+    Args:
+        spec: the benchmark's description.
+        hidden_dim: width of PointNet's first maps; all others are multiples of it, as published at 64.
+        num_neighbors: neighbours of the network that finds the frame.
+        frame_dropout: its dropout.
+        dropout: probability behind PointNet's last maps.
+        input_transform: align positions by a T-net, too.
+        feature_transform: align features by a T-net.
+        orthogonality: factor of the penalty that keeps the alignment of features close to a rotation; 0 for none.
+
+    Raises:
+        BadInput: nodes have no position in space, or an option is out of its range.
+
+    Examples:
+        >>> from graphbench.testing import tiny_batch, tiny_spec
+        >>> model = CNPointNet(tiny_spec(kind="coordinates"), hidden_dim=6)
+        >>> model(tiny_batch(model)).graph.shape  # 4 clouds of a few points
+        torch.Size([4, 24])
+    """
+
+    def __init__(
+        self,
+        spec: BenchmarkSpec,
+        hidden_dim: int = 64,
+        num_neighbors: int = 20,
+        frame_dropout: float = 0.5,
+        dropout: float = 0.3,
+        input_transform: bool = True,
+        feature_transform: bool = True,
+        orthogonality: float = 0.001,
+    ) -> None:
+        check_range("num_neighbors", num_neighbors, at_least=1, whole=True)
+        super().__init__(spec, hidden_dim, dropout, input_transform, feature_transform, orthogonality)
+        check_space(type(self).__name__, spec)
+        self.frame = CanonicalFrame(hidden_dim, num_neighbors, frame_dropout)
+
+    def represent_clouds(self, points: Points) -> Tensor:
+        """`[B, 4 hidden_dim]`."""
+        return super().represent_clouds(self.frame.seen(points))
+
+    def represent_points(self, points: Points, categories: Tensor) -> Tensor:
+        """`[T, 2 hidden_dim]`."""
+        return super().represent_points(self.frame.seen(points), categories)
+
+
+class CNDGCNN(DGCNN):
+    """CN(NL)-DGCNN (Kaba et al., ICML 2023): DGCNN of the cloud as its learned frame sees it.
+
+    No rotation about the origin changes what is returned. The frame reads positions alone, and so does the network.
+
+    Args:
+        spec: the benchmark's description.
+        hidden_dim: width of DGCNN's first convolutions; all others are multiples of it, as published at 64.
+        num_neighbors: neighbours of DGCNN and of the network that finds the frame.
+        frame_dropout: dropout of the latter.
+        dropout: probability behind DGCNN's last maps.
+        input_transform: align positions by a T-net, too, in tasks of points only.
+
+    Raises:
+        BadInput: nodes have no position in space, or an option is out of its range.
+
+    Examples:
+        >>> from graphbench.testing import tiny_batch, tiny_spec
+        >>> model = CNDGCNN(tiny_spec(kind="coordinates"), hidden_dim=6)
+        >>> model(tiny_batch(model)).graph.shape  # 4 clouds of a few points
+        torch.Size([4, 24])
+    """
+
+    def __init__(
+        self,
+        spec: BenchmarkSpec,
+        hidden_dim: int = 64,
+        num_neighbors: int = 20,
+        frame_dropout: float = 0.5,
+        dropout: float = 0.5,
+        input_transform: bool = True,
+    ) -> None:
+        super().__init__(spec, hidden_dim, num_neighbors, dropout, input_transform)
+        check_space(type(self).__name__, spec)
+        self.frame = CanonicalFrame(hidden_dim, num_neighbors, frame_dropout)
+
+    def represent_clouds(self, points: Points) -> Tensor:
+        """`[B, 4 hidden_dim]`."""
+        return super().represent_clouds(self.frame.seen(points))
+
+    def represent_points(self, points: Points, categories: Tensor) -> Tensor:
+        """`[T, 2 hidden_dim]`."""
+        return super().represent_points(self.frame.seen(points), categories)

@@ -1,0 +1,48 @@
+"""VN-PointNet: logits that no rotation changes."""
+
+from __future__ import annotations
+
+import torch
+
+from graphbench_point_clouds import VNPointNet
+from graphbench_point_clouds.vn_pointnet import VectorTNet, channels
+
+SMALL = {"hidden_dim": 12, "num_neighbors": 4}
+
+
+def test_no_rotation_changes_the_logits_of_classes(spec, cut, logits, check_invariance):
+    check_invariance(logits(VNPointNet, spec, **SMALL), cut(spec, (9, 5, 9, 7)))
+
+
+def test_no_rotation_changes_the_logits_of_parts(parts_spec, cut, logits, check_invariance):
+    check_invariance(logits(VNPointNet, parts_spec, **SMALL), cut(parts_spec, (9, 5)))
+
+
+def test_no_rotation_changes_the_logits_with_maximum_pools(spec, cut, logits, check_invariance):
+    check_invariance(logits(VNPointNet, spec, **SMALL, pooling="max"), cut(spec, (9, 5, 9)))
+
+
+def test_a_reflection_does_change_them(spec, cut, logits):
+    """Cross products of neighbours keep a shape from its mirror image."""
+    module, batch = logits(VNPointNet, spec, **SMALL), cut(spec, (9, 7))
+    before = module(batch)
+    batch.pos = -batch.pos
+    assert (module(batch) - before).abs().max() > 1e-4
+
+
+def test_channels_are_a_third_of_the_widths(spec):
+    assert [channels(width) for width in (64, 128, 1024, 2)] == [21, 42, 341, 1]
+    model = VNPointNet(spec)
+    assert model.wide.linear.weight.shape == (341, 42)
+    assert model.last.maps[0].linear.in_features == 341 * 6
+
+
+def test_a_cloud_as_a_whole_stands_beside_each_point(spec, cut, made):
+    from graphbench_point_clouds.clouds import Clouds
+
+    batch = cut(spec, (9, 5))
+    net = made(lambda: VectorTNet(4, 12, "mean"))
+    x = torch.randn(14, 4, 3, dtype=torch.float64)
+    found = net(x, Clouds.from_batch(batch))
+    pooled = torch.stack([net.point_maps(x)[:9].mean(0), net.point_maps(x)[9:].mean(0)])
+    torch.testing.assert_close(found, net.cloud_maps(pooled), rtol=1e-10, atol=1e-10)
