@@ -14,8 +14,10 @@ from graphbench_baselines import (
     GPS,
     GRIT,
     GT,
+    OGBGNN,
     SAN,
     SAT,
+    SPN,
     Exphormer,
     GatedGCN,
     GNNPlus,
@@ -72,6 +74,16 @@ class TestGNNPlus(ArchitectureContract):
 class TestGNNPlusForLongRanges(ArchitectureContract):
     architecture = GNNPlus
     options = SMALL | {"layer": "GINE", "version": "LRGB", "feed_forward": False, "activation": "gelu"}
+
+
+class TestOGBGNN(ArchitectureContract):
+    architecture = OGBGNN
+    options = SMALL | {"layer": "GCN"}
+
+
+class TestSPN(ArchitectureContract):
+    architecture = SPN
+    options = SMALL
 
 
 class TestGT(ArchitectureContract):

@@ -98,6 +98,7 @@ VARIANTS = {
     "DIFFormer, sigmoid, no edges": partial(DIFFormer, **HEADS, form="sigmoid", use_graph=False, norm="none"),
     "AdvDIFFormer, order 1": partial(AdvDIFFormer, **HEADS, order=1, norm="layer", residual=False),
     "GCNII*": partial(GCNII, **SMALL, shared_weights=False),
+    "GCNII, no identity": partial(GCNII, **SMALL, theta=None, input_map=False),
     "TunedGNN, GCN": partial(TunedGNN, **SMALL),
     "TunedGNN, GraphSAGE": partial(TunedGNN, **SMALL, layer="GraphSAGE", norm="none", residual=False),
 }

@@ -9,8 +9,8 @@ import torch
 import yaml
 
 import graphbench_large_graphs
-from graphbench import BenchmarkSpec, Features
-from graphbench.nn import HeadConfig
+from graphbench import BenchmarkSpec, Features, benchmarks
+from graphbench.nn import HeadConfig, LapPEEncoder
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 NAMES = sorted(path.stem for path in CONFIGS.glob("*.yaml"))
@@ -32,16 +32,28 @@ def load(name):
     return yaml.safe_load((CONFIGS / f"{name}.yaml").read_text(encoding="utf-8"))
 
 
-def count(config):
-    """Parameters of model and head, without memory for them."""
-    dense, classes = DATA[config["data"]["init_args"]["source"]]
-    spec = BenchmarkSpec(
+def published_spec(data):
+    """Of the data of a configuration: a benchmark's own, or features and classes of one large graph."""
+    if data["class_path"] != "Graphs":
+        return getattr(benchmarks, data["class_path"]).spec
+    dense, classes = DATA[data["init_args"]["source"]]
+    return BenchmarkSpec(
         "Published", "node-classification", Features(dense=dense), Features(), "accuracy", True, "cross_entropy",
         num_classes=classes,
     )  # fmt: skip
+
+
+def count(config):
+    """Parameters of model and head, without memory for them."""
+    spec = published_spec(config["data"])
     part, head = config["model"]["architecture"], HeadConfig(**config["model"]["head"])
     with torch.device("meta"):
-        model = getattr(graphbench_large_graphs, part["class_path"])(spec, **part["init_args"])
+        options = part["init_args"]
+        if "positional_encoders" in options:
+            options["positional_encoders"] = [
+                LapPEEncoder(**item["init_args"]) for item in options["positional_encoders"]
+            ]
+        model = getattr(graphbench_large_graphs, part["class_path"])(spec, **options)
         made = head.mlp(model.dim, spec.output_dim)
     return sum(p.numel() for module in (model, made) for p in module.parameters())
 
@@ -87,6 +99,20 @@ def test_nagphormer_on_cora_has_the_parameters_of_the_released_model():
 def test_nodeformer_on_cora_has_the_parameters_of_the_released_model():
     layer = 3 * linear(32, 128) + linear(128, 32) + 3 * 4 + 2 * 32
     assert load("nodeformer-cora")["expected"]["parameters"] == linear(1433, 32) + 64 + 2 * layer + linear(32, 7)
+
+
+@pytest.mark.parametrize(
+    ("name", "printed"), [("gcnii-peptides-func", 505), ("gcnii-peptides-struct", 505), ("gcnii-pascalvoc-sp", 492)]
+)
+def test_gcnii_has_the_parameters_that_the_long_range_graph_benchmark_prints(name, printed):
+    """In whole thousands."""
+    assert load(name)["expected"]["parameters"] // 1000 == printed
+
+
+def test_models_of_unstated_size_stay_within_the_budget_of_the_long_range_graph_benchmark():
+    names = [name for name in NAMES if name.endswith("-sp") and not name.startswith("gcnii")]
+    assert len(names) == 6
+    assert all(400_000 < load(name)["expected"]["parameters"] < 500_000 for name in names)
 
 
 def test_a_published_score_has_a_source():

@@ -26,6 +26,17 @@ def test_model_agrees_with_its_equation(made, spec, batch, symmetric, shared):
     torch.testing.assert_close(model(batch).node, x, rtol=1e-11, atol=1e-11)
 
 
+def test_without_input_map_and_identity_it_is_that_of_the_long_range_graph_benchmark(made, spec, batch, symmetric):
+    """Its layers are `ReLU(((1 - a) A x + a x0) W)` over what the encoder makes of the features."""
+    model = made(lambda: GCNII(spec, DIM, num_layers=3, alpha=ALPHA, theta=None, dropout=0.0, input_map=False))
+    encoder = model.inputs.features.linear
+    start = x = batch.x_dense @ encoder.weight.T + encoder.bias
+    for layer in model.layers:
+        x = (((1 - ALPHA) * symmetric @ x + ALPHA * start) @ layer.weight1).clamp(min=0)
+    assert (start < 0).any()
+    torch.testing.assert_close(model(batch).node, x, rtol=1e-11, atol=1e-11)
+
+
 def test_many_layers_keep_nodes_apart(spec, one_graph):
     """64 layers of the paper's model; with neither memory of the input nor the identity all nodes become the same."""
     batch = one_graph(100)

@@ -1,19 +1,13 @@
-"""`graphbench params` on every configuration against the counts that the paper publishes.
-
-Benchmarks that are not installed yet, and the plug-in where its installation is older than its entry points, are stood
-in for by a package that registers them: the command needs no data.
-"""
+"""`graphbench params` on every configuration against the counts that the paper publishes; no data are needed."""
 
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
-from graphbench import registry
 from graphbench.cli import main
 
 CONFIGS = Path(__file__).parents[1] / "configs"
@@ -30,21 +24,6 @@ PUBLISHED = {
 }
 #: The published 2,929,009 has no friction maps and no known head; ours is the formula of the other eight.
 UNPUBLISHED = {"peptides-func": 3_819_189}
-MOLECULE = "Features((119, 5, 12, 12, 10, 6, 6, 2, 2)), Features((5, 6, 2))"
-SUPERPIXEL = "Features(dense=14), Features(dense=2), 'macro_F1', True, 'weighted_cross_entropy'"
-CLASSES = "'class_accuracy', True, 'weighted_cross_entropy'"
-PIXELS = "'accuracy', True, 'cross_entropy', num_classes=10"
-SPECS = {
-    "PATTERN": f"'node-classification', Features((3,)), Features(), {CLASSES}, num_classes=2",
-    "CLUSTER": f"'node-classification', Features((7,)), Features(), {CLASSES}, num_classes=6",
-    "MNISTSuperpixels": f"'graph-classification', Features(dense=3), Features(dense=1), {PIXELS}",
-    "CIFAR10Superpixels": f"'graph-classification', Features(dense=5), Features(dense=1), {PIXELS}",
-    "PascalVOCSP": f"'node-classification', {SUPERPIXEL}, num_classes=21",
-    "COCOSP": f"'node-classification', {SUPERPIXEL}, num_classes=81",
-    "PeptidesFunc": f"'graph-multilabel', {MOLECULE}, 'AP', True, 'BCE', num_targets=10",
-    "PeptidesStruct": f"'graph-regression', {MOLECULE}, 'MAE', False, 'L1', num_targets=11",
-    "PCQMContact": f"'link-ranking', {MOLECULE}, 'MRR', True, 'contrastive_BCE'",
-}
 #: hidden_dim, layers, heads: with friction maps a layer has 2 (H d^2 + H d) parameters more.
 SIZES = {"pattern": (40, 4, 4), "cluster": (32, 20, 8), "pascalvoc-sp": (68, 8, 4), "peptides-struct": (235, 2, 4)}
 #: Counts that follow from the layer of GPS, `13 d^2 + 22 d` and `3 d + 1` with gates, at the sizes of SFi-Former.
@@ -67,29 +46,6 @@ TABLE_3 = {
     "flow-only": {"terms": "flow"},
     "adjacency-only": {"terms": "adjacency"},
 }
-
-
-@pytest.fixture(scope="module", autouse=True)
-def registered(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("stand-ins")
-    missing = SPECS.keys() - registry.benchmarks().keys()
-    lines = ["from graphbench import BenchmarkSpec, Features", "from graphbench.benchmarks import GraphBenchmark"]
-    lines += [f"class {name}(GraphBenchmark):\n    spec = BenchmarkSpec('{name}', {SPECS[name]})" for name in missing]
-    (folder / "flow_specifications.py").write_text("\n".join(lines))
-    metadata = folder / "flow_specifications-1.0.dist-info"
-    metadata.mkdir()
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: flow-specifications\nVersion: 1.0\n")
-    entries = ["[graphbench.benchmarks]", *(f"{name} = flow_specifications:{name}" for name in missing)]
-    models = {"SFiFormer", "DFiFormer"} - registry.architectures().keys()
-    entries += ["[graphbench.architectures]", *(f"{name} = graphbench_sfi_former:{name}" for name in models)]
-    callbacks = {"FlowSparsity"} - registry.callbacks().keys()
-    entries += ["[graphbench.callbacks]", *(f"{name} = graphbench_sfi_former:{name}" for name in callbacks)]
-    (metadata / "entry_points.txt").write_text("\n".join(entries))
-    sys.path.insert(0, str(folder))
-    registry.refresh()
-    yield
-    sys.path.remove(str(folder))
-    registry.refresh()
 
 
 @pytest.fixture

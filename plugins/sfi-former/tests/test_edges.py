@@ -67,6 +67,43 @@ def test_gradients(graph, alpha):
     assert gradcheck(lambda r, f, p: sparse_flow_edges(r, f, target, NODES, p, alpha), inputs)
 
 
+def test_edges_of_infinite_resistance_are_no_edges(graph):
+    resistance, friction, _, target = graph
+    cut = torch.arange(len(target)) % 3 == 0
+    cut |= target == target[0]  # one node is left without any
+    kept = ~cut
+    r = resistance.masked_fill(cut[:, None], torch.inf).requires_grad_()
+    flow = sparse_flow_edges(r, friction, target, NODES, 0.3, 0.1)
+    assert not flow[cut].any()
+    torch.testing.assert_close(flow[kept], sparse_flow_edges(r[kept], friction[kept], target[kept], NODES, 0.3, 0.1))
+    flow.square().sum().backward()
+    assert torch.isfinite(r.grad).all()
+
+
+def test_a_tiny_alpha_is_a_tiny_inflow(graph):
+    """Without friction a link carries `mu / r`, and mu is alpha to first order; frictions above mu leave nothing."""
+    resistance, friction, _, target = graph
+    flow = sparse_flow_edges(resistance, friction, target, NODES, 0.0, 1e-40)
+    torch.testing.assert_close(flow, 1e-40 / resistance, rtol=1e-12, atol=0)
+    assert not sparse_flow_edges(resistance, friction, target, NODES, 1.0, 1e-40).any()
+    single = sparse_flow_edges(resistance.float(), friction.float(), target, NODES, 0.3, 1e-40)
+    assert torch.isfinite(single).all()
+
+
+def test_autocast_does_not_lower_the_precision(graph):
+    """Forward and backward inside it, as a training step in bf16-mixed has them."""
+    resistance, friction, _, target = graph
+
+    def both():
+        inputs = [resistance.float().requires_grad_(), friction.float().requires_grad_()]
+        flow = sparse_flow_edges(*inputs, target, NODES, 0.3, 0.1)
+        return flow, *torch.autograd.grad(flow.square().sum(), inputs)
+
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        inside = both()
+    assert all(torch.equal(a, b) for a, b in zip(inside, both(), strict=True))
+
+
 def test_no_edges_at_all():
     empty = torch.empty(0, 2)
     assert sparse_flow_edges(empty, empty, torch.empty(0, dtype=torch.int64), 3, 1.0).shape == (0, 2)
@@ -86,6 +123,8 @@ def test_virtual_nodes_reach_every_node_of_their_graph_and_no_other():
     ("change", "message"),
     [
         ({"friction": torch.ones(2)}, "one shape"),
+        ({"resistance": torch.ones(3, dtype=torch.int64)}, "resistance must be a floating-point tensor"),
+        ({"friction": torch.ones(3, dtype=torch.int32)}, "friction must be a floating-point tensor"),
         ({"friction": -torch.ones(3)}, "friction must be non-negative"),
         ({"resistance": torch.tensor([1.0, torch.nan, 1.0])}, "resistance must be non-negative"),
         ({"target": torch.tensor([0, 1, 2])}, r"0 \.\. 1"),

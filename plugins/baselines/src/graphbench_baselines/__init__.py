@@ -1,4 +1,4 @@
-"""GCN, GIN, GINE, GAT, GraphSAGE, GatedGCN, GNN+, GT, SAN, GPS, Exphormer, Graph-Mamba, GRIT, Graphormer and SAT."""
+"""Message passing networks, GT, SAN, GPS, Exphormer, Graph-Mamba, GRIT, Graphormer and SAT."""
 
 from graphbench_baselines.exphormer import Exphormer as Exphormer
 from graphbench_baselines.gnn_plus import GNNPlus as GNNPlus
@@ -13,9 +13,11 @@ from graphbench_baselines.message_passing import GIN as GIN
 from graphbench_baselines.message_passing import GINE as GINE
 from graphbench_baselines.message_passing import GatedGCN as GatedGCN
 from graphbench_baselines.message_passing import GraphSAGE as GraphSAGE
+from graphbench_baselines.ogb_gnn import OGBGNN as OGBGNN
 from graphbench_baselines.san import SAN as SAN
 from graphbench_baselines.sat import SAT as SAT
 from graphbench_baselines.spectral import TransformerLapPE as TransformerLapPE
+from graphbench_baselines.spn import SPN as SPN
 from graphbench_baselines.structure import RandomWalkPE as RandomWalkPE
 
 __all__ = [
@@ -26,8 +28,10 @@ __all__ = [
     "GPS",
     "GRIT",
     "GT",
+    "OGBGNN",
     "SAN",
     "SAT",
+    "SPN",
     "Exphormer",
     "GNNPlus",
     "GatedGCN",

@@ -14,6 +14,7 @@ from torch_geometric.nn import GCN2Conv
 
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, PositionalEncoder, Representation
 from graphbench.errors import check_range
+from graphbench.nn import NodeEncoder
 from graphbench_large_graphs.inputs import InputFeatures
 
 
@@ -22,20 +23,23 @@ class GCNII(Architecture):
 
     `x0 = ReLU(W Drop(features) + b)`, then in layer l `x = ReLU(((1 - a) A Drop(x) + a x0)((1 - b_l) I + b_l W_l))`,
     `b_l = log(theta / l + 1)`; A is the normalised adjacency matrix with self-loops. Dropout falls on the result, too.
+    The runs of the Long Range Graph Benchmark have neither the input's ReLU and dropout nor the identity: `theta` none,
+    `input_map` false and an `alpha` of 0.2.
 
     Args:
         spec: the benchmark's description.
         hidden_dim: width of the nodes.
         num_layers: layers.
         alpha: share a of the input in every layer.
-        theta: the paper's lambda: how far from the identity layers are.
+        theta: the paper's lambda: how far from the identity layers are; none: without the identity, `b_l = 1`.
         shared_weights: False is GCNII*, with maps of its own for the input.
         dropout: probability of every dropout.
         layer_weight_decay: weight decay of the layers, where it differs from the optimizer's.
         positional_encoders: outputs stand beside the node features.
+        input_map: False: x0 are the encoded features (embeddings of categories) and positions, side by side.
 
     Raises:
-        BadInput: an option is out of its range.
+        BadInput: an option is out of its range, or positions leave no room for features.
 
     Examples:
         >>> from graphbench.testing import tiny_batch, tiny_spec
@@ -50,28 +54,39 @@ class GCNII(Architecture):
         hidden_dim: int = 64,
         num_layers: int = 64,
         alpha: float = 0.1,
-        theta: float = 0.5,
+        theta: float | None = 0.5,
         shared_weights: bool = True,
         dropout: float = 0.6,
         layer_weight_decay: float | None = None,
         positional_encoders: list[PositionalEncoder] | None = None,
+        input_map: bool = True,
     ) -> None:
         super().__init__(spec, hidden_dim)
         check_range("alpha", alpha, at_least=0, at_most=1)
-        check_range("theta", theta, above=0)
+        if theta is not None:
+            check_range("theta", theta, above=0)
         if layer_weight_decay is not None:
             check_range("layer_weight_decay", layer_weight_decay, at_least=0)
-        self.inputs = InputFeatures(spec, positional_encoders or ())
-        self.input_map = nn.Linear(self.inputs.dim, hidden_dim)
+        self.inputs: InputFeatures | NodeEncoder
+        self.input_map: nn.Linear | None = None
+        if input_map:
+            self.inputs = InputFeatures(spec, positional_encoders or ())
+            self.input_map = nn.Linear(self.inputs.dim, hidden_dim)
+        else:
+            self.inputs = NodeEncoder(spec, hidden_dim, positional_encoders or ())
         self.layers = nn.ModuleList(
-            GCN2Conv(hidden_dim, alpha, theta, number, shared_weights) for number in range(1, num_layers + 1)
+            GCN2Conv(hidden_dim, alpha, theta, None if theta is None else number, shared_weights)
+            for number in range(1, num_layers + 1)
         )
         self.dropout, self.layer_weight_decay = dropout, layer_weight_decay
 
     def forward(self, batch: GraphBatch) -> Representation:
         """Nodes `[num_nodes, hidden_dim]`."""
-        x = F.dropout(self.inputs(batch, self.input_map.weight.dtype), self.dropout, self.training)
-        start = x = self.input_map(x).relu()
+        if self.input_map is None:
+            start = x = self.inputs(batch)
+        else:
+            x = F.dropout(self.inputs(batch, self.input_map.weight.dtype), self.dropout, self.training)
+            start = x = self.input_map(x).relu()
         for layer in self.layers:
             x = layer(F.dropout(x, self.dropout, self.training), start, batch.edge_index).relu()
         return Representation(node=F.dropout(x, self.dropout, self.training))

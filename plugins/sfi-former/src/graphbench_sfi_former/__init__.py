@@ -27,12 +27,14 @@ from graphbench_sfi_former.model import DFiFormer, SFiFormer
 from graphbench_sfi_former.proximal import sparse_flow_proximal
 from graphbench_sfi_former.sparsity import FlowSparsity
 from graphbench_sfi_former.statistics import FlowStatistics, flow_statistics
+from graphbench_sfi_former.steps import FlowSteps, flow_steps
 
 __all__ = [
     "DFiFormer",
     "DenseFlowAttention",
     "FlowSparsity",
     "FlowStatistics",
+    "FlowSteps",
     "GradientNorm",
     "NormalisedAdjacency",
     "ProximalOptions",
@@ -40,6 +42,7 @@ __all__ = [
     "SparseFlowAttention",
     "flow_resistance",
     "flow_statistics",
+    "flow_steps",
     "sparse_flow",
     "sparse_flow_attention",
     "sparse_flow_edges",

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from graphbench.errors import check_choice, check_range
-from graphbench_sfi_former.proximal import Step, sparse_flow_proximal
+from graphbench_sfi_former.proximal import Step, first_flow, sparse_flow_proximal
 
 StartName = Literal["uniform", "scaled", "dense", "zeros"]
 
@@ -65,6 +65,17 @@ class ProximalOptions:
             start=self._start(resistance, mask),
             step=self.step,
         )
+
+    def start_of(
+        self,
+        resistance: Tensor,
+        friction: Tensor,
+        penalty: float | Tensor,
+        alpha: float | Tensor | None,
+        mask: Tensor | None = None,
+    ) -> Tensor:
+        """The flow before the first step, `[B, H, N, N]`; arguments as in `solve`, of which three are not read."""
+        return first_flow(self._start(resistance, mask), resistance, mask)
 
     def as_dict(self) -> dict[str, Any]:
         """The options as plain values."""

@@ -140,7 +140,7 @@ class SparseFlowAttention(AdjacencyEnhancedAttention):
             friction_query,
             friction_key,
             value,
-            self._weight_of_friction(graphs),
+            self.weight_of_friction(graphs),
             self.alpha,
             self._mask(graphs),
             dropout=dropout,
@@ -150,7 +150,7 @@ class SparseFlowAttention(AdjacencyEnhancedAttention):
     def weights(self, graphs: PaddedGraphs) -> Tensor:
         """Z `[B, H, N, N]`, without dropout."""
         query, key = graphs.maps[:2]
-        penalty, mask = self._weight_of_friction(graphs), self._mask(graphs)
+        penalty, mask = self.weight_of_friction(graphs), self._mask(graphs)
         if self.friction_proj is not None:
             solver: Literal["exact"] | Solver = "exact" if self.proximal is None else self.proximal.solve
             friction_query, friction_key = graphs.maps[3:]
@@ -161,7 +161,7 @@ class SparseFlowAttention(AdjacencyEnhancedAttention):
         solve = sparse_flow if self.proximal is None else self.proximal.solve
         return solve(resistance, friction, penalty, self.alpha, mask)
 
-    def _weight_of_friction(self, graphs: PaddedGraphs) -> float | Tensor:
+    def weight_of_friction(self, graphs: PaddedGraphs) -> float | Tensor:
         """lambda* / N, a number or `[B, 1, 1, 1]`."""
         if self.penalty_size == "batch":
             return self.penalty / graphs.largest

@@ -82,7 +82,7 @@ def sparse_flow_proximal(
     if mask is not None:
         check_mask(mask, tuple(r.shape))
         r, f = torch.where(mask, r, 1.0), torch.where(mask, f, 0.0)
-    flow = _start(start, r, mask, generator)
+    flow = first_flow(start, r, mask, generator)
     return _iterate(flow, r, penalty * f, alpha, mask, num_steps, step).to(resistance.dtype)
 
 
@@ -137,7 +137,9 @@ def _barzilai_borwein(moved: Tensor, gradient: Tensor, last: Tensor, length: Ten
 
 
 @torch.no_grad()
-def _start(start: Start | Tensor, resistance: Tensor, mask: Tensor | None, generator: torch.Generator | None) -> Tensor:
+def first_flow(
+    start: Start | Tensor, resistance: Tensor, mask: Tensor | None, generator: torch.Generator | None = None
+) -> Tensor:
     """First flow `[..., N, K]`, 0 at keys that are not allowed."""
     if isinstance(start, Tensor):
         if start.shape != resistance.shape:

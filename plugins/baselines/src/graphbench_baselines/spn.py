@@ -1,0 +1,142 @@
+"""Shortest path networks: messages from all nodes within k steps, each distance with a learned weight.
+
+Abboud et al., "Shortest Path Networks for Graph Property Prediction", LoG 2022, arXiv 2206.01003.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch_geometric.utils import scatter
+
+from graphbench import Architecture, BenchmarkSpec, GraphBatch, PositionalEncoder, Representation
+from graphbench.encodings import ShortestPaths
+from graphbench.errors import check_range
+from graphbench.nn import Categorical, NodeEncoder, NormName, make_norm
+
+
+def distance_shells(batch: GraphBatch, max_distance: int) -> list[Tensor]:
+    """Pairs of nodes (u, i) `[2, pairs]` for the distances 1 to k from u to i.
+
+    Args:
+        batch: with the distances of `ShortestPaths(k + 1)`.
+        max_distance: k.
+
+    Examples:
+        >>> from graphbench.testing import encode, tiny_spec, tiny_table
+        >>> graphs = encode(tiny_table(tiny_spec(), sizes=[2]), [ShortestPaths(3)])
+        >>> distance_shells(graphs.batch([0]), 2)[0].tolist()
+        [[0, 1], [1, 0]]
+    """
+    distance, sizes = batch.shortest_path_distance, batch.ptr.diff()
+    graph = torch.repeat_interleave(
+        torch.arange(batch.num_graphs, device=sizes.device), sizes.square(), output_size=len(distance)
+    )
+    near = ((distance >= 1) & (distance <= max_distance)).nonzero().squeeze(1)
+    graph, distance = graph[near], distance[near]
+    rank, size = near - batch.pair_ptr[graph], sizes[graph]
+    pairs = batch.ptr[graph] + torch.stack([rank.div(size, rounding_mode="floor"), rank % size])
+    return [pairs[:, distance == step] for step in range(1, max_distance + 1)]
+
+
+class ShellLayer(nn.Module):
+    """GIN over all nodes within k steps.
+
+        x'_i = MLP((1 + eps) x_i + sum_d w_d sum_{u at distance d} x_u),    w = softmax(a),  a learned `[k]`
+
+    with the MLP `ReLU Norm W2 ReLU Norm W1`.
+
+    Args:
+        dim: width of the nodes.
+        max_distance: k.
+        eps: a number, not learned.
+        norm: batch, layer or none.
+
+    Examples:
+        >>> layer = ShellLayer(8, max_distance=1)
+        >>> layer(torch.randn(2, 8), [torch.tensor([[0, 1], [1, 0]])]).shape
+        torch.Size([2, 8])
+    """
+
+    def __init__(self, dim: int, max_distance: int, eps: float = 0.0, norm: NormName = "batch") -> None:
+        super().__init__()
+        self.eps = eps
+        self.shell_logits = nn.Parameter(torch.randn(max_distance))
+        self.mlp = nn.Sequential(
+            nn.Linear(dim, dim), make_norm(norm, dim), nn.ReLU(), nn.Linear(dim, dim), make_norm(norm, dim), nn.ReLU()
+        )
+
+    def forward(self, x: Tensor, shells: list[Tensor]) -> Tensor:
+        """Nodes `[T, dim]` from nodes and the pairs of each distance."""
+        weights = self.shell_logits.softmax(0).to(x.dtype)
+        mixed = (1 + self.eps) * x
+        for weight, (source, target) in zip(weights, shells, strict=True):
+            mixed = mixed + weight * scatter(x.index_select(0, source), target, 0, len(x), reduce="sum")
+        out: Tensor = self.mlp(mixed)
+        return out
+
+
+class SPN(Architecture):
+    """SPN (Abboud et al., LoG 2022), without edge features as in its first form; see `ShellLayer`.
+
+    Distances follow the direction of edges: a node hears those that lead to it. The paper adds up linear read-outs of
+    all depths, which is one linear read-out of `all_layers`.
+
+    Args:
+        spec: the benchmark's description.
+        hidden_dim: width of the nodes.
+        num_layers: layers.
+        max_distance: k.
+        eps: weight of a node's own vector beyond 1, not learned.
+        dropout: probability of dropout after every layer.
+        norm: batch, layer or none, inside the MLPs.
+        residual: add each layer's input to its output.
+        all_layers: the head reads the input of every layer and the last output, a width of
+            `hidden_dim (num_layers + 1)`.
+        positional_encoders: outputs stand beside the node features.
+        categorical: how categorical features enter: xavier_uniform, normal or one_hot.
+
+    Raises:
+        BadInput: an option is out of its range.
+
+    Examples:
+        >>> from graphbench.testing import tiny_batch, tiny_spec
+        >>> model = SPN(tiny_spec(), hidden_dim=16, num_layers=2)
+        >>> model(tiny_batch(model)).node.shape  # 4 graphs of a few nodes
+        torch.Size([23, 16])
+    """
+
+    def __init__(
+        self,
+        spec: BenchmarkSpec,
+        hidden_dim: int = 64,
+        num_layers: int = 5,
+        max_distance: int = 5,
+        eps: float = 0.0,
+        dropout: float = 0.0,
+        norm: NormName = "batch",
+        residual: bool = False,
+        all_layers: bool = False,
+        positional_encoders: list[PositionalEncoder] | None = None,
+        categorical: Categorical = "xavier_uniform",
+    ) -> None:
+        super().__init__(spec, hidden_dim * (num_layers + 1) if all_layers else hidden_dim)
+        check_range("num_layers", num_layers, at_least=1, whole=True)
+        check_range("max_distance", max_distance, at_least=1, whole=True)
+        check_range("eps", eps, at_least=-1, below=float("inf"))
+        self.node_encoder = NodeEncoder(spec, hidden_dim, positional_encoders or (), categorical)
+        self.layers = nn.ModuleList(ShellLayer(hidden_dim, max_distance, eps, norm) for _ in range(num_layers))
+        self.max_distance, self.dropout = max_distance, dropout
+        self.residual, self.all_layers = residual, all_layers
+        self.encodings = (ShortestPaths(max_distance + 1),)
+
+    def forward(self, batch: GraphBatch) -> Representation:
+        """Nodes `[num_nodes, dim]`."""
+        x = self.node_encoder(batch)
+        shells, depths = distance_shells(batch, self.max_distance), [x]
+        for layer in self.layers:
+            new = F.dropout(layer(x, shells), self.dropout, self.training)
+            x = x + new if self.residual else new
+            depths.append(x)
+        return Representation(node=torch.cat(depths, dim=-1) if self.all_layers else x)
