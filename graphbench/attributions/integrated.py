@@ -61,7 +61,7 @@ def explained(module: BenchmarkModule, batch: GraphBatch, node: int | None = Non
     """
     output = module(batch).float()
     if isinstance(module.task, Regression):
-        output = output * module.task.scale + module.task.offset
+        output = module.task.centre(output)
     return output if node is None else output.unflatten(0, (batch.num_graphs, -1))[:, node]
 
 

@@ -63,6 +63,8 @@ class GraphBenchmark(Benchmark):
     #: Whether graphs from Python with the fields of the specification are what the stored ones are. False where tables
     #: or batches are changed after they are opened.
     takes_graphs: ClassVar[bool] = True
+    #: What `read_objects` takes, in words; nothing where inputs come from files alone.
+    python_input: ClassVar[str] = "graphs of PyG or networkx with the features of the benchmark"
     #: Rows of the source that `read` could not use, where it is told to leave such rows out; the report shows it.
     left_out: int = 0
 

@@ -15,7 +15,7 @@ import torch
 import yaml
 from jsonargparse import ArgumentError
 from jsonargparse.typing import register_type
-from pytorch_lightning.callbacks import LearningRateMonitor, ModelCheckpoint, ProgressBar, Timer
+from pytorch_lightning.callbacks import LearningRateFinder, LearningRateMonitor, ModelCheckpoint, ProgressBar, Timer
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
 from pytorch_lightning.loggers import CSVLogger, TensorBoardLogger
 from pytorch_lightning.plugins import CheckpointIO
@@ -149,6 +149,7 @@ class GraphbenchCLI(LightningCLI):
         config = dict(self._get(self.config_init, "trainer", default={})) | kwargs
         callbacks = list(config.get("callbacks") or [])
         _check_numbers(config)
+        _check_rates(callbacks)
         _check_processes(config)
         self._choose_folder(config)
         if self.run_folder is not None:
@@ -207,6 +208,7 @@ class GraphbenchCLI(LightningCLI):
         users = [callback for callback in configured if isinstance(callback, ModelCheckpoint)]
         here = [one for one in users if one.dirpath is None or Path(one.dirpath).resolve() == folder.resolve()]
         for callback in here:
+            callback.dirpath = str(folder)  # else it would be the folder of whichever logger comes first
             callback.save_last = None  # `last.ckpt` is there already
         best = BestCheckpoint(
             dirpath=folder,
@@ -232,10 +234,24 @@ def _check_numbers(config: dict[str, Any]) -> None:
     Raises:
         BadInput: names the option and its range.
     """
-    least = {"accumulate_grad_batches": 1, "check_val_every_n_epoch": 1, "gradient_clip_val": 0, "log_every_n_steps": 0}
+    least = {"accumulate_grad_batches": 1, "check_val_every_n_epoch": 1, "gradient_clip_val": 0, "log_every_n_steps": 0,
+             "num_sanity_val_steps": -1}  # fmt: skip
     for name, limit in least.items():
         if config.get(name) is not None:
             check_range(f"--trainer.{name}", config[name], at_least=limit)
+
+
+def _check_rates(callbacks: list[pl.Callback]) -> None:
+    """Refuse a search for a learning rate between bounds that have nothing between them.
+
+    Raises:
+        BadInput: names the bounds.
+    """
+    for one in callbacks:
+        if isinstance(one, LearningRateFinder) and not 0 < one._min_lr < one._max_lr:
+            raise BadInput(
+                f"LearningRateFinder: min_lr must be above 0 and below max_lr, but got {one._min_lr} and {one._max_lr}."
+            )
 
 
 def _check_processes(config: dict[str, Any]) -> None:

@@ -18,8 +18,8 @@ _PREDICT = {
     "run": "folder of a finished fit",
     "checkpoint": "checkpoint to use instead of the best",
     "split": "train, val or test (default)",
-    "input": "file (or folder) to answer instead of a split; - for SMILES on standard input",
-    "smiles_column": "column of --input with the SMILES; by default that of the fit",
+    "input": "file (or folder) to answer instead of a split; - for SMILES or texts on standard input",
+    "smiles_column": "column of --input with the SMILES or texts; by default that of the fit",
     "data_changed": DATA_CHANGED,
 }
 _RUN = {"run": "folder of a run"}
@@ -62,6 +62,8 @@ OWN: dict[str, dict[str, str]] = {
         "output": "folder to write: nodes.csv, edges.csv, rows.csv and row-NUMBER.png",
     },
 }
+#: Second names of options.
+_SECOND_NAMES = {"run": ("--run-folder",), "smiles_column": ("--input-column",)}
 #: Own options without a value.
 FLAGS = ("calibrate",)
 
@@ -88,11 +90,12 @@ class Request:
 def own_parser(command: str, **help_texts: str) -> argparse.ArgumentParser:
     """A parser for the command's own options, each taking one value, and for `--trust`.
 
-    `--run` has a second name, since torchrun takes `--run` behind its script for an option of its own.
+    `--run` has a second name, since torchrun takes `--run` behind its script for an option of its own; so has
+    `--smiles-column`, since there may be other texts in it.
     """
     parser = argparse.ArgumentParser(prog=f"graphbench {command}", add_help=False, allow_abbrev=False)
     for name, text in help_texts.items():
-        names = ("--run", "--run-folder") if name == "run" else ("--" + name.replace("_", "-"),)
+        names = ("--" + name.replace("_", "-"), *_SECOND_NAMES.get(name, ()))
         parser.add_argument(*names, dest=name, help=text, action="store_true" if name in FLAGS else "store")
     parser.add_argument("--trust", action="store_true", help="import whatever the configuration of a run names")
     return parser

@@ -7,7 +7,6 @@ import multiprocessing
 import os
 import pickle
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from multiprocessing.queues import Queue
 from typing import Any
@@ -17,12 +16,8 @@ import torch
 import yaml
 from pytorch_lightning.accelerators import CPUAccelerator, CUDAAccelerator
 
-from graphbench.contracts import InputPart
 from graphbench.data.worker_pool import available_cores, ordered_map
 from graphbench.errors import BadInput
-from graphbench.prediction.calibration import Temperature
-from graphbench.prediction.ensemble import Ensemble
-from graphbench.prediction.intervals import Intervals
 from graphbench.runs import trust
 
 _OPTION = "--trainer.devices"
@@ -69,27 +64,17 @@ def _typed(words: Sequence[str]) -> Any:
     return None if found is None else yaml.safe_load(found)
 
 
-@dataclass(frozen=True)
-class Work:
-    """What a process needs to answer as this one would.
-
-    Args:
-        make: makes the models on the device that it is given; importable.
-        temperature, intervals: of the ensemble.
-    """
-
-    make: Callable[[str], Ensemble]
-    temperature: Temperature | None
-    intervals: Intervals | None
+#: What answers a part of an input, as one or several models read it.
+Answer = Callable[[Any], pd.DataFrame]
 
 
-def predicted_on(devices: Sequence[str], work: Work, parts: Iterator[Sequence[InputPart]]) -> Iterator[pd.DataFrame]:
-    """Predictions of parts of an input, in their order; a few parts for each device are in memory.
+def answered_on(devices: Sequence[str], make: Callable[[str], Answer], parts: Iterator[Any]) -> Iterator[pd.DataFrame]:
+    """Answers to parts of an input, in their order; a few parts for each device are in memory.
 
     Args:
         devices: what `--trainer.devices` gets in each process, see `chosen_devices`.
-        work: what each of them does.
-        parts: each as every model reads it.
+        make: makes what answers on the device that it is given; importable.
+        parts: of the input. Tensors must own what they show: a view would take all of its storage along.
 
     Raises:
         GraphbenchError: a process was ended from outside. What goes wrong in one of them is raised here.
@@ -99,26 +84,24 @@ def predicted_on(devices: Sequence[str], work: Work, parts: Iterator[Sequence[In
     for device in devices:
         places.put(device)
     threads = max(1, available_cores() // len(devices))
-    start = partial(start_answering, work, places, threads)
-    jobs = (pickle.dumps(list(views)) for views in parts)  # tensors as bytes, not as descriptors of shared memory
-    yield from ordered_map(answer_part, jobs, len(devices), "Predicting", start, context)
+    start = partial(start_answering, make, places, threads)
+    jobs = (pickle.dumps(part) for part in parts)  # tensors as bytes, not as descriptors of shared memory
+    yield from ordered_map(answer_part, jobs, len(devices), "Answering", start, context)
 
 
-_ensemble: Ensemble | None = None  # the models of this process
+_answer: Answer | None = None  # that of this process
 
 
-def start_answering(work: Work, places: Queue[str], threads: int) -> None:
+def start_answering(make: Callable[[str], Answer], places: Queue[str], threads: int) -> None:
     """Make the models of this process on the next device that is free."""
-    global _ensemble
+    global _answer
     logging.disable(logging.WARNING)  # the process that writes has said all this
     torch.set_num_threads(threads)
     with trust.command():
-        _ensemble = work.make(places.get())
-    _ensemble.temperature, _ensemble.intervals = work.temperature, work.intervals
+        _answer = make(places.get())
 
 
 def answer_part(job: bytes) -> pd.DataFrame:
-    """The table of a part that `predicted_on` packed."""
-    assert _ensemble is not None
-    (frame,) = _ensemble.predict_parts([pickle.loads(job)])
-    return frame
+    """The table of a part that `answered_on` packed."""
+    assert _answer is not None
+    return _answer(pickle.loads(job))

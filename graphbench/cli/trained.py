@@ -26,11 +26,12 @@ def predictor_of(request: Request, devices: str = "1") -> Predictor:
         devices: what `--trainer.devices` gets: one device.
 
     Raises:
-        BadInput: the command line names both an input and a split, or no checkpoint.
+        BadInput: the command line names both an input and a split, callbacks, or no checkpoint.
     """
     if request.own.split is not None:
         raise BadInput("--input and --split exclude each other: name the input or the split.")
     path = checkpoint_of(request)
+    _check_callbacks(request)
     cli = GraphbenchCLI([*request.arguments, *ONE_PROCESS, "--trainer.devices", devices, "--trainer.strategy", "auto"])
     load_weights(cli.model, path)
     return Predictor(cli.model, cli.datamodule, training_facts(request), cli.trainer)
@@ -48,6 +49,7 @@ def training_facts(request: Request) -> TrainingFacts | None:
 def on_split(request: Request) -> Predictor:
     """A run's model with its own data open, once they are known to be the ones it was trained on."""
     path = checkpoint_of(request)
+    _check_callbacks(request)
     same = SameData(request.run, request.own.data_changed)
     cli = GraphbenchCLI([*request.arguments, *ONE_PROCESS, "--trainer.strategy", "auto"])
     load_weights(cli.model, path)
@@ -55,3 +57,17 @@ def on_split(request: Request) -> Predictor:
     cli.datamodule.setup("predict")
     same.compare(cli.datamodule.fingerprint())
     return Predictor(cli.model, cli.datamodule, None, cli.trainer)
+
+
+def _check_callbacks(request: Request) -> None:
+    """Refuse callbacks that were typed: nobody would call them here.
+
+    Raises:
+        BadInput: there are some.
+    """
+    typed = request.arguments if request.run is None else request.arguments[2:]  # behind the run's own configuration
+    if any(word.startswith("--trainer.callbacks") for word in typed):
+        raise BadInput(
+            "--trainer.callbacks: nothing here calls them. `graphbench test` and `graphbench predict` of a split do, "
+            "without --input, --interval, --calibrate and further runs."
+        )

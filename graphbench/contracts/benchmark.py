@@ -101,9 +101,10 @@ class Benchmark(pl.LightningDataModule):
             BadInput: this benchmark, or these options of it, cannot read new inputs; or the source as a whole is not
                 what it reads. Single rows that cannot be used are told in the parts.
         """
+        python = " In Python, graphbench.load(RUN).predict takes graphs of PyG and networkx with its fields."
         raise BadInput(
             f"{self.spec.name} cannot read new inputs: it has no reader for files. `graphbench predict --split test` "
-            "predicts its own graphs."
+            f"predicts its own graphs.{python if getattr(self, 'takes_graphs', False) else ''}"
         )
 
     def read_objects(self, objects: Sequence[Any], size: int = 1024) -> Iterator[InputPart]:

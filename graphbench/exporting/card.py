@@ -164,4 +164,6 @@ def _example(data: Benchmark) -> str:
             return 'model.predict(["CCO", "c1ccccc1"])  # SMILES or RDKit molecules'
     except BadInput:  # molecules whose graphs need more than a SMILES
         pass
-    return "model.predict(graphs)  # graphs of PyG or networkx with the features of the benchmark"
+    if told := getattr(data, "python_input", ""):
+        return f"model.predict(inputs)  # {told}"
+    return "# graphbench predict --run FOLDER --input FILE_OR_FOLDER --output predicted.csv"

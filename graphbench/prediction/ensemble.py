@@ -19,7 +19,7 @@ from graphbench.prediction.predictor import Predictor, parts_of_split, several, 
 
 SPREAD = "spread"
 #: What the members of an ensemble share, see `_kinds`.
-_KINDS = ("benchmark", "task", "list of targets", "list of units", "list of classes")
+_KINDS = ("benchmark", "task", "list of targets", "list of units", "list of classes", "list of spreads")
 #: Tasks whose outputs are logits.
 _WITH_LOGITS = ("graph-classification", "node-classification", "graph-multilabel", "node-multilabel")
 
@@ -96,18 +96,18 @@ class Ensemble:
             views: the part as each model reads it.
 
         Returns:
-            Means `[values, width]`, standard deviations of the same shape (no columns for one model), and the answers
-            of the first model restricted to the rows that all answer.
+            Means `[values, width]`, predictions first; standard deviations of the predictions (no columns for one
+            model); and the answers of the first model restricted to the rows that all answer.
         """
         if self.temperature is None:
             values, answers = agreed([m.answers(view) for m, view in zip(self.members, views, strict=True)])
-            means = values[0] if len(values) == 1 else values.mean(0, dtype=np.float64)
+            means = values[0] if len(values) == 1 else self.first.pooled(values)
         else:
             logs, answers = self._log_probabilities(views)
             values = np.stack([predicted_values(one) for one in logs])
             means = predicted_values(self.temperature.applied(pooled(logs)))
         if len(values) > 1:
-            return means, values.std(0, ddof=1, dtype=np.float64), answers
+            return means, values[..., : self.first.predicted].std(0, ddof=1, dtype=np.float64), answers
         return means, np.empty((len(means), 0), dtype=means.dtype), answers
 
     def _log_probabilities(self, views: Sequence[InputPart]) -> tuple[np.ndarray, Answers]:
@@ -207,7 +207,8 @@ def _kinds(member: Predictor) -> tuple[Any, ...]:
     """What members must share, in the order of `_KINDS`."""
     spec, data = member.data.spec, member.data
     classes = tuple(member.classes) if spec.num_classes is not None else ()
-    return spec.name, spec.task, data.target_labels(), spec.target_units, classes
+    spreads = member.module.task.spread_names
+    return spec.name, spec.task, data.target_labels(), spec.target_units, classes, spreads
 
 
 def _told(value: Any) -> str:

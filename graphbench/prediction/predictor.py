@@ -128,8 +128,24 @@ class Predictor:
         return (self.facts.classes if self.facts else ()) or self.data.class_labels()
 
     def columns(self, values: np.ndarray, present: np.ndarray) -> dict[str, Any]:
-        """Predictions `[rows, width]` as columns, see `prediction_columns`."""
-        return prediction_columns(self.data, values, self.classes, present)
+        """Predictions `[rows, width]` as columns, see `prediction_columns`; then what the task tells beside them."""
+        return prediction_columns(self.data, values, self.classes, present) | self.spread_columns(values)
+
+    @property
+    def predicted(self) -> int:
+        """How many columns of `answers` are predictions; behind them are the task's spreads."""
+        spec = self.data.spec
+        return spec.num_targets if spec.num_classes is None else spec.num_classes
+
+    def spread_columns(self, values: np.ndarray) -> dict[str, Any]:
+        """`<target>_std`, or `<target>_q0.05` and so on, of losses that learn them; see `Task.spreads`."""
+        names = [f"{target}_{name}" for target in self.data.target_labels() for name in self.module.task.spread_names]
+        return {name: values[:, self.predicted + number] for number, name in enumerate(names)}
+
+    def pooled(self, values: np.ndarray) -> np.ndarray:
+        """`answers` of several models `[models, rows, width]` as those of one `[rows, width]`."""
+        spread = getattr(self.module.task, "spread", None)
+        return np.asarray(values.mean(0, dtype=np.float64)) if spread is None else spread.pooled(values, self.predicted)
 
     def embed_parts(self, parts: Iterable[InputPart], level: Level = "graph") -> Iterator[pd.DataFrame]:
         """As `embed`, part by part."""
@@ -164,20 +180,23 @@ class Predictor:
 
         Args:
             part: of an input.
-            quantity: predictions in real units or probabilities; or the raw outputs of the head, of classes the logits.
+            quantity: predictions in real units or probabilities, and behind them the task's spreads; or the raw outputs
+                of the head, of classes the logits.
         """
-        spec = self.data.spec
+        task = self.module.task
 
         def predicted(batch: GraphBatch) -> Tensor:
-            return self.module.task.predict(self.module(batch), batch)[0]
+            output = self.module(batch)
+            return torch.cat([task.predict(output, batch)[0], task.spreads(output)], dim=1)
 
         def raw(batch: GraphBatch) -> Tensor:
             output: Tensor = self.module(batch)
-            return output
+            return output[:, : self.data.spec.output_dim]
 
-        of_classes = spec.num_targets if spec.num_classes is None else spec.num_classes
-        width = of_classes if quantity == "prediction" else spec.output_dim
-        return self._answer(part, predicted if quantity == "prediction" else raw, width, self.nodes)
+        if quantity == "output":
+            return self._answer(part, raw, self.data.spec.output_dim, self.nodes)
+        width = self.predicted + self.data.spec.num_targets * len(task.spread_names)
+        return self._answer(part, predicted, width, self.nodes)
 
     def _answer(self, part: InputPart, answer: Callable[[GraphBatch], Tensor], width: int, nodes: bool) -> Answers:
         problems = dict(part.problems)
@@ -280,6 +299,8 @@ def several(inputs: Any) -> Sequence[Any]:
     if isinstance(inputs, pd.Series):
         return [None if missing else value for value, missing in zip(inputs, inputs.isna(), strict=True)]
     if isinstance(inputs, (str, Data)) or hasattr(inputs, "number_of_nodes") or not isinstance(inputs, Iterable):
+        return [inputs]
+    if getattr(inputs, "ndim", 0) == 2:  # an array with a row for each point of one cloud
         return [inputs]
     return list(inputs)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from graphbench import registry
 from graphbench.contracts.spec import BenchmarkSpec
@@ -14,7 +14,7 @@ from graphbench.tasks.classification import Classification, ClassWeights, GraphC
 from graphbench.tasks.link_ranking import LinkRanking
 from graphbench.tasks.map_recovery import MapRecovery
 from graphbench.tasks.multilabel import GraphMultilabel, NodeMultilabel
-from graphbench.tasks.regression import GraphRegression, NodeRegression
+from graphbench.tasks.regression import GraphRegression, NodeRegression, Regression
 
 __all__ = [
     "TASKS",
@@ -75,6 +75,7 @@ def build_task(
     metrics: Iterable[Choice] = (),
     select_by: str | None = None,
     class_weights: ClassWeights | None = None,
+    quantiles: Sequence[float] | None = None,
 ) -> Task:
     """The task of `spec` on a representation of width `dim`.
 
@@ -86,9 +87,11 @@ def build_task(
         metrics: further metrics, see `further_metrics`.
         select_by: the metric that selects the best epoch in place of the benchmark's.
         class_weights: weights of classes in the loss, see `Classification.weigh_classes`.
+        quantiles: levels of a regression's loss Quantile, see `QuantileSpread`.
 
     Raises:
-        BadInput: the specification names a task, a loss or a metric that does not exist; weights of classes do not fit.
+        BadInput: the specification names a task, a loss or a metric that does not exist; weights of classes, or
+            quantiles, do not fit.
         UnknownName: a choice does not exist.
 
     Examples:
@@ -100,7 +103,10 @@ def build_task(
         'R2'
     """
     cls = task_class(spec)
-    task = cls(with_loss(spec, cls, loss), dim, head)
+    if quantiles is not None and not issubclass(cls, Regression):
+        raise BadInput(f"quantiles is for regressions; {spec.name} is {spec.task}.")
+    own = {} if quantiles is None else {"quantiles": quantiles}
+    task = cls(with_loss(spec, cls, loss), dim, head, **own)
     chosen = [*metrics]
     if spec.metric in task.named_metrics() and spec.metric not in chosen:
         chosen.append(spec.metric)

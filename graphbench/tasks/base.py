@@ -32,7 +32,7 @@ class Task(nn.Module):
         >>> from graphbench.tasks import build_task
         >>> task = build_task(tiny_spec("graph-regression"), dim=8, head=HeadConfig())
         >>> isinstance(task, Task), task.losses
-        (True, ('L1', 'MSE', 'Huber'))
+        (True, ('L1', 'MSE', 'Huber', 'Gaussian', 'Quantile'))
     """
 
     losses: tuple[str, ...] = ()
@@ -43,6 +43,8 @@ class Task(nn.Module):
     step: int = 0
     #: Whether predictions are compared with targets row by row, so that any metric can score them.
     comparable: bool = False
+    #: What is told of each target beside its prediction, see `spreads`.
+    spread_names: tuple[str, ...] = ()
 
     def __init__(self, spec: BenchmarkSpec, dim: int, head: HeadConfig) -> None:
         super().__init__()
@@ -89,6 +91,17 @@ class Task(nn.Module):
     @abstractmethod
     def predict(self, output: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
         """Predictions `[rows, C]` and targets `[rows, T]` in the units of the specification."""
+
+    def spreads(self, output: Tensor) -> Tensor:
+        """What `spread_names` says of each target `[rows, T * len(spread_names)]`, target after target."""
+        return output[:, :0]
+
+    def named_spreads(self, output: Tensor) -> dict[str, Tensor]:
+        """`spreads` by their names `[rows, T]` each."""
+        if not self.spread_names:
+            return {}
+        values = self.spreads(output).unflatten(1, (-1, len(self.spread_names)))
+        return dict(zip(self.spread_names, values.unbind(2), strict=True))
 
     def update(self, metrics: Mapping[str, Metric], output: Tensor, batch: GraphBatch) -> None:
         """Add a batch to every metric of `build_metrics`."""

@@ -1,8 +1,8 @@
-"""Regression of graphs or nodes: L1, squared or Huber error, MAE in the target's own units."""
+"""Regression of graphs or nodes: L1, squared or Huber error, a variance or quantiles; MAE in the target's own units."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -13,10 +13,12 @@ from torchmetrics.functional.regression import explained_variance, pearson_corrc
 from graphbench.contracts.architecture import Representation
 from graphbench.contracts.spec import BenchmarkSpec
 from graphbench.contracts.table import WEIGHT, GraphBatch
+from graphbench.errors import BadInput
 from graphbench.nn.heads import GraphHead, HeadConfig, NodeHead
 from graphbench.tasks.base import Task
 from graphbench.tasks.losses import at_least_single, masked_terms, weighted
 from graphbench.tasks.metrics import PerTarget
+from graphbench.tasks.spreads import LEVELS, GaussianSpread, QuantileSpread, Spread, quantile_levels
 
 
 class Regression(Task):
@@ -24,19 +26,35 @@ class Regression(Task):
 
     The head's output is `(y - offset) / scale` per target; offset 0 and scale 1 unless `standardize` was called, so
     that losses are in scaled and metrics always in real units. The Huber loss of a scaled error e is `e^2 / 2` up to
-    1 and `|e| - 1 / 2` above (Huber 1964).
+    1 and `|e| - 1 / 2` above (Huber 1964). With the losses Gaussian and Quantile the head has several outputs for each
+    target, predictions first, see `GaussianSpread` and `QuantileSpread`.
+
+    Args:
+        spec: the benchmark's description.
+        dim: width of the representation.
+        head: options of the head.
+        quantiles: levels of the loss Quantile, 0.5 among them; 0.05, 0.5 and 0.95 if None.
+
+    Raises:
+        BadInput: there are levels for another loss, or they are none.
     """
 
-    losses = ("L1", "MSE", "Huber")
+    losses = ("L1", "MSE", "Huber", "Gaussian", "Quantile")
     comparable = True
     #: Takes the width of the representation, the number of targets and the options of heads.
     head_class: type[GraphHead | NodeHead]
     offset: Tensor
     scale: Tensor
 
-    def __init__(self, spec: BenchmarkSpec, dim: int, head: HeadConfig) -> None:
+    def __init__(
+        self, spec: BenchmarkSpec, dim: int, head: HeadConfig, quantiles: Sequence[float] | None = None
+    ) -> None:
         super().__init__(spec, dim, head)
-        self.head = self.head_class(dim, spec.output_dim, head)
+        if quantiles is not None and spec.loss != "Quantile":
+            raise BadInput(f"quantiles is for the loss Quantile (--model.loss quantile), not for {spec.loss}.")
+        self.spread = _spread(spec.loss, quantiles)
+        self.spread_names = self.spread.names if self.spread else ()
+        self.head = self.head_class(dim, spec.output_dim * (self.spread.outputs if self.spread else 1), head)
         self.register_buffer("offset", torch.zeros(spec.num_targets))
         self.register_buffer("scale", torch.ones(spec.num_targets))
 
@@ -51,7 +69,7 @@ class Regression(Task):
         self.scale.copy_(torch.where(deviation > 0, deviation, 1.0))
 
     def forward(self, representation: Representation, batch: GraphBatch) -> Tensor:
-        """Scaled predictions `[rows, T]`."""
+        """Scaled predictions `[rows, T]`, and behind them what else the loss needs."""
         output: Tensor = self.head(representation, batch)
         return output
 
@@ -59,8 +77,11 @@ class Regression(Task):
         """Errors of the specification's loss, summed over known targets; each row with its weight."""
         target = (batch.y - self.offset) / self.scale
         known = ~target.isnan()
-        difference = at_least_single(output) - torch.where(known, target, 0.0)
-        if self.spec.loss == "Huber":
+        target = torch.where(known, target, 0.0)
+        difference = at_least_single(output[:, : self.spec.num_targets]) - target
+        if self.spread is not None:
+            errors = self.spread.errors(at_least_single(output), target)
+        elif self.spec.loss == "Huber":
             errors = F.huber_loss(difference, torch.zeros_like(difference), reduction="none")
         else:
             errors = difference.abs() if self.spec.loss == "L1" else difference.square()
@@ -94,7 +115,25 @@ class Regression(Task):
 
     def predict(self, output: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
         """Predictions and targets in real units `[rows, T]`."""
-        return output.float() * self.scale + self.offset, batch.y
+        return self.centre(output), batch.y
+
+    def centre(self, output: Tensor) -> Tensor:
+        """Predictions in real units `[rows, T]`."""
+        return output[:, : self.spec.num_targets].float() * self.scale + self.offset
+
+    def spreads(self, output: Tensor) -> Tensor:
+        """Standard deviations or quantiles in real units, see `Spread.values`."""
+        return (
+            super().spreads(output)
+            if self.spread is None
+            else self.spread.values(output.float(), self.offset, self.scale)
+        )
+
+
+def _spread(loss: str, quantiles: Sequence[float] | None) -> Spread | None:
+    if loss == "Gaussian":
+        return GaussianSpread()
+    return QuantileSpread(quantile_levels(LEVELS if quantiles is None else quantiles)) if loss == "Quantile" else None
 
 
 class GraphRegression(Regression):

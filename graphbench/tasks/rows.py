@@ -7,6 +7,9 @@ from torch import Tensor
 
 from graphbench.contracts.table import GraphBatch
 
+#: How the entries of `predict_step` begin that tell a task's spreads.
+SPREAD = "spread of "
+
 
 def rows_of(task: str, batch: GraphBatch) -> dict[str, Tensor]:
     """What each prediction of a batch is about, `[rows]` each.

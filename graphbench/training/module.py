@@ -28,9 +28,10 @@ from graphbench.contracts.spec import SPLITS, BenchmarkSpec
 from graphbench.contracts.table import WEIGHT, GraphBatch
 from graphbench.errors import BadInput, check_range
 from graphbench.nn.heads import HeadConfig
-from graphbench.tasks import build_task
+from graphbench.tasks import TASKS, build_task
 from graphbench.tasks.classification import Classification
 from graphbench.tasks.regression import Regression
+from graphbench.tasks.rows import SPREAD as SPREAD
 from graphbench.tasks.rows import rows_of
 from graphbench.tasks.scores import SplitLoss as SplitLoss
 from graphbench.tasks.scores import SplitScores as SplitScores
@@ -72,14 +73,15 @@ class BenchmarkModule(pl.LightningModule):
             weight decay, and their batch norms stay in evaluation mode.
         learning_rates: part -> learning rate (`head=1e-3,architecture.layers.*=1e-4`, or a mapping), in the names of
             `freeze`; the longest name counts, before `lr_scales`. The schedule multiplies these rates, too.
-        loss: a loss in place of the benchmark's, by name: L1, MSE or Huber of a regression, cross_entropy,
-            weighted_cross_entropy or focal of classes, BCE or focal of labels.
+        loss: a loss in place of the benchmark's, by name: L1, MSE, Huber, Gaussian (learns a variance) or Quantile of a
+            regression, cross_entropy, weighted_cross_entropy or focal of classes, BCE or focal of labels.
         metrics: further metrics, by name (R2, Spearman, Pearson, MCC, ...; a wrong name shows all) or all of
             torchmetrics by class path.
         select_by: name of the metric that selects the best epoch in place of the benchmark's.
         class_weights: weights of classes in the loss of a classification: a number for each class, or `balanced` for
             numbers in inverse proportion to the training rows of each. Only ratios count: they are scaled to a mean of
             1 over the training rows. Losses of all splits are weighted, metrics are not.
+        quantiles: levels of the loss Quantile, 0.5 (the prediction) among them; by default 0.05, 0.5 and 0.95.
 
     Raises:
         BadInput: the architecture cannot work on this benchmark, or an option does not fit.
@@ -104,6 +106,7 @@ class BenchmarkModule(pl.LightningModule):
         metrics: Sequence[Metric | str] | None = None,
         select_by: str | None = None,
         class_weights: Literal["balanced"] | list[float] | None = None,
+        quantiles: list[float] | None = None,
     ) -> None:
         given = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
         super().__init__()
@@ -111,7 +114,9 @@ class BenchmarkModule(pl.LightningModule):
         self.positional_encoding = positional_encoding
         seen = spec if positional_encoding is None else _with_position_features(spec, positional_encoding.dim)
         self.architecture = architecture(seen)
-        self.task = build_task(spec, self.architecture.dim, head, loss, metrics or (), select_by, class_weights)
+        self.task = build_task(
+            spec, self.architecture.dim, head, loss, metrics or (), select_by, class_weights, quantiles
+        )
         self.spec = self.task.spec
         self.schedule = schedule
         self.lr_scales = lr_scales or {}
@@ -247,14 +252,17 @@ class BenchmarkModule(pl.LightningModule):
         """One step; metrics of the training split are those of the moving model in training mode.
 
         Several processes train on the loss of all their rows, as one process would on the same graphs: strategies
-        average gradients, so that of process r is `W * combine(sums_r, sum of counts)` on W processes.
+        average gradients, so that of process r is `W * combine(sums_r, sum of counts)` on W processes. What is logged
+        leaves the penalty of a representation out.
         """
         self.task.step = self.global_step
-        sums, counts = self._scores_of("train").update(self.task, self(batch), batch)
+        representation = self.represent(batch)
+        sums, counts = self._scores_of("train").update(self.task, self.task(representation, batch), batch)
         all_sums, all_counts, processes = over_processes(sums.detach(), counts)
         told: dict[str, Any] = {"train/loss_step": self.task.combine(all_sums, all_counts), "epoch": self.epoch_number}
         self.log_dict(told, batch_size=batch.num_graphs)
-        return processes * self.task.combine(sums, all_counts)
+        loss = processes * self.task.combine(sums, all_counts)
+        return loss if representation.penalty is None else loss + representation.penalty
 
     def validation_step(self, batch: GraphBatch, batch_idx: int) -> None:
         """Add a batch to the validation metrics."""
@@ -266,8 +274,11 @@ class BenchmarkModule(pl.LightningModule):
 
     def predict_step(self, batch: GraphBatch, batch_idx: int) -> dict[str, Tensor]:
         """Predictions, targets and the rows they belong to (see `rows_of`), on the CPU."""
-        predictions, targets = self.task.predict(self(batch), batch)
-        found = rows_of(self.spec.task, batch) | {"prediction": predictions, "target": targets}
+        output = self(batch)
+        predictions, targets = self.task.predict(output, batch)
+        kind = next((name for name, task in TASKS.items() if isinstance(self.task, task)), self.spec.task)
+        found = rows_of(kind, batch) | {"prediction": predictions, "target": targets}
+        found |= {f"{SPREAD}{name}": values for name, values in self.task.named_spreads(output).items()}
         if "asked" in batch:  # a part of one graph: the other nodes are surroundings, and asked in another batch
             found = {name: values[batch.asked] for name, values in found.items()}
         return {name: values.cpu() for name, values in found.items()}

@@ -41,6 +41,11 @@ NON_FINITE = "--trainer.callbacks+=graphbench.callbacks.non_finite.NonFinite"
         (["--trainer.devices", "x"], ["devices", "int"]),
         (["--trainer.accumulate_grad_batches", "0"], ["--trainer.accumulate_grad_batches must be at least 1"]),
         (["--trainer.check_val_every_n_epoch", "0"], ["--trainer.check_val_every_n_epoch must be at least 1"]),
+        (["--trainer.num_sanity_val_steps", "-3"], ["--trainer.num_sanity_val_steps must be at least -1"]),
+        (
+            ["--trainer.callbacks+=LearningRateFinder", "--trainer.callbacks.max_lr", "1e-9"],
+            ["LearningRateFinder: min_lr must be above 0 and below max_lr", "1e-09"],
+        ),
         (["--trainer.gradient_clip_val", "-1"], ["--trainer.gradient_clip_val must be at least 0"]),
         (["--trainer.logger", "Nothing"], ["--trainer.logger is 'Nothing'", "expected one of"]),
         (["--trainer.precision", "17"], ["--trainer.precision is '17'", "'16-mixed'"]),

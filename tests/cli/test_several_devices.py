@@ -1,4 +1,4 @@
-"""`predict --input` on several devices writes the file of one."""
+"""`predict --input` and `embed` on several devices write the file of one; `explain` says that it works on one."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ import pandas as pd
 import pytest
 import torch
 
+import graphbench
 from graphbench.cli import main, several_devices
-from graphbench.cli.commands.predict import _models_on
-from graphbench.cli.several_devices import Work, answer_part, chosen_devices, start_answering
+from graphbench.cli.commands import embed
+from graphbench.cli.commands.predict import _answering
+from graphbench.cli.several_devices import answer_part, chosen_devices, start_answering
 from graphbench.errors import BadInput
+from graphbench.prediction import Ensemble
 from graphbench.prediction.calibration import Temperature
 
 CPU = torch.device("cpu")
@@ -34,20 +37,52 @@ def test_devices_that_are_not_there_are_told(value, message):
         chosen_devices(["--trainer.devices", value], CPU)
 
 
-def test_a_process_answers_as_this_one(finished_run, molecule_file, tmp_path, monkeypatch):
-    monkeypatch.setattr(several_devices, "_ensemble", None)
+@pytest.fixture
+def as_in_a_process(monkeypatch):
+    """A function: what a process answers to a packed part."""
+    monkeypatch.setattr(several_devices, "_answer", None)
     monkeypatch.setattr(several_devices.logging, "disable", lambda level: None)
-    typed = ["--run", str(finished_run), "--input", str(molecule_file), "--output", "unused.csv"]
     places = Queue()
-    places.put("1")
-    kept = Temperature(1.5, 10, (1.0, 0.9), (0.2, 0.1))
-    start_answering(Work(partial(_models_on, typed), kept, None), places, torch.get_num_threads())
-    ensemble = several_devices._ensemble
-    assert ensemble.temperature is kept
-    ensemble.temperature = None
+
+    def answered(make, part):
+        places.put("1")
+        start_answering(make, places, torch.get_num_threads())
+        return answer_part(pickle.dumps(part))
+
+    return answered
+
+
+def test_a_process_answers_as_this_one(finished_run, molecule_file, as_in_a_process):
+    typed = ["--run", str(finished_run), "--input", str(molecule_file), "--output", "unused.csv"]
+    ensemble = Ensemble([graphbench.load(finished_run, accelerator="cpu")])
     (views,) = ensemble.read_input(str(molecule_file))
-    found, (expected,) = answer_part(pickle.dumps(views)), ensemble.predict_parts([views])
+    found, (expected,) = as_in_a_process(partial(_answering, typed, None, None), views), ensemble.predict_parts([views])
     pd.testing.assert_frame_equal(found, expected)
+
+
+def test_a_process_has_what_the_validation_split_taught(finished_run):
+    kept = Temperature(1.5, 10, (1.0, 0.9), (0.2, 0.1))
+    answer = _answering(["--run", str(finished_run), "--input", "new.csv"], kept, None, "1")
+    (cell,) = answer.__closure__
+    assert cell.cell_contents.temperature is kept
+
+
+@pytest.mark.parametrize("chosen", [[], ["--split", "val"]])
+def test_a_process_embeds_as_this_one(finished_run, molecule_file, tmp_path, as_in_a_process, monkeypatch, chosen):
+    source = chosen or ["--input", str(molecule_file)]
+    typed = ["--run", str(finished_run), *source, "--level", "node", "--output", str(tmp_path / "e.parquet")]
+    assert main(["embed", *typed]) == 0
+    expected = pd.read_parquet(tmp_path / "e.parquet")
+    monkeypatch.setattr(embed, "answered_on", lambda devices, make, parts: (as_in_a_process(make, p) for p in parts))
+    assert main(["embed", *typed, "--trainer.devices", "2"]) == 0
+    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "e.parquet"), expected)
+
+
+def test_explain_works_on_one_device(finished_run, tmp_path, capsys):
+    words = ["explain", "--run", str(finished_run), "--rows", "0", "--output", str(tmp_path / "out")]
+    assert main([*words, "--trainer.devices", "2"]) == 1
+    assert "--trainer.devices asks for 2: explain works on one device" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.slow

@@ -1,11 +1,14 @@
 """What users change about training by configuration: precision, callbacks, loggers, compilation."""
 
 import math
+import shutil
 
 import pandas as pd
 import pytest
+import yaml
 from command_line import SMALL_MODEL
 
+import graphbench
 from graphbench.cli import main
 
 
@@ -33,6 +36,50 @@ def test_another_logger_takes_the_place_of_tensorboard(data_options, tmp_path):
     assert table["val/MAE"].notna().sum() == 3
     assert list((tmp_path / "elsewhere").rglob("events.out.tfevents*"))
     assert not list(folder.glob("events.out.tfevents*"))
+
+
+def test_hyper_parameters_are_written_beside_the_table(finished_run):
+    found = yaml.safe_load((finished_run / "hparams.yaml").read_text())
+    assert found["spec"] == "Molecules"
+    assert found["architecture"]["init_args"]["hidden_dim"] == 16
+    assert found["data"]["init_args"]["target"] == "length"
+
+
+def test_a_checkpoint_of_a_run_makes_its_module_alone(finished_run, molecule_file):
+    module = graphbench.BenchmarkModule.load_from_checkpoint(finished_run / "checkpoints" / "best.ckpt").eval()
+    loaded = graphbench.load(finished_run, accelerator="cpu").module
+    assert module.spec == loaded.spec
+    weights = loaded.state_dict()
+    assert all(weights[name].equal(value) for name, value in module.state_dict().items())
+
+
+def test_a_users_logger_and_checkpoint_are_kept_and_ours_not_doubled(data_options, tmp_path):
+    folder, elsewhere = tmp_path / "run", tmp_path / "mine"
+    logger = ["--trainer.logger", "CSVLogger", "--trainer.logger.save_dir", str(elsewhere)]
+    checkpoint = ["--trainer.callbacks+=ModelCheckpoint", "--trainer.callbacks.monitor", "val/loss"]
+    fit(data_options, folder, *logger, *checkpoint)
+    (table,) = elsewhere.rglob("metrics.csv")
+    assert pd.read_csv(table)["val/MAE"].dropna().tolist() == pytest.approx(
+        pd.read_csv(folder / "metrics.csv")["val/MAE"].dropna().tolist()
+    )
+    names = sorted(path.name for path in (folder / "checkpoints").iterdir())
+    assert names == ["best.ckpt", "epoch=3-step=18.ckpt", "last.ckpt", "previous.ckpt"]
+    assert not list(elsewhere.rglob("*.ckpt"))
+
+
+def test_diagnostics_of_a_trained_run(finished_run, tmp_path):
+    """`test` and `predict` draw the maps of the checkpoint that they score, once."""
+    maps, rank = "--trainer.callbacks+=AttentionMaps", "--trainer.callbacks+=RankProgression"
+    run = tmp_path / "run"
+    shutil.copytree(finished_run, run)
+    assert main(["test", "--run", str(run), maps, "--trainer.callbacks.split", "test", rank]) == 0
+    drawn = {path.name for path in (run / "diagnostics" / "attention_maps").iterdir()}
+    assert len(drawn) == 4  # two graphs, a drawing and the matrices of each
+    assert all(name.startswith("test-") for name in drawn)
+    table = pd.read_csv(run / "diagnostics" / "rank_progression.csv")
+    assert len(table) == len(table.drop_duplicates())
+    assert main(["predict", "--run", str(run), "--output", str(tmp_path / "p.csv"), maps]) == 0
+    assert {path.name for path in (run / "diagnostics" / "attention_maps").iterdir()} > drawn
 
 
 def test_checkpoints_within_an_epoch(data_options, tmp_path):

@@ -2,10 +2,14 @@
 
 import dataclasses
 
+import pandas as pd
 import pytest
 import torch
+from command_line import SMALL_MODEL
+from torch_geometric.data import Data
 
 from graphbench import registry
+from graphbench.cli import main
 from graphbench.contracts import Architecture, Representation
 from graphbench.data.checks import check_table
 from graphbench.errors import BadInput
@@ -73,3 +77,23 @@ def test_a_task_of_ones_own_is_found_by_its_name(monkeypatch):
     torch.testing.assert_close(own.loss(output, batch), 2 * plain.loss(output, batch))
     with pytest.raises(BadInput, match=r"known: graph-regression, .*Doubled.*graphbench\.tasks"):
         build_task(dataclasses.replace(spec, task="Halved"), 8, HeadConfig())
+
+
+def test_numbers_of_nodes_are_learned_and_predicted_by_command(tmp_path):
+    torch.manual_seed(0)
+    graphs = []
+    for _ in range(24):
+        x = torch.randint(4, (6, 1))
+        graphs.append(Data(x=x, edge_index=torch.randint(6, (2, 14)), y=x[:, 0] * 1.5 + torch.rand(6)))
+    torch.save(graphs, tmp_path / "graphs.pt")
+    run, source = str(tmp_path / "run"), str(tmp_path / "graphs.pt")
+    data = ["--data", "Graphs", "--data.source", source, "--data.root", str(tmp_path), "--model.metrics+=Spearman"]
+    assert main(["fit", *data, *SMALL_MODEL, "--trainer.max_epochs", "1", "--run", run]) == 0
+    assert main(["test", "--run", run]) == 0
+    output = tmp_path / "new.csv"
+    assert main(["predict", "--run", run, "--input", source, "--output", str(output)]) == 0
+    found = pd.read_csv(output)
+    assert list(found)[:2] == ["id", "node"]
+    assert len(found) == 24 * 6
+    (prediction,) = (name for name in found if name.startswith("prediction_"))
+    assert found[prediction].notna().all()

@@ -20,6 +20,8 @@ from graphbench.errors import BadInput, check_choice, check_range
 Rotations = Literal["none", "z/z", "z/SO(3)", "SO(3)/SO(3)"]
 #: Column with the rotation of each cloud in evaluation.
 ROTATION = "rotation"
+#: Column of clouds of a user whose points are all answered, however many they are.
+WHOLE = "whole"
 
 
 class PointCloudBenchmark(GraphBenchmark):
@@ -49,6 +51,7 @@ class PointCloudBenchmark(GraphBenchmark):
     """
 
     takes_graphs: ClassVar[bool] = False
+    python_input: ClassVar[str] = ""
     #: Coordinate that points upwards.
     upright: int = 2
 
@@ -117,7 +120,10 @@ class PointCloudBenchmark(GraphBenchmark):
         """
         columns = ["pos", "x_dense", *(["x"] if self.spec.node.vocabularies else [])]
         columns += ["y"] if self.spec.task == "node-classification" else []
-        sample_points(batch, columns, self.num_points, generator)
+        if WHOLE in batch:
+            del batch[WHOLE]
+        else:
+            sample_points(batch, columns, self.num_points, generator)
         rotation = batch.get(ROTATION, None)
         if rotation is not None:
             del batch[ROTATION]
@@ -166,15 +172,16 @@ def sample_points(
     batch.num_nodes, batch.max_nodes = batch.num_graphs * num_points, num_points
 
 
-def cloud_table(points: np.ndarray, normals: np.ndarray, labels: np.ndarray) -> GraphTable:
-    """Labelled clouds of one size `[S, P, 3]` as a table; half precision on disk."""
+def cloud_table(points: np.ndarray, normals: np.ndarray, labels: np.ndarray | None) -> GraphTable:
+    """Clouds of one size `[S, P, 3]` as a table, with their classes where they are known; half precision on disk."""
     count, size = points.shape[:2]
     columns = {
         "pos": torch.from_numpy(points).reshape(-1, 3).half(),
         "x_dense": torch.from_numpy(normals).reshape(-1, 3).half(),
-        "y": torch.from_numpy(labels)[:, None],
         "edge_index": torch.zeros(0, 2, dtype=torch.uint8),
     }
-    layout = {"pos": Column(NODE), "x_dense": Column(NODE), "y": Column(GRAPH), "edge_index": EDGE_INDEX}
+    layout = {"pos": Column(NODE), "x_dense": Column(NODE), "edge_index": EDGE_INDEX}
+    if labels is not None:
+        columns["y"], layout["y"] = torch.from_numpy(labels)[:, None], Column(GRAPH)
     nodes = torch.full((count,), size, dtype=torch.int64)
     return GraphTable(columns, layout, {NODE: pointer(nodes), EDGE: pointer(torch.zeros_like(nodes))})

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from graphbench.benchmarks.points.base import PointCloudBenchmark, Rotations, cloud_table
+from graphbench.benchmarks.points.base import Rotations, cloud_table
 from graphbench.benchmarks.points.files import Files, find_files
+from graphbench.benchmarks.points.inputs import Sampling, ShapeInput
 from graphbench.benchmarks.points.meshes import MeshChunk, clouds_of_meshes
 from graphbench.contracts import BenchmarkSpec, Features, GraphTable
 from graphbench.data.splits import permutation
@@ -26,7 +27,7 @@ _L_TO_S = ("laptop", "mantel", "monitor", "night_stand", "person", "piano", "pla
 _S_TO_X = ("sofa", "stairs", "stool", "table", "tent", "toilet", "tv_stand", "vase", "wardrobe", "xbox")
 
 
-class ModelNet40(PointCloudBenchmark):
+class ModelNet40(ShapeInput):
     """12,311 meshes of 40 classes of objects as clouds of 1,024 points with normals.
 
     Points are sampled uniformly by area, once ("3D ShapeNets", Wu et al., CVPR 2015; so in SFT, appendix D.1). With
@@ -104,6 +105,10 @@ class ModelNet40(PointCloudBenchmark):
             "held_out": self.held_out,
             "data_seed": self.data_seed,
         }
+
+    def sampling(self) -> Sampling:
+        """As the published shapes: a mesh of the test split, by the same name, gets the same points."""
+        return Sampling(self.num_points, self.num_points * self.resample, self.data_seed)
 
     def read(self) -> Mapping[str, Iterator[GraphTable]]:
         """Draw points from the meshes on all cores.

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 
-from graphbench.benchmarks.points.base import PointCloudBenchmark, Rotations
+from graphbench.benchmarks.points.base import WHOLE, PointCloudBenchmark, Rotations
 from graphbench.benchmarks.points.files import Files, find_files
-from graphbench.benchmarks.points.shapenet_files import CATEGORY_FILE, ShapeChunk, Shapes, read_shapes, shape_lists
-from graphbench.contracts import BenchmarkSpec, Features, GraphTable
-from graphbench.contracts.table import EDGE, EDGE_INDEX, NODE, Column, pointer
+from graphbench.benchmarks.points.inputs import ARRAY, TEXTS, check_points, read_points, shape_files
+from graphbench.benchmarks.points.shapenet_files import (
+    CATEGORY_FILE,
+    FOLDERS,
+    ShapeChunk,
+    Shapes,
+    read_shapes,
+    shape_lists,
+)
+from graphbench.benchmarks.points.surfaces import to_unit_sphere
+from graphbench.contracts import BenchmarkSpec, Features, GraphTable, InputPart
+from graphbench.contracts.table import EDGE, EDGE_INDEX, GRAPH, NODE, Column, pointer
 from graphbench.data.worker_pool import map_in_processes
-from graphbench.errors import MissingData
+from graphbench.errors import BadInput, GraphbenchError, MissingData
 
 FOLDER = "shapenetcore_partanno_segmentation_benchmark_v0_normal"
 ARCHIVE = f"{FOLDER}.zip"
@@ -76,6 +86,25 @@ class ShapeNetPart(PointCloudBenchmark):
         super().__init__(num_points, rotations, scaling, rotation_seed, **options)
         self.data_seed = data_seed
 
+    def read_input(self, source: str, column: str | None = None, size: int = 64) -> Iterator[InputPart]:
+        """Shapes in files of their category's folder, such as `Chair/mine.txt` or `03001627/mine.txt`.
+
+        A point is a line (`.txt`, `.xyz`, `.csv`, `.pts`) or a row of an array (`.npy`): x y z and the normal of length
+        1; a seventh number, its part in the published files, is left out. Every point is answered, in the order of the
+        file, and none is sampled; a shape is not rotated.
+
+        Args:
+            source: a folder with such folders, or one file.
+            column: not used: a file is a shape.
+            size: shapes per part.
+
+        Raises:
+            BadInput: `source` is none of both, or there is a column.
+        """
+        if column is not None:
+            raise BadInput(f"{self.spec.name} reads a file for each shape, which has no column {column!r}.")
+        return _new_shapes(*shape_files(Path(source), (ARRAY, *TEXTS)), size)
+
     def source_key(self) -> dict[str, Any]:
         """The published set and the order of points: a prepared store needs no file of it."""
         return {"source": ARCHIVE, "data_seed": self.data_seed}
@@ -112,10 +141,46 @@ def _to_table(shapes: Shapes) -> GraphTable:
         "pos": shapes.points,
         "x_dense": shapes.normals,
         "x": np.repeat(shapes.categories, shapes.sizes)[:, None],
-        "y": shapes.parts[:, None],
         "edge_index": np.zeros((0, 2), dtype=np.uint8),
-    }
+    } | ({"y": shapes.parts[:, None]} if len(shapes.parts) else {})
     layout = {name: Column(NODE) for name in columns} | {"edge_index": EDGE_INDEX}
     sizes = torch.from_numpy(shapes.sizes)
     tensors = {name: torch.from_numpy(column) for name, column in columns.items()}
     return GraphTable(tensors, layout, {NODE: pointer(sizes), EDGE: pointer(torch.zeros_like(sizes))})
+
+
+def _new_shapes(files: Sequence[Path], root: Path, size: int) -> Iterator[InputPart]:
+    for start in range(0, len(files), size):
+        chosen = files[start : start + size]
+        found: dict[int, tuple[np.ndarray, int]] = {}
+        problems: dict[int, str] = {}
+        for row, file in enumerate(chosen):
+            try:
+                found[row] = _new_shape(file)
+            except (GraphbenchError, OSError) as error:
+                problems[row] = str(error)
+        points = np.concatenate([values for values, _ in found.values()] or [np.zeros((0, 6))])
+        shapes = Shapes(
+            points[:, :3].astype(np.float16),
+            points[:, 3:].astype(np.float16),
+            np.zeros(0, dtype=np.uint8),
+            np.array([category for _, category in found.values()], dtype=np.uint8),
+            np.array([len(values) for values, _ in found.values()], dtype=np.int64),
+        )
+        whole = {WHOLE: torch.ones(len(found), 1, dtype=torch.uint8)}
+        frame = pd.DataFrame({"file": [file.relative_to(root).as_posix() for file in chosen]}, dtype=object)
+        yield InputPart(frame, _to_table(shapes).with_columns(whole, {WHOLE: Column(GRAPH)}), list(found), problems)
+
+
+def _new_shape(file: Path) -> tuple[np.ndarray, int]:
+    """Points and normals `[points, 6]`, centred and of radius 1, and the number of the category."""
+    names = {name: number for number, pair in enumerate(FOLDERS.items()) for name in pair}
+    category = names.get(file.resolve().parent.name)
+    if category is None:
+        raise BadInput(
+            f"its folder {file.resolve().parent.name!r} is no category; expected one of {', '.join(FOLDERS)}"
+        )
+    values = read_points(file)
+    values = values[:, :6] if values.ndim == 2 and values.shape[1] == 7 else values
+    check_points(values)
+    return np.concatenate([to_unit_sphere(values[:, :3].astype(np.float64)), values[:, 3:]], axis=1), category

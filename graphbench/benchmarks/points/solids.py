@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from graphbench.benchmarks.points.base import PointCloudBenchmark, Rotations, cloud_table
+from graphbench.benchmarks.points.base import Rotations, cloud_table
+from graphbench.benchmarks.points.inputs import ShapeInput
 from graphbench.benchmarks.points.parametric import NUM_FAMILIES, SolidChunk, SolidSettings, sample_solids
 from graphbench.benchmarks.sizes import with_sizes
 from graphbench.contracts import SPLITS, BenchmarkSpec, Features, GraphTable
@@ -18,7 +19,7 @@ from graphbench.errors import check_range
 _CHUNK = NUM_FAMILIES  # solids per job: one of each family; another number would sample other solids
 
 
-class Solids(PointCloudBenchmark):
+class Solids(ShapeInput):
     """Which cross-section along which profile? 36 families of noisy solids as clouds of 1,024 points with normals.
 
     Six sections (round, three polygons, five and four lobes) times six profiles (straight, tapering, bulging, waisted,

@@ -80,6 +80,7 @@ class SequenceBenchmark(GraphBenchmark):
     """Base of benchmarks whose graphs are sequences: nodes in order, no edges."""
 
     takes_graphs: ClassVar[bool] = False
+    python_input: ClassVar[str] = ""
 
     def open_tables(self) -> None:
         """Open the store; tables hand out positions and towers, which are not stored."""

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
-from graphbench.benchmarks.sequences.base import SequenceBenchmark
-from graphbench.benchmarks.sequences.expressions import Grammar, sample_listops
+import numpy as np
+
+from graphbench.benchmarks.sequences.expressions import TOKENS, Grammar, sample_listops
+from graphbench.benchmarks.sequences.inputs import TextInput, Tokens
 from graphbench.benchmarks.sizes import with_sizes
 from graphbench.contracts import BenchmarkSpec, Features, GraphTable
 from graphbench.errors import BadInput, check_range
 
 _CHUNK = 500  # expressions per job; another number would sample other expressions
+_NUMBERS = {token: number for number, token in enumerate(TOKENS)}
 
 
-class ListOps(SequenceBenchmark):
+class ListOps(TextInput):
     """Value of a nested list of digits under MIN, MAX, MED and SM: 100,000 sequences of 501 to 1,999 tokens.
 
     Generated with the published grammar ("Long Range Arena", Tay et al., 2021); the published expressions have the
@@ -79,6 +82,24 @@ class ListOps(SequenceBenchmark):
         if self.grammar != Grammar():
             spec = replace(spec, max_nodes=max_length - 1, mean_nodes=None, disk_mb=None)
         self.spec = spec
+
+    text_columns = ("Source",)  # as in the arena's own files
+
+    def tokens_of(self, texts: Sequence[str]) -> Tokens:
+        """Tokens of an expression, separated by blanks, such as `[MAX 2 9 [MIN 4 7 ] 0 ]`.
+
+        Parentheses of the arena's own files are left out, as the arena does.
+
+        Raises:
+            BadInput: there is none, or another word.
+        """
+        words = [word for word in texts[0].split() if word not in ("(", ")")]
+        unknown = next((word for word in words if word not in _NUMBERS), None)
+        if unknown is not None:
+            raise BadInput(f"{unknown!r} is no token of ListOps; expected {' '.join(TOKENS)}, separated by blanks")
+        if not words:
+            raise BadInput("there is no token")
+        return Tokens(np.array([_NUMBERS[word] for word in words], dtype=np.uint8))
 
     def source_key(self) -> dict[str, Any]:
         """What decides about the expressions."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,16 +11,17 @@ import numpy as np
 import torch
 
 from graphbench.benchmarks.sequences.aan import find_pairs, read_pairs
-from graphbench.benchmarks.sequences.base import SequenceBenchmark, to_table
+from graphbench.benchmarks.sequences.base import to_table
+from graphbench.benchmarks.sequences.inputs import TextInput, Tokens, bytes_of
 from graphbench.benchmarks.sequences.reviews import ARCHIVE, read_reviews
 from graphbench.contracts import BenchmarkSpec, Features, GraphTable
 from graphbench.data.splits import permutation
-from graphbench.errors import check_range
+from graphbench.errors import BadInput, check_range
 
 _CHUNK = 500  # pairs per table
 
 
-class Text(SequenceBenchmark):
+class Text(TextInput):
     """Is a film review positive? 50,000 reviews of IMDb as bytes, at most 1,024 of each.
 
     The byte-level text classification of the Long Range Arena (Tay et al., 2021) on the Large Movie Review Dataset
@@ -71,6 +72,14 @@ class Text(SequenceBenchmark):
         if held_out:
             self.spec = replace(self.spec, split_sizes=(train - held_out, held_out, test), extra={})
 
+    def tokens_of(self, texts: Sequence[str]) -> Tokens:
+        """The first bytes of a text.
+
+        Raises:
+            BadInput: it is empty.
+        """
+        return Tokens(_first_bytes(texts[0], self.max_length))
+
     def source_key(self) -> dict[str, Any]:
         """The published set and what is taken of it: a prepared store needs no review."""
         return {
@@ -96,7 +105,7 @@ class Text(SequenceBenchmark):
         return {"train": train.select(rest), "val": train.select(val), "test": test}
 
 
-class Retrieval(SequenceBenchmark):
+class Retrieval(TextInput):
     """Does one paper cite the other? 182,613 pairs of papers as bytes, at most 4,096 of each.
 
     The byte-level document retrieval of the Long Range Arena (Tay et al., 2021) on the ACL Anthology Network (Radev et
@@ -139,6 +148,17 @@ class Retrieval(SequenceBenchmark):
         self.max_length = max_length
         self.spec = replace(type(self).spec, max_nodes=2 * max_length)
 
+    text_columns = ("first", "second")
+
+    def tokens_of(self, texts: Sequence[str]) -> Tokens:
+        """The first bytes of both texts.
+
+        Raises:
+            BadInput: one is empty.
+        """
+        first, second = (_first_bytes(text, self.max_length) for text in texts)
+        return Tokens(np.concatenate([first, second]), len(first))
+
     def source_key(self) -> dict[str, Any]:
         """The published set and what is taken of it: a prepared store needs no file."""
         return {"source": "new_aan_pairs", "max_length": self.max_length}
@@ -152,3 +172,10 @@ class Retrieval(SequenceBenchmark):
         """
         files = find_pairs(Path(self.root, "Retrieval"))
         return {split: map(to_table, read_pairs(file, self.max_length, _CHUNK)) for split, file in files.items()}
+
+
+def _first_bytes(text: str, most: int) -> np.ndarray:
+    found = np.frombuffer(bytes_of(text)[:most], dtype=np.uint8)
+    if not len(found):
+        raise BadInput("a text is empty")
+    return found

@@ -7,8 +7,8 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
-from graphbench.benchmarks.sequences.base import SequenceBenchmark
 from graphbench.benchmarks.sequences.dashed_paths import PathfinderSettings, sample_pathfinder
+from graphbench.benchmarks.sequences.image_inputs import ImageInput
 from graphbench.benchmarks.sizes import with_sizes
 from graphbench.contracts import BenchmarkSpec, Features, GraphTable
 from graphbench.errors import BadInput, check_range
@@ -18,7 +18,7 @@ _PIXELS_PER_DASH = 56  # 18 dashes in 32 x 32 pixels, 4 in 16 x 16; of 1,000 att
 _SMALLEST, _PUBLISHED = 12, 32  # pixels per side
 
 
-class Pathfinder(SequenceBenchmark):
+class Pathfinder(ImageInput):
     """Are two dots joined by one dashed path? 200,000 images of 32 x 32 pixels, read row by row.
 
     Two paths of 14 dashes, five distractors of four; see `sequences.dashed_paths` for the constants of the

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from graphbench.benchmarks.sequences.base import SequenceBenchmark, to_table
+from graphbench.benchmarks.sequences.base import to_table
+from graphbench.benchmarks.sequences.image_inputs import ImageInput
 from graphbench.benchmarks.sequences.ragged import Sequences
 from graphbench.benchmarks.superpixels.cifar import CHECKSUMS, read_cifar10
 from graphbench.benchmarks.superpixels.idx import idx_checksums, read_idx_folder
@@ -21,7 +22,7 @@ _FASHION_ORIGIN = "https://github.com/zalandoresearch/fashion-mnist or the Debia
 _GREY = np.array([0.2989, 0.5870, 0.1140])  # weights of red, green and blue in the arena's conversion
 
 
-class _SequentialImages(SequenceBenchmark):
+class _SequentialImages(ImageInput):
     """Images read row by row, one token per pixel; the last `held_out` training images validate.
 
     Args:
@@ -90,6 +91,11 @@ class SequentialImage(_SequentialImages):
     )
     held_out = 5_000
     folder_name = "CIFAR10"
+    colour = True
+
+    def grey_values(self, image: np.ndarray) -> np.ndarray:
+        """The arena's grey."""
+        return _grey(image)
 
     def source_key(self) -> dict[str, Any]:
         """The published checksums, which all batches must have: a prepared store needs no batch."""
@@ -152,7 +158,12 @@ def _tables(images: LabelledImages) -> Iterator[GraphTable]:
     for start in range(0, len(images), _CHUNK):
         pixels = np.asarray(images.images[start : start + _CHUNK])
         if pixels.ndim == 4:
-            pixels = (pixels @ _GREY * (255.5 / 255)).astype(np.uint8)  # cut off after scaling, as TensorFlow rounds
+            pixels = _grey(pixels)
         lengths = np.full(len(pixels), pixels[0].size, dtype=np.int64)
         labels = images.labels[start : start + _CHUNK].astype(np.uint8)
         yield to_table(Sequences(pixels.reshape(-1).copy(), lengths, labels))
+
+
+def _grey(pixels: np.ndarray) -> np.ndarray:
+    """Grey values uint8 `[...]` of pixels `[..., 3]`."""
+    return np.asarray((pixels @ _GREY * (255.5 / 255)).astype(np.uint8))  # cut off after scaling, as TensorFlow rounds

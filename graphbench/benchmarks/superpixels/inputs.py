@@ -12,58 +12,49 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from graphbench.benchmarks.superpixels.base import to_table
-from graphbench.benchmarks.superpixels.folders import IMAGE_SUFFIXES
-from graphbench.benchmarks.superpixels.labelled import read_image
+from graphbench.benchmarks.superpixels.base import SuperpixelBenchmark, to_table
+from graphbench.benchmarks.superpixels.labelled import image_files, read_image
 from graphbench.benchmarks.superpixels.slic import ImageChunk, SlicSettings, SuperpixelGraphs, superpixel_graphs
 from graphbench.contracts import InputPart
 from graphbench.data.worker_pool import available_cores, ordered_map
-from graphbench.errors import BadInput, CorruptData, GraphbenchError, MissingExtra
+from graphbench.errors import CorruptData, GraphbenchError, MissingExtra
 
 
-def read_images(source: Path, settings: SlicSettings, graph_seed: int, colour: bool, size: int) -> Iterator[InputPart]:
-    """Graphs of the images in a folder and the folders in it, or of one image, in the order of their paths.
+class ImageInput(SuperpixelBenchmark):
+    """Base of benchmarks whose graphs are cut out of images, so that other images can be cut alike."""
 
-    Rows have one column, `file`: the path below the folder. The order of an image's nodes is random, by `graph_seed`,
-    and the same whatever other images there are. Which neighbours a node is joined to depends on that order a little,
-    as published, so an image of the fit gets the superpixels that it had there, but not edge by edge the same graph.
+    #: Images have three channels instead of one.
+    colour: bool = False
 
-    Args:
-        source: the folder or the image.
-        settings: how images are cut.
-        graph_seed: of the order of nodes.
-        colour: three channels instead of one.
-        size: images per part.
+    def read_input(self, source: str, column: str | None = None, size: int = 128) -> Iterator[InputPart]:
+        """Graphs of the images in a folder and the folders in it, or of one image, in the order of their paths.
 
-    Raises:
-        BadInput: it is neither a folder with images nor an image.
-    """
-    files, root = _files(source)
-    names = [file.relative_to(root).as_posix() for file in files]
-    cut = partial(cut_image, settings, graph_seed, colour)
-    workers = min(available_cores(), len(files) // 8)
-    with closing(ordered_map(cut, files, workers, f"Superpixels of {source}")) as results:
-        for start in range(0, len(files), size):
-            outcomes = list(islice(results, size))
-            graphs = {row: one for row, one in enumerate(outcomes) if isinstance(one, SuperpixelGraphs)}
-            problems = {row: one for row, one in enumerate(outcomes) if isinstance(one, str)}
-            frame = pd.DataFrame({"file": names[start : start + size]}, dtype=object)
-            yield InputPart(frame, to_table(_joined(list(graphs.values()))), list(graphs), problems)
+        Rows have one column, `file`: the path below the folder. The order of an image's nodes is random, by
+        `graph_seed`, and the same whatever other images there are. Which neighbours a node is joined to depends on that
+        order a little, as published, so an image of the fit gets the superpixels that it had there, but not edge by
+        edge the same graph.
 
+        Args:
+            source: the folder or the image.
+            column: not used: a file is an image.
+            size: images per part.
 
-def _files(source: Path) -> tuple[list[Path], Path]:
-    """Images, and the folder that their names begin below."""
-    known = ", ".join(sorted(IMAGE_SUFFIXES))
-    if source.is_file():
-        if source.suffix.lower() not in IMAGE_SUFFIXES:
-            raise BadInput(f"{source}: images are read from a folder, or from one of {known}, not from this file.")
-        return [source], source.parent
-    if not source.is_dir():
-        raise BadInput(f"{source}: there is no such folder; it should hold images.")
-    files = sorted(path for path in source.rglob("*") if path.suffix.lower() in IMAGE_SUFFIXES and path.is_file())
-    if not files:
-        raise BadInput(f"{source} holds no images ({known}).")
-    return files, source
+        Raises:
+            BadInput: `source` is neither a folder with images nor an image, or there is a column.
+        """
+        return self._read(*image_files(Path(source), column, self.spec.name), size)
+
+    def _read(self, files: Sequence[Path], root: Path, size: int) -> Iterator[InputPart]:
+        names = [file.relative_to(root).as_posix() for file in files]
+        cut = partial(cut_image, self.settings, self.graph_seed, self.colour)
+        workers = min(available_cores(), len(files) // 8)
+        with closing(ordered_map(cut, files, workers, f"Superpixels of {root}")) as results:
+            for start in range(0, len(files), size):
+                outcomes = list(islice(results, size))
+                graphs = {row: one for row, one in enumerate(outcomes) if isinstance(one, SuperpixelGraphs)}
+                problems = {row: one for row, one in enumerate(outcomes) if isinstance(one, str)}
+                frame = pd.DataFrame({"file": names[start : start + size]}, dtype=object)
+                yield InputPart(frame, to_table(_joined(list(graphs.values()))), list(graphs), problems)
 
 
 def cut_image(settings: SlicSettings, graph_seed: int, colour: bool, file: Path) -> SuperpixelGraphs | str:

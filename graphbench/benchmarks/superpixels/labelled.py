@@ -9,7 +9,8 @@ from typing import overload
 
 import numpy as np
 
-from graphbench.errors import CorruptData
+from graphbench.benchmarks.superpixels.folders import IMAGE_SUFFIXES
+from graphbench.errors import BadInput, CorruptData
 
 
 @dataclass(frozen=True)
@@ -79,3 +80,29 @@ def read_image(file: Path, colour: bool) -> np.ndarray:
             return np.asarray(image.convert("RGB" if colour else "L"))
     except (UnidentifiedImageError, Image.DecompressionBombError, OSError, SyntaxError, ValueError) as error:
         raise CorruptData(f"{file} cannot be read as an image ({type(error).__name__}: {error}).") from error
+
+
+def image_files(source: Path, column: str | None, name: str) -> tuple[list[Path], Path]:
+    """Images in a folder and the folders in it, sorted, or one image; and the folder that their names begin below.
+
+    Args:
+        source: the folder or the image.
+        column: must be None: a file is an image.
+        name: of the benchmark, for messages.
+
+    Raises:
+        BadInput: `source` is neither, or there is a column.
+    """
+    if column is not None:
+        raise BadInput(f"{name} reads a folder of images, which has no column {column!r}.")
+    known = ", ".join(sorted(IMAGE_SUFFIXES))
+    if source.is_file():
+        if source.suffix.lower() not in IMAGE_SUFFIXES:
+            raise BadInput(f"{source}: images are read from a folder, or from one of {known}, not from this file.")
+        return [source], source.parent
+    if not source.is_dir():
+        raise BadInput(f"{source}: there is no such folder; it should hold images.")
+    files = sorted(path for path in source.rglob("*") if path.suffix.lower() in IMAGE_SUFFIXES and path.is_file())
+    if not files:
+        raise BadInput(f"{source} holds no images ({known}).")
+    return files, source

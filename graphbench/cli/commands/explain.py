@@ -18,6 +18,7 @@ from graphbench.attributions.rows import (
     target_column,
 )
 from graphbench.cli.options import OWN, Request, own_parser, split
+from graphbench.cli.several_devices import chosen_devices
 from graphbench.cli.trained import on_split, predictor_of
 from graphbench.contracts import SPLITS
 from graphbench.errors import BadInput, check_choice, check_range
@@ -45,6 +46,8 @@ def explain(arguments: Sequence[str]) -> int:
         raise BadInput("--rows is missing: name the rows to explain, as in --rows 0 5 7.")
     output = _output(request.own.output)
     predictor, rows = _rows(request, numbers)
+    if (count := len(chosen_devices(arguments, predictor.device))) > 1:
+        raise BadInput(f"--trainer.devices asks for {count}: explain works on one device, since rows are few.")
     target = target_column(predictor, request.own.target)
     node = None if request.own.node is None else _numbers("--node", [request.own.node])[0]
     _write(predictor, rows, target, steps, output, node)

@@ -21,14 +21,17 @@ from graphbench.cli.commands.score import checkpoint_of
 from graphbench.cli.lightning import GraphbenchCLI
 from graphbench.cli.options import OWN, Request, own_parser, split
 from graphbench.cli.same_data import SameData
-from graphbench.cli.several_devices import Work, chosen_devices, predicted_on
+from graphbench.cli.several_devices import Answer, answered_on, chosen_devices
 from graphbench.cli.trained import ONE_PROCESS, on_split, predictor_of, training_facts
 from graphbench.contracts import SPLITS, Benchmark
 from graphbench.errors import BadInput, check_choice
+from graphbench.prediction.calibration import Temperature
 from graphbench.prediction.columns import OUTSIDE, PROBLEM
 from graphbench.prediction.ensemble import Ensemble
+from graphbench.prediction.intervals import Intervals
 from graphbench.prediction.output import check_output, write_frames
 from graphbench.runs import RunFolder
+from graphbench.training.module import SPREAD
 
 log = logging.getLogger(__name__)
 #: Entries of `results.json` about what is in `predictions-test.csv`.
@@ -94,10 +97,10 @@ def _predict_input(requests: Sequence[Request], arguments: Sequence[str]) -> int
             counts[name] += int((frame[name] != "").sum()) if name in frame else 0
 
     devices = chosen_devices(arguments, ensemble.first.device)
-    work = Work(partial(_models_on, list(arguments)), ensemble.temperature, ensemble.intervals)
+    make = partial(_answering, list(arguments), ensemble.temperature, ensemble.intervals)
     with _readable_again(own.input, len(requests)) as source:
         parts = ensemble.read_input(source, own.smiles_column)
-        frames = ensemble.predict_parts(parts) if len(devices) == 1 else predicted_on(devices, work, parts)
+        frames = ensemble.predict_parts(parts) if len(devices) == 1 else answered_on(devices, make, parts)
         write_frames(frames, output, count)
     log.info(
         "%s: %d rows, %d without prediction (column %s), %d unlike the training graphs (column %s)",
@@ -106,9 +109,13 @@ def _predict_input(requests: Sequence[Request], arguments: Sequence[str]) -> int
     return 0
 
 
-def _models_on(arguments: list[str], devices: str) -> Ensemble:
-    """The models that a command line names, on one device, for inputs."""
-    return Ensemble([predictor_of(request, devices) for request in _requests(arguments)])
+def _answering(
+    arguments: list[str], temperature: Temperature | None, intervals: Intervals | None, devices: str
+) -> Answer:
+    """What the models that a command line names say of parts of an input, on one device."""
+    ensemble = Ensemble([predictor_of(request, devices) for request in _requests(arguments)])
+    ensemble.temperature, ensemble.intervals = temperature, intervals
+    return lambda views: next(ensemble.predict_parts([views]))
 
 
 def _ensemble(requests: Sequence[Request], opened: bool, remarks: bool) -> Ensemble:
@@ -225,8 +232,9 @@ def _split_frames(ensemble: Ensemble, chosen: str) -> Iterator[pd.DataFrame]:
         columns = {"graph": graphs.graph_ids.repeat_interleave(torch.from_numpy(answers.counts))}
         if ensemble.first.nodes:
             columns["node"] = torch.cat([torch.arange(count) for count in answers.counts.tolist()])
-        columns |= {"prediction": torch.from_numpy(means), "target": graphs.columns["y"].reshape(len(means), -1)}
-        further = ensemble.further_columns(means, spreads)
+        predicted = torch.from_numpy(means[:, : ensemble.first.predicted])
+        columns |= {"prediction": predicted, "target": graphs.columns["y"].reshape(len(means), -1)}
+        further = ensemble.first.spread_columns(means) | ensemble.further_columns(means, spreads)
         yield pd.concat([table(data, columns, chosen), pd.DataFrame(further)], axis=1)
 
 
@@ -261,7 +269,7 @@ def table(data: Benchmark, columns: dict[str, Tensor], chosen: str) -> pd.DataFr
     """One row per graph (or node, or pair of nodes), in the order of the benchmark.
 
     Columns: `id`; `smiles` of molecules, for the report's drawings; `node` for node tasks, `head` and `tail` for pairs;
-    `prediction...`; `target...` where known.
+    `prediction...`; `target...` where known; what the loss learned beside predictions, as `TARGET_std`.
     """
     spec = data.spec
     predictions, targets = columns["prediction"], columns["target"]
@@ -284,6 +292,9 @@ def table(data: Benchmark, columns: dict[str, Tensor], chosen: str) -> pd.DataFr
             if spec.task == "node-classification" and bool((values < 0).any()):  # empty where there is no label
                 column = column.astype("Int64").mask(column < 0)
             frame["target" if targets.shape[1] == 1 else f"target_{names[number]}"] = column
+    for key in (key for key in columns if key.startswith(SPREAD)):
+        for number, label in enumerate(data.target_labels()):
+            frame[f"{label}_{key.removeprefix(SPREAD)}"] = columns[key][:, number].numpy()
     order = torch.argsort(rows, stable=True)
     return frame.iloc[order.numpy()].reset_index(drop=True)
 

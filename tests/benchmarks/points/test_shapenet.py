@@ -6,13 +6,18 @@ import zipfile
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
+from command_line import SMALL_MODEL
 from torch_geometric.datasets import ShapeNet
 
+import graphbench
 from graphbench.benchmarks.points.shapenet import ARCHIVE, FOLDER, ShapeNetPart
 from graphbench.benchmarks.points.shapenet_files import FOLDERS, PARTS
-from graphbench.errors import CorruptData, MissingData
+from graphbench.cli import main
+from graphbench.contracts import GraphBatch
+from graphbench.errors import BadInput, CorruptData, MissingData
 from graphbench.testing.benchmarks import BenchmarkContract
 
 LISTED = ShapeNetPart.spec
@@ -154,3 +159,43 @@ def test_damaged_files_are_told(root, name, content, error, complaint):
         file.write_text(content)
     with pytest.raises(error, match=complaint):
         opened(root)
+
+
+def test_every_point_of_a_new_shape_is_answered_in_its_order(root, tmp_path):
+    run, folder = tmp_path / "run", tmp_path / "new"
+    data = ["--data", "ShapeNetPart", "--data.root", str(root), "--data.num_points", "40"]
+    assert main(["fit", *data, *SMALL_MODEL, "--trainer.max_epochs", "1", "--run", str(run)]) == 0
+    clouds = {}
+    for name, count, seed in (("Chair/large.txt", 90, 0), ("03001627/small.npy", 7, 1), ("Bag/parts.txt", 12, 2)):
+        generator = np.random.RandomState(seed)
+        normals = generator.standard_normal((count, 3))
+        normals /= np.linalg.norm(normals, axis=1, keepdims=True)
+        clouds[name] = np.concatenate([generator.uniform(2, 3, (count, 3)), normals], axis=1)
+        (folder / name).parent.mkdir(parents=True)
+        if name.endswith(".npy"):
+            np.save(folder / name, clouds[name])
+        else:
+            rows = clouds[name] if "parts" not in name else np.c_[clouds[name], np.full(count, 4.0)]
+            np.savetxt(folder / name, rows)
+    (folder / "Sofa").mkdir()
+    (folder / "Sofa" / "a.txt").write_text("0 0 0 0 0 1\n")
+    output = tmp_path / "out.csv"
+    assert main(["predict", "--run", str(run), "--input", str(folder), "--output", str(output)]) == 0
+    found = pd.read_csv(output, keep_default_na=False)
+    assert "its folder 'Sofa' is no category; expected one of Airplane, Bag" in found.iloc[-1]["problem"]
+    module = graphbench.load(run, accelerator="cpu").module
+    for name, category in (("Chair/large.txt", 4), ("03001627/small.npy", 4), ("Bag/parts.txt", 1)):
+        rows, values = found[found["file"] == name], clouds[name]
+        assert rows["node"].astype(int).tolist() == list(range(len(values)))
+        centred = values[:, :3] - values[:, :3].mean(0)
+        pos = torch.from_numpy(centred / np.linalg.norm(centred, axis=1).max()).half()
+        batch = GraphBatch(
+            pos=pos.float(), x_dense=torch.from_numpy(values[:, 3:]).half().float(), num_nodes=len(pos), num_graphs=1,
+            max_nodes=len(pos), edge_index=torch.zeros(2, 0, dtype=torch.int64), ptr=torch.tensor([0, len(pos)]),
+            x=torch.full((len(pos), 1), category), batch=torch.zeros(len(pos), dtype=torch.int64),
+            y=torch.zeros(len(pos), 1, dtype=torch.int64),
+        )  # fmt: skip
+        expected = module.predict(batch).numpy()
+        assert rows.filter(like="probability_").to_numpy(float) == pytest.approx(expected, abs=1e-4)
+    with pytest.raises(BadInput, match="has no column 'x'"):
+        ShapeNetPart().read_input(str(folder), "x")

@@ -8,8 +8,10 @@ import torch
 import yaml
 
 import graphbench
+from graphbench import benchmarks
 from graphbench.cli import main
 from graphbench.errors import BadInput
+from graphbench.exporting import card
 from graphbench.runs.checkpoints import load_checkpoint
 from graphbench.runs.weights import read_weights, same_weights
 
@@ -143,3 +145,14 @@ def test_an_exported_folder_imports_registered_classes_alone(exported, tmp_path,
     assert main(["export", "--run", str(folder), "--output", str(tmp_path / "out")]) == 1
     assert "names subprocess.Popen, which is no registered class" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_the_card_says_how_to_ask_a_model_of_any_kind():
+    for data, said in (
+        (benchmarks.NCI(), 'model.predict(["CCO", "c1ccccc1"])'),
+        (benchmarks.CSL(), "graphs of PyG or networkx"),
+        (benchmarks.Text(), "strings"),
+        (benchmarks.Solids(), "arrays [points, 6]"),
+        (benchmarks.SequentialImage(), "graphbench predict --run FOLDER --input FILE_OR_FOLDER"),
+    ):
+        assert said in card._example(data)

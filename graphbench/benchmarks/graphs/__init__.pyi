@@ -1,1 +1,0 @@
-from .benchmark import Graphs as Graphs

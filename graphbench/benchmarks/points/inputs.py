@@ -1,0 +1,247 @@
+"""Shapes that nobody trained on as point clouds: meshes, files of points with normals, and arrays."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
+import torch
+
+from graphbench.benchmarks.points.base import PointCloudBenchmark, cloud_table
+from graphbench.benchmarks.points.files import Files
+from graphbench.benchmarks.points.meshes import MeshChunk, clouds_of_meshes
+from graphbench.benchmarks.points.surfaces import to_unit_sphere
+from graphbench.contracts import InputPart
+from graphbench.data.worker_pool import available_cores, ordered_map
+from graphbench.errors import BadInput, CorruptData, GraphbenchError
+
+MESH, ARRAY = ".off", ".npy"
+#: Files with a point per line.
+TEXTS = (".xyz", ".txt", ".csv", ".pts")
+SUFFIXES = (MESH, ARRAY, *TEXTS)
+_COLUMNS = 6  # x y z and the normal
+_LENGTHS = (0.9, 1.1)  # mean length of normals; colours and angles have other ones
+_SIZE = 256  # clouds per part: six megabytes of 1,024 points
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How many points a cloud gets. Small: it is sent to other processes.
+
+    Args:
+        num_points: points of every cloud P.
+        stored: points that the benchmark samples from a mesh, of which evaluation takes the first P.
+        seed: decides about the points, with the name of the shape.
+    """
+
+    num_points: int
+    stored: int
+    seed: int
+
+
+class ShapeInput(PointCloudBenchmark):
+    """Base of benchmarks that classify whole shapes, so that other shapes can be read alike.
+
+    A shape is not rotated, whatever `rotations` says of the test split.
+    """
+
+    python_input: ClassVar[str] = "arrays [points, 6], x y z and the normal of each point"
+
+    def sampling(self) -> Sampling:
+        """How many points a shape gets."""
+        return Sampling(self.num_points, self.num_points, 0)
+
+    def read_input(self, source: str, column: str | None = None, size: int = _SIZE) -> Iterator[InputPart]:
+        """Clouds of the files in a folder and the folders in it, or of one file, in the order of their paths.
+
+        A mesh (`.off`) gets points sampled by area. A file of points has six numbers for each, x y z and the normal of
+        length 1: an array of NumPy `[points, 6]` (`.npy`), or a line each (`.xyz`, `.txt`, `.csv`, `.pts`), separated
+        by blanks or commas. Of more points than the benchmark has some are sampled; fewer are repeated from the first.
+
+        Args:
+            source: the folder or the file.
+            column: not used: a file is a shape.
+            size: shapes per part.
+
+        Raises:
+            BadInput: `source` is none of both, or there is a column.
+        """
+        if column is not None:
+            raise BadInput(f"{self.spec.name} reads a file for each shape, which has no column {column!r}.")
+        files, root = shape_files(Path(source))
+        names = [file.relative_to(root).as_posix() for file in files]
+        jobs = partial(_of_file, root, self.sampling())
+        return _parts(jobs, names, [{"file": name} for name in names], size, f"Points of {source}")
+
+    def read_objects(self, objects: Sequence[Any], size: int = _SIZE) -> Iterator[InputPart]:
+        """Arrays or tensors `[points, 6]`, x y z and the normal of each point, see `read_input`.
+
+        Raises:
+            BadInput: an object is no array.
+        """
+        for number, thing in enumerate(objects):
+            if not isinstance(thing, (np.ndarray, torch.Tensor)):
+                raise BadInput(
+                    f"{self.spec.name}: input {number} is of type {type(thing).__name__}; expected arrays or tensors "
+                    "[points, 6], x y z and the normal of each point."
+                )
+        arrays = [thing.detach().cpu().numpy() if isinstance(thing, torch.Tensor) else thing for thing in objects]
+        jobs = partial(_of_object, self.sampling())
+        return _parts(jobs, list(enumerate(arrays)), [{} for _ in arrays], size, "Points of arrays", workers=1)
+
+
+#: Points and normals of a shape, each float16 `[P, 3]`; or why there are none.
+Outcome = tuple[np.ndarray, np.ndarray] | str
+
+
+def _parts(
+    read: Callable[[Any], Outcome],
+    jobs: Sequence[Any],
+    rows: Sequence[dict[str, str]],
+    size: int,
+    description: str,
+    workers: int | None = None,
+) -> Iterator[InputPart]:
+    count = min(available_cores(), len(jobs) // 8) if workers is None else workers
+    with closing(ordered_map(read, jobs, count, description)) as results:
+        for start in range(0, len(jobs), size):
+            outcomes = list(islice(results, size))
+            problems = {row: one for row, one in enumerate(outcomes) if isinstance(one, str)}
+            clouds = {row: one for row, one in enumerate(outcomes) if not isinstance(one, str)}
+            frame = pd.DataFrame(list(rows[start : start + size]), index=range(len(outcomes)), dtype=object)
+            points, normals = (_stacked([one[part] for one in clouds.values()]) for part in (0, 1))
+            yield InputPart(frame, cloud_table(points, normals, None), list(clouds), problems)
+
+
+def _stacked(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    return np.stack(arrays) if arrays else np.zeros((0, 1, 3), dtype=np.float16)
+
+
+def shape_files(source: Path, suffixes: Sequence[str] = SUFFIXES) -> tuple[list[Path], Path]:
+    """Files of shapes, and the folder that their names begin below.
+
+    Raises:
+        BadInput: `source` is neither such a file nor a folder with some.
+    """
+    known = ", ".join(suffixes)
+    if source.is_file():
+        if source.suffix.lower() not in suffixes:
+            raise BadInput(f"{source}: shapes are read from a folder, or from one of {known}, not from this file.")
+        return [source], source.parent
+    if not source.is_dir():
+        raise BadInput(f"{source}: there is no such folder or file; shapes are read from {known}.")
+    files = sorted(path for path in source.rglob("*") if path.suffix.lower() in suffixes and path.is_file())
+    if not files:
+        raise BadInput(f"{source} holds no shapes ({known}).")
+    return files, source
+
+
+def _of_file(root: Path, sampling: Sampling, name: str) -> Outcome:
+    file = root / name
+    try:
+        if file.suffix.lower() == MESH:
+            chunk = MeshChunk(Files(root), (name,), np.zeros(1, dtype=np.uint8), sampling.stored, sampling.seed)
+            clouds = clouds_of_meshes(chunk)
+            return clouds.points[0, : sampling.num_points], clouds.normals[0, : sampling.num_points]
+        return cloud_of_points(read_points(file), name, sampling)
+    except (GraphbenchError, OSError, MemoryError) as error:
+        return str(error).replace(f"{name} ", "the file ", 1)
+
+
+def _of_object(sampling: Sampling, job: tuple[int, np.ndarray]) -> Outcome:
+    number, values = job
+    try:
+        return cloud_of_points(values, str(number), sampling)
+    except GraphbenchError as error:
+        return str(error)
+
+
+def read_points(file: Path) -> np.ndarray:
+    """Numbers of a file, a row for each point.
+
+    Args:
+        file: an array of NumPy, or text; a first line without numbers is a header.
+
+    Raises:
+        CorruptData: it is neither.
+    """
+    try:
+        if file.suffix.lower() == ARRAY:
+            return np.asarray(np.load(file, allow_pickle=False))
+        text = file.read_text(encoding="utf-8")
+        first = text.lstrip().partition("\n")[0]
+        separator = next((mark for mark in (",", ";") if mark in first), None)
+        header = not any(map(_is_number, first.replace(separator or " ", " ").split()))
+        return np.loadtxt(io.StringIO(text.lstrip()), delimiter=separator, skiprows=int(header), ndmin=2)
+    except (ValueError, EOFError) as error:  # UnicodeDecodeError is a ValueError
+        told = str(error).partition(";")[0].partition("\n")[0]
+        raise CorruptData(f"the file cannot be read as points ({told})") from error
+
+
+def _is_number(word: str) -> bool:
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True
+
+
+def cloud_of_points(values: np.ndarray, name: str, sampling: Sampling) -> tuple[np.ndarray, np.ndarray]:
+    """Points and normals `[P, 3]` as the benchmark stores them: centred and of radius 1, float16.
+
+    Args:
+        values: x y z and the normal of each point `[points, 6]`.
+        name: of the shape; decides with the seed which points are taken.
+        sampling: how many.
+
+    Raises:
+        BadInput: the array is another one, or its last three columns are no normals.
+
+    Examples:
+        >>> corners = np.array([[0, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 1.0]])
+        >>> points, normals = cloud_of_points(corners, "line", Sampling(3, 3, 0))
+        >>> points[:, 0].tolist(), normals.shape
+        ([-1.0, 1.0, -1.0], (3, 3))
+    """
+    check_points(values)
+    count = len(values)
+    if count > sampling.num_points:
+        generator = np.random.RandomState([sampling.seed % (1 << 32), *name.encode()])
+        values = values[np.sort(generator.permutation(count)[: sampling.num_points])]
+    points = to_unit_sphere(values[:, :3].astype(np.float64))  # repeated points do not move the centre
+    rows = np.arange(sampling.num_points) % len(values)
+    return points[rows].astype(np.float16), values[rows, 3:].astype(np.float16)
+
+
+def check_points(values: np.ndarray) -> None:
+    """Refuse what is no array of points with normals `[points, 6]`.
+
+    Raises:
+        BadInput: says what it is.
+    """
+    if values.ndim != 2 or values.shape[1] != _COLUMNS or not np.issubdtype(values.dtype, np.number):
+        raise BadInput(
+            f"there are {_told(values)} instead of six numbers for each point (x y z and the normal, which the model "
+            "was trained with)"
+        )
+    if not len(values):
+        raise BadInput("there are no points")
+    if not np.isfinite(values).all():
+        raise BadInput("a point or normal is not finite")
+    length = float(np.linalg.norm(values[:, 3:], axis=1).mean())
+    if not _LENGTHS[0] <= length <= _LENGTHS[1]:
+        raise BadInput(f"columns 4 to 6 are no normals of length 1: they have {length:.4g} on average")
+
+
+def _told(values: np.ndarray) -> str:
+    if values.ndim == 2 and np.issubdtype(values.dtype, np.number):
+        return f"{values.shape[1]}"
+    return f"values of shape {list(values.shape)} and type {values.dtype}"

@@ -1,0 +1,171 @@
+"""Losses of regressions that also learn how far the truth lies from a prediction: a variance, or quantiles.
+
+Both make several numbers of each target; the first of them is the prediction, the mean or the median.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from graphbench.errors import BadInput
+
+#: Smallest variance, in scaled units, as in Lakshminarayanan et al.
+_LEAST = 1e-6
+#: Quantiles where nobody chooses others: the median and an interval of 90 %.
+LEVELS = (0.05, 0.5, 0.95)
+
+
+class Spread(ABC):
+    """What a head says of a target beside its prediction. Outputs are scaled, as `Regression` has them."""
+
+    #: Numbers of the head for each target.
+    outputs: int
+    #: What is told beside a prediction.
+    names: tuple[str, ...]
+
+    @abstractmethod
+    def errors(self, output: Tensor, target: Tensor) -> Tensor:
+        """Loss of each row and target `[rows, T]`.
+
+        Args:
+            output: of the head `[rows, T * outputs]`, predictions first.
+            target: `[rows, T]`, known everywhere.
+        """
+
+    @abstractmethod
+    def values(self, output: Tensor, offset: Tensor, scale: Tensor) -> Tensor:
+        """What `names` says, in real units `[rows, T * len(names)]`, target after target.
+
+        Args:
+            output: of the head `[rows, T * outputs]`.
+            offset: of each target `[T]`.
+            scale: of each target `[T]`.
+        """
+
+    def pooled(self, values: np.ndarray, targets: int) -> np.ndarray:
+        """Predictions and `values` of several models as those of one.
+
+        Args:
+            values: predictions `[models, rows, T]`, and behind them what `values` returned.
+            targets: T.
+        """
+        return np.asarray(values.mean(0, dtype=np.float64))
+
+
+@dataclass(frozen=True)
+class GaussianSpread(Spread):
+    """A mean and a variance, by the negative log-likelihood of a normal distribution.
+
+    The loss of a target y is `(log v + (y - m)^2 / v) / 2` with v = softplus(r) + 1e-6 (Nix and Weigend, 1994;
+    Lakshminarayanan, Pritzel & Blundell, "Simple and scalable predictive uncertainty estimation using deep ensembles",
+    NeurIPS 2017, equation 1). Several models are a mixture with equal weights, whose mean and variance are told.
+
+    Examples:
+        >>> output = torch.tensor([[1.0, 0.5413]])  # a mean, and softplus(0.5413) = 1
+        >>> GaussianSpread().errors(output, torch.tensor([[3.0]]))
+        tensor([[2.0000]])
+    """
+
+    outputs = 2
+    names = ("std",)
+
+    def errors(self, output: Tensor, target: Tensor) -> Tensor:
+        """See the class."""
+        mean, raw = output.chunk(2, dim=1)
+        variance = F.softplus(raw) + _LEAST
+        return (variance.log() + (target - mean).square() / variance) / 2
+
+    def values(self, output: Tensor, offset: Tensor, scale: Tensor) -> Tensor:
+        """Standard deviations `[rows, T]`."""
+        return (F.softplus(output.chunk(2, dim=1)[1]) + _LEAST).sqrt() * scale
+
+    def pooled(self, values: np.ndarray, targets: int) -> np.ndarray:
+        """Mean `sum_k m_k / K` and standard deviation of the mixture, `sqrt(sum_k (v_k + m_k^2) / K - mean^2)`.
+
+        Examples:
+            >>> GaussianSpread().pooled(np.array([[[1.0, 2.0]], [[3.0, 2.0]]]), 1)  # sqrt(4 + 1)
+            array([[2.        , 2.23606798]])
+        """
+        means, deviations = np.split(values.astype(np.float64), [targets], axis=2)
+        variance = (deviations**2).mean(0) + means.var(0)
+        return np.concatenate([means.mean(0), np.sqrt(variance)], axis=1)
+
+
+@dataclass(frozen=True)
+class QuantileSpread(Spread):
+    """Quantiles, by the pinball loss averaged over their levels; the median is the prediction.
+
+    The loss of a target y and level t is `max(t (y - q), (t - 1) (y - q))` (Koenker and Bassett, 1978). Quantiles never
+    cross: each is the next one nearer to the median plus (or minus) the softplus of an output.
+
+    Args:
+        levels: ascending, 0.5 among them.
+
+    Examples:
+        >>> spread = QuantileSpread((0.25, 0.5, 0.75))
+        >>> spread.names
+        ('q0.25', 'q0.75')
+        >>> spread.errors(torch.tensor([[0.0, 0.5413, 0.5413]]), torch.tensor([[2.0]])) * 3  # 3 / 4 + 1 + 3 / 4
+        tensor([[2.5000]])
+    """
+
+    levels: tuple[float, ...] = LEVELS
+
+    @property
+    def outputs(self) -> int:  # type: ignore[override]
+        """One for each level."""
+        return len(self.levels)
+
+    @property
+    def names(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Levels but the median."""
+        return tuple(f"q{level:g}" for level in self.levels if level != 0.5)
+
+    @property
+    def _below(self) -> int:
+        return self.levels.index(0.5)
+
+    def quantiles(self, output: Tensor) -> Tensor:
+        """All levels `[rows, T, levels]`, scaled."""
+        targets = output.shape[1] // len(self.levels)
+        median = output[:, :targets, None]
+        steps = F.softplus(output[:, targets:].unflatten(1, (targets, len(self.levels) - 1)))
+        below, above = steps[..., : self._below], steps[..., self._below :]
+        return torch.cat([median - below.cumsum(2).flip(2), median, median + above.cumsum(2)], dim=2)
+
+    def errors(self, output: Tensor, target: Tensor) -> Tensor:
+        """See the class."""
+        difference = target[..., None] - self.quantiles(output)
+        levels = torch.tensor(self.levels, dtype=difference.dtype, device=difference.device)
+        return torch.maximum(levels * difference, (levels - 1) * difference).mean(2)
+
+    def values(self, output: Tensor, offset: Tensor, scale: Tensor) -> Tensor:
+        """Quantiles but the median `[rows, T * (levels - 1)]`."""
+        every = self.quantiles(output) * scale[:, None] + offset[:, None]
+        return torch.cat([every[..., : self._below], every[..., self._below + 1 :]], dim=2).flatten(1)
+
+
+def quantile_levels(levels: Sequence[float]) -> tuple[float, ...]:
+    """Levels in ascending order.
+
+    Raises:
+        BadInput: they are no two or more different numbers between 0 and 1, or the median is not among them.
+
+    Examples:
+        >>> quantile_levels([0.9, 0.5, 0.1])
+        (0.1, 0.5, 0.9)
+    """
+    found = tuple(sorted(float(level) for level in levels))
+    if len(found) < 2 or len(set(found)) < len(found) or not (found[0] > 0 and found[-1] < 1) or 0.5 not in found:
+        raise BadInput(
+            f"quantiles must be different levels above 0 and below 1, 0.5 (the prediction) among them, as in "
+            f"[0.05, 0.5, 0.95], but got {list(levels)}."
+        )
+    return found

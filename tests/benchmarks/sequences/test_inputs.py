@@ -1,0 +1,160 @@
+"""New texts for runs on sequences: tables, lines, files and strings; through the command line as well."""
+
+import io
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from command_line import SMALL_MODEL
+
+import graphbench
+from graphbench.benchmarks.sequences.aan import FILES
+from graphbench.benchmarks.sequences.expressions import TOKENS
+from graphbench.benchmarks.sequences.listops import ListOps
+from graphbench.benchmarks.sequences.long_text import Retrieval, Text
+from graphbench.cli import main
+from graphbench.errors import BadInput
+
+WORDS = ("fine", "dull", "a film", "caf\u00e9", "2 hours; too long")
+
+
+@pytest.fixture(scope="module")
+def reviews(tmp_path_factory):
+    """Ten training and six test reviews, one of them with a byte that is no UTF-8."""
+    root = tmp_path_factory.mktemp("data")
+    for split, count in (("train", 5), ("test", 3)):
+        for label in ("neg", "pos"):
+            place = root / "Text" / "aclImdb" / split / label
+            place.mkdir(parents=True)
+            for number in range(count):
+                text = f"{split} {label}: {WORDS[number]}, {'very ' * number}long".encode()
+                (place / f"{number}_{number}.txt").write_bytes(text + b"\xe9" * (number == 2))
+    return root
+
+
+@pytest.fixture(scope="module")
+def run(reviews, tmp_path_factory):
+    """The folder of a fit of one epoch."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Text, "spec", replace(Text.spec, split_sizes=(10, 6, 6)))
+        folder = tmp_path_factory.mktemp("runs") / "texts"
+        data = ["--data", "Text", "--data.root", str(reviews), "--data.max_length", "40"]
+        assert main(["fit", *data, *SMALL_MODEL, "--trainer.max_epochs", "1", "--run", str(folder)]) == 0
+        yield folder
+
+
+def predicted(run, source, output, *options):
+    assert main(["predict", "--run", str(run), "--input", str(source), "--output", str(output), *options]) == 0
+    return pd.read_csv(output, keep_default_na=False)
+
+
+def probabilities(frame):
+    return frame[["probability_negative", "probability_positive"]].to_numpy(float)
+
+
+def test_reviews_of_the_test_split_get_its_predictions(run, reviews, tmp_path):
+    assert main(["predict", "--run", str(run), "--output", str(tmp_path / "split.csv")]) == 0
+    expected = pd.read_csv(tmp_path / "split.csv").filter(like="prediction").to_numpy()
+    found = predicted(run, reviews / "Text" / "aclImdb" / "test", tmp_path / "new.csv")
+    assert list(found["file"][:4]) == ["neg/0_0.txt", "neg/1_1.txt", "neg/2_2.txt", "pos/0_0.txt"]
+    assert probabilities(found) == pytest.approx(expected, abs=1e-5)
+    assert (found["problem"] == "").all()
+    assert (found["outside_training"] != "").any()  # letters and lengths that ten reviews never had
+
+
+def test_tables_lines_and_strings_agree(run, tmp_path, monkeypatch):
+    texts = [word for word in WORDS if ";" not in word]
+    expected = probabilities(graphbench.load(run, accelerator="cpu").predict(texts))
+    pd.DataFrame({"id": range(4), "Text": texts}).to_csv(tmp_path / "a.csv", index=False)
+    pd.DataFrame({"review": texts}).to_csv(tmp_path / "b.csv", index=False, sep=";")
+    pd.DataFrame({"text": texts, "n": range(4)}).to_parquet(tmp_path / "c.parquet")
+    (tmp_path / "d.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(texts)))
+    for source, options in (
+        (tmp_path / "a.csv", []),
+        (tmp_path / "b.csv", ["--input-column", "review"]),
+        (tmp_path / "c.parquet", []),
+        (tmp_path / "d.txt", []),
+        ("-", []),
+    ):
+        found = predicted(run, source, tmp_path / "out.csv", *options)
+        assert probabilities(found) == pytest.approx(expected, abs=1e-5), source
+    assert list(predicted(run, tmp_path / "a.csv", tmp_path / "out.csv"))[:3] == ["id", "Text", "prediction_class"]
+
+
+def test_wrong_sources_are_one_line(run, tmp_path, capsys):
+    (tmp_path / "a.csv").write_text("txt,n\nfine,1\n")
+    (tmp_path / "b.json").write_text("[]")
+    (tmp_path / "c.txt").write_text("")
+    (tmp_path / "d.csv").write_text("text\nfine\n,\ndull,2,3\n")
+    (tmp_path / "e.txt").write_bytes(b"caf\xe9")
+    for name, said in (
+        ("a.csv", "no column 'text'. Its columns: 'txt', 'n'. Did you mean 'txt'?"),
+        ("b.json", "texts are read from .csv, .tsv, .parquet, .txt files"),
+        ("c.txt", "it holds no texts"),
+        ("d.csv", "not a table that pandas can read"),
+        ("e.txt", "not UTF-8 text (byte "),
+        ("missing.csv", "there is no such file or folder"),
+    ):
+        output = tmp_path / "out.csv"
+        assert main(["predict", "--run", str(run), "--input", str(tmp_path / name), "--output", str(output)]) == 1
+        told = capsys.readouterr().err.strip().splitlines()
+        assert len(told) == 1
+        assert said in told[0]
+        assert not output.exists()
+
+
+def test_an_empty_text_is_a_problem_of_its_row(run, tmp_path):
+    (tmp_path / "a.csv").write_text("text,n\nfine,1\n,2\n")
+    found = predicted(run, tmp_path / "a.csv", tmp_path / "out.csv")
+    assert list(found["problem"]) == ["", "a text is empty"]
+    assert found["prediction_class"][1] == ""
+
+
+def test_expressions_are_read_as_they_were_sampled(tmp_path):
+    data = ListOps(sizes=(20, 4, 4), min_length=3, max_length=40, store=str(tmp_path / "store"))
+    data.setup()
+    table = data.tables["test"]
+    ptr = table.ptr["node"].tolist()
+    words = [TOKENS[code] for code in table.columns["x"][:, 0].tolist()]
+    texts = [" ".join(words[start:stop]) for start, stop in pairwise(ptr)]
+    as_published = ["( " + text.replace(" ]", " ) ]") + " )" for text in texts]  # parentheses carry no information
+    pd.DataFrame({"Source": as_published, "Target": 0}).to_csv(tmp_path / "new.tsv", index=False, sep="\t")
+    (part,) = data.read_input(str(tmp_path / "new.tsv"))
+    for found, expected in ((part.table, table), (next(data.read_objects(texts)).table, table)):
+        batch, truth = found.batch(range(4)), expected.batch(range(4))
+        assert torch.equal(batch.x, truth.x)
+        assert torch.equal(batch.pos, truth.pos)
+        assert torch.equal(batch.ptr, truth.ptr)
+    (part,) = data.read_objects(["[MAX 1 2 ]", "[ADD 1 2 ]", "( )"])
+    assert part.rows == [0]
+    assert part.problems[1].startswith("'[ADD' is no token of ListOps")
+    assert part.problems[2] == "there is no token"
+
+
+def test_pairs_of_papers_are_read_as_those_of_the_release(tmp_path, monkeypatch):
+    monkeypatch.setattr(Retrieval, "spec", replace(Retrieval.spec, split_sizes=(2, 2, 2)))
+    (tmp_path / "Retrieval").mkdir()
+    pairs = [("first paper", "the second, longer paper"), ("short", "a")]
+    for name in FILES.values():
+        lines = [f"0.0\tA\tB\t{first}\t{second}\n" for first, second in pairs]
+        (tmp_path / "Retrieval" / name).write_text("".join(lines))
+    data = Retrieval(max_length=12, root=str(tmp_path))
+    data.setup()
+    truth = data.tables["test"].batch([0, 1])
+    pd.DataFrame(pairs, columns=["first", "second"]).to_csv(tmp_path / "new.csv", index=False)
+    for parts in (data.read_input(str(tmp_path / "new.csv")), data.read_objects(pairs)):
+        batch = next(parts).table.batch([0, 1])
+        assert torch.equal(batch.x, truth.x)
+        assert torch.equal(batch.pos, truth.pos)
+    for call, said in (
+        (lambda: data.read_input("-"), "rows of 2 texts are read from tables"),
+        (lambda: data.read_input(str(tmp_path / "new.csv"), "first"), "reads the columns first and second, not one"),
+        (lambda: data.read_objects(["one"]), "input 0 is of type str; expected tuples of 2 strings"),
+        (lambda: data.read_objects([np.zeros(3)]), "input 0 is of type ndarray"),
+    ):
+        with pytest.raises(BadInput, match=said):
+            list(call())
