@@ -29,7 +29,7 @@ myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
 
 nb_execution_mode = "force" if os.environ.get("NB_EXECUTE") else "off"
-nb_execution_timeout = 300
+nb_execution_timeout = 900  # seconds for a cell, on a machine that has other work too
 nb_execution_raise_on_error = True
 nb_output_stderr = "remove"  # warnings of notebooks about widgets, with paths of the machine that builds
 
@@ -37,5 +37,6 @@ html_theme = "furo"
 html_title = "graphbench"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_js_files = ["site.js"]
 html_copy_source = False
 html_show_sphinx = False

@@ -1,15 +1,21 @@
-"""Catalogues of what is installed, written when the site is built, from the registry and without importing classes."""
+"""Catalogues of what is installed, written when the site is built: from the registry, without importing classes.
+
+Pictures of benchmarks are an exception, as `thumbnails` generates the graphs that it draws; tasks are another.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import thumbnails
+
 from graphbench import registry
 from graphbench.registry import configurations
 from graphbench.registry.expected import Expected
+from graphbench.tasks import TASKS
 
 Rows = Iterable[tuple[str, ...]]
 
@@ -25,17 +31,43 @@ def table(head: tuple[str, ...], rows: Rows) -> str:
     return "\n".join("| " + " | ".join(cell(word) for word in line) + " |" for line in lines)
 
 
-def benchmarks() -> str:
-    """Every benchmark: what is predicted, how many graphs, licence, whether it needs a network."""
+def benchmarks(drawn: Collection[str] = ()) -> str:
+    """Every benchmark: a graph of it, what is predicted, what a recipe reaches, licence, whether it needs a network.
+
+    Args:
+        drawn: names of those that have a picture.
+    """
     rows = []
+    reached = best_scores()
     for name, record in sorted(registry.benchmarks().items()):
         spec = record.spec
         facts = ("-", "-", "-", "-", "-")
         if spec is not None:
             graphs = "your own" if spec.num_graphs is None else f"{spec.num_graphs:,}"
             facts = (spec.task, spec.metric, graphs, "no" if spec.offline else "yes", spec.licence or "-")
-        rows.append((f"`{name}`", record.summary, *facts))
-    return table(("name", "what it is", "task", "metric", "graphs", "needs a network", "licence"), rows)
+        without = "not drawn here" if spec is None or spec.offline else "no picture offline"
+        picture = f"![a graph of {name}](pictures/{name}.png)" if name in drawn else without
+        rows.append((f"`{name}`", picture, record.summary, *facts[:3], reached.get(name, "-"), *facts[3:]))
+    head = ("name", "a graph", "what it is", "task", "metric", "graphs", "expected", "needs a network", "licence")
+    return table(head, rows)
+
+
+def best_scores() -> dict[str, str]:
+    """Benchmark -> the best score by its metric that a recipe for it expects, and which recipe that is."""
+    found: dict[str, tuple[float, str]] = {}
+    named = {name: several[0] for name, several in configurations.configurations().items()}
+    for name, configuration in named.items():
+        facts = configurations.facts(configuration, named)
+        spec = record.spec if (record := registry.benchmarks().get(facts.benchmark)) else None
+        value = facts.expected.value
+        if configuration.is_overlay or spec is None or value is None:
+            continue
+        if (facts.expected.metric or "").partition("/")[2] != spec.metric:
+            continue
+        better = value if spec.higher_is_better else -value
+        if facts.benchmark not in found or better > found[facts.benchmark][0]:
+            found[facts.benchmark] = (better, f"{score(facts.expected)} (`{name}`)")
+    return {benchmark: told for benchmark, (_, told) in found.items()}
 
 
 def classes(group: registry.Group) -> str:
@@ -45,6 +77,17 @@ def classes(group: registry.Group) -> str:
         ("name", "what it is", "package"),
         [(f"`{name}`", record.summary, f"`{record.distribution}`") for name, record in records],
     )
+
+
+def tasks() -> str:
+    """The tasks of the core, which specifications name, and those that packages register."""
+    rows = [
+        (f"`{name}`", (task.__doc__ or "").partition("\n")[0], ", ".join(task.losses), "`graphbench-lightning`")
+        for name, task in TASKS.items()
+    ]
+    own = sorted(registry.records("tasks").items())
+    rows += [(f"`{name}`", record.summary, "-", f"`{record.distribution}`") for name, record in own]
+    return table(("name", "what it is", "losses", "package"), rows)
 
 
 def score(expected: Expected) -> str:
@@ -72,14 +115,16 @@ ABOVE: dict[str, str] = {
     "architectures": "`graphbench fit --model.architecture NAME` takes one; `--model.architecture.help NAME` helps.",
     "encodings": "What is computed once for every graph, and the encoders that learn from it.",
     "callbacks": "`graphbench fit --trainer.callbacks+=NAME` adds one; those of Lightning are taken by name, too.",
-    "tasks": "A benchmark names one; it gives a model its head, loss and metrics.",
 }
 PAGES: dict[str, tuple[str, str, Any]] = {
     "benchmarks": (
         "Benchmarks",
-        "`graphbench fit --data NAME` takes one; `--data.help NAME` lists its options.",
-        benchmarks,
+        "`graphbench fit --data NAME` takes one; `--data.help NAME` lists its options. A graph is drawn where it is "
+        "generated in a moment, with some of the edges where it is dense; `expected` is the best score that a recipe "
+        "names, by whose word.",
+        partial(benchmarks, thumbnails.names()),
     ),
+    "tasks": ("Tasks", "A benchmark names one; it gives a model its head, loss and metrics.", tasks),
     "configurations": (
         "Configurations",
         "`graphbench fit --config NAME` trains one, `graphbench config NAME` prints it.",
@@ -99,7 +144,18 @@ def write(app: Any) -> None:
             page.write_text(text, encoding="utf-8")
 
 
+def draw(app: Any) -> None:
+    """Draws pictures that are missing, which a clean copy of the sources has none of."""
+    folder = Path(app.srcdir) / "reference" / "catalogue" / "pictures"
+    if all((folder / f"{name}.png").is_file() for name in thumbnails.names()):
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in thumbnails.pictures().items():
+        (folder / f"{name}.png").write_bytes(content)
+
+
 def setup(app: Any) -> dict[str, Any]:
     """Called by Sphinx."""
+    app.connect("builder-inited", draw)
     app.connect("builder-inited", write)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

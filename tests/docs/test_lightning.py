@@ -1,4 +1,4 @@
-"""Every option in the tables of `docs/lightning.md` does what its row says; so do the configurations beside them."""
+"""Every option in the tables of `docs/lightning.md` and `docs/how-to/` does what its row says; so do configurations."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from graphbench.registry.configurations import configurations
 
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs" / "lightning.md").read_text(encoding="utf-8")
-OPTIONS = re.findall(r"^\| `(--[^`]+)` \|", GUIDE, re.MULTILINE)
+PAGES = [GUIDE, *(page.read_text(encoding="utf-8") for page in sorted((ROOT / "docs" / "how-to").glob("*.md")))]
+OPTIONS = re.findall(r"^\| `(--[^`]+)` \|", "\n".join(PAGES), re.MULTILINE)
 MODEL = ["--model.architecture", "GCN", "--model.architecture.hidden_dim", "8", "--model.architecture.num_layers", "1"]
 
 
@@ -90,6 +91,8 @@ CHECKS = {
     "ModelCheckpoint": lambda run: run.files("epoch=*.ckpt") == ["epoch=3-step=12.ckpt"] and run.files("best.ckpt"),
     "RankProgression": in_loggers,
     "optimizer.lr": lambda run: run.checkpoint("last")["optimizer_states"][0]["param_groups"][0]["lr"] == 3e-4,
+    "gaussian": lambda run: len(run.checkpoint("best")["state_dict"]["task.head.mlp.layers.1.bias"]) == 2,
+    "quantiles": lambda run: len(run.checkpoint("best")["state_dict"]["task.head.mlp.layers.1.bias"]) == 3,
     "model.loss": lambda run: (run.table["train/loss"].dropna() < run.table["train/MAE"].dropna()).all(),
     "select_by": lambda run: run.results["metric"] == "R2" and run.results["higher_is_better"],
     "R2 --model.metrics": lambda run: {"val/R2", "val/Spearman"} <= run.results["val"].keys(),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import json
+import os
 import re
 import shutil
 import subprocess
@@ -20,6 +22,8 @@ ROOT = Path(__file__).parents[2]
 CHROMIUM = next(
     (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
 )
+#: Deque's checks of accessibility, which is no package of Python: `npm pack axe-core`, unpacked.
+AXE = Path(os.environ.get("AXE_CORE", ROOT / "build" / "axe-core" / "package" / "axe.min.js"))
 pytest.importorskip("myst_nb", reason="pip install '.[docs]'")
 
 
@@ -119,6 +123,19 @@ def test_recipes_stand_with_what_they_expect(site):
     assert f"{expected.metric} {expected.value:g}" in row
 
 
+def test_benchmarks_that_are_generated_here_have_a_picture(site):
+    text = (site / "reference" / "catalogue" / "benchmarks.html").read_text(encoding="utf-8")
+    rows = {row.partition(">")[2].partition("</td>")[0]: row for row in text.split("<tr")[2:]}
+    for name, record in registry.benchmarks().items():
+        (row,) = [row for cell, row in rows.items() if f">{name}<" in cell]
+        picture = re.search(r'src="(\.\./\.\./_images/[^"]+\.png)"', row)
+        if name in ("PATTERN", "CSL", "Solids", "NCI"):
+            assert picture, name
+            assert (site / "reference" / "catalogue" / picture[1]).stat().st_size > 1000
+        if record.spec is not None and not record.spec.offline:
+            assert "no picture offline" in row, name
+
+
 def test_every_page_is_reached_from_the_home_page(site, pages):
     """The side bar links all of them, so the home page's links are those of the whole site."""
     open_pages, reached = [site / "index.html"], set()
@@ -167,3 +184,49 @@ def test_search_finds_a_page(site, tmp_path):
     results = re.search(r'<div id="search-results">.*', text, re.DOTALL)
     assert results
     assert "reliability.html" in results[0]
+
+
+#: A page of each kind: what Furo, MyST, notebooks, catalogues and docstrings are shown as.
+KINDS = (
+    "index.html", "faq.html", "glossary.html", "lightning.html", "how-to/loss.html", "explanation/diagnostics.html",
+    "tutorials/own-graphs.html", "reference/catalogue/benchmarks.html", "reference/api/graphbench.diagnostics.html",
+)  # fmt: skip
+#: Axe runs in every frame, and the title gets what it finds: rule, page, element. Sphinx itself writes signatures of
+#: several lines as lists of definitions that define nothing.
+_CHECK = """
+const load = frame => new Promise(done => {
+    const script = frame.contentDocument.createElement('script');
+    script.onload = done; script.src = AXE; frame.contentDocument.head.append(script);
+});
+onload = async () => {
+    const found = [];
+    for (const frame of document.querySelectorAll('iframe')) {
+        frame.contentDocument.body.dataset.theme = THEME;
+        await load(frame);
+        const rules = {runOnly: ['wcag2a', 'wcag2aa'], rules: {'definition-list': {enabled: false}}};
+        const result = await frame.contentWindow.axe.run(frame.contentDocument, rules);
+        found.push(['passed', frame.getAttribute('src'), String(result.passes.length)]);
+        for (const rule of result.violations) for (const node of rule.nodes)
+            found.push([rule.id, frame.getAttribute('src'), node.html.slice(0, 120)]);
+    }
+    document.title = 'axe: ' + encodeURIComponent(JSON.stringify(found));
+};
+"""
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium (Debian's package chromium)")
+@pytest.mark.skipif(not AXE.is_file(), reason="needs axe-core: npm pack axe-core, unpacked into build/axe-core")
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_no_fault(site, tmp_path, theme):
+    """Contrast, names of links and buttons, order of headings: the rules of WCAG 2 A and AA."""
+    frames = "".join(f'<iframe style="width:1200px;height:900px;border:0" src="{name}"></iframe>' for name in KINDS)
+    script = _CHECK.replace("AXE", json.dumps(AXE.as_uri())).replace("THEME", json.dumps(theme))
+    frame = site / "accessibility.html"
+    frame.write_text(f"<!DOCTYPE html><body>{frames}<script>{script}</script>", encoding="utf-8")
+    title = re.search(r"<title>axe: ([^<]+)</title>", shown(frame, tmp_path))
+    frame.unlink()
+    assert title
+    found = json.loads(unquote(title[1]))
+    checked = {page for rule, page, _ in found if rule == "passed"}
+    assert checked == set(KINDS)
+    assert [one for one in found if one[0] != "passed"] == []

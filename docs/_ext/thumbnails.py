@@ -1,0 +1,110 @@
+"""A small picture of one graph of each benchmark that is generated in a moment, drawn when the site is built."""
+
+from __future__ import annotations
+
+import io
+import logging
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+from rdkit import RDConfig
+
+from graphbench import registry
+from graphbench.contracts import GraphBatch
+from graphbench.figures.graphs import PlainDrawing
+from graphbench.figures.molecules import molecule_png
+
+#: Benchmark -> options with which it is generated in a moment.
+FEW: dict[str, dict[str, Any]] = {
+    "CLUSTER": {"sizes": (1, 1, 1)},
+    "CSL": {},
+    "CYCLES": {"sizes": (2, 2, 2)},
+    "ElectricFlow": {"sizes": (1, 1, 1)},
+    "PATTERN": {"sizes": (1, 1, 1)},
+    "Pathfinder": {"sizes": (2, 2, 2)},
+    "Solids": {"sizes": (36, 36, 36), "num_points": 512},
+}
+#: Lines in a picture; of a denser graph some are left out, which would else be one grey disc.
+_MOST_LINES = 200
+_COLOURS = mpl.colormaps["viridis"]
+
+
+def names() -> list[str]:
+    """Benchmarks that have a picture."""
+    return sorted([*FEW, "NCI"])
+
+
+def pictures() -> dict[str, bytes]:
+    """Benchmark -> PNG of its first training graph."""
+    logging.getLogger("graphbench").setLevel(logging.WARNING)  # the build is quiet but for what is wrong
+    found = {"NCI": _molecule()}
+    with tempfile.TemporaryDirectory() as folder:
+        for name, options in FEW.items():
+            data = registry.load("benchmarks", name)(root=folder, **options)
+            data.prepare_data()
+            data.setup()
+            batch = data.tables["train"].batch([0])
+            found[name] = _image(batch) if name == "Pathfinder" else _graph(batch)
+    return found
+
+
+def _molecule() -> bytes:
+    """The first molecule of the file that NCI reads and that has room in a small picture."""
+    lines = (Path(RDConfig.RDDataDir) / "NCI" / "first_5K.smi").read_text(encoding="utf-8").splitlines()
+    drawn = (molecule_png(line.split()[0], 220, 160) for line in lines if 20 <= len(line.split()[0]) <= 30)
+    return next(png for png in drawn if png is not None)
+
+
+def _graph(batch: GraphBatch) -> bytes:
+    """Nodes in the colours of their class, their first feature or their height."""
+    places = batch.pos if "pos" in batch else None
+    if not batch.edge_index.shape[1]:
+        assert places is not None
+        drawing = PlainDrawing(places[:, [0, 2]].double().numpy(), torch.zeros(2, 0, dtype=torch.int64))
+    else:
+        whole = PlainDrawing.of(batch.edge_index, batch.num_nodes, places)
+        drawing = PlainDrawing(whole.positions, whole.pairs[:, :: 1 + whole.pairs.shape[1] // _MOST_LINES])
+    figure, axes = _panel()
+    faint = [(0.7, 0.7, 0.7)] * drawing.pairs.shape[1]
+    drawing.paint(axes, _painted(_values(batch, places)), faint)
+    return _png(figure)
+
+
+def _values(batch: GraphBatch, places: torch.Tensor | None) -> np.ndarray:
+    """A number for each node."""
+    for column in (batch.get("y"), batch.get("x"), batch.get("x_dense") if places is None else None, places):
+        if column is not None and len(column) == batch.num_nodes and column.numel():
+            return column.reshape(len(column), -1)[:, -1 if column is places else 0].double().numpy()
+    return np.zeros(batch.num_nodes)
+
+
+def _painted(values: np.ndarray) -> list[tuple[float, float, float]]:
+    extent = float(np.ptp(values)) or 1.0
+    return [tuple(map(float, colour[:3])) for colour in _COLOURS((values - values.min()) / extent)]  # type: ignore[misc]
+
+
+def _image(batch: GraphBatch) -> bytes:
+    """A sequence that is an image row by row."""
+    values = next(batch[name] for name in ("x", "x_dense") if name in batch and batch[name].numel())
+    side = round(batch.num_nodes**0.5)
+    figure, axes = _panel()
+    axes.imshow(values[:, 0].reshape(side, side).numpy(), cmap="gray")
+    return _png(figure)
+
+
+def _panel() -> tuple[Figure, Any]:
+    figure = Figure(figsize=(1.6, 1.6), dpi=110, layout="constrained")
+    axes = figure.subplots()
+    axes.set_axis_off()
+    return figure, axes
+
+
+def _png(figure: Figure) -> bytes:
+    content = io.BytesIO()
+    figure.savefig(content, format="png", metadata={"Software": None})
+    return content.getvalue()
