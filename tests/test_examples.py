@@ -21,6 +21,8 @@ COMPLETE = (
     "graphbench_deepgraph",
     "graphbench_large_graphs",
     "graphbench_linear_transformer",
+    "graphbench_point_clouds",
+    "graphbench_sequences",
     "graphbench_sfi_former",
     "graphbench_sft",
 )

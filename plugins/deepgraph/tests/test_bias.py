@@ -15,7 +15,7 @@ from graphbench.errors import BadInput
 from graphbench.testing import encode, tiny_spec, tiny_table
 from graphbench_deepgraph.bias import MAX_HOPS, RelativeBias
 from graphbench_deepgraph.sampler import CoverageSampler
-from graphbench_deepgraph.tokens import TokenLayout, draw_substructures
+from graphbench_deepgraph.tokens import TokenLayout, sample_substructures
 
 ENCODING = Substructures(max_neighbourhood=8)
 HEADS = 3
@@ -26,7 +26,7 @@ def prepared(spec, bias, table=None):
     table = encode(table, (ENCODING, *bias.encodings))
     batch = table.batch(range(len(table)))
     seeds = torch.arange(batch.num_graphs) + 5
-    draw = draw_substructures(batch, ENCODING, ENCODING.kind_of_type, CoverageSampler(coverage=2), seeds)
+    draw = sample_substructures(batch, ENCODING, ENCODING.kind_of_type, CoverageSampler(coverage=2), seeds)
     return batch, draw, TokenLayout.of(batch, draw)
 
 

@@ -15,8 +15,8 @@ from graphbench.encodings.substructures import Kind, Substructures
 from graphbench.errors import BadInput
 from graphbench_deepgraph.sampler import (
     CoverageSampler,
-    draw_seeds,
     evaluation_seeds,
+    sample_seeds,
     training_generator,
     training_seeds,
 )
@@ -79,7 +79,7 @@ def tiny(sets, num_nodes, kinds=None, graphs=1):
         kinds,
         torch.arange(graphs + 1) * len(sets),
         torch.arange(graphs + 1) * num_nodes,
-        draw_seeds(graphs, torch.Generator().manual_seed(3)),
+        sample_seeds(graphs, torch.Generator().manual_seed(3)),
     )
 
 
@@ -144,7 +144,7 @@ def test_draws_agree_with_the_reference(molecules, sampler):
     """Mean number of tokens, of covered memberships and of least coverage over many draws, within 4.5 sigma."""
     chosen_graphs, copies = list(range(8)), 25
     batch = molecules.batch(chosen_graphs * copies)
-    chosen = sample(sampler, batch, draw_seeds(batch.num_graphs, torch.Generator().manual_seed(1)))
+    chosen = sample(sampler, batch, sample_seeds(batch.num_graphs, torch.Generator().manual_seed(1)))
     number, least = outcome(batch, chosen)
     members = torch.bincount(batch.substructure_batch[chosen], batch.substructure_size[chosen].double(), 200)
     ours = torch.stack((number.double(), least.double(), members)).reshape(3, copies, 8)
@@ -167,7 +167,7 @@ def test_draws_agree_with_the_reference(molecules, sampler):
 def test_token_counts_equal_those_measured_with_the_released_code(molecules):
     """Appendix D: 1.19 n tokens at coverage 6, 0.59 n at 3, all covered. Released: 0.62 n, coverage not reached."""
     batch = molecules.batch(range(120))
-    seeds = draw_seeds(120, torch.Generator().manual_seed(2))
+    seeds = sample_seeds(120, torch.Generator().manual_seed(2))
     nodes = batch.ptr.diff()
     reached = {}
     for name, sampler in {
@@ -209,7 +209,7 @@ def unevenness(batch, chosen):
 
 def assert_section_5_1_and_appendix_i_hold(batch):
     """Types are balanced, there are fewer tokens than nodes, and nodes are covered more evenly than by other rules."""
-    seeds = draw_seeds(batch.num_graphs, torch.Generator().manual_seed(2))
+    seeds = sample_seeds(batch.num_graphs, torch.Generator().manual_seed(2))
     samplers = {
         "balanced": CoverageSampler(),
         "letter": CoverageSampler(balanced=False),
@@ -250,7 +250,7 @@ def test_molecules_of_zinc_have_the_tokens_that_the_readme_names():
     rows = [[cell.strip() for cell in line.strip(" |").split("|")] for line in table.splitlines()[2:5]]
     samplers = (CoverageSampler(), CoverageSampler(balanced=False), CoverageSampler(released=True))
     for (_, tokens, *kinds, least, fewer), sampler in zip(rows, samplers, strict=True):
-        chosen = sample(sampler, batch, draw_seeds(600, torch.Generator().manual_seed(0)))
+        chosen = sample(sampler, batch, sample_seeds(600, torch.Generator().manual_seed(0)))
         number, covered = outcome(batch, chosen)
         means = [number.double().mean(), *chosen_kinds(batch, chosen).double().mean(0)[:4], covered.double().mean()]
         told = [float(value) for value in (tokens, *kinds, least)]
@@ -271,7 +271,7 @@ def test_the_smallest_graphs_keep_to_the_limit(num_nodes):
 @pytest.mark.parametrize("released", [False, True])
 def test_a_graph_draws_the_same_alone_and_in_a_batch(molecules, released):
     sampler = CoverageSampler(released=released)
-    seeds = draw_seeds(5, torch.Generator().manual_seed(0))
+    seeds = sample_seeds(5, torch.Generator().manual_seed(0))
     together = molecules.batch([7, 3, 90, 11, 50])
     chosen = sample(sampler, together, seeds)
     for place, index in enumerate([7, 3, 90, 11, 50]):
@@ -341,7 +341,7 @@ def test_training_seeds_follow_seed_step_and_rank(monkeypatch):
 
 def test_generators_follow_seed_rank_and_epoch():
     keys = ((0, 0, 0), (0, 0, 0), (0, 0, 1), (0, 1, 0), (1, 0, 0))
-    drawn = [draw_seeds(4, training_generator(*key)) for key in keys]
+    drawn = [sample_seeds(4, training_generator(*key)) for key in keys]
     assert torch.equal(drawn[0], drawn[1])
     assert len({tuple(seeds.tolist()) for seeds in drawn}) == 4
 

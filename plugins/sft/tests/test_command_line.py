@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from graphbench.cli import main
 
 CONFIGS = Path(__file__).parents[1] / "configs"

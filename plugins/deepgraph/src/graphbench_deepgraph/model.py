@@ -27,7 +27,7 @@ from graphbench_deepgraph.bias import RelativeBias
 from graphbench_deepgraph.layer import DeepGraphLayer, deepnorm_factors
 from graphbench_deepgraph.sampler import CoverageSampler, evaluation_seeds, training_seeds
 from graphbench_deepgraph.substructure_encoder import Content, SubstructureEncoder
-from graphbench_deepgraph.tokens import TokenLayout, draw_substructures
+from graphbench_deepgraph.tokens import TokenLayout, sample_substructures
 
 #: Nodes of the largest substructure of ZINC: a node with its neighbours of two hops.
 _ZINC_SIZE = 14
@@ -202,12 +202,14 @@ class DeepGraph(Architecture):
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     @torch.no_grad()
     def _prepare(self, batch: GraphBatch, draw: int, cut: bool) -> _Prepared:
-        """Draw substructures and lay the tokens out; sizes depend on the data, so this is not compiled."""
+        """Sample substructures and lay the tokens out; sizes depend on the data, so this is not compiled."""
         if self.substructure_encoder is None:
             return _Prepared(replace(TokenLayout.of(batch, None, cut), traced=draw == 0), None)
-        drawn = draw_substructures(batch, self.substructures, self.kind_of_type, self.sampling, self.seeds(batch, draw))
-        tokens = replace(TokenLayout.of(batch, drawn, cut), traced=draw == 0)
-        return _Prepared(tokens, self.substructure_encoder.inputs(batch, drawn))
+        sampled = sample_substructures(
+            batch, self.substructures, self.kind_of_type, self.sampling, self.seeds(batch, draw)
+        )
+        tokens = replace(TokenLayout.of(batch, sampled, cut), traced=draw == 0)
+        return _Prepared(tokens, self.substructure_encoder.inputs(batch, sampled))
 
     def _embed(self, batch: GraphBatch, prepared: _Prepared) -> Tensor:
         """Tokens that enter the first layer `[T, dim]`."""

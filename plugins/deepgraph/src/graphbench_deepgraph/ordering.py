@@ -140,7 +140,7 @@ def ordering_seeds(seeds: Tensor, graph: Tensor, number: Tensor) -> Tensor:
     """Seeds of the orders of substructures `[m]`.
 
     Args:
-        seeds: one 64-bit seed per graph `[num_graphs]`, from the sampler's `draw_seeds` or `evaluation_seeds`.
+        seeds: one 64-bit seed per graph `[num_graphs]`, from the sampler's `sample_seeds` or `evaluation_seeds`.
         graph: graph of each substructure `[m]`.
         number: number of each substructure within its graph `[m]`.
     """

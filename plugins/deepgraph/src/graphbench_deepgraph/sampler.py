@@ -329,7 +329,7 @@ def _multiplier(number: int) -> int:
     return int(mix(torch.tensor(number), 7)) | 1
 
 
-def draw_seeds(num_graphs: int, generator: torch.Generator, device: torch.device | str = "cpu") -> Tensor:
+def sample_seeds(num_graphs: int, generator: torch.Generator, device: torch.device | str = "cpu") -> Tensor:
     """Fresh seeds `[num_graphs]`, from a generator on the CPU."""
     return torch.randint(-(2**63), 2**63 - 1, (num_graphs,), generator=generator).to(device)
 
@@ -347,7 +347,7 @@ def training_seeds(num_graphs: int, device: torch.device | str = "cpu") -> Tenso
     what an uninterrupted one would have. Lightning may seed all processes alike, hence the rank is mixed in.
     """
     rank = distributed.get_rank() if distributed.is_available() and distributed.is_initialized() else 0
-    return mix(draw_seeds(num_graphs, torch.default_generator), rank).to(device)
+    return mix(sample_seeds(num_graphs, torch.default_generator), rank).to(device)
 
 
 def evaluation_seeds(edge_index: Tensor, batch: Tensor, ptr: Tensor, draw: int = 0) -> Tensor:

@@ -12,7 +12,7 @@ from graphbench import GraphBatch
 from graphbench.encodings.substructures import Substructures, mix
 from graphbench.errors import check_choice
 from graphbench_deepgraph.ordering import dfs_order, encode_adjacency, induced_adjacency
-from graphbench_deepgraph.tokens import Draw
+from graphbench_deepgraph.tokens import Sample
 
 Content = Literal["adjacency", "type", "random"]
 _BITS = 53
@@ -57,14 +57,14 @@ class SubstructureEncoder(nn.Module):
             self.network = nn.Embedding(len(encoding.vocabulary), dim)
             nn.init.normal_(self.network.weight, std=0.02)
 
-    def inputs(self, batch: GraphBatch, draw: Draw) -> Tensor:
+    def inputs(self, batch: GraphBatch, sample: Sample) -> Tensor:
         """What `forward` takes: flattened adjacency `[m, s * s]`, entries of the vocabulary `[m]`, or seeds `[m]`."""
         if self.content == "type":
-            return draw.kind
+            return sample.kind
         if self.content == "random":
-            return draw.seeds
-        adjacency = induced_adjacency(draw.members, batch.edge_index, batch.batch, batch.ptr, batch.max_nodes)
-        order = dfs_order(adjacency, draw.size, draw.seeds) if self.ordered else None
+            return sample.seeds
+        adjacency = induced_adjacency(sample.members, batch.edge_index, batch.batch, batch.ptr, batch.max_nodes)
+        order = dfs_order(adjacency, sample.size, sample.seeds) if self.ordered else None
         return encode_adjacency(adjacency, order, torch.uint8)
 
     def forward(self, inputs: Tensor, dtype: torch.dtype) -> Tensor:

@@ -23,7 +23,7 @@ _CUDA_ALIGNMENT = 8
 
 
 @dataclass(frozen=True)
-class Draw:
+class Sample:
     """The substructures that were sampled for a batch.
 
     Args:
@@ -41,10 +41,10 @@ class Draw:
     seeds: Tensor
 
 
-def draw_substructures(
+def sample_substructures(
     batch: GraphBatch, encoding: Substructures, kind_of_type: Tensor, sampler: CoverageSampler, seeds: Tensor
-) -> Draw:
-    """Draw substructures for every graph.
+) -> Sample:
+    """Sample substructures of every graph.
 
     Args:
         batch: with the fields of `encoding`.
@@ -66,7 +66,7 @@ def draw_substructures(
     chosen = sampler(batch.member_node, batch.member_substructure, kind_of_type[types], first, batch.ptr, seeds)
     graph, size = batch.substructure_batch[chosen], batch.substructure_size
     assert encoding.max_size is not None  # the model refuses an encoding without bound
-    return Draw(
+    return Sample(
         graph=graph,
         kind=types[chosen],
         size=size[chosen],
@@ -102,17 +102,17 @@ class TokenLayout:
     traced: bool = True
 
     @classmethod
-    def of(cls, batch: GraphBatch, draw: Draw | None, cut: bool = True) -> TokenLayout:
+    def of(cls, batch: GraphBatch, sample: Sample | None, cut: bool = True) -> TokenLayout:
         """The layout of a batch.
 
         Args:
             batch: the graphs.
-            draw: their substructures; None for graphs without.
+            sample: their substructures; None for graphs without.
             cut: let attention on a CPU work on graphs of similar size together, see `DenseLayout`.
         """
         numbers = torch.arange(batch.num_graphs, device=batch.ptr.device)
         none = numbers[:0]
-        of_substructure = none if draw is None else draw.graph
+        of_substructure = none if sample is None else sample.graph
         num_substructures = torch.bincount(of_substructure, minlength=batch.num_graphs)
         before = num_substructures.cumsum(0) - num_substructures + numbers
         ptr = batch.ptr.clone()
@@ -121,9 +121,9 @@ class TokenLayout:
         rank = torch.arange(len(of_substructure), device=ptr.device)
         substructure = rank + batch.ptr[of_substructure + 1] + of_substructure + 1
         member_node, member_substructure = none, none
-        if draw is not None:
-            inside = draw.members >= 0
-            member_node = node[draw.members[inside]]
+        if sample is not None:
+            inside = sample.members >= 0
+            member_node = node[sample.members[inside]]
             member_substructure = substructure[inside.nonzero()[:, 0]]
         graph_of = torch.repeat_interleave(numbers, ptr.diff())
         most = int(ptr.diff().max()) if batch.num_graphs else 0

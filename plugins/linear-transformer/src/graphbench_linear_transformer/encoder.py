@@ -107,7 +107,7 @@ class LinearTransformerPE(PositionalEncoder):
         self.readout.weight = _unit_rows(dim, num_features)
 
     def forward(self, batch: GraphBatch) -> Tensor:
-        """Features of every node `[num_nodes, dim]`.
+        """Features of every node `[num_nodes, dim]`, of a `GraphBatch` or a plain `Batch` of PyG.
 
         Raises:
             BadInput: a graph has more nodes than there are slots.
@@ -117,15 +117,15 @@ class LinearTransformerPE(PositionalEncoder):
     def initial_features(self, batch: GraphBatch) -> Tensor:
         """Φ_0 of every node `[num_nodes, num_features]`; random where `initial` says so, and in training only."""
         # See `encode` on autocast.
-        with torch.autocast(batch.batch.device.type, enabled=False):
+        with torch.autocast(batch.edge_index.device.type, enabled=False):
             return self._initial_features(batch)
 
     def _initial_features(self, batch: GraphBatch) -> Tensor:
-        number = torch.arange(batch.num_nodes, device=batch.batch.device) - batch.ptr[batch.batch]
+        layout = DenseLayout.from_batch(batch)
+        number = layout.index % max(layout.max_nodes, 1)  # of each node within its graph
         if self.slots is not None:
-            return self.slots[self._slot(number, batch)]
+            return self.slots[self._slot(number, layout)]
         if self.walks is not None:
-            layout = DenseLayout.from_batch(batch)
             incidence, num_steps = self._incidence(batch), self.walks.shape[0]
             if self.evolve_incidence:
                 returns = return_probabilities(incidence.similarity(), num_steps)
@@ -135,13 +135,13 @@ class LinearTransformerPE(PositionalEncoder):
             return layout.to_ragged(unit_columns(returns @ self.walks))
         dtype = self.readout.weight.dtype
         if self.training:
-            return torch.randn(batch.num_nodes, self.num_features, device=number.device, dtype=dtype)
+            return torch.randn(len(number), self.num_features, device=number.device, dtype=dtype)
         return fixed_gaussians(number, self.num_features).to(dtype)
 
     def encode(self, batch: GraphBatch, initial: Tensor) -> Tensor:
         """Features of every node `[num_nodes, dim]` from a given Φ_0 `[num_nodes, num_features]`."""
         # Repeated products with normalisation in between: eight bits of bfloat16 would leave nothing of them.
-        with torch.autocast(batch.batch.device.type, enabled=False):
+        with torch.autocast(batch.edge_index.device.type, enabled=False):
             layout, edges = DenseLayout.from_batch(batch), self._incidence(batch)
             incidence: Incidence = edges
             if self.evolve_incidence:
@@ -152,19 +152,19 @@ class LinearTransformerPE(PositionalEncoder):
     def _incidence(self, batch: GraphBatch) -> SparseIncidence:
         return SparseIncidence.from_batch(batch, self.readout.weight.dtype)
 
-    def _slot(self, number: Tensor, batch: GraphBatch) -> Tensor:
+    def _slot(self, number: Tensor, layout: DenseLayout) -> Tensor:
         """Slot of every node `[num_nodes]`: its number within the graph, or at random, all different."""
         assert self.slots is not None
         max_nodes = self.slots.shape[0]
-        if batch.max_nodes > max_nodes:
+        if layout.max_nodes > max_nodes:
             raise BadInput(
-                f"A graph of the batch has {batch.max_nodes} nodes, but LinearTransformerPE has {max_nodes} slots: set "
-                "max_nodes to the largest graph's size, or take initial='walks', which has no slots."
+                f"A graph of the batch has {layout.max_nodes} nodes, but LinearTransformerPE has {max_nodes} slots: "
+                "set max_nodes to the largest graph's size, or take initial='walks', which has no slots."
             )
         if not (self.training and self.shuffle_slots):
             return number
-        order = torch.rand(batch.num_graphs, max_nodes, device=number.device).argsort(1)
-        return order[batch.batch, number]
+        order = torch.rand(layout.num_graphs, max_nodes, device=number.device).argsort(1)
+        return order[layout.index // max(layout.max_nodes, 1), number]
 
 
 def return_probabilities(laplacian: Tensor, num_steps: int) -> Tensor:

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from graphbench import GraphBatch
 from graphbench.errors import BadInput
+from graphbench.nn import DenseLayout
 from graphbench_linear_transformer.absolute_sums import AbsoluteSums
 from graphbench_linear_transformer.checks import check_edges, check_symmetric_resistance, component_labels
 from graphbench_linear_transformer.normalise import nonzero, root
@@ -163,7 +164,7 @@ class SparseIncidence(Incidence):
     def from_batch(
         cls, batch: GraphBatch, dtype: torch.dtype = torch.float32, resistance: Tensor | None = None
     ) -> SparseIncidence:
-        """The graphs of a batch, padded to `batch.max_nodes`.
+        """The graphs of a batch, or of a plain `Batch` of PyG, padded to the largest one.
 
         Graphs are made simple and undirected: an edge in either direction counts once, loops not at all. The other
         copies stay with weight 0, so that without resistances nothing waits for the device. Memory is O(edges).
@@ -176,8 +177,8 @@ class SparseIncidence(Incidence):
         Raises:
             BadInput: a resistance is not positive and finite, or not the same both ways.
         """
-        n = batch.max_nodes
-        slot = torch.arange(batch.num_nodes, device=batch.batch.device) - batch.ptr[batch.batch] + batch.batch * n
+        layout = DenseLayout.from_batch(batch)
+        n, slot = layout.max_nodes, layout.index
         tail, head = slot[batch.edge_index[0]], slot[batch.edge_index[1]]
         pair = torch.minimum(tail, head) * n + torch.maximum(tail, head) % max(n, 1)
         ordered, order = pair.sort(stable=True)
@@ -191,7 +192,7 @@ class SparseIncidence(Incidence):
             group = torch.where(begins, number, 0).cummax(0).values  # where the copies of this edge begin
             check_symmetric_resistance(resistance, torch.empty_like(order).index_put((order,), order[group]))
             weight = weight * resistance.to(dtype).rsqrt()
-        return cls(tail, head, weight, (batch.num_graphs, n))
+        return cls(tail, head, weight, (layout.num_graphs, n))
 
     @property
     def num_nodes(self) -> int:
