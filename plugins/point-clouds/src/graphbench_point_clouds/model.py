@@ -5,6 +5,7 @@ Legend: T points of all clouds, B clouds, c coordinates.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass, field
 
 import torch
@@ -95,10 +96,11 @@ class PointCloudModel(Architecture):
             representation.penalty = torch.stack(points.penalties).sum()
         return representation
 
+    @abstractmethod
     def represent_clouds(self, points: Points) -> Tensor:
         """`[B, dim]`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def represent_points(self, points: Points, categories: Tensor) -> Tensor:
         """`[T, dim]`.
 
@@ -106,7 +108,6 @@ class PointCloudModel(Architecture):
             points: of all clouds.
             categories: one-hot columns for the last maps `[T, category_dim]`, a width of 0 where there are none.
         """
-        raise NotImplementedError
 
     def _one_hot(self, batch: GraphBatch, dtype: torch.dtype) -> list[Tensor]:
         """One-hot columns `[T, size]`, one tensor for each categorical column."""

@@ -5,6 +5,7 @@ Legend: T tokens of all documents, B documents of a block, N padded tokens, H he
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import ClassVar
 
 from torch import Tensor, nn
@@ -70,9 +71,9 @@ class ProjectedAttention(nn.Module):
         out: Tensor = self.out_map(layout.join_blocks(parts))
         return out
 
+    @abstractmethod
     def mix(self, heads: tuple[Tensor, ...], layout: DenseLayout) -> Tensor:
         """Mixed values `[B, H, N, d]` of queries, keys and values, each `[B, H, N, d]` and zero on padding."""
-        raise NotImplementedError
 
     @property
     def active_dropout(self) -> float:
