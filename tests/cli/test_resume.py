@@ -8,6 +8,8 @@ from command_line import SMALL_MODEL
 from equal_runs import assert_equal_runs, content
 from forked import at, forked, signal_at_step
 
+from graphbench.cli import main
+
 OPTIONS = [
     *SMALL_MODEL,
     "--trainer.max_epochs", "4",
@@ -45,6 +47,17 @@ def test_continued_weights_are_equal(uninterrupted, data_options, tmp_path, even
     assert "test" not in results
     assert results["fit_seconds"] >= round(first_part, 1) > 0
     assert_equal_runs(uninterrupted, run)
+
+
+def test_another_model_is_refused_and_the_run_stays_as_it_is(finished_run, capsys):
+    before = {
+        path.name: path.read_bytes() for path in finished_run.iterdir() if path.suffix in (".yaml", ".json", ".csv")
+    }
+    larger = ["--model.architecture.init_args.hidden_dim", "32", "--trainer.max_epochs", "5"]
+    assert main(["fit", "--resume", str(finished_run), *larger]) == 1
+    said = capsys.readouterr().err.strip().splitlines()[-1]
+    assert "do not fit: model.architecture.hidden_dim is 32 instead of 16. A run goes on as the model" in said
+    assert {name: (finished_run / name).read_bytes() for name in before} == before
 
 
 @pytest.mark.slow

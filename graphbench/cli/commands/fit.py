@@ -27,12 +27,14 @@ from graphbench.cli.options import OWN, Request, own_parser, split
 from graphbench.cli.same_data import SameData
 from graphbench.cli.stopping import Stopped, exit_code
 from graphbench.errors import BadInput, CorruptData, GraphbenchError, check_choice
+from graphbench.files.safe_yaml import load_yaml
 from graphbench.files.writing import write_text
 from graphbench.prediction.training import RecordTraining
 from graphbench.registry.expected import kind_of_data
 from graphbench.runs import RunFolder, trust
 from graphbench.runs.checkpoints import load_checkpoint
 from graphbench.runs.environment import describe_environment
+from graphbench.runs.trained_options import differing_options
 
 log = logging.getLogger(__name__)
 
@@ -247,7 +249,22 @@ def _train(cli: GraphbenchCLI, checkpoint: Path | None, request: Request) -> int
             raise BadInput(f"--trainer.logger: {reason(error)}") from error
         if of_training(error):
             raise BadInput(reason(error)) from error
+        if checkpoint is not None and "in loading state_dict" in str(error):
+            raise BadInput(_another_model(cli, checkpoint)) from error
         raise
+
+
+def _another_model(cli: GraphbenchCLI, checkpoint: Path) -> str:
+    """What keeps a run from going on: its weights do not fit the model of the command line."""
+    trained = load_checkpoint(checkpoint).get("hyper_parameters", {})
+    found = (
+        "; ".join(differing_options(load_yaml(cli.resolved_config())["model"], trained)[:6])
+        or "the code of the model has changed"
+    )
+    return (
+        f"The weights of {checkpoint} do not fit: {different}. A run goes on as the model that it began with; train "
+        "another one in a folder of its own (--run)."
+    )
 
 
 def _stopped(cli: GraphbenchCLI, signum: int) -> int:
