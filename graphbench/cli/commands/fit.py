@@ -257,10 +257,8 @@ def _train(cli: GraphbenchCLI, checkpoint: Path | None, request: Request) -> int
 def _another_model(cli: GraphbenchCLI, checkpoint: Path) -> str:
     """What keeps a run from going on: its weights do not fit the model of the command line."""
     trained = load_checkpoint(checkpoint).get("hyper_parameters", {})
-    found = (
-        "; ".join(differing_options(load_yaml(cli.resolved_config())["model"], trained)[:6])
-        or "the code of the model has changed"
-    )
+    found = differing_options(load_yaml(cli.resolved_config())["model"], trained)[:6]
+    different = "; ".join(found) or "the code of the model has changed"
     return (
         f"The weights of {checkpoint} do not fit: {different}. A run goes on as the model that it began with; train "
         "another one in a folder of its own (--run)."
