@@ -105,7 +105,9 @@ def test_order_of_tokens_counts(name, spec, batch_of):
     assert (model(batch).graph - before).abs().max() > 1e-6
 
 
-@pytest.mark.parametrize("architecture", {variant.func for variant in VARIANTS.values()}, ids=lambda cls: cls.__name__)
+@pytest.mark.parametrize(
+    "architecture", dict.fromkeys(variant.func for variant in VARIANTS.values()), ids=lambda cls: cls.__name__
+)
 def test_what_is_no_sequence_is_refused(architecture):
     with pytest.raises(BadInput, match="is no benchmark of sequences: its nodes have 3 coordinates"):
         architecture(tiny_spec("graph-classification", "coordinates"))
