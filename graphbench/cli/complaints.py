@@ -32,21 +32,38 @@ def explain(error: Exception, parser: ArgumentParser | None = None) -> str:
     if found := re.search(r"(?:[Uu]nrecognized arguments|[Uu]nrecognized options?|Key) ?:? ?'?-{0,2}([\w.]+)", text):
         return f"Unknown option --{found[1]}. {_near(found[1], _options(parser))}{_HELP}"
     if found := re.search(r"following arguments are required: ([\w., ]+)", text):
-        missing = " and ".join("--" + name.strip() for name in found[1].split(","))
+        prefix = f"{key}." if key else ""
+        missing = " and ".join(f"--{prefix}{name.strip()}" for name in found[1].split(","))
         return f"{missing} must be given, on the command line or in a configuration. {_HELP}"
     if found := re.search(
         r"(?:Parser key \"([\w.]+)\":\s+)?Expected an? (.+?)\. Got value: (.+?)(?:\. Got value: .*)?$", text, re.M
     ):
-        inner = found[1] or ""
-        option = key if not inner or inner == key else f"{key}.{inner}"
-        return f"--{option} is {found[3].strip()!r}; expected {_plain(found[2])}."
+        return f"--{_path(text[: found.start(2)]) or key} is {found[3].strip()!r}; expected {_plain(found[2])}."
     given, subtypes = re.search(r"Given value: (.*)", text), re.search(r"Subtypes: \[(.+)\]", text)
     if key and given and subtypes:
         absent = re.search(r"(No module named '[\w.]+'|module '[\w.]+' has no attribute '\w+')", text)
         why = f" ({absent[1]})" if absent else ""
-        return f"--{key} is {given[1].strip()!r}{why}; expected one of: {_plain(subtypes[1])}. {_HELP}"
+        part = re.fullmatch(r"NestedArg\(key='([\w.]+)', val=(.*)\)", given[1].strip())
+        option, value = (f"{key}.{part[1]}", part[2]) if part else (key, repr(given[1].strip()))
+        return f"--{option} is {value}{why}; expected one of: {_plain(subtypes[1])}. {_HELP}"
     option = f"--{key}: " if key else ""
     return f"{option}{_shorten(text)} {_HELP}"
+
+
+def _path(text: str) -> str:
+    r"""The option that the end of a complaint is about: each key is inside the last one that is indented less.
+
+    Examples:
+        >>> _path("\n".join(['Parser key "a.b":', '  Problem: Parser key "c":', '    Parser key "d":']))
+        'a.b.c.d'
+    """
+    keys: list[tuple[int, str]] = []
+    for line in text.splitlines():
+        if found := re.search(r'Parser key "([\w.]+)"', line):
+            indent = len(line) - len(line.lstrip())
+            keys = [(depth, key) for depth, key in keys if depth < indent]
+            keys.append((indent, found[1]))
+    return ".".join(key for _, key in keys)
 
 
 def _unknown_of_class(option: str, key: str, text: str) -> str:

@@ -50,7 +50,12 @@ NON_FINITE = "--trainer.callbacks+=graphbench.callbacks.non_finite.NonFinite"
         (["--trainer.logger", "Nothing"], ["--trainer.logger is 'Nothing'", "expected one of"]),
         (["--trainer.precision", "17"], ["--trainer.precision is '17'", "'16-mixed'"]),
         (["--run", ""], ["--run is empty"]),
-        (["--data.class_path", ""], ["--data"]),
+        (["--data.class_path", ""], ["--data.class_path is ''; expected one of"]),
+        (["--trainer.callbacks+=EarlyStopping"], ["--trainer.callbacks.monitor must be given"]),
+        (
+            ["--model.architecture", "SFiFormer", "--model.architecture.proximal.num_steps", "2.5"],
+            ["--model.architecture.proximal.num_steps is '2.5'; expected int."],
+        ),
     ],
 )
 def test_wrong_values_are_one_line(data_options, tmp_path, monkeypatch, capsys, options, expected):
