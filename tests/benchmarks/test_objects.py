@@ -64,11 +64,20 @@ def test_parts_and_problems():
     assert [part.rows for part in parts] == [[0], [], [1]]
 
 
+class Altering(CSL):
+    takes_graphs = False
+
+
+def test_a_benchmark_that_alters_its_graphs_takes_none_from_outside():
+    with pytest.raises(BadInput, match="CSL cannot take graphs from Python"):
+        Altering().read_objects([Data()])
+
+
 def test_what_is_no_graph_is_refused():
     assert [is_graph(thing) for thing in (nx.Graph(), Data(), "CCO")] == [True, True, False]
     with pytest.raises(BadInput, match="input 1 is of type str"):
         next(read_graphs([Data(), "CCO"], spec(), 10))
-    for benchmark in (ListOps(), Solids()):
-        with pytest.raises(BadInput, match="cannot take graphs from Python"):
-            benchmark.read_objects([Data()])
+    for benchmark, expected in ((ListOps(), "expected strings"), (Solids(), "expected arrays or tensors")):
+        with pytest.raises(BadInput, match=f"input 0 is of type Data; {expected}"):
+            next(benchmark.read_objects([Data()]))
     assert len(next(CSL().read_objects([Data(x=torch.zeros(3, 1), edge_index=EDGES)])).frame) == 1

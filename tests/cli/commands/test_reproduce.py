@@ -87,7 +87,7 @@ def test_without_training_the_table_says_what_is_missing(trained, tmp_path):
     assert main(words) == 0
     assert not trained
     text = (tmp_path / "out" / "sft-table-4.md").read_text(encoding="utf-8")
-    assert "| S4 | 88.65<br>no model |" in text
+    assert "| Sequoia | 37.70<br>no model |" in text
 
 
 @pytest.mark.parametrize(
@@ -120,9 +120,10 @@ def test_the_list_of_a_prefix_shows_rows_and_ways(capsys):
     assert main(["reproduce", "deepgraph", "--list"]) == 0
     text = capsys.readouterr().out
     assert "deepgraph/table-1: " in text
-    assert "missing: OGB's GIN" in text
     assert "san/zinc + san/overlays/zinc-sparse" in text
     assert "deepgraph/zinc + deepgraph/overlays/zinc-24" in text
+    assert main(["reproduce", "sft/table-4", "--list"]) == 0
+    assert "missing: Sequoia" in capsys.readouterr().out
 
 
 def _builds(names):
