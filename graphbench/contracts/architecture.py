@@ -30,7 +30,7 @@ class Representation:
         tokens: `[num_tokens, dim]` beside the nodes (substructures, virtual nodes), with `tokens_batch`.
         tokens_batch: graph of each extra token `[num_tokens]`.
         penalty: scalar that is added to the loss while training, such as a regulariser of what the model computes; a
-            mean over graphs or nodes, so that it does not grow with the batch.
+            mean over graphs or nodes, so that it does not grow with the batch. Several processes average theirs.
 
     Examples:
         >>> import torch

@@ -12,11 +12,14 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import pytorch_lightning as pl
 import torch
+import torch.distributed as dist
 from command_line import SMALL_MODEL, graphbench
 from equal_runs import content
+from two_processes import on_two
 
-pytestmark = pytest.mark.slow
+from graphbench.cli.elastic import join_again
 
 GRAPHBENCH = Path(sys.executable).with_name("graphbench")
 TWO = [*SMALL_MODEL, "--trainer.strategy", "ddp", "--trainer.devices", "2", "--trainer.max_epochs", "60"]
@@ -34,6 +37,39 @@ def worker(torchrun: int, rank: int) -> int | None:
     return None
 
 
+@pytest.mark.skipif(not hasattr(dist.TCPStore, "list_keys"), reason="this torch cannot list the keys of a store")
+def test_processes_of_a_restart_meet_under_keys_of_their_own(tmp_path, monkeypatch):
+    """In one store, as torchrun keeps it: addresses of the first start are neither read nor written again."""
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+
+    def meet(restart):
+        monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
+        monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", restart)
+
+        def work(rank):
+            os.environ["MASTER_PORT"] = str(store.port)
+            trainer = pl.Trainer(strategy="ddp", devices=2, accelerator="cpu", logger=False, default_root_dir=tmp_path)
+            join_again(trainer)
+            opened = dist.is_initialized()
+            if not opened:
+                dist.init_process_group("gloo")
+            ranks = torch.tensor([1.0 + rank])
+            dist.all_reduce(ranks)
+            return opened, float(ranks)
+
+        return on_two(tmp_path / f"restart-{restart}", work)
+
+    assert meet("0") == [(False, 3.0)] * 2, "the first start is Lightning's"
+    first = sorted(store.list_keys())
+    addresses = store.multi_get(first)
+    assert first
+    assert meet("1") == [(True, 3.0)] * 2
+    assert store.multi_get(first) == addresses
+    added = set(store.list_keys()) - set(first)
+    assert added
+    assert all(key.startswith("restart-1/") for key in added), added
+
+
 @pytest.fixture(params=["standalone", "static"])
 def rendezvous(request):
     """Both keep their store of addresses over a restart."""
@@ -44,6 +80,7 @@ def rendezvous(request):
         return ["--master-port", str(free.getsockname()[1])]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/environ").is_file(), reason="no /proc to find the processes in")
 def test_a_killed_rank_is_started_again_and_the_run_ends_as_if_nobody_had_been_killed(
     rendezvous, data_options, tmp_path

@@ -1,6 +1,7 @@
 """A killed fit that is continued ends with the weights of one that was never killed, bit for bit."""
 
 import json
+import shutil
 import signal
 
 import pytest
@@ -9,6 +10,7 @@ from equal_runs import assert_equal_runs, content
 from forked import at, forked, signal_at_step
 
 from graphbench.cli import main
+from graphbench.runs.checkpoints import RunCheckpointIO, load_checkpoint
 
 OPTIONS = [
     *SMALL_MODEL,
@@ -58,6 +60,18 @@ def test_another_model_is_refused_and_the_run_stays_as_it_is(finished_run, capsy
     said = capsys.readouterr().err.strip().splitlines()[-1]
     assert "do not fit: model.architecture.hidden_dim is 32 instead of 16. A run goes on as the model" in said
     assert {name: (finished_run / name).read_bytes() for name in before} == before
+
+
+def test_weights_of_other_code_are_refused(finished_run, tmp_path, capsys):
+    """As after an update that renamed a layer: the options are those of the fit, and the weights still do not fit."""
+    run = shutil.copytree(finished_run, tmp_path / "run")
+    last = run / "checkpoints" / "last.ckpt"
+    checkpoint = load_checkpoint(last)
+    name = next(iter(checkpoint["state_dict"]))
+    checkpoint["state_dict"][f"{name}_renamed"] = checkpoint["state_dict"].pop(name)
+    RunCheckpointIO().save_checkpoint(checkpoint, last)
+    assert main(["fit", "--resume", str(run), "--trainer.max_epochs", "5"]) == 1
+    assert "do not fit: the code of the model has changed." in capsys.readouterr().err.strip().splitlines()[-1]
 
 
 @pytest.mark.slow

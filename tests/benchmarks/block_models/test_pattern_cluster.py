@@ -20,7 +20,8 @@ from graphbench.benchmarks.block_models.sampling import (
     sample_patterns,
 )
 from graphbench.cli import main
-from graphbench.data import download, pool
+from graphbench.data import download
+from graphbench.data import worker_pool as pool
 from graphbench.errors import BadInput, CorruptData, MissingData
 from graphbench.testing.benchmarks import BenchmarkContract
 

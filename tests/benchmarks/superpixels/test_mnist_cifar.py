@@ -23,7 +23,8 @@ from graphbench.benchmarks.superpixels import base as superpixel_base
 from graphbench.benchmarks.superpixels import cifar
 from graphbench.benchmarks.superpixels import mnist_cifar as superpixels
 from graphbench.cli import main
-from graphbench.data import download, pool
+from graphbench.data import download
+from graphbench.data import worker_pool as pool
 from graphbench.errors import BadInput, CorruptData, MissingData, MissingExtra
 from graphbench.testing.benchmarks import BenchmarkContract
 

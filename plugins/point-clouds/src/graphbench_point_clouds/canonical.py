@@ -126,13 +126,9 @@ class CNPointNet(PointNet):
         check_space(type(self).__name__, spec)
         self.frame = CanonicalFrame(hidden_dim, num_neighbors, frame_dropout)
 
-    def represent_clouds(self, points: Points) -> Tensor:
-        """`[B, 4 hidden_dim]`."""
-        return super().represent_clouds(self.frame.seen(points))
-
-    def represent_points(self, points: Points, categories: Tensor) -> Tensor:
-        """`[T, 2 hidden_dim]`."""
-        return super().represent_points(self.frame.seen(points), categories)
+    def placed(self, points: Points) -> Points:
+        """The points as the frames of their clouds see them."""
+        return self.frame.seen(points)
 
 
 class CNDGCNN(DGCNN):
@@ -171,10 +167,6 @@ class CNDGCNN(DGCNN):
         check_space(type(self).__name__, spec)
         self.frame = CanonicalFrame(hidden_dim, num_neighbors, frame_dropout)
 
-    def represent_clouds(self, points: Points) -> Tensor:
-        """`[B, 4 hidden_dim]`."""
-        return super().represent_clouds(self.frame.seen(points))
-
-    def represent_points(self, points: Points, categories: Tensor) -> Tensor:
-        """`[T, 2 hidden_dim]`."""
-        return super().represent_points(self.frame.seen(points), categories)
+    def placed(self, points: Points) -> Points:
+        """The points as the frames of their clouds see them."""
+        return self.frame.seen(points)

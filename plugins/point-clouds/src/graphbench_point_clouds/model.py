@@ -85,7 +85,7 @@ class PointCloudModel(Architecture):
             columns += codes
         keys = [column for part in (batch.pos, *columns) for column in part.unbind(1)]
         x = torch.cat(columns, dim=1) if columns else batch.pos.new_empty(batch.num_nodes, 0, dtype=dtype)
-        points = Points(batch.pos, x, Clouds.from_batch(batch, keys))
+        points = self.placed(Points(batch.pos, x, Clouds.from_batch(batch, keys)))
         if self.of_clouds:
             graph = self.represent_clouds(points)
             representation = Representation(node=graph.index_select(0, batch.batch), graph=graph)
@@ -95,6 +95,10 @@ class PointCloudModel(Architecture):
         if self.training and points.penalties:
             representation.penalty = torch.stack(points.penalties).sum()
         return representation
+
+    def placed(self, points: Points) -> Points:
+        """The points as the network reads them; a model that turns them first says how."""
+        return points
 
     @abstractmethod
     def represent_clouds(self, points: Points) -> Tensor:

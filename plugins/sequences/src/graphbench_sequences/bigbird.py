@@ -61,8 +61,9 @@ class BigBirdAttention(ProjectedAttention):
         blocks = (lengths + size - 1) // size
         short = (0, 0, 0, count * size - layout.max_nodes)
         q, k, v = (F.pad(part, short) for part in (q, k, v))
-        table = torch.stack([block_table(int(own), count, self.num_heads, self.num_random) for own in blocks.tolist()])
-        table = table.to(q.device)  # [B, H, M, C]
+        kinds, kind = blocks.unique(return_inverse=True)  # documents of as many blocks share a table
+        tables = [block_table(number, count, self.num_heads, self.num_random) for number in kinds.tolist()]
+        table = torch.stack(tables).to(q.device)[kind]  # [B, H, M, C]
         slot = table.clamp(min=0).unsqueeze(-1) * size + torch.arange(size, device=q.device)
         there = (table >= 0).unsqueeze(-1) & (slot < lengths[:, None, None, None, None])
         # A padded block attends to its document's first token: a row without any key has no softmax.
