@@ -46,18 +46,27 @@ _ATTENTION = "aten::_scaled_dot_product"
 
 @dataclass(frozen=True)
 class Product:
-    """Both operands of a product: shape, stride and type."""
+    """Both operands of a product, each by a function that makes one like it."""
 
-    operands: tuple[tuple[torch.Size, tuple[int, ...], torch.dtype], ...]
+    operands: tuple[Callable[[], Tensor], ...]
 
     @classmethod
     def of(cls, left: Tensor, right: Tensor) -> Product:
         """That of two tensors."""
-        return cls(tuple((operand.shape, operand.stride(), operand.dtype) for operand in (left, right)))
+        return cls((_like(left), _like(right)))
 
     def make(self) -> tuple[Tensor, ...]:
         """Random operands."""
-        return tuple(torch.empty_strided(size, stride, dtype=dtype).normal_() for size, stride, dtype in self.operands)
+        return tuple(operand() for operand in self.operands)
+
+
+def _like(operand: Tensor) -> Callable[[], Tensor]:
+    """Makes random numbers of the same shape, stride and type; a sparse matrix, which is its pattern, stays itself."""
+    if operand.layout is not torch.strided:
+        return operand.detach
+    size, stride, dtype = operand.shape, operand.stride(), operand.dtype
+    last = sum((length - 1) * step for length, step in zip(size, stride, strict=True))  # expanded ones share numbers
+    return lambda: torch.randn(last + 1, dtype=dtype).as_strided(size, stride)
 
 
 class Recorded(TorchDispatchMode):

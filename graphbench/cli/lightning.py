@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import sys
 from collections.abc import Sequence
@@ -15,7 +14,7 @@ import torch
 import yaml
 from jsonargparse import ArgumentError
 from jsonargparse.typing import register_type
-from pytorch_lightning.callbacks import LearningRateFinder, LearningRateMonitor, ModelCheckpoint, ProgressBar, Timer
+from pytorch_lightning.callbacks import LearningRateMonitor, ModelCheckpoint, ProgressBar, Timer
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
 from pytorch_lightning.loggers import CSVLogger, TensorBoardLogger
 from pytorch_lightning.plugins import CheckpointIO
@@ -32,8 +31,9 @@ from graphbench.callbacks.throughput import Throughput
 from graphbench.cli.complaints import constructed, explain, of_lightning, reason
 from graphbench.cli.optimizers import with_optimizer
 from graphbench.cli.signals import OrderlyStop, Signals
+from graphbench.cli.trainer_checks import check_trainer
 from graphbench.contracts.benchmark import Benchmark
-from graphbench.errors import BadInput, GraphbenchError, check_range
+from graphbench.errors import BadInput, GraphbenchError
 from graphbench.registry.expected import Expected
 from graphbench.runs import RunFolder, trust
 from graphbench.runs.checkpoints import RunCheckpointIO
@@ -148,9 +148,7 @@ class GraphbenchCLI(LightningCLI):
         self.datamodule.require(self.model.required_encodings())
         config = dict(self._get(self.config_init, "trainer", default={})) | kwargs
         callbacks = list(config.get("callbacks") or [])
-        _check_numbers(config)
-        _check_rates(callbacks)
-        _check_processes(config)
+        check_trainer(config, callbacks, self.model)
         self._choose_folder(config)
         if self.run_folder is not None:
             config["default_root_dir"] = str(self.run_folder.path)
@@ -226,44 +224,6 @@ class GraphbenchCLI(LightningCLI):
         """The configuration with every default written out, as YAML."""
         text: str = self.parser.dump(self.config, skip_none=False, skip_link_targets=True)
         return text
-
-
-def _check_numbers(config: dict[str, Any]) -> None:
-    """Refuse what Lightning takes and divides by, or leaves out without a word.
-
-    Raises:
-        BadInput: names the option and its range.
-    """
-    least = {"accumulate_grad_batches": 1, "check_val_every_n_epoch": 1, "gradient_clip_val": 0, "log_every_n_steps": 0,
-             "num_sanity_val_steps": -1}  # fmt: skip
-    for name, limit in least.items():
-        if config.get(name) is not None:
-            check_range(f"--trainer.{name}", config[name], at_least=limit)
-
-
-def _check_rates(callbacks: list[pl.Callback]) -> None:
-    """Refuse a search for a learning rate between bounds that have nothing between them.
-
-    Raises:
-        BadInput: names the bounds.
-    """
-    for one in callbacks:
-        if isinstance(one, LearningRateFinder) and not 0 < one._min_lr < one._max_lr:
-            raise BadInput(
-                f"LearningRateFinder: min_lr must be above 0 and below max_lr, but got {one._min_lr} and {one._max_lr}."
-            )
-
-
-def _check_processes(config: dict[str, Any]) -> None:
-    """Refuse more processes on the CPU than it has cores for: Lightning would start them all, and the machine stop.
-
-    Raises:
-        BadInput: names the number and the most.
-    """
-    devices, most = str(config.get("devices", "auto")), max(8, os.cpu_count() or 1)
-    on_cpu = config.get("accelerator") == "cpu" or not torch.cuda.is_available()
-    if on_cpu and devices.isdecimal() and int(devices) > most:
-        raise BadInput(f"--trainer.devices is {devices}: that many processes on the CPU; expected at most {most} here.")
 
 
 def _with_checkpoint_io(configured: Any) -> list[Any]:

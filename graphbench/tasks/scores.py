@@ -69,6 +69,11 @@ class SplitScores(nn.Module):
         self.metrics = nn.ModuleDict(metrics)
         self.loss = SplitLoss(task)
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What is logged: the loss and every metric, as `val/loss`."""
+        return (f"{self.split}/loss", *(f"{self.split}/{name}" for name in self.metrics))
+
     def update(self, task: Task, output: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
         """Add a batch and its raw `output`; returns the terms of its loss."""
         task.score(cast(dict[str, Metric], dict(self.metrics.items())), output.detach(), batch)

@@ -245,6 +245,11 @@ class BenchmarkModule(pl.LightningModule):
         """Metrics of the training split, which a checkpoint within an epoch keeps."""
         return self._scores_of("train")
 
+    @property
+    def score_names(self) -> tuple[str, ...]:
+        """What every epoch reports of training and validation, as `val/MAE`."""
+        return (*self._scores_of("train").names, *self._scores_of("val").names)
+
     def _scores_of(self, split: str) -> SplitScores:
         return cast(SplitScores, self.scores[SPLITS.index(split)])
 

@@ -72,7 +72,10 @@ def test_wrong_values_are_one_line(data_options, tmp_path, monkeypatch, capsys, 
 OUT_OF_RANGE = {"dropout": "2", "num_heads": "0", "hidden_dim": "-8", "num_layers": "0", "ffn_dim": "0"}
 
 
-@pytest.mark.parametrize("number", range(len(OUT_OF_RANGE)))
+@pytest.mark.parametrize(
+    "number",
+    [number if number == 0 else pytest.param(number, marks=pytest.mark.slow) for number in range(len(OUT_OF_RANGE))],
+)
 def test_options_of_every_architecture_are_refused_by_name(capsys, number):
     """Each architecture with one option after the other over the whole test; the contract tries all of them."""
     tried = 0

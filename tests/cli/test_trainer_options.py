@@ -67,6 +67,7 @@ def test_a_users_logger_and_checkpoint_are_kept_and_ours_not_doubled(data_option
     assert not list(elsewhere.rglob("*.ckpt"))
 
 
+@pytest.mark.slow
 def test_diagnostics_of_a_trained_run(finished_run, tmp_path):
     """`test` and `predict` draw the maps of the checkpoint that they score, once."""
     maps, rank = "--trainer.callbacks+=AttentionMaps", "--trainer.callbacks+=RankProgression"

@@ -146,10 +146,13 @@ def test_the_page_says_when_and_what_can_go_wrong(page):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_options_of_commands_that_are_not_run_exist(page):
+def test_options_of_commands_that_are_not_run_exist(page, tmp_path, monkeypatch):
     """What the command line refuses at first sight: unknown options, configurations and classes."""
+    monkeypatch.chdir(tmp_path)
     refused = []
     for language, content, _ in blocks(page):
+        if language == "yaml":
+            write(content)
         lines = content.replace("\\\n", " ").splitlines() if language == "bash" else ()
         for line in lines:
             options = re.search(r"(?:graphbench|graphbench\)) +fit (.*?)(?:  #.*)?$", line)

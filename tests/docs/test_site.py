@@ -14,6 +14,7 @@ from pathlib import Path
 from urllib.parse import unquote, urldefrag
 
 import pytest
+from filelock import FileLock
 
 from graphbench import registry
 from graphbench.registry import configurations
@@ -44,12 +45,20 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    """The built site; a warning fails. The sources are copied, since catalogues are written beside them."""
-    folder = tmp_path_factory.mktemp("site")
-    shutil.copytree(ROOT / "docs", folder / "docs", ignore=shutil.ignore_patterns("_build", "catalogue", "api"))
-    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html", "docs", "html"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=900)
-    assert done.returncode == 0, done.stderr[-3000:]
+    """The built site, once for all processes of the suite; a warning fails.
+
+    The sources are copied, since catalogues are written beside them.
+    """
+    own = tmp_path_factory.getbasetemp()
+    folder = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "site"
+    with FileLock(f"{folder}.lock"):
+        if not (folder / "built").is_file():
+            shutil.rmtree(folder, ignore_errors=True)
+            shutil.copytree(ROOT / "docs", folder / "docs", ignore=shutil.ignore_patterns("_build", "catalogue", "api"))
+            command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html", "docs", "html"]
+            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=900)
+            assert done.returncode == 0, done.stderr[-3000:]
+            (folder / "built").touch()
     return folder / "html"
 
 

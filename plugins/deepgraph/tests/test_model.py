@@ -134,7 +134,14 @@ AWKWARD = {
 }
 
 
-@pytest.mark.parametrize("encoding", [None, GEOMETRIC, WALKS], ids=["both", "geometric", "walks"])
+@pytest.mark.parametrize(
+    "encoding",
+    [
+        pytest.param(None, id="both"),
+        pytest.param(GEOMETRIC, id="geometric", marks=pytest.mark.slow),
+        pytest.param(WALKS, id="walks", marks=pytest.mark.slow),
+    ],
+)
 def test_any_graph_trains_alone_and_together(encoding):
     """Rows for every node, finite gradients, and the same answer alone as together."""
     model = small("categorical", substructures=encoding)
@@ -240,6 +247,7 @@ def test_checkpointing_changes_memory_alone():
         assert torch.allclose(expected, actual, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_compiled_forward_agrees():
     model = small()
     batch = tiny_batch(model)

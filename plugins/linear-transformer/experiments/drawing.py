@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
@@ -112,6 +113,7 @@ def _finish(figure: plt.Figure, path: Path) -> None:
     plt.close(figure)
 
 
+@functools.cache
 def constructed(family: str, target: str, number: int = NODES) -> dict[str, list[float]]:
     """Log loss of the paper's constructions for 1, 2, ... layers, on fixed graphs of the family.
 

@@ -72,7 +72,9 @@ def slopes(names, scale, seeds=400):
         yield float(slope), float(probe.output(moved) - start.detach()), same
 
 
-@pytest.mark.parametrize("weights", WEIGHTS)
+@pytest.mark.parametrize(
+    "weights", [name if name == "queries" else pytest.param(name, marks=pytest.mark.slow) for name in WEIGHTS]
+)
 def test_outputs_are_pseudoconvex_within_an_orthant(weights):
     checked = 0
     for slope, change, same in slopes(WEIGHTS[weights], scale=0.03):

@@ -33,8 +33,9 @@ def written(tmp_path, value, protocol=4):
     return path
 
 
-@pytest.mark.parametrize("protocol", [3, 4, 5])
-@pytest.mark.parametrize("count", [1, 2, 1001])  # pickle writes lists in parts of 1,000, and single items apart
+@pytest.mark.parametrize(  # pickle writes lists in parts of 1,000, and single items apart
+    ("count", "protocol"), [(1, 3), (1, 4), (1, 5), (2, 3), (2, 4), (2, 5), (1001, 4)]
+)
 def test_graphs_are_those_of_pickle(tmp_path, protocol, count):
     graphs = [graph(seed % 7, nodes=1 + seed % 9) for seed in range(count)]
     path = written(tmp_path, graphs, protocol)
@@ -59,6 +60,7 @@ def test_views_of_one_tensor_are_read(tmp_path):
     assert torch.equal(found[1], whole[:, 1])
 
 
+@pytest.mark.slow
 def test_graphs_come_before_the_file_is_read_to_its_end(tmp_path):
     path = written(tmp_path, [graph(seed) for seed in range(3000)])
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])

@@ -149,6 +149,7 @@ def test_unfinished_folder_is_removed(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_written_tests_pass(tmp_path):
     folder = write_plugin("my-model", tmp_path)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]

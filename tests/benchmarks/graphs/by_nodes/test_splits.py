@@ -247,6 +247,7 @@ def test_karate_club(tmp_path, monkeypatch, capsys):
     check_classes(scores, frame, names)
 
 
+@pytest.mark.slow
 def test_the_bipartite_graph_of_women_and_events(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     source = ["--data.source", "networkx:davis_southern_women_graph", "--data.target", "bipartite"]
@@ -270,6 +271,7 @@ def load():
 """
 
 
+@pytest.mark.slow
 def test_numbers_of_the_people_of_a_novel(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
@@ -284,6 +286,7 @@ def test_numbers_of_the_people_of_a_novel(tmp_path, monkeypatch, capsys):
     assert scores["test/MAE"] == pytest.approx(error, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_several_labels_of_each_node(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     rng = np.random.RandomState(2)
