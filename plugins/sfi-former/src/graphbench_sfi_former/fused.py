@@ -15,7 +15,7 @@ from torch import Tensor
 
 from graphbench_sfi_former.masking import Wall
 from graphbench_sfi_former.operands import Buffers, Energy, EnergyGradients, Projections, put_rows
-from graphbench_sfi_former.rows import RowState, solve_rows
+from graphbench_sfi_former.rows import RowState, hot_rows, solve_rows
 from graphbench_sfi_former.steep import (
     SteepGradients,
     SteepState,
@@ -54,7 +54,9 @@ def solve_block(
     In the buffers, `cost` turns from F into g, `flow` receives the flow up to the gain of its row, `gap` is lost.
     """
     weight, cost, gap, flow = buffers[:4]
-    unit = _bounded(weight, wall, flow).reciprocal_().sum(-1, keepdim=True)
+    resistance = _bounded(weight, wall, flow).reciprocal_()
+    unit, size = resistance.sum(-1, keepdim=True), _logit_bound(part)
+    hot = hot_rows(resistance, unit, cost, size)
     closed = None if wall is None else wall.closed
     if closed is not None:
         unit.masked_fill_(closed, 1.0)
@@ -65,7 +67,7 @@ def solve_block(
     num_keys = weight.shape[-1] if wall is None else wall.num_keys
     rounded = energy.to(unit.dtype)
     guess = (unit * num_keys**2).pow_(-1 / 3).mul_(rounded.penalty * num_keys + 1)
-    state, rows = solve_rows(weight, cost, unit, rounded.alpha, guess, _logit_bound(part), closed, gap, flow)
+    state, rows = solve_rows(weight, cost, unit, rounded.alpha, guess, size, hot, closed, gap, flow)
     if not rows.numel():
         return state, None
     steep, steep_flow = solve_steep(part, energy, wall, rows)

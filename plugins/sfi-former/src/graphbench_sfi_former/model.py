@@ -54,6 +54,8 @@ class SFiFormer(FlowBackbone):
     learned friction: exact zeros where friction wins. SFi-Former+ is this model started from the weights of a
     `DFiFormer`: `--model.init_from CHECKPOINT`.
 
+    Time and memory: `B L (H N d^2 + E (d^2 + H d) + H N^2 d)`, `B L (H N d + E d + H N^2)`.
+
     Args:
         spec: the benchmark's description.
         hidden_dim: width of nodes, edges and of every head.
@@ -140,6 +142,8 @@ class DFiFormer(FlowBackbone):
     """DFi-Former (Li et al., ICMR 2025): SFi-Former without friction, where the flow is softmax attention.
 
     Its weights have the names and shapes of those of `SFiFormer`, which has the maps of the friction besides.
+
+    Time and memory: `B L (H N d^2 + E (d^2 + H d) + H N^2 d)`, `B L (H N d + E d + H N^2)`.
 
     Args:
         spec: the benchmark's description.

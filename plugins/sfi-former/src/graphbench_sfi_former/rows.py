@@ -29,6 +29,8 @@ Block = tuple[slice, slice]
 TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-9}
 #: Size of logits from which a softmax may be 1 to within the rounding of a float32.
 _HOT = 8.0
+#: A softmax is nearly 1 from here on: its derivative, a multiple of what is left of 1, loses a digit or more.
+_NEAR_ONE = 0.9
 #: Keys up to which all hot rows are steep.
 _FEW = 8
 
@@ -79,6 +81,21 @@ def covers(at: tuple[slice, ...], whole: Tensor) -> bool:
     return all(part.stop - part.start == length for part, length in zip(at, whole.shape, strict=False))
 
 
+def hot_rows(resistance: Tensor, total: Tensor, friction: Tensor, size: Tensor) -> Tensor | None:
+    """Rows with large logits and a resistance or a friction that is nearly 1, `[m, n, 1]`; None where there is none.
+
+    Args:
+        resistance: r up to a factor `[m, n, K]`, 0 at keys that are not allowed.
+        total: its sum `[m, n, 1]`.
+        friction: F `[m, n, K]`.
+        size: bound on the logits `[m, n, 1]`.
+    """
+    hot = size > _HOT
+    if not bool(hot.any()):
+        return None
+    return hot & (torch.maximum(resistance.amax(-1, keepdim=True) / total, friction.amax(-1, keepdim=True)) > _NEAR_ONE)
+
+
 def _saturated(cost: Tensor, level: Tensor, unit: Tensor, volume: Tensor, gap: Tensor, flow: Tensor) -> bool | Tensor:
     """Rows a part of whose flow meets a resistance near 1, the largest, or in which all keys are active, `[m, n, 1]`.
 
@@ -105,6 +122,7 @@ def solve_rows(
     alpha: Tensor | None,
     guess: Tensor,
     size: Tensor,
+    hot: Tensor | None,
     closed: Tensor | None,
     gap: Tensor,
     flow: Tensor,
@@ -118,6 +136,7 @@ def solve_rows(
         alpha: `[m, 1, 1]`; None for the hard constraint.
         guess: a level to start from `[m, n, 1]`, positive.
         size: bound on the logits `[m, n, 1]`.
+        hot: from `hot_rows`.
         closed: rows without any key `[m, n, 1]` or `[m, 1, 1]`; None where there are none.
         gap: buffer `[m, n, K]`; its content is lost.
         flow: buffer `[m, n, K]`; receives S max(t - g, 0), the flow up to the gain of its row.
@@ -138,8 +157,8 @@ def solve_rows(
     inside = one if slack is None else torch.addcmul(one, slack, level, value=-1)
     gain = inside / volume.clamp_min_(limits.tiny)  # finite where nothing flows
     steep = out_of_range | ~settled | ~(slope * level * (1 + size) <= steep_from)
-    if bool((size > _HOT).any()):
-        steep |= (size > _HOT) & _saturated(cost, level, unit, volume, gap, flow)
+    if hot is not None and bool(hot.any()):
+        steep |= hot & _saturated(cost, level, unit, volume, gap, flow)
     if closed is not None:
         steep &= ~closed
         gain.masked_fill_(closed, 0.0)
