@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import speed_tables
 import thumbnails
 
 from graphbench import registry
@@ -129,6 +130,13 @@ PAGES: dict[str, tuple[str, str, Any]] = {
         "Configurations",
         "`graphbench fit --config NAME` trains one, `graphbench config NAME` prints it.",
         configuration_table,
+    ),
+    "speed": (
+        "Speed",
+        "`make speed` prints these rows anew; `python speed/compare.py BEFORE.json NOW.json` says what got slower. "
+        "Both sides of a row take turns on one machine. A ratio is the median over rounds of the contender's seconds "
+        "over the other's: below 1 the contender is faster. Seconds are medians and belong to that machine alone.",
+        partial(speed_tables.page, table),
     ),
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import importlib
 import json
 import os
@@ -130,6 +131,19 @@ def test_recipes_stand_with_what_they_expect(site):
     expected = configurations.facts(found["quickstart"], found).expected
     row = next(row for row in text.split("<tr") if ">quickstart<" in row)
     assert f"{expected.metric} {expected.value:g}" in row
+
+
+def test_the_page_on_speed_has_every_row_and_says_first_where_another_is_faster(site):
+    text = html.unescape((site / "reference" / "catalogue" / "speed.html").read_text(encoding="utf-8"))
+    for path in (ROOT / "speed" / "results").glob("*.json"):
+        rows = json.loads(path.read_text())["rows"]
+        cells = re.findall(r"<td>(?:<p>)?([^<]*)", text)
+        assert all(row["case"] in cells and f"{row['ratio']:.2f}" in cells for row in rows)
+        assert len(cells) >= 5 * len(rows)
+    start, end = (text.index(title) for title in ("Where another one is faster", "gps_throughput"))
+    ratios = [float(ratio) for ratio in re.findall(r"<td>(?:<p>)?(\d+\.\d\d)<", text[start:end])]
+    assert ratios == sorted(ratios, reverse=True)
+    assert ratios[-1] > 1
 
 
 def test_benchmarks_that_are_generated_here_have_a_picture(site):

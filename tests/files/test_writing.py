@@ -1,5 +1,7 @@
 """Files are replaced as a whole."""
 
+import errno
+
 import pytest
 
 from graphbench.files.writing import write_text
@@ -10,10 +12,11 @@ def test_a_failed_write_leaves_the_old_text(tmp_path, monkeypatch):
     write_text(path, "old")
 
     def crash(self, target):
-        raise OSError("disk full")
+        raise OSError(errno.ENOSPC, "disk full")
 
     monkeypatch.setattr("pathlib.Path.replace", crash)
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(OSError, match="disk full") as stopped:
         write_text(path, "new")
+    assert stopped.value.filename == str(path)
     assert path.read_text() == "old"
     assert [p.name for p in path.parent.iterdir()] == ["results.json"]

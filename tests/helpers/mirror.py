@@ -202,6 +202,7 @@ TESTS_OF = {
     "tests/cli/test_slurm_file.py": "configs/slurm/fit.sbatch",
     "tests/cli/test_two_hosts.py": "training on two hosts",
     "tests/docs/test_predict.py": "docs/predict.md",
+    "tests/speed/test_growth.py": "costs that docstrings state, and how speed/growth.py measures them",
     "tests/speed/test_large_graph.py": "the graph and the networks that speed/large_graph.py compares",
     "tests/speed/test_limit.py": "which products speed/limit.py counts",
     "tests/speed/test_suite.py": "what the scripts of speed/ share",

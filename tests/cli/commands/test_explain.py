@@ -75,7 +75,7 @@ def test_bad_rows_and_targets_are_one_line_before_anything_is_written(finished_r
     for options, told in (
         (["--rows", "1"], "--rows 1: this row cannot be explained: "),
         (["--rows", "9"], "--rows 9: the input has 4 rows, numbered from 0."),
-        (["--rows", "x"], "--rows x: must be whole numbers"),
+        (["--rows", "x"], "--rows must be an integer of at least 0, but got 'x'"),
         ([], "--rows is missing"),
         (["--rows", "0", "--target", "lenght"], "No target is called 'lenght'. Did you mean length?"),
         (["--rows", "0", "--steps", "1"], "--steps must be an integer of at least 2"),
@@ -105,7 +105,7 @@ def test_one_node_of_a_task_on_nodes(tmp_path, capsys):
     for given, said in (
         ([], "name the node to explain"),
         (["--node", "6"], "below 6"),
-        (["--node", "x"], "whole numbers"),
+        (["--node", "x"], "--node must be an integer of at least 0, but got 'x'"),
     ):
         assert main([*words, *given, "--output", str(tmp_path / "no")]) == 1
         assert said in capsys.readouterr().err

@@ -64,5 +64,5 @@ def test_schedules_that_count_epochs_have_a_length(data_options, tmp_path, capsy
 
 
 def test_impossible_depths_are_refused():
-    with pytest.raises(BadInput, match="--depth 0: must be a whole number of at least 1"):
+    with pytest.raises(BadInput, match="--depth must be an integer of at least 1, but got 0"):
         profile(["--data", "NCI", "--model.architecture", "GPS", "--depth", "0"])

@@ -158,6 +158,11 @@ BAD = {
         ["--config", "GCN", "--vary", "model.architecture.init_args.num_layer=1,2"],
         "GCN has no option 'num_layer'. Did you mean --model.architecture.num_layers?",
     ),
+    "near an own option": (["--config", "GCN", "--job", "3"], "Unknown option --job. Did you mean --jobs?"),
+    "an option of no model": (
+        ["--config", "GCN", "--model.architecture.num_layer", "3"],
+        "GCN has no option 'num_layer'",
+    ),
     "a run": (["--config", "GCN", "--run", "here"], "graphbench sweep takes no --run: its runs lie in --output"),
     "a seed": (["--config", "GCN", "--seed_everything=3"], "takes no --seed_everything: --seeds names the seeds"),
     "fixed split": (["--config", "quickstart", "--folds", "5"], "--folds 5: NCI has a fixed split, on which its"),

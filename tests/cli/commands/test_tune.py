@@ -129,6 +129,11 @@ BAD = {
     "wrong value": (f"{DIM}: {{values: [4, wide]}}", [], "--model.architecture.hidden_dim is 'wide'; expected int"),
     "bad range": (f"{LR}: {{low: 1, high: 0}}", [], f"{LR}: low is 1 and high 0; low must be below high"),
     "no trial": (f"{DIM}: {{values: [4]}}", ["--trials", "0"], "--trials must be an integer of at least 1, but got 0"),
+    "near an own option": (
+        f"{DIM}: {{values: [4]}}",
+        ["--trails", "9"],
+        "Unknown option --trails. Did you mean --trials?",
+    ),
     "devices": (
         f"{DIM}: {{values: [4]}}",
         ["--trainer.devices=2"],

@@ -1,0 +1,60 @@
+"""The page on speed: one quiet run of `make speed`, as it is kept in `speed/results/`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import graphbench
+
+RESULTS = Path(graphbench.__file__).parents[1] / "speed" / "results"
+#: Script -> what its rows hold against what.
+ABOUT = {
+    "gps_throughput": "Training steps of GPS beside PyG's `GPSConv` stack, with PyG's best arrangement of batches.",
+    "large_graph": "Epochs on one generated graph of a tenth of ogbn-arxiv's size beside the loop of PyG's examples.",
+    "data_path": "Seconds until the loader has a batch, beside PyG's.",
+    "encodings": "Positional encodings of whole tables of graphs beside PyG, SciPy and NumPy.",
+    "sparse_flow": "Sparse-flow attention, forward and backward, beside softmax attention and 20 steps of the paper's "
+    "iteration.",
+    "sft_attention": "SFT beside PyTorch's encoder layer, 1,024 tokens, k of them sampled.",
+    "deepgraph": "DeepGraph's training step beside plain forms of the same mathematics.",
+    "allocator": "`--allocator keep` beside the allocator as the system starts it.",
+    "scaling": "The same work on each of two processes; 1 would be a second process that costs nothing.",
+    "limit": "A training step over the bare products of matrices that it is made of; 1 would do nothing else.",
+}
+#: Scripts whose rows say how far from an ideal, not how far from a peer.
+IDEALS = ("limit", "scaling", "allocator")
+
+
+def row_of(row: dict[str, Any]) -> tuple[str, ...]:
+    """A comparison as cells of a table."""
+    spread = f"{row['seconds']:.3g} ({row['low']:.3g} to {row['high']:.3g})"
+    return row["case"], row["contender"], row["against"], spread, f"{row['ratio']:.2f}"
+
+
+def lost(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Comparisons with a peer that is faster by more than one part in twenty, the worst first."""
+    of_peers = [row for row in rows if row["script"] not in IDEALS and not row["against"].startswith("ours")]
+    ours = [row for row in of_peers if row["contender"] not in ("composed flow", "T=20")]
+    return sorted((row for row in ours if row["ratio"] > 1.05), key=lambda row: -row["ratio"])
+
+
+def page(table: Any) -> str:
+    """Markdown of the page after its introduction.
+
+    Args:
+        table: `(head, rows) -> Markdown`.
+    """
+    head, parts = ("case", "contender", "against", "seconds (quartiles)", "ratio"), []
+    for path in sorted(RESULTS.glob("*.json")):
+        content = json.loads(path.read_text(encoding="utf-8"))
+        rows = content["rows"]
+        told = ", ".join(f"{key} {value}" for key, value in content["provenance"].items() if value)
+        parts.append(f"## {path.stem}\n\n{told}.\n\n### Where another one is faster\n")
+        parts.append(table(head, map(row_of, lost(rows))) + "\n")
+        for script, about in ABOUT.items():
+            own = [row for row in rows if row["script"] == script]
+            if own:
+                parts.append(f"### {script}\n\n{about}\n\n{table(head, map(row_of, own))}\n")
+    return "\n".join(parts)
