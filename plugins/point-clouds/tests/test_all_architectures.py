@@ -15,6 +15,7 @@ from graphbench_point_clouds import (
     DGCNN,
     VNDGCNN,
     CNPointNet,
+    PointCNN,
     PointConv,
     PointNet,
     PointNetPlusPlus,
@@ -35,6 +36,7 @@ MODELS = {
     "CN-PointNet": partial(CNPointNet, **EDGES),
     "CN-DGCNN": partial(CNDGCNN, **EDGES),
     "Set Transformer": partial(SetTransformer, hidden_dim=8, use_features=True),
+    "PointCNN": partial(PointCNN, hidden_dim=4, num_points=6, use_features=True),
     "PointConv": partial(PointConv, hidden_dim=4, num_points=6, num_neighbors=3),
     "Point Transformer": partial(PointTransformer, hidden_dim=2, num_neighbors=4),
 }
@@ -97,6 +99,11 @@ class TestSetTransformer(Exact):
     options = SMALL | {"num_heads": 2}
 
 
+class TestPointCNN(Exact):
+    architecture = PointCNN
+    options = SMALL | {"num_points": 6}
+
+
 class TestPointConv(Exact):
     architecture = PointConv
     options = SMALL | {"num_points": 6, "bandwidth": 1.0}
@@ -111,6 +118,7 @@ COUNTS = {
     "PointNet": (partial(PointNet), 3.5, 3_480_049),
     "PointNet++": (partial(PointNetPlusPlus), 1.5, 1_475_688),
     "DGCNN": (partial(DGCNN), 1.8, 1_809_576),
+    "PointCNN": (partial(PointCNN), 0.6, 599_340),
 }
 
 

@@ -50,6 +50,19 @@ def test_a_ball_holds_what_is_within_its_radius_and_the_nearest_again(clouds):
         assert ball[0] == row
 
 
+@pytest.mark.parametrize(("k", "dilation"), [(2, 3), (3, 3), (5, 2)])
+def test_dilated_neighbours_are_every_so_many_of_the_nearest(clouds, k, dilation):
+    """In a cloud of fewer points as many as it has between them, and in one of fewer than k each again in turn."""
+    batch, own = clouds
+    steps = set()
+    for row, neighbours in enumerate(nearest(batch.pos, own, batch.pos, own, k, dilation=dilation).tolist()):
+        near = sorted(rows_of(batch, row), key=lambda other: float((batch.pos[other] - batch.pos[row]).norm()))
+        step = max(s for s in range(1, dilation + 1) if s == 1 or s * k <= len(near))
+        steps.add(step)
+        assert neighbours == [near[place * step % len(near)] for place in range(k)]
+    assert {1, dilation} <= steps
+
+
 def test_equal_distances_do_not_follow_the_numbering(spec, cut):
     """Points of a grid: the neighbours of a point are the same places however they are numbered."""
     batch = cut(spec, (27,))

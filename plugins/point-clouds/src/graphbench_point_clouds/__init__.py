@@ -4,6 +4,7 @@ from graphbench_point_clouds.canonical import CNDGCNN as CNDGCNN
 from graphbench_point_clouds.canonical import CNPointNet as CNPointNet
 from graphbench_point_clouds.dgcnn import DGCNN as DGCNN
 from graphbench_point_clouds.point_transformer import PointTransformer as PointTransformer
+from graphbench_point_clouds.pointcnn import PointCNN as PointCNN
 from graphbench_point_clouds.pointconv import PointConv as PointConv
 from graphbench_point_clouds.pointnet import PointNet as PointNet
 from graphbench_point_clouds.pointnet_plus_plus import PointNetPlusPlus as PointNetPlusPlus
@@ -16,6 +17,7 @@ __all__ = [
     "DGCNN",
     "VNDGCNN",
     "CNPointNet",
+    "PointCNN",
     "PointConv",
     "PointNet",
     "PointNetPlusPlus",

@@ -90,6 +90,8 @@ class CNPointNet(PointNet):
 
     No rotation about the origin changes what is returned. The frame reads positions alone, and so does the network.
 
+    Time and memory: `B (N^2 + k N d + N d^2 + d^3)`, `B (N^2 + k N d + d^2)`.
+
     Args:
         spec: the benchmark's description.
         hidden_dim: width of PointNet's first maps; all others are multiples of it, as published at 64.
@@ -135,6 +137,8 @@ class CNDGCNN(DGCNN):
     """CN(NL)-DGCNN (Kaba et al., ICML 2023): DGCNN of the cloud as its learned frame sees it.
 
     No rotation about the origin changes what is returned. The frame reads positions alone, and so does the network.
+
+    Time and memory: `B (N^2 d + k N d^2)`, `B (N^2 + k N d)`.
 
     Args:
         spec: the benchmark's description.

@@ -82,6 +82,8 @@ class DGCNN(PointCloudModel):
     1,024, the maximum and the category (mapped to 64) beside the three convolutions, maps of 256, 256 and 128. The
     first neighbours are those of the positions, later ones those of the features. The head is one linear map.
 
+    Time and memory: `B (N^2 d + k N d^2)`, `B (N^2 + k N d)`.
+
     Args:
         spec: the benchmark's description.
         hidden_dim: width of the first convolutions; all others are multiples of it, as published at 64.

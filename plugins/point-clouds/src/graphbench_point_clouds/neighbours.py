@@ -37,7 +37,15 @@ def squared_distances(x: Tensor, y: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def nearest(asked: Tensor, askers: Clouds, x: Tensor, clouds: Clouds, k: int, radius: float | None = None) -> Tensor:
+def nearest(
+    asked: Tensor,
+    askers: Clouds,
+    x: Tensor,
+    clouds: Clouds,
+    k: int,
+    radius: float | None = None,
+    dilation: int = 1,
+) -> Tensor:
     """The nearest k points of each asking point, nearest first, within its cloud.
 
     A cloud of fewer than k points gives all of them, again from the nearest one. With a radius, points beyond it are
@@ -51,6 +59,8 @@ def nearest(asked: Tensor, askers: Clouds, x: Tensor, clouds: Clouds, k: int, ra
         clouds: their clouds, in the blocks of `askers`.
         k: neighbours.
         radius: of the ball; None for any distance.
+        dilation: d for every d-th of the nearest dk points, from the nearest one on; in a cloud of fewer points the
+            largest d below that it has points for.
 
     Returns:
         Rows of x `[Q, k]`.
@@ -69,7 +79,9 @@ def nearest(asked: Tensor, askers: Clouds, x: Tensor, clouds: Clouds, k: int, ra
     parts = []
     for query, points, block in zip(askers.gathered(asked), clouds.gathered(x), clouds.blocks, strict=True):
         size = points.shape[1]
-        distance, index = squared_distances(query, points).topk(min(k, size), dim=-1, largest=False)
+        step = max(1, min(dilation, size // k))
+        found = squared_distances(query, points).topk(min(k * step, size), dim=-1, largest=False)
+        distance, index = found.values[..., ::step], found.indices[..., ::step]
         if radius is not None:
             index = torch.where(distance > radius**2, index[..., :1], index)
         index = index[..., torch.arange(k, device=index.device) % min(k, size)]

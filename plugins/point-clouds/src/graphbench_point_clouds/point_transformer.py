@@ -127,6 +127,8 @@ class PointTransformer(PointCloudModel):
     block each. Clouds: the mean, maps of 256 and 128. Points: a map of the last stage, then back up with a block on
     each stage, and a last map of 32, beside which the category enters. The head is one linear map.
 
+    Time and memory: `B (N^2 + k N d^2)`, `B (N^2 + k N d)`.
+
     Args:
         spec: the benchmark's description.
         hidden_dim: width of the first stage; all others are multiples of it, as published at 32.

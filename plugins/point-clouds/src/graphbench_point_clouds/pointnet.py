@@ -65,6 +65,8 @@ class PointNet(PointCloudModel):
     of 512 and 256. Points: T-net of 3, maps of 64, 128 and 128, T-net of 128, maps of 512 and 2,048, the maximum beside
     all that each point had on the way and the category, maps of 256, 256 and 128. The head is one linear map.
 
+    Time and memory: `B (N d^2 + d^3)`, `B (N d + d^2)`.
+
     Args:
         spec: the benchmark's description.
         hidden_dim: width of the first maps; all others are multiples of it, as published at 64.

@@ -77,6 +77,8 @@ class PointNetPlusPlus(PointCloudModel):
     three, each time beside the features that were there before, with maps of 256 and 256, 256 and 128, three of 128,
     and a last one of 128. The head is one linear map.
 
+    Time and memory: `B (N m + N d^2 + m k d^2)`, `B (N m + N d + m k d)`.
+
     Args:
         spec: the benchmark's description.
         hidden_dim: width of the first maps; all others are multiples of it, as published at 64.

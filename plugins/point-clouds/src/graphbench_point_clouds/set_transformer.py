@@ -78,6 +78,8 @@ class SetTransformer(PointCloudModel):
     Clouds: blocks, dropout, attention of one seed to all points (PMA), dropout. Points, which the paper has not: their
     representation after the blocks beside that of the cloud and the category, mapped once. The head is one linear map.
 
+    Time and memory: `B L ((N + m) d^2 + N m (d + H))`, `B L ((N + m) d + H N m)`.
+
     Args:
         spec: the benchmark's description.
         hidden_dim: width.

@@ -57,6 +57,8 @@ class VNDGCNN(PointCloudModel):
     changes what is returned; clouds are centred. Channels are a third of DGCNN's widths, as in the released code. The
     head is one linear map.
 
+    Time and memory: `B (N^2 d + k N d^2)`, `B (N^2 + k N d)`.
+
     Args:
         spec: the benchmark's description.
         hidden_dim: width of DGCNN's first convolutions; all others are multiples of it, as published at 64.

@@ -72,6 +72,8 @@ class VNPointNet(PointCloudModel):
     invariants turns with the cloud, so that no rotation about the origin changes what is returned; clouds are centred.
     Channels are a third of PointNet's widths, as in the released code. The head is one linear map.
 
+    Time and memory: `B (N^2 + k N d^2)`, `B (N^2 + k N d)`.
+
     Args:
         spec: the benchmark's description.
         hidden_dim: width of PointNet's first maps; all others are multiples of it, as published at 64.

@@ -1,0 +1,278 @@
+"""PointCNN: convolutions over neighbours that a learned matrix weighs and puts in order.
+
+Li, Bu, Sun, Wu, Di and Chen, "PointCNN: Convolution On X-Transformed Points", NeurIPS 2018, arXiv 1801.07791. Sizes are
+those that the authors released in May 2018: with them the parameters are as many as the paper prints.
+
+Legend: T points of all clouds, Q points that ask, B clouds, k neighbours, c coordinates, m numbers per channel.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from graphbench import BenchmarkSpec
+from graphbench.errors import check_range
+from graphbench.nn import BatchNorm, Pooling
+from graphbench_point_clouds.clouds import Clouds
+from graphbench_point_clouds.model import PointCloudModel, Points
+from graphbench_point_clouds.neighbours import farthest_points, nearest
+
+
+class Stage(NamedTuple):
+    """A convolution on the way to fewer points: neighbours, dilation, points and width.
+
+    `share` is what `num_points` is divided by for the number of its points, 0 for the points of the stage before;
+    `width` counts in `hidden_dim`.
+    """
+
+    neighbours: int
+    dilation: int
+    share: int
+    width: int
+
+
+class Return(NamedTuple):
+    """A convolution on the way back: neighbours, dilation, and the stage whose points ask."""
+
+    neighbours: int
+    dilation: int
+    asks: int
+
+
+CLASSES = (Stage(8, 1, 0, 1), Stage(12, 2, 1, 2), Stage(16, 2, 3, 4), Stage(16, 3, 0, 8))
+PARTS = (Stage(8, 1, 0, 1), Stage(12, 2, 1, 1), Stage(16, 2, 2, 2), Stage(16, 6, 6, 4))
+BACK = (Return(16, 6, 2), Return(12, 6, 1), Return(8, 6, 0), Return(8, 4, 0))
+#: Numbers m of the first convolution, where others have as few as give their width.
+FIRST_MULTIPLIER = 4
+
+
+class EluMap(nn.Module):
+    """`BatchNorm(ELU(W x))` on the last dimension: the norm comes last, unlike that of `PointMap`, so W has no bias.
+
+    Args:
+        in_dim: width of what comes.
+        dim: width of what goes.
+
+    Examples:
+        >>> EluMap(3, 8)(torch.randn(5, 4, 3)).shape
+        torch.Size([5, 4, 8])
+    """
+
+    def __init__(self, in_dim: int, dim: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(in_dim, dim, bias=False)
+        self.norm = BatchNorm(dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`[..., in_dim]` to `[..., dim]`."""
+        x = F.elu(self.linear(x))
+        return self.norm(x.flatten(0, -2)).view(x.shape)
+
+
+class DepthwiseConv(nn.Module):
+    """`y_jn = sum_i w_ijn x_ij`: every channel j has weights of its own, m for each of k neighbours i.
+
+    Args:
+        num_neighbors: k.
+        dim: channels.
+        multiplier: m.
+
+    Examples:
+        >>> DepthwiseConv(4, 6, 2)(torch.randn(5, 4, 6)).shape
+        torch.Size([5, 12])
+    """
+
+    def __init__(self, num_neighbors: int, dim: int, multiplier: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(num_neighbors, dim, multiplier))
+        nn.init.uniform_(self.weight, -(num_neighbors**-0.5), num_neighbors**-0.5)  # as a linear map of k numbers
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`[Q, k, dim]` to `[Q, dim m]`, the numbers of a channel side by side."""
+        return torch.einsum("qij,ijn->qjn", x, self.weight).flatten(1)
+
+
+class XTransform(nn.Module):
+    """The matrix that weighs k neighbours and puts them in order, learned from where they are.
+
+        X = N(D_2(N(ELU(D_1(N(ELU(W vec([p_1, ..., p_k])))))))
+
+    W gives k^2 numbers; D_1 and D_2 are depthwise convolutions that read them as k rows and k channels, with k numbers
+    for each channel, so that the channels of one are the rows of the next; N is batch norm.
+
+    Args:
+        coordinates: c.
+        num_neighbors: k.
+
+    Examples:
+        >>> XTransform(3, 4)(torch.randn(5, 4, 3)).shape
+        torch.Size([5, 4, 4])
+    """
+
+    def __init__(self, coordinates: int, num_neighbors: int) -> None:
+        super().__init__()
+        k = num_neighbors
+        self.first = EluMap(k * coordinates, k * k)
+        self.second, self.second_norm = DepthwiseConv(k, k, k), BatchNorm(k * k)
+        self.third, self.third_norm = DepthwiseConv(k, k, k), BatchNorm(k * k)
+
+    def forward(self, seen: Tensor) -> Tensor:
+        """`[Q, k, k]` of `p_j - p_i` `[Q, k, c]`, nearest first."""
+        k = seen.shape[1]
+        x = self.first(seen.flatten(1)).unflatten(1, (k, k))
+        x = self.second_norm(F.elu(self.second(x))).unflatten(1, (k, k))
+        return self.third_norm(self.third(x)).unflatten(1, (k, k))
+
+
+class XConv(nn.Module):
+    """A convolution over neighbours j of asking points i, nearest first (algorithm 1).
+
+        x_i' = N(ELU(W D(X [d(p_j - p_i), x_j]_j)))
+
+    d is two maps of places, X the matrix of `XTransform`, D a depthwise convolution, with W behind it a separable one.
+
+    Args:
+        coordinates: c.
+        in_dim: width of features that come.
+        place_dim: width of the maps of places.
+        dim: width of features that go.
+        num_neighbors: k.
+        dilation: how many near points there are for each neighbour, which is the nearest of them.
+        multiplier: m of the depthwise convolution; None for as few as give `dim` channels.
+    """
+
+    def __init__(
+        self,
+        coordinates: int,
+        in_dim: int,
+        place_dim: int,
+        dim: int,
+        num_neighbors: int,
+        dilation: int,
+        multiplier: int | None = None,
+    ) -> None:
+        super().__init__()
+        both = place_dim + in_dim
+        depth = -(-dim // both) if multiplier is None else multiplier
+        self.places = nn.Sequential(EluMap(coordinates, place_dim), EluMap(place_dim, place_dim))
+        self.transform = XTransform(coordinates, num_neighbors)
+        self.depthwise = DepthwiseConv(num_neighbors, both, depth)
+        self.out = EluMap(depth * both, dim)
+        self.num_neighbors, self.dilation = num_neighbors, dilation
+
+    def forward(self, points: Points, pos: Tensor, clouds: Clouds) -> Tensor:
+        """`[Q, dim]`.
+
+        Args:
+            points: what is asked.
+            pos: points that ask `[Q, c]`.
+            clouds: their clouds, in the same blocks.
+        """
+        near = nearest(pos, clouds, points.pos, points.clouds, self.num_neighbors, dilation=self.dilation)
+        seen = (points.pos[near] - pos[:, None]).to(points.x.dtype)
+        x = torch.cat([self.places(seen), points.x[near]], dim=-1)
+        return self.out(self.depthwise(self.transform(seen) @ x))
+
+
+class PointCNN(PointCloudModel):
+    """PointCNN (Li et al., NeurIPS 2018) for classes of clouds, and its network for parts of shapes in tasks of points.
+
+    Classes, at a width of 48: convolutions of 48, 96, 192 and 384 over 8, 12, 16 and 16 neighbours of dilation 1, 2, 2
+    and 3, at all points, 384, 128 and the same 128; maps of 384 and 192, and their mean. Parts, at a width of 256: 256,
+    256, 512 and 1,024 of dilation 1, 2, 2 and 6, at all points, 768, 384 and 128; back to 384, 768 and all points, and
+    once more at all, each time beside the features that were there before; two maps of 256. Both put two maps of the
+    position beside the last stage, a quarter as wide. The head is one linear map.
+
+    Time and memory: `B (N^2 + N m + (N + m) d^2)`, `B (N^2 + N m + (N + m) d)`.
+
+    Args:
+        spec: the benchmark's description.
+        hidden_dim: width of the first convolution; all others are multiples of it. 48 for classes, 256 for parts.
+        num_points: points of the second convolution; later ones have a third of them, or for parts a half and a sixth.
+            384 for classes, 768 for parts.
+        dropout: probability behind the last maps; 0.8 for classes, 0.5 for parts.
+        use_features: read normals and other features beside the positions.
+
+    Raises:
+        BadInput: nodes have no position, or an option is out of its range.
+
+    Examples:
+        >>> from graphbench.testing import tiny_batch, tiny_spec
+        >>> model = PointCNN(tiny_spec(kind="coordinates"), hidden_dim=4, num_points=6)
+        >>> model(tiny_batch(model)).graph.shape  # 4 clouds of a few points
+        torch.Size([4, 16])
+    """
+
+    def __init__(
+        self,
+        spec: BenchmarkSpec,
+        hidden_dim: int = 48,
+        num_points: int = 384,
+        dropout: float = 0.8,
+        use_features: bool = False,
+    ) -> None:
+        check_range("num_points", num_points, at_least=1, whole=True)
+        super().__init__(spec, 4 * hidden_dim, hidden_dim, use_features)
+        c, h, stages = self.coordinates, hidden_dim, CLASSES if self.of_clouds else PARTS
+        dims = [h * stage.width for stage in stages]
+        #: Points of each stage; 0 for those of the stage before.
+        self.sizes = [max(1, num_points // stage.share) if stage.share else 0 for stage in stages]
+        self.features = EluMap(self.feature_dim, _part(h, 2)) if self.feature_dim else None
+        start = _part(h, 2) if self.feature_dim else 0
+        self.down = nn.ModuleList([XConv(c, start, _part(h, 4 if start else 2), h, *stages[0][:2], FIRST_MULTIPLIER)])
+        for before, dim, stage in zip(dims[:-1], dims[1:], stages[1:], strict=True):
+            self.down.append(XConv(c, before, _part(before, 4), dim, *stage[:2]))
+        beside = _part(dims[-1], 4)
+        self.places = nn.Sequential(EluMap(c, beside), EluMap(beside, beside))
+        self.drop = nn.Dropout(dropout)
+        if self.of_clouds:
+            self.last = nn.Sequential(EluMap(dims[-1] + beside, 8 * h), EluMap(8 * h, 4 * h))
+            return
+        self.back, self.fuse = nn.ModuleList(), nn.ModuleList()
+        width, before = dims[-1] + beside, dims[-1]
+        for step in BACK:
+            dim = dims[step.asks]
+            self.back.append(XConv(c, width, _part(before, 4), dim, *step[:2]))
+            self.fuse.append(EluMap(2 * dim, dim))
+            width = before = dim
+        self.last = nn.Sequential(EluMap(h, h), EluMap(h, h))
+
+    def represent_clouds(self, points: Points) -> Tensor:
+        """`[B, 4 hidden_dim]`."""
+        top = self._stages(points)[-1]
+        return self.drop(Pooling("mean")(self.last(top.x), top.clouds.cloud_of, top.clouds.num_clouds))
+
+    def represent_points(self, points: Points, categories: Tensor) -> Tensor:
+        """`[T, hidden_dim]`; categories are not read, as published."""
+        stages = self._stages(points)
+        found = stages[-1]
+        for conv, fuse, step in zip(self.back, self.fuse, BACK, strict=True):
+            asking = stages[step.asks]
+            x = conv(found, asking.pos, asking.clouds)
+            found = replace(asking, x=fuse(torch.cat([x, asking.x], dim=1)))
+        return self.drop(self.last(found.x))
+
+    def _stages(self, points: Points) -> list[Points]:
+        """What each stage makes of its points; the last one knows where they are."""
+        if self.features is not None:
+            points = replace(points, x=self.features(points.x))
+        stages: list[Points] = []
+        for conv, size in zip(self.down, self.sizes, strict=True):
+            pos, clouds = points.pos, points.clouds
+            if size:
+                clouds, rows = farthest_points(pos, clouds, size)
+                pos = pos[rows]
+            points = replace(points, pos=pos, clouds=clouds, x=conv(points, pos, clouds))
+            stages.append(points)
+        places = self.places(points.pos.to(points.x.dtype))
+        return [*stages[:-1], replace(points, x=torch.cat([places, points.x], dim=1))]
+
+
+def _part(dim: int, share: int) -> int:
+    """A half or a quarter of a width, at least 1."""
+    return max(1, dim // share)
