@@ -5,6 +5,7 @@ Every command is a function that takes the arguments after its name and returns 
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import signal
@@ -61,6 +62,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "version": ("version:run", "show which graphbench this is, and the versions below it"),
 }
+#: What is the matter with a place that was named, and no fault of ours.
+_PLACES = (
+    errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENAMETOOLONG, errno.EEXIST,
+    errno.ENOTDIR, errno.EISDIR, errno.ELOOP,
+)  # fmt: skip
 #: Commands that neither train nor log.
 LIGHT = ("list", "config", "new-plugin", "version", "completion")
 
@@ -108,6 +114,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 128 + signal.SIGINT
     except BrokenPipeError:  # the reader, say `head`, went away; nothing may be flushed to it at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except OSError as error:
+        if error.errno not in _PLACES or error.filename is None:
+            raise
+        print(f"graphbench: {error.filename} cannot be used: {os.strerror(error.errno)}.", file=sys.stderr)
         return 1
 
 

@@ -2,39 +2,44 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import re
 import sys
 import traceback
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from jsonargparse import ArgumentParser
 from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
+from graphbench.cli.parsers import ALL_OPTIONS, near_options, unknown_option
 from graphbench.contracts import Architecture, Benchmark, Encoding, PositionalEncoder
 from graphbench.errors import GraphbenchError
 
-_HELP = "`--help` lists all options; `--data.help NAME` and `--model.architecture.help NAME` those of a class."
 
-
-def explain(error: Exception, parser: ArgumentParser | None = None) -> str:
+def explain(error: Exception, parser: ArgumentParser | None = None, words: Sequence[str] = ()) -> str:
     """One readable message out of a parser's error.
 
     Args:
         error: what the parser raised.
         parser: knows all options, to suggest near matches for an unknown one.
+        words: the command line, since the parser calls `--data.batch_size` without a value `--data`.
     """
     text = str(error).strip()
     key = next(iter(re.findall(r'Parser key "([\w.]+)"', text)), "")
     if (found := re.search(r"[Oo]ption '([\w.]+)' is not accepted", text)) and not _knows(text, found[1]):
         return _unknown_of_class(found[1], key, text)
+    if found := re.search(r"argument (?:-\w/)?(--[\w.+]+): expected ", text):
+        bare = (one for one, after in zip(words, [*words[1:], "--"], strict=True) if after.startswith("--"))
+        option = next((one for one in bare if one == found[1] or one.startswith(f"{found[1]}.")), found[1])
+        return f"{option} needs a value. {ALL_OPTIONS}"
+    if found := re.search(r"[Uu]nrecognized arguments: ([^-\s]\S*)", text):
+        return f"{found[1]!r} is the value of no option. {ALL_OPTIONS}"
     if found := re.search(r"(?:[Uu]nrecognized arguments|[Uu]nrecognized options?|Key) ?:? ?'?-{0,2}([\w.]+)", text):
-        return f"Unknown option --{found[1]}. {_near(found[1], _options(parser))}{_HELP}"
+        return str(unknown_option(found[1], _options(parser)))
     if found := re.search(r"following arguments are required: ([\w., ]+)", text):
         prefix = f"{key}." if key else ""
         missing = " and ".join(f"--{prefix}{name.strip()}" for name in found[1].split(","))
-        return f"{missing} must be given, on the command line or in a configuration. {_HELP}"
+        return f"{missing} must be given, on the command line or in a configuration. {ALL_OPTIONS}"
     if found := re.search(
         r"(?:Parser key \"([\w.]+)\":\s+)?Expected an? (.+?)\. Got value: (.+?)(?:\. Got value: .*)?$", text, re.M
     ):
@@ -45,9 +50,9 @@ def explain(error: Exception, parser: ArgumentParser | None = None) -> str:
         why = f" ({absent[1]})" if absent else ""
         part = re.fullmatch(r"NestedArg\(key='([\w.]+)', val=(.*)\)", given[1].strip())
         option, value = (f"{key}.{part[1]}", part[2]) if part else (key, repr(given[1].strip()))
-        return f"--{option} is {value}{why}; expected one of: {_plain(subtypes[1])}. {_HELP}"
+        return f"--{option} is {value}{why}; expected one of: {_plain(subtypes[1])}. {ALL_OPTIONS}"
     option = f"--{key}: " if key else ""
-    return f"{option}{_shorten(text)} {_HELP}"
+    return f"{option}{_shorten(text)} {ALL_OPTIONS}"
 
 
 def _path(text: str) -> str:
@@ -69,10 +74,10 @@ def _path(text: str) -> str:
 def _unknown_of_class(option: str, key: str, text: str) -> str:
     named = _class_of(text)
     if named is None:
-        return f"--{key}.{option}: there is no such option. {_HELP}"
+        return f"--{key}.{option}: there is no such option. {ALL_OPTIONS}"
     known = _parameters(named)
     return (
-        f"--{key}.{option}: {named.__name__} has no option {option!r}. {_near(option, known, key + '.')}"
+        f"--{key}.{option}: {named.__name__} has no option {option!r}. {near_options(option, known, key + '.')}"
         f"It has: {', '.join(known)}."
     )
 
@@ -151,11 +156,6 @@ def _options(parser: ArgumentParser | None) -> list[str]:
     if parser is None:
         return []
     return [text.lstrip("-") for action in parser._actions for text in action.option_strings]
-
-
-def _near(option: str, known: Iterable[str], prefix: str = "") -> str:
-    near = difflib.get_close_matches(option, list(known), n=3, cutoff=0.6)
-    return f"Did you mean {' or '.join(f'--{prefix}{name}' for name in near)}? " if near else ""
 
 
 def _plain(expected: str) -> str:

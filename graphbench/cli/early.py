@@ -6,7 +6,6 @@ the parser that LightningCLI builds.
 
 from __future__ import annotations
 
-import difflib
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 from graphbench import registry
 from graphbench.cli.names import configurations, named
 from graphbench.cli.options import OWN, own_parser
+from graphbench.cli.parsers import near_options, unknown_option
 from graphbench.errors import BadInput
 from graphbench.registry.configurations import with_files
 from graphbench.registry.describe import options_of
@@ -27,7 +27,6 @@ _OTHERS = ("config", "c", "help", "h", "print_config", "seed_everything", "expec
 #: Option of `BenchmarkModule` -> the class whose options it takes as well.
 _NESTED = {"head": "graphbench.nn.heads:HeadConfig", "schedule": "graphbench.training.optim:Schedule"}
 _SLOTS: dict[str, registry.Group] = {"data": "benchmarks", "model.architecture": "architectures"}
-_HINT = "`--help` lists all options; `--data.help NAME` and `--model.architecture.help NAME` those of a class."
 
 
 def look(command: str, arguments: Sequence[str]) -> None:
@@ -45,7 +44,24 @@ def look(command: str, arguments: Sequence[str]) -> None:
     for slot, name in classes.items():
         if name.isidentifier():
             registry.find(_SLOTS[slot], name)
-    known = {name.replace("_", "-") for name in OWN[command]} | set(_OTHERS)
+    _refuse_unknown(words, OWN[command], classes)
+
+
+def refuse_unknown(words: Sequence[str], own: Iterable[str]) -> None:
+    """Look at the options of a command that hands most of them to `graphbench fit`.
+
+    Args:
+        words: the command line without the command's own options.
+        own: names of these, which may be meant.
+
+    Raises:
+        BadInput: an option is unknown, or a configuration is missing or is no mapping.
+    """
+    _refuse_unknown(words, own, _classes(words))
+
+
+def _refuse_unknown(words: Sequence[str], own: Iterable[str], classes: Mapping[str, str]) -> None:
+    known = {name.replace("_", "-") for name in own} | set(_OTHERS)
     for word in words:
         if word.startswith("--") and len(word) > 2:
             _check(word[2:].partition("=")[0].rstrip("+"), known, classes)
@@ -82,7 +98,7 @@ def _check(option: str, known: Iterable[str], classes: Mapping[str, str]) -> Non
         return
     if first not in ("data", "model", "trainer"):
         if option.replace("_", "-") not in {name.replace("_", "-") for name in known}:
-            raise _unknown(option, [*known, *_dotted()])
+            raise unknown_option(option, [*known, *_dotted()])
         return
     rest = [part for part in rest if part != "init_args"]
     if not rest or rest[0] in ("class_path", "help", "config"):
@@ -102,12 +118,12 @@ def _check(option: str, known: Iterable[str], classes: Mapping[str, str]) -> Non
         return
     owner = classes.get(first, "")
     if owner:
-        near = _near(rest[0], taken, f"{first}.")
+        near = near_options(rest[0], taken, f"{first}.")
         raise BadInput(
             f"--{option}: {owner} has no option {rest[0]!r}. {near}It has: "
             f"{', '.join(name for name in taken if name != 'spec')}."
         )
-    raise _unknown(option, [f"{first}.{name}" for name in taken if name != "spec"])
+    raise unknown_option(option, [f"{first}.{name}" for name in taken if name != "spec"])
 
 
 def _options_of_class(group: registry.Group, name: str | None) -> dict[str, str] | None:
@@ -123,15 +139,6 @@ def _dotted() -> list[str]:
     """Options of trainer and module, with their prefix."""
     trainer, module = options_of(TRAINER) or {}, options_of(MODULE) or {}
     return [f"trainer.{name}" for name in trainer] + [f"model.{name}" for name in module if name != "spec"]
-
-
-def _unknown(option: str, known: Iterable[str]) -> BadInput:
-    return BadInput(f"Unknown option --{option}. {_near(option, known)}{_HINT}")
-
-
-def _near(option: str, known: Iterable[str], prefix: str = "") -> str:
-    near = difflib.get_close_matches(option, list(known), n=3, cutoff=0.6)
-    return f"Did you mean {' or '.join(f'--{prefix}{name}' for name in near)}? " if near else ""
 
 
 def help_page(command: str) -> str:

@@ -100,7 +100,7 @@ class GraphbenchCLI(LightningCLI):
         try:
             super().parse_arguments(parser, args)
         except ArgumentError as error:
-            raise BadInput(explain(error, parser)) from error
+            raise BadInput(explain(error, parser, args or ())) from error
         seed = self.config.get("seed_everything")
         if not isinstance(seed, bool) and isinstance(seed, int) and not 0 <= seed < 2**32:
             raise BadInput(f"--seed_everything is {seed}; expected a number from 0 to {2**32 - 1}.")

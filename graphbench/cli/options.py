@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from graphbench.cli.names import import_named, moved_paths
+from graphbench.cli.parsers import CommandParser
 from graphbench.errors import BadInput
 from graphbench.registry.configurations import with_files
 from graphbench.runs import RunFolder, trust
@@ -36,7 +37,7 @@ OWN: dict[str, dict[str, str]] = {
     "prepare": _RUN,
     "profile": _RUN
     | {
-        "steps": "training steps to time (default 50)",
+        "steps": "training steps to time, the first 5 for warming up (default 50)",
         "depth": "levels of modules in the table of operations (default 3)",
     },
     "validate": {**_SCORE, "data_changed": DATA_CHANGED},
@@ -87,13 +88,13 @@ class Request:
     moved: dict[str, tuple[str, str]] = field(default_factory=dict)
 
 
-def own_parser(command: str, **help_texts: str) -> argparse.ArgumentParser:
+def own_parser(command: str, **help_texts: str) -> CommandParser:
     """A parser for the command's own options, each taking one value, and for `--trust`.
 
     `--run` has a second name, since torchrun takes `--run` behind its script for an option of its own; so has
     `--smiles-column`, since there may be other texts in it.
     """
-    parser = argparse.ArgumentParser(prog=f"graphbench {command}", add_help=False, allow_abbrev=False)
+    parser = CommandParser(command, add_help=False)
     for name, text in help_texts.items():
         names = ("--" + name.replace("_", "-"), *_SECOND_NAMES.get(name, ()))
         parser.add_argument(*names, dest=name, help=text, action="store_true" if name in FLAGS else "store")
@@ -115,7 +116,7 @@ def show_help(command: str) -> None:
     )
 
 
-def split(parser: argparse.ArgumentParser, arguments: Sequence[str], run_option: str | None = "run") -> Request:
+def split(parser: CommandParser, arguments: Sequence[str], run_option: str | None = "run") -> Request:
     """Take the command's own options out and import the classes that the rest names.
 
     Args:
@@ -129,9 +130,6 @@ def split(parser: argparse.ArgumentParser, arguments: Sequence[str], run_option:
         UnknownName: a benchmark or architecture is not registered.
     """
     own, rest = parser.parse_known_args(list(arguments))
-    for name, value in vars(own).items():
-        if value == "":
-            raise BadInput(f"--{name.replace('_', '-')} is empty. Give it a value, or leave it out.")
     rest = with_files(rest)
     if any(argument in ("-h", "--help") for argument in rest):
         parser.print_help()

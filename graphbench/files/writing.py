@@ -35,8 +35,10 @@ def writing(path: Path, keep: Path | None = None) -> Iterator[IO[bytes]]:
         if keep is not None and path.is_file():
             _keep(path, keep)
         Path(temporary).replace(path)
-    except BaseException:
+    except BaseException as error:
         Path(temporary).unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename in (None, temporary):
+            error.filename = str(path)  # what was to be written is what a person knows
         raise
     _sync_folder(path.parent)
 

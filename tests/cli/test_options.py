@@ -50,6 +50,9 @@ NON_FINITE = "--trainer.callbacks+=graphbench.callbacks.non_finite.NonFinite"
         (["--trainer.logger", "Nothing"], ["--trainer.logger is 'Nothing'", "expected one of"]),
         (["--trainer.precision", "17"], ["--trainer.precision is '17'", "'16-mixed'"]),
         (["--run", ""], ["--run is empty"]),
+        (["--data.batch_size"], ["--data.batch_size needs a value."]),
+        (["--config"], ["--config needs a value."]),
+        (["--trainer.max_epochs", "3", "stray"], ["'stray' is the value of no option."]),
         (["--data.class_path", ""], ["--data.class_path is ''; expected one of"]),
         (["--trainer.callbacks+=EarlyStopping"], ["--trainer.callbacks.monitor must be given"]),
         (

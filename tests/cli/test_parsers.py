@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import shlex
 
 import pytest
@@ -128,6 +129,9 @@ def test_every_command_has_this_parser(command, capsys, monkeypatch):
         "sweep --config gps/zinc --output {}/below",
         "tune --config gps/zinc --space x --run {}/below",
         "reproduce sft/table-4 --output {}/below",
+        "reproduce --records x --page {}/below",
+        "sweep --config quickstart --output out --slurm {}/below",
+        "export --run x --output {}/below",
     ],
 )
 def test_a_place_that_cannot_be_is_one_line(line, tmp_path, monkeypatch, capsys):
@@ -145,6 +149,19 @@ def test_a_folder_that_is_read_only_is_one_line(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("graphbench.cli.parsers.os.access", lambda path, mode: False)
     assert main(["new-plugin", "mine", "--directory", str(tmp_path / "new")]) == 1
     assert f"--directory {tmp_path / 'new'}: nothing may be written into {tmp_path}." in capsys.readouterr().err
+
+
+def test_what_the_file_system_refuses_is_one_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["new-plugin", "x" * 300]) == 1
+    assert capsys.readouterr().err == f"graphbench: graphbench-{'x' * 300} cannot be used: File name too long.\n"
+
+    def full(path, text):
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr("pathlib.Path.write_text", lambda path, text, **_: full(path, text))
+    assert main(["config", "quickstart", "--copy", "mine.yaml"]) == 1
+    assert capsys.readouterr().err == "graphbench: mine.yaml cannot be used: No space left on device.\n"
 
 
 def test_help_goes_before_what_is_wrong(capsys):

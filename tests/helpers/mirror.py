@@ -205,6 +205,7 @@ TESTS_OF = {
     "tests/speed/test_growth.py": "costs that docstrings state, and how speed/growth.py measures them",
     "tests/speed/test_large_graph.py": "the graph and the networks that speed/large_graph.py compares",
     "tests/speed/test_limit.py": "which products speed/limit.py counts",
+    "tests/speed/test_predict_memory.py": "what speed/predict_memory.py measures",
     "tests/speed/test_suite.py": "what the scripts of speed/ share",
     "tests/docs/test_reproduce.py": "docs/reproduce.md",
     "tests/docs/test_site.py": "docs/",

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
 
 from graphbench import registry
 from graphbench.cli.options import OWN
+from graphbench.cli.parsers import CommandParser
 from graphbench.contracts.spec import SPLITS
 from graphbench.errors import check_choice
 from graphbench.registry.configurations import configurations
@@ -73,8 +73,8 @@ def run(arguments: Sequence[str]) -> int:
     if arguments[:1] == ["--words"]:
         print("\n".join(completions(arguments[1:])))
         return 0
-    parser = argparse.ArgumentParser(
-        prog="graphbench completion",
+    parser = CommandParser(
+        "completion",
         description="Print what makes names and options complete. For bash, add to ~/.bashrc: "
         'eval "$(graphbench completion bash)". For zsh, add to ~/.zshrc behind `autoload -U compinit; compinit`: '
         'eval "$(graphbench completion zsh)".',

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from graphbench.cli.parsers import CommandParser, file_to_write
 from graphbench.errors import BadInput
 from graphbench.registry.configurations import resolve
 
@@ -17,13 +17,13 @@ def run(arguments: Sequence[str]) -> int:
     Raises:
         BadInput: no configuration has the name, or the file to write exists.
     """
-    parser = argparse.ArgumentParser(
-        prog="graphbench config",
+    parser = CommandParser(
+        "config",
         description="Print an installed configuration. `graphbench list configs` shows their names.",
     )
     parser.add_argument("name", help="such as quickstart or gps/zinc")
     parser.add_argument(
-        "--copy", nargs="?", const="", metavar="FILE", help="write it to a file, in this folder where none is named"
+        "--copy", nargs="?", const=".", metavar="FILE", help="write it to a file, in this folder where none is named"
     )
     options = parser.parse_args(arguments)
     path = resolve(options.name)
@@ -31,10 +31,10 @@ def run(arguments: Sequence[str]) -> int:
     if options.copy is None:
         sys.stdout.write(text)
         return 0
-    target = Path(options.copy or path.name)
+    target = Path(options.copy)
     if target.is_dir():
         target = target / path.name
-    if target.exists():
+    if file_to_write("--copy", target).exists():
         raise BadInput(f"--copy {target}: this file exists already, and nothing is overwritten. Name another.")
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(text, encoding="utf-8")

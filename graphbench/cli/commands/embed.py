@@ -10,6 +10,7 @@ from functools import partial
 import torch
 
 from graphbench.cli.options import OWN, Request, own_parser, split
+from graphbench.cli.parsers import file_to_write
 from graphbench.cli.several_devices import Answer, answered_on, chosen_devices
 from graphbench.cli.trained import on_split, predictor_of
 from graphbench.contracts import SPLITS, InputPart
@@ -30,7 +31,7 @@ def embed(arguments: Sequence[str]) -> int:
     request = _request(arguments)
     level: Level = request.own.level or "graph"
     check_choice("--level", level, _LEVELS)
-    output = check_output(request.own.output)
+    output = file_to_write("--output", check_output(request.own.output))
     chosen: str | None = None
     if request.own.input is not None:
         predictor = predictor_of(request)

@@ -18,10 +18,11 @@ from graphbench.attributions.rows import (
     target_column,
 )
 from graphbench.cli.options import OWN, Request, own_parser, split
+from graphbench.cli.parsers import folder_to_write, whole_number
 from graphbench.cli.several_devices import chosen_devices
 from graphbench.cli.trained import on_split, predictor_of
 from graphbench.contracts import SPLITS
-from graphbench.errors import BadInput, check_choice, check_range
+from graphbench.errors import BadInput, check_choice
 from graphbench.prediction import Predictor
 from graphbench.prediction.output import write_frames
 from graphbench.prediction.predictor import parts_of_split
@@ -40,8 +41,8 @@ def explain(arguments: Sequence[str]) -> int:
     parser = own_parser("explain", **{name: text for name, text in OWN["explain"].items() if name != "rows"})
     parser.add_argument("--rows", nargs="+", help=OWN["explain"]["rows"])
     request = split(parser, arguments)
-    numbers, steps = _numbers("--rows", request.own.rows or ()), _numbers("--steps", [request.own.steps or _STEPS])[0]
-    check_range("--steps", steps, at_least=2, whole=True)
+    numbers = [whole_number("--rows", text, at_least=0) for text in request.own.rows or ()]
+    steps = whole_number("--steps", request.own.steps or _STEPS, at_least=2)
     if not numbers:
         raise BadInput("--rows is missing: name the rows to explain, as in --rows 0 5 7.")
     output = _output(request.own.output)
@@ -49,26 +50,16 @@ def explain(arguments: Sequence[str]) -> int:
     if (count := len(chosen_devices(arguments, predictor.device))) > 1:
         raise BadInput(f"--trainer.devices asks for {count}: explain works on one device, since rows are few.")
     target = target_column(predictor, request.own.target)
-    node = None if request.own.node is None else _numbers("--node", [request.own.node])[0]
+    node = None if request.own.node is None else whole_number("--node", request.own.node, at_least=0)
     _write(predictor, rows, target, steps, output, node)
     log.info("Attributions of %d row%s: %s", len(rows), "s" * (len(rows) != 1), output)
     return 0
 
 
-def _numbers(option: str, texts: Sequence[str]) -> list[int]:
-    for text in texts:
-        if not text.isascii() or not text.isdigit():
-            raise BadInput(f"{option} {text}: must be whole numbers from 0.")
-    return [int(text) for text in texts]
-
-
 def _output(name: str | None) -> Path:
     if not name:
         raise BadInput("--output is missing: name the folder to write.")
-    output = Path(name)
-    if output.is_file():
-        raise BadInput(f"--output {output}: this is a file; name a folder, which is made where it is missing.")
-    return output
+    return folder_to_write("--output", name)
 
 
 def _rows(request: Request, numbers: Sequence[int]) -> tuple[Predictor, list[ChosenRow]]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import logging
 from collections.abc import Sequence
 from pathlib import Path
 
+from graphbench.cli.parsers import CommandParser, folder_to_write
 from graphbench.errors import BadInput
 from graphbench.runs import RunFolder
 
@@ -22,11 +22,10 @@ def export(arguments: Sequence[str]) -> int:
     Raises:
         BadInput: there is no such run, the output is taken, or the model cannot be exported in this format.
     """
-    parser = argparse.ArgumentParser(
-        prog="graphbench export",
+    parser = CommandParser(
+        "export",
         description="Write a run's best model into a folder: weights as safetensors, its configuration, scores and a "
         "model card. graphbench.load(FOLDER) reads it, and `graphbench push` puts it on the Hugging Face Hub.",
-        allow_abbrev=False,
     )
     parser.add_argument("--run", required=True, help="folder of a finished fit")
     parser.add_argument("--output", required=True, metavar="FOLDER", help="folder to write")
@@ -40,7 +39,7 @@ def export(arguments: Sequence[str]) -> int:
     parser.add_argument("--licence", help=LICENCE_HELP)
     parser.add_argument("--trust", action="store_true", help="import whatever the configuration of the run names")
     own = parser.parse_args(list(arguments))
-    output = Path(own.output)
+    output = folder_to_write("--output", own.output)
     from graphbench.exporting.folder import check_free
 
     check_free(output)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import logging
@@ -24,6 +23,7 @@ from graphbench.cli.elastic import join_again
 from graphbench.cli.lightning import GraphbenchCLI, write_config
 from graphbench.cli.measures import count_parameters, peak_memory_mb, scores_of
 from graphbench.cli.options import OWN, Request, own_parser, split
+from graphbench.cli.parsers import CommandParser, folder_to_write
 from graphbench.cli.same_data import SameData
 from graphbench.cli.stopping import Stopped, exit_code
 from graphbench.errors import BadInput, CorruptData, GraphbenchError, check_choice
@@ -68,7 +68,7 @@ def fit(arguments: Sequence[str], callbacks: Sequence[pl.Callback] = ()) -> int:
         return _train(cli, checkpoint, request)
 
 
-def _resuming(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> Sequence[str]:
+def _resuming(parser: CommandParser, arguments: Sequence[str]) -> Sequence[str]:
     """The command line; with `--if-exists resume` it continues the folder of `--run` where that holds a run."""
     own, rest = parser.parse_known_args(list(arguments))
     check_choice("--if-exists", own.if_exists or "fail", ("fail", "resume"))
@@ -126,9 +126,7 @@ def _new_folder(named: str | None) -> RunFolder | None:
     """The folder asked for; None when one is to be made up. What stopped before its first checkpoint is no run."""
     if named is None:
         return None
-    run = RunFolder(Path(named))
-    if run.path.exists() and not run.path.is_dir():
-        raise BadInput(f"--run {named}: this is a file; name a folder, which is made where it is missing.")
+    run = RunFolder(folder_to_write("--run", named))
     if run.is_begun and _rank() == 0:
         raise BadInput(
             f"--run {named}: this folder already holds a run. Continue it with --resume {named}, or name another."

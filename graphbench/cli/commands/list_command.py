@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import json
 import sys
@@ -14,6 +13,7 @@ from rich.table import Table
 
 from graphbench import registry
 from graphbench.cli.commands.list_configs import show_configs
+from graphbench.cli.parsers import CommandParser
 from graphbench.contracts.spec import BenchmarkSpec
 from graphbench.errors import BrokenPlugin, UnknownName
 from graphbench.registry import Group, Record
@@ -25,9 +25,9 @@ _GROUPS = (*registry.GROUPS, "configs")
 _BENCHMARK_HEADER = ("name", "task", "graphs", "mean nodes", "mean edges", "metric", "on disk", "offline", "licence")
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="graphbench list",
+def _parser() -> CommandParser:
+    parser = CommandParser(
+        "list",
         description="Show what is installed. Nothing is imported, so a broken plug-in is listed like any other.",
     )
     parser.add_argument("group", nargs="?", help=f"one of {', '.join(_GROUPS)}; all but the last when left out")

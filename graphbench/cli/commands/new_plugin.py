@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import keyword
 import re
 import shutil
@@ -15,6 +14,7 @@ from string import Template
 
 import graphbench
 from graphbench import registry
+from graphbench.cli.parsers import CommandParser, folder_to_write
 from graphbench.errors import BadInput
 
 #: Template -> file of the new distribution.
@@ -96,7 +96,7 @@ def write_plugin(name: str, directory: Path) -> Path:
     """
     names = Names.parse(name)
     _check_free(names)
-    folder = directory / names.distribution
+    folder = folder_to_write("--directory", directory) / names.distribution
     if folder.exists():
         raise BadInput(f"{folder} exists already, and nothing is overwritten. Take another name or --directory.")
     major, minor = (int(part) for part in graphbench.__version__.split(".")[:2])
@@ -126,14 +126,14 @@ def write_plugin(name: str, directory: Path) -> Path:
 
 def run(arguments: Sequence[str]) -> int:
     """Write a plug-in and say what to do next."""
-    parser = argparse.ArgumentParser(
-        prog="graphbench new-plugin",
+    parser = CommandParser(
+        "new-plugin",
         description="Write a small installable package: one graph transformer, a configuration, a test and a README.",
     )
     parser.add_argument("name", help="such as my-model, which makes graphbench-my-model with a class MyModel")
-    parser.add_argument("--directory", type=Path, default=Path(), help="where to make its folder (here by default)")
+    parser.add_argument("--directory", default=".", help="where to make its folder (here by default)")
     options = parser.parse_args(arguments)
-    folder = write_plugin(options.name, options.directory)
+    folder = write_plugin(options.name, Path(options.directory))
     names = Names.parse(options.name)
     print(f"Wrote {folder}. Next:")
     print(f"  pip install -e {folder}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import logging
 import shutil
@@ -20,6 +19,7 @@ from torch import Tensor
 from graphbench.cli.commands.score import checkpoint_of
 from graphbench.cli.lightning import GraphbenchCLI
 from graphbench.cli.options import OWN, Request, own_parser, split
+from graphbench.cli.parsers import CommandParser, file_to_write
 from graphbench.cli.same_data import SameData
 from graphbench.cli.several_devices import Answer, answered_on, chosen_devices
 from graphbench.cli.trained import ONE_PROCESS, on_split, predictor_of, training_facts
@@ -64,8 +64,9 @@ def _requests(arguments: Sequence[str]) -> list[Request]:
     Raises:
         BadInput: a run is named twice, or a checkpoint is named beside several runs.
     """
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--run", "--run-folder", dest="run", nargs="+", action="extend", default=[])
+    parser = CommandParser("predict", add_help=False)
+    words, help_text = ("--run", "--run-folder"), OWN["predict"]["run"]
+    parser.add_argument(*words, dest="run", nargs="+", action="extend", default=[], help=help_text)
     own, rest = parser.parse_known_args(list(arguments))
     if not own.run:
         return [split(own_parser("predict", **OWN["predict"]), rest)]
@@ -84,7 +85,7 @@ def _requests(arguments: Sequence[str]) -> list[Request]:
 
 def _predict_input(requests: Sequence[Request], arguments: Sequence[str]) -> int:
     own = requests[0].own
-    output = check_output(own.output)
+    output = file_to_write("--output", check_output(own.output))
     if own.split is not None:
         raise BadInput("--input and --split exclude each other: name the input or the split.")
     ensemble = _ensemble(requests, opened=bool(own.interval or own.calibrate), remarks=True)
@@ -170,7 +171,7 @@ def _readable_again(source: str, times: int) -> Iterator[str]:
 
 def _predict_split(request: Request, chosen: str) -> int:
     path = checkpoint_of(request)
-    output = check_output(request.own.output or str(_default_output(request, chosen)))
+    output = file_to_write("--output", check_output(request.own.output or str(_default_output(request, chosen))))
     if _is_noted(request.run, output):
         request.run.read_results()  # a torn file must be named before anything is computed
     same = SameData(request.run, request.own.data_changed)
@@ -209,7 +210,7 @@ def _predict_split_together(requests: Sequence[Request], chosen: str) -> int:
     first = requests[0]
     if len(requests) > 1 and not first.own.output:
         raise BadInput("--output is missing: predictions of several runs have no folder of their own.")
-    output = check_output(first.own.output or str(_default_output(first, chosen)))
+    output = file_to_write("--output", check_output(first.own.output or str(_default_output(first, chosen))))
     ensemble = _ensemble(requests, opened=True, remarks=False)
     ensemble.require_one_split(chosen, f"--split {chosen}")
     _learn_from_validation(ensemble, first)

@@ -18,8 +18,8 @@ from graphbench.cli.console import show_table
 from graphbench.cli.lightning import GraphbenchCLI
 from graphbench.cli.measures import peak_memory_mb
 from graphbench.cli.options import OWN, own_parser, split
+from graphbench.cli.parsers import whole_number
 from graphbench.contracts.table import GraphBatch
-from graphbench.errors import BadInput
 from graphbench.training.module import BenchmarkModule
 
 log = logging.getLogger(__name__)
@@ -71,17 +71,12 @@ def profile(arguments: Sequence[str]) -> int:
     """Train some steps and show time by part, throughput, peak memory and operations by submodule.
 
     Raises:
-        BadInput: `--steps` is not a number above the warm-up, or `--depth` is none of at least 1.
+        BadInput: `--steps` is no number above that of the warm-up, or `--depth` is none of at least 1.
     """
     parser = own_parser("profile", **OWN["profile"])
     request = split(parser, arguments)
-    steps = request.own.steps or "50"
-    if not steps.isdigit() or int(steps) <= _WARM_UP:
-        raise BadInput(f"--steps {steps}: must be a whole number above the {_WARM_UP} steps of the warm-up.")
-    depth = request.own.depth or "3"
-    if not depth.isdigit() or int(depth) < 1:
-        raise BadInput(f"--depth {depth}: must be a whole number of at least 1.")
-    total = str(int(steps))
+    depth = whole_number("--depth", request.own.depth or "3", at_least=1)
+    total = str(whole_number("--steps", request.own.steps or "50", at_least=_WARM_UP + 1))
     # An epoch has a step at least; schedules that count epochs need a finite number of them.
     limits = ["--trainer.max_steps", total, "--trainer.max_epochs", total, "--trainer.limit_val_batches", "0"]
     cli = GraphbenchCLI([*request.arguments, *limits])
@@ -90,7 +85,7 @@ def profile(arguments: Sequence[str]) -> int:
     cli.trainer.fit(cli.model, datamodule=cli.datamodule)
     _show_times(clock)
     batch = cli.datamodule.transfer_batch_to_device(next(iter(cli.datamodule.train_dataloader())), cli.model.device, 0)
-    _show_operations(cli.model, batch, int(depth))
+    _show_operations(cli.model, batch, depth)
     log.info("Peak memory: %.0f MB", peak_memory_mb())
     return 0
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import logging
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from graphbench.cli.commands.export import LICENCE_HELP, write_export
+from graphbench.cli.parsers import CommandParser
 from graphbench.errors import BadInput
 from graphbench.runs import RunFolder
 from graphbench.runs.hub import HubModel, push
@@ -23,11 +23,10 @@ def run(arguments: Sequence[str]) -> int:
         BadInput: there is neither at this place, or the name is none of the Hub.
         GraphbenchError: the Hub refuses or cannot be reached.
     """
-    parser = argparse.ArgumentParser(
-        prog="graphbench push",
+    parser = CommandParser(
+        "push",
         description="Put a trained model on the Hugging Face Hub, where graphbench.load('hf:owner/name') finds it. Log "
         "in before: hf auth login.",
-        allow_abbrev=False,
     )
     parser.add_argument("source", metavar="FOLDER", help="a run, or what `graphbench export` wrote")
     parser.add_argument("model", metavar="hf:OWNER/NAME", help="where to; with @BRANCH another branch than main")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import logging
 from collections.abc import Sequence
 from pathlib import Path
 
+from graphbench.cli.parsers import CommandParser, folder_to_write
 from graphbench.errors import BadInput
 from graphbench.runs import RunFolder
 
@@ -19,11 +19,10 @@ def report(arguments: Sequence[str]) -> int:
     Raises:
         BadInput: a folder holds no run, or the output is a file.
     """
-    parser = argparse.ArgumentParser(
-        prog="graphbench report",
+    parser = CommandParser(
+        "report",
         description="Compare runs on one HTML page without scripts or network. Runs that differ only in their seed "
         "share a row with mean and standard deviation. DIR gets report.html, table.md, table.csv and table.tex.",
-        allow_abbrev=False,
     )
     parser.add_argument(
         "run", nargs="+", metavar="RUN", help="folder of a run; that of an earlier comparison is skipped"
@@ -35,9 +34,7 @@ def report(arguments: Sequence[str]) -> int:
         raise BadInput(f"{', '.join(own.run)}: this is the output of `graphbench report`; name the folder of a run.")
     if own.output is None and len(runs) > 1:
         raise BadInput(f"--output DIR is missing: name the folder for the comparison of {len(runs)} runs.")
-    output = runs[0].path if own.output is None else Path(own.output)
-    if output.exists() and not output.is_dir():
-        raise BadInput(f"--output {output}: this is a file; name a folder, which is made where it is missing.")
+    output = folder_to_write("--output", runs[0].path if own.output is None else own.output)
     from graphbench.report import write_comparison  # matplotlib and pandas, which `--help` can do without
 
     for path in write_comparison(runs, output):

@@ -13,6 +13,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table as Grid
 
+from graphbench.cli.parsers import CommandParser, file_to_write, folder_to_write, near_options
 from graphbench.errors import BadInput, check_range
 from graphbench.experiments.records import Record, read_records, write_records
 from graphbench.experiments.reproduce.listing import records, summary
@@ -33,8 +34,8 @@ RESULTS.md --records FOLDER ..."""
 _WIDTH = 200
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="graphbench reproduce", description=_DESCRIPTION, allow_abbrev=False)
+def _parser() -> CommandParser:
+    parser = CommandParser("reproduce", description=_DESCRIPTION)
     parser.add_argument("table", nargs="*", metavar="TABLE", help="such as sft/table-4; `sft` stands for all of its")
     parser.add_argument("--list", action="store_true", help="show the tables, or the values of those that are named")
     parser.add_argument("--json", action="store_true", help="with --list: JSON")
@@ -71,7 +72,8 @@ def reproduce(arguments: Sequence[str]) -> int:
     for word in extra:
         if "." not in word.partition("=")[0] or not word.startswith("--") or "=" not in word:
             raise BadInput(
-                f"{word}: no option of graphbench reproduce; one for each training has the form --a.b=VALUE."
+                f"{word}: no option of graphbench reproduce. {near_options(word.partition('=')[0][2:], parser.names)}"
+                "One for each training has the form --a.b=VALUE."
             )
     chosen = [find_table(name) for name in _names(own.table)] if own.table else list(tables().values())
     if own.list:
@@ -79,6 +81,8 @@ def reproduce(arguments: Sequence[str]) -> int:
         return 0
     if own.page is not None and not own.records:
         raise BadInput("--page FILE needs --records FOLDER ...: the folders of the records that it is written from.")
+    if own.page is not None:
+        file_to_write("--page", own.page)
     if own.page is not None and not own.table:
         _write_page(own)
         return 0
@@ -105,9 +109,7 @@ def _request(table: Table, own: argparse.Namespace, extra: tuple[str, ...]) -> R
 
 def _reproduce(chosen: Sequence[Table], own: argparse.Namespace, extra: tuple[str, ...], given: list[str]) -> int:
     """Run what is missing, one way or another, and write the tables."""
-    output = Path(own.output)
-    if output.exists() and not output.is_dir():
-        raise BadInput(f"--output {output}: this is a file; name a folder, which is made where it is missing.")
+    output = folder_to_write("--output", own.output)
     asked = [(table, select(table, own.only, own.columns), _request(table, own, extra)) for table in chosen]
     planned = {job.training.folder(output): job for _, cells, request in asked for job in jobs(cells, request, output)}
     plan = list(planned.values())

@@ -14,12 +14,15 @@ from typing import Any
 
 import yaml
 
+from graphbench.cli.early import refuse_unknown
+from graphbench.cli.parsers import CommandParser, file_to_write, folder_to_write
 from graphbench.cli.preflight import built, changes, refuse_options, settings
 from graphbench.errors import BadInput, check_range
 from graphbench.experiments import Training
 from graphbench.experiments.sweeps import Failure, Sweep, Variant, array_script, parse_numbers, parse_variation, run_all
 from graphbench.files.safe_yaml import load_yaml
 from graphbench.files.writing import write_text
+from graphbench.registry.configurations import with_files
 from graphbench.runs import RunFolder
 
 log = logging.getLogger(__name__)
@@ -48,11 +51,15 @@ def sweep(arguments: Sequence[str]) -> int:
     """
     parser = _parser()
     own, options = parser.parse_known_args(list(arguments))
-    plan, output = _plan(own, options), Path(own.output)
+    plan, output = _plan(own, options), folder_to_write("--output", own.output)
+    for config in own.config:
+        refuse_unknown(with_files(["--config", config, *options]), parser.names)
     trainings = plan.trainings()
     if own.only is not None:
         check_range("--only", own.only, at_least=0, below=len(trainings), whole=True)
         trainings = [trainings[own.only]]
+    if own.slurm is not None:
+        file_to_write("--slurm", own.slurm)
     _check(plan, own, trainings, output)
     if own.slurm is not None:
         return _write_array(arguments, own, len(trainings), output)
@@ -63,13 +70,12 @@ def sweep(arguments: Sequence[str]) -> int:
     return _conclude(failures, len(chosen))
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="graphbench sweep",
+def _parser() -> CommandParser:
+    parser = CommandParser(
+        "sweep",
         description="Train and test every model with every seed and fold, and compare them in DIR/report.html, "
         "table.md, table.csv and table.tex. What is finished is skipped and what was cut off goes on; one that fails "
         "does not stop the others. All other options go to `graphbench fit`.",
-        allow_abbrev=False,
     )
     parser.add_argument("--config", action="append", default=[], metavar="NAME", help="a model; give one or several")
     parser.add_argument("--seeds", default="0", metavar="0-4", help="seeds: numbers and ranges (default: 0)")
@@ -96,8 +102,6 @@ def _plan(own: argparse.Namespace, options: Sequence[str]) -> Sweep:
     check_range("--jobs", own.jobs, at_least=1, whole=True)
     if own.folds is not None:
         check_range("--folds", own.folds, at_least=3, whole=True)
-    if Path(own.output).exists() and not Path(own.output).is_dir():
-        raise BadInput(f"--output {own.output}: this is a file; name a folder, which is made where it is missing.")
     variations: dict[str, list[str]] = {}
     for text in own.vary:
         option, values = parse_variation(text)

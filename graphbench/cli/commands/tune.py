@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import gc
 import itertools
 import logging
@@ -13,6 +12,8 @@ from typing import Any
 import yaml
 
 from graphbench.cli.commands.fit import fit
+from graphbench.cli.early import refuse_unknown
+from graphbench.cli.parsers import CommandParser, folder_to_write
 from graphbench.cli.preflight import built, flat, refuse_options, settings
 from graphbench.cli.stopping import Stopped
 from graphbench.errors import BadInput, GraphbenchError, check_range
@@ -22,6 +23,7 @@ from graphbench.experiments.tuning.space import arguments as written
 from graphbench.experiments.tuning.space import probes
 from graphbench.experiments.tuning.study import require_optuna
 from graphbench.files.writing import write_text
+from graphbench.registry.configurations import with_files
 from graphbench.runs import RunFolder
 
 log = logging.getLogger(__name__)
@@ -47,10 +49,9 @@ def tune(arguments: Sequence[str]) -> int:
     parser = _parser()
     own, words = parser.parse_known_args(list(arguments))
     refuse_options("tune", words, _OURS)
+    refuse_unknown(with_files(words), parser.names)
     check_range("--trials", own.trials, at_least=1, whole=True)
-    folder = Path(own.run)
-    if folder.exists() and not folder.is_dir():
-        raise BadInput(f"--run {folder}: this is a file; name a folder, which is made where it is missing.")
+    folder = folder_to_write("--run", own.run)
     require_optuna()
     space = read_space(Path(own.space))
     cli = built("tune", words)
@@ -77,13 +78,12 @@ def tune(arguments: Sequence[str]) -> int:
         study.close()
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="graphbench tune",
+def _parser() -> CommandParser:
+    parser = CommandParser(
+        "tune",
         description="Try options of a fit and keep the best by validation score. DIR gets study.db, a folder for each "
         "trial, best.yaml for `graphbench fit --config`, trials.csv and report.html. The same command goes on where it "
         "was cut off, and may run several times at once. All other options, --config first, go to `graphbench fit`.",
-        allow_abbrev=False,
     )
     parser.add_argument("--space", required=True, metavar="FILE", help="YAML: OPTION: {values: [...]} or {low:, high:}")
     parser.add_argument("--trials", type=int, default=50, metavar="N", help="trials of the study (default: 50)")

@@ -6,13 +6,13 @@ does not notice when one overwrites the files of another.
 
 from __future__ import annotations
 
-import argparse
 import platform
 from collections.abc import Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 
 import graphbench
+from graphbench.cli.parsers import CommandParser
 
 DISTRIBUTION = "graphbench-lightning"
 _BELOW = ("torch", "pytorch-lightning", "torch-geometric")
@@ -56,8 +56,7 @@ def _installed(name: str) -> str:
 
 def run(arguments: Sequence[str]) -> int:
     """Print the report; needs no torch."""
-    parser = argparse.ArgumentParser(prog="graphbench version", description="Show which graphbench this is.")
-    parser.parse_args(arguments)
+    CommandParser("version", description="Show which graphbench this is.").parse_args(arguments)
     for line in report():
         print(line)
     return 0

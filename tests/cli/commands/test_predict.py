@@ -5,12 +5,15 @@ from __future__ import annotations
 import io
 import json
 import shutil
+import weakref
 
 import pandas as pd
 import pytest
 from rdkit import Chem
 
+from graphbench.benchmarks.molecules.chemistry.streams import stream_molecules
 from graphbench.cli import main
+from graphbench.data.worker_pool import available_cores
 from graphbench.prediction import predictor
 
 
@@ -79,8 +82,6 @@ def test_predictions_depend_neither_on_parts_nor_on_batch_mates(finished_run, kn
     source = as_format(known, tmp_path / "new.csv")
     whole = predicted(finished_run, source, tmp_path / "whole.csv")
     benchmark = "graphbench.benchmarks.molecules.inputs.stream_molecules"
-    from graphbench.benchmarks.molecules.chemistry.streams import stream_molecules
-
     monkeypatch.setattr(benchmark, lambda source, column, size: stream_molecules(source, column, 5))
     parts = predicted(finished_run, source, tmp_path / "parts.parquet", "--data.eval_batch_size", "3")
     assert list(parts["smiles"]) == list(whole["smiles"])
@@ -165,3 +166,27 @@ def test_other_columns_of_smiles_and_lent_memory(finished_run, known, tmp_path, 
     assert len(small) >= len(known) // 2
     given = frame["prediction_length"].iloc[small].astype(float).to_numpy()
     assert given == pytest.approx(known["expected"].iloc[small].to_numpy(), abs=1e-5)
+
+
+def test_of_a_long_file_a_few_parts_are_in_memory(finished_run, known, tmp_path, monkeypatch):
+    """Neither the rows that came in nor the answers stay, so a file may be larger than memory."""
+    source = as_format(pd.concat([known] * 20, ignore_index=True), tmp_path / "new.csv")
+    benchmark = "graphbench.benchmarks.molecules.inputs.stream_molecules"
+    alive: list[weakref.ref[pd.DataFrame]] = []
+    most, parts = 0, 0
+
+    def noted(source, column, size):
+        nonlocal most, parts
+        for part in stream_molecules(source, column, 2):
+            alive[:] = [reference for reference in alive if reference() is not None]
+            alive.append(weakref.ref(part.frame))
+            most, parts = max(most, len(alive)), parts + 1
+            yield part
+
+    monkeypatch.setattr(benchmark, noted)
+    frame = predicted(finished_run, source, tmp_path / "out.csv")
+    assert len(frame) == 20 * len(known)
+    assert parts >= 10 * len(known)
+    ahead = 2 * available_cores() if available_cores() > 1 else 0  # those that other processes work on
+    assert most <= ahead + 6
+    assert most < parts / 4

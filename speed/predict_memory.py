@@ -1,0 +1,106 @@
+"""Peak memory of `graphbench predict --input` by the length of the file, and rows per second.
+
+A small GCN is trained for one epoch on molecules of a few atoms. Then the command answers files of n, 4n and 16n rows,
+each in a process of its own, in turns. What the last three quarters of the longest file add to the peak, in bytes per
+row, is what every further row would keep; rows per second are those beyond the shortest file, so that starting Python
+does not count. The peak is that of the largest process: the one that answers, or one of those that read molecules.
+
+    python speed/predict_memory.py
+    python speed/predict_memory.py --rows 10000 --rounds 5 --suffix .parquet
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from timing import provenance
+
+TIMES = (1, 4, 16)
+_MODEL = (
+    "--model.architecture", "GCN", "--model.architecture.hidden_dim", "16", "--model.architecture.num_layers", "2",
+    "--trainer.max_epochs", "1", "--trainer.accelerator", "cpu", "--trainer.logger", "false",
+)  # fmt: skip
+
+
+def smiles(number: int) -> str:
+    """An ether of 4 to 19 heavy atoms."""
+    return "C" * (1 + number % 4) + "O" + "C" * (2 + number // 4 % 13)
+
+
+def write_rows(path: Path, count: int) -> Path:
+    """A file of molecules with names and lengths."""
+    with path.open("w", encoding="utf-8") as file:
+        file.write("name,smiles,length\n")
+        file.writelines(f"molecule-{n:09},{smiles(n)},{len(smiles(n))}\n" for n in range(count))
+    return path
+
+
+def run(words: Sequence[str]) -> tuple[float, float]:
+    """Seconds of a command and its peak memory in bytes, of the largest of its processes.
+
+    This process must be a small one: a new process counts the memory of the one that started it as its own.
+
+    Raises:
+        SystemExit: the command failed.
+    """
+    start = time.perf_counter()
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as said:
+        process = subprocess.Popen([sys.executable, "-m", "graphbench", *words], stdout=said, stderr=said)
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode:
+            said.seek(0)
+            raise SystemExit(f"graphbench {words[0]} failed:\n{said.read()[-3000:]}")
+    return time.perf_counter() - start, used.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def growth(peaks: Sequence[float], rows: Sequence[int]) -> float:
+    """Bytes that every row adds between the last two lengths."""
+    return (peaks[-1] - peaks[-2]) / (rows[-1] - rows[-2])
+
+
+def main() -> None:
+    """Train, answer the files in turns, and print a line for each length."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=2000, help="of the shortest file")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--suffix", choices=(".csv", ".parquet"), default=".csv", help="of the output")
+    options = parser.parse_args()
+    lengths = [times * options.rows for times in TIMES]
+    seconds: dict[int, list[float]] = {rows: [] for rows in lengths}
+    peaks: dict[int, list[float]] = {rows: [] for rows in lengths}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        known = write_rows(folder / "known.csv", 200)
+        data = ["--data", "Molecules", "--data.file", str(known), "--data.target", "length", "--data.root", name]
+        run(["fit", *data, *_MODEL, "--run", f"{name}/run"])
+        for rows in lengths:
+            write_rows(folder / f"{rows}.csv", rows)
+        for _ in range(options.rounds):
+            for rows in lengths:
+                output = folder / f"answers-{rows}{options.suffix}"
+                words = ["predict", "--run", f"{name}/run", "--input", f"{name}/{rows}.csv", "--output", str(output)]
+                seconds_taken, peak = run(words)
+                seconds[rows].append(seconds_taken)
+                peaks[rows].append(peak)
+    took = [statistics.median(seconds[rows]) for rows in lengths]
+    most = [statistics.median(peaks[rows]) for rows in lengths]
+    print(f"{'rows':>10} {'seconds':>9} {'peak MB':>9} {'lowest':>9} {'highest':>9}")
+    for rows, middle, peak in zip(lengths, took, most, strict=True):
+        low, high = min(peaks[rows]) / 1e6, max(peaks[rows]) / 1e6
+        print(f"{rows:>10,} {middle:>9.2f} {peak / 1e6:>9.1f} {low:>9.1f} {high:>9.1f}")
+    print(f"{(lengths[-1] - lengths[0]) / (took[-1] - took[0]):,.0f} rows per second beyond the shortest file")
+    print(f"{growth(most, lengths):.0f} bytes per row from {lengths[-2]:,} to {lengths[-1]:,} rows")
+    print(", ".join(f"{key} {value}" for key, value in provenance().items() if value))  # imports torch: the last step
+
+
+if __name__ == "__main__":
+    main()

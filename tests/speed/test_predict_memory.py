@@ -1,0 +1,46 @@
+"""What the memory of a long prediction is measured on, and the figures that come of it."""
+
+import importlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from rdkit import Chem
+
+SPEED = Path(__file__).parents[2] / "speed"
+
+
+@pytest.fixture
+def script(monkeypatch):
+    monkeypatch.syspath_prepend(str(SPEED))
+    return importlib.import_module("predict_memory")
+
+
+def test_molecules_are_small_and_of_many_sizes(script, tmp_path):
+    frame = pd.read_csv(script.write_rows(tmp_path / "rows.csv", 104))
+    atoms = [Chem.MolFromSmiles(smiles).GetNumAtoms() for smiles in frame["smiles"]]
+    assert (min(atoms), max(atoms)) == (4, 19)
+    assert frame["length"].tolist() == atoms, "one letter for each atom"
+    assert frame["smiles"].nunique() == 52
+    assert frame["name"].is_unique
+
+
+def test_growth_is_that_of_the_last_step(script):
+    assert script.growth([500.0, 900.0, 1300.0], [1, 4, 16]) == pytest.approx(400 / 12)
+
+
+def test_a_command_that_fails_ends_the_script_with_its_words(script):
+    with pytest.raises(SystemExit, match=r"graphbench version failed:\n.*--verbos"):
+        script.run(["version", "--verbos"])
+
+
+@pytest.mark.slow
+def test_a_row_leaves_nothing_behind(script):
+    """Its columns alone, as text in a table, would be 250 bytes; its graph is more than 1,000."""
+    command = [sys.executable, SPEED / "predict_memory.py", "--rounds", "1", "--rows", "3000"]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    (found,) = re.findall(r"^(-?\d+) bytes per row from 12,000 to 48,000 rows$", said, re.MULTILINE)
+    assert int(found) < 200
