@@ -27,21 +27,18 @@ from __future__ import annotations
 
 import argparse
 import gc
-import json
 import os
 import platform
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Literal
 
 import torch
-from timing import note
+from timing import note, peak_bytes
 from torch import Tensor
 from torch.nn import functional
 
@@ -138,18 +135,7 @@ def memory_of_cell(name: str, num_nodes: int, device: str) -> int:
         torch.cuda.reset_peak_memory_stats()
         run(attention, inputs, upstream)
         return torch.cuda.max_memory_allocated() - before
-    with torch.profiler.profile(profile_memory=True) as profiler:
-        run(attention, inputs, upstream)
-    with tempfile.TemporaryDirectory() as folder:
-        trace = Path(folder) / "trace.json"
-        profiler.export_chrome_trace(str(trace))
-        events = json.loads(trace.read_text())["traceEvents"]
-    changes = sorted((e["ts"], e["args"]["Bytes"]) for e in events if e.get("name") == "[memory]")
-    held = peak = 0
-    for _, change in changes:
-        held += change
-        peak = max(peak, held)
-    return peak
+    return peak_bytes(lambda: run(attention, inputs, upstream))
 
 
 def memory_in_own_process(name: str, num_nodes: int, device: str) -> float:

@@ -35,6 +35,7 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
     "data_path": ((),),
     "large_graph": (("--quick", "--rounds", "5"),),
     "scaling": ((),),
+    "growth": (("--quick",),),
 }
 
 

@@ -13,6 +13,7 @@ import os
 import platform
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -90,6 +91,25 @@ def medians(seconds: Mapping[str, list[float]]) -> dict[str, float]:
 def ratio(contender: list[float], other: list[float]) -> float:
     """Median over the rounds that both took part in of the contender's seconds over the other's."""
     return statistics.median(a / b for a, b in zip(contender, other, strict=False))
+
+
+def peak_bytes(call: Callable[[], object]) -> int:
+    """Greatest sum of what torch's CPU allocator handed out during a call and did not get back."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # the profiler says when it starts and stops
+    import torch
+
+    with torch.profiler.profile(profile_memory=True) as profiler:
+        call()
+    with tempfile.TemporaryDirectory() as folder:
+        trace = Path(folder) / "trace.json"
+        profiler.export_chrome_trace(str(trace))
+        events = json.loads(trace.read_text())["traceEvents"]
+    changes = sorted((event["ts"], event["args"]["Bytes"]) for event in events if event.get("name") == "[memory]")
+    held = peak = 0
+    for _, change in changes:
+        held += change
+        peak = max(peak, held)
+    return peak
 
 
 def note(case: str, contender: str, against: str, seconds: Mapping[str, list[float]]) -> float:

@@ -154,6 +154,13 @@ class Architecture(_ChecksOptions):
 
     Options with the names that `check_common_options` knows are checked before the constructor runs.
 
+    A docstring says in one line what a training step costs up to constants, with default options, once what the step
+    takes and then what it keeps beside weights, gradients and encodings; `speed/growth.py` holds it against what it
+    measures. B graphs of N nodes and E edges, D the largest degree; L layers, H heads, d the width; m what is sampled,
+    learned or kept of a graph or channel (samples, points, inducing and packed tokens, states), k neighbours or hops:
+
+        Time and memory: `B L (N d^2 + N^2 (d + H))`, `B L (N d + H N^2)`.
+
     Args:
         spec: the benchmark's description; the only thing a model knows of its data.
         dim: width of the representation that `forward` returns.

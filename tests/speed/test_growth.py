@@ -87,11 +87,7 @@ def test_the_largest_exponent_of_the_terms_is_allowed(growth: ModuleType) -> Non
     assert math.isclose(growth.allowed("N log N", small, large), 1 + math.log2(math.log(128) / math.log(64)))
 
 
-#: Its docstring has yet to get its line.
-SILENT = pytest.param("PointConv", marks=pytest.mark.xfail(strict=True, raises=ValueError))
-
-
-@pytest.mark.parametrize("name", [SILENT, *sorted(registry.architectures().keys() - {"PointConv"})])
+@pytest.mark.parametrize("name", sorted(registry.architectures()))
 def test_every_architecture_says_what_it_costs(growth: ModuleType, name: str) -> None:
     small, large = growth.sizes_with("N", 64), growth.sizes_with("N", 128)
     for formula in growth.formulas_of(registry.load("architectures", name)):

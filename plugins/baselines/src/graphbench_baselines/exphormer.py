@@ -84,6 +84,8 @@ class Exphormer(GPSBackbone):
     all nodes and each virtual node, with one learned row per virtual node and direction. These vectors do not change
     from layer to layer; virtual nodes start as learned rows.
 
+    Time and memory: `B L (N + E) (d^2 + H)`, `B L (N + E) (d + H)`.
+
     Args:
         spec: the benchmark's description.
         hidden_dim: width of nodes and edges.

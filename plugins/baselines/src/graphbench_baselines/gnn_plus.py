@@ -122,6 +122,8 @@ class GNNPlus(MessagePassingNetwork):
     et al.: no feed-forward network, no norm in GCN, no edges in GCN, and `y = x + Drop(W2 Drop(act(W1 .)))` for GINE.
     Defaults are GatedGCN+ on ZINC without encodings; widths of the others are in the configurations.
 
+    Time and memory: `B L (N + E) d^2`, `B L (N + E) d`.
+
     Args:
         spec: the benchmark's description.
         layer: GCN, GINE or GatedGCN.

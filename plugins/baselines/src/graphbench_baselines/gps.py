@@ -20,6 +20,8 @@ class GPS(GPSBackbone):
 
     The layer is `graphbench.nn.GPSLayer`. For another global attention subclass `graphbench.nn.GPSBackbone`.
 
+    Time and memory: `B L ((N + E) d^2 + N^2 (d + H))`, `B L ((N + E) d + H N^2)`.
+
     Args:
         spec: the benchmark's description.
         hidden_dim: width of nodes and edges.

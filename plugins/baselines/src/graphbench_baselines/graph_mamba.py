@@ -87,7 +87,9 @@ class MambaBranch(nn.Module):
 class GraphMamba(GPSBackbone):
     """Graph-Mamba (Wang et al. 2024); defaults are its Peptides-struct model without encodings.
 
-    The layers are those of GPS around `MambaBranch`; time and memory grow linearly with the nodes.
+    The layers are those of GPS around `MambaBranch`.
+
+    Time and memory: `B L ((N + E) d^2 + N log N)`, `B L (N + E) d`.
 
     Args:
         spec: the benchmark's description.

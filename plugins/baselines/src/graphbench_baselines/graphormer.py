@@ -134,6 +134,8 @@ class Graphormer(Architecture):
     tokens of a graph are its nodes and a graph token, which is `graph` of the representation; the head should have one
     layer (`head: {num_layers: 1}`).
 
+    Time and memory: `B L (N d^2 + N^2 (d + H))`, `B L (N d + H N^2)`.
+
     Args:
         spec: the benchmark's description.
         hidden_dim: width d of the tokens.

@@ -160,7 +160,7 @@ class GRIT(Architecture):
     With P_ij = [(i = j), (P^1)_ij, ..., (P^(K-1))_ij] the probabilities of random walks (`RRWP`), nodes start as their
     encoded features plus `W_n P_ii`, and pairs as `W_e P_ij` plus the vectors of all edges j -> i.
 
-    Time and memory grow with the number of pairs, n^2 per graph, and `RRWP` keeps K - 1 numbers of each on disk.
+    Time and memory: `B L N^2 (d^2 + H)`, `B L N^2 (d + H)`. `RRWP` keeps K - 1 numbers of each pair on disk.
 
     Args:
         spec: the benchmark's description.

@@ -137,6 +137,8 @@ class GT(Architecture):
     Defaults are the base model of "Graph Transformers Dream of Electric Flow" (arXiv 2410.16699): all maps with bias
     and feed-forward width `hidden_dim`, where the first paper has no bias in Q, K, V and twice the width.
 
+    Time and memory: `B L (N + E) (d^2 + H)`, `B L (N + E) (d + H)`.
+
     Args:
         spec: the benchmark's description.
         hidden_dim: width of nodes and edges.

@@ -82,6 +82,8 @@ class GCN(MessagePassingNetwork):
     "Benchmarking Graph Neural Networks" leave them out. `unit_length` scales every row of `ReLU(Norm(conv(x)))` to
     length 1, as GraphGym does around the baselines of the Long Range Graph Benchmark.
 
+    Time and memory: `B L (N d^2 + E d)`, `B L (N + E) d`.
+
     Args:
         spec: the benchmark's description.
         hidden_dim: width of the nodes.
@@ -128,6 +130,8 @@ class GraphSAGE(MessagePassingNetwork):
     The max aggregation sees `ReLU(W3 x_j + b3)`, as in the paper (the released code of "Benchmarking Graph Neural
     Networks" hands that to W1 as well). The layer is `x + Norm(ReLU(conv(Drop(x))))`; the published one scales
     every `conv(x)_i` to length 1 before the ReLU, which `unit_length` does and the norm otherwise stands for.
+
+    Time and memory: `B L (N d^2 + E d)`, `B L (N + E) d`.
 
     Args:
         spec: the benchmark's description.
@@ -180,6 +184,8 @@ class GAT(MessagePassingNetwork):
     The layer is `x + ELU(Norm(conv(Drop(x))))`, and the convolution drops attention weights too. It has no bias: the
     norm that follows would cancel it. The published runs of "Benchmarking Graph Neural Networks" leave self-loops out
     and give the last layer one head.
+
+    Time and memory: `B L (N d^2 + (N + E) (d + H))`, `B L (N + E) (d + H)`.
 
     Args:
         spec: the benchmark's description.
@@ -238,6 +244,8 @@ class GIN(MessagePassingNetwork):
     The layer is `Drop(x + ReLU(Norm(conv(x))))`. The paper adds up linear read-outs of all depths, which is one linear
     read-out of `all_layers` (with one bias instead of `num_layers + 1`); without them the head reads the last layer.
 
+    Time and memory: `B L (N d^2 + E d)`, `B L (N + E) d`.
+
     Args:
         spec: the benchmark's description.
         hidden_dim: width of the nodes.
@@ -280,6 +288,8 @@ class GINE(MessagePassingNetwork):
 
     The layer is `Drop(x + ReLU(Norm(conv(x))))`, that of GIN.
 
+    Time and memory: `B L (N d^2 + E d)`, `B L (N + E) d`.
+
     Args:
         spec: the benchmark's description.
         hidden_dim: width of nodes and edges.
@@ -321,6 +331,8 @@ class GatedGCN(MessagePassingNetwork):
     """GatedGCN (Bresson & Laurent 2017) with edge updates, see `graphbench.nn.GatedGCNLayer`.
 
     Dropout falls on the sums of nodes and of edges, after the residuals.
+
+    Time and memory: `B L (N + E) d^2`, `B L (N + E) d`.
 
     Args:
         spec: the benchmark's description.

@@ -61,6 +61,8 @@ class OGBGNN(Architecture):
     ReLU. GCN is `BondGCNConv`. GIN is PyG's `GINEConv`, `conv(x)_i = MLP((1 + eps) x_i + sum_j ReLU(x_j + e_ij))`, with
     a norm in the MLP and eps learned from 0 on.
 
+    Time and memory: `B L (N d^2 + E d)`, `B L (N + E) d`.
+
     Args:
         spec: the benchmark's description.
         layer: GCN or GIN.

@@ -209,7 +209,8 @@ class SAN(Architecture):
     """SAN (Kreuzer et al., NeurIPS 2021); defaults are its full ZINC model of 508,577 parameters, without positions.
 
     The published models learn their positions, see `TransformerLapPE`, which stand beside the node features.
-    Time and memory grow with the number of pairs, n^2 per graph, unless `full` is False.
+
+    Time and memory: `B L ((N + E) d^2 + N^2 (d + H))`, `B L ((N + E) d + H N^2)`. Without `full` there is no N^2.
 
     Args:
         spec: the benchmark's description.

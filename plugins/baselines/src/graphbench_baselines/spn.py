@@ -83,6 +83,8 @@ class SPN(Architecture):
     Distances follow the direction of edges: a node hears those that lead to it. The paper adds up linear read-outs of
     all depths, which is one linear read-out of `all_layers`.
 
+    Time and memory: `B L (N d^2 + N^2 d)`, `B (L N d + N^2 d)`.
+
     Args:
         spec: the benchmark's description.
         hidden_dim: width of the nodes.

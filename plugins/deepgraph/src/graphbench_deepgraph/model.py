@@ -53,6 +53,8 @@ class DeepGraph(Architecture):
     graph as it is numbered, so a graph gets the same answer every time and whatever shares its batch, but another
     numbering of its nodes is another sample; `num_draws` averages over several.
 
+    Time and memory: `B L (N d^2 + N^2 (d + H))`, `B L (N d + H N^2)`.
+
     Args:
         spec: the benchmark's description.
         hidden_dim: width d of the tokens.

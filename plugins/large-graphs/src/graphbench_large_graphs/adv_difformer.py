@@ -83,6 +83,8 @@ class AdvDIFFormer(Architecture):
     Of the paper's two solvers this is the series, which is linear in the nodes; the other inverts a matrix of all
     pairs. Defaults are those of the released model.
 
+    Time and memory: `B L H k (N d^2 + E d)`, `B L H k (N d + E d + d^2)`.
+
     Args:
         spec: the benchmark's description.
         hidden_dim: width of the nodes and of each head.

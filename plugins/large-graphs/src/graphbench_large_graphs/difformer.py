@@ -162,6 +162,8 @@ class DIFFormer(Architecture):
 
     `x0 = Drop(ReLU(Norm(encode)))`, then `Drop(Norm(a diffusion(x) + (1 - a) x))` per layer, see `DiffusionAttention`.
 
+    Time and memory: `B L (H N d^2 + E d)`, `B L (H (N d + d^2) + E d)`.
+
     Args:
         spec: the benchmark's description.
         hidden_dim: width of the nodes and of each head.

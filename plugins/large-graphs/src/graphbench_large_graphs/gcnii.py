@@ -26,6 +26,8 @@ class GCNII(Architecture):
     The runs of the Long Range Graph Benchmark have neither the input's ReLU and dropout nor the identity: `theta` none,
     `input_map` false and an `alpha` of 0.2.
 
+    Time and memory: `B L (N d^2 + E d)`, `B L (N + E) d`.
+
     Args:
         spec: the benchmark's description.
         hidden_dim: width of the nodes.

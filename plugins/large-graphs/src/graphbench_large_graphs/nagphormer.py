@@ -63,6 +63,8 @@ class NAGphormer(Architecture):
     `{num_layers: 2, width: halving}`. Hops are summed in every forward pass, so that learned positions can enter; W
     goes first, which changes nothing but the width of the sums.
 
+    Time and memory: `B (k E d + L N (k d^2 + k^2 (d + H)))`, `B (E d + L N (k d + H k^2))`.
+
     Args:
         spec: the benchmark's description.
         hidden_dim: width of the tokens.

@@ -192,6 +192,8 @@ class NodeFormer(Architecture):
     `x0 = Drop(ELU(Norm(encode)))`, then `Drop(act(Norm(x + attention(x))))` per layer, see `GumbelAttention`. The
     regularisation of attention by the input's edges, a second loss in the paper, is not part of the network.
 
+    Time and memory: `B L H (N d^2 + m N d + D E d)`, `B L H (m N d + D E d)`.
+
     Args:
         spec: the benchmark's description.
         hidden_dim: width of the nodes and of each head.

@@ -135,6 +135,8 @@ class Polynormer(Architecture):
     layers, each of them `Drop(act(O layer(x)))` with one O for all. With `global_layers=0` the sum itself is the
     representation: the first stage of the published training. `--model.init_from` of a run of it starts the second.
 
+    Time and memory: `B L (N d^2 + (N + E) (d + H))`, `B L ((N + E) (d + H) + d^2)`.
+
     Args:
         spec: the benchmark's description.
         hidden_dim: width of the nodes, all heads together.

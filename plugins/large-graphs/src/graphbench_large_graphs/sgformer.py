@@ -153,6 +153,8 @@ class SGFormer(Architecture):
 
     Both halves have an encoder of the features of their own, positional encoders too.
 
+    Time and memory: `B L (H N d^2 + E d)`, `B L (H (N d + d^2) + E d)`.
+
     Args:
         spec: the benchmark's description.
         hidden_dim: width of the nodes and of each head.

@@ -71,6 +71,8 @@ class TunedGNN(Architecture):
     All layers see self-loops, GraphSAGE too, as in the authors' runs. `graphbench-baselines` has GCN, GAT and GraphSAGE
     with plain residuals, and in `GNNPlus` those re-tuned for whole graphs, with feed-forward networks.
 
+    Time and memory: `B L (N d^2 + (N + E) (d + H))`, `B L (N + E) (d + H)`.
+
     Args:
         spec: the benchmark's description.
         layer: GCN, GAT or GraphSAGE.

@@ -16,6 +16,8 @@ class Positions(Architecture):
     what the encoding returns, so that its targets are learned by the encoding alone. The checkpoint is what `init_from`
     of a model with the same encoding starts from.
 
+    Time and memory: `B N d`.
+
     Args:
         spec: the benchmark's description.
 

@@ -42,6 +42,8 @@ class LinearTransformer(Architecture):
     Resistances are read from the edge column "resistance"; without it they are 1. Other features are not read, but
     for the demands. Edges are made simple and undirected.
 
+    Time and memory: `B L (N E^2 + N^2 E)`, `L (B N E + E^2)`.
+
     Args:
         spec: the benchmark's description.
         form: "general", equation (3), or "efficient", equation (7).

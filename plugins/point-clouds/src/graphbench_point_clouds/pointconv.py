@@ -142,6 +142,8 @@ class PointConv(PointCloudModel):
     256 of 64 neighbours, the whole cloud with maps of 256, 512 and 1,024; maps of 512 and 256. Bandwidths are 0.1, 0.2
     and 0.4. The head is one linear map.
 
+    Time and memory: `B (N^2 + N m + m k d^2)`, `B (N^2 + N m + m k d)`.
+
     Args:
         spec: the benchmark's description.
         hidden_dim: width of the first maps; all others are multiples of it, as published at 64.

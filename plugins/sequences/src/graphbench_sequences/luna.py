@@ -178,6 +178,8 @@ class LunaStack(nn.Module):
 class Luna(SequenceModel):
     """Luna (Ma et al. 2021, arXiv 2106.01540); defaults are those of Luna-256 on Text.
 
+    Time and memory: `B L ((N + m) d^2 + N m (d + H))`, `B L ((N + m) d + H N m)`.
+
     Args:
         spec: the benchmark's description; nodes have one coordinate, their place.
         hidden_dim: width of the tokens.

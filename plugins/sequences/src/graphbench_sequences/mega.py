@@ -254,6 +254,8 @@ class MegaLayer(nn.Module):
 class MEGA(SequenceModel):
     """MEGA with attention over whole documents (Ma et al. 2023, arXiv 2209.10655); defaults are those of Text.
 
+    Time and memory: `B L (N d^2 + N^2 d)`, `B L (N d + N^2)`.
+
     Args:
         spec: the benchmark's description; nodes have one coordinate, their place.
         hidden_dim: width of the tokens.

@@ -151,6 +151,8 @@ class S4D(SequenceModel):
 
     Each document is convolved for itself, from both sides; places are known by the order alone.
 
+    Time and memory: `L (B N d^2 + B d N log N + m N d)`, `L (B N d + m N d)`.
+
     Args:
         spec: the benchmark's description; nodes have one coordinate, their place.
         hidden_dim: channels.

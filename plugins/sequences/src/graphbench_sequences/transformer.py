@@ -67,6 +67,8 @@ class SequenceTransformer(SequenceModel):
     Layers have their norms first; a learned token stands for the document, and its state behind the last norm is the
     answer's. Each document is read for itself: nothing depends on what shares its batch, or on padding.
 
+    Time and memory: `B L (N d^2 + N^2 (d + H))`, `B L (N d + H N^2)`.
+
     Args:
         spec: the benchmark's description; nodes have one coordinate, their place.
         hidden_dim: width of the tokens.

@@ -44,6 +44,8 @@ class SFT(Architecture):
     Dropped tokens are hidden from the sampler and the read-out while training. They still attend, so that every node
     has a representation; for graph tasks this equals removing them.
 
+    Time and memory: `B L ((N + m) d^2 + N m (d + H) + E H)`, `B L (N d + H N m + E H)`.
+
     Args:
         spec: the benchmark's description.
         hidden_dim: width of the nodes.
