@@ -114,6 +114,7 @@ def test_maps_are_trained_by_both_recipes(modules, short, tmp_path):
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_sweep_trains_draws_and_goes_on(modules, short, tmp_path):
     main = modules["figures"].main
     common = ["--figures", "2", "--output", str(tmp_path / "out"), *short]
