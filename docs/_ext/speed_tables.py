@@ -48,7 +48,7 @@ def page(table: Any) -> str:
         table: `(head, rows) -> Markdown`.
     """
     head, parts = ("case", "contender", "against", "seconds (quartiles)", "ratio"), []
-    for path in sorted(RESULTS.glob("*.json")):
+    for path in sorted(RESULTS.glob("*.json"), key=lambda path: path.stem):
         content = json.loads(path.read_text(encoding="utf-8"))
         rows = content["rows"]
         told = ", ".join(f"{key} {value}" for key, value in content["provenance"].items() if value)

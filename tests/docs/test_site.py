@@ -140,10 +140,10 @@ def test_the_page_on_speed_has_every_row_and_says_first_where_another_is_faster(
         cells = re.findall(r"<td>(?:<p>)?([^<]*)", text)
         assert all(row["case"] in cells and f"{row['ratio']:.2f}" in cells for row in rows)
         assert len(cells) >= 5 * len(rows)
-    start, end = (text.index(title) for title in ("Where another one is faster", "gps_throughput"))
-    ratios = [float(ratio) for ratio in re.findall(r"<td>(?:<p>)?(\d+\.\d\d)<", text[start:end])]
-    assert ratios == sorted(ratios, reverse=True)
-    assert ratios[-1] > 1
+    for part in text.split('Where another one is faster<a class="headerlink"')[1:]:
+        ratios = [float(ratio) for ratio in re.findall(r"<td>(?:<p>)?(\d+\.\d\d)<", part[: part.index("</table>")])]
+        assert ratios == sorted(ratios, reverse=True)
+        assert ratios[-1] > 1
 
 
 def test_benchmarks_that_are_generated_here_have_a_picture(site):
