@@ -39,25 +39,19 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
 }
 
 
-def measured(script: str, options: tuple[str, ...], threads: int) -> list[dict[str, object]]:
-    """Comparisons of one call; what the script prints is shown.
-
-    Raises:
-        SystemExit: the script failed.
-    """
+def measured(script: str, options: tuple[str, ...], threads: int) -> tuple[list[dict[str, object]], int]:
+    """Comparisons of one call, those before a failure too, and its exit code; what the script prints is shown."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "notes.json"
         environment = os.environ | {VARIABLE: str(path), "OMP_NUM_THREADS": str(threads)}
         print(f"== {script} {' '.join(options)}", flush=True)
         done = subprocess.run([sys.executable, str(HERE / f"{script}.py"), *options], env=environment)
-        if done.returncode:
-            raise SystemExit(f"speed/{script}.py failed with exit code {done.returncode}.")
         found: list[dict[str, object]] = json.loads(path.read_text()) if path.is_file() else []
-        return found
+        return found, done.returncode
 
 
-def main() -> None:
-    """Measure, print, and write JSON where asked."""
+def main() -> int:
+    """Measure, print, and write JSON where asked; returns 1 where a script failed, after all others have run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", default=[""], help="beginnings of the scripts' names")
     parser.add_argument("--threads", type=int, default=1)
@@ -67,7 +61,14 @@ def main() -> None:
     if not chosen:
         raise SystemExit(f"--only {' '.join(options.only)}: there is {', '.join(PARTS)}.")
     where = provenance(options.threads)
-    rows = [row for name in chosen for words in PARTS[name] for row in measured(name, words, options.threads)]
+    rows: list[dict[str, object]] = []
+    failed: list[str] = []
+    calls = [(name, words) for name in chosen for words in PARTS[name]]
+    for name, words in calls:
+        found, code = measured(name, words, options.threads)
+        rows += found
+        if code:
+            failed.append(f"speed/{name}.py {' '.join(words)}".strip() + f" failed with exit code {code}.")
     table = Table(title=", ".join(f"{key} {value}" for key, value in where.items() if value), title_justify="left")
     for header in ("script", "case", "contender", "median s (quartiles)", "against", "ratio"):
         table.add_column(header, justify="right" if header in ("median s (quartiles)", "ratio") else "left")
@@ -84,7 +85,9 @@ def main() -> None:
     Console(width=170).print(table)
     if options.json:
         options.json.write_text(json.dumps({"provenance": where, "rows": rows}, indent=1) + "\n")
+    print("\n".join(failed), file=sys.stderr, end="\n" if failed else "")
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

@@ -9,7 +9,7 @@ from graphbench.cli.names import configurations
 
 _OPTION = "--model.optimizer"
 #: What a module without an optimizer takes, as the class whose options can be given.
-_DEFAULT = "torch.optim.AdamW"
+DEFAULT = "torch.optim.AdamW"
 #: How configurations of runs name it, those of earlier versions too.
 _AS_FUNCTION = ("graphbench.training.module.adam_w", "graphbench.module.adam_w")
 
@@ -35,7 +35,7 @@ def with_optimizer(arguments: Sequence[str]) -> list[str]:
     told = {_OPTION, f"{_OPTION}.class_path", f"{_OPTION}.help"} & set(names)
     if not options or told or any(_names_one(content) for content in configurations(given)):
         return given
-    return [*given[: options[0]], _OPTION, _DEFAULT, *given[options[0] :]]
+    return [*given[: options[0]], _OPTION, DEFAULT, *given[options[0] :]]
 
 
 def _names_one(content: dict[str, Any]) -> bool:

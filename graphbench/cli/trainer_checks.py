@@ -10,6 +10,7 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import LearningRateFinder
 
+from graphbench.cli.finders import FEWEST_RATES
 from graphbench.errors import BadInput, check_range
 from graphbench.training.module import BenchmarkModule
 
@@ -45,16 +46,19 @@ def _check_numbers(config: dict[str, Any]) -> None:
 
 
 def _check_rates(callbacks: list[pl.Callback]) -> None:
-    """Refuse a search for a learning rate between bounds that have nothing between them.
+    """Refuse a search for a learning rate between bounds that have nothing between them, or of too few rates.
 
     Raises:
-        BadInput: names the bounds.
+        BadInput: names the option.
     """
     for one in callbacks:
-        if isinstance(one, LearningRateFinder) and not 0 < one._min_lr < one._max_lr:
+        if not isinstance(one, LearningRateFinder):
+            continue
+        if not 0 < one._min_lr < one._max_lr:
             raise BadInput(
                 f"LearningRateFinder: min_lr must be above 0 and below max_lr, but got {one._min_lr} and {one._max_lr}."
             )
+        check_range("LearningRateFinder: num_training_steps", one._num_training_steps, at_least=FEWEST_RATES)
 
 
 def _check_monitors(callbacks: list[pl.Callback], model: BenchmarkModule) -> None:
@@ -65,8 +69,8 @@ def _check_monitors(callbacks: list[pl.Callback], model: BenchmarkModule) -> Non
     Raises:
         BadInput: names the callback, its monitor and what there is.
     """
-    known = model.score_names
-    if not all(type(one).__module__.startswith(("pytorch_lightning.", "graphbench")) for one in callbacks):
+    known = model.scores.while_training
+    if not all(type(one).__module__.startswith(("pytorch_lightning.", "graphbench.")) for one in callbacks):
         return
     for one in callbacks:
         watched = getattr(one, "monitor", None)

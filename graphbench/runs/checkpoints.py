@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import io
 import logging
+import re
 import zipfile
-import zlib
 from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,8 @@ from graphbench.runs import RunFolder, hub, weights
 
 log = logging.getLogger(__name__)
 
-#: What reading a damaged file raises, in torch and in the standard library.
-_UNREADABLE = (Exception,)  # whatever the parts of a damaged pickle lead to
+#: How torch names a class that it does not build, in the error of a file with more than tensors.
+_FOREIGN = re.compile(r"GLOBAL (\S+) was not an allowed global|Trying to load unsupported GLOBAL (\S+)")
 
 
 class RunCheckpointIO(TorchCheckpointIO):
@@ -72,7 +72,7 @@ def check_whole(path: str | Path) -> None:
             return
         with zipfile.ZipFile(path) as file:
             damaged = file.testzip()
-    except (*_UNREADABLE, zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
+    except Exception as error:  # whatever the parts of a damaged archive lead to
         raise CorruptData(f"The checkpoint {path} cannot be read: {error}") from error
     if damaged is not None:
         raise CorruptData(f"The checkpoint {path} cannot be read: {damaged} in it does not match its checksum.")
@@ -92,10 +92,24 @@ def load_checkpoint(path: str | Path) -> dict[str, Any]:
     check_whole(path)
     try:
         loaded: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-    except _UNREADABLE as error:
-        said = str(error).strip() or type(error).__name__
-        raise CorruptData(f"The checkpoint {path} cannot be read: {said.splitlines()[0]}") from error
+    except Exception as error:  # whatever the parts of a damaged pickle lead to
+        raise CorruptData(f"The checkpoint {path} cannot be read: {_why(Path(path), error)}") from error
     return loaded
+
+
+def _why(path: Path, error: Exception) -> str:
+    """What keeps torch from reading a file, without its advice to run what the file says."""
+    found = _FOREIGN.search(str(error))
+    if found:
+        return f"it holds {found[1] or found[2]}; only tensors and plain values are read, which can run no code."
+    if not zipfile.is_zipfile(path):
+        return "its end is missing, or torch.save did not write it."
+    said = str(error).strip().partition("\n")[0]
+    return (
+        said
+        if said and not said.startswith("Weights only")
+        else f"its content is no checkpoint ({type(error).__name__})."
+    )
 
 
 def trained_weights(run: RunFolder) -> Path:

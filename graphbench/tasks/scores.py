@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torchmetrics import Metric
 
+from graphbench.contracts.spec import SPLITS
 from graphbench.contracts.table import GraphBatch
 from graphbench.tasks.base import Task
 
@@ -95,3 +96,23 @@ class SplitScores(nn.Module):
             values[f"{self.split}/{name}"] = cast(Metric, metric).compute()
             cast(Metric, metric).reset()
         return values
+
+
+class Scores(nn.ModuleList):
+    """The scores of all three splits.
+
+    Args:
+        task: builds the metrics.
+    """
+
+    def __init__(self, task: Task) -> None:
+        super().__init__(SplitScores(task, split) for split in SPLITS)
+
+    def of(self, split: str) -> SplitScores:
+        """Those of `split`: train, val or test."""
+        return cast(SplitScores, self[SPLITS.index(split)])
+
+    @property
+    def while_training(self) -> tuple[str, ...]:
+        """Names that a training logs, such as `train/loss` and `val/MAE`: what a callback can watch."""
+        return (*self.of("train").names, *self.of("val").names)

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import pytorch_lightning as pl
 import torch
@@ -24,7 +24,7 @@ from graphbench.contracts.architecture import (
 )
 from graphbench.contracts.benchmark import Benchmark
 from graphbench.contracts.encoding import Encoding
-from graphbench.contracts.spec import SPLITS, BenchmarkSpec
+from graphbench.contracts.spec import BenchmarkSpec
 from graphbench.contracts.table import WEIGHT, GraphBatch
 from graphbench.errors import BadInput, check_range
 from graphbench.nn.heads import HeadConfig
@@ -33,6 +33,7 @@ from graphbench.tasks.classification import Classification
 from graphbench.tasks.regression import Regression
 from graphbench.tasks.rows import SPREAD as SPREAD
 from graphbench.tasks.rows import rows_of
+from graphbench.tasks.scores import Scores
 from graphbench.tasks.scores import SplitLoss as SplitLoss
 from graphbench.tasks.scores import SplitScores as SplitScores
 from graphbench.training import parts
@@ -131,7 +132,7 @@ class BenchmarkModule(pl.LightningModule):
         self.standardize_targets = standardize_targets
         self.class_weights = class_weights
         self.compile_architecture = compile
-        self.scores = nn.ModuleList(SplitScores(self.task, split) for split in SPLITS)
+        self.scores = Scores(self.task)
         self.learning_rates = parts.parse_rates(learning_rates)
         self.frozen = parts.freeze_parts(self, parts.parse_patterns(freeze))
         self.train(self.training)
@@ -238,20 +239,12 @@ class BenchmarkModule(pl.LightningModule):
 
     def evaluate(self, batch: GraphBatch, split: str) -> Tensor:
         """Forward a batch and add it to the scores of `split`; returns the batch's loss."""
-        return self.task.combine(*self._scores_of(split).update(self.task, self(batch), batch))
+        return self.task.combine(*self.scores.of(split).update(self.task, self(batch), batch))
 
     @property
     def train_scores(self) -> SplitScores:
         """Metrics of the training split, which a checkpoint within an epoch keeps."""
-        return self._scores_of("train")
-
-    @property
-    def score_names(self) -> tuple[str, ...]:
-        """What every epoch reports of training and validation, as `val/MAE`."""
-        return (*self._scores_of("train").names, *self._scores_of("val").names)
-
-    def _scores_of(self, split: str) -> SplitScores:
-        return cast(SplitScores, self.scores[SPLITS.index(split)])
+        return self.scores.of("train")
 
     def training_step(self, batch: GraphBatch, batch_idx: int) -> Tensor:
         """One step; metrics of the training split are those of the moving model in training mode.
@@ -262,7 +255,7 @@ class BenchmarkModule(pl.LightningModule):
         """
         self.task.step = self.global_step
         representation = self.represent(batch)
-        sums, counts = self._scores_of("train").update(self.task, self.task(representation, batch), batch)
+        sums, counts = self.scores.of("train").update(self.task, self.task(representation, batch), batch)
         all_sums, all_counts, processes = over_processes(sums.detach(), counts)
         told: dict[str, Any] = {"train/loss_step": self.task.combine(all_sums, all_counts), "epoch": self.epoch_number}
         self.log_dict(told, batch_size=batch.num_graphs)
@@ -295,17 +288,17 @@ class BenchmarkModule(pl.LightningModule):
 
     def on_train_epoch_end(self) -> None:
         """Log the training split."""
-        self.log_dict(self._scores_of("train").finish() | {"epoch": torch.tensor(self.epoch_number)})
+        self.log_dict(self.scores.of("train").finish() | {"epoch": torch.tensor(self.epoch_number)})
 
     def on_validation_epoch_end(self) -> None:
         """Log the validation split."""
-        self.log_dict(self._scores_of("val").finish(), prog_bar=True)
+        self.log_dict(self.scores.of("val").finish(), prog_bar=True)
         if self.trainer.state.fn == "fit":
             self.log("epoch", self.epoch_number)
 
     def on_test_epoch_end(self) -> None:
         """Log the test split."""
-        self.log_dict(self._scores_of("test").finish())
+        self.log_dict(self.scores.of("test").finish())
 
     # -- setting up ----------------------------------------------------------------------------------------------
 
@@ -336,7 +329,7 @@ class BenchmarkModule(pl.LightningModule):
 
     def on_fit_start(self) -> None:
         """After Lightning's finders, which train a little: start afresh, with the rate they found."""
-        self._scores_of("train").reset()
+        self.scores.of("train").reset()
         if self._found_lr is not None:
             factor = self._found_lr / float(self._probe().defaults["lr"])
             schedulers = [config.scheduler for config in self.trainer.lr_scheduler_configs]

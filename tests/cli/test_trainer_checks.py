@@ -1,7 +1,11 @@
 """A misspelt monitor ends a fit before its first step; right ones, those of training too, do not."""
 
+import sys
+import types
+
 import pandas as pd
 import pytest
+import pytorch_lightning as pl
 from command_line import SMALL_MODEL
 
 from graphbench.cli import main
@@ -39,3 +43,23 @@ def test_a_score_of_training_may_be_watched(data_options, tmp_path):
     folder = tmp_path / "run"
     assert main(["fit", *data_options, *SMALL_MODEL, *stop, "--trainer.max_epochs", "5", "--run", str(folder)]) == 0
     assert pd.read_csv(folder / "metrics.csv")["train/loss"].notna().sum() == 2
+
+
+class Telling(pl.Callback):
+    """A user's own, which logs a score that graphbench does not know."""
+
+    def on_validation_epoch_end(self, trainer, pl_module):
+        pl_module.log("mine", 1.0)
+
+
+@pytest.mark.parametrize("package", ["my_package", "graphbench_third_party"])
+def test_beside_a_callback_of_the_users_own_any_score_may_be_watched(
+    data_options, tmp_path, monkeypatch, capsys, package
+):
+    module = types.ModuleType(package)
+    module.Telling = type("Telling", (Telling,), {"__module__": package})
+    monkeypatch.setitem(sys.modules, package, module)
+    own = ["--trainer.callbacks+=" + package + ".Telling", *STOP, "mine", "--trainer.max_epochs", "1"]
+    assert main(["fit", *data_options, *SMALL_MODEL, *own, "--run", str(tmp_path / "run")]) == 0, (
+        capsys.readouterr().err
+    )

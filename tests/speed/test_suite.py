@@ -57,6 +57,25 @@ def test_every_part_of_the_suite_is_a_script(monkeypatch: pytest.MonkeyPatch) ->
         assert calls, "a part without a call measures nothing"
 
 
+def test_a_script_that_fails_costs_no_row_of_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    suite = _load("suite", monkeypatch)
+    note = (
+        "import sys; sys.path.insert(0, {speed!r}); import timing\n"
+        "timing.note('case', 'ours', 'theirs', {{'ours': [1.0], 'theirs': [2.0]}})\n{end}"
+    )
+    for name, end in (("crashes", "raise ValueError('no memory')"), ("works", "")):
+        (tmp_path / f"{name}.py").write_text(note.format(speed=str(SPEED), end=end))
+    monkeypatch.setattr(suite, "HERE", tmp_path)
+    monkeypatch.setattr(suite, "PARTS", {"crashes": (("--quick",),), "works": ((),)})
+    monkeypatch.setattr(sys, "argv", ["suite.py", "--json", str(tmp_path / "table.json")])
+    assert suite.main() == 1
+    assert "speed/crashes.py --quick failed with exit code 1." in capfd.readouterr().err
+    rows = json.loads((tmp_path / "table.json").read_text())["rows"]
+    assert [(row["script"], row["ratio"]) for row in rows] == [("crashes", 0.5), ("works", 0.5)]
+
+
 def _table(path: Path, ratio: float, **changed: Any) -> Path:
     row = {"script": "gps", "case": "zinc", "contender": "ours", "against": "PyG"}
     row |= {"seconds": 1.0, "low": 0.95, "high": 1.05, "other": 2.0, "ratio": ratio, "rounds": 9} | changed

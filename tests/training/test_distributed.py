@@ -159,7 +159,7 @@ def test_the_loss_of_a_split_does_not_depend_on_its_batches(name):
         for batches in ([range(6)], [[0], [1], [2], [3], [4], [5]], [[5, 0], [2, 4, 3], [1]]):
             for rows in batches:
                 module.evaluate(cut(table, rows), "val")
-            assert float(module._scores_of("val").finish()["val/loss"]) == pytest.approx(expected, rel=1e-6)
+            assert float(module.scores.of("val").finish()["val/loss"]) == pytest.approx(expected, rel=1e-6)
 
 
 def test_the_loss_of_a_long_split_is_summed_exactly_and_that_of_an_empty_one_is_no_number():

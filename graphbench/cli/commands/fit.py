@@ -20,6 +20,7 @@ from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
 from graphbench.cli.complaints import of_logger, of_training, reason
 from graphbench.cli.elastic import join_again
+from graphbench.cli.finders import take_over_found
 from graphbench.cli.lightning import GraphbenchCLI, write_config
 from graphbench.cli.measures import count_parameters, peak_memory_mb, scores_of
 from graphbench.cli.options import OWN, Request, own_parser, split
@@ -181,7 +182,7 @@ class _WriteDown(pl.Callback):
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """A new run: its configuration and environment; every run: its options, for checkpoints and trackers."""
         run = self._cli.run_folder
-        _take_over_found(self._cli)
+        take_over_found(self._cli)
         _name_options(self._cli)
         if self._cli.continue_at is None and trainer.is_global_zero and run is not None:
             write_config(run.config, self._cli)
@@ -200,18 +201,6 @@ class _WriteDown(pl.Callback):
             write_config(run.config, self._cli)
             trust.remember(run.config)
         self._changed = False
-
-
-def _take_over_found(cli: GraphbenchCLI) -> None:
-    """Write what Lightning's finders found into the configuration, so that a continued run has it."""
-    callbacks: list[pl.Callback] = cli.trainer.callbacks  # type: ignore[attr-defined]
-    if any(isinstance(callback, BatchSizeFinder) for callback in callbacks):
-        cli.config["data.init_args.batch_size"] = int(cli.datamodule.batch_size)
-        log.info("Batch size found: %d", cli.datamodule.batch_size)
-    if any(isinstance(callback, LearningRateFinder) for callback in callbacks):
-        log.info("Learning rate found: %.3g", cli.model.lr)
-        if cli.config.get("model.optimizer.init_args") is not None:
-            cli.config["model.optimizer.init_args.lr"] = cli.model.lr
 
 
 def _name_options(cli: GraphbenchCLI) -> None:

@@ -294,7 +294,7 @@ def test_node_tasks_are_scored_unrounded():
     with torch.no_grad():
         module.evaluate(batch, "test")
         guess = module(batch).argmax(1)
-    scores = module._scores_of("test").finish()
+    scores = module.scores.of("test").finish()
     right = guess == batch.y.flatten()
     classes = batch.y.flatten().unique()
     assert float(scores["test/accuracy"]) == pytest.approx(int(right.sum()) / 401, abs=1e-7)

@@ -186,9 +186,9 @@ def test_all_neighbours_give_the_answers_of_the_whole_graph(tmp_path, samples):
     assert torch.equal(found["target"], whole.y)
     for part in batches(data.test_dataloader()):
         module.evaluate(part, "test")
-    sampled = {name: value.item() for name, value in module.scores[2].finish().items()}
+    sampled = {name: value.item() for name, value in module.scores.of("test").finish().items()}
     module.evaluate(whole, "test")
-    exact = {name: value.item() for name, value in module.scores[2].finish().items()}
+    exact = {name: value.item() for name, value in module.scores.of("test").finish().items()}
     assert exact == pytest.approx(sampled, abs=1e-5)
 
 

@@ -1,0 +1,65 @@
+"""What Lightning's finders found becomes the configuration of the run; a search that found nothing ends it."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import pytorch_lightning as pl
+from jsonargparse import Namespace
+from pytorch_lightning.callbacks import BatchSizeFinder, LearningRateFinder
+
+from graphbench.cli.optimizers import DEFAULT
+from graphbench.errors import BadInput
+
+if TYPE_CHECKING:
+    from graphbench.cli.lightning import GraphbenchCLI
+
+log = logging.getLogger(__name__)
+
+#: Lightning leaves the first ten losses and the last one out, and takes a slope between two.
+FEWEST_RATES = 13
+
+
+def take_over_found(cli: GraphbenchCLI) -> None:
+    """Write what Lightning's finders found into the configuration, so that a continued run has it.
+
+    Args:
+        cli: a command whose trainer's callbacks have begun their fit.
+
+    Raises:
+        BadInput: a search for a learning rate came to no end or to no rate.
+    """
+    callbacks: list[pl.Callback] = cli.trainer.callbacks  # type: ignore[attr-defined]
+    for callback in callbacks:
+        if isinstance(callback, BatchSizeFinder):
+            cli.config["data.init_args.batch_size"] = int(cli.datamodule.batch_size)
+            log.info("Batch size found: %d", cli.datamodule.batch_size)
+        if isinstance(callback, LearningRateFinder) and callback.optimal_lr is not None:
+            _check_search(callback, cli.trainer)
+            log.info("Learning rate found: %.3g", cli.model.lr)
+            if cli.config.get("model.optimizer.init_args") is None:
+                cli.config["model.optimizer"] = Namespace(class_path=DEFAULT, init_args=Namespace())
+            cli.config["model.optimizer.init_args.lr"] = cli.model.lr
+
+
+def _check_search(finder: LearningRateFinder, trainer: pl.Trainer) -> None:
+    """Refuse a search that the run was too short for, or whose loss grew too early: its rate would be no finding.
+
+    Raises:
+        BadInput: says how many rates were tried, how many there should have been, and what to change.
+    """
+    search = finder.optimal_lr
+    assert search is not None
+    tried, asked, steps = len(search.results["loss"]), search.num_training, int(trainer.estimated_stepping_batches)
+    if steps < asked:
+        raise BadInput(
+            f"LearningRateFinder: this run has {steps} steps, too few to try {asked} rates. Give it more steps, with "
+            f"--trainer.max_epochs or a smaller --data.batch_size, or fewer rates, with num_training_steps (at least "
+            f"{FEWEST_RATES})."
+        )
+    if search.suggestion() is None:
+        raise BadInput(
+            f"LearningRateFinder: the loss grew or was no number after {tried} of {asked} rates, too few to choose "
+            "from. Lower its max_lr, or set its early_stop_threshold higher or to null."
+        )

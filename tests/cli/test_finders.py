@@ -1,0 +1,46 @@
+"""A search for a learning rate that found none says so and trains nothing; Lightning would go on with the default."""
+
+import pytest
+import torch
+import yaml
+from command_line import SMALL_MODEL
+
+from graphbench.cli import main
+
+SEARCH = ["--trainer.callbacks+=LearningRateFinder", "--trainer.callbacks.num_training_steps"]
+
+
+def _fit(data_options, folder, *options):
+    return main(["fit", *data_options, *SMALL_MODEL, *options, "--run", str(folder)])
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ([*SEARCH, "12"], "LearningRateFinder: num_training_steps must be at least 13, but got 12"),
+        ([*SEARCH, "500", "--trainer.max_epochs", "1"], "steps, too few to try 500 rates. Give it more steps"),
+        (
+            [*SEARCH, "40", "--trainer.callbacks.early_stop_threshold", "0", "--trainer.max_epochs", "40"],
+            "of 40 rates, too few to choose from. Lower its max_lr, or set its early_stop_threshold higher",
+        ),
+    ],
+)
+def test_no_rate_found_is_one_line_and_no_training(data_options, tmp_path, capsys, options, told):
+    assert _fit(data_options, tmp_path / "run", *options) == 1
+    last = capsys.readouterr().err.strip().splitlines()[-1]
+    assert last.startswith("graphbench: ")
+    assert told in last
+    assert not list((tmp_path / "run").rglob("*.ckpt"))
+
+
+@pytest.mark.parametrize("optimizer", [[], ["--model.optimizer", "SGD", "--model.optimizer.momentum", "0.5"]])
+def test_a_found_rate_stands_in_the_configuration_and_trains(data_options, tmp_path, capsys, optimizer):
+    folder = tmp_path / "run"
+    assert _fit(data_options, folder, *SEARCH, "15", "--trainer.max_epochs", "15", *optimizer) == 0
+    stated = yaml.safe_load((folder / "config.yaml").read_text())["model"]["optimizer"]
+    found = stated["init_args"]["lr"]
+    assert f"Learning rate found: {found:.3g}" in capsys.readouterr().err
+    assert 1e-8 < found < 1
+    groups = torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["optimizer_states"][0]["param_groups"]
+    assert {group["lr"] for group in groups} == {found}
+    assert all(group.get("momentum", 0.5) == 0.5 for group in groups)
