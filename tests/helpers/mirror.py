@@ -129,9 +129,6 @@ TESTED_BY = {
     "plugins/sfi-former/src/graphbench_sfi_former/operands.py": (
         "plugins/sfi-former/tests/test_attention.py", "what its fused solver reads",
     ),
-    "plugins/sfi-former/src/graphbench_sfi_former/rows.py": (
-        "plugins/sfi-former/tests/test_waterfill.py", "rows of its kernels",
-    ),
     "plugins/sfi-former/src/graphbench_sfi_former/workspace.py": (
         "plugins/sfi-former/tests/test_attention.py", "memory of its blockwise solver",
     ),
@@ -206,6 +203,7 @@ TESTS_OF = {
     "tests/speed/test_large_graph.py": "the graph and the networks that speed/large_graph.py compares",
     "tests/speed/test_limit.py": "which products speed/limit.py counts",
     "tests/speed/test_predict_memory.py": "what speed/predict_memory.py measures",
+    "tests/speed/test_results.py": "what pages say of the runs in speed/results",
     "tests/speed/test_suite.py": "what the scripts of speed/ share",
     "tests/docs/test_reproduce.py": "docs/reproduce.md",
     "tests/docs/test_site.py": "docs/",
