@@ -8,6 +8,7 @@ import pytest
 import pytorch_lightning as pl
 import torch
 import torchmetrics
+from quick import slow
 from torch import nn
 
 from graphbench.benchmarks import GraphBenchmark
@@ -324,12 +325,12 @@ class Stop(pl.Callback):
 @pytest.mark.parametrize(
     ("hook", "step", "num_workers"),
     [
-        ("on_train_batch_end", 1, 0),
+        slow("on_train_batch_end", 1, 0),
         ("on_train_batch_end", 7, 1),
-        ("on_train_batch_end", 16, 0),
+        slow("on_train_batch_end", 16, 0),
         ("on_train_batch_end", 21, 0),
         ("on_validation_end", 16, 0),
-        ("on_train_epoch_end", 32, 0),
+        slow("on_train_epoch_end", 32, 0),
     ],
 )
 def test_a_fit_stopped_anywhere_continues_to_the_same_weights(make, tmp_path, hook, step, num_workers):

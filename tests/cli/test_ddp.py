@@ -34,6 +34,7 @@ def test_predictions_of_two_processes_are_those_of_one(finished_run, tmp_path):
     pd.testing.assert_frame_equal(pd.read_csv(one), pd.read_csv(two), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_two_processes_train_and_write_one_run(data_options, tmp_path):
     """Lightning starts the second process itself, as it does for whoever types this."""
     folder = tmp_path / "two"

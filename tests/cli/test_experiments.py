@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from parsed import model_of
+from quick import one_of_each
 
 from graphbench import registry
 from graphbench.cli.measures import count_parameters
@@ -99,7 +100,7 @@ def check_count(*paths):
     assert expected_of(*paths).get("parameters") in (None, count_parameters(model))
 
 
-@pytest.mark.parametrize("path", WHOLE, ids=named)
+@pytest.mark.parametrize("path", one_of_each(WHOLE, kind=lambda path: path.parent, number=2), ids=named)
 def test_recipe_is_understood_and_has_the_parameters_it_expects(path):
     if "torch.optim.Muon" in path.read_text() and not hasattr(torch.optim, "Muon"):
         pytest.skip("this torch has no Muon: from 2.9")
@@ -108,7 +109,11 @@ def test_recipe_is_understood_and_has_the_parameters_it_expects(path):
     check_count(path)
 
 
-@pytest.mark.parametrize("path", [path for path in OVERLAYS if path.stem not in LARGE], ids=named)
+@pytest.mark.parametrize(
+    "path",
+    one_of_each((path for path in OVERLAYS if path.stem not in LARGE), kind=lambda path: path.parent),
+    ids=named,
+)
 def test_overlay_is_understood_and_has_the_parameters_it_expects(path):
     check_count(base_of(path), path)
 

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 import torch
 from command_line import SMALL_MODEL
+from quick import slow
 
 from graphbench.cli import main
 from graphbench.runs.checkpoints import load_checkpoint
@@ -38,7 +39,7 @@ def options(spreadsheet):
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("weights", ["balanced", "[1, 5]"])
+@pytest.mark.parametrize("weights", ["balanced", slow("[1, 5]")])
 def test_trains_with_weights_and_answers_the_same_kind_of_file(options, spreadsheet, tmp_path, capfd, weights):
     run = tmp_path / "run"
     words = ["fit", *options, "--model.class_weights", weights, "--trainer.max_epochs", "1", "--run", str(run)]

@@ -238,6 +238,7 @@ print(int(entry.arrays["values"].sum()))
 """
 
 
+@pytest.mark.slow
 def test_two_processes_starting_together_build_once(tmp_path):
     start, log = tmp_path / "start", tmp_path / "log"
     command = [sys.executable, "-c", RACE, str(tmp_path / "store"), str(start), str(log)]

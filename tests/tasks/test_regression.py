@@ -79,6 +79,7 @@ def test_a_task_of_ones_own_is_found_by_its_name(monkeypatch):
         build_task(dataclasses.replace(spec, task="Halved"), 8, HeadConfig())
 
 
+@pytest.mark.slow
 def test_numbers_of_nodes_are_learned_and_predicted_by_command(tmp_path):
     torch.manual_seed(0)
     graphs = []

@@ -138,6 +138,7 @@ def test_two_runs_with_variances_are_told_as_their_mixture(options, tmp_path, pr
     assert both["size_std"].to_numpy() ** 2 == pytest.approx(variance.to_numpy(), rel=1e-4, nan_ok=True)
 
 
+@pytest.mark.slow
 def test_quantiles_are_told_of_inputs_and_splits(options, tmp_path, predicted, new):
     run, beside = str(tmp_path / "run"), ["size_q0.1", "size_q0.8", "rest_q0.1", "rest_q0.8"]
     levels = ["--model.loss", "quantile", "--model.quantiles", "[0.1, 0.5, 0.8]"]

@@ -137,9 +137,9 @@ AWKWARD = {
 @pytest.mark.parametrize(
     "encoding",
     [
-        pytest.param(None, id="both"),
+        pytest.param(None, id="both", marks=pytest.mark.slow),
         pytest.param(GEOMETRIC, id="geometric", marks=pytest.mark.slow),
-        pytest.param(WALKS, id="walks", marks=pytest.mark.slow),
+        pytest.param(WALKS, id="walks"),
     ],
 )
 def test_any_graph_trains_alone_and_together(encoding):

@@ -132,12 +132,14 @@ def greedy_reference(sets, kinds, num_nodes, sampler, draw):
     "sampler",
     [
         pytest.param(CoverageSampler(num_initial=1), id="balanced"),
-        pytest.param(CoverageSampler(coverage=2, num_initial=1), id="balanced-2"),
+        pytest.param(CoverageSampler(coverage=2, num_initial=1), id="balanced-2", marks=pytest.mark.slow),
         pytest.param(
             CoverageSampler(coverage=6, num_initial=1, balanced=False), id="appendix-d", marks=pytest.mark.slow
         ),
         pytest.param(
-            CoverageSampler(coverage=2, num_initial=1, num_per_round=3, top_k=5, balanced=False), id="several-a-round"
+            CoverageSampler(coverage=2, num_initial=1, num_per_round=3, top_k=5, balanced=False),
+            id="several-a-round",
+            marks=pytest.mark.slow,
         ),
         pytest.param(CoverageSampler(released=True), id="released", marks=pytest.mark.slow),
         pytest.param(CoverageSampler(released=True, coverage=2), id="released-2"),

@@ -7,6 +7,7 @@ from functools import partial
 import pytest
 import pytorch_lightning as pl
 import torch
+from quick import one_of_each
 from torch_geometric.data import Data
 
 import graphbench
@@ -51,7 +52,7 @@ def communities():
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", one_of_each(MODELS, number=3))
 def test_classes_of_the_test_split_are_told_apart(name, communities, tmp_path):
     pl.seed_everything(0, verbose=False)
     data = graphbench.benchmarks.Graphs([communities], store=tmp_path)

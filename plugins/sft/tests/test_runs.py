@@ -94,6 +94,7 @@ def finish(runs, output, benchmark, model, seed, val, test):
     (folder / "metrics.csv").write_text("\n".join(lines) + "\n")
 
 
+@pytest.mark.slow
 def test_finished_runs_are_collected_whatever_call_made_them(runs, tmp_path, monkeypatch):
     monkeypatch.setattr(
         "graphbench.experiments.trainings.graphbench", lambda *arguments: pytest.fail(f"ran {arguments}")

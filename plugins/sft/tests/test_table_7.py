@@ -24,6 +24,7 @@ def rows(tmp_path_factory):
         return {float(row["rate"]): row for row in csv.DictReader(file)}
 
 
+@pytest.mark.slow
 def test_parts_cost_what_the_table_prints(rows):
     compared = 0
     for cell in find_table("sft/table-7").cells:

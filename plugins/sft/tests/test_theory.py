@@ -84,6 +84,7 @@ def test_outputs_are_pseudoconvex_within_an_orthant(weights):
     assert checked >= 20
 
 
+@pytest.mark.slow
 def test_outputs_are_not_pseudoconvex_across_orthants():
     found = [change for slope, change, same in slopes(WEIGHTS["queries"], scale=0.5) if not same and slope >= 0]
     assert min(found) < -1e-3

@@ -11,6 +11,7 @@ import pytest
 import torch
 from command_line import SMALL_MODEL
 from own_graphs import make_graphs, write_tu
+from quick import slow
 
 from graphbench.cli import main
 from graphbench.runs import RunFolder
@@ -37,8 +38,8 @@ def place(tmp_path_factory):
     ("source", "options", "metric", "columns"),
     [
         ("TUDataset:DS", [], "accuracy", ["id", "prediction_0", "prediction_1", "target"]),
-        ("mine.pt", ["--data.target", "[energy, several]"], "MAE", ["id", "prediction_0", "target_0"]),
-        ("mine.pt", ["--data.target", "role"], "accuracy", ["id", "node", "prediction_0", "target"]),
+        slow("mine.pt", ["--data.target", "[energy, several]"], "MAE", ["id", "prediction_0", "target_0"]),
+        slow("mine.pt", ["--data.target", "role"], "accuracy", ["id", "node", "prediction_0", "target"]),
         ("links.jsonl", [], "MRR", ["id", "head", "tail", "prediction", "target"]),
     ],
     ids=["graphs by class", "graphs by number", "nodes", "links"],
@@ -83,6 +84,7 @@ def test_predicted_nodes_are_those_of_the_split(place, tmp_path, monkeypatch):
         assert rows["target"].tolist() == graphs[number].role.tolist()
 
 
+@pytest.mark.slow
 def test_a_moved_run_is_tested_again(place, tmp_path, monkeypatch, capsys):
     before, after = tmp_path / "before", tmp_path / "after"
     before.mkdir()

@@ -132,6 +132,7 @@ class Loader:
 """
 
 
+@pytest.mark.slow
 def test_graphbench_lib_in_a_folder_of_its_own(tmp_path, monkeypatch):
     monkeypatch.delenv(LIBRARY, raising=False)
     with pytest.raises(BadInput, match=r"graphbench-lib:tiny_set needs graphbench-lib .* set GRAPHBENCH_LIB=FOLDER"):

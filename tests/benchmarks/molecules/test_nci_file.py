@@ -20,6 +20,7 @@ def tables():
     return read_nci()
 
 
+@pytest.mark.slow
 def test_sizes_are_the_measured_ones(tables):
     assert {name: len(table) for name, table in tables.items()} == {"train": 3769, "val": 471, "test": 472}
     nodes = np.concatenate([table.num_nodes.numpy() for table in tables.values()])

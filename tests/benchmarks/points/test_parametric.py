@@ -70,6 +70,7 @@ def test_one_seed_draws_one_set_of_solids():
     assert not np.array_equal(first.points, other.points)
 
 
+@pytest.mark.slow
 def test_boxes_and_moments_do_not_tell_the_families():
     """A forest on extents, second to fourth moments and radii stays far below a model that sees shapes."""
     settings = SolidSettings(num_points=256)

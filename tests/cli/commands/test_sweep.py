@@ -83,6 +83,7 @@ def scores_of(output, name):
     return json.loads((output / "runs" / name / "results.json").read_text())["test"]["test/MAE"]
 
 
+@pytest.mark.slow
 def test_a_failed_training_does_not_stop_the_rest_and_is_tried_again(two_models):
     _, _, (code, trained, _), (code_again, trained_again, _) = two_models
     assert (code, code_again) == (1, 0)
@@ -127,6 +128,7 @@ def test_other_options_in_the_same_folder_are_refused(two_models, inside, capsys
     assert main([*words, "--vary", "trainer.max_epochs=2", "--slurm", str(output / "array.sh")]) == 0, "other names"
 
 
+@pytest.mark.slow
 def test_folds_test_every_molecule_once_and_share_a_row(configs, inside, molecule_file, tmp_path):
     words = ["sweep", "--config", str(configs / "gcn.yaml"), "--folds", "3", "--resplit", "scaffold",
              "--vary", "model.architecture.init_args.hidden_dim=4", "--output", str(tmp_path / "out"),

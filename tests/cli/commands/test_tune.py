@@ -70,6 +70,7 @@ def tuned(config, tmp_path_factory):
     return run, codes, fits
 
 
+@pytest.mark.slow
 def test_a_stopped_study_goes_on_with_the_trial_it_was_stopped_in(tuned):
     run, codes, fits = tuned
     assert codes == (143, 0)

@@ -65,6 +65,7 @@ def test_options_are_words_of_the_form_name_value():
     assert all(re.fullmatch(r"--[a-z_.]+\+?=[^{}]+", word) for word in words), words
 
 
+@pytest.mark.slow
 def test_a_recipe_trains_on_the_data_of_its_column():
     for name, cell in CELLS:
         benchmark = SHIPPED[name].columns[cell.column].benchmark

@@ -206,6 +206,7 @@ def test_planetoid(cora, tmp_path, monkeypatch, capsys):
     check_classes(scores, frame, "012")
 
 
+@pytest.mark.slow
 def test_numbers_of_own_tables(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tables").mkdir()
