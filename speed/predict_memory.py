@@ -1,24 +1,27 @@
 """Peak memory of `graphbench predict --input` by the length of the file, and rows per second.
 
-A small GCN is trained for one epoch on molecules of a few atoms. Then the command answers files of n, 4n and 16n rows,
-each in a process of its own, in turns. What the last three quarters of the longest file add to the peak, in bytes per
-row, is what every further row would keep; rows per second are those beyond the shortest file, so that starting Python
-does not count. The peak is that of the largest process: the one that answers, or one of those that read molecules.
+A small GCN is trained for one epoch on molecules of a few atoms, or with `--kind graphs` on the same as JSON lines of
+atoms and bonds. Then the command answers files of n, 4n and 16n rows, each in a process of its own, in turns. What the
+last three quarters of the longest file add to the peak, in bytes per row, is what every further row would keep; rows
+per second are those beyond the shortest file, so that starting Python does not count. The peak is that of the largest
+process: the one that answers, or one of those that read molecules.
 
     python speed/predict_memory.py
     python speed/predict_memory.py --rows 10000 --rounds 5 --suffix .parquet
+    python speed/predict_memory.py --kind graphs
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from timing import provenance
@@ -41,6 +44,29 @@ def write_rows(path: Path, count: int) -> Path:
         file.write("name,smiles,length\n")
         file.writelines(f"molecule-{n:09},{smiles(n)},{len(smiles(n))}\n" for n in range(count))
     return path
+
+
+def graph(number: int) -> str:
+    """The same molecule as a chain of atoms, in JSON."""
+    atoms = list(smiles(number))
+    bonds = [[left, left + 1] for left in range(len(atoms) - 1)]
+    return json.dumps(
+        {"id": f"molecule-{number:09}", "nodes": {"element": atoms}, "edges": bonds, "length": len(atoms)}
+    )
+
+
+def write_graphs(path: Path, count: int) -> Path:
+    """A file of such graphs, one per line."""
+    with path.open("w", encoding="utf-8") as file:
+        file.writelines(f"{graph(n)}\n" for n in range(count))
+    return path
+
+
+#: What is predicted -> suffix of its files, who writes them, and the options of its data before the file's name.
+KINDS: dict[str, tuple[str, Callable[[Path, int], Path], tuple[str, ...]]] = {
+    "molecules": (".csv", write_rows, ("--data", "Molecules", "--data.target", "length", "--data.file")),
+    "graphs": (".jsonl", write_graphs, ("--data", "Graphs", "--data.target", "length", "--data.source")),
+}
 
 
 def run(words: Sequence[str]) -> tuple[float, float]:
@@ -70,24 +96,26 @@ def growth(peaks: Sequence[float], rows: Sequence[int]) -> float:
 def main() -> None:
     """Train, answer the files in turns, and print a line for each length."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kind", choices=KINDS, default="molecules", help="what is predicted")
     parser.add_argument("--rows", type=int, default=2000, help="of the shortest file")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--suffix", choices=(".csv", ".parquet"), default=".csv", help="of the output")
     options = parser.parse_args()
+    form, write, data_options = KINDS[options.kind]
     lengths = [times * options.rows for times in TIMES]
     seconds: dict[int, list[float]] = {rows: [] for rows in lengths}
     peaks: dict[int, list[float]] = {rows: [] for rows in lengths}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        known = write_rows(folder / "known.csv", 200)
-        data = ["--data", "Molecules", "--data.file", str(known), "--data.target", "length", "--data.root", name]
+        known = write(folder / f"known{form}", 200)
+        data = [*data_options, str(known), "--data.root", name]
         run(["fit", *data, *_MODEL, "--run", f"{name}/run"])
         for rows in lengths:
-            write_rows(folder / f"{rows}.csv", rows)
+            write(folder / f"{rows}{form}", rows)
         for _ in range(options.rounds):
             for rows in lengths:
                 output = folder / f"answers-{rows}{options.suffix}"
-                words = ["predict", "--run", f"{name}/run", "--input", f"{name}/{rows}.csv", "--output", str(output)]
+                words = ["predict", "--run", f"{name}/run", "--input", f"{name}/{rows}{form}", "--output", str(output)]
                 seconds_taken, peak = run(words)
                 seconds[rows].append(seconds_taken)
                 peaks[rows].append(peak)

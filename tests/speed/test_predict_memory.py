@@ -1,6 +1,7 @@
 """What the memory of a long prediction is measured on, and the figures that come of it."""
 
 import importlib
+import json
 import re
 import subprocess
 import sys
@@ -28,6 +29,16 @@ def test_molecules_are_small_and_of_many_sizes(script, tmp_path):
     assert frame["name"].is_unique
 
 
+def test_graphs_are_the_same_molecules(script, tmp_path):
+    lines = script.write_graphs(tmp_path / "rows.jsonl", 104).read_text().splitlines()
+    for line, smiles in zip(lines, pd.read_csv(script.write_rows(tmp_path / "rows.csv", 104))["smiles"], strict=True):
+        graph, molecule = json.loads(line), Chem.MolFromSmiles(smiles)
+        assert graph["nodes"]["element"] == [atom.GetSymbol() for atom in molecule.GetAtoms()]
+        bonds = [[bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()] for bond in molecule.GetBonds()]
+        assert graph["edges"] == bonds
+        assert graph["length"] == molecule.GetNumAtoms()
+
+
 def test_growth_is_that_of_the_last_step(script):
     assert script.growth([500.0, 900.0, 1300.0], [1, 4, 16]) == pytest.approx(400 / 12)
 
@@ -38,9 +49,10 @@ def test_a_command_that_fails_ends_the_script_with_its_words(script):
 
 
 @pytest.mark.slow
-def test_a_row_leaves_nothing_behind(script):
+@pytest.mark.parametrize("kind", ["molecules", "graphs"])
+def test_a_row_leaves_nothing_behind(script, kind):
     """Its columns alone, as text in a table, would be 250 bytes; its graph is more than 1,000."""
-    command = [sys.executable, SPEED / "predict_memory.py", "--rounds", "1", "--rows", "3000"]
+    command = [sys.executable, SPEED / "predict_memory.py", "--kind", kind, "--rounds", "1", "--rows", "3000"]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     (found,) = re.findall(r"^(-?\d+) bytes per row from 12,000 to 48,000 rows$", said, re.MULTILINE)
     assert int(found) < 200

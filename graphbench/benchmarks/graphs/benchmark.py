@@ -352,6 +352,8 @@ class Graphs(NodeLevel):
     def read_input(self, source: str, column: str | None = None, size: int = 1024) -> Iterator[InputPart]:
         """Graphs of another source of any kind; they need the columns that are features, and no target.
 
+        JSON lines are read graph by graph, so that a file may be longer than memory; other sources are read whole.
+
         Args:
             source: as the option of this name.
             column: not used: graphs are told by their own layout.
@@ -362,11 +364,9 @@ class Graphs(NodeLevel):
         """
         if source == "-":
             raise BadInput(f"{self.spec.name} reads files, folders and names, not standard input.")
-        raw = open_source(source, {}, self.directed, Path(self.root)).read()
-        for plan in self._plan.values():
-            for found in plan.columns:
-                raw.column(plan.level, found.name)
-        return parts_of_source(raw, self._features_only, size)
+        needed = [(plan.level, found.name) for plan in self._plan.values() for found in plan.columns]
+        opened = open_source(source, {}, self.directed, Path(self.root))
+        return parts_of_source(opened, needed, self._features_only, size)
 
     def read_objects(self, objects: Sequence[Any], size: int = 1024) -> Iterator[InputPart]:
         """PyG's `Data`, mappings of tensors, or networkx graphs; one that cannot be used is a problem of its row."""

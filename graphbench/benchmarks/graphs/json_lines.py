@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from graphbench.benchmarks.graphs.raw import OneGraph, RawGraphs, as_array, both_ways, stack
+from graphbench.benchmarks.graphs.raw import OneGraph, RawGraphs, Unread, as_array, both_ways, stack
 from graphbench.data.progress import track
 from graphbench.errors import BadInput, CorruptData
 
@@ -27,23 +29,55 @@ def read_json_lines(path: Path, directed: bool) -> RawGraphs:
         CorruptData: a line is no JSON; names it.
         BadInput: a graph lacks something, or has a column of another length; names line and column.
     """
-    graphs: list[OneGraph] = []
+    lines = list(_lines(path))
+    graphs = [
+        graph_of_line(line, place, str(number), directed)
+        for number, (place, line) in enumerate(track(lines, f"Reading {path.name}", unit="lines"))
+    ]
+    return stack(graphs, str(path))
+
+
+def unread_graphs(path: Path, directed: bool) -> Iterator[Unread]:
+    """The graphs of a file one after the other, none of which is parsed before it is asked for.
+
+    Args:
+        path: of the file; blank lines are skipped.
+        directed: take every edge one way only.
+
+    Raises:
+        CorruptData: the file is no text.
+    """
+    for number, (place, line) in enumerate(_lines(path)):
+        yield Unread(str(number), partial(graph_of_line, line, place, str(number), directed))
+
+
+def _lines(path: Path) -> Iterator[tuple[str, str]]:
+    """Where each line stands and what it says, without blank ones."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        with path.open(encoding="utf-8") as file:
+            for number, line in enumerate(file, start=1):
+                if line.strip():
+                    yield f"{path}, line {number}", line
     except UnicodeDecodeError as error:
         raise CorruptData(f"{path} is not UTF-8 text: {error}.") from error
-    for number, line in enumerate(track(lines, f"Reading {path.name}", unit="lines"), start=1):
-        if not line.strip():
-            continue
-        place = f"{path}, line {number}"
-        try:
-            record = json.loads(line)
-        except ValueError as error:
-            raise CorruptData(f"{place} is no JSON: {error}.") from error
-        if not isinstance(record, dict):
-            raise BadInput(f"{place} holds a {type(record).__name__}; expected an object with edges.")
-        graphs.append(_graph(record, place, str(len(graphs)), directed))
-    return stack(graphs, str(path))
+
+
+def graph_of_line(line: str, place: str, number: str, directed: bool) -> OneGraph:
+    """The graph of a line; raises as `read_json_lines` does.
+
+    Args:
+        line: its text.
+        place: where it stands, for messages.
+        number: what the graph is called where it has no `id`.
+        directed: take every edge one way only.
+    """
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise CorruptData(f"{place} is no JSON: {error}.") from error
+    if not isinstance(record, dict):
+        raise BadInput(f"{place} holds a {type(record).__name__}; expected an object with edges.")
+    return _graph(record, place, number, directed)
 
 
 def _graph(record: dict[str, Any], place: str, number: str, directed: bool) -> OneGraph:

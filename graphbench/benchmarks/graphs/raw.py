@@ -45,6 +45,19 @@ class OneGraph:
     links: np.ndarray | None = None
 
 
+@dataclass(frozen=True)
+class Unread:
+    """A graph of a source that can be read one by one, before it is read.
+
+    Args:
+        name: what predictions call it where it cannot be read.
+        read: reads it.
+    """
+
+    name: str
+    read: Callable[[], OneGraph]
+
+
 @dataclass
 class RawGraphs:
     """Many graphs.

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from torch_geometric.io import read_tu_data
 from graphbench.benchmarks.graphs import json_lines, named, networkx_files, saved, tables
 from graphbench.benchmarks.graphs.data_objects import raw_from_objects, raw_key
 from graphbench.benchmarks.graphs.frames import SUFFIXES, table_file
-from graphbench.benchmarks.graphs.raw import RawGraphs
+from graphbench.benchmarks.graphs.raw import RawGraphs, Unread
 from graphbench.data.package_files import file_sha256
 from graphbench.errors import BadInput, CorruptData, MissingData
 
@@ -35,12 +35,14 @@ class Source:
         key: JSON values that name its content, without parsing it where there are files.
         read: reads all graphs.
         local: whether it needs no network.
+        unread: gives the graphs one by one, for files that are longer than memory; None where only all can be read.
     """
 
     origin: str
     key: Callable[[], dict[str, Any]]
     read: Callable[[], RawGraphs]
     local: bool = True
+    unread: Callable[[], Iterator[Unread]] | None = None
 
 
 def open_source(source: Any, arguments: Mapping[str, Any], directed: bool, root: Path) -> Source:
@@ -82,7 +84,8 @@ def _file(path: Path, directed: bool) -> Source:
     if suffix in (*saved.SUFFIXES, *saved.PICKLES):
         return _of_files([path], path, lambda: raw_from_objects(saved.load_saved(path), str(path), directed), directed)
     if suffix in _JSON_LINES:
-        return _of_files([path], path, lambda: json_lines.read_json_lines(path, directed), directed)
+        found = _of_files([path], path, lambda: json_lines.read_json_lines(path, directed), directed)
+        return replace(found, unread=lambda: json_lines.unread_graphs(path, directed))
     if suffix in networkx_files.READERS:
         read = lambda: networkx_files.read_networkx([path], None, directed, str(path))  # noqa: E731
         return _of_files([path], path, read, directed)

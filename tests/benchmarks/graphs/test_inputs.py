@@ -1,0 +1,88 @@
+"""New graphs of a source: JSON lines graph by graph, whatever the length of the file, other sources as a whole."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from graphbench.benchmarks import Graphs
+from graphbench.benchmarks.graphs import json_lines
+from graphbench.errors import BadInput, CorruptData, UnknownName
+
+
+def line(number, **changed):
+    size = 3 + number % 4
+    graph = {
+        "id": f"g{number}",
+        "nodes": {"element": ["C", "N", "O", "C", "N", "O"][:size], "charge": [0.1 * i - 0.2 for i in range(size)]},
+        "edges": [[i, i + 1] for i in range(size - 1)],
+        "edge_features": {"order": [1 + i % 2 for i in range(size - 1)]},
+        "energy": float(number),
+    }
+    return json.dumps(graph | changed)
+
+
+@pytest.fixture
+def benchmark(tmp_path):
+    (tmp_path / "known.jsonl").write_text("\n".join(map(line, range(20))))
+    return Graphs(str(tmp_path / "known.jsonl"), target="energy", root=str(tmp_path / "data"))
+
+
+@pytest.fixture
+def write(tmp_path):
+    def lines(*content):
+        (tmp_path / "new.jsonl").write_text("\n\n".join(content))
+        return str(tmp_path / "new.jsonl")
+
+    return lines
+
+
+def test_parts_are_those_of_the_whole_file(benchmark, write):
+    source = write(*map(line, range(30, 41)))
+    (whole,) = benchmark.read_input(source)
+    parts = list(benchmark.read_input(source, size=4))
+    assert [len(part.table) for part in parts] == [4, 4, 3]
+    assert [name for part in parts for name in part.frame["id"]] == [f"g{number}" for number in range(30, 41)]
+    assert len(whole.table) == 11
+    for name, column in whole.table.columns.items():
+        assert torch.equal(torch.cat([part.table.columns[name] for part in parts]), column), name
+
+
+def test_no_more_than_a_part_is_parsed_at_once(benchmark, write, monkeypatch):
+    read = []
+    parse = json_lines.graph_of_line
+    monkeypatch.setattr(json_lines, "graph_of_line", lambda *words: read.append(words[1]) or parse(*words))
+    parts = benchmark.read_input(write(*map(line, range(12))), size=5)
+    read.clear()  # the first one is asked for its columns
+    next(parts)
+    assert len(read) == 5
+    next(parts)
+    assert len(read) == 10
+
+
+def test_a_line_that_cannot_be_used_is_a_problem_of_its_row(benchmark, write):
+    content = [
+        "{", line(1), line(2, edges=[[0, 9], [0, 1]], edge_features={"order": [1, 1]}),
+        line(3, nodes={"element": ["Xx"] * 6, "charge": [0.0] * 6}, edges=[], edge_features={"order": []}),
+        line(4, nodes={"element": ["C"]}, edges=[], edge_features={"order": []}), line(5),
+    ]  # fmt: skip
+    (part,) = benchmark.read_input(write(*content))
+    assert part.frame["id"].tolist() == ["0", "g1", "g2", "g3", "g4", "g5"]
+    assert part.rows == [1, 5]
+    assert len(part.table) == 2
+    assert "line 1 is no JSON" in part.problems[0]
+    assert "line 5, edge 0: joins the nodes 0 and 9" in part.problems[2]
+    assert "element is Xx, which is none of the categories" in part.problems[3]
+    assert "'charge'" in part.problems[4]
+
+
+def test_what_is_no_file_of_such_graphs_is_refused_at_once(benchmark, write, tmp_path):
+    with pytest.raises(BadInput, match=r"new\.jsonl holds no graph"):
+        benchmark.read_input(write(""))
+    with pytest.raises(UnknownName, match=r"No column of nodes in .* is called 'charge'"):
+        benchmark.read_input(write(line(0, nodes={"element": ["C"] * 3}), line(1)))
+    (tmp_path / "new.jsonl").write_bytes(b"\xff\xfe{")
+    with pytest.raises(CorruptData, match="is not UTF-8 text"):
+        benchmark.read_input(str(tmp_path / "new.jsonl"))
