@@ -51,7 +51,7 @@ def _check_search(finder: LearningRateFinder, trainer: pl.Trainer) -> None:
     """
     search = finder.optimal_lr
     assert search is not None
-    tried, asked, steps = len(search.results["loss"]), search.num_training, int(trainer.estimated_stepping_batches)
+    tried, asked, steps = len(search.results["loss"]), search.num_training, trainer.estimated_stepping_batches
     if steps < asked:
         raise BadInput(
             f"LearningRateFinder: this run has {steps} steps, too few to try {asked} rates. Give it more steps, with "

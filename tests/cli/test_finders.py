@@ -33,6 +33,11 @@ def test_no_rate_found_is_one_line_and_no_training(data_options, tmp_path, capsy
     assert not list((tmp_path / "run").rglob("*.ckpt"))
 
 
+def test_a_run_without_an_end_has_steps_enough(data_options, tmp_path):
+    end = ["--trainer.max_epochs", "-1", "--trainer.max_time", "00:00:00:02"]
+    assert _fit(data_options, tmp_path / "run", *SEARCH, "13", *end) == 0
+
+
 @pytest.mark.parametrize("optimizer", [[], ["--model.optimizer", "SGD", "--model.optimizer.momentum", "0.5"]])
 def test_a_found_rate_stands_in_the_configuration_and_trains(data_options, tmp_path, capsys, optimizer):
     folder = tmp_path / "run"

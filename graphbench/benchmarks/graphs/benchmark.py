@@ -14,7 +14,7 @@ import torch
 from graphbench.benchmarks.graphs.by_nodes.level import NodeLevel
 from graphbench.benchmarks.graphs.by_nodes.splits import known_in
 from graphbench.benchmarks.graphs.features import FeaturePlan, feature_arrays, plan_features
-from graphbench.benchmarks.graphs.inputs import parts_of_objects, parts_of_source
+from graphbench.benchmarks.graphs.inputs import parts_of_objects, parts_of_source, told_as_input
 from graphbench.benchmarks.graphs.raw import RawGraphs, undirected
 from graphbench.benchmarks.graphs.sources import open_source
 from graphbench.benchmarks.graphs.splitting import MASKS, SplitRequest, split_level, split_units, units_of, used_columns
@@ -365,8 +365,9 @@ class Graphs(NodeLevel):
         if source == "-":
             raise BadInput(f"{self.spec.name} reads files, folders and names, not standard input.")
         needed = [(plan.level, found.name) for plan in self._plan.values() for found in plan.columns]
-        opened = open_source(source, {}, self.directed, Path(self.root))
-        return parts_of_source(opened, needed, self._features_only, size)
+        with told_as_input():
+            opened = open_source(source, {}, self.directed, Path(self.root))
+            return parts_of_source(opened, needed, self._features_only, size)
 
     def read_objects(self, objects: Sequence[Any], size: int = 1024) -> Iterator[InputPart]:
         """PyG's `Data`, mappings of tensors, or networkx graphs; one that cannot be used is a problem of its row."""

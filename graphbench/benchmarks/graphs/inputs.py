@@ -21,6 +21,17 @@ from graphbench.errors import BadInput, GraphbenchError
 MakeTable = Callable[[RawGraphs], GraphTable]
 
 
+@contextlib.contextmanager
+def told_as_input() -> Iterator[None]:
+    """Errors of a source name the option that names new inputs, not that of the data to train on."""
+    try:
+        yield
+    except GraphbenchError as error:
+        if not str(error).startswith("--data.source"):
+            raise
+        raise type(error)(str(error).replace("--data.source", "--input", 1)) from error
+
+
 def parts_of_source(
     source: Source, needed: Sequence[tuple[str, str]], table_of: MakeTable, size: int
 ) -> Iterator[InputPart]:

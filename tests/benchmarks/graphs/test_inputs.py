@@ -9,7 +9,7 @@ import torch
 
 from graphbench.benchmarks import Graphs
 from graphbench.benchmarks.graphs import json_lines
-from graphbench.errors import BadInput, CorruptData, UnknownName
+from graphbench.errors import BadInput, CorruptData, MissingData, UnknownName
 
 
 def line(number, **changed):
@@ -83,6 +83,8 @@ def test_what_is_no_file_of_such_graphs_is_refused_at_once(benchmark, write, tmp
         benchmark.read_input(write(""))
     with pytest.raises(UnknownName, match=r"No column of nodes in .* is called 'charge'"):
         benchmark.read_input(write(line(0, nodes={"element": ["C"] * 3}), line(1)))
+    with pytest.raises(MissingData, match=r"^--input .*none\.jsonl: there is no such file or folder"):
+        benchmark.read_input(str(tmp_path / "none.jsonl"))
     (tmp_path / "new.jsonl").write_bytes(b"\xff\xfe{")
     with pytest.raises(CorruptData, match="is not UTF-8 text"):
         benchmark.read_input(str(tmp_path / "new.jsonl"))
