@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +38,25 @@ def options(spreadsheet):
         "classification", "--data.num_classes", "2", "--data.id_column", "name", "--data.weight", "weight",
         "--data.store", str(folder / "store"), "--data.batch_size", "16", "--data.num_workers", "0", *SMALL_MODEL,
     ]  # fmt: skip
+
+
+def test_classes_by_name_are_offered_taken_and_answered(molecule_file, tmp_path, capfd):
+    rows = [line.split(",")[0] for line in molecule_file.read_text().splitlines()[1:]]
+    table = tmp_path / "assay.csv"
+    named = [f"{smiles},{'yes' if number % 3 else 'no'}" for number, smiles in enumerate(rows)]
+    table.write_text("\n".join(["smiles,active", *named]))
+    data = ["--data", "Molecules", "--data.file", str(table), "--data.target", "active"]
+    places = ["--data.store", str(tmp_path / "store"), "--run", str(tmp_path / "run")]
+    words = ["fit", *data, *SMALL_MODEL, *places, "--trainer.max_epochs", "1"]
+    assert main(words) == 1
+    hint = capfd.readouterr().err.partition("Classes by name: ")[2].partition(", in the order")[0]
+    assert shlex.split(hint) == ["--data.task", "classification", "--data.classes", '["no", "yes"]']
+    assert main([*words, *shlex.split(hint)]) == 0
+    output = tmp_path / "answers.csv"
+    assert main(["predict", "--run", str(tmp_path / "run"), "--input", str(table), "--output", str(output)]) == 0
+    frame = pd.read_csv(output, keep_default_na=False)
+    likely = frame[["probability_no", "probability_yes"]].astype(float).to_numpy().argmax(1)
+    assert frame["prediction_active"].tolist() == [("no", "yes")[number] for number in likely]
 
 
 @pytest.mark.parametrize("weights", ["balanced", slow("[1, 5]")])

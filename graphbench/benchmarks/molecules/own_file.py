@@ -70,9 +70,11 @@ class Molecules(MoleculeBenchmark):
             extra `excel`).
         target: target column, or several; `penalized_logp` computes that property (constants of ZINC-full, smallest
             rings) and needs no column.
-        task: regression; classification (one column of class numbers from 0); multilabel (columns of 0 and 1). Cells
-            may be empty in some of several target columns: a missing label is neither trained on nor scored.
-        num_classes: classes of a classification.
+        task: regression; classification (one column of class numbers from 0, or of the names in `classes`);
+            multilabel (columns of 0 and 1). Cells may be empty in some of several target columns: a missing label is
+            neither trained on nor scored.
+        num_classes: classes of a classification by numbers.
+        classes: what the file calls the classes, from class 0 on: `[inactive, active]`.
         smiles_column: where the SMILES stand.
         id_column: column with names for predictions; by default molecules are named by their line.
         split: `random` by `split_seed`; `scaffold`: whole Murcko scaffolds, largest first; `scaffold_balanced`: whole
@@ -118,6 +120,7 @@ class Molecules(MoleculeBenchmark):
         target: str | list[str],
         task: TargetTask = "regression",
         num_classes: int | None = None,
+        classes: list[str] | None = None,
         smiles_column: str = "smiles",
         id_column: str | None = None,
         split: SplitKind = "random",
@@ -139,12 +142,14 @@ class Molecules(MoleculeBenchmark):
         check_choice("split", split, get_args(SplitKind))
         check_choice("on_error", on_error, get_args(OnError))
         targets = (target,) if isinstance(target, str) else tuple(target)
+        num_classes = _count_classes(task, num_classes, classes)
         self.request = FileRequest(
             file=Path(file),
             smiles_column=smiles_column,
             targets=targets,
             task=task,
             num_classes=num_classes or 2,
+            classes=tuple(classes or ()),
             id_column=id_column,
             split_column=split_column,
             scaffold=split.startswith("scaffold"),
@@ -180,8 +185,8 @@ class Molecules(MoleculeBenchmark):
         return self.request.targets
 
     def class_labels(self) -> tuple[str, ...]:
-        """Class numbers, as the file has them."""
-        return tuple(str(number) for number in range(self.spec.num_classes or 0))
+        """What the file calls the classes: their names or their numbers."""
+        return self.request.classes or tuple(str(number) for number in range(self.spec.num_classes or 0))
 
     def source_key(self) -> dict[str, Any]:
         """Checksum of the file, version of RDKit, and every option that decides about rows, targets or splits."""
@@ -194,6 +199,7 @@ class Molecules(MoleculeBenchmark):
             "task": [request.task, request.num_classes],
             "split": [self.split, list(self.fractions), self.split_seed],
             **({} if self.folds is None else {"folds": [self.folds, self.fold]}),
+            **({"classes": list(request.classes)} if request.classes else {}),
             **({} if request.weight is None else {"weight": request.weight}),
             **({"repeats": self.repeats} if self.repeats == "together" else {}),  # earlier versions shared them out
             "on_error": request.on_error,
@@ -240,6 +246,23 @@ def _check_folds(split: SplitKind, folds: int | None, fold: int | None) -> None:
             raise BadInput(f"folds={folds}: split=column takes the split of the file; folds need another `split`.")
 
 
+def _count_classes(task: TargetTask, num_classes: int | None, classes: list[str] | None) -> int | None:
+    """How many classes there are.
+
+    Raises:
+        BadInput: names are given for another task, twice, or as many as `num_classes` does not say.
+    """
+    if classes is None:
+        return num_classes
+    if task != "classification":
+        raise BadInput(f"classes belongs to task=classification, not to task={task}.")
+    if len(set(classes)) != len(classes):
+        raise BadInput(f"classes: expected distinct names, got {classes}.")
+    if num_classes not in (None, len(classes)):
+        raise BadInput(f"num_classes={num_classes}, but classes names {len(classes)}: give one of the two.")
+    return len(classes)
+
+
 def _check_targets(targets: tuple[str, ...], task: TargetTask, num_classes: int | None, metric: str | None) -> None:
     """Refuse targets that do not fit their task.
 
@@ -251,7 +274,10 @@ def _check_targets(targets: tuple[str, ...], task: TargetTask, num_classes: int 
     if PENALIZED_LOGP in targets and (len(targets) > 1 or task != "regression"):
         raise BadInput(f"target={PENALIZED_LOGP} is computed: it must be the only target, of a regression.")
     if task == "classification" and (len(targets) > 1 or num_classes is None or num_classes < 2):
-        raise BadInput("task=classification needs one target column and num_classes of 2 or more.")
+        raise BadInput(
+            "task=classification needs one target column, and num_classes of 2 or more or the names of the classes "
+            "(classes=[inactive, active])."
+        )
     if task != "classification" and num_classes is not None:
         raise BadInput(f"num_classes belongs to task=classification, not to task={task}.")
     if metric is not None and metric not in _METRICS[task]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from typing import Literal
@@ -16,11 +17,13 @@ TargetTask = Literal["regression", "classification", "multilabel"]
 
 _MISSING = frozenset({"", "nan", "na", "n/a", "none", "null", "<na>"})
 _BOOLEANS = {"true": 1.0, "false": 0.0}
+#: Different texts of a column that can be names of classes.
+_MOST_NAMED = 20
 _LARGEST = float(np.finfo(np.float32).max)
 
 
 def parse_targets(
-    rows: MoleculeRows, names: Sequence[str], task: TargetTask, num_classes: int = 2
+    rows: MoleculeRows, names: Sequence[str], task: TargetTask, num_classes: int = 2, classes: Sequence[str] = ()
 ) -> tuple[np.ndarray, list[RowProblem]]:
     """Targets of every row, and what is wrong with them.
 
@@ -32,6 +35,7 @@ def parse_targets(
         names: its target columns.
         task: decides which numbers are valid: finite ones; classes `0 .. num_classes - 1`; 0, 1, true and false.
         num_classes: classes of a classification.
+        classes: what the file calls them, from class 0 on; empty where it has their numbers.
 
     Returns:
         float64 `[rows, T]`, or int64 `[rows, 1]` for classification; NaN (or -1) where missing or wrong. Problems in
@@ -39,11 +43,12 @@ def parse_targets(
     """
     values = np.full((len(rows.lines), len(names)), np.nan)
     problems: list[RowProblem] = []
+    numbers = {name: number for number, name in enumerate(classes)}
     for place, name in enumerate(names):
         for row, text in enumerate(rows.columns[name]):
-            if text.lower() in _MISSING:
+            if text.lower() in _MISSING and text not in numbers:
                 continue
-            value, fault = _number(text, task, num_classes)
+            value, fault = _class(text, numbers) if numbers else _number(text, task, num_classes)
             if fault:
                 problems.append(RowProblem(f"target {name!r} {fault}", rows.lines[row], shorten(text)))
             else:
@@ -94,6 +99,22 @@ def points_for_commas(rows: MoleculeRows, names: Sequence[str]) -> None:
     for name in names:
         rows.columns[name] = [point_for_comma(cell) for cell in rows.columns[name]]
     rows.notes.append("numbers have decimal commas")
+
+
+def classes_hint(rows: MoleculeRows, target: str) -> str:
+    """How to have the texts of a column as classes; empty where it has numbers, or too many texts to be classes."""
+    found = sorted({text for text in rows.columns[target] if text.lower() not in _MISSING})
+    if not 2 <= len(found) <= _MOST_NAMED or any(not _number(text, "regression", 0)[1] for text in found):
+        return ""
+    named = json.dumps(found, ensure_ascii=False)
+    return f" Classes by name: --data.task classification --data.classes '{named}', in the order that you want."
+
+
+def _class(text: str, numbers: dict[str, int]) -> tuple[float, str]:
+    """The number of the class in a cell, and what is wrong with it."""
+    if text in numbers:
+        return numbers[text], ""
+    return math.nan, f"is none of the classes {', '.join(map(repr, numbers))}"
 
 
 def _number(text: str, task: TargetTask, num_classes: int) -> tuple[float, str]:

@@ -17,6 +17,7 @@ from graphbench.benchmarks.molecules.chemistry.repeats import describe_leaks, de
 from graphbench.benchmarks.molecules.chemistry.tables import subset, to_table, with_targets, with_text, with_weights
 from graphbench.benchmarks.molecules.chemistry.targets import (
     TargetTask,
+    classes_hint,
     parse_targets,
     parse_weights,
     points_for_commas,
@@ -53,6 +54,7 @@ class FileRequest:
         targets: target columns; `("penalized_logp",)` computes that property instead.
         task: what the targets are.
         num_classes: classes of a classification.
+        classes: what the file calls them, from class 0 on; empty where it has their numbers.
         id_column: column with the molecules' names; None names them by their line.
         split_column: column that names each row's split, if any.
         scaffold: whether Murcko scaffolds are wanted.
@@ -65,6 +67,7 @@ class FileRequest:
     targets: tuple[str, ...] = (PENALIZED_LOGP,)
     task: TargetTask = "regression"
     num_classes: int = 2
+    classes: tuple[str, ...] = ()
     id_column: str | None = None
     split_column: str | None = None
     scaffold: bool = False
@@ -79,12 +82,14 @@ class FileRequest:
     @property
     def columns(self) -> list[str]:
         """Columns to read beside the SMILES."""
-        return list(dict.fromkeys([*self.numbers, *filter(None, (self.id_column, self.split_column))]))
+        read = () if self.computed else self.targets
+        others = filter(None, (self.weight, self.id_column, self.split_column))
+        return list(dict.fromkeys([*read, *others]))
 
     @property
     def numbers(self) -> list[str]:
         """Columns that hold numbers."""
-        return [*(() if self.computed else self.targets), *filter(None, (self.weight,))]
+        return [*(() if self.computed or self.classes else self.targets), *filter(None, (self.weight,))]
 
 
 @dataclass
@@ -129,7 +134,7 @@ def read_user_file(request: FileRequest, track: Track | None = None) -> UserMole
     problems = list(rows.problems)
     y, weights = np.zeros((len(rows.lines), 0)), None
     if not request.computed:
-        y, found = parse_targets(rows, request.targets, request.task, request.num_classes)
+        y, found = parse_targets(rows, request.targets, request.task, request.num_classes, request.classes)
         problems += found
     if request.weight is not None:
         weights, found = parse_weights(rows, request.weight)
@@ -138,7 +143,7 @@ def read_user_file(request: FileRequest, track: Track | None = None) -> UserMole
     recipe = Recipe("ogb", "smallest_rings" if request.computed else None, request.scaffold, canonical=True)
     arrays = read_molecules(rows.columns[request.smiles_column], recipe, track=track)
     problems += [RowProblem(kind, rows.lines[row], detail) for row, kind, detail in arrays.problems]
-    _report(problems, rows, request.on_error)
+    _report(problems, rows, request)
     bad = {problem.line for problem in problems}
     kept = np.array([place for place, row in enumerate(arrays.rows) if rows.lines[row] not in bad], dtype=np.int64)
     if len(kept) == 0:
@@ -159,9 +164,11 @@ def _split_problems(rows: MoleculeRows, column: str | None) -> list[RowProblem]:
     ]
 
 
-def _report(problems: list[RowProblem], rows: MoleculeRows, on_error: OnError) -> None:
-    if on_error == "stop":
+def _report(problems: list[RowProblem], rows: MoleculeRows, request: FileRequest) -> None:
+    if request.on_error == "stop":
         advice = "Correct these rows, or leave them out with on_error=skip."
+        if len(request.targets) == 1 and not request.computed and not request.classes:
+            advice += classes_hint(rows, request.targets[0])
         refuse_problems(problems, rows.source, rows.num_rows, advice, rows.unit)
     elif problems:
         told = describe_problems(problems, rows.source, rows.num_rows, rows.unit)

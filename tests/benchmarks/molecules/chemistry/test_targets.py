@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from graphbench.benchmarks.molecules.chemistry.files import MoleculeRows
-from graphbench.benchmarks.molecules.chemistry.targets import parse_targets
+from graphbench.benchmarks.molecules.chemistry.targets import classes_hint, parse_targets
 
 
 def rows(**columns):
@@ -62,6 +62,25 @@ def test_classes_are_whole_numbers_in_range():
         (line, "target 'a' is not a class number from 0 to 2", cell)
         for line, cell in ((4, "'3'"), (5, "'-1'"), (6, "'0.5'"))
     ]
+
+
+def test_classes_by_name_have_the_order_that_is_given():
+    content = rows(a=["yes", "no", "none", "Yes", "", "maybe"])
+    y, problems = parse_targets(content, ["a"], "classification", classes=("no", "yes", "none"))
+    assert y[:3, 0].tolist() == [1, 0, 2], "a class may be called as missing cells are"
+    told_classes = "target 'a' is none of the classes 'no', 'yes', 'none'"
+    assert told(problems) == [
+        (5, told_classes, "'Yes'"), (7, told_classes, "'maybe'"), (6, "target 'a' is missing", ""),
+    ]  # fmt: skip
+
+
+def test_texts_that_could_be_classes_are_told_with_the_options_to_type():
+    hint = classes_hint(rows(a=["wet", "dry", "", "NA", "wet"]), "a")
+    assert """--data.task classification --data.classes '["dry", "wet"]'""" in hint
+    assert classes_hint(rows(a=["1", "2"]), "a") == ""
+    assert classes_hint(rows(a=["wet", "1.5"]), "a") == ""
+    assert classes_hint(rows(a=["wet", "wet"]), "a") == ""
+    assert classes_hint(rows(a=[f"name {number}" for number in range(21)]), "a") == ""
 
 
 def test_labels_are_zero_or_one():
