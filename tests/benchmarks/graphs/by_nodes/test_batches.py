@@ -64,6 +64,13 @@ def samples(operators, monkeypatch):
     monkeypatch.setattr(installed, "WITH_TORCH_SPARSE", True)
 
 
+@pytest.fixture
+def metis(samples):
+    """So does the cutting into clusters, unless torch-sparse was compiled without it."""
+    if not cutting.has_metis():
+        pytest.skip("torch-sparse was compiled without METIS")
+
+
 def opened(folder, graph=None, **options):
     data = Graphs(graph or large_graph(), store=str(folder), node_features=["x", "kind"], seed=3, **options)
     data.setup()
@@ -192,7 +199,7 @@ def test_all_neighbours_give_the_answers_of_the_whole_graph(tmp_path, samples):
     assert exact == pytest.approx(sampled, abs=1e-5)
 
 
-def test_clusters_hold_every_node_once_and_all_edges_within(tmp_path, samples):
+def test_clusters_hold_every_node_once_and_all_edges_within(tmp_path, metis):
     data = opened(tmp_path, sampler="clusters", num_parts=9, batch_size=3)
     parts = batches(data.train_dataloader())
     assert len(parts) == 3
@@ -203,7 +210,7 @@ def test_clusters_hold_every_node_once_and_all_edges_within(tmp_path, samples):
         assert sorted(rows.tolist()) == inside.nonzero()[:, 0].tolist()
 
 
-def test_clusters_need_edges_both_ways(tmp_path, samples):
+def test_clusters_need_edges_both_ways(tmp_path, metis):
     graph = large_graph()
     graph.edge_index, graph.edge_attr = graph.edge_index[:, :50], graph.edge_attr[:50]
     data = opened(tmp_path, graph, sampler="clusters", num_parts=4)
