@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from itertools import islice, product
 from typing import Any
 
@@ -64,10 +63,10 @@ def parts_of_source(
 
 def _parts_of_raw(raw: RawGraphs, table_of: MakeTable, size: int) -> Iterator[InputPart]:
     for start in range(0, len(raw), size):
-        numbers = range(start, min(start + size, len(raw)))
-        rows, problems = _tried([partial(raw.select, [number]) for number in numbers], table_of)
-        table = table_of(raw.select([numbers[row] for row in rows])) if rows else _no_graph()
-        yield InputPart(pd.DataFrame({"id": [raw.names[n] for n in numbers]}), table, rows, problems)
+        names = raw.names[start : start + size]
+        join = lambda rows, start=start: raw.select([start + row for row in rows])  # noqa: E731
+        rows, problems, table = _usable(range(len(names)), join, table_of)
+        yield InputPart(pd.DataFrame({"id": names}), table, rows, problems)
 
 
 def _parts_of_unread(graphs: Iterator[Unread], table_of: MakeTable, size: int, origin: str) -> Iterator[InputPart]:
@@ -76,16 +75,16 @@ def _parts_of_unread(graphs: Iterator[Unread], table_of: MakeTable, size: int, o
 
 
 def _part_of_unread(chosen: Sequence[Unread], table_of: MakeTable, origin: str) -> InputPart:
-    graphs: dict[int, OneGraph] = {}
-
-    def alone(row: int) -> RawGraphs:
-        graphs[row] = chosen[row].read()
-        return stack([graphs[row]], origin)
-
-    rows, problems = _tried([partial(alone, row) for row in range(len(chosen))], table_of)
-    names = [graphs[row].name if row in graphs else unread.name for row, unread in enumerate(chosen)]
-    table = table_of(stack([graphs[row] for row in rows], origin)) if rows else _no_graph()
-    return InputPart(pd.DataFrame({"id": names}), table, rows, problems)
+    read: dict[int, OneGraph] = {}
+    problems: dict[int, str] = {}
+    for row, unread in enumerate(chosen):
+        try:
+            read[row] = unread.read()
+        except GraphbenchError as error:
+            problems[row] = str(error)
+    rows, found, table = _usable(list(read), lambda rows: stack([read[row] for row in rows], origin), table_of)
+    names = [read[row].name if row in read else unread.name for row, unread in enumerate(chosen)]
+    return InputPart(pd.DataFrame({"id": names}), table, rows, problems | found)
 
 
 def parts_of_objects(objects: Sequence[Any], directed: bool, table_of: MakeTable, size: int) -> Iterator[InputPart]:
@@ -98,30 +97,40 @@ def parts_of_objects(objects: Sequence[Any], directed: bool, table_of: MakeTable
         size: graphs per part.
     """
     for start in range(0, len(objects), size):
-        chosen = objects[start : start + size]
-        reads = [
-            lambda thing=thing, row=start + row: raw_from_objects([thing], f"input {row}", directed)  # type: ignore[misc]
-            for row, thing in enumerate(chosen)
-        ]
-        rows, problems = _tried(reads, table_of)
-        if rows:
-            table = table_of(raw_from_objects([chosen[row] for row in rows], "the inputs", directed))
-        else:
-            table = _no_graph()
-        yield InputPart(pd.DataFrame(index=pd.RangeIndex(len(chosen))), table, rows, problems)
+        count = len(objects[start : start + size])
+
+        def join(rows: Sequence[int], start: int = start) -> RawGraphs:
+            origin = f"input {start + rows[0]}" if len(rows) == 1 else "the inputs"
+            return raw_from_objects([objects[start + row] for row in rows], origin, directed)
+
+        rows, problems, table = _usable(range(count), join, table_of)
+        yield InputPart(pd.DataFrame(index=pd.RangeIndex(count)), table, rows, problems)
 
 
-def _tried(reads: Sequence[Callable[[], RawGraphs]], table_of: MakeTable) -> tuple[list[int], dict[int, str]]:
-    """Which graphs can be used, each tried alone, and why the others cannot."""
+def _usable(
+    rows: Sequence[int], join: Callable[[Sequence[int]], RawGraphs], table_of: MakeTable
+) -> tuple[list[int], dict[int, str], GraphTable]:
+    """Rows whose graphs can be used, why the others cannot, and the features of the former.
+
+    All are tried at once; only where that fails, each alone.
+    """
+
+    def features(some: Sequence[int]) -> GraphTable:
+        raw = join(some)
+        raw.check()
+        return table_of(raw)
+
     problems: dict[int, str] = {}
-    for row, read in enumerate(reads):
-        try:
-            one = read()
-            one.check()
-            table_of(one)
-        except GraphbenchError as error:
-            problems[row] = str(error)
-    return [row for row in range(len(reads)) if row not in problems], problems
+    try:
+        return list(rows), problems, features(rows) if rows else _no_graph()
+    except GraphbenchError:  # a loop over graphs, which is for files with faults alone
+        for row in rows:
+            try:
+                features([row])
+            except GraphbenchError as error:
+                problems[row] = str(error)
+    good = [row for row in rows if row not in problems]
+    return good, problems, features(good) if good else _no_graph()
 
 
 def _no_graph() -> GraphTable:
