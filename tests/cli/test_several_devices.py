@@ -18,6 +18,7 @@ from graphbench.cli.several_devices import answer_part, chosen_devices, start_an
 from graphbench.errors import BadInput
 from graphbench.prediction import Ensemble
 from graphbench.prediction.calibration import Temperature
+from graphbench.runs import trust
 
 CPU = torch.device("cpu")
 
@@ -35,6 +36,13 @@ def test_the_last_number_that_was_typed_counts():
 def test_devices_that_are_not_there_are_told(value, message):
     with pytest.raises(BadInput, match=message):
         chosen_devices(["--trainer.devices", value], CPU)
+
+
+@pytest.fixture(autouse=True)
+def command():
+    """What a run may import ends with the test, as it does with the process of a command."""
+    with trust.command():
+        yield
 
 
 @pytest.fixture
