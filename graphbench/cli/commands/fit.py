@@ -18,6 +18,7 @@ from pytorch_lightning.callbacks import BatchSizeFinder, LearningRateFinder, Sto
 from pytorch_lightning.utilities.exceptions import SIGTERMException
 from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
+from graphbench.cli.appended import without_repeats
 from graphbench.cli.complaints import of_logger, of_training, reason
 from graphbench.cli.elastic import join_again
 from graphbench.cli.finders import take_over_found
@@ -77,9 +78,12 @@ def _resuming(parser: CommandParser, arguments: Sequence[str]) -> Sequence[str]:
         raise BadInput("--checkpoint says where --resume goes on; to start a new run from weights use model.init_from.")
     if own.if_exists == "resume" and not own.run:
         raise BadInput("--if-exists resume needs --run FOLDER.")
-    if own.run and own.if_exists == "resume" and RunFolder(Path(own.run)).config.is_file():
-        return ["--resume", own.run, *rest]
-    return arguments
+    config = RunFolder(Path(own.run)).config if own.run and own.if_exists == "resume" else None
+    if config is None or not config.is_file():
+        return arguments
+    with contextlib.suppress(OSError, ValueError, yaml.YAMLError):  # a damaged one is told where it is read
+        rest = without_repeats(rest, load_yaml(config.read_text(encoding="utf-8")) or {})
+    return ["--resume", str(own.run), *rest]
 
 
 def _checkpoint(request: Request) -> tuple[Path | None, int]:

@@ -1,0 +1,56 @@
+"""A job that is queued again: the same command goes on, whatever it appends to lists."""
+
+import pytest
+import yaml
+from command_line import SMALL_MODEL
+
+from graphbench.cli import main
+from graphbench.cli.appended import without_repeats
+
+CONFIG = {
+    "trainer": {"callbacks": [{"class_path": "pytorch_lightning.callbacks.EarlyStopping", "init_args": {}}]},
+    "model": {
+        "metrics": ["R2"],
+        "architecture": {"class_path": "GPS", "init_args": {"encoders": [{"class_path": "A"}]}},
+    },
+}
+STOP = "--trainer.callbacks+=EarlyStopping"
+TIMER = ["--trainer.callbacks+=Timer", "--trainer.callbacks.interval", "epoch"]
+
+
+@pytest.mark.parametrize(
+    ("words", "kept"),
+    [
+        ([STOP, "--trainer.callbacks.monitor", "val/MAE", "--seed", "1"], ["--seed", "1"]),
+        ([STOP, "--trainer.callbacks.strict=false", "--seed", "1"], ["--seed", "1"]),
+        ([STOP, "--trainer.callbacks.verbose"], []),
+        (["--trainer.callbacks+", "EarlyStopping", "--model.metrics+=R2"], []),
+        (["--trainer.callbacks+={class_path: EarlyStopping, init_args: {patience: 3}}"], []),
+        (["--model.metrics+=[R2]", "--model.architecture.encoders+=A"], []),
+        (["--model.metrics+=[R2, MCC]"], ["--model.metrics+=[R2, MCC]"]),
+        ([*TIMER, STOP], TIMER),
+        (["--trainer.logger+=CSVLogger"], ["--trainer.logger+=CSVLogger"]),
+        (["--data.nothing+=here"], ["--data.nothing+=here"]),
+        (["--trainer.max_epochs=3", "--trainer.callbacks+"], ["--trainer.max_epochs=3", "--trainer.callbacks+"]),
+    ],
+)  # fmt: skip
+def test_what_the_run_has_is_left_out_with_its_options(words, kept):
+    assert without_repeats(words, CONFIG) == kept
+
+
+def test_the_same_command_goes_on(data_options, tmp_path, capsys):
+    folder = tmp_path / "run"
+    words = ["fit", *data_options, *SMALL_MODEL, "--run", str(folder), "--if-exists", "resume", "--model.metrics+=R2",
+             "--trainer.callbacks+=LastCheckpoint", "--trainer.callbacks.every_n_steps", "5",
+             "--trainer.callbacks+=TrainTestGap"]  # fmt: skip
+    assert main([*words, "--trainer.max_epochs", "1"]) == 0
+    first = yaml.safe_load((folder / "config.yaml").read_text())
+    assert main([*words, "--trainer.max_epochs", "2"]) == 0, capsys.readouterr().err
+    assert "The run has --trainer.callbacks+=TrainTestGap already." in capsys.readouterr().err
+    second = yaml.safe_load((folder / "config.yaml").read_text())
+    assert second["trainer"].pop("max_epochs") == 2
+    assert first["trainer"].pop("max_epochs") == 1
+    assert second == first
+    assert [one["class_path"].rpartition(".")[2] for one in second["trainer"]["callbacks"]] == [
+        "LastCheckpoint", "TrainTestGap",
+    ]  # fmt: skip
