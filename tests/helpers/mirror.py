@@ -203,6 +203,7 @@ TESTS_OF = {
     "tests/speed/test_large_graph.py": "the graph and the networks that speed/large_graph.py compares",
     "tests/speed/test_limit.py": "which products speed/limit.py counts",
     "tests/speed/test_predict_memory.py": "what speed/predict_memory.py measures",
+    "plugins/deepgraph/tests/test_results.py": "what pages say of the rows in plugins/deepgraph/results",
     "tests/speed/test_results.py": "what pages say of the runs in speed/results",
     "tests/speed/test_suite.py": "what the scripts of speed/ share",
     "tests/docs/test_reproduce.py": "docs/reproduce.md",
