@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytorch_lightning as pl
@@ -34,6 +34,23 @@ def restore(state: dict[str, Any]) -> None:
     torch.set_rng_state(_cpu(state["torch"]))
     if "cuda" in state and torch.cuda.is_available():
         torch.cuda.set_rng_state(_cpu(state["cuda"]))
+
+
+def capture_generators(module: pl.LightningModule | None) -> dict[str, Tensor]:
+    """States of the generators that layers have of their own, as attribute `generator`.
+
+    A layer may keep it in the weights as well, but these are one rank's, and ranks draw as their graphs need.
+    """
+    found = module.named_modules() if module is not None else ()
+    owned = {name: getattr(layer, "generator", None) for name, layer in found}
+    return {name: one.get_state() for name, one in owned.items() if isinstance(one, torch.Generator)}
+
+
+def restore_generators(module: pl.LightningModule, states: dict[str, Tensor]) -> None:
+    """Put the layers' generators back to captured states."""
+    layers = dict(module.named_modules())
+    for name in states.keys() & layers.keys():
+        cast(torch.Generator, layers[name].generator).set_state(_cpu(states[name]))
 
 
 def _cpu(tensor: Tensor) -> Tensor:
@@ -89,7 +106,8 @@ class ExactResume(pl.Callback):
 
     def state_dict(self) -> dict[str, Any]:
         """States by rank; every rank takes part, since Lightning collects a checkpoint on all of them."""
-        own = capture() | {"scores": capture_scores(self._trainer.lightning_module if self._trainer else None)}
+        module = self._trainer.lightning_module if self._trainer else None
+        own = capture() | {"scores": capture_scores(module), "generators": capture_generators(module)}
         if distributed.is_available() and distributed.is_initialized():
             states: list[dict[str, Any]] = [{} for _ in range(distributed.get_world_size())]
             distributed.all_gather_object(states, own)
@@ -111,6 +129,7 @@ class ExactResume(pl.Callback):
             own = self._restored[trainer.global_rank]
             restore(own)
             restore_scores(pl_module, own.get("scores", {}))
+            restore_generators(pl_module, own.get("generators", {}))
         elif self._restored is not None:
             pl.utilities.rank_zero_warn(
                 f"The checkpoint was written by {len(self._restored)} processes and {trainer.world_size} go on: random "
