@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import yaml
@@ -15,12 +15,18 @@ log = logging.getLogger(__name__)
 _APPENDS = re.compile(r"(--[\w.]+)\+(?:=(.*))?", re.DOTALL)
 
 
-def without_repeats(arguments: Sequence[str], config: Mapping[str, Any]) -> list[str]:
+def without_repeats(
+    arguments: Sequence[str], config: Mapping[str, Any], over: Iterable[Mapping[str, Any]] = ()
+) -> list[str]:
     """The command line without what it appends to a list that has it, and without the options of that item.
+
+    A list that the command line itself gives, by a file or whole, takes the place of the run's: what is appended to
+    that one stays.
 
     Args:
         arguments: of a command that began a run, given again to go on with it.
         config: configuration of the run.
+        over: contents of the configurations that the command line lays over it.
 
     Examples:
         >>> words = ["--trainer.callbacks+=Timer", "--trainer.callbacks.interval", "epoch", "--trainer.max_epochs", "9"]
@@ -31,6 +37,7 @@ def without_repeats(arguments: Sequence[str], config: Mapping[str, Any]) -> list
     """
     kept: list[str] = []
     rest = list(arguments)
+    given, over = {argument.partition("=")[0] for argument in arguments}, tuple(over)
     while rest:
         word = rest.pop(0)
         appends = _APPENDS.fullmatch(word)
@@ -43,8 +50,9 @@ def without_repeats(arguments: Sequence[str], config: Mapping[str, Any]) -> list
         while rest and rest[0].startswith(f"{name}."):
             length = 1 if "=" in rest[0] or len(rest) == 1 or rest[1].startswith("--") else 2
             words, rest = words + rest[:length], rest[length:]
-        if _names(value) <= _there(config, name):
-            log.info("The run has %s already.", " ".join(words))
+        replaced = name in given or any(_list_at(content, name) is not None for content in over)
+        if not replaced and _names(value) <= _named(_list_at(config, name) or []):
+            log.info("The run has %s already, as its config.yaml says.", " ".join(words))
         else:
             kept += words
     return kept
@@ -63,11 +71,11 @@ def _named(content: Any) -> set[str]:
     return {str(item.get("class_path") if isinstance(item, Mapping) else item).rpartition(".")[2] for item in items}
 
 
-def _there(config: Mapping[str, Any], option: str) -> set[str]:
-    """What a list of the configuration holds, by the same names; nothing where there is no such list."""
+def _list_at(config: Mapping[str, Any], option: str) -> list[Any] | None:
+    """The list that a configuration gives for an option; None where it gives none."""
     found: Any = config
     for key in option.removeprefix("--").split("."):
         if isinstance(found, Mapping) and key not in found:
             found = found.get("init_args")
         found = found.get(key) if isinstance(found, Mapping) else None
-    return _named(found) if isinstance(found, list) else set()
+    return found if isinstance(found, list) else None

@@ -9,8 +9,9 @@ import pytorch_lightning as pl
 from jsonargparse import Namespace
 from pytorch_lightning.callbacks import BatchSizeFinder, LearningRateFinder
 
-from graphbench.cli.optimizers import DEFAULT
+from graphbench.cli.optimizers import AS_FUNCTION, DEFAULT
 from graphbench.errors import BadInput
+from graphbench.training.module import adam_w
 
 if TYPE_CHECKING:
     from graphbench.cli.lightning import GraphbenchCLI
@@ -38,9 +39,17 @@ def take_over_found(cli: GraphbenchCLI) -> None:
         if isinstance(callback, LearningRateFinder) and callback.optimal_lr is not None:
             _check_search(callback, cli.trainer)
             log.info("Learning rate found: %.3g", cli.model.lr)
-            if cli.config.get("model.optimizer.init_args") is None:
-                cli.config["model.optimizer"] = Namespace(class_path=DEFAULT, init_args=Namespace())
-            cli.config["model.optimizer.init_args.lr"] = cli.model.lr
+            _write_rate(cli)
+
+
+def _write_rate(cli: GraphbenchCLI) -> None:
+    """Put the rate that was found among the optimizer's options, as far as it has any."""
+    if cli.config.get("model.optimizer") is adam_w or cli.config.get("model.optimizer") in AS_FUNCTION:
+        cli.config["model.optimizer"] = Namespace(class_path=DEFAULT, init_args=Namespace())
+    if cli.config.get("model.optimizer.init_args") is None:
+        log.warning("--model.optimizer is a function: the rate stands in the checkpoints, not in config.yaml.")
+    else:
+        cli.config["model.optimizer.init_args.lr"] = cli.model.lr
 
 
 def _check_search(finder: LearningRateFinder, trainer: pl.Trainer) -> None:

@@ -11,7 +11,7 @@ _OPTION = "--model.optimizer"
 #: What a module without an optimizer takes, as the class whose options can be given.
 DEFAULT = "torch.optim.AdamW"
 #: How configurations of runs name it, those of earlier versions too.
-_AS_FUNCTION = ("graphbench.training.module.adam_w", "graphbench.module.adam_w")
+AS_FUNCTION = ("graphbench.training.module.adam_w", "graphbench.module.adam_w")
 
 
 def with_optimizer(arguments: Sequence[str]) -> list[str]:
@@ -41,4 +41,4 @@ def with_optimizer(arguments: Sequence[str]) -> list[str]:
 def _names_one(content: dict[str, Any]) -> bool:
     model = content.get("model")
     named = model.get("optimizer") if isinstance(model, dict) else None
-    return named not in (None, *_AS_FUNCTION)
+    return named not in (None, *AS_FUNCTION)

@@ -38,6 +38,30 @@ def test_what_the_run_has_is_left_out_with_its_options(words, kept):
     assert without_repeats(words, CONFIG) == kept
 
 
+def test_a_list_that_the_command_gives_is_appended_to_anew():
+    words = [STOP, "--trainer.max_epochs", "3"]
+    assert without_repeats(words, CONFIG, [{"trainer": {"callbacks": [{"class_path": "Timer"}]}}]) == words
+    assert without_repeats(words, CONFIG, [{"trainer": {"max_epochs": 3}}]) == words[1:]
+    whole = ["--trainer.callbacks", "[{class_path: Timer}]", STOP]
+    assert without_repeats(whole, CONFIG) == whole
+    assert without_repeats([f"{whole[0]}={whole[1]}", STOP], CONFIG) == [f"{whole[0]}={whole[1]}", STOP]
+
+
+def test_the_same_command_with_a_file_goes_on_with_all_callbacks(data_options, tmp_path, capsys):
+    (tmp_path / "mine.yaml").write_text("trainer: {callbacks: [{class_path: TrainTestGap}]}")
+    folder = tmp_path / "run"
+    words = ["fit", *data_options, *SMALL_MODEL, "--config", str(tmp_path / "mine.yaml"), "--run", str(folder),
+             "--if-exists", "resume", "--trainer.callbacks+=LastCheckpoint"]  # fmt: skip
+    for epochs in ("1", "2"):
+        assert main([*words, "--trainer.max_epochs", epochs]) == 0, capsys.readouterr().err
+        stated = yaml.safe_load((folder / "config.yaml").read_text())["trainer"]
+        assert stated["max_epochs"] == int(epochs)
+        assert [one["class_path"].rpartition(".")[2] for one in stated["callbacks"]] == [
+            "TrainTestGap",
+            "LastCheckpoint",
+        ]
+
+
 def test_the_same_command_goes_on(data_options, tmp_path, capsys):
     folder = tmp_path / "run"
     words = ["fit", *data_options, *SMALL_MODEL, "--run", str(folder), "--if-exists", "resume", "--model.metrics+=R2",
@@ -46,7 +70,7 @@ def test_the_same_command_goes_on(data_options, tmp_path, capsys):
     assert main([*words, "--trainer.max_epochs", "1"]) == 0
     first = yaml.safe_load((folder / "config.yaml").read_text())
     assert main([*words, "--trainer.max_epochs", "2"]) == 0, capsys.readouterr().err
-    assert "The run has --trainer.callbacks+=TrainTestGap already." in capsys.readouterr().err
+    assert "The run has --trainer.callbacks+=TrainTestGap already" in capsys.readouterr().err
     second = yaml.safe_load((folder / "config.yaml").read_text())
     assert second["trainer"].pop("max_epochs") == 2
     assert first["trainer"].pop("max_epochs") == 1

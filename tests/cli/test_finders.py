@@ -1,5 +1,9 @@
 """A search for a learning rate that found none says so and trains nothing; Lightning would go on with the default."""
 
+import sys
+import types
+from collections.abc import Iterable
+
 import pytest
 import torch
 import yaml
@@ -49,3 +53,24 @@ def test_a_found_rate_stands_in_the_configuration_and_trains(data_options, tmp_p
     groups = torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["optimizer_states"][0]["param_groups"]
     assert {group["lr"] for group in groups} == {found}
     assert all(group.get("momentum", 0.5) == 0.5 for group in groups)
+
+
+def test_an_optimizer_that_is_a_function_stays_what_it_is(data_options, tmp_path, monkeypatch, capsys):
+    module = types.ModuleType("my_optimizers")
+
+    def slow_sgd(parameters: Iterable) -> torch.optim.Optimizer:
+        return torch.optim.SGD(parameters, lr=1e-4)
+
+    slow_sgd.__module__, slow_sgd.__qualname__ = "my_optimizers", "slow_sgd"
+    module.slow_sgd = slow_sgd
+    monkeypatch.setitem(sys.modules, "my_optimizers", module)
+    folder = tmp_path / "run"
+    own = ["--model.optimizer", "my_optimizers.slow_sgd"]
+    assert _fit(data_options, folder, *SEARCH, "13", "--trainer.max_epochs", "13", *own) == 0, capsys.readouterr().err
+    assert "the rate stands in the checkpoints, not in config.yaml" in capsys.readouterr().err
+    assert yaml.safe_load((folder / "config.yaml").read_text())["model"]["optimizer"] == own[1]
+    (group,) = torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["optimizer_states"][0][
+        "param_groups"
+    ]
+    assert "momentum" in group, "still SGD"
+    assert group["lr"] != 1e-4

@@ -24,6 +24,7 @@ from graphbench.cli.elastic import join_again
 from graphbench.cli.finders import take_over_found
 from graphbench.cli.lightning import GraphbenchCLI, write_config
 from graphbench.cli.measures import count_parameters, peak_memory_mb, scores_of
+from graphbench.cli.names import configurations
 from graphbench.cli.options import OWN, Request, own_parser, split
 from graphbench.cli.parsers import CommandParser, folder_to_write
 from graphbench.cli.same_data import SameData
@@ -32,6 +33,7 @@ from graphbench.errors import BadInput, CorruptData, GraphbenchError, check_choi
 from graphbench.files.safe_yaml import load_yaml
 from graphbench.files.writing import write_text
 from graphbench.prediction.training import RecordTraining
+from graphbench.registry.configurations import with_files
 from graphbench.registry.expected import kind_of_data
 from graphbench.runs import RunFolder, trust
 from graphbench.runs.checkpoints import load_checkpoint
@@ -82,7 +84,8 @@ def _resuming(parser: CommandParser, arguments: Sequence[str]) -> Sequence[str]:
     if config is None or not config.is_file():
         return arguments
     with contextlib.suppress(OSError, ValueError, yaml.YAMLError):  # a damaged one is told where it is read
-        rest = without_repeats(rest, load_yaml(config.read_text(encoding="utf-8")) or {})
+        known = load_yaml(config.read_text(encoding="utf-8")) or {}
+        rest = without_repeats(rest, known, configurations(with_files(rest)))
     return ["--resume", str(own.run), *rest]
 
 
