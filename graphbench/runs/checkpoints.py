@@ -105,11 +105,9 @@ def _why(path: Path, error: Exception) -> str:
     if not zipfile.is_zipfile(path):
         return "its end is missing, or torch.save did not write it."
     said = str(error).strip().partition("\n")[0]
-    return (
-        said
-        if said and not said.startswith("Weights only")
-        else f"its content is no checkpoint ({type(error).__name__})."
-    )
+    if said and not said.startswith("Weights only"):
+        return said
+    return f"its content is no checkpoint ({type(error).__name__})."
 
 
 def trained_weights(run: RunFolder) -> Path:
