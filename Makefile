@@ -23,7 +23,7 @@ test: export OMP_NUM_THREADS ?= 1
 test: env browser  ## the test suite
 	$(BIN)/python -m pytest -q -m "not slow" -n 2 --dist worksteal
 
-test-slow: env  ## the tests that take longer than a minute
+test-slow: env  ## the long tests, and further cases of those of `make test` (hours)
 	$(BIN)/python -m pytest -q -m slow
 
 survive: export OMP_NUM_THREADS ?= 1

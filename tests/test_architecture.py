@@ -6,6 +6,7 @@ import ast
 import importlib
 import re
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,7 @@ PUBLIC = (
 )
 
 
+@cache  # several tests walk through all files
 def imports(file: Path, package: str) -> list[tuple[int, str, str | None]]:
     """`(line, module, name)` of every import in a file, inside functions too; name is None for `import module`."""
     found: list[tuple[int, str, str | None]] = []

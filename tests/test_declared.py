@@ -6,6 +6,7 @@ import ast
 import importlib.metadata
 import re
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -49,9 +50,15 @@ def imported(folder):
     return {name: place for name, place in found.items() if name not in sys.stdlib_module_names}
 
 
+@cache  # it reads the files of every distribution
+def all_providers():
+    """Top-level module -> distributions that have it."""
+    return importlib.metadata.packages_distributions()
+
+
 def undeclared(folder, known, local):
     """Imports whose distribution is not among those known."""
-    providers = importlib.metadata.packages_distributions()
+    providers = all_providers()
     return [
         f"{place} imports {name} of {providers.get(name, ['nothing that is installed'])}"
         for name, place in imported(folder).items()

@@ -328,7 +328,7 @@ class Stop(pl.Callback):
         slow("on_train_batch_end", 1, 0),
         ("on_train_batch_end", 7, 1),
         slow("on_train_batch_end", 16, 0),
-        ("on_train_batch_end", 21, 0),
+        slow("on_train_batch_end", 21, 0),
         ("on_validation_end", 16, 0),
         slow("on_train_epoch_end", 32, 0),
     ],
@@ -352,7 +352,7 @@ def test_a_fit_stopped_anywhere_continues_to_the_same_weights(make, tmp_path, ho
 
 
 @pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="torch was built without gloo")
-@pytest.mark.parametrize("injects", [False, True])
+@pytest.mark.parametrize("injects", [slow(False), True])
 def test_two_processes_train_and_score_like_one(make, injects):
     """Also where Lightning would put samplers of its own into data loaders."""
 

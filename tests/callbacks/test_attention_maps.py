@@ -28,6 +28,7 @@ def names(tmp_path: Path) -> list[str]:
     return sorted(path.name for path in (tmp_path / "run" / "diagnostics" / "attention_maps").iterdir())
 
 
+@pytest.mark.slow
 def test_chosen_graphs_are_drawn_once_at_the_end(fit: Fit, tmp_path: Path) -> None:
     fit(AttentionMaps(graphs=[7, 2]))
     assert names(tmp_path) == [
@@ -50,6 +51,7 @@ def test_every_n_epochs_and_the_end_without_doing_it_twice(fit: Fit, tmp_path: P
     assert kept == [2, 2, 3, 3]
 
 
+@pytest.mark.slow
 def test_figures_reach_tensorboard(fit: Fit, tmp_path: Path) -> None:
     logger = TensorBoardLogger(str(tmp_path / "board"), name="", version="")
     fit(AttentionMaps(graphs=[3], split="train", file_format="svg"), logger=logger, max_epochs=1)

@@ -20,6 +20,7 @@ def watched(fit, logger):
     return fit(*callbacks, logger=logger, max_epochs=1)
 
 
+@pytest.mark.slow
 def test_tensorboard(fit, tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 

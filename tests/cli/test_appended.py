@@ -47,6 +47,7 @@ def test_a_list_that_the_command_gives_is_appended_to_anew():
     assert without_repeats([f"{whole[0]}={whole[1]}", STOP], CONFIG) == [f"{whole[0]}={whole[1]}", STOP]
 
 
+@pytest.mark.slow
 def test_the_same_command_with_a_file_goes_on_with_all_callbacks(data_options, tmp_path, capsys):
     (tmp_path / "mine.yaml").write_text("trainer: {callbacks: [{class_path: TrainTestGap}]}")
     folder = tmp_path / "run"

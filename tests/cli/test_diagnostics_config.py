@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pandas as pd
+import pytest
 from command_line import SMALL_MODEL
 
 from graphbench.cli import main
@@ -12,6 +13,7 @@ from graphbench.cli import main
 DIAGNOSTICS = Path(__file__).parents[2] / "configs" / "callbacks" / "diagnostics.yaml"
 
 
+@pytest.mark.slow
 def test_a_run_with_every_diagnostic(data_options, tmp_path):
     arguments = ["--config", str(DIAGNOSTICS), *data_options, *SMALL_MODEL, "--trainer.max_epochs", "1"]
     assert main(["fit", *arguments, "--run", str(tmp_path / "run")]) == 0

@@ -79,6 +79,7 @@ def test_the_rate_is_lowered_once(data_options, tmp_path, capsys, monkeypatch):
     assert content(run)["optimizer_states"][0]["param_groups"][0]["lr"] == pytest.approx(1e-4)
 
 
+@pytest.mark.slow
 def test_a_best_score_that_is_no_number_is_an_error_and_null(data_options, tmp_path, capsys, monkeypatch):
     original = BenchmarkModule.forward
     monkeypatch.setattr(

@@ -37,6 +37,7 @@ def worker(torchrun: int, rank: int) -> int | None:
     return None
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(dist.TCPStore, "list_keys"), reason="this torch cannot list the keys of a store")
 def test_processes_of_a_restart_meet_under_keys_of_their_own(tmp_path, monkeypatch):
     """In one store, as torchrun keeps it: addresses of the first start are neither read nor written again."""

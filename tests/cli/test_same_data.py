@@ -73,6 +73,7 @@ def test_other_options_of_the_split_are_refused(copy, capsys):
     assert "train has other graphs, as many as before" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_who_accepts_goes_on_and_is_warned(fitted, copy, capsys):
     spoil(fitted)
     accept = ["--data-changed", "accept"]
@@ -92,6 +93,7 @@ def test_who_accepts_goes_on_and_is_warned(fitted, copy, capsys):
     assert "data_changed" not in json.loads((copy / "results.json").read_text())
 
 
+@pytest.mark.slow
 def test_equal_graphs_in_other_bytes_are_the_same_data(fitted, copy, capsys):
     text = (fitted / "mine.csv").read_text()
     (fitted / "mine.csv").write_text(text.replace("\n", "\r\n"), newline="")
@@ -99,6 +101,7 @@ def test_equal_graphs_in_other_bytes_are_the_same_data(fitted, copy, capsys):
     assert "trained on" not in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_run_of_an_earlier_version_is_used_with_one_line(copy, capsys):
     (copy / "data.json").unlink()
     assert main(["validate", "--run", str(copy)]) == 0
@@ -109,6 +112,7 @@ def test_a_run_of_an_earlier_version_is_used_with_one_line(copy, capsys):
     assert json.loads((copy / "data.json").read_text())["splits"]["train"]["graphs"] == 96
 
 
+@pytest.mark.slow
 def test_bad_words_and_torn_records_are_named(copy, capsys):
     assert main(["test", "--run", str(copy), "--data-changed", "yes"]) == 1
     assert "--data-changed must be one of refuse, accept, but got 'yes'." in capsys.readouterr().err

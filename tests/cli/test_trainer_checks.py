@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 import pytorch_lightning as pl
 from command_line import SMALL_MODEL
+from quick import slow
 
 from graphbench.cli import main
 
@@ -52,7 +53,7 @@ class Telling(pl.Callback):
         pl_module.log("mine", 1.0)
 
 
-@pytest.mark.parametrize("package", ["my_package", "graphbench_third_party"])
+@pytest.mark.parametrize("package", ["my_package", slow("graphbench_third_party")])
 def test_beside_a_callback_of_the_users_own_any_score_may_be_watched(
     data_options, tmp_path, monkeypatch, capsys, package
 ):

@@ -17,6 +17,7 @@ def fit(data_options, folder, *options):
     return pd.read_csv(folder / "metrics.csv")
 
 
+@pytest.mark.slow
 def test_bfloat16_trains_to_a_finite_loss(data_options, tmp_path):
     table = fit(data_options, tmp_path / "run", "--trainer.precision", "bf16-mixed")
     assert all(math.isfinite(loss) for loss in table["train/loss"].dropna())
@@ -83,6 +84,7 @@ def test_diagnostics_of_a_trained_run(finished_run, tmp_path):
     assert {path.name for path in (run / "diagnostics" / "attention_maps").iterdir()} > drawn
 
 
+@pytest.mark.slow
 def test_checkpoints_within_an_epoch(data_options, tmp_path):
     every = ["--trainer.callbacks+=LastCheckpoint", "--trainer.callbacks.every_n_steps", "2"]
     fit(data_options, tmp_path / "run", *every)

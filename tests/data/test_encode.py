@@ -171,6 +171,7 @@ def runs(process):
         return False
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")
 def test_a_killed_encode_leaves_no_worker_and_no_lock(store, make_table, self_sums):
     arguments = [sys.executable, "-c", ORPHANS, str(Path(__file__).with_name("conftest.py")), str(store.root)]

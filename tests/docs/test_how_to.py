@@ -16,6 +16,7 @@ import unittest
 from pathlib import Path
 
 import pytest
+from quick import one_of_each
 from rdkit import RDConfig
 
 from graphbench import registry
@@ -116,7 +117,7 @@ def check_command(words: list[str], said: str, capsys) -> None:
     assert re.fullmatch(pattern.replace(r".*", r"\s*.*\s*"), last), f"{words}\n{last}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", one_of_each(PAGES, number=7), ids=lambda page: page.stem)
 def test_the_page_does_what_it_says(page, place, capsys):
     names: dict[str, object] = {"__name__": "guide"}
     for language, content, said in blocks(page):

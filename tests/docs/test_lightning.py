@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 import torch
 import yaml
+from quick import one_of_each
 from rdkit import RDConfig
 
 from graphbench.cli import main
@@ -133,7 +134,7 @@ def test_every_row_has_a_check():
     assert [option for option in OPTIONS if not any(part in option for part in CHECKS)] == []
 
 
-@pytest.mark.parametrize("option", OPTIONS)
+@pytest.mark.parametrize("option", one_of_each(OPTIONS, number=14))
 def test_the_option_does_what_its_row_says(option, fit):
     extra = ["--trainer.callbacks.min_delta", "1000"] if "EarlyStopping" in option else []
     model = [word.replace("GCN", "GPS") for word in MODEL] if "RankProgression" in option else []  # it has attention
@@ -153,11 +154,13 @@ def test_configurations_run_together(fit):
     assert "run_training_epoch" in Path("profile/fit-durations.txt").read_text()
 
 
+@pytest.mark.slow
 def test_a_run_with_averaging_goes_on(fit):
     fit("--config", "callbacks/swa")
     assert main(["fit", "--resume", "runs/one", "--trainer.max_epochs", "5"]) == 0
 
 
+@pytest.mark.slow
 def test_a_found_rate_is_not_looked_for_again(fit, capsys):
     search = ["--trainer.callbacks+=LearningRateFinder", "--trainer.callbacks.num_training_steps", "13"]
     rates = ["--model.optimizer.lr", "1e-3", "--model.lr_scales", "{task.head: 2.0}"]

@@ -92,6 +92,7 @@ def random_graph(generator, size):
     return edges.repeat_interleave(repeat, dim=1)
 
 
+@pytest.mark.slow
 def test_geometric_patterns_equal_brute_force_on_random_graphs():
     generator = torch.Generator().manual_seed(0)
     sizes = torch.randint(1, 9, (2000,), generator=generator).tolist()

@@ -93,6 +93,7 @@ def test_no_warning_when_nothing_is_cut(caplog):
     assert not caplog.records
 
 
+@pytest.mark.slow
 def test_last_limit_keeps_a_uniform_subset():
     """C_12 has 12 paths of 4 nodes; every one of the 66 pairs of them is equally likely to be kept."""
     options = [Substructures(cycles=(), paths=(4,), stars=(), hops=(), max_per_pattern=2, seed=s) for s in range(330)]
@@ -106,8 +107,8 @@ def test_last_limit_keeps_a_uniform_subset():
     "options",
     [
         {"paths": (5,), "cycles": (), "stars": (), "max_partial": 40},
-        {"paths": (), "cycles": (6,), "stars": (), "max_partial": 60},
-        {"paths": (), "cycles": (), "stars": (3,), "max_partial": 40},
+        slow({"paths": (), "cycles": (6,), "stars": (), "max_partial": 60}),
+        slow({"paths": (), "cycles": (), "stars": (3,), "max_partial": 40}),
     ],
     ids=["paths", "cycles", "stars"],
 )
@@ -133,6 +134,7 @@ def test_walks_visit_connected_sets_that_hold_their_start():
     assert walks != sets_of(Substructures(**WALKS_ONLY, walks=(10,), distinct_neighbourhoods=False, seed=1), graph)
 
 
+@pytest.mark.slow
 def test_walk_steps_are_uniform_over_neighbours():
     """From the centre of a star one step reaches each of its 8 leaves equally often."""
     graph = nx.star_graph(8)

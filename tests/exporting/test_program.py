@@ -62,6 +62,7 @@ def test_a_program_answers_as_its_model_on_other_sizes(name, task, options):
         assert torch.allclose(run(fields.values(batch)), expected, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_graphs_without_edges_are_taken():
     module = module_of("GCN")
     program, fields = export_program(module, module.spec)

@@ -169,6 +169,7 @@ def test_trace_names_its_graphs(batch):
     assert [tuple(matrix.shape) for matrix in trace.attention] == [(HEADS, n, n) for n in batch.ptr.diff().tolist()]
 
 
+@pytest.mark.slow
 def test_dropout_keeps_the_expectation(batch):
     ours, _ = pair(dropout=0.5)
     layout, x = DenseLayout.from_batch(batch), tokens(batch)

@@ -111,6 +111,7 @@ def refused(capsys, *arguments):
     return lines[0]
 
 
+@pytest.mark.slow
 def test_runs_answer_a_file_and_standard_input_together(place, tmp_path, monkeypatch):
     runs = [place("a", 0), place("b", 1)]
     (tmp_path / "new.smi").write_text("CCO\nC1CC\nc1ccccc1\n")
@@ -160,6 +161,7 @@ def test_intervals_have_the_width_of_the_validation_errors(place, tmp_path):
     assert table["y_low"].isna().tolist() == [False, True]
 
 
+@pytest.mark.slow
 def test_the_run_says_what_its_intervals_state(place, tmp_path):
     folder = tmp_path / "run"
     shutil.copytree(place("a", 0), folder)
@@ -181,6 +183,7 @@ def test_the_run_says_what_its_intervals_state(place, tmp_path):
     assert "y_low" not in pd.read_csv(folder / "predictions-test.csv")
 
 
+@pytest.mark.slow
 def test_a_calibrated_run_says_its_temperature(place, tmp_path):
     folder = tmp_path / "run"
     shutil.copytree(place("kinds", 0, *LEARNING, target="kind"), folder)

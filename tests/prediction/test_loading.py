@@ -7,6 +7,7 @@ import shutil
 import pandas as pd
 import pytest
 import torch
+from quick import slow
 from rdkit import Chem
 
 import graphbench
@@ -14,7 +15,7 @@ from graphbench.cli import main
 from graphbench.errors import BadInput, CorruptData
 
 
-@pytest.mark.parametrize("task", ["regression", "classification", "multilabel"])
+@pytest.mark.parametrize("task", ["regression", "classification", slow("multilabel")])
 def test_answers_are_those_of_the_command(fitted, own_file, tmp_path, task):
     run = fitted(task)
     assert main(["predict", "--run", str(run), "--output", str(tmp_path / "test.csv")]) == 0

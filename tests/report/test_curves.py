@@ -53,6 +53,7 @@ def test_a_loss_that_is_not_the_metric_has_its_own_panel(make_run):
     assert titles(learning_curves(result_tables([folder])[0], "c")) == ["Loss", "MAE"]
 
 
+@pytest.mark.slow
 def test_mean_and_band_are_those_of_the_seeds(make_run, means):
     losses = {0: ((1.0, 2.0), (0.5, 1.0)), 1: ((3.0, 2.5), (0.7, 4.0)), 2: ((2.0, 2.5), (0.9, 1.0))}
     runs = [make_run(f"g{seed}", seed=seed, losses=values) for seed, values in losses.items()]

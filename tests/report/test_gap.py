@@ -56,6 +56,7 @@ def test_broken_rows_are_left_out(make_run):
     assert len(section.panels) == 1
 
 
+@pytest.mark.slow
 def test_a_test_split_looked_at_in_training_has_its_own_panel_and_is_marked(make_run):
     folder, other = make_run("a"), make_run("b", architecture="GIN")
     write(folder, "1,10,val,MAE,0.5,0.8,0.3,fit", "1,10,test,MAE,0.5,0.9,0.4,fit", "2,20,test,MAE,0.5,0.7,0.2,fit")

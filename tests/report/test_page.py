@@ -7,6 +7,7 @@ import subprocess
 from html.parser import HTMLParser
 
 import pytest
+from quick import slow
 
 from graphbench.errors import BadInput
 from graphbench.report import write_report
@@ -177,6 +178,7 @@ def test_a_folder_that_never_began_is_left_out_or_refused(make_run, write, caplo
         write(bare)
 
 
+@pytest.mark.slow
 def test_different_hardware_is_a_warning(make_run, write):
     one, other = make_run("a"), make_run("b", seed=1)
     other.environment.write_text('{"processor": "Other"}')
@@ -204,7 +206,7 @@ def test_the_page_is_the_same_every_time(make_run, add_layers, write):
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium (Debian's package chromium)")
-@pytest.mark.parametrize("width", [390, 800, 1280])
+@pytest.mark.parametrize("width", [390, slow(800), slow(1280)])
 def test_chromium_shows_it_without_scrolling_sideways(full, tmp_path, width):
     """Shows the page in a frame of a phone's, a tablet's or a desk's width, and measures it from outside."""
     measure = (

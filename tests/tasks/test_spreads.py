@@ -121,6 +121,7 @@ def new(tmp_path):
     return ["--input", str(tmp_path / "new.csv")]
 
 
+@pytest.mark.slow
 def test_two_runs_with_variances_are_told_as_their_mixture(options, tmp_path, predicted, new):
     runs = [str(tmp_path / f"run-{seed}") for seed in range(2)]
     chosen = ["--model.loss", "gaussian", "--model.standardize_targets", "true"]

@@ -279,7 +279,11 @@ class QM9(QM9Source):
         Raises:
             MissingData, MissingExtra, CorruptData, BadInput: see `rows` and `structures`.
         """
-        logger.info("QM9: %s, %s in %s", self.spec.source, ", ".join(self.targets), ", ".join(self.spec.target_units))
+        told = (
+            f"{name} in {unit}" if unit else name
+            for name, unit in zip(self.targets, self.spec.target_units, strict=True)
+        )
+        logger.info("QM9: %s, %s", self.spec.source, ", ".join(told))
         rows = self.rows(() if self.computed else self.targets)
         found = self.structures(rows)
         split = self.rows_of_splits(len(rows.records))

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from quick import slow
 
 import graphbench_baselines
 from graphbench import BenchmarkSpec, Features, registry
@@ -63,9 +64,9 @@ def instantiate(value):
     ("data", "size", "num_layers", "published"),
     [
         ("PCQM4M", BASE, 12, 44_750_081),
-        ("PCQM4M", BASE, 24, 87_309_569),
+        slow("PCQM4M", BASE, 24, 87_309_569),
         ("ZINC", SLIM, 24, 1_055_985),
-        ("ZINC", SLIM, 48, 1_996_785),
+        slow("ZINC", SLIM, 48, 1_996_785),
     ],
 )
 def test_released_graphormer_counts(data, size, num_layers, published):
@@ -84,14 +85,14 @@ def test_slim_graphormer_count_is_that_without_the_final_norm():
     assert count_with_head(model, 1, 1) - count(model.final) == 489_321
 
 
-@pytest.mark.parametrize(("times", "published"), [(1, 499_681), (2, 991_873), (4, 1_976_257)])
+@pytest.mark.parametrize(("times", "published"), [(1, 499_681), slow(2, 991_873), slow(4, 1_976_257)])
 def test_released_sat_counts_on_zinc(times, published):
     encoders = [RandomWalkPE(20)]
     model = SAT(SPECS["ZINC"], num_layers=6 * times, extractor="subgraph", positional_encoders=encoders, released=True)
     assert count_with_head(model, 2, 1) == published
 
 
-@pytest.mark.parametrize(("times", "published"), [(1, 741_990), (2, 1_480_806), (4, 2_958_438)])
+@pytest.mark.parametrize(("times", "published"), [(1, 741_990), slow(2, 1_480_806), slow(4, 2_958_438)])
 def test_sat_counts_on_cluster(times, published):
     model = SAT(SPECS["CLUSTER"], hidden_dim=48, num_layers=16 * times, positional_encoders=[RandomWalkPE(3)])
     assert count_with_head(model, 2, 6) == published

@@ -172,6 +172,7 @@ def test_the_short_setting_names_options_that_exist(depth):
         assert Graphormer(benchmark.spec, **options).layers[0].attention.num_heads == (4 if data == "cluster" else 8)
 
 
+@pytest.mark.slow
 def test_the_figure_is_labelled_and_its_legends_cover_nothing(depth, tmp_path, monkeypatch):
     """Every axis says what it shows, and every legend stands outside of all panels."""
     kept = []

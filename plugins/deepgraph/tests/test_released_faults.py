@@ -303,6 +303,7 @@ def test_node_tasks_are_scored_unrounded():
     assert abs(float(scores["test/accuracy"]) * 1000 % 1 - 0.5) < 0.499, "rounding would not show"
 
 
+@pytest.mark.slow
 def test_the_best_checkpoint_is_chosen_on_the_unrounded_score(tmp_path, monkeypatch):
     """Three epochs whose validation scores agree to 0.1 %: the second is the best, and is logged as it is."""
     scores = [0.77501, 0.77504, 0.77502]

@@ -52,7 +52,7 @@ def communities():
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", one_of_each(MODELS, number=3))
+@pytest.mark.parametrize("name", one_of_each(MODELS))
 def test_classes_of_the_test_split_are_told_apart(name, communities, tmp_path):
     pl.seed_everything(0, verbose=False)
     data = graphbench.benchmarks.Graphs([communities], store=tmp_path)

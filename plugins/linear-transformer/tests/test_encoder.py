@@ -227,6 +227,7 @@ def test_shuffled_slots_are_all_different(batch):
     assert torch.equal(encoder.eval().initial_features(batch)[:, 0], numbers)
 
 
+@pytest.mark.slow
 def test_pretraining_on_eigenvectors_lowers_their_loss():
     """A few steps towards the first non-trivial eigenvectors of the normalised Laplacian."""
     table = encode(tiny_table(tiny_spec(), 24), [LapPE(2, "symmetric", skip_trivial=True)])

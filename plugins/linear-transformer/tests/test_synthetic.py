@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 import torch
-from quick import one_of_each
+from quick import one_of_each, slow
 
 from graphbench import BenchmarkModule, BenchmarkSpec, Features, GraphTable
 from graphbench.benchmarks import ElectricFlow
@@ -186,7 +186,7 @@ KNOWN = {
 }
 
 
-@pytest.mark.parametrize("centred", [True, False])
+@pytest.mark.parametrize("centred", [True, slow(False)])
 @pytest.mark.parametrize("target", one_of_each(["electric", "resistive", "heat"]))
 def test_one_layer_learns_the_best_polynomial_of_degree_one(networks, target, centred):
     """`Φ+ = R_ΦΛ Ψ + α L Ψ V_ΦΛ`: one layer can do a I + b L, and little more. Guards data, loss and model at once."""

@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 import torch
+from quick import slow
 from torch.autograd import gradcheck
 
 from graphbench.errors import BadInput
@@ -66,8 +67,8 @@ def test_equals_its_composition(penalty, alpha, mask_shape):
         assert torch.equal(fused[0][..., -1, :], torch.zeros(2, 3, 5, dtype=torch.float64))
 
 
-@pytest.mark.parametrize("alpha", [None, 0.3])
-@pytest.mark.parametrize("block", [1, 2**19])
+@pytest.mark.parametrize("alpha", [slow(None), 0.3])
+@pytest.mark.parametrize("block", [slow(1), 2**19])
 def test_gradients_of_the_fused_attention(alpha, block, monkeypatch):
     monkeypatch.setattr(workspace, "BLOCK_CPU", block)
     inputs = projections(2, num_rows=3, num_keys=4)
@@ -152,6 +153,7 @@ def test_keeps_no_matrix_beyond_one_block(monkeypatch):
     assert largest_kept() < 32 * 32
 
 
+@pytest.mark.slow
 def test_dropout_scales_what_it_keeps_and_repeats_it_in_the_backward_pass(monkeypatch):
     monkeypatch.setattr(workspace, "BLOCK_CPU", 100)
     query, key, friction_query, friction_key, value = projections(3, num_rows=9)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from quick import one_of_each
 
 from graphbench.cli import main
 
@@ -94,7 +95,7 @@ def architecture(capsys):
     return read
 
 
-@pytest.mark.parametrize("overlay", TABLE_3)
+@pytest.mark.parametrize("overlay", one_of_each(TABLE_3, number=3))
 def test_an_ablation_changes_what_it_says_and_nothing_else(overlay, architecture):
     plain, changed = architecture("peptides-func"), architecture("peptides-func", f"overlays/{overlay}")
     assert changed["class_path"] == plain["class_path"]
@@ -124,7 +125,7 @@ def test_every_overlay_is_tried():
     assert all(expected_of(name)["variants"].keys() >= TABLE_3.keys() for name in ("pascalvoc-sp", "peptides-func"))
 
 
-@pytest.mark.parametrize("name", SAME_SIZE_GPS)
+@pytest.mark.parametrize("name", one_of_each(SAME_SIZE_GPS, number=2))
 def test_gps_of_the_same_size(name, count):
     assert count(name, "overlays/gps") == SAME_SIZE_GPS[name]
 

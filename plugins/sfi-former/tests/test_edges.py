@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from quick import slow
 from torch.autograd import gradcheck
 
 from graphbench.errors import BadInput
@@ -59,7 +60,7 @@ def test_a_penalty_of_each_node(graph):
     torch.testing.assert_close(sums, torch.tensor([1.0] * (NODES - 1) + [0.0]).double()[:, None].expand(NODES, HEADS))
 
 
-@pytest.mark.parametrize("alpha", [None, 0.1])
+@pytest.mark.parametrize("alpha", [slow(None), 0.1])
 def test_gradients(graph, alpha):
     resistance, friction, _, target = graph
     penalty = torch.full((NODES,), 0.4, dtype=torch.float64, requires_grad=True)

@@ -11,6 +11,7 @@ import math
 import pytest
 import torch
 from mpmath import mp, mpf
+from quick import slow
 
 from graphbench_sfi_former import sparse_flow, sparse_flow_attention, sparse_flow_weights
 
@@ -21,12 +22,12 @@ SWEEP = [
     (1, 7, 0),
     (1, 1, 0),
     (10, 2, 0),
-    (10, 24, 8),
-    (50, 24, 0),
+    slow(10, 24, 8),
+    slow(50, 24, 0),
     (100, 12, 4),
-    (200, 24, 0),
+    slow(200, 24, 0),
     (200, 24, 8),
-    (100, 64, 9),
+    slow(100, 64, 9),
 ]
 
 

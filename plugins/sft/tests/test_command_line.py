@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from quick import slow
 
 from graphbench.cli import main
 
@@ -32,7 +33,13 @@ def fit(tmp_path, *options):
 
 @pytest.mark.parametrize(
     ("precision", "relative"),
-    [("bf16-true", "none"), ("64-true", "none"), ("bf16-mixed", "none"), ("32", "none"), ("bf16-true", "distances")],
+    [
+        ("bf16-true", "none"),
+        ("64-true", "none"),
+        slow("bf16-mixed", "none"),
+        slow("32", "none"),
+        ("bf16-true", "distances"),
+    ],
 )
 def test_two_steps_in_every_precision(tmp_path, precision, relative):
     assert main([*fit(tmp_path, "--trainer.precision", precision, f"{OPTION}.relative", relative)]) == 0

@@ -140,6 +140,7 @@ def test_missing_runs_start_with_the_options_of_the_call(runs, tmp_path, monkeyp
         assert call[call.index("--trainer.max_epochs") + 1] == "2"
 
 
+@pytest.mark.slow
 def test_the_same_weights_are_scored_by_topk_in_a_copy_of_the_run(runs, tmp_path, monkeypatch):
     finish(runs, tmp_path, "solids", "sft", 0, [0.2, 0.4], 0.35)
     calls = []

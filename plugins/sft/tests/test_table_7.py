@@ -37,6 +37,7 @@ def test_parts_cost_what_the_table_prints(rows):
     assert compared == 35
 
 
+@pytest.mark.slow
 def test_sampling_and_the_remainder_are_the_products_that_the_script_names(rows):
     for rate, row in rows.items():
         assert float(row["sampling"]) == pytest.approx(2 * 2 * 1024 * 256 / 1e9, abs=6e-7)

@@ -121,6 +121,7 @@ def test_gradient_of_the_value_map_grows_with_the_tokens():
     assert 0.9 < exponent([gradient_norms(n, 32, mean=1.0)[0] for n in tokens], tokens) < 1.1
 
 
+@pytest.mark.slow
 def test_gradient_of_the_query_map_stays_level_while_tokens_are_fewer_than_channels():
     """Far more tokens than channels let it grow after all: the part of the value that goes with the score adds up."""
     few, many = (8, 16, 32, 64), (128, 512, 1024)

@@ -43,6 +43,7 @@ def test_label_says_whether_there_is_a_cycle_of_six(table):
         assert 4 <= nx.number_connected_components(graph) - 2 <= 10
 
 
+@pytest.mark.slow
 def test_classes_differ_in_nothing_that_can_be_counted(table):
     """Nodes, edges and nodes of each degree have equal means in both classes, up to four standard errors."""
     y = table.columns["y"][:, 0].numpy().astype(bool)
@@ -79,6 +80,7 @@ def test_empty_splits_are_refused():
         CYCLES(sizes=(10, 10, 0))
 
 
+@pytest.mark.slow
 def test_full_set_has_the_published_splits(tmp_path):
     benchmark = CYCLES(store=str(tmp_path))
     benchmark.setup()

@@ -40,7 +40,7 @@ def place(tmp_path_factory):
         ("TUDataset:DS", [], "accuracy", ["id", "prediction_0", "prediction_1", "target"]),
         slow("mine.pt", ["--data.target", "[energy, several]"], "MAE", ["id", "prediction_0", "target_0"]),
         slow("mine.pt", ["--data.target", "role"], "accuracy", ["id", "node", "prediction_0", "target"]),
-        ("links.jsonl", [], "MRR", ["id", "head", "tail", "prediction", "target"]),
+        slow("links.jsonl", [], "MRR", ["id", "head", "tail", "prediction", "target"]),
     ],
     ids=["graphs by class", "graphs by number", "nodes", "links"],
 )
@@ -64,6 +64,7 @@ def test_fit_test_predict_and_params(place, tmp_path, monkeypatch, capsys, sourc
         assert main(["report", str(run.path), "--output", str(tmp_path / "report")]) == 0
 
 
+@pytest.mark.slow
 def test_predicted_nodes_are_those_of_the_split(place, tmp_path, monkeypatch):
     monkeypatch.chdir(place)
     data = [

@@ -109,6 +109,7 @@ def test_other_things_than_a_list_of_tuples_are_told(tmp_path, value):
         list(read_pickled_graphs(written(tmp_path, value)))
 
 
+@pytest.mark.slow
 def test_no_cut_and_no_changed_byte_raises_anything_else(tmp_path):
     content = written(tmp_path, [graph(0, nodes=3)]).read_bytes()
     path = tmp_path / "changed.pickle"

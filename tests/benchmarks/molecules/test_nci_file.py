@@ -14,13 +14,14 @@ from graphbench.benchmarks.molecules.chemistry.tables import read_text
 from graphbench.benchmarks.molecules.nci_file import read_nci
 from graphbench.errors import MissingData
 
+pytestmark = pytest.mark.slow  # reads all of it twice; test_nci.py has it once
+
 
 @pytest.fixture(scope="module")
 def tables():
     return read_nci()
 
 
-@pytest.mark.slow
 def test_sizes_are_the_measured_ones(tables):
     assert {name: len(table) for name, table in tables.items()} == {"train": 3769, "val": 471, "test": 472}
     nodes = np.concatenate([table.num_nodes.numpy() for table in tables.values()])

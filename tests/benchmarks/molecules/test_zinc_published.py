@@ -202,6 +202,7 @@ def pickles():
     return [pickle.dumps([molecule(5), molecule(6, 4)], protocol) for protocol in (2, 4)]
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_damaged_pickles_are_told_or_hold_molecules(raw, pickles, data):

@@ -118,6 +118,7 @@ def test_arrays_of_python_are_clouds(run, tmp_path):
     assert len(nodes) == 2 * POINTS
 
 
+@pytest.mark.slow
 def test_wrong_sources_are_one_line(run, tmp_path, capsys):
     (tmp_path / "shape.stl").write_text("solid")
     (tmp_path / "empty").mkdir()

@@ -161,6 +161,7 @@ def test_damaged_files_are_told(root, name, content, error, complaint):
         opened(root)
 
 
+@pytest.mark.slow
 def test_every_point_of_a_new_shape_is_answered_in_its_order(root, tmp_path):
     run, folder = tmp_path / "run", tmp_path / "new"
     data = ["--data", "ShapeNetPart", "--data.root", str(root), "--data.num_points", "40"]

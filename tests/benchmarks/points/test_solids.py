@@ -104,6 +104,7 @@ def test_regimes_turn_clouds_and_normals_as_they_say(opened, rotations, training
     assert "rotation" not in seen
 
 
+@pytest.mark.slow
 def test_evaluation_rotations_are_uniform_and_fixed_by_their_seed(store):
     benchmark = Solids(sizes=(36, 36, 1_200), num_points=1, store=store, rotations="z/SO(3)")
     benchmark.setup()

@@ -110,6 +110,7 @@ def test_most_distractors_find_room(scenes):
     assert present.all(2).mean() > 0.7
 
 
+@pytest.mark.slow
 def test_pixels_have_the_brightness_of_the_nearest_line_or_dot(scenes):
     images = paint(scenes, SETTINGS)
     steps = np.linspace(0, 1, 201)[:, None]

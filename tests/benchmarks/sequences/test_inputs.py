@@ -65,6 +65,7 @@ def test_reviews_of_the_test_split_get_its_predictions(run, reviews, tmp_path):
     assert (found["outside_training"] != "").any()  # letters and lengths that ten reviews never had
 
 
+@pytest.mark.slow
 def test_tables_lines_and_strings_agree(run, tmp_path, monkeypatch):
     texts = [word for word in WORDS if ";" not in word]
     expected = probabilities(graphbench.load(run, accelerator="cpu").predict(texts))

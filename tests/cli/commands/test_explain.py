@@ -86,6 +86,7 @@ def test_bad_rows_and_targets_are_one_line_before_anything_is_written(finished_r
     assert not folder.exists()
 
 
+@pytest.mark.slow
 def test_one_node_of_a_task_on_nodes(tmp_path, capsys):
     torch.manual_seed(0)
     graphs = [

@@ -50,6 +50,7 @@ def test_an_exported_folder_is_scored_as_its_run_was(finished_run, exported, dat
     assert f"{stored:.4f}" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_the_program_answers_as_the_run_does_without_graphbench(finished_run, exported):
     predictor = graphbench.load(finished_run)
     (part,) = predictor.data.read_objects(SMILES)

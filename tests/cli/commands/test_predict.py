@@ -168,6 +168,7 @@ def test_other_columns_of_smiles_and_lent_memory(finished_run, known, tmp_path, 
     assert given == pytest.approx(known["expected"].iloc[small].to_numpy(), abs=1e-5)
 
 
+@pytest.mark.slow
 def test_of_a_long_file_a_few_parts_are_in_memory(finished_run, known, tmp_path, monkeypatch):
     """Neither the rows that came in nor the answers stay, so a file may be larger than memory."""
     source = as_format(pd.concat([known] * 20, ignore_index=True), tmp_path / "new.csv")

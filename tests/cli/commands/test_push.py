@@ -51,6 +51,7 @@ def pushed(finished_run, tmp_path_factory):
         yield hub, json.loads(out.read_text()), done
 
 
+@pytest.mark.slow
 def test_a_pushed_run_predicts_by_name_as_it_does_here_and_without_a_network(pushed):
     _, said, _ = pushed
     assert said["codes"] == [0]

@@ -109,6 +109,7 @@ def test_wrong_options_are_refused_before_anything_runs(words, told, capsys, tra
     assert not trained
 
 
+@pytest.mark.slow
 def test_the_list_as_json_has_every_value(capsys):
     assert main(["reproduce", "--list", "--json"]) == 0
     found = {table["name"]: table for table in json.loads(capsys.readouterr().out)}

@@ -13,6 +13,7 @@ import time
 import pandas as pd
 import pytest
 import yaml
+from quick import one_of_each
 from scipy import stats
 
 from graphbench.cli import main
@@ -119,6 +120,7 @@ def test_the_models_are_compared_seed_by_seed(two_models):
         assert "paired t test" in (output / file).read_text(), file
 
 
+@pytest.mark.slow
 def test_other_options_in_the_same_folder_are_refused(two_models, inside, capsys):
     output, words, *_ = two_models
     assert main([*words, "--trainer.max_epochs", "3"]) == 1
@@ -182,7 +184,7 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("name", BAD)
+@pytest.mark.parametrize("name", one_of_each(BAD, number=8))
 def test_a_mistake_is_one_line_before_anything_runs(name, configs, inside, tmp_path, capsys):
     words, message = BAD[name]
     words = [str(configs / "gcn.yaml") if word == "GCN" else word for word in words]

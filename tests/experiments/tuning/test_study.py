@@ -44,6 +44,7 @@ def run(study, total, most=None):
     return numbers
 
 
+@pytest.mark.slow
 def test_the_best_of_all_trials_is_found(study):
     one = study()
     assert run(one, 16) == list(range(16))

