@@ -1,19 +1,22 @@
 """Peak memory of `graphbench predict --input` by the length of the file, and rows per second.
 
 A small GCN is trained for one epoch on molecules of a few atoms, or with `--kind graphs` on the same as JSON lines of
-atoms and bonds. Then the command answers files of n, 4n and 16n rows, each in a process of its own, in turns. What the
-last three quarters of the longest file add to the peak, in bytes per row, is what every further row would keep; rows
-per second are those beyond the shortest file, so that starting Python does not count. The peak is that of the largest
-process: the one that answers, or one of those that read molecules.
+atoms and bonds, or with `--kind graph-tables` as tables of graphs, atoms and bonds. Then the command answers files of
+n, 4n and 16n rows, each in a process of its own, in turns. What the last three quarters of the longest file add to the
+peak, in bytes per row, is what every further row would keep; rows per second are those beyond the shortest file, so
+that starting Python does not count. The peak is that of the largest process: the one that answers, or one of those that
+read molecules.
 
     python speed/predict_memory.py
     python speed/predict_memory.py --rows 10000 --rounds 5 --suffix .parquet
     python speed/predict_memory.py --kind graphs
+    python speed/predict_memory.py --kind graph-tables
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import statistics
@@ -62,9 +65,25 @@ def write_graphs(path: Path, count: int) -> Path:
     return path
 
 
+def write_tables(folder: Path, count: int) -> Path:
+    """A folder with tables of such graphs."""
+    folder.mkdir()
+    with contextlib.ExitStack() as stack:
+        files = [stack.enter_context((folder / f"{name}.csv").open("w")) for name in ("graphs", "nodes", "edges")]
+        for file, header in zip(files, ("graph,length", "graph,element", "graph,source,target"), strict=True):
+            file.write(f"{header}\n")
+        for number in range(count):
+            name, atoms = f"molecule-{number:09}", smiles(number)
+            files[0].write(f"{name},{len(atoms)}\n")
+            files[1].writelines(f"{name},{atom}\n" for atom in atoms)
+            files[2].writelines(f"{name},{left},{left + 1}\n" for left in range(len(atoms) - 1))
+    return folder
+
+
 #: What is predicted -> suffix of its files, who writes them, and the options of its data before the file's name.
 KINDS: dict[str, tuple[str, Callable[[Path, int], Path], tuple[str, ...]]] = {
     "molecules": (".csv", write_rows, ("--data", "Molecules", "--data.target", "length", "--data.file")),
+    "graph-tables": ("", write_tables, ("--data", "Graphs", "--data.target", "length", "--data.source")),
     "graphs": (".jsonl", write_graphs, ("--data", "Graphs", "--data.target", "length", "--data.source")),
 }
 

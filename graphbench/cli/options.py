@@ -47,7 +47,7 @@ OWN: dict[str, dict[str, str]] = {
         "run": "folder of a finished fit; several make an ensemble: --run R1 R2 R3",
         "interval": "coverage, such as 0.9, of intervals from the errors on the validation split",
         "calibrate": "scale probabilities by a temperature fitted on the validation split",
-        "output": "file to write: .csv or .parquet",
+        "output": "file to write: .csv or .parquet; - writes CSV to standard output, beside --input",
     },
     "embed": {
         **_PREDICT,

@@ -53,6 +53,16 @@ def is_decimal_comma(cell: str) -> bool:
     return _COMMA.fullmatch(cell) is not None
 
 
+def is_decimal_point(cell: str) -> bool:
+    """Whether a cell is a number that is written with a decimal point.
+
+    Examples:
+        >>> is_decimal_point("-1.5"), is_decimal_point("1,5"), is_decimal_point("15")
+        (True, False, False)
+    """
+    return _POINT.fullmatch(cell) is not None
+
+
 def has_decimal_commas(cells: Iterable[str]) -> bool:
     """Whether numbers have decimal commas: one cell at least has one, and none has a decimal point.
 
@@ -62,7 +72,7 @@ def has_decimal_commas(cells: Iterable[str]) -> bool:
     """
     found = False
     for cell in cells:
-        if _POINT.fullmatch(cell):
+        if is_decimal_point(cell):
             return False
         found = found or is_decimal_comma(cell)
     return found

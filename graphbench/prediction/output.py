@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import IO
@@ -14,10 +15,17 @@ from graphbench.files.cells import without_formulas
 from graphbench.files.writing import writing
 
 SUFFIXES = (".csv", ".parquet")
+#: What names standard output, to which a table goes as CSV.
+STANDARD_OUTPUT = Path("-")
 
 
-def check_output(name: str | None, suffixes: tuple[str, ...] = SUFFIXES) -> Path:
+def check_output(name: str | None, suffixes: tuple[str, ...] = SUFFIXES, streams: bool = False) -> Path:
     """The file to write.
+
+    Args:
+        name: what the command line says.
+        suffixes: types it may have.
+        streams: `-` is taken for standard output.
 
     Raises:
         BadInput: none is named, or its type is another, or it is a folder.
@@ -25,8 +33,11 @@ def check_output(name: str | None, suffixes: tuple[str, ...] = SUFFIXES) -> Path
     if not name:
         raise BadInput(f"--output is missing: name the file to write, which ends in {' or '.join(suffixes)}.")
     path = Path(name)
+    if streams and path == STANDARD_OUTPUT:
+        return path
     if path.suffix.lower() not in suffixes:
-        raise BadInput(f"--output {path}: the name must end in {' or '.join(suffixes)}.")
+        or_streams = ", or be - for standard output" if streams else ""
+        raise BadInput(f"--output {path}: the name must end in {' or '.join(suffixes)}{or_streams}.")
     if path.is_dir():
         raise BadInput(f"--output {path}: this is a folder; name a file.")
     return path
@@ -37,7 +48,7 @@ def write_frames(frames: Iterable[pd.DataFrame], path: Path, after: Callable[[pd
 
     Args:
         frames: taken one by one.
-        path: `.csv` or `.parquet`.
+        path: `.csv`, `.parquet` or `STANDARD_OUTPUT`, which shows every table at once.
         after: called with every table that was written.
 
     Raises:
@@ -46,6 +57,9 @@ def write_frames(frames: Iterable[pd.DataFrame], path: Path, after: Callable[[pd
     """
     write = _parquet if path.suffix.lower() == ".parquet" else _csv
     try:
+        if path == STANDARD_OUTPUT:
+            _csv(frames, sys.stdout.buffer, after)
+            return
         with writing(path) as file:
             write(frames, file, after)
     except OSError as error:
@@ -56,8 +70,8 @@ def _csv(frames: Iterable[pd.DataFrame], file: IO[bytes], after: Callable[[pd.Da
     text = io.TextIOWrapper(file, encoding="utf-8", newline="")
     for number, frame in enumerate(frames):
         without_formulas(frame).to_csv(text, index=False, header=number == 0, lineterminator="\n")
+        text.flush()
         after(frame)
-    text.flush()
     text.detach()
 
 

@@ -55,3 +55,20 @@ def test_names_of_outputs(tmp_path):
     for name, said in ((None, "is missing"), ("a.txt", "must end in"), (str(tmp_path / "folder.csv"), "is a folder")):
         with pytest.raises(BadInput, match=said):
             check_output(name)
+
+
+def test_standard_output_gets_every_part_at_once(tmp_path, capfdbinary):
+    """Rows are there before the next ones are asked for, as a pipe expects."""
+    seen = []
+
+    def parts():
+        for part in PARTS:
+            seen.append(capfdbinary.readouterr().out)
+            yield part
+
+    write_frames(parts(), check_output("-", streams=True), lambda frame: None)
+    assert seen[1].decode().startswith(",".join(PARTS[0].columns))
+    write_frames(iter(PARTS), tmp_path / "out.csv", lambda frame: None)
+    assert b"".join([*seen, capfdbinary.readouterr().out]) == (tmp_path / "out.csv").read_bytes()
+    with pytest.raises(BadInput, match="must end in"):
+        check_output("-")

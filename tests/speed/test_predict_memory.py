@@ -39,6 +39,17 @@ def test_graphs_are_the_same_molecules(script, tmp_path):
         assert graph["length"] == molecule.GetNumAtoms()
 
 
+def test_tables_are_the_same_graphs(script, tmp_path):
+    folder = script.write_tables(tmp_path / "tables", 104)
+    nodes, edges = (dict(list(pd.read_csv(folder / f"{name}.csv").groupby("graph"))) for name in ("nodes", "edges"))
+    lengths = pd.read_csv(folder / "graphs.csv").set_index("graph")["length"]
+    for line in script.write_graphs(tmp_path / "rows.jsonl", 104).read_text().splitlines():
+        graph = json.loads(line)
+        assert nodes[graph["id"]]["element"].tolist() == graph["nodes"]["element"]
+        assert edges[graph["id"]][["source", "target"]].to_numpy().tolist() == graph["edges"]
+        assert lengths[graph["id"]] == graph["length"]
+
+
 def test_growth_is_that_of_the_last_step(script):
     assert script.growth([500.0, 900.0, 1300.0], [1, 4, 16]) == pytest.approx(400 / 12)
 
@@ -49,10 +60,10 @@ def test_a_command_that_fails_ends_the_script_with_its_words(script):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["molecules", "graphs"])
-def test_a_row_leaves_nothing_behind(script, kind):
+@pytest.mark.parametrize(("kind", "rows"), [("molecules", 3000), ("graphs", 3000), ("graph-tables", 12_000)])
+def test_a_row_leaves_nothing_behind(script, kind, rows):
     """Its columns alone, as text in a table, would be 250 bytes; its graph is more than 1,000."""
-    command = [sys.executable, SPEED / "predict_memory.py", "--kind", kind, "--rounds", "1", "--rows", "3000"]
+    command = [sys.executable, SPEED / "predict_memory.py", "--kind", kind, "--rounds", "1", "--rows", str(rows)]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    (found,) = re.findall(r"^(-?\d+) bytes per row from 12,000 to 48,000 rows$", said, re.MULTILINE)
+    (found,) = re.findall(rf"^(-?\d+) bytes per row from {4 * rows:,} to {16 * rows:,} rows$", said, re.MULTILINE)
     assert int(found) < 200

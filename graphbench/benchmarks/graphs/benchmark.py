@@ -352,7 +352,8 @@ class Graphs(NodeLevel):
     def read_input(self, source: str, column: str | None = None, size: int = 1024) -> Iterator[InputPart]:
         """Graphs of another source of any kind; they need the columns that are features, and no target.
 
-        JSON lines are read graph by graph, so that a file may be longer than memory; other sources are read whole.
+        JSON lines and folders of networkx files are read graph by graph, tables in chunks where their rows are grouped
+        by graph, so that they may be longer than memory. Other sources are read whole.
 
         Args:
             source: as the option of this name.

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import logging
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
-from graphbench.data.delimited import find_column, has_decimal_commas, point_for_comma, separator_of, told_layout
+from graphbench.data.delimited import (
+    find_column,
+    is_decimal_comma,
+    is_decimal_point,
+    point_for_comma,
+    separator_of,
+    told_layout,
+)
 from graphbench.data.workbooks import WORKBOOK, check_workbook
 from graphbench.errors import BadInput, CorruptData
 
@@ -17,8 +25,12 @@ logger = logging.getLogger(__name__)
 
 #: Usual separator of text files with columns.
 _USUAL = {".csv": ",", ".tsv": "\t"}
-SUFFIXES = (".parquet", *_USUAL, WORKBOOK)
-_BAD = (ValueError, OSError, EOFError, KeyError, OverflowError, pd.errors.ParserError, zipfile.BadZipFile)
+PARQUET = ".parquet"
+SUFFIXES = (PARQUET, *_USUAL, WORKBOOK)
+#: How pandas reads text; without `low_memory=False`, a long column may be numbers above and text below.
+TEXT_OPTIONS: dict[str, Any] = {"skip_blank_lines": False, "encoding": "utf-8-sig", "low_memory": False}
+#: What pandas raises for a file that is not what its suffix says.
+UNREADABLE = (ValueError, OSError, EOFError, KeyError, OverflowError, pd.errors.ParserError, zipfile.BadZipFile)
 
 
 def table_file(folder: Path, name: str) -> Path | None:
@@ -48,50 +60,124 @@ def read_frame(path: Path, needed: Sequence[str] = ()) -> pd.DataFrame:
         MissingExtra: it is an `.xlsx` file, and openpyxl is not installed.
         BadInput: two columns could be a needed one.
     """
-    separator = usual = _USUAL.get(path.suffix, "")
     check_workbook(path)
+    separator = ""
     try:
-        if path.suffix == ".parquet":
+        if path.suffix == PARQUET:
             frame = pd.read_parquet(path)
         elif path.suffix == WORKBOOK:
             frame = pd.read_excel(path, engine="openpyxl")
         else:
-            with path.open(encoding="utf-8-sig") as file:
-                first = next((line for line in file if line.strip()), "")
-            separator = separator_of(first, usual, needed)
-            frame = pd.read_csv(path, sep=separator, skip_blank_lines=False, encoding="utf-8-sig")
-    except _BAD as error:
-        raise CorruptData(f"{path} cannot be read as a table ({type(error).__name__}: {error}).") from error
+            separator = separator_in(path, needed)
+            frame = pd.read_csv(path, sep=separator, **TEXT_OPTIONS)
+    except UNREADABLE as error:
+        raise unreadable(path, error) from error
     header = [str(name) for name in frame.columns]
-    places = {name: find_column(path, header, name) for name in needed}
-    read_for = {name: header[place] for name, place in places.items() if place is not None}
-    frame.columns = pd.Index([{found: name for name, found in read_for.items()}.get(name, name) for name in header])
-    notes = told_layout(separator, usual, read_for)
-    if separator not in ("", ",") and (columns := _points_for_commas(frame)):
-        notes.append(f"numbers have decimal commas in {', '.join(columns)}")
-    if notes:
-        logger.info("%s: %s", path, ", ".join(notes))
+    read_for = columns_for(path, header, needed)
+    frame.columns = pd.Index(renamed(header, read_for))
+    commas = _convert_commas(frame) if may_have_commas(separator) else []
+    tell_layout(path, separator, read_for, commas)
     return frame
 
 
-def _points_for_commas(frame: pd.DataFrame) -> list[str]:
+def _convert_commas(frame: pd.DataFrame) -> list[str]:
     """Make columns of numbers with decimal commas numeric, and name them; none where another column has points."""
-    if any(frame[name].dtype.kind == "f" and (frame[name].dropna() % 1 != 0).any() for name in frame):
+    if any(has_fractions(frame[name]) for name in frame):
         return []
-    found = []
-    for name in frame:
-        present = frame[name].dropna()
-        if pd.api.types.is_numeric_dtype(frame[name].dtype) or not has_decimal_commas(texts := present.astype(str)):
-            continue
-        numbers = pd.to_numeric(texts.map(point_for_comma), errors="coerce")
-        if not numbers.isna().any():
-            frame[name] = numbers.reindex(frame.index)
-            found.append(str(name))
+    found = [name for name, commas in comma_columns(frame).items() if commas]
+    for name in found:
+        frame[name] = points_for_commas(frame[name])
     return found
+
+
+def unreadable(path: Path, error: Exception) -> CorruptData:
+    """What to say of a file that pandas cannot read."""
+    return CorruptData(f"{path} cannot be read as a table ({type(error).__name__}: {error}).")
+
+
+def separator_in(path: Path, needed: Sequence[str]) -> str:
+    """What separates the cells of a text file."""
+    with path.open(encoding="utf-8-sig") as file:
+        first = next((line for line in file if line.strip()), "")
+    return separator_of(first, _USUAL[path.suffix], needed)
+
+
+def columns_for(path: Path, header: Sequence[str], needed: Sequence[str]) -> dict[str, str]:
+    """Needed column -> the column of the file that is read for it, of those that are there.
+
+    Raises:
+        BadInput: two columns could be a needed one.
+    """
+    places = {name: find_column(path, header, name) for name in needed}
+    return {name: header[place] for name, place in places.items() if place is not None}
+
+
+def renamed(header: Sequence[str], read_for: Mapping[str, str]) -> list[str]:
+    """Names of all columns, with those that are read for others under their names."""
+    called = {found: name for name, found in read_for.items()}
+    return [called.get(name, name) for name in header]
+
+
+def tell_layout(path: Path, separator: str, read_for: dict[str, str], commas: Sequence[str]) -> None:
+    """Log what is unlike a plain file, if anything is.
+
+    Args:
+        path: of the table.
+        separator: of its cells; empty where it is no text.
+        read_for: see `columns_for`.
+        commas: columns with decimal commas.
+    """
+    notes = told_layout(separator, _USUAL.get(path.suffix, ""), read_for)
+    if commas:
+        notes.append(f"numbers have decimal commas in {', '.join(commas)}")
+    if notes:
+        logger.info("%s: %s", path, ", ".join(notes))
+
+
+def may_have_commas(separator: str) -> bool:
+    """Whether numbers of a text file may have decimal commas."""
+    return separator not in ("", ",")
+
+
+def has_fractions(values: pd.Series) -> bool:
+    """Whether a column has real numbers that are not whole, which were written with a decimal point."""
+    return values.dtype.kind == "f" and bool((values.dropna() % 1 != 0).any())
+
+
+def comma_columns(frame: pd.DataFrame) -> dict[str, bool | None]:
+    """Of columns that are no numbers: whether they would be with decimal commas.
+
+    Returns:
+        True where they would, False where they would not, and None where no cell has a comma but all are numbers.
+    """
+    return {str(name): _commas(frame[name]) for name in frame if not pd.api.types.is_numeric_dtype(frame[name].dtype)}
+
+
+def _commas(values: pd.Series) -> bool | None:
+    texts = pd.Series(values.dropna().astype(str).unique(), dtype=object)
+    if any(map(is_decimal_point, texts)) or pd.to_numeric(texts.map(point_for_comma), errors="coerce").isna().any():
+        return False
+    return True if any(map(is_decimal_comma, texts)) else None
+
+
+def points_for_commas(values: pd.Series) -> pd.Series:
+    """Numbers out of texts with decimal commas."""
+    texts = values.dropna().astype(str)
+    return pd.to_numeric(texts.map(point_for_comma)).astype(float).reindex(values.index)
 
 
 def row_place(path: Path, row: int) -> str:
     """Where a row stands: its line in a text file with a header or row of a sheet, else its number from 1."""
-    if path.suffix == WORKBOOK:
-        return f"{path}, row {row + 2}"
-    return f"{path}, row {row + 1}" if path.suffix == ".parquet" else f"{path}, line {row + 2}"
+    return f"{path}, {row_words(path, row)}"
+
+
+def row_words(path: Path, *rows: int) -> str:
+    """Rows as people count them.
+
+    Examples:
+        >>> row_words(Path("nodes.csv"), 0, 4), row_words(Path("nodes.parquet"), 0)
+        ('lines 2 and 6', 'row 1')
+    """
+    word = "row" if path.suffix in (PARQUET, WORKBOOK) else "line"
+    numbers = [str(row + (1 if path.suffix == PARQUET else 2)) for row in rows]
+    return f"{word}{'s' if len(rows) > 1 else ''} {' and '.join(numbers)}"

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice, product
+from itertools import chain, islice, product
 from typing import Any
 
 import pandas as pd
 import torch
 
 from graphbench.benchmarks.graphs.data_objects import raw_from_objects
-from graphbench.benchmarks.graphs.raw import OneGraph, RawGraphs, Unread, stack
+from graphbench.benchmarks.graphs.raw import OneGraph, RawGraphs, RawPart, Unread, parts_of_raw, stack
 from graphbench.benchmarks.graphs.sources import Source
 from graphbench.contracts import GraphTable, InputPart
 from graphbench.errors import BadInput, GraphbenchError
@@ -37,7 +37,7 @@ def parts_of_source(
     """Graphs of a source part by part, by their names; one that cannot be used is a problem of its row.
 
     Args:
-        source: of the graphs; where it gives them one by one, never more than a part of them is in memory.
+        source: of the graphs; where it gives them one by one or in parts, never more than a part is in memory.
         needed: `(level, name)` of the columns that are features.
         table_of: makes the features of graphs.
         size: graphs per part.
@@ -46,10 +46,8 @@ def parts_of_source(
         BadInput: there is no graph, or they lack a column; of graphs that come one by one, the first is asked.
     """
     if source.unread is None:
-        raw = source.read()
-        for level, name in needed:
-            raw.column(level, name)
-        return _parts_of_raw(raw, table_of, size)
+        parts = parts_of_raw(source.read(), size) if source.parts is None else source.parts(size)
+        return _parts_of_raw(parts, needed, table_of, source.origin)
     first = next(source.unread(), None)
     if first is None:
         raise BadInput(f"{source.origin} holds no graph.")
@@ -61,12 +59,21 @@ def parts_of_source(
     return _parts_of_unread(source.unread(), table_of, size, source.origin)
 
 
-def _parts_of_raw(raw: RawGraphs, table_of: MakeTable, size: int) -> Iterator[InputPart]:
-    for start in range(0, len(raw), size):
-        names = raw.names[start : start + size]
-        join = lambda rows, start=start: raw.select([start + row for row in rows])  # noqa: E731
-        rows, problems, table = _usable(range(len(names)), join, table_of)
-        yield InputPart(pd.DataFrame({"id": names}), table, rows, problems)
+def _parts_of_raw(
+    parts: Iterator[RawPart], needed: Sequence[tuple[str, str]], table_of: MakeTable, origin: str
+) -> Iterator[InputPart]:
+    first = next(parts, None)
+    if first is None:
+        raise BadInput(f"{origin} holds no graph.")
+    no_graph = first.join([])  # which has all columns nevertheless
+    for level, name in needed:
+        no_graph.column(level, name)
+    return (_part_of_raw(part, table_of) for part in chain([first], parts))
+
+
+def _part_of_raw(part: RawPart, table_of: MakeTable) -> InputPart:
+    rows, problems, table = _usable(range(len(part.names)), part.join, table_of)
+    return InputPart(pd.DataFrame({"id": part.names}), table, rows, problems)
 
 
 def _parts_of_unread(graphs: Iterator[Unread], table_of: MakeTable, size: int, origin: str) -> Iterator[InputPart]:

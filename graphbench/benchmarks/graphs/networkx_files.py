@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import networkx as nx
 import numpy as np
 
 from graphbench.benchmarks.graphs.frames import read_frame, table_file
-from graphbench.benchmarks.graphs.raw import OneGraph, RawGraphs, as_array, stack
+from graphbench.benchmarks.graphs.raw import OneGraph, RawGraphs, Unread, as_array, stack
 from graphbench.contracts.table import EDGE, GRAPH, NODE
 from graphbench.errors import BadInput, CorruptData
 
@@ -47,12 +48,27 @@ def read_networkx(files: Sequence[Path], folder: Path | None, directed: bool, or
         CorruptData: a file is not what its suffix says.
         BadInput: the table lacks a graph.
     """
-    graphs = [convert(_read(path, directed), str(path), path.name, directed) for path in files]
+    graphs = [_graph(path, directed) for path in files]
     raw = stack(graphs, origin)
     table = None if folder is None else table_file(folder, TARGETS)
     if table is not None:
         raw.columns[GRAPH] |= _targets(table, files)
     return raw
+
+
+def unread_graphs(files: Sequence[Path], directed: bool) -> Iterator[Unread]:
+    """The graphs of files one after the other, none of which is opened before it is asked for; without targets.
+
+    Args:
+        files: of one graph each.
+        directed: see `read_networkx`.
+    """
+    for path in files:
+        yield Unread(path.name, partial(_graph, path, directed))
+
+
+def _graph(path: Path, directed: bool) -> OneGraph:
+    return convert(_read(path, directed), str(path), path.name, directed)
 
 
 def _read(path: Path, directed: bool) -> Any:

@@ -5,7 +5,7 @@ Legend: G graphs, N nodes, E directed edges, L pairs to be ranked, each of all g
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -56,6 +56,19 @@ class Unread:
 
     name: str
     read: Callable[[], OneGraph]
+
+
+@dataclass(frozen=True)
+class RawPart:
+    """Graphs of a source that can be read in parts, before they are made.
+
+    Args:
+        names: what predictions call them.
+        join: makes some of them, by their places in `names` in ascending order.
+    """
+
+    names: list[str]
+    join: Callable[[Sequence[int]], RawGraphs]
 
 
 @dataclass
@@ -164,6 +177,13 @@ class RawGraphs:
             tensors[LINKS], layout[LINKS] = torch.from_numpy(self.links), Column(LINK, index_of=NODE)
             ptr[LINK] = pointer(torch.from_numpy(self.num_links))
         return GraphTable(tensors, layout, ptr)
+
+
+def parts_of_raw(raw: RawGraphs, size: int) -> Iterator[RawPart]:
+    """Graphs that are in memory, so many at a time."""
+    for start in range(0, len(raw), size):
+        select = lambda rows, start=start: raw.select([start + row for row in rows])  # noqa: E731
+        yield RawPart(raw.names[start : start + size], select)
 
 
 def as_array(value: Any) -> np.ndarray | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
@@ -11,10 +11,13 @@ from typing import Any
 
 from torch_geometric.io import read_tu_data
 
-from graphbench.benchmarks.graphs import json_lines, named, networkx_files, saved, tables
+from graphbench.benchmarks.graphs import json_lines, named, networkx_files, saved
 from graphbench.benchmarks.graphs.data_objects import raw_from_objects, raw_key
 from graphbench.benchmarks.graphs.frames import SUFFIXES, table_file
-from graphbench.benchmarks.graphs.raw import RawGraphs, Unread
+from graphbench.benchmarks.graphs.raw import RawGraphs, RawPart, Unread
+from graphbench.benchmarks.graphs.table_parts import parts_of_tables
+from graphbench.benchmarks.graphs.table_schema import is_table_folder, table_paths
+from graphbench.benchmarks.graphs.tables import read_tables
 from graphbench.data.package_files import file_sha256
 from graphbench.errors import BadInput, CorruptData, MissingData
 
@@ -35,7 +38,8 @@ class Source:
         key: JSON values that name its content, without parsing it where there are files.
         read: reads all graphs.
         local: whether it needs no network.
-        unread: gives the graphs one by one, for files that are longer than memory; None where only all can be read.
+        unread: gives the graphs one by one, for files that are longer than memory; None where it cannot.
+        parts: gives so many graphs at a time, for tables that are longer than memory; None where it cannot.
     """
 
     origin: str
@@ -43,6 +47,7 @@ class Source:
     read: Callable[[], RawGraphs]
     local: bool = True
     unread: Callable[[], Iterator[Unread]] | None = None
+    parts: Callable[[int], Iterator[RawPart]] | None = None
 
 
 def open_source(source: Any, arguments: Mapping[str, Any], directed: bool, root: Path) -> Source:
@@ -95,22 +100,23 @@ def _file(path: Path, directed: bool) -> Source:
 
 
 def _folder(path: Path, directed: bool) -> Source:
-    if tables.is_table_folder(path):
-        files = [file for name in tables.TABLES if (file := table_file(path, name)) is not None]
-        return _of_files(files, path, lambda: tables.read_tables(path, directed), directed)
+    if is_table_folder(path):
+        found = _of_files(table_paths(path).values(), path, lambda: read_tables(path, directed), directed)
+        return replace(found, parts=lambda size: parts_of_tables(path, directed, size))
     files = networkx_files.graph_files(path)
     if files:
         targets = table_file(path, networkx_files.TARGETS)
         read = lambda: networkx_files.read_networkx(files, path, directed, str(path))  # noqa: E731
-        return _of_files([*files, *([targets] if targets else [])], path, read, directed)
+        found = _of_files([*files, *([targets] if targets else [])], path, read, directed)
+        return replace(found, unread=lambda: networkx_files.unread_graphs(files, directed))
     for folder in (path, path / "raw"):
-        if len(found := sorted(folder.glob("*_A.txt"))) == 1:
-            prefix = found[0].name.removesuffix("_A.txt")
+        if len(lists := sorted(folder.glob("*_A.txt"))) == 1:
+            prefix = lists[0].name.removesuffix("_A.txt")
             of_set = sorted(folder.glob(f"{prefix}_*.txt"))
             return _of_files(of_set, path, partial(read_tu_folder, folder, prefix), directed)
     held = sorted(file.name for file in path.iterdir())
     tables_hint = ""
-    if any(table_file(path, name) for name in tables.TABLES):
+    if table_paths(path):
         tables_hint = f" Tables need edges, and nodes or graphs ({', '.join(SUFFIXES)})."
     raise BadInput(
         f"--data.source {path}: this folder holds {', '.join(held[:8]) or 'nothing'}{', ...' if len(held) > 8 else ''}."
@@ -132,7 +138,7 @@ def read_tu_folder(folder: Path, prefix: str) -> RawGraphs:
     return raw_from_objects(graphs, str(folder))
 
 
-def _of_files(files: Sequence[Path], origin: Path, read: Callable[[], RawGraphs], directed: bool) -> Source:
+def _of_files(files: Iterable[Path], origin: Path, read: Callable[[], RawGraphs], directed: bool) -> Source:
     def key() -> dict[str, Any]:
         return {"kind": "files", "sha256": files_sha256(files, origin.parent), "directed": directed}
 

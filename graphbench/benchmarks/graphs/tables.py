@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from graphbench.benchmarks.graphs.frames import read_frame, row_place, table_file
+from graphbench.benchmarks.graphs.frames import read_frame, row_place
 from graphbench.benchmarks.graphs.networkx_files import frame_column
 from graphbench.benchmarks.graphs.raw import RawGraphs, both_ways
+from graphbench.benchmarks.graphs.table_schema import (
+    ENDS,
+    KEY,
+    NODE_NAME,
+    TABLES,
+    first_table,
+    is_one_graph,
+    known_columns,
+    listed_twice,
+    need,
+    table_paths,
+    unknown_graph,
+    without_graph,
+)
 from graphbench.contracts.table import EDGE, GRAPH, NODE
-from graphbench.data.delimited import near
 from graphbench.errors import BadInput
 
-TABLES = ("graphs", "nodes", "edges", "links")
-_KEY, _NODE, _ENDS = "graph", "node", ("source", "target")
 #: What the one graph of tables without a column `graph` is called.
 _ONLY = "0"
 
@@ -28,27 +39,19 @@ class _Rows:
 
     Args:
         path: its file.
-        frame: its content, rows of one graph together, graphs in their order.
+        frame: its content, rows of one graph together, graphs in their order; the index says which row of the file.
         graph: number of the graph of each row.
-        line: where each row stood in the file.
     """
 
     path: Path
     frame: pd.DataFrame
     graph: np.ndarray
-    line: np.ndarray
 
     def place(self, row: int) -> str:
-        return row_place(self.path, int(self.line[row]))
+        return row_place(self.path, int(self.frame.index[row]))
 
     def columns(self, without: tuple[str, ...]) -> dict[str, np.ndarray]:
         return {str(name): frame_column(self.frame[name].to_numpy()) for name in self.frame if name not in without}
-
-
-def is_table_folder(folder: Path) -> bool:
-    """Whether the folder holds edges and either nodes or graphs."""
-    found = {name for name in TABLES if table_file(folder, name) is not None}
-    return "edges" in found and bool(found & {"nodes", "graphs"})
 
 
 def read_tables(folder: Path, directed: bool) -> RawGraphs:
@@ -62,28 +65,51 @@ def read_tables(folder: Path, directed: bool) -> RawGraphs:
         BadInput: a column is missing, or a row names a graph or a node that is not there; names file and line.
         CorruptData: a file is no table.
     """
-    paths = {name: table_file(folder, name) for name in TABLES}
-    keys = {name: (_KEY, *(_ENDS if name in ("edges", "links") else ())) for name in TABLES}
-    called = {"nodes": (_NODE,), "graphs": ("num_nodes",)}
-    frames = {
-        name: read_frame(path, (*keys[name], *called.get(name, ()))) for name, path in paths.items() if path is not None
-    }
-    if not any(name == "graphs" or _KEY in frame for name, frame in frames.items()):
-        frames = {name: frame.assign(**{_KEY: _ONLY}) for name, frame in frames.items()}
+    paths, frames = table_paths(folder), read_frames(folder)
+    return graphs_of(folder, paths, frames, graph_names(paths, frames), directed)
+
+
+def read_frames(folder: Path) -> dict[str, pd.DataFrame]:
+    """The tables of a folder as they stand in their files, indexed from 0, all with a column `graph`.
+
+    Raises:
+        BadInput: a column is missing.
+        CorruptData: a file is no table.
+    """
+    paths = table_paths(folder)
+    frames = {name: read_frame(path, known_columns(name)).reset_index(drop=True) for name, path in paths.items()}
+    if is_one_graph({name: list(frame) for name, frame in frames.items()}):
+        frames = {name: frame.assign(**{KEY: _ONLY}) for name, frame in frames.items()}
     for name, frame in frames.items():
-        _need(frame, paths[name], keys[name])
-    names = _graph_names(frames, paths)
-    number = {name: position for position, name in enumerate(names)}
-    rows = {name: _by_graph(paths[name], frame, number) for name, frame in frames.items()}
+        need(paths[name], name, list(frame))
+    return frames
+
+
+def graphs_of(
+    folder: Path, paths: Mapping[str, Path], frames: Mapping[str, pd.DataFrame], names: Sequence[str], directed: bool
+) -> RawGraphs:
+    """Graphs out of their rows.
+
+    Args:
+        folder: of the tables.
+        paths: of each table.
+        frames: rows of these graphs in each table, and of no others; the index says which row of the file.
+        names: of the graphs, in their order.
+        directed: see `read_tables`.
+
+    Raises:
+        BadInput: a row names a graph or a node that is not there, or `num_nodes` is missing; names file and line.
+    """
+    rows = {name: _by_graph(paths[name], frame, names) for name, frame in frames.items()}
     graphs, nodes, edges, links = (rows.get(name) for name in TABLES)
     assert edges is not None
     num_nodes = _num_nodes(nodes, graphs, len(names))
     finder = _NodeFinder(nodes, num_nodes)
     ends, lengths, origin_row = _edges(edges, finder, len(names), directed)
     columns = {
-        GRAPH: {} if graphs is None else graphs.columns((_KEY, "num_nodes") if nodes is None else (_KEY,)),
-        NODE: {} if nodes is None else nodes.columns((_KEY, _NODE)),
-        EDGE: {name: values[origin_row] for name, values in edges.columns((_KEY, *_ENDS)).items()},
+        GRAPH: {} if graphs is None else graphs.columns((KEY, "num_nodes") if nodes is None else (KEY,)),
+        NODE: {} if nodes is None else nodes.columns((KEY, NODE_NAME)),
+        EDGE: {name: values[origin_row] for name, values in edges.columns((KEY, *ENDS)).items()},
     }
 
     def place(level: str, row: int) -> str:
@@ -103,46 +129,47 @@ def read_tables(folder: Path, directed: bool) -> RawGraphs:
         num_edges=lengths,
         edges=ends,
         columns=columns,
-        names=names,
+        names=list(names),
         place=place,
         links=None if links is None else finder.ends(links),
         num_links=None if links is None else np.bincount(links.graph, minlength=len(names)),
     )
 
 
-def _need(frame: pd.DataFrame, path: Path | None, columns: tuple[str, ...]) -> None:
-    missing = [name for name in columns if name not in frame]
-    if missing:
-        raise BadInput(
-            f"{path} needs the column{'s' if len(missing) > 1 else ''} {' and '.join(missing)}; it has "
-            f"{', '.join(map(str, frame)) or 'none'}.{near(missing, [str(name) for name in frame])}"
-        )
+def graph_names(paths: Mapping[str, Path], frames: Mapping[str, pd.DataFrame]) -> list[str]:
+    """Every graph by name: in the order of `graphs`, else of `nodes`.
 
-
-def _graph_names(frames: Mapping[str, pd.DataFrame], paths: Mapping[str, Path | None]) -> list[str]:
-    """Every graph by name: in the order of `graphs`, else of `nodes`."""
-    first = "graphs" if "graphs" in frames else "nodes"
-    column = frames[first][_KEY]
+    Raises:
+        BadInput: a row has no name, or `graphs` lists one twice.
+    """
+    first = first_table(frames)
+    column = frames[first][KEY]
     if column.isna().any():
-        place = row_place(Path(str(paths[first])), int(np.flatnonzero(column.isna())[0]))
-        raise BadInput(f"{place}: the column {_KEY} is empty.")
+        raise without_graph(paths[first], int(np.flatnonzero(column.isna())[0]))
     texts = column.astype(str)
     if first == "graphs" and texts.duplicated().any():
         row = int(np.flatnonzero(texts.duplicated())[0])
-        raise BadInput(f"{row_place(Path(str(paths[first])), row)}: the graph {texts.iloc[row]} was listed before.")
+        raise listed_twice(paths[first], row, texts.iloc[row])
     return [str(name) for name in texts.unique()]
 
 
-def _by_graph(path: Path | None, frame: pd.DataFrame, number: Mapping[str, int]) -> _Rows:
-    """Rows sorted by graph, those of one graph in the order of the file."""
-    assert path is not None
-    graph = frame[_KEY].astype(str).map(number)
+def sorted_frame(path: Path, frame: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
+    """Rows sorted by graph, those of one graph in the order of the file.
+
+    Raises:
+        BadInput: a row names a graph that is not there.
+    """
+    return _by_graph(path, frame, names).frame
+
+
+def _by_graph(path: Path, frame: pd.DataFrame, names: Sequence[str]) -> _Rows:
+    number = {name: position for position, name in enumerate(names)}
+    graph = frame[KEY].astype(str).map(number)
     if graph.isna().any():
         row = int(np.flatnonzero(graph.isna())[0])
-        known = "graphs" if table_file(path.parent, "graphs") else "nodes"
-        raise BadInput(f"{row_place(path, row)}: there is no graph {frame[_KEY].iloc[row]} in the table {known}.")
+        raise unknown_graph(path, int(frame.index[row]), frame[KEY].iloc[row])
     order = np.argsort(graph.to_numpy(dtype=np.int64), kind="stable")
-    return _Rows(path, frame.iloc[order].reset_index(drop=True), graph.to_numpy(dtype=np.int64)[order], order)
+    return _Rows(path, frame.iloc[order], graph.to_numpy(dtype=np.int64)[order])
 
 
 def _num_nodes(nodes: _Rows | None, graphs: _Rows | None, count: int) -> np.ndarray:
@@ -165,9 +192,9 @@ class _NodeFinder:
     def __init__(self, nodes: _Rows | None, num_nodes: np.ndarray) -> None:
         self.start = np.concatenate([[0], np.cumsum(num_nodes)])
         self.number: dict[tuple[int, str], int] | None = None
-        if nodes is None or _NODE not in nodes.frame:
+        if nodes is None or NODE_NAME not in nodes.frame:
             return
-        called = nodes.frame[_NODE].astype(str)
+        called = nodes.frame[NODE_NAME].astype(str)
         keys = list(zip(nodes.graph.tolist(), called, strict=True))
         self.number = {key: row - int(self.start[key[0]]) for row, key in enumerate(keys)}
         if len(self.number) != len(keys):
@@ -178,7 +205,7 @@ class _NodeFinder:
     def ends(self, rows: _Rows) -> np.ndarray:
         """Node numbers of `source` and `target`, `[rows, 2]`; those out of range are found later."""
         found = []
-        for end in _ENDS:
+        for end in ENDS:
             column = rows.frame[end]
             if self.number is not None:
                 values = [self.number.get(key, -1) for key in zip(rows.graph.tolist(), column.astype(str), strict=True)]

@@ -29,7 +29,7 @@ from graphbench.prediction.calibration import Temperature
 from graphbench.prediction.columns import OUTSIDE, PROBLEM
 from graphbench.prediction.ensemble import Ensemble
 from graphbench.prediction.intervals import Intervals
-from graphbench.prediction.output import check_output, write_frames
+from graphbench.prediction.output import STANDARD_OUTPUT, check_output, write_frames
 from graphbench.runs import RunFolder
 from graphbench.training.module import SPREAD
 
@@ -85,7 +85,7 @@ def _requests(arguments: Sequence[str]) -> list[Request]:
 
 def _predict_input(requests: Sequence[Request], arguments: Sequence[str]) -> int:
     own = requests[0].own
-    output = file_to_write("--output", check_output(own.output))
+    output = file_to_write("--output", check_output(own.output, streams=True))
     if own.split is not None:
         raise BadInput("--input and --split exclude each other: name the input or the split.")
     ensemble = _ensemble(requests, opened=bool(own.interval or own.calibrate), remarks=True)
@@ -105,7 +105,8 @@ def _predict_input(requests: Sequence[Request], arguments: Sequence[str]) -> int
         write_frames(frames, output, count)
     log.info(
         "%s: %d rows, %d without prediction (column %s), %d unlike the training graphs (column %s)",
-        output, counts["rows"], counts[PROBLEM], PROBLEM, counts[OUTSIDE], OUTSIDE,
+        "standard output" if output == STANDARD_OUTPUT else output,
+        counts["rows"], counts[PROBLEM], PROBLEM, counts[OUTSIDE], OUTSIDE,
     )  # fmt: skip
     return 0
 

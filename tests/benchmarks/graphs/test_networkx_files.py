@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch_geometric.utils import from_networkx
 
+from graphbench.benchmarks.graphs import networkx_files
 from graphbench.benchmarks.graphs.benchmark import Graphs
 from graphbench.benchmarks.graphs.data_objects import raw_from_objects
 from graphbench.benchmarks.graphs.networkx_files import convert, graph_files, read_networkx
@@ -90,3 +91,49 @@ def test_errors_name_the_file(tmp_path):
     uneven.nodes[1]["charge"] = 1.0
     with pytest.raises(BadInput, match="place: the node 0 has no charge, but others have"):
         convert(uneven, "place", "name")
+
+
+@pytest.fixture
+def benchmark(tmp_path):
+    known = tmp_path / "known"
+    known.mkdir()
+    for seed in range(20):
+        nx.write_graphml(weighted(seed), known / f"g{seed}.graphml")
+    pd.DataFrame({"graph": [f"g{seed}" for seed in range(20)], "y": np.arange(20) / 4}).to_csv(known / "targets.csv")
+    return Graphs(str(known), target="y", root=str(tmp_path / "data"))
+
+
+def test_new_inputs_are_read_file_by_file(benchmark, tmp_path, monkeypatch):
+    folder = tmp_path / "new"
+    folder.mkdir()
+    for seed in range(30, 37):
+        nx.write_graphml(weighted(seed), folder / f"g{seed}.graphml")
+    pd.DataFrame({"graph": ["g30"], "y": [1.0]}).to_csv(folder / "targets.csv", index=False)  # is not needed
+    whole = read_networkx(graph_files(folder), None, directed=False, origin="new")
+    opened = []
+    read = networkx_files._read
+    monkeypatch.setattr(networkx_files, "_read", lambda path, directed: opened.append(path) or read(path, directed))
+    parts = benchmark.read_input(str(folder), size=3)
+    opened.clear()  # the first one is asked for its columns
+    first = next(parts)
+    assert len(opened) == 3
+    tables = [first.table, *(part.table for part in parts)]
+    assert [len(table) for table in tables] == [3, 3, 1]
+    assert np.array_equal(torch.cat([table.columns["edge_index"] for table in tables]), whole.edges)
+    for name, values in (("x_dense", whole.columns["node"]["charge"]), ("edge_dense", whole.columns["edge"]["length"])):
+        assert np.array_equal(torch.cat([table.columns[name] for table in tables])[:, 0], values.astype(np.float32))
+
+
+@pytest.mark.parametrize("damaged", [0, 2])
+def test_a_damaged_file_is_a_problem_of_its_row(benchmark, tmp_path, damaged):
+    folder = tmp_path / "new"
+    folder.mkdir()
+    for seed in range(4):
+        nx.write_graphml(weighted(seed), folder / f"g{seed}.graphml")
+    path = folder / f"g{damaged}.graphml"
+    path.write_text(path.read_text()[:400])
+    (part,) = benchmark.read_input(str(folder))
+    assert part.frame["id"].tolist() == [f"g{seed}.graphml" for seed in range(4)]
+    assert part.rows == [row for row in range(4) if row != damaged]
+    assert len(part.table) == 3
+    assert f"g{damaged}.graphml cannot be read by networkx" in part.problems[damaged]

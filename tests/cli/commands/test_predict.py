@@ -64,6 +64,18 @@ def test_a_list_of_smiles_comes_from_standard_input(finished_run, known, tmp_pat
     assert frame["prediction_length"].to_numpy() == pytest.approx(known["expected"].to_numpy(), abs=1e-5)
 
 
+def test_a_pipe_may_stand_on_both_sides(finished_run, known, tmp_path, monkeypatch, capfd):
+    smiles = "\n".join(known["smiles"]) + "\n"
+    monkeypatch.setattr("sys.stdin", io.StringIO(smiles))
+    predicted(finished_run, "-", tmp_path / "out.csv")
+    monkeypatch.setattr("sys.stdin", io.StringIO(smiles))
+    capfd.readouterr()
+    assert main(["predict", "--run", str(finished_run), "--input", "-", "--output", "-"]) == 0
+    written = capfd.readouterr()
+    assert written.out == (tmp_path / "out.csv").read_text()
+    assert f"standard output: {len(known['smiles'])} rows" in written.err
+
+
 def test_every_row_comes_out_in_order_and_bad_ones_say_why(finished_run, known, tmp_path):
     (tmp_path / "new.csv").write_text(
         f'note,smiles\n"a, b",{known["smiles"][0]}\nring,C1CC\nnothing,\nshort\nhuge,{"C" * 5001}\n'

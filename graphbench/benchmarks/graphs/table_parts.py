@@ -1,0 +1,155 @@
+"""Graphs of a folder of tables part by part, so that tables may be longer than memory.
+
+Where the rows of every table are grouped by graph, and the graphs stand in one order in all of them, as whoever wrote
+them graph by graph left them, the tables are read side by side in chunks. Other tables are read whole and sorted.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from graphbench.benchmarks.graphs.frame_chunks import CHUNK, FrameChunks, ReadWhole, in_chunks, read_head
+from graphbench.benchmarks.graphs.frames import tell_layout
+from graphbench.benchmarks.graphs.raw import RawGraphs, RawPart
+from graphbench.benchmarks.graphs.table_order import check_order, run_names
+from graphbench.benchmarks.graphs.table_schema import (
+    KEY,
+    first_table,
+    is_one_graph,
+    known_columns,
+    need,
+    table_paths,
+)
+from graphbench.benchmarks.graphs.tables import graph_names, graphs_of, read_frames, sorted_frame
+
+logger = logging.getLogger(__name__)
+
+
+def parts_of_tables(folder: Path, directed: bool, size: int, rows: int = CHUNK) -> Iterator[RawPart]:
+    """The graphs of `read_tables` in parts; a row that does not fit its graph is an error of that graph alone.
+
+    What is in memory is a chunk and a part of each table, and 8 bytes for each graph while the order is looked at. A
+    line in the log says why tables are read whole, where they are.
+
+    Args:
+        folder: of the tables.
+        directed: see `read_tables`.
+        size: graphs per part.
+        rows: of a table that are read at a time.
+
+    Raises:
+        BadInput: a column is missing, or a row names a graph that is not there; names file and line.
+        CorruptData: a file is no table.
+    """
+    paths = table_paths(folder)
+    try:
+        tables = _side_by_side(folder, paths, rows)
+        ahead = {name: _RowsAhead(table.frames()) for name, table in tables.items()}
+    except ReadWhole as reason:
+        logger.info("%s, so the tables are read whole.", reason)
+        frames = read_frames(folder)
+        names = graph_names(paths, frames)
+        ahead = {name: _RowsAhead(iter([sorted_frame(paths[name], frame, names)])) for name, frame in frames.items()}
+    return _parts(folder, paths, ahead, directed, size)
+
+
+def _side_by_side(folder: Path, paths: Mapping[str, Path], rows: int) -> dict[str, FrameChunks]:
+    """The tables in chunks, when it is known that they can be read side by side.
+
+    Raises:
+        ReadWhole: they cannot.
+        BadInput, CorruptData: as `parts_of_tables`.
+    """
+    heads = {name: read_head(path, known_columns(name)) for name, path in paths.items()}
+    if is_one_graph({name: head.names for name, head in heads.items()}):
+        raise ReadWhole(f"{folder}: no table has a column {KEY}")
+    for name, head in heads.items():
+        need(head.path, name, head.names)
+    tables = {name: in_chunks(head, rows) for name, head in heads.items()}
+    check_order(tables)
+    for table in tables.values():
+        called = dict(zip(table.head.header, table.head.names, strict=True))
+        commas = [called[name] for name in table.commas]
+        tell_layout(table.head.path, table.head.separator, table.head.read_for, commas)
+    return tables
+
+
+class _RowsAhead:
+    """The rows of a table that no graph has taken yet; those of one graph stand together.
+
+    Args:
+        frames: at least one; the index says which row of the file.
+    """
+
+    def __init__(self, frames: Iterator[pd.DataFrame]) -> None:
+        self._frames = frames
+        self._held: deque[tuple[pd.DataFrame, np.ndarray]] = deque()
+        self._read()
+        self._none = self._held[0][0].iloc[:0]
+
+    def _read(self) -> bool:
+        """Hold one chunk more; False at the end of the table."""
+        frame = next(self._frames, None)
+        if frame is not None:
+            self._held.append((frame, run_names(frame[KEY])))
+        return frame is not None
+
+    def next_names(self, count: int) -> list[str]:
+        """The graphs that come next, so many at most."""
+        found: dict[str, None] = {}
+        for name in self._owners():
+            found[name] = None
+            if len(found) == count:
+                break
+        return list(found)
+
+    def _owners(self) -> Iterator[str]:
+        """The graph of every row that is left."""
+        for _, owners in tuple(self._held):
+            yield from owners
+        while self._read():
+            yield from self._held[-1][1]
+
+    def take(self, names: Sequence[str]) -> pd.DataFrame:
+        """The rows of the graphs that come next, those that have some."""
+        wanted, taken = set(names), []
+        while self._held or self._read():
+            frame, owners = self._held.popleft()
+            count = next((row for row, name in enumerate(owners) if name not in wanted), len(frame))
+            if count:
+                taken.append(frame.iloc[:count])
+            if count < len(frame):
+                self._held.appendleft((frame.iloc[count:], owners[count:]))
+                break
+        return pd.concat(taken) if taken else self._none
+
+
+def _parts(
+    folder: Path, paths: Mapping[str, Path], ahead: Mapping[str, _RowsAhead], directed: bool, size: int
+) -> Iterator[RawPart]:
+    first = ahead[first_table(ahead)]
+    while names := first.next_names(size):
+        frames = {name: rows.take(names) for name, rows in ahead.items()}
+        yield RawPart(names, partial(_graphs, folder, paths, frames, names, directed))
+
+
+def _graphs(
+    folder: Path,
+    paths: Mapping[str, Path],
+    frames: Mapping[str, pd.DataFrame],
+    names: Sequence[str],
+    directed: bool,
+    rows: Sequence[int],
+) -> RawGraphs:
+    """Some graphs of a part; raises as `graphs_of` does."""
+    chosen = [names[row] for row in rows]
+    if len(chosen) < len(names):
+        frames = {name: frame[frame[KEY].astype(str).isin(chosen)] for name, frame in frames.items()}
+    return graphs_of(folder, paths, frames, chosen, directed)
