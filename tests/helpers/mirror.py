@@ -204,6 +204,8 @@ TESTS_OF = {
     "tests/speed/test_limit.py": "which products speed/limit.py counts",
     "tests/speed/test_predict_memory.py": "what speed/predict_memory.py measures",
     "plugins/deepgraph/tests/test_results.py": "what pages say of the rows in plugins/deepgraph/results",
+    "plugins/linear-transformer/tests/test_results.py": "what the page says of plugins/linear-transformer/results",
+    "plugins/sft/tests/test_results.py": "what pages say of the rows in plugins/sft/results",
     "tests/speed/test_results.py": "what pages say of the runs in speed/results",
     "tests/speed/test_suite.py": "what the scripts of speed/ share",
     "tests/docs/test_reproduce.py": "docs/reproduce.md",

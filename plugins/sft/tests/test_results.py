@@ -1,0 +1,59 @@
+"""What the pages say of evaluation as trained is what the rows of its runs hold."""
+
+import csv
+from decimal import ROUND_HALF_UP, Decimal
+from pathlib import Path
+
+import pytest
+
+PLUGIN = Path(__file__).parents[1]
+NAMES = {"solids": "Solids", "listops": "ListOps"}
+
+
+def rows(name):
+    return list(csv.DictReader((PLUGIN / "results" / name).open(encoding="utf-8")))
+
+
+def per_cent(benchmark, model, evaluation):
+    """Test accuracy of seed 0 and 1, of four digits, in per cent as the page writes it."""
+    found = {
+        row["seed"]: Decimal(row["test"]) * 100
+        for row in rows("evaluation.csv")
+        if (row["benchmark"], row["model"], row["evaluation"]) == (benchmark, model, evaluation)
+    }
+    if not found:  # a model that samples nothing is evaluated in one way
+        assert evaluation == "as_trained"
+        found = {
+            row["seed"]: Decimal(row["test"]).quantize(Decimal("0.0001")) * 100
+            for row in rows("as_trained.csv")
+            if (row["benchmark"], row["model"]) == (benchmark, model)
+        }
+    assert sorted(found) == ["0", "1"]
+    return " / ".join(str(found[seed].quantize(Decimal("0.1"), ROUND_HALF_UP)) for seed in "01")
+
+
+@pytest.mark.parametrize("benchmark", NAMES)
+@pytest.mark.parametrize("model", ["sft", "softmax", "dense"])
+def test_the_table_has_the_scores_of_the_rows(benchmark, model):
+    page = (PLUGIN / "results" / "README.md").read_text(encoding="utf-8")
+    table = page.partition("## Solids and ListOps, evaluated")[2].partition("\n## ")[0]
+    block = table.partition(f"| {NAMES[benchmark]} | `sft`")
+    line = next(line for line in "".join(block[1:]).splitlines() if f"| `{model}` |" in line).replace("**", "")
+    assert f"| {per_cent(benchmark, model, 'as_trained')} |" in line
+    assert model == "dense" or line.endswith(f"| {per_cent(benchmark, model, 'topk')} |")
+    count = next(r for r in rows("as_trained.csv") if (r["benchmark"], r["model"]) == (benchmark, model))["parameters"]
+    assert f"| {int(count):,} |" in line
+
+
+def test_the_first_page_says_the_same():
+    page = PLUGIN.parents[1] / "README.md"
+    if not page.is_file():
+        pytest.skip("the plug-in stands alone")
+
+    def mean(benchmark, model):
+        found = [float(r["test"]) for r in rows("as_trained.csv") if (r["benchmark"], r["model"]) == (benchmark, model)]
+        return f"{100 * sum(found) / len(found):.1f}"
+
+    solids, listops = ((mean(name, "sft"), mean(name, "dense")) for name in NAMES)
+    said = f"solids {solids[0]} against {solids[1]} %, ListOps {listops[0]} against {listops[1]} %"
+    assert said in page.read_text(encoding="utf-8")
