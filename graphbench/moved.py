@@ -106,6 +106,9 @@ MOVED = {
 class MovedModules:
     """Answers an import of an old path with the module that took its place, not with a second copy of it.
 
+    An old package is a stand-in that has what the new one has: Python makes a submodule an attribute of its package,
+    and the new package may have another submodule of that name (`graphbench.points.shapenet` is `shapenet_files` now).
+
     A finder and loader without their base classes: importing `importlib.abc` takes a quarter of `import graphbench`.
     """
 
@@ -122,12 +125,27 @@ class MovedModules:
         """The module under its new path."""
         warnings.warn(f"{spec.name} moved to {MOVED[spec.name]}.", DeprecationWarning, stacklevel=2)
         module = importlib.import_module(MOVED[spec.name])
+        if hasattr(module, "__path__"):
+            return _stand_in(spec.name, module)
         self._specs[module.__name__] = module.__spec__
         return module
 
     def exec_module(self, module: ModuleType) -> None:
         """Nothing runs twice; Python's import has overwritten the module's own specification, which comes back."""
-        module.__spec__ = self._specs[module.__name__]
+        if module.__name__ in self._specs:
+            module.__spec__ = self._specs[module.__name__]
+
+
+def _stand_in(name: str, package: ModuleType) -> ModuleType:
+    """A package under its old name, with the attributes of the new one but for submodules that moved elsewhere."""
+
+    def attribute(wanted: str) -> object:
+        old = f"{name}.{wanted}"
+        return importlib.import_module(old) if old in MOVED else getattr(package, wanted)
+
+    found = ModuleType(name, package.__doc__)
+    found.__dict__.update(__path__=package.__path__, __getattr__=attribute)
+    return found
 
 
 def install() -> None:

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import importlib.util
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +20,7 @@ import rdkit
 from graphbench import registry
 from graphbench.cli import main
 from graphbench.errors import GraphbenchError
+from graphbench.moved import MOVED
 from graphbench.report.loading import load_run
 from graphbench.runs import RunFolder
 from graphbench.testing.tiny import tiny_spec
@@ -101,6 +105,20 @@ def test_dotted_paths_resolve(module):
     names = [RENAMED.get(name, name) for name in PINNED["modules"][module]]
     missing = [name for name in names if name is not None and not hasattr(found, name)]
     assert not missing
+
+
+def test_an_old_path_leaves_the_new_packages_as_they_are():
+    """Where a package has another module under the old name, in an interpreter that has imported neither before."""
+    lines = []
+    for old, new in MOVED.items():
+        package, _, name = old.rpartition(".")
+        taken = f"{MOVED.get(package)}.{name}"
+        if package in MOVED and taken != new and importlib.util.find_spec(taken) is not None:
+            lines.append(f"import {old}; from {package} import {name} as a; from {MOVED[package]} import {name} as b")
+            lines.append(f"assert (a.__name__, b.__name__) == ({new!r}, {taken!r}), (a, b)")
+    assert len(lines) >= 8
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", "\n".join(lines)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("group", PINNED["entry_points"])
