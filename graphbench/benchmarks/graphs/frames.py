@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from graphbench.data.delimited import (
@@ -64,7 +65,7 @@ def read_frame(path: Path, needed: Sequence[str] = ()) -> pd.DataFrame:
     separator = ""
     try:
         if path.suffix == PARQUET:
-            frame = pd.read_parquet(path)
+            frame = _plain_numbers(pd.read_parquet(path))
         elif path.suffix == WORKBOOK:
             frame = pd.read_excel(path, engine="openpyxl")
         else:
@@ -78,6 +79,16 @@ def read_frame(path: Path, needed: Sequence[str] = ()) -> pd.DataFrame:
     commas = _convert_commas(frame) if may_have_commas(separator) else []
     tell_layout(path, separator, read_for, commas)
     return frame
+
+
+def _plain_numbers(frame: pd.DataFrame) -> pd.DataFrame:
+    """Pandas' nullable integers and floats as those of NumPy; as from a CSV file, floats where some are missing."""
+    plain: dict[Any, Any] = {}
+    for name in frame:
+        dtype: Any = frame[name].dtype
+        if not isinstance(dtype, np.dtype) and dtype.kind in "iuf":
+            plain[name] = np.float64 if frame[name].isna().any() else dtype.numpy_dtype
+    return frame.astype(plain)
 
 
 def _convert_commas(frame: pd.DataFrame) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import networkx as nx
 import numpy as np
+import pandas as pd
 
 from graphbench.benchmarks.graphs.frames import read_frame, table_file
 from graphbench.benchmarks.graphs.raw import OneGraph, RawGraphs, Unread, as_array, stack
@@ -107,7 +108,7 @@ def frame_column(values: np.ndarray) -> np.ndarray:
     """Numbers as they are, anything else as text with None for what is missing; `[rows]`."""
     if values.dtype.kind in "biuf":
         return values
-    return np.array([None if value != value or value is None else str(value) for value in values], dtype=object)
+    return np.array([None if pd.isna(value) else str(value) for value in values], dtype=object)
 
 
 def convert(graph: Any, place: str, name: str, directed: bool = False) -> OneGraph:
