@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from graphbench.benchmarks.graphs.frame_chunks import ReadWhole, in_chunks, read_head
@@ -25,6 +27,11 @@ LATE = {
     "too large": ["99999999999999999999999"] * 6,
     "unsigned": ["18446744073709551610"] * 6,
 }
+#: What a column is in the end: integers, floats, truth values, unsigned integers, or objects such as texts.
+KINDS = {
+    "int": "i", "gaps": "f", "float": "f", "text": "O", "flags": "b", "flags with gaps": "O", "flags and numbers": "O",
+    "nothing": "f", "late text": "O", "large": "f", "unsigned": "u",
+}  # fmt: skip
 
 
 def written(path, columns, separator=","):
@@ -51,8 +58,11 @@ def same(path, rows, needed=("graph",)):
 @pytest.mark.parametrize("rows", [1, 2, 4, 6, 100])
 def test_types_are_those_of_the_whole(tmp_path, rows):
     columns = {name: cells for name, cells in LATE.items() if name != "too large"}
-    same(written(tmp_path / "nodes.csv", columns), rows)
-    same(written(tmp_path / "nodes.tsv", columns, "\t"), rows)
+    found = same(written(tmp_path / "nodes.csv", columns), rows)
+    assert {name: found[name].dtype.kind for name in columns} == KINDS
+    assert found["large"].isna().tolist() == [False] * 4 + [True, False]
+    assert found["text"].tolist()[:2] == ["01", "2.50"]
+    assert same(written(tmp_path / "nodes.tsv", columns, "\t"), rows).equals(found)
 
 
 @pytest.mark.parametrize("rows", [1, 2, 5])
@@ -84,13 +94,12 @@ def test_parquet(tmp_path, rows):
         }
     )
     frame.to_parquet(tmp_path / "nodes.parquet", row_group_size=3)
-    same(tmp_path / "nodes.parquet", rows)
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
+    found = same(tmp_path / "nodes.parquet", rows)
+    assert found["graph"].tolist() == list("aabbc")
+    assert found["flags"].tolist() == [True, False, None, None, True]
     table = pa.table({"graph": list("aabbc"), "gaps": pa.array([1, 2, None, 4, 5], pa.int32())})
     pq.write_table(table, tmp_path / "nodes.parquet")
-    same(tmp_path / "nodes.parquet", rows)
+    np.testing.assert_array_equal(same(tmp_path / "nodes.parquet", rows)["gaps"], [1.0, 2.0, np.nan, 4.0, 5.0])
 
 
 def test_one_column_alone(tmp_path):
