@@ -81,7 +81,7 @@ class LastCheckpoint(Checkpoint):
         """Write after validation and after the best checkpoint was chosen."""
         logged = trainer._logger_connector.metrics["log"]
         self._row = {name: float(value) for name, value in logged.items()}
-        self._row |= {"epoch": trainer.current_epoch + 1, "step": trainer.global_step - 1}
+        self._row |= {"epoch": float(trainer.current_epoch + 1), "step": trainer.global_step - 1}
         self._save(trainer)
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:

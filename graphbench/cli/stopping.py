@@ -17,15 +17,17 @@ _STARTER = "GRAPHBENCH_STARTER"
 _started = False
 
 
-class Stopped(SystemExit):
+class Stopped(BaseException):
     """A signal ends the command at once.
+
+    No `SystemExit`: whoever imports a plug-in or calls foreign code takes that for their end, not for the command's.
 
     Args:
         signum: the signal; the exit code is 128 more.
     """
 
     def __init__(self, signum: int) -> None:
-        super().__init__(128 + signum)
+        super().__init__(signal.Signals(signum).name)
         self.signum = signum
 
 

@@ -342,6 +342,8 @@ def test_the_row_of_an_epoch_is_written_though_a_kill_came_between_checkpoint_an
     assert pd.read_csv(run / "metrics.csv")["train/loss"].notna().sum() == 1
     assert forked(tmp_path, "fit", "--resume", run).code == 0
     assert_equal_runs(whole, run)
+    epochs = [pd.read_csv(folder / "metrics.csv", dtype=str)["epoch"].tolist() for folder in (whole, run)]
+    assert epochs[0] == epochs[1]
 
 
 @pytest.mark.slow

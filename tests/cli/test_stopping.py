@@ -91,6 +91,34 @@ def test_a_signal_before_training_leaves_nothing(data_options, tmp_path, hook):
     assert not (tmp_path / "run").exists()
 
 
+def test_a_signal_while_a_plugin_is_imported_is_not_taken_for_its_fault(data_options, tmp_path):
+    def prepare():
+        import importlib
+
+        from graphbench.registry import entry_points
+
+        class Interrupted:
+            @staticmethod
+            def import_module(name):
+                signal.raise_signal(signal.SIGTERM)
+                return importlib.import_module(name)
+
+        entry_points.importlib = Interrupted
+
+    ended = forked(tmp_path, "fit", *data_options, *OPTIONS, "--run", tmp_path / "run", prepare=prepare)
+    assert ended.code == 143, ended.text
+    assert "stopped by SIGTERM" in ended.text
+    assert "cannot be used" not in ended.text
+
+
+def test_a_signal_while_graphs_of_another_package_are_made_is_not_taken_for_its_fault(tmp_path):
+    (tmp_path / "slow_source.py").write_text("import signal\ndef load():\n    signal.raise_signal(signal.SIGTERM)\n")
+    options = ["--data", "Graphs", "--data.source", "slow_source:load", "--model.architecture", "GCN"]
+    ended = forked(tmp_path, "fit", *options, "--run", tmp_path / "run", cwd=tmp_path)
+    assert ended.code == 143, ended.text
+    assert "could not be made" not in ended.text
+
+
 @pytest.mark.slow
 def test_a_signal_in_a_sanity_check_leaves_nothing(data_options, tmp_path):
     def in_validation():

@@ -7,6 +7,11 @@ which come last, is wrong. Every trial is a `graphbench fit` in processes of
 its own: SIGKILL to all of them after a random time, which falls into steps, ends of epochs, validations, writes of
 checkpoints (temporary files lie on another file system where there is one) and the preparation of data; then
 SIGTERM to all of them, which must leave within 30 seconds with exit code 143.
+
+The processes are forked from this one, which has imported everything already: so a moment falls into work, not into
+imports, and a trial takes seconds. Two of them find each other by the variables that torchrun sets. `--cold` starts
+`python -m graphbench` anew each time, and Lightning starts the second process, as for a user: half the moments are
+then within imports.
 """
 
 from __future__ import annotations
@@ -15,17 +20,23 @@ import argparse
 import contextlib
 import csv
 import json
+import multiprocessing
 import os
 import random
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Protocol
 
 import torch
+
+import graphbench.cli
+import graphbench.cli.commands.fit
 
 SMALL = ["--model.architecture.hidden_dim", "16", "--model.architecture.num_layers", "2"]
 MOLECULES = ["--data", "Molecules", "--data.target", "length", "--data.file", "molecules.csv"]
@@ -43,6 +54,71 @@ COMMON = [
 ]  # fmt: skip
 
 
+class Started(Protocol):
+    """A fit that leads a group of processes."""
+
+    pid: int
+
+    def wait(self, timeout: float) -> int:
+        """Exit code, below zero for a signal; raises subprocess.TimeoutExpired."""
+
+
+class Forked:
+    """A command in processes that are forked from this one.
+
+    Args:
+        arguments: of `graphbench`.
+        folder: where it starts.
+        environment: all variables.
+        log: file that its output is added to.
+        processes: of the command, the first of which leads the group.
+    """
+
+    def __init__(
+        self, arguments: list[str], folder: Path, environment: dict[str, str], log: Path, processes: int
+    ) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        fork = multiprocessing.get_context("fork")
+        self._process = fork.Process(target=self._lead, args=(arguments, folder, environment, log, processes, port))
+        self._process.start()
+        assert self._process.pid is not None
+        self.pid = self._process.pid
+        with contextlib.suppress(PermissionError, ProcessLookupError):
+            os.setpgid(self.pid, self.pid)  # here, too: a signal to the group may come first
+
+    def wait(self, timeout: float) -> int:
+        self._process.join(timeout)
+        if self._process.exitcode is None:
+            raise subprocess.TimeoutExpired("graphbench fit", timeout)
+        return self._process.exitcode
+
+    @staticmethod
+    def _lead(
+        arguments: list[str], folder: Path, environment: dict[str, str], log: Path, processes: int, port: int
+    ) -> None:
+        """Becomes the first process of the command, after starting the others."""
+        with contextlib.suppress(PermissionError):
+            os.setpgid(0, 0)
+        with log.open("ab") as file:
+            os.dup2(file.fileno(), 1)
+            os.dup2(file.fileno(), 2)
+        os.chdir(folder)
+        os.environ.clear()
+        os.environ.update(environment)
+        tempfile.tempdir = None  # that of the environment, not the one of the process before
+        if processes > 1:
+            places = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": processes, "GROUP_RANK": 0}
+            places |= {"LOCAL_WORLD_SIZE": processes, "TORCHELASTIC_RUN_ID": "campaign"}
+            os.environ.update({name: str(value) for name, value in places.items()})
+            rank = 0
+            while rank + 1 < processes and os.fork() == 0:
+                rank += 1
+            os.environ.update({"RANK": str(rank), "LOCAL_RANK": str(rank)})
+        sys.exit(graphbench.cli.main(arguments))
+
+
 class Fits:
     """Starts fits of one subject.
 
@@ -51,10 +127,11 @@ class Fits:
         subject: of `SUBJECTS`.
         processes: 1 or 2.
         options: further options of `graphbench fit`.
+        cold: whether every fit starts an interpreter of its own.
     """
 
-    def __init__(self, folder: Path, subject: str, processes: int, options: list[str]) -> None:
-        self.folder, self.processes = folder / f"{subject}-{processes}", processes
+    def __init__(self, folder: Path, subject: str, processes: int, options: list[str], cold: bool = False) -> None:
+        self.folder, self.processes, self.cold = folder / f"{subject}-{processes}", processes, cold
         self.options = [*SUBJECTS[subject], *COMMON, *options]
         if processes > 1:
             self.options += ["--trainer.strategy", "ddp", "--trainer.devices", str(processes)]
@@ -64,15 +141,18 @@ class Fits:
         if other.is_dir() and other.stat().st_dev != folder.stat().st_dev:
             self.environment["TMPDIR"] = str(other)
 
-    def start(self, run: Path, store: Path) -> subprocess.Popen[bytes]:
+    def start(self, run: Path, store: Path) -> Started:
         """The command that a queue would give again and again."""
         data = ["--data.root", str(store), "--run", str(run), "--if-exists", "resume"]
-        command = [sys.executable, "-m", "graphbench", "fit", *self.options, *data]
+        command, log = ["fit", *self.options, *data], run.parent / f"{run.name}.log"
         run.parent.mkdir(parents=True, exist_ok=True)
-        with (run.parent / f"{run.name}.log").open("ab") as log:
+        if not self.cold:
+            return Forked(command, self.folder.parent, self.environment, log, self.processes)
+        with log.open("ab") as file:
             return subprocess.Popen(
-                command, cwd=self.folder.parent, env=self.environment, stdout=log, stderr=log, start_new_session=True
-            )
+                [sys.executable, "-m", "graphbench", *command],
+                cwd=self.folder.parent, env=self.environment, stdout=file, stderr=file, start_new_session=True,
+            )  # fmt: skip
 
     def finish(self, run: Path, store: Path) -> None:
         """Start and wait.
@@ -94,7 +174,7 @@ def write_molecules(folder: Path, number: int = 240) -> None:
     (folder / "molecules.csv").write_text("\n".join(["smiles,length", *rows]) + "\n")
 
 
-def end_all(process: subprocess.Popen[bytes], signum: int) -> None:
+def end_all(process: Started, signum: int) -> None:
     """Send a signal to the process and all that it started."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signum)
@@ -137,7 +217,7 @@ def trial(fits: Fits, whole: Path, number: int, signum: int, seconds: float) -> 
         except subprocess.TimeoutExpired:
             said.append("still there after 30 seconds")
             end_all(process, signal.SIGKILL)
-            process.wait()
+            process.wait(30)
         time.sleep(1)  # what the kernel has yet to end
         end_all(process, signal.SIGKILL)
     try:
@@ -153,7 +233,13 @@ def trial(fits: Fits, whole: Path, number: int, signum: int, seconds: float) -> 
 
 
 def campaign(
-    folder: Path, subjects: list[str], processes: list[int], counts: dict[int, int], options: list[str], seed: int
+    folder: Path,
+    subjects: list[str],
+    processes: list[int],
+    counts: dict[int, int],
+    options: list[str],
+    seed: int,
+    cold: bool = False,
 ) -> int:
     """All trials.
 
@@ -164,6 +250,7 @@ def campaign(
         counts: signal -> trials of each subject and number of processes.
         options: further options of `graphbench fit`.
         seed: of the moments.
+        cold: whether every fit starts an interpreter of its own.
 
     Returns:
         How many lost something.
@@ -174,7 +261,7 @@ def campaign(
     rng, lost = random.Random(seed), 0
     for subject in subjects:
         for devices in processes:
-            fits = Fits(folder, subject, devices, options)
+            fits = Fits(folder, subject, devices, options, cold)
             whole = fits.folder / "whole"
             fits.finish(whole, fits.folder / "store")
             started = time.monotonic()
@@ -200,13 +287,14 @@ def main() -> int:
     parser.add_argument("--processes", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--cases", type=int, default=0, help="hostile cases after them, see cases.py")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--cold", action="store_true", help="a new interpreter for every fit")
     parser.add_argument("--folder", type=Path, help="of runs; a temporary one by default")
     own, options = parser.parse_known_args()
     folder = own.folder or Path(tempfile.mkdtemp(prefix="survive-"))
     counts = {signal.SIGKILL: own.kills, signal.SIGTERM: own.terms}
     lost = 0
     if own.kills or own.terms:
-        lost = campaign(folder, own.subjects, own.processes, counts, options, own.seed)
+        lost = campaign(folder, own.subjects, own.processes, counts, options, own.seed, own.cold)
     trials = len(own.subjects) * len(own.processes) * (own.kills + own.terms)
     print(f"{trials - lost} of {trials} lost nothing." + (f" The others: {folder}" if lost else ""))
     if not lost and own.folder is None:
