@@ -19,7 +19,8 @@ log = logging.getLogger(__name__)
 class LastCheckpoint(Checkpoint):
     """Writes the run's `checkpoints/last.ckpt` at the end of every epoch, after `every_n_steps` steps, and on SIGTERM.
 
-    The file that was there becomes `checkpoints/previous.ckpt`.
+    The file that was there becomes `checkpoints/previous.ckpt`. It holds what the callbacks before it know: whoever
+    makes a `Trainer` by hand lists it after every `ModelCheckpoint`.
 
     Args:
         every_n_steps: also write after so many optimizer steps; 0 for epochs only. For epochs of hours.

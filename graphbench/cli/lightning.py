@@ -172,7 +172,8 @@ class GraphbenchCLI(LightningCLI):
             else:
                 config["enable_progress_bar"] = False
                 callbacks += [EpochLines()] if self.run_folder is not None else []
-        config["callbacks"] = callbacks
+        # What the last checkpoint holds of the other callbacks must be what they know at the end of the epoch.
+        config["callbacks"] = sorted(callbacks, key=lambda callback: isinstance(callback, LastCheckpoint))
         try:
             return self.trainer_class(**config)
         except BaseException:

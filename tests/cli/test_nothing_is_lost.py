@@ -322,6 +322,20 @@ def test_options_with_which_nothing_can_go_on_are_not_written_down(copy):
     assert (copy / "config.yaml").read_bytes() == before
 
 
+def test_the_last_checkpoint_knows_the_best_one_also_where_it_is_configured(data_options, tmp_path):
+    """It was written first then, and a kill after it lost the epoch that had just become the best."""
+    every = ["--trainer.callbacks+=LastCheckpoint", "--trainer.callbacks.every_n_steps", "2"]
+    run = tmp_path / "run"
+    ended = forked(tmp_path, "fit", *data_options, *OPTIONS, *every, "--run", run)
+    assert ended.code == 0, ended.text
+    best = [
+        state["best_model_score"] for name, state in content(run)["callbacks"].items() if "ModelCheckpoint" in name
+    ]
+    losses = pd.read_csv(run / "metrics.csv")["val/MAE"].dropna()
+    assert losses.idxmin() == losses.index[-1], "the last epoch is the best, else this shows nothing"
+    assert [float(score) for score in best] == [pytest.approx(losses.min())]
+
+
 @pytest.mark.slow
 def test_the_row_of_an_epoch_is_written_though_a_kill_came_between_checkpoint_and_row(whole, data_options, tmp_path):
     def prepare():
