@@ -28,6 +28,8 @@ class InputPart:
         table: graphs as `Benchmark.tables` has them, but without targets and encodings.
         rows: row of `frame` that each graph belongs to `[graphs]`, ascending.
         problems: row of `frame` -> why it has no graph, in words; every row is in `rows` or here.
+        node_names: row of `frame` -> what the input calls the nodes of its graph, in their order; None where it numbers
+            them, for all parts of an input alike.
 
     Examples:
         >>> import pandas as pd, torch
@@ -42,6 +44,7 @@ class InputPart:
     table: GraphTable
     rows: list[int]
     problems: dict[int, str] = field(default_factory=dict)
+    node_names: dict[int, Sequence[str]] | None = None
 
 
 class Benchmark(pl.LightningDataModule):

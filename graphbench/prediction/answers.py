@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from graphbench.contracts import InputPart
 from graphbench.errors import BadInput
-from graphbench.prediction.columns import NODE, OUTSIDE, PROBLEM, beside
+from graphbench.prediction.columns import NODE, NODE_NAME, OUTSIDE, PROBLEM, beside
 
 #: Columns of values `[rows, width]`, of which those that are present `[rows]` were answered.
 Columns = Callable[[np.ndarray, np.ndarray], dict[str, Any]]
@@ -76,11 +77,11 @@ def _together(texts: Sequence[str]) -> str:
     return "; ".join(dict.fromkeys(part for text in texts for part in text.split("; ") if part))
 
 
-def answer_table(frame: pd.DataFrame, answers: Answers, columns: Columns, nodes: bool) -> pd.DataFrame:
+def answer_table(part: InputPart, answers: Answers, columns: Columns, nodes: bool) -> pd.DataFrame:
     """The rows that were given with what was answered: a row each, or one for each of a row's nodes.
 
     Args:
-        frame: the rows, indexed from 0.
+        part: the rows.
         answers: about them.
         columns: makes columns of values.
         nodes: values are about nodes; a row without an answer stays one row.
@@ -88,6 +89,7 @@ def answer_table(frame: pd.DataFrame, answers: Answers, columns: Columns, nodes:
     Raises:
         BadInput: the input has a column of such a name already.
     """
+    frame = part.frame.reset_index(drop=True)
     counts = np.ones(len(frame), dtype=np.int64)
     counts[answers.rows] = answers.counts
     source = np.repeat(np.arange(len(frame)), counts)
@@ -104,5 +106,9 @@ def answer_table(frame: pd.DataFrame, answers: Answers, columns: Columns, nodes:
     if nodes:
         number = np.arange(len(source)) - np.repeat(counts.cumsum() - counts, counts)
         first[NODE] = pd.arrays.IntegerArray(number, ~present)
+        if part.node_names is not None:
+            called = np.full(len(source), None, dtype=object)
+            called[present] = [name for row in answers.rows for name in part.node_names[row]]
+            first[NODE_NAME] = pd.array(called, dtype="string")
         frame = frame.iloc[source].reset_index(drop=True)
     return beside(frame, first | columns(values, present) | extra)

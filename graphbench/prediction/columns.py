@@ -10,7 +10,7 @@ import pandas as pd
 from graphbench.contracts import Benchmark
 from graphbench.errors import BadInput
 
-PROBLEM, OUTSIDE, NODE = "problem", "outside_training", "node"
+PROBLEM, OUTSIDE, NODE, NODE_NAME = "problem", "outside_training", "node", "node_name"
 
 
 def prediction_columns(

@@ -87,7 +87,7 @@ class Ensemble:
             means, spreads, answers = self.answers(views)
             answers.values = np.concatenate((means, spreads), 1)
             columns = partial(self._columns, width=means.shape[1])
-            yield answer_table(views[0].frame.reset_index(drop=True), answers, columns, self.first.nodes)
+            yield answer_table(views[0], answers, columns, self.first.nodes)
 
     def answers(self, views: Sequence[InputPart]) -> tuple[np.ndarray, np.ndarray, Answers]:
         """What the models say of a part.

@@ -100,10 +100,7 @@ class Predictor:
             BadInput: the task predicts neither graphs nor nodes; the input has a column that predictions need.
         """
         self.check_task()
-        return (
-            answer_table(part.frame.reset_index(drop=True), self.answers(part), self.columns, self.nodes)
-            for part in parts
-        )
+        return (answer_table(part, self.answers(part), self.columns, self.nodes) for part in parts)
 
     def check_task(self) -> None:
         """Refuse tasks whose predictions are about neither graphs nor nodes.
@@ -170,10 +167,7 @@ class Predictor:
 
         width = self.module.architecture.dim
         nodes = level == "node"
-        return (
-            answer_table(part.frame.reset_index(drop=True), self._answer(part, answer, width, nodes), columns, nodes)
-            for part in parts
-        )
+        return (answer_table(part, self._answer(part, answer, width, nodes), columns, nodes) for part in parts)
 
     def answers(self, part: InputPart, quantity: Quantity = "prediction") -> Answers:
         """What the model says of the rows of a part.

@@ -112,7 +112,7 @@ class RunFolder:
     def _sweep(self) -> None:
         """Remove what a killed process left half written."""
         for folder in (self.path, self.checkpoints):
-            for name in (self.config.name, self.metrics.name, self.report.name, "*.json", "*.ckpt"):
+            for name in (self.config.name, self.metrics.name, self.report.name, "*.json", "*.ckpt", ".holder"):
                 for torn in folder.glob(f".{name}-*"):
                     torn.unlink(missing_ok=True)
 

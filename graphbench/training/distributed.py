@@ -33,6 +33,44 @@ def over_processes(sums: Tensor, counts: Tensor) -> tuple[Tensor, Tensor, int]:
     return both[0], both[1], distributed.get_world_size()
 
 
+def share_buffers(module: nn.Module) -> None:
+    """Give every process the buffers of the first one, which are those that a checkpoint has.
+
+    Each process gathers the statistics of its own graphs in batch norms. A validation by all processes is about the
+    weights that are written only where they evaluate with the same statistics. Nothing happens where there is one
+    process.
+
+    Args:
+        module: the model.
+    """
+    if not (distributed.is_available() and distributed.is_initialized()) or distributed.get_world_size() == 1:
+        return
+    for buffer in module.buffers():
+        whole = buffer.detach().contiguous()
+        distributed.broadcast(whole, src=0)
+        buffer.detach().copy_(whole)
+
+
+def shape_for_shards(module: nn.Module) -> None:
+    """Give parameters that are single numbers the shape `[1]`, since FSDP shards no others.
+
+    PyTorch loads such a number of a checkpoint into a model that has it without a dimension.
+
+    Args:
+        module: the model, not yet wrapped.
+
+    Examples:
+        >>> module = nn.Module()
+        >>> module.gamma = nn.Parameter(torch.tensor(0.5))
+        >>> shape_for_shards(module)
+        >>> module.gamma.shape
+        torch.Size([1])
+    """
+    for parameter in module.parameters():
+        if parameter.dim() == 0:
+            parameter.data = parameter.data.reshape(1)
+
+
 def idle_parameters(module: nn.Module, loss: Callable[[GraphBatch], Tensor], batch: GraphBatch) -> list[str]:
     """Names of trainable parameters to which no gradient of `loss(batch)` leads.
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.cli import OptimizerCallable
-from pytorch_lightning.strategies import DDPStrategy
+from pytorch_lightning.strategies import DDPStrategy, FSDPStrategy
 from torch import Tensor, nn
 from torchmetrics import Metric
 
@@ -37,7 +37,7 @@ from graphbench.tasks.scores import Scores
 from graphbench.tasks.scores import SplitLoss as SplitLoss
 from graphbench.tasks.scores import SplitScores as SplitScores
 from graphbench.training import parts
-from graphbench.training.distributed import expect_idle, over_processes
+from graphbench.training.distributed import expect_idle, over_processes, shape_for_shards, share_buffers
 from graphbench.training.hyperparameters import INSTANTIATOR, plain_arguments, rebuilding
 from graphbench.training.optim import Schedule, fuse, parameter_groups, set_rates
 
@@ -290,6 +290,10 @@ class BenchmarkModule(pl.LightningModule):
         """Log the training split."""
         self.log_dict(self.scores.of("train").finish() | {"epoch": torch.tensor(self.epoch_number)})
 
+    def on_validation_start(self) -> None:
+        """All processes score the model that is written; DDP sees to it by itself, FSDP does not."""
+        share_buffers(self)
+
     def on_validation_epoch_end(self) -> None:
         """Log the validation split."""
         self.log_dict(self.scores.of("val").finish(), prog_bar=True)
@@ -303,7 +307,7 @@ class BenchmarkModule(pl.LightningModule):
     # -- setting up ----------------------------------------------------------------------------------------------
 
     def setup(self, stage: str) -> None:
-        """Learn from the targets, load starting weights and tell DDP what to expect at the start of a fit; compile."""
+        """At the start of a fit learn from targets, load weights and tell DDP what to expect; suit FSDP; compile."""
         if stage == "fit" and (self.standardize_targets or self.class_weights is not None):
             self._learn_from_targets()
         if stage == "fit" and self.init_from and not getattr(self._trainer, "ckpt_path", None):  # else a run goes on
@@ -312,6 +316,8 @@ class BenchmarkModule(pl.LightningModule):
             parts.check_loaded(self.frozen, load_matching(self, self.init_from), self.init_from)
         if stage == "fit" and self._trainer is not None and isinstance(self.trainer.strategy, DDPStrategy):
             expect_idle(self, lambda batch: self.task.loss(self(batch), batch), self.trainer)
+        if self._trainer is not None and isinstance(self.trainer.strategy, FSDPStrategy):
+            shape_for_shards(self)
         if self.compile_architecture and self.architecture._compiled_call_impl is None:
             self.architecture.compile(dynamic=True)
 

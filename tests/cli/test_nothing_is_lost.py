@@ -328,9 +328,7 @@ def test_the_last_checkpoint_knows_the_best_one_also_where_it_is_configured(data
     run = tmp_path / "run"
     ended = forked(tmp_path, "fit", *data_options, *OPTIONS, *every, "--run", run)
     assert ended.code == 0, ended.text
-    best = [
-        state["best_model_score"] for name, state in content(run)["callbacks"].items() if "ModelCheckpoint" in name
-    ]
+    best = [state["best_model_score"] for name, state in content(run)["callbacks"].items() if "ModelCheckpoint" in name]
     losses = pd.read_csv(run / "metrics.csv")["val/MAE"].dropna()
     assert losses.idxmin() == losses.index[-1], "the last epoch is the best, else this shows nothing"
     assert [float(score) for score in best] == [pytest.approx(losses.min())]

@@ -257,6 +257,8 @@ def run(stage: Stage, kind: str, cases: int, start: int) -> tuple[int, Counter[s
         except Wrong as wrong:
             found[wrong.kind] += 1
             examples.setdefault(wrong.kind, str(wrong))
+        if ran % 250 == 0:
+            print(f"{kind}: {found.total()} of {ran} cases wrong so far", flush=True)
 
     one()
     return ran, found, examples

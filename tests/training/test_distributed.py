@@ -8,7 +8,9 @@ import math
 import pytest
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.strategies import FSDPStrategy
 from torch import distributed, nn
+from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.nn.parallel import DistributedDataParallel
 from two_processes import on_two
 
@@ -206,8 +208,14 @@ def made(name, options):
     raise AssertionError(f"{name} refuses every tiny specification")
 
 
-def trained(tmp_path, name, options, **trainer):
-    """Weights and losses of two steps on two processes, and whether DDP looked for idle parameters."""
+def of_ddp(fit):
+    """Weights, and whether DDP looked for idle parameters."""
+    after = {key: value.detach() for key, value in fit.lightning_module.named_parameters()}
+    return {"looked": fit.strategy._ddp_kwargs["find_unused_parameters"], "weights": after}
+
+
+def trained(tmp_path, name, options, found=of_ddp, **trainer):
+    """Losses of two steps on two processes, and what `found` says of the trainer after them."""
     spec, make = made(name, options)
     # Tables are made before the fork: one process is enough to encode them
     torch.manual_seed(0)
@@ -227,10 +235,9 @@ def trained(tmp_path, name, options, **trainer):
             use_distributed_sampler=False, default_root_dir=tmp_path, **own,
         )  # fmt: skip
         fit.fit(module, data)
-        after = {key: value.detach() for key, value in module.named_parameters()}
-        moved = any(not torch.equal(before[key], after[key]) for key in before)
-        looked = fit.strategy._ddp_kwargs["find_unused_parameters"]
-        return {"steps": fit.global_step, "losses": losses, "moved": moved, "looked": looked, "weights": after}
+        result = {"steps": fit.global_step, "losses": losses} | found(fit)
+        moved = any(not torch.equal(before[key], value) for key, value in result["weights"].items())
+        return result | {"moved": moved}
 
     return on_two(tmp_path / "two", work)
 
@@ -264,6 +271,46 @@ def test_two_processes_train_models_with_and_without_idle_parameters(tmp_path, n
 )
 def test_two_processes_train_every_architecture(tmp_path, name, options):
     assert_trains(trained(tmp_path, name, options))
+
+
+class ShardedOnCpu(FSDPStrategy):
+    """FSDP as Lightning sets it up on GPUs; torch shards on a CPU as well where it is told to."""
+
+    def _setup_model(self, model):
+        return FullyShardedDataParallel(
+            model, device_id=torch.device("cpu"), sharding_strategy=self.sharding_strategy, **self.kwargs
+        )
+
+
+def sharded(tmp_path, name, options):
+    """Losses, and weights of every parameter, after two steps of FSDP; how many parts were sharded apart."""
+
+    def whole(fit):
+        model = fit.strategy.model
+        parts = sum(isinstance(part, FullyShardedDataParallel) for part in model.modules())
+        with FullyShardedDataParallel.summon_full_params(model, writeback=False):
+            named = model.named_parameters()
+            weights = {key.replace("_fsdp_wrapped_module.", ""): value.detach().clone() for key, value in named}
+        return {"parts": parts, "weights": weights}
+
+    strategy = ShardedOnCpu(sharding_strategy="FULL_SHARD", auto_wrap_policy={torch.nn.Linear})
+    return trained(tmp_path, name, options, found=whole, strategy=strategy)
+
+
+EVERY = [pytest.param(name, {}, marks=pytest.mark.slow) for name in sorted(registry.architectures())]
+
+
+@pytest.mark.parametrize(("name", "options"), [("GIN", SMALL), *EVERY])
+def test_fsdp_takes_the_steps_of_ddp_and_scores_the_same_model(tmp_path, name, options):
+    """Batch norms and idle parameters included; AdamW shrinks idle ones here, which lie in a shard with others."""
+    one, two = trained(tmp_path / "ddp", name, options)[0], sharded(tmp_path / "fsdp", name, options)
+    assert two[0]["parts"] > 3
+    assert two[0]["steps"] == 2
+    for rank in two:
+        assert rank["losses"] == pytest.approx(one["losses"], rel=1e-6)
+        assert rank["weights"].keys() == one["weights"].keys()
+        for key, value in rank["weights"].items():
+            torch.testing.assert_close(value, one["weights"][key].reshape(value.shape), rtol=3e-5, atol=1e-7, msg=key)
 
 
 def test_what_the_user_decides_stays(tmp_path):

@@ -72,8 +72,8 @@ def _parts_of_raw(
 
 
 def _part_of_raw(part: RawPart, table_of: MakeTable) -> InputPart:
-    rows, problems, table = _usable(range(len(part.names)), part.join, table_of)
-    return InputPart(pd.DataFrame({"id": part.names}), table, rows, problems)
+    frame = pd.DataFrame({"id": part.names})
+    return _with_graphs(frame, range(len(part.names)), part.join, table_of, part.names_nodes)
 
 
 def _parts_of_unread(graphs: Iterator[Unread], table_of: MakeTable, size: int, origin: str) -> Iterator[InputPart]:
@@ -89,9 +89,11 @@ def _part_of_unread(chosen: Sequence[Unread], table_of: MakeTable, origin: str) 
             read[row] = unread.read()
         except GraphbenchError as error:
             problems[row] = str(error)
-    rows, found, table = _usable(list(read), lambda rows: stack([read[row] for row in rows], origin), table_of)
     names = [read[row].name if row in read else unread.name for row, unread in enumerate(chosen)]
-    return InputPart(pd.DataFrame({"id": names}), table, rows, problems | found)
+    frame, join = pd.DataFrame({"id": names}), lambda rows: stack([read[row] for row in rows], origin)
+    part = _with_graphs(frame, list(read), join, table_of, chosen[0].names_nodes)
+    part.problems |= problems
+    return part
 
 
 def parts_of_objects(objects: Sequence[Any], directed: bool, table_of: MakeTable, size: int) -> Iterator[InputPart]:
@@ -110,34 +112,47 @@ def parts_of_objects(objects: Sequence[Any], directed: bool, table_of: MakeTable
             origin = f"input {start + rows[0]}" if len(rows) == 1 else "the inputs"
             return raw_from_objects([objects[start + row] for row in rows], origin, directed)
 
-        rows, problems, table = _usable(range(count), join, table_of)
-        yield InputPart(pd.DataFrame(index=pd.RangeIndex(count)), table, rows, problems)
+        yield _with_graphs(pd.DataFrame(index=pd.RangeIndex(count)), range(count), join, table_of)
 
 
-def _usable(
-    rows: Sequence[int], join: Callable[[Sequence[int]], RawGraphs], table_of: MakeTable
-) -> tuple[list[int], dict[int, str], GraphTable]:
-    """Rows whose graphs can be used, why the others cannot, and the features of the former.
+def _with_graphs(
+    frame: pd.DataFrame,
+    rows: Sequence[int],
+    join: Callable[[Sequence[int]], RawGraphs],
+    table_of: MakeTable,
+    names_nodes: bool = False,
+) -> InputPart:
+    """A part with those of its rows whose graphs can be used, and why the others cannot.
 
     All are tried at once; only where that fails, each alone.
+
+    Args:
+        frame: all rows of the part.
+        rows: those that have a graph.
+        join: makes the graphs of some rows.
+        table_of: makes the features of graphs.
+        names_nodes: whether the source names nodes, which counts where no graph can be used.
     """
 
-    def features(some: Sequence[int]) -> GraphTable:
+    def usable(some: Sequence[int], problems: dict[int, str]) -> InputPart:
+        if not some:
+            return InputPart(frame, _no_graph(), [], problems, {} if names_nodes else None)
         raw = join(some)
         raw.check()
-        return table_of(raw)
+        names = raw.names_of_nodes()
+        called = None if names is None else dict(zip(some, names, strict=True))
+        return InputPart(frame, table_of(raw), list(some), problems, called)
 
-    problems: dict[int, str] = {}
     try:
-        return list(rows), problems, features(rows) if rows else _no_graph()
+        return usable(rows, {})
     except GraphbenchError:  # a loop over graphs, which is for files with faults alone
+        problems: dict[int, str] = {}
         for row in rows:
             try:
-                features([row])
+                usable([row], {})
             except GraphbenchError as error:
                 problems[row] = str(error)
-    good = [row for row in rows if row not in problems]
-    return good, problems, features(good) if good else _no_graph()
+    return usable([row for row in rows if row not in problems], problems)
 
 
 def _no_graph() -> GraphTable:

@@ -65,7 +65,7 @@ def unread_graphs(files: Sequence[Path], directed: bool) -> Iterator[Unread]:
         directed: see `read_networkx`.
     """
     for path in files:
-        yield Unread(path.name, partial(_graph, path, directed))
+        yield Unread(path.name, partial(_graph, path, directed), names_nodes=True)
 
 
 def _graph(path: Path, directed: bool) -> OneGraph:
@@ -135,6 +135,7 @@ def convert(graph: Any, place: str, name: str, directed: bool = False) -> OneGra
         node=node,
         edge=edge,
         graph={key: value.reshape(-1) for key, value in of_graph.items() if value is not None and value.size},
+        node_names=[str(node) for node in number_of],
     )
 
 

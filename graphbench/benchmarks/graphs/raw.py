@@ -33,6 +33,7 @@ class OneGraph:
         edges: `[2, edges]`, integers.
         node, edge, graph: columns by name; one row per node or edge, and one value (or row of values) of the graph.
         links: pairs to be ranked `[2, links]`, or None.
+        node_names: what the source calls the nodes; None where it numbers them.
     """
 
     place: str
@@ -43,6 +44,7 @@ class OneGraph:
     edge: dict[str, np.ndarray] = field(default_factory=dict)
     graph: dict[str, np.ndarray] = field(default_factory=dict)
     links: np.ndarray | None = None
+    node_names: Sequence[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -52,10 +54,12 @@ class Unread:
     Args:
         name: what predictions call it where it cannot be read.
         read: reads it.
+        names_nodes: whether the graph has `node_names`.
     """
 
     name: str
     read: Callable[[], OneGraph]
+    names_nodes: bool = False
 
 
 @dataclass(frozen=True)
@@ -65,10 +69,12 @@ class RawPart:
     Args:
         names: what predictions call them.
         join: makes some of them, by their places in `names` in ascending order.
+        names_nodes: whether they have `node_names`.
     """
 
     names: list[str]
     join: Callable[[Sequence[int]], RawGraphs]
+    names_nodes: bool = False
 
 
 @dataclass
@@ -87,6 +93,7 @@ class RawGraphs:
         faults: `(level, name)` -> why a column cannot be used; said when it is asked for.
         features: level -> columns that are features unless others are named; None means all that are left over.
         hints: what the source knows of its task: `task`, `metric`.
+        node_names: what the source calls the nodes `[N]`; None where it numbers them.
     """
 
     origin: str
@@ -102,6 +109,7 @@ class RawGraphs:
     faults: dict[tuple[str, str], str] = field(default_factory=dict)
     features: dict[str, tuple[str, ...] | None] = field(default_factory=dict)
     hints: dict[str, str] = field(default_factory=dict)
+    node_names: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.num_nodes)
@@ -165,7 +173,14 @@ class RawGraphs:
             links=None if self.links is None else self.links[rows["link"]],
             num_links=None if self.num_links is None else self.num_links[chosen],
             splits=None,
+            node_names=None if self.node_names is None else self.node_names[rows[NODE]],
         )
+
+    def names_of_nodes(self) -> list[Sequence[str]] | None:
+        """What the source calls the nodes of each graph; None where it numbers them."""
+        if self.node_names is None:
+            return None
+        return [part.tolist() for part in np.split(self.node_names, np.cumsum(self.num_nodes)[:-1])]
 
     def table(self, columns: Mapping[str, tuple[str, np.ndarray]]) -> GraphTable:
         """All graphs with these columns, name -> (level, values), and the pairs where there are some."""
@@ -183,7 +198,7 @@ def parts_of_raw(raw: RawGraphs, size: int) -> Iterator[RawPart]:
     """Graphs that are in memory, so many at a time."""
     for start in range(0, len(raw), size):
         select = lambda rows, start=start: raw.select([start + row for row in rows])  # noqa: E731
-        yield RawPart(raw.names[start : start + size], select)
+        yield RawPart(raw.names[start : start + size], select, raw.node_names is not None)
 
 
 def as_array(value: Any) -> np.ndarray | None:
@@ -258,6 +273,7 @@ def stack(graphs: Sequence[OneGraph], origin: str) -> RawGraphs:
         links=np.concatenate(links) if linked else None,
         num_links=np.diff(starts["link"]) if linked else None,
         faults=faults,
+        node_names=_joined_names(graphs),
     )
 
 
@@ -290,6 +306,11 @@ def undirected(raw: RawGraphs) -> RawGraphs:
     columns = raw.columns | {EDGE: {name: values[rows] for name, values in raw.columns[EDGE].items()}}
     place = lambda level, row: raw.place(level, int(rows[row]) if level == EDGE else row)  # noqa: E731
     return replace(raw, edges=edges, num_edges=counts, columns=columns, place=place)
+
+
+def _joined_names(graphs: Sequence[OneGraph]) -> np.ndarray | None:
+    names = [graph.node_names for graph in graphs if graph.node_names is not None]
+    return np.array([name for part in names for name in part], dtype=object) if len(names) == len(graphs) else None
 
 
 def _misfit(name: str, level: str, per_graph: Sequence[Mapping[str, np.ndarray]], graphs: Sequence[OneGraph]) -> str:

@@ -21,6 +21,7 @@ from graphbench.benchmarks.graphs.raw import RawGraphs, RawPart
 from graphbench.benchmarks.graphs.table_order import check_order, run_names
 from graphbench.benchmarks.graphs.table_schema import (
     KEY,
+    NODE_NAME,
     first_table,
     is_one_graph,
     known_columns,
@@ -137,7 +138,8 @@ def _parts(
     first = ahead[first_table(ahead)]
     while names := first.next_names(size):
         frames = {name: rows.take(names) for name, rows in ahead.items()}
-        yield RawPart(names, partial(_graphs, folder, paths, frames, names, directed))
+        named = "nodes" in frames and NODE_NAME in frames["nodes"]
+        yield RawPart(names, partial(_graphs, folder, paths, frames, names, directed), named)
 
 
 def _graphs(

@@ -133,6 +133,7 @@ def graphs_of(
         place=place,
         links=None if links is None else finder.ends(links),
         num_links=None if links is None else np.bincount(links.graph, minlength=len(names)),
+        node_names=finder.names,
     )
 
 
@@ -192,9 +193,11 @@ class _NodeFinder:
     def __init__(self, nodes: _Rows | None, num_nodes: np.ndarray) -> None:
         self.start = np.concatenate([[0], np.cumsum(num_nodes)])
         self.number: dict[tuple[int, str], int] | None = None
+        self.names: np.ndarray | None = None
         if nodes is None or NODE_NAME not in nodes.frame:
             return
         called = nodes.frame[NODE_NAME].astype(str)
+        self.names = called.to_numpy(dtype=object)
         keys = list(zip(nodes.graph.tolist(), called, strict=True))
         self.number = {key: row - int(self.start[key[0]]) for row, key in enumerate(keys)}
         if len(self.number) != len(keys):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from graphbench.runs.trained_options import warn_of_other_options
 
 log = logging.getLogger(__name__)
 Baselines = dict[str, dict[str, dict[str, float]]]
+#: Relative difference of scores that another order of additions explains.
+_ROUNDING = 1e-5
 
 
 def checkpoint_of(request: Request) -> Path:
@@ -111,13 +114,31 @@ def _record(
     """Hold the validation scores against those at the end of fit, then write what is new; on other data, say so."""
     stored = run.read_results().get("val")
     if stored is not None:
-        same = stored == scores["val"]
-        log.info("Validation scores %s those stored at the end of fit.", "equal" if same else "DIFFER from")
+        log.info("Validation scores %s those stored at the end of fit.", _agreement(stored, scores["val"]))
     if "test" in scores:
         kept = {name: value for name, value in run.read_results().items() if name not in ("expected", "data_changed")}
         noted: dict[str, Any] = {} if comparison is None else {"expected": comparison.as_dict()}
         noted |= {"data_changed": data_changed} if data_changed else {}
         run.write_results(kept | {"test": dict(scores["test"]), "baselines": others} | noted)
+
+
+def _agreement(stored: Mapping[str, float | None], found: Mapping[str, float]) -> str:
+    """How scores of the same weights compare; another device or number of processes adds up in another order.
+
+    Examples:
+        >>> _agreement({"val/MAE": 0.5}, {"val/MAE": 0.5000001})
+        'equal, up to rounding,'
+        >>> _agreement({"val/MAE": 0.5, "val/loss": 1.0}, {"val/MAE": 0.6, "val/loss": 1.0})
+        'DIFFER (val/MAE 0.6, was 0.5) from'
+    """
+    if stored == found:
+        return "equal"
+    told = []
+    for name in sorted(stored.keys() | found.keys()):
+        one, two = stored.get(name), found.get(name)
+        if one is None or two is None or not math.isclose(one, two, rel_tol=_ROUNDING, abs_tol=_ROUNDING):
+            told.append(f"{name} {two}, was {one}")
+    return f"DIFFER ({'; '.join(told)}) from" if told else "equal, up to rounding,"
 
 
 def _show(

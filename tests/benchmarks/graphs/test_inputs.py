@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 
+import networkx as nx
+import pandas as pd
 import pytest
 import torch
 
@@ -76,6 +79,53 @@ def test_a_line_that_cannot_be_used_is_a_problem_of_its_row(benchmark, write):
     assert "line 5, edge 0: joins the nodes 0 and 9" in part.problems[2]
     assert "element is Xx, which is none of the categories" in part.problems[3]
     assert "'charge'" in part.problems[4]
+
+
+def named_tables(folder, graphs):
+    """Graph -> names of its nodes, in a path; the first node of each has the weight 1, the others 0."""
+    folder.mkdir()
+    nodes = [(graph, name, float(not at)) for graph, names in graphs.items() for at, name in enumerate(names)]
+    edges = [(graph, *pair) for graph, names in graphs.items() for pair in pairwise(names)]
+    pd.DataFrame(nodes, columns=["graph", "node", "weight"]).assign(y=0.5).to_csv(folder / "nodes.csv", index=False)
+    pd.DataFrame(edges, columns=["graph", "source", "target"]).to_csv(folder / "edges.csv", index=False)
+    return str(folder)
+
+
+def test_nodes_keep_the_names_that_tables_give_them(tmp_path):
+    names = {f"g{n}": [f"n{n}-{k}" for k in "cab"[: 2 + n % 2]] for n in range(10)}
+    known = Graphs(named_tables(tmp_path / "known", names), target="y", root=str(tmp_path / "data"))
+    parts = list(known.read_input(named_tables(tmp_path / "new", names | {"g5": ["7", "5"]}), size=4))
+    assert [len(part.table) for part in parts] == [4, 4, 2]
+    found = [part.node_names[row] for part in parts for row in part.rows]
+    assert found == list((names | {"g5": ["7", "5"]}).values())
+    ones = [part.table.columns["x_dense"][:, 0] > part.table.columns["x_dense"].min() for part in parts]
+    flat = [name for part in parts for row in part.rows for name in part.node_names[row]]
+    first = [name for name, one in zip(flat, torch.cat(ones).tolist(), strict=True) if one]
+    assert first == ["n0-c", "n1-c", "n2-c", "n3-c", "n4-c", "7", *(f"n{n}-c" for n in range(6, 10))], (
+        "names stand beside their own features"
+    )
+
+
+def test_nodes_keep_the_names_of_a_networkx_file(tmp_path):
+    for folder in ("known", "new"):
+        (tmp_path / folder).mkdir()
+        for number in range(10 if folder == "known" else 4):
+            graph = nx.path_graph(["late", f"b{number}", "a"])
+            nx.set_node_attributes(graph, {"late": 1.0, f"b{number}": 2.0, "a": 3.0}, "weight")
+            nx.set_node_attributes(graph, 0.5, "y")
+            nx.write_graphml(graph, tmp_path / folder / f"{number}.graphml")
+    (tmp_path / "new" / "2.graphml").write_text("<graphml")
+    known = Graphs(str(tmp_path / "known"), target="y", root=str(tmp_path / "data"))
+    parts = list(known.read_input(str(tmp_path / "new"), size=1))
+    assert [part.node_names for part in parts] == [
+        {0: ["late", "b0", "a"]}, {0: ["late", "b1", "a"]}, {}, {0: ["late", "b3", "a"]},
+    ]  # fmt: skip
+    assert list(parts[2].problems) == [0]
+
+
+def test_numbered_nodes_have_no_names(benchmark, write):
+    (part,) = benchmark.read_input(write(line(0)))
+    assert part.node_names is None
 
 
 def test_what_is_no_file_of_such_graphs_is_refused_at_once(benchmark, write, tmp_path):
