@@ -2,10 +2,12 @@
 
 import json
 import os
+import signal
 
 import pytest
 
 from graphbench.errors import BadInput, CorruptData
+from graphbench.files.writing import writing
 from graphbench.runs import RunFolder
 
 
@@ -107,3 +109,17 @@ def test_clearing_keeps_what_others_put_there(tmp_path):
         (tmp_path / name).touch()
     run.clear()
     assert {path.name for path in tmp_path.iterdir()} == {"notes.txt", "predictions-test.csv"}
+
+
+def test_what_a_kill_leaves_half_written_goes_when_the_run_goes_on(tmp_path):
+    run = RunFolder(tmp_path / "run")
+    holder = run.path / ".holder"
+    files = (run.config, run.metrics, run.results, run.data, run.training, run.environment, run.last, run.best, holder)
+    for path in files:
+        if os.fork() == 0:
+            with writing(path):
+                os.kill(os.getpid(), signal.SIGKILL)
+        os.wait()
+    assert len(list(run.path.rglob(".*-*"))) == len(files)
+    with run.held():
+        assert not list(run.path.rglob(".*-*"))
