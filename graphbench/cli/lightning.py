@@ -49,6 +49,9 @@ TRAINER_DEFAULTS = {
     "num_sanity_val_steps": 0,
 }
 
+#: Deeper than any published model; a thousand layers of usual width take ten seconds to make.
+_MOST_LAYERS = 1000
+
 
 class GraphbenchCLI(LightningCLI):
     """LightningCLI with one module class, benchmarks by name, and the specification linked between them.
@@ -111,6 +114,7 @@ class GraphbenchCLI(LightningCLI):
         Raises:
             BadInput: one of them does not take the value of an option, or needs what this machine lacks.
         """
+        self._check_depth()
         try:
             super().instantiate_classes()
         except GraphbenchError:
@@ -132,6 +136,12 @@ class GraphbenchCLI(LightningCLI):
         self.trainer._signal_connector = self.signals
         if self.run_folder is not None:
             self.trainer.callbacks.append(OrderlyStop(self.signals))  # type: ignore[attr-defined]
+
+    def _check_depth(self) -> None:
+        """Refuse depths that take minutes, or all memory, to be made at all: nobody means them."""
+        for name, value in dict(self._get(self.config, "model.architecture.init_args", default={})).items():
+            if name.endswith("layers") and isinstance(value, int) and value > _MOST_LAYERS:
+                raise BadInput(f"--model.architecture.{name} is {value}; expected at most {_MOST_LAYERS:,}.")
 
     def _choose_folder(self, config: dict[str, Any]) -> None:
         """A folder that is thrown away for a trial of a few batches, and one made up where none was named."""

@@ -22,6 +22,7 @@ from graphbench.errors import BadInput, check_choice, check_range
 _CHUNK = 1000  # graphs of a fixed split that are sampled together: another number would sample other graphs
 _FIXED = 1  # first word of the streams of the fixed splits; training batches have another
 _DEMANDS = 10  # on another benchmark's graphs
+_MOST_NODES = 2000  # all pairs are two million edges then, and every graph is a dense system of equations
 
 
 class ElectricFlow(GraphBenchmark):
@@ -153,6 +154,7 @@ class ElectricFlow(GraphBenchmark):
                 f"Expected 3 <= min_nodes <= num_nodes, got {self.min_nodes} and {self.num_nodes}. (On two nodes every "
                 "map is a number times the demands.)"
             )
+        check_range("num_nodes", self.num_nodes, at_most=_MOST_NODES)
         check_range("heat_time", self.heat_time, above=0)
         check_range("log_resistance", self.log_resistance, at_least=0)
         if self.fresh and self.train_fraction < 1:

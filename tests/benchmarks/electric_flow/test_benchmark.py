@@ -236,6 +236,7 @@ def test_options_that_do_not_fit_say_so(tmp_path):
         ({"min_nodes": 11}, "3 <= min_nodes <= num_nodes"),
         ({"fresh_every": 0}, "fresh_every"),
         ({"heat_time": 0.0}, "heat_time"),
+        ({"num_nodes": 20000}, "num_nodes must be at most 2000, but got 20000"),
         ({"train_fraction": 0.5}, "fresh=False"),
         ({"sizes": (1, 2)}, "three numbers"),
     ]
