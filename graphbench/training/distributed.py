@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytorch_lightning as pl
 import torch
-from pytorch_lightning.strategies import DDPStrategy
+from pytorch_lightning.strategies import DDPStrategy, FSDPStrategy
 from torch import Tensor, distributed, nn
 
 from graphbench.contracts.table import GraphBatch, GraphTable
@@ -137,3 +137,20 @@ def expect_idle(module: pl.LightningModule, loss: Callable[[GraphBatch], Tensor]
     strategy._ddp_kwargs["find_unused_parameters"] = bool(idle)
     if idle and trainer.is_global_zero:
         log.info("%d parameters get no gradient, such as %s: DDP is told not to wait for them.", len(idle), idle[0])
+
+
+def suit_strategy(
+    module: pl.LightningModule, loss: Callable[[GraphBatch], Tensor], trainer: pl.Trainer, stage: str
+) -> None:
+    """What DDP and FSDP need to know, or have, of a model before they wrap it.
+
+    Args:
+        module: the model.
+        loss: what it is trained on.
+        trainer: with any strategy.
+        stage: "fit", or what else the trainer does.
+    """
+    if stage == "fit" and isinstance(trainer.strategy, DDPStrategy):
+        expect_idle(module, loss, trainer)
+    if isinstance(trainer.strategy, FSDPStrategy):
+        shape_for_shards(module)

@@ -11,7 +11,6 @@ from typing import Any, Literal
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.cli import OptimizerCallable
-from pytorch_lightning.strategies import DDPStrategy, FSDPStrategy
 from torch import Tensor, nn
 from torchmetrics import Metric
 
@@ -37,7 +36,7 @@ from graphbench.tasks.scores import Scores
 from graphbench.tasks.scores import SplitLoss as SplitLoss
 from graphbench.tasks.scores import SplitScores as SplitScores
 from graphbench.training import parts
-from graphbench.training.distributed import expect_idle, over_processes, shape_for_shards, share_buffers
+from graphbench.training.distributed import over_processes, share_buffers, suit_strategy
 from graphbench.training.hyperparameters import INSTANTIATOR, plain_arguments, rebuilding
 from graphbench.training.optim import Schedule, fuse, parameter_groups, set_rates
 
@@ -307,17 +306,15 @@ class BenchmarkModule(pl.LightningModule):
     # -- setting up ----------------------------------------------------------------------------------------------
 
     def setup(self, stage: str) -> None:
-        """At the start of a fit learn from targets, load weights and tell DDP what to expect; suit FSDP; compile."""
+        """Learn from targets and load starting weights at the start of a fit; suit the strategy; compile."""
         if stage == "fit" and (self.standardize_targets or self.class_weights is not None):
             self._learn_from_targets()
         if stage == "fit" and self.init_from and not getattr(self._trainer, "ckpt_path", None):  # else a run goes on
             from graphbench.runs.checkpoints import load_matching
 
             parts.check_loaded(self.frozen, load_matching(self, self.init_from), self.init_from)
-        if stage == "fit" and self._trainer is not None and isinstance(self.trainer.strategy, DDPStrategy):
-            expect_idle(self, lambda batch: self.task.loss(self(batch), batch), self.trainer)
-        if self._trainer is not None and isinstance(self.trainer.strategy, FSDPStrategy):
-            shape_for_shards(self)
+        if self._trainer is not None:
+            suit_strategy(self, lambda batch: self.task.loss(self(batch), batch), self.trainer, stage)
         if self.compile_architecture and self.architecture._compiled_call_impl is None:
             self.architecture.compile(dynamic=True)
 
