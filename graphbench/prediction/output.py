@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import IO
+from typing import IO, Literal
 
 import pandas as pd
 
@@ -69,10 +70,18 @@ def write_frames(frames: Iterable[pd.DataFrame], path: Path, after: Callable[[pd
 def _csv(frames: Iterable[pd.DataFrame], file: IO[bytes], after: Callable[[pd.DataFrame], None]) -> None:
     text = io.TextIOWrapper(file, encoding="utf-8", newline="")
     for number, frame in enumerate(frames):
-        without_formulas(frame).to_csv(text, index=False, header=number == 0, lineterminator="\n")
+        quoting = _quoting(frame)
+        without_formulas(frame).to_csv(text, index=False, header=number == 0, lineterminator="\n", quoting=quoting)
         text.flush()
         after(frame)
     text.detach()
+
+
+def _quoting(frame: pd.DataFrame) -> Literal[0, 2]:
+    """Quote every text where one holds a carriage return, which pandas leaves bare and readers take for a new row."""
+    texts = [frame[name].dropna().astype(str) for name in frame if not pd.api.types.is_numeric_dtype(frame[name])]
+    returns = any(values.str.contains("\r", regex=False).any() for values in [pd.Series(map(str, frame)), *texts])
+    return csv.QUOTE_NONNUMERIC if returns else csv.QUOTE_MINIMAL
 
 
 def _parquet(frames: Iterable[pd.DataFrame], file: IO[bytes], after: Callable[[pd.DataFrame], None]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+
 import pandas as pd
 import pytest
 
@@ -38,6 +40,20 @@ def test_an_error_leaves_the_old_file(tmp_path, name):
         write_frames(torn(), tmp_path / name, lambda frame: None)
     assert (tmp_path / name).read_text() == "old"
     assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_carriage_return_in_a_cell_starts_no_row(tmp_path):
+    """Python's csv module and pandas read what was written."""
+    frames = [
+        pd.DataFrame({"smiles": ["C\rC", 'O"\r\n'], "x": [1.5, None]}),
+        pd.DataFrame({"smiles": ["N", None], "x": [2.5, 3.0]}),
+    ]
+    path = tmp_path / "out.csv"
+    write_frames(frames, path, lambda frame: None)
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.reader(file))
+    assert rows == [["smiles", "x"], ["C\rC", "1.5"], ['O"\r\n', ""], ["N", "2.5"], ["", "3.0"]]
+    pd.testing.assert_frame_equal(pd.read_csv(path), pd.concat(frames, ignore_index=True))
 
 
 def test_what_cannot_be_written_is_said(tmp_path):

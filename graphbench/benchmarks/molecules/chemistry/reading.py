@@ -121,6 +121,9 @@ def parse_smiles(smiles: str) -> Chem.Mol:
         raise MoleculeProblem(UNREADABLE, _reason(smiles))
     if mol.GetNumAtoms() == 0:
         raise MoleculeProblem(EMPTY)
+    if ":" in smiles:  # RDKit makes an aromatic bond outside of rings single, and leaves what it derived of it before
+        Chem.SetConjugation(mol)
+        Chem.SetHybridization(mol)
     return mol
 
 

@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 from ogb.utils import smiles2graph
+from rdkit import Chem
 
 from graphbench.benchmarks.molecules.chemistry import reading
 from graphbench.benchmarks.molecules.chemistry.reading import Recipe, read_molecules
@@ -71,6 +72,19 @@ def test_failures_of_rdkit_are_data_too(monkeypatch):
     monkeypatch.setitem(reading.GRAPH_OF, "ogb", fails)
     (problem,) = read_molecules(["CC"], Recipe("ogb"), num_workers=0).problems
     assert problem == (0, "RDKit fails with RuntimeError", "'CC': Pre-condition Violation")
+
+
+@pytest.mark.parametrize("smiles", ["C:C1=CC(=O)C=CC1=O", "ON=C:C1=CC=C(O)C=C1", "CC:N1C2=C(SC3=C1C=CC=C3)C=CC=C2"])
+def test_an_aromatic_bond_outside_of_rings_is_the_single_bond_of_the_canonical_spelling(smiles):
+    """RDKit makes it single, and leaves atoms flat and bonds conjugated as if it were not."""
+    mol = reading.parse_smiles(smiles)
+    other = reading.parse_smiles(Chem.MolToSmiles(mol))
+    place = other.GetSubstructMatch(mol)
+    for atom in mol.GetAtoms():
+        assert atom.GetHybridization() == other.GetAtomWithIdx(place[atom.GetIdx()]).GetHybridization()
+    for bond in mol.GetBonds():
+        same = other.GetBondBetweenAtoms(place[bond.GetBeginAtomIdx()], place[bond.GetEndAtomIdx()])
+        assert (bond.GetBondType(), bond.GetIsConjugated()) == (same.GetBondType(), same.GetIsConjugated())
 
 
 def test_nothing_at_all_is_readable():
