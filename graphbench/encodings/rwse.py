@@ -16,9 +16,6 @@ from graphbench.encodings._dense import few_threads, size_blocks
 from graphbench.encodings._sparse import LARGE, adjacency_of
 from graphbench.errors import check_range
 
-#: Entries of one `[b, n, n]` stack: half a megabyte, since a dozen of them are in use at once.
-_BLOCK_ENTRIES = 2**16
-
 
 class RWSE(Encoding):
     """Random-walk structural encoding: diag((D^-1 A)^k), k = 1 .. num_steps (Dwivedi et al. 2022, GraphGPS).
@@ -70,7 +67,7 @@ class RWSE(Encoding):
         """About 2 sqrt(num_steps) products of `[b, n, n]` stacks per block of equal-sized graphs; see `_sparse`."""
         rwse = torch.zeros(int(graphs.ptr[NODE][-1]), self.num_steps)
         with few_threads(graphs):
-            for block in size_blocks(graphs, _BLOCK_ENTRIES):
+            for block in size_blocks(graphs):
                 if block.num_nodes > LARGE:
                     found = _sparse.return_probabilities(adjacency_of(block, simple=False), self.num_steps)
                     rwse[block.rows(graphs.ptr[NODE], block.num_nodes)] = found.float()
@@ -96,7 +93,7 @@ def return_probabilities(transition: Tensor, num_steps: int) -> Tensor:
     giant = powers[-1]
     while len(diagonals) < num_steps:
         turned = giant.mT.contiguous()
-        diagonals += [torch.linalg.vecdot(power, turned) for power in powers[: num_steps - len(diagonals)]]
+        diagonals += [(power * turned).sum(-1) for power in powers[: num_steps - len(diagonals)]]
         if len(diagonals) < num_steps:
             giant = giant @ powers[-1]
     return torch.stack(diagonals, dim=-1)

@@ -21,7 +21,7 @@ from graphbench.errors import BadInput
 from graphbench.nn import NodeEncoder
 from graphbench.testing import encode, tiny_spec, tiny_table
 from graphbench.testing.tiny import FEATURE_KINDS
-from graphbench.training.distributed import idle_parameters, poorest
+from graphbench.training.distributed import idle_parameters, poorest, shape_for_shards
 from graphbench.training.module import BenchmarkModule, SplitLoss
 
 SIZES = (3, 9, 5, 4, 12, 6)
@@ -310,6 +310,18 @@ def test_fsdp_takes_the_steps_of_ddp_and_scores_the_same_model(tmp_path, name, o
         assert rank["weights"].keys() == one["weights"].keys()
         for key, value in rank["weights"].items():
             torch.testing.assert_close(value, one["weights"][key].reshape(value.shape), rtol=3e-5, atol=1e-7, msg=key)
+
+
+def test_weights_of_fsdp_load_into_the_model_of_one_process():
+    spec, make = made("SFiFormer", SMALL)
+    torch.manual_seed(0)
+    sharded = BenchmarkModule(spec, make)
+    shape_for_shards(sharded)
+    one = BenchmarkModule(spec, make)
+    assert any(value.dim() == 0 for value in one.parameters())
+    one.load_state_dict(sharded.state_dict())
+    for value, other in zip(one.parameters(), sharded.parameters(), strict=True):
+        assert torch.equal(value, other.reshape(value.shape))
 
 
 def test_what_the_user_decides_stays(tmp_path):

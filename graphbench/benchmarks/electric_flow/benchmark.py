@@ -46,7 +46,7 @@ class ElectricFlow(GraphBenchmark):
     Args:
         family: FC, CSL, ER (Erdős-Rényi), grid (the most square one) or regular; the last three are connected.
         target: electric (L†), resistive (√L†), heat (e^(-sL)) or eigenvectors.
-        num_nodes: nodes of a graph.
+        num_nodes: nodes of a graph, at most 2,000.
         min_nodes: sample sizes uniformly from `min_nodes` to `num_nodes`, leaving out those the family does not have.
         num_demands: k; by default `num_nodes`, as in the paper, and 10 on another benchmark's graphs.
         num_eigenvectors: how many of the smallest, for target=eigenvectors; by default `num_nodes` (10 on another
