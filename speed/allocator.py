@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -21,6 +20,7 @@ import time
 from timing import note
 
 from graphbench.cli.allocator import VARIABLE, keep_memory
+from graphbench.cli.measures import peak_memory_mb
 
 
 def measure(steps: int, batch_size: int, threads: int) -> dict[str, object]:
@@ -57,8 +57,7 @@ def measure(steps: int, batch_size: int, threads: int) -> dict[str, object]:
         optimizer.step()
         optimizer.zero_grad()
         seconds.append(time.perf_counter() - start)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return {"seconds": seconds[2:], "peak_mb": peak}
+    return {"seconds": seconds[2:], "peak_mb": peak_memory_mb()}
 
 
 def main() -> None:

@@ -6,7 +6,9 @@ linear map, three layers of GCN (or GraphSAGE for neighbours) with batch norm, R
 
 Ours is a `Graphs` benchmark trained by Lightning with its metrics; PyG is the loop of its examples, which asks for the
 accuracy of the training nodes. They take turns epoch by epoch within one process; the ratio is the median over
-rounds. Peak memory and the time of preparing are those of processes of their own.
+rounds. Peak memory and the time of preparing are those of processes of their own, which take turns, too: preparing is
+what stands before the first batch, of a file that nobody has seen (PyG's is an `InMemoryDataset` that reads the same
+file, keeps it as its own and opens that) and of one that was prepared before.
 
     python speed/large_graph.py                        # full batch, random parts, neighbours where PyG can sample them
     python speed/large_graph.py --modes full --rounds 9 --hidden-dim 256
@@ -18,7 +20,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -34,13 +36,14 @@ import torch.nn.functional as F
 import torch_geometric.typing as installed
 from timing import medians, note, provenance
 from torch import Tensor, nn
-from torch_geometric.data import Data
+from torch_geometric.data import Data, InMemoryDataset
 from torch_geometric.loader import NeighborLoader, RandomNodeLoader
 from torch_geometric.nn import GCNConv, SAGEConv
 
 import graphbench
 from graphbench.benchmarks import Graphs
 from graphbench.benchmarks.graphs.saved import PARTS_OF_DATA
+from graphbench.cli.measures import peak_memory_mb
 from graphbench.encodings import RWSE, LapPE
 
 FEATURES, CLASSES, SHARES = 128, 40, (0.54, 0.18, 0.28)
@@ -78,6 +81,26 @@ def power_law_graph(num_nodes: int, num_edges: int, seed: int = 0, exponent: flo
         masks[name] = torch.zeros(num_nodes, dtype=torch.bool)
         masks[name][rows] = True
     return Data(x=x, edge_index=edges, y=y, **masks)
+
+
+class PlainDataset(InMemoryDataset):
+    """The graph as a data set of PyG."""
+
+    def __init__(self, source: str, root: str) -> None:
+        self.source = source
+        super().__init__(root)
+        with torch.serialization.safe_globals(PARTS_OF_DATA):
+            self.load(self.processed_paths[0])
+
+    @property
+    def processed_file_names(self) -> list[str]:
+        """What `process` leaves."""
+        return ["data.pt"]
+
+    def process(self) -> None:
+        """Read the source and keep it."""
+        with torch.serialization.safe_globals(PARTS_OF_DATA):
+            self.save([torch.load(self.source, weights_only=True)], self.processed_paths[0])
 
 
 class PlainNetwork(nn.Module):
@@ -187,13 +210,14 @@ def alone(contender: str, mode: str, source: str, folder: str, dim: int) -> dict
         data.setup()
     elif contender == "ours":
         train(*our_parts(mode, source, folder, dim), 1, Turns(None, 0), folder)
+    elif mode == "prepare":
+        PlainDataset(source, folder)[0]
     else:
         with torch.serialization.safe_globals(PARTS_OF_DATA):
             graph = torch.load(source, weights_only=True)
-        if mode != "prepare":
-            plain_epoch(mode, graph, dim)()
+        plain_epoch(mode, graph, dim)()
     took = {"prepare s": time.perf_counter() - start} if mode == "prepare" else {}
-    return took | {"peak GiB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20}
+    return took | {"peak GiB": peak_memory_mb() * 1e6 / 2**30}
 
 
 def encodings_alone(source: str) -> dict[str, float]:
@@ -206,7 +230,7 @@ def encodings_alone(source: str) -> dict[str, float]:
         start = time.perf_counter()
         encoding.compute(table)
         found[name] = time.perf_counter() - start
-    return found | {"peak GiB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20}
+    return found | {"peak GiB": peak_memory_mb() * 1e6 / 2**30}
 
 
 def in_process(words: list[str]) -> dict[str, float]:
@@ -268,19 +292,39 @@ def measure(source: str, folder: str, options: argparse.Namespace) -> None:
     if "encodings" in options.modes:
         print("encodings:", _told(in_process(["--alone", "ours", "encodings", source, folder, *same])))
     if "prepare" in options.modes:
-        for contender, told in (("ours", "reading and storing"), ("ours", "from the store"), ("PyG", "torch.load")):
-            found = in_process(["--alone", contender, "prepare", source, f"{folder}/first", *same])
-            print(f"prepare, {contender}, {told}:", _told(found))
+        measure_preparing(source, folder, options.rounds, same)
     print(f"{'epoch':>10} {'ours s':>9} {'PyG s':>9} {'ratio':>7}   peak GiB ours, PyG")
     for mode in (mode for mode in options.modes if mode in ("full", "random", "neighbors")):
         if mode == "neighbors" and not (installed.WITH_PYG_LIB or installed.WITH_TORCH_SPARSE):
             print(f"{mode:>10} left out: PyG samples neighbours by pyg-lib or torch-sparse, and neither is installed")
             continue
-        line = compare(mode, source, f"{folder}/first", options)
+        line = compare(mode, source, f"{folder}/first/ours", options)
         peaks = [
-            in_process(["--alone", who, mode, source, f"{folder}/first", *same])["peak GiB"] for who in ("ours", "PyG")
+            in_process(["--alone", who, mode, source, f"{folder}/first/ours", *same])["peak GiB"]
+            for who in ("ours", "PyG")
         ]
         print(f"{line}   {peaks[0]:.2f}, {peaks[1]:.2f}", flush=True)
+
+
+def measure_preparing(source: str, folder: str, rounds: int, same: list[str]) -> None:
+    """Seconds and memory of preparing, the first time and again; the last round leaves our store to the epochs."""
+    seconds: dict[str, dict[str, list[float]]] = {told: {"ours": [], "PyG": []} for told in ("first", "again")}
+    peaks: dict[str, dict[str, float]] = {told: {} for told in seconds}
+    for number in range(rounds):
+        for contender in ("ours", "PyG") if number % 2 else ("PyG", "ours"):  # the first one gets colder memory
+            place = f"{folder}/{'first' if number == rounds - 1 else number}/{contender}"
+            for told, times in seconds.items():
+                found = in_process(["--alone", contender, "prepare", source, place, *same])
+                times[contender].append(found["prepare s"])
+                peaks[told][contender] = found["peak GiB"]
+        if number < rounds - 1:
+            shutil.rmtree(f"{folder}/{number}")
+    for told, times in seconds.items():
+        ratio, middle = note(f"prepare, {told}", "ours", "PyG", times), medians(times)
+        memory = f"{peaks[told]['ours']:.2f}, {peaks[told]['PyG']:.2f}"
+        print(
+            f"prepare, {told}: ours {middle['ours']:.3f} s, PyG {middle['PyG']:.3f} s, ratio {ratio:.2f}, GiB {memory}"
+        )
 
 
 def _told(found: dict[str, float]) -> str:

@@ -21,7 +21,7 @@ from graphbench.data.loader import GraphLoader
 from graphbench.data.sampler import SizeBucketSampler
 from graphbench.data.splits import permutation
 from graphbench.data.store import Store
-from graphbench.data.tables import content_key, read_table, write_table
+from graphbench.data.tables import content_key, read_table, single_precision, write_table
 from graphbench.errors import BadInput, check_choice, check_range
 
 logger = logging.getLogger(__name__)
@@ -209,8 +209,7 @@ class GraphBenchmark(Benchmark):
         for chunk in chunks:
             check_table(chunk, self.spec, split, first)
             first += len(chunk)
-            columns = {name: v.float() if v.dtype == torch.float64 else v for name, v in chunk.columns.items()}
-            yield GraphTable(columns, chunk.layout, chunk.ptr)
+            yield single_precision(chunk)
 
     # -- batches -------------------------------------------------------------------------------------------------
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import resource
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -19,6 +21,9 @@ def peak_memory_mb() -> float:
     """Most memory in use so far: of the GPU where there is one, else resident memory of the process, in MB (1e6)."""
     if torch.cuda.is_available():
         return torch.cuda.max_memory_allocated() / 1e6
+    with contextlib.suppress(OSError):  # as far as Linux tells: `ru_maxrss` counts the process that started this one
+        status = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+        return next(int(line.split()[1]) for line in status if line.startswith("VmHWM:")) * 1024 / 1e6
     kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return kilobytes / 1e6 if sys.platform == "darwin" else kilobytes * 1024 / 1e6
 

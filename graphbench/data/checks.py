@@ -46,6 +46,17 @@ def check_table(table: GraphTable, spec: BenchmarkSpec, split: str, first_graph:
     _TableCheck(table, spec, f"{spec.name}, {split} split", first_graph).run()
 
 
+def check_targets(table: GraphTable, spec: BenchmarkSpec, split: str) -> None:
+    """Check only what a split does not share with another one that `check_table` has seen.
+
+    Raises:
+        BadInput: naming benchmark, split, graph, column, and what was expected.
+    """
+    check = _TableCheck(table, spec, f"{spec.name}, {split} split", 0)
+    check.sizes()
+    check.targets()
+
+
 def check_graphs(table: GraphTable, spec: BenchmarkSpec, where: str) -> None:
     """Check graphs that a benchmark was not made of: as `check_table`, but for targets and the largest size.
 
@@ -74,6 +85,10 @@ class _TableCheck:
         self.sizes()
         self.edges()
         self.all_features()
+        self.targets()
+
+    def targets(self) -> None:
+        """What is to be predicted."""
         spec = self.spec
         if spec.task in _CLASSES:
             self.classes(_CLASSES[spec.task])
@@ -117,6 +132,11 @@ class _TableCheck:
         values = self.column(name, axis, 2)
         if values.is_floating_point():
             raise BadInput(f"{self.where}: {name} must hold integers, got {values.dtype}.")
+        if not len(values):
+            return
+        low, high = values.aminmax()
+        if low >= 0 and high < self.table.num_nodes.min():  # of one large graph, without a mask of all rows
+            return
         nodes = torch.repeat_interleave(self.table.num_nodes, self.table.lengths(axis))[:, None]
         self.forbid(((values < 0) | (values >= nodes)).any(1), axis, fault)
 
@@ -139,7 +159,9 @@ class _TableCheck:
         values = self.column(name, axis, width)
         if not values.is_floating_point():
             raise BadInput(f"{self.where}: {name} must hold floating-point numbers, got {values.dtype}.")
-        self.forbid(~values.isfinite().all(1), axis, f"has a value in {name} that is not finite")
+        extremes = torch.stack(values.aminmax()) if values.numel() else values  # of a NaN, NaN
+        if not bool(extremes.isfinite().all()):
+            self.forbid(~values.isfinite().all(1), axis, f"has a value in {name} that is not finite")
 
     def classes(self, axis: str) -> None:
         """One class number per graph or node; -1 for a node without a label."""

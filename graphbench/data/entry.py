@@ -5,7 +5,8 @@ Layout of an entry:
     manifest.json    format, key, meta, and name, dtype, shape, bytes and SHA-256 of every array; its own SHA-256
     NAME.npy         one array; the header is always `HEADER` bytes long so that rows can be streamed before their
                      number is known
-    verified.json    sizes, times and inodes for which the checksums of a large entry were last found right
+    verified.json    sizes, times and inodes for which the checksums of a large entry were last found right, and, while
+                     its files may not have reached the disk, the start of the machine for which that holds
 
 Nothing here is pickled: reading an entry runs no code.
 """
@@ -14,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import io
 import json
 import os
 import re
@@ -113,20 +113,23 @@ class EntryWriter:
         stream.rows += len(values)
 
     def close(self, key: Mapping[str, Any]) -> None:
-        """Write headers and the manifest, and push everything to the disk."""
+        """Write headers and the manifest. `sync_entry` pushes everything to the disk, which takes longer than writing.
+
+        Until then a power cut may leave other bytes than were written, in files of the right size. Small entries are
+        checked each time they are opened; the note of a large one holds for as long as this machine runs.
+        """
         arrays = {}
         for name, stream in self._streams.items():
             shape = (stream.rows, *stream.tail)
             stream.file.seek(0)
             stream.file.write(_header(stream.dtype, shape))
-            _sync(stream.file)
             stream.file.close()
             size = (self.folder / f"{name}.npy").stat().st_size
             arrays[name] = {"dtype": stream.dtype.str, "shape": shape, "bytes": size, "sha256": stream.hash.hexdigest()}
         body = {"format": FORMAT, "key": dict(key), "meta": self.meta, "arrays": arrays, "made": _provenance()}
         body["sha256"] = digest(body)
         _write_json(self.folder / MANIFEST, body)
-        note_verified(self.folder, arrays)
+        note_verified(self.folder, arrays, until_restart=True)
         self._streams = {}
 
     def abandon(self) -> None:
@@ -148,15 +151,28 @@ def _provenance() -> dict[str, str]:
     return {"graphbench": ours, "torch": torch.__version__, "numpy": np.__version__, "time": now}
 
 
-def _sync(file: io.IOBase | BinaryIO) -> None:
-    file.flush()
-    os.fsync(file.fileno())
-
-
 def _write_json(path: Path, value: Any) -> None:
     with path.open("w", encoding="utf-8") as file:
         json.dump(value, file, indent=1)
-        _sync(file)
+
+
+def sync_entry(folder: Path) -> None:
+    """Push an entry to the disk. One that is gone again needs none; Windows has no such call for folders."""
+    with contextlib.suppress(OSError):
+        for path in (*folder.iterdir(), *((folder, folder.parent) if os.name == "posix" else ())):
+            descriptor = os.open(path, os.O_RDONLY if os.name == "posix" else os.O_RDWR)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+
+def start_of_machine() -> str:
+    """What tells one start of this machine from the next; empty where the system does not say (only Linux does)."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        return ""
 
 
 @dataclass
@@ -203,11 +219,18 @@ def _stamps(folder: Path, arrays: Mapping[str, Any]) -> dict[str, list[int]]:
     return {name: [stat.st_size, stat.st_mtime_ns, stat.st_ino] for name, stat in stats.items()}
 
 
-def note_verified(folder: Path, arrays: Mapping[str, Any]) -> None:
-    """Remember that the files as they are now have the right checksums; a store that takes no more files forgets."""
+def note_verified(folder: Path, arrays: Mapping[str, Any], until_restart: bool = False) -> None:
+    """Remember that the files as they are now have the right checksums; a store that takes no more files forgets.
+
+    Args:
+        folder: the entry.
+        arrays: the manifest's record of every array.
+        until_restart: the files may not be on the disk yet, so that the machine's next start ends what is known.
+    """
     temporary = folder / f"{VERIFIED}.{os.getpid()}"
+    known = {"files": _stamps(folder, arrays)} | ({"start": start_of_machine()} if until_restart else {})
     try:
-        _write_json(temporary, _stamps(folder, arrays))
+        _write_json(temporary, known)
         temporary.replace(folder / VERIFIED)
     except OSError:  # a mount or a folder that is read-only, a full disk, a quota
         with contextlib.suppress(OSError):
@@ -216,8 +239,10 @@ def note_verified(folder: Path, arrays: Mapping[str, Any]) -> None:
 
 def _already_verified(folder: Path, arrays: Mapping[str, Any]) -> bool:
     try:
-        return json.loads((folder / VERIFIED).read_bytes()) == _stamps(folder, arrays)
-    except (OSError, ValueError):
+        known = json.loads((folder / VERIFIED).read_bytes())
+        holds = "start" not in known or known["start"] == start_of_machine() != ""
+        return bool(holds and known["files"] == _stamps(folder, arrays))
+    except (OSError, ValueError, TypeError, KeyError):
         return False
 
 

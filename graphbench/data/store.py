@@ -10,6 +10,7 @@ import errno
 import logging
 import os
 import shutil
+import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from graphbench.data.entry import Entry, EntryWriter, digest, read_entry
+from graphbench.data.entry import Entry, EntryWriter, digest, read_entry, sync_entry
 from graphbench.errors import BadInput, CorruptData, GraphbenchError
 
 logger = logging.getLogger(__name__)
@@ -54,7 +55,7 @@ class Store:
         array([0, 1, 2])
     """
 
-    def __init__(self, root: str | Path, map_above: int = 64 << 20, full_below: int = 256 << 20) -> None:
+    def __init__(self, root: str | Path, map_above: int = 64 << 20, full_below: int = 64 << 20) -> None:
         self.root = Path(root)
         self.map_above = map_above
         self.full_below = full_below
@@ -142,7 +143,8 @@ class Store:
                 folder.rename(damaged)
                 shutil.rmtree(damaged)
             temporary.rename(folder)
-            _sync_folder(self.root)
+            # Nobody waits for the disk; Python does not end before the thread has.
+            threading.Thread(target=sync_entry, args=(folder,), name=f"sync {folder.name}").start()
         except OSError as error:
             if error.errno in _NO_ROOM and not isinstance(error, GraphbenchError):
                 raise self._no_room(error, describe) from error
@@ -158,14 +160,3 @@ class Store:
             f"The store {self.root} lacks {describe}, and {reason} ({error.strerror}). Choose another folder with the "
             f"benchmark's option `store` or the variable {ENVIRONMENT}, or make room there."
         )
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a rename survive a power cut; Windows has no such call."""
-    if os.name != "posix":
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -28,6 +28,12 @@ def narrow(values: Tensor) -> Tensor:
     return values
 
 
+def single_precision(table: GraphTable) -> GraphTable:
+    """The same table with its float64 columns as float32, as the store keeps them."""
+    columns = {name: v.float() if v.dtype == torch.float64 else v for name, v in table.columns.items()}
+    return GraphTable(columns, table.layout, table.ptr)
+
+
 def widen(table: GraphTable) -> GraphTable:
     """The same table with int64 and float32 columns (float64 stays), so that arithmetic on them cannot overflow."""
     columns = {}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -23,6 +25,14 @@ def test_peak_memory_is_that_of_the_kernel():
     kilobytes = next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
     assert peak_memory_mb() == pytest.approx(kilobytes * 1024 / 1e6, rel=0.05)
     assert len(block) < peak_memory_mb() * 1e6
+
+
+@pytest.mark.skipif(torch.cuda.is_available() or not Path("/proc/self/status").is_file(), reason="reads the kernel")
+def test_peak_memory_is_not_that_of_the_process_that_started_this_one():
+    block = bytearray(b"1") * 2_000_000_000
+    code = "from graphbench.cli.measures import peak_memory_mb; print(peak_memory_mb())"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert float(told) * 1e6 < len(block) / 2
 
 
 def test_what_callbacks_log_is_no_score():

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from graphbench.contracts import BenchmarkSpec, Column, Features, GraphTable
-from graphbench.data.checks import check_table
+from graphbench.data.checks import check_table, check_targets
 from graphbench.errors import BadInput
 
 SPEC = BenchmarkSpec(
@@ -41,6 +41,8 @@ def test_good_table_passes(make_table):
         ("x", 5, r"Toy, train split: graph 117 has a value outside 0 .. 4 in x \(atom\): 5"),
         ("x", -1, r"graph 117 has a value outside 0 .. 4"),
         ("x_dense", float("nan"), r"graph 117 has a value in x_dense that is not finite"),
+        ("x_dense", float("inf"), r"graph 117 has a value in x_dense that is not finite"),
+        ("x_dense", -float("inf"), r"graph 117 has a value in x_dense that is not finite"),
         ("edge_attr", 4, r"graph 117 has a value outside 0 .. 3 in edge_attr \(column 0\): 4"),
         ("edge_index", 30, r"graph 117 has an edge to a node that it does not have"),
         ("edge_index", -1, r"graph 117 has an edge"),
@@ -53,6 +55,23 @@ def test_a_wrong_value_is_named_with_its_graph(make_table, name, value, message)
     row = 17 if axis == "graph" else int(table.ptr[axis][18]) - 1
     with pytest.raises(BadInput, match=message):
         check_table(altered(table, name, row, value), SPEC, "train", first_graph=100)
+
+
+def test_of_a_split_that_shares_its_graphs_only_targets_are_checked(make_table):
+    table = make_table()
+    check_targets(altered(table, "x", 0, 5), SPEC, "val")
+    with pytest.raises(BadInput, match=r"Toy, val split: graph 17 has a value in y that is infinite"):
+        check_targets(altered(table, "y", 17, float("inf")), SPEC, "val")
+
+
+@pytest.mark.parametrize("end", [-1, 6])
+def test_an_edge_that_leaves_a_single_graph_is_seen(end):
+    path = {"num_nodes": 6, "edge_index": torch.tensor([[0, 1, 5], [1, 2, 4]]), "y": torch.zeros(1)}
+    table = GraphTable.from_graphs([path])
+    spec = dataclasses.replace(SPEC, node=Features(), edge=Features())
+    check_table(table, spec, "train")
+    with pytest.raises(BadInput, match="graph 0 has an edge to a node that it does not have"):
+        check_table(altered(table, "edge_index", 2, torch.tensor([5, end])), spec, "train")
 
 
 MAPS = dataclasses.replace(SPEC, task="map-recovery", loss="normalised_MSE", num_targets=2)

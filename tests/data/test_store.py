@@ -148,6 +148,37 @@ def test_large_entry_is_verified_once_until_its_files_change(tmp_path, monkeypat
     assert build.calls == 2
 
 
+@pytest.mark.parametrize("start", ["another", ""], ids=["restarted", "unknown"])
+def test_large_entry_that_may_not_have_reached_the_disk_is_verified_after_a_restart(tmp_path, monkeypatch, start):
+    store, build = Store(tmp_path, full_below=0), Builder()
+    folder = store.open_or_build(KEY, build, "numbers").folder
+    noted = (folder / "verified.json").read_text()
+    stat = (folder / "values.npy").stat()
+    _flip(folder / "values.npy", -7)  # what a power cut may leave: the size and the times of what was written
+    os.utime(folder / "values.npy", ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    monkeypatch.setattr("graphbench.data.entry.start_of_machine", lambda: start)
+    store.open_or_build(KEY, build, "numbers")
+    assert build.calls == 2
+    (folder / "verified.json").write_text(noted)
+    store.open_or_build(KEY, build, "numbers")
+    assert build.calls == 2
+    assert "start" not in json.loads((folder / "verified.json").read_text())  # read from the disk, and right
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts the calls of Linux")
+def test_an_entry_reaches_the_disk_before_python_ends(tmp_path):
+    code = (
+        "import os, sys; import numpy as np; from graphbench.data.store import Store; sync = os.fsync\n"
+        "os.fsync = lambda handle: (sync(handle), print(os.readlink(f'/proc/self/fd/{handle}')))\n"
+        "build = lambda writer: writer.append('x', np.arange(9))\n"
+        "Store(sys.argv[1]).open_or_build({'kind': 'numbers'}, build, 'numbers')"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
+    (folder,) = (path for path in tmp_path.iterdir() if not path.name.startswith("."))
+    expected = {tmp_path, folder, *(folder / name for name in ("x.npy", "manifest.json", "verified.json"))}
+    assert {Path(line) for line in done.stdout.splitlines()} == {path.resolve() for path in expected}
+
+
 def test_mapped_equals_in_memory(tmp_path):
     Store(tmp_path).open_or_build(KEY, Builder(), "numbers")
     mapped = Store(tmp_path, map_above=0).open_or_build(KEY, Builder(), "numbers").arrays["values"]

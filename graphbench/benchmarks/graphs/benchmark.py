@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -32,6 +33,7 @@ from graphbench.benchmarks.graphs.weights import weight_array
 from graphbench.contracts import SPLITS, BenchmarkSpec, Features, GraphTable, InputPart
 from graphbench.contracts.spec import TaskName
 from graphbench.contracts.table import EDGE, NODE, WEIGHT
+from graphbench.data.checksums import remembered_sha256
 from graphbench.data.entry import Entry, EntryWriter
 from graphbench.data.row_weights import scaled_weights
 from graphbench.errors import BadInput, check_choice
@@ -150,7 +152,8 @@ class Graphs(NodeLevel):
         self.directed, self.to_undirected = directed, to_undirected
         if directed and to_undirected:
             raise BadInput("directed and to_undirected exclude each other.")
-        self.source = open_source(source, arguments or {}, directed, Path(self.root))
+        checksum = partial(remembered_sha256, store=self.store.root)
+        self.source = open_source(source, arguments or {}, directed, Path(self.root), checksum)
         self._raw: RawGraphs | None = None
         self._shown = False
         self._take_over(self._inspected(), metric, loss)

@@ -142,7 +142,7 @@ def _column(
         vocabulary = tuple(sorted(set(values.tolist())))
         return FeatureColumn(name, 1, (len(vocabulary),), vocabulary)
     if name in continuous or (values.dtype.kind == "f" and name not in categorical):
-        _refuse(raw, level, name, ~np.isfinite(values), "is not finite")
+        _refuse_infinite(raw, level, name, values)
         return FeatureColumn(name, width)
     if values.dtype.kind == "f":
         _refuse(raw, level, name, ~(np.isfinite(values) & (values % 1 == 0)), "is no whole number")
@@ -170,6 +170,12 @@ def _refuse(raw: RawGraphs, level: str, name: str, wrong: np.ndarray, fault: str
     raise BadInput(f"{raw.place(level, row)}: {name}{which} is {value}, which {fault}.")
 
 
+def _refuse_infinite(raw: RawGraphs, level: str, name: str, values: np.ndarray) -> None:
+    """Raise for the first row that is not finite. The extremes tell without a mask of all values: NaN is one, too."""
+    if values.size and not (np.isfinite(values.min()) and np.isfinite(values.max())):
+        _refuse(raw, level, name, ~np.isfinite(values), "is not finite")
+
+
 def feature_arrays(raw: RawGraphs, plan: FeaturePlan) -> tuple[np.ndarray | None, np.ndarray | None]:
     """Categories `[rows, k]` (int64) and real numbers `[rows, d]` (float32) of a level; None where there are none.
 
@@ -192,8 +198,15 @@ def feature_arrays(raw: RawGraphs, plan: FeaturePlan) -> tuple[np.ndarray | None
                 _refuse(raw, plan.level, column.name, ~(np.isfinite(rows) & (rows % 1 == 0)), "is no whole number")
             unknown = (rows < 0) | (rows >= np.array(column.sizes))
             _refuse(raw, plan.level, column.name, unknown, "is none of the categories that are known")
-            coded.append(rows.astype(np.int64))
+            coded.append(rows.astype(np.int64, copy=False))
         else:
-            _refuse(raw, plan.level, column.name, ~np.isfinite(rows), "is not finite")
-            dense.append(rows.astype(np.float32))
-    return np.concatenate(coded, axis=1) if coded else None, np.concatenate(dense, axis=1) if dense else None
+            _refuse_infinite(raw, plan.level, column.name, rows)
+            dense.append(rows.astype(np.float32, copy=False))
+    return _side_by_side(coded), _side_by_side(dense)
+
+
+def _side_by_side(columns: list[np.ndarray]) -> np.ndarray | None:
+    """Columns as one matrix; a single one is not copied, since a large graph's may be gigabytes."""
+    if not columns:
+        return None
+    return columns[0] if len(columns) == 1 else np.concatenate(columns, axis=1)

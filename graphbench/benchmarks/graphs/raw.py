@@ -142,6 +142,8 @@ class RawGraphs:
             self._check_ends(self.links, self.num_links, "link")
 
     def _check_ends(self, pairs: np.ndarray, counts: np.ndarray, level: str) -> None:
+        if not pairs.size or (pairs.min() >= 0 and pairs.max() < self.num_nodes.min()):
+            return  # true of every row, which a single large graph need not be asked one by one
         limit = np.repeat(self.num_nodes, counts)[:, None]
         wrong = np.flatnonzero(((pairs < 0) | (pairs >= limit)).any(1))
         if wrong.size:
@@ -150,6 +152,13 @@ class RawGraphs:
                 f"{self.place(level, row)}: joins the nodes {pairs[row, 0]} and {pairs[row, 1]}, but its graph has "
                 f"{limit[row, 0]} nodes, numbered from 0."
             )
+
+    def copied(self) -> RawGraphs:
+        """The graphs in arrays of their own, which nobody else can change."""
+        columns = {
+            level: {name: values.copy() for name, values in found.items()} for level, found in self.columns.items()
+        }
+        return replace(self, edges=self.edges.copy(), columns=columns)
 
     def select(self, graphs: Sequence[int]) -> RawGraphs:
         """Some graphs, in ascending order; messages still name where they stand in the source."""
@@ -227,7 +236,7 @@ def as_rows(values: np.ndarray) -> np.ndarray:
 
 
 def stack(graphs: Sequence[OneGraph], origin: str) -> RawGraphs:
-    """Join single graphs; columns that do not fit together are noted as faults.
+    """Join single graphs; columns that do not fit together are noted as faults. A graph alone shares its arrays.
 
     Raises:
         BadInput: there is no graph.
@@ -245,8 +254,8 @@ def stack(graphs: Sequence[OneGraph], origin: str) -> RawGraphs:
                 faults[level, name] = fault
             else:
                 parts = [found[name] for found in per_graph]
-                columns[level][name] = np.stack(parts) if level == GRAPH else np.concatenate(parts)
-    edges = [graph.edges.T.reshape(-1, 2).astype(np.int64) for graph in graphs]
+                columns[level][name] = np.stack(parts) if level == GRAPH else _concatenated(parts)
+    edges = [graph.edges.T.reshape(-1, 2) for graph in graphs]
     starts = {
         NODE: np.cumsum([0, *(graph.num_nodes for graph in graphs)]),
         EDGE: np.cumsum([0, *map(len, edges)]),
@@ -266,7 +275,7 @@ def stack(graphs: Sequence[OneGraph], origin: str) -> RawGraphs:
         origin=origin,
         num_nodes=np.diff(starts[NODE]),
         num_edges=np.diff(starts[EDGE]),
-        edges=np.concatenate(edges),
+        edges=_concatenated(edges).astype(np.int64, order="C", copy=False),
         columns=columns,
         names=[graph.name for graph in graphs],
         place=place,
@@ -275,6 +284,11 @@ def stack(graphs: Sequence[OneGraph], origin: str) -> RawGraphs:
         faults=faults,
         node_names=_joined_names(graphs),
     )
+
+
+def _concatenated(parts: Sequence[np.ndarray]) -> np.ndarray:
+    """All rows; a large graph's may be gigabytes, so one part is not copied."""
+    return np.concatenate(parts) if len(parts) > 1 else parts[0]
 
 
 def both_ways(ends: np.ndarray, graph: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

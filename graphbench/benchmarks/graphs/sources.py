@@ -50,7 +50,13 @@ class Source:
     parts: Callable[[int], Iterator[RawPart]] | None = None
 
 
-def open_source(source: Any, arguments: Mapping[str, Any], directed: bool, root: Path) -> Source:
+def open_source(
+    source: Any,
+    arguments: Mapping[str, Any],
+    directed: bool,
+    root: Path,
+    checksum: Callable[[Path], str] = file_sha256,
+) -> Source:
     """Find out what a source is; nothing is read yet.
 
     Args:
@@ -58,6 +64,7 @@ def open_source(source: Any, arguments: Mapping[str, Any], directed: bool, root:
         arguments: of a data set or a function that is named.
         directed: take edges of lists and tables one way only.
         root: folder of downloaded files.
+        checksum: SHA-256 of a file, for the key.
 
     Raises:
         BadInput: it is a file of an unknown kind, or a name that nothing has; says what there is.
@@ -67,9 +74,9 @@ def open_source(source: Any, arguments: Mapping[str, Any], directed: bool, root:
         return _in_memory(source, directed)
     path = Path(source)
     if path.is_dir():
-        found = _folder(path, directed)
+        found = _folder(path, directed, checksum)
     elif path.is_file():
-        found = _file(path, directed)
+        found = _file(path, directed, checksum)
     else:
         named_source = named.find(str(source), arguments, root)
         if named_source is None:
@@ -84,36 +91,38 @@ def open_source(source: Any, arguments: Mapping[str, Any], directed: bool, root:
     return found
 
 
-def _file(path: Path, directed: bool) -> Source:
+def _file(path: Path, directed: bool, checksum: Callable[[Path], str]) -> Source:
+    of_files = partial(_of_files, origin=path, directed=directed, checksum=checksum)
     suffix = path.suffix.lower()
     if suffix in (*saved.SUFFIXES, *saved.PICKLES):
-        return _of_files([path], path, lambda: raw_from_objects(saved.load_saved(path), str(path), directed), directed)
+        return of_files([path], read=lambda: raw_from_objects(saved.load_saved(path), str(path), directed))
     if suffix in _JSON_LINES:
-        found = _of_files([path], path, lambda: json_lines.read_json_lines(path, directed), directed)
+        found = of_files([path], read=lambda: json_lines.read_json_lines(path, directed))
         return replace(found, unread=lambda: json_lines.unread_graphs(path, directed))
     if suffix in networkx_files.READERS:
         read = lambda: networkx_files.read_networkx([path], None, directed, str(path))  # noqa: E731
-        return _of_files([path], path, read, directed)
+        return of_files([path], read=read)
     raise BadInput(
         f"--data.source {path}: nothing reads {suffix or 'a file without a suffix'}. A source is {_FORMATS}."
     )
 
 
-def _folder(path: Path, directed: bool) -> Source:
+def _folder(path: Path, directed: bool, checksum: Callable[[Path], str]) -> Source:
+    of_files = partial(_of_files, origin=path, directed=directed, checksum=checksum)
     if is_table_folder(path):
-        found = _of_files(table_paths(path).values(), path, lambda: read_tables(path, directed), directed)
+        found = of_files(table_paths(path).values(), read=lambda: read_tables(path, directed))
         return replace(found, parts=lambda size: parts_of_tables(path, directed, size))
     files = networkx_files.graph_files(path)
     if files:
         targets = table_file(path, networkx_files.TARGETS)
         read = lambda: networkx_files.read_networkx(files, path, directed, str(path))  # noqa: E731
-        found = _of_files([*files, *([targets] if targets else [])], path, read, directed)
+        found = of_files([*files, *([targets] if targets else [])], read=read)
         return replace(found, unread=lambda: networkx_files.unread_graphs(files, directed))
     for folder in (path, path / "raw"):
         if len(lists := sorted(folder.glob("*_A.txt"))) == 1:
             prefix = lists[0].name.removesuffix("_A.txt")
             of_set = sorted(folder.glob(f"{prefix}_*.txt"))
-            return _of_files(of_set, path, partial(read_tu_folder, folder, prefix), directed)
+            return of_files(of_set, read=partial(read_tu_folder, folder, prefix))
     held = sorted(file.name for file in path.iterdir())
     tables_hint = ""
     if table_paths(path):
@@ -138,20 +147,26 @@ def read_tu_folder(folder: Path, prefix: str) -> RawGraphs:
     return raw_from_objects(graphs, str(folder))
 
 
-def _of_files(files: Iterable[Path], origin: Path, read: Callable[[], RawGraphs], directed: bool) -> Source:
+def _of_files(
+    files: Iterable[Path],
+    origin: Path,
+    read: Callable[[], RawGraphs],
+    directed: bool,
+    checksum: Callable[[Path], str],
+) -> Source:
     def key() -> dict[str, Any]:
-        return {"kind": "files", "sha256": files_sha256(files, origin.parent), "directed": directed}
+        return {"kind": "files", "sha256": files_sha256(files, origin.parent, checksum), "directed": directed}
 
     return Source(str(origin), key, read)
 
 
-def files_sha256(files: Iterable[Path], base: Path) -> str:
+def files_sha256(files: Iterable[Path], base: Path, checksum: Callable[[Path], str] = file_sha256) -> str:
     """One checksum of several files, with their paths below `base`; a file's own for one.
 
     Raises:
         MissingData: one is not there.
     """
-    found = {file.relative_to(base).as_posix(): file_sha256(file) for file in files}
+    found = {file.relative_to(base).as_posix(): checksum(file) for file in files}
     if len(found) == 1:
         return next(iter(found.values()))
     return hashlib.sha256(repr(sorted(found.items())).encode()).hexdigest()
@@ -159,7 +174,12 @@ def files_sha256(files: Iterable[Path], base: Path) -> str:
 
 def _in_memory(content: Any, directed: bool) -> Source:
     origin = "the graphs in memory"
-    read = cache(lambda: raw_from_objects(content, origin, directed))
+
+    @cache
+    def read() -> RawGraphs:
+        raw = raw_from_objects(content, origin, directed)
+        return raw.copied() if len(raw) == 1 else raw  # one graph shares its arrays with whoever made it
+
     return Source(origin, lambda: {"kind": "memory", "sha256": raw_key(read())}, read)
 
 

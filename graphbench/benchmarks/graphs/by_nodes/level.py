@@ -11,10 +11,11 @@ from graphbench.benchmarks.graphs.by_nodes import batches, splits
 from graphbench.benchmarks.graphs.by_nodes.affordable import check_attention, check_encodings
 from graphbench.contracts import Encoding, GraphBatch, GraphTable
 from graphbench.contracts.table import GRAPH, NODE
+from graphbench.data.checks import check_table, check_targets
 from graphbench.data.entry import Entry, EntryWriter
 from graphbench.data.loader import GraphLoader
 from graphbench.data.sampler import SizeBucketSampler
-from graphbench.data.tables import content_key
+from graphbench.data.tables import content_key, single_precision
 from graphbench.errors import BadInput, check_choice, check_range
 
 _TARGETS = "y"
@@ -139,10 +140,13 @@ class NodeLevel(GraphBenchmark):
     def _write(self, writer: EntryWriter) -> None:
         """Store all splits; what they share once."""
         if self._by_nodes:
-            splits.write_shared(
-                writer,
-                {split: next(self.checked([table], split)) for split, table in self.read().items()},  # type: ignore[list-item]
-            )
+            tables: dict[str, GraphTable] = dict(self.read())  # type: ignore[arg-type]
+            for number, (split, table) in enumerate(tables.items()):
+                if number:
+                    check_targets(table, self.spec, split)
+                else:
+                    check_table(table, self.spec, split)
+            splits.write_shared(writer, {split: single_precision(table) for split, table in tables.items()})
         else:
             super()._write(writer)
 

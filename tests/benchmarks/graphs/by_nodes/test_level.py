@@ -108,3 +108,16 @@ def test_random_parts_from_the_command_line(tmp_path, monkeypatch, capsys):
     chosen = frame[[f"prediction_{number}" for number in range(4)]].to_numpy().argmax(1)
     expected = accuracy_score(frame["target"][known], chosen[known])
     assert run.read_results()["test"]["test/accuracy"] == pytest.approx(expected)
+
+
+def test_a_graph_that_is_changed_after_it_was_given_is_stored_as_it_was_given(tmp_path):
+    graph = large_graph()
+    expected = graph.x.clone()
+    data = Graphs(graph, store=str(tmp_path))
+    graph.x.zero_()
+    graph.edge_index.zero_()
+    data.prepare_data()
+    data.setup()
+    table = data.tables["train"]
+    assert torch.equal(table.columns["x_dense"], expected)
+    assert table.columns["edge_index"].to(torch.bool).any()
