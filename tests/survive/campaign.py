@@ -6,7 +6,7 @@ One line per trial; the exit code is 1 if one of them lost something, or if one 
 which come last, is wrong. Every trial is a `graphbench fit` in processes of
 its own: SIGKILL to all of them after a random time, which falls into steps, ends of epochs, validations, writes of
 checkpoints (temporary files lie on another file system where there is one) and the preparation of data; then
-SIGTERM to all of them, which must leave within 30 seconds with exit code 143.
+SIGTERM to all of them, which must leave within 30 seconds with exit code 143, or 0 where all was done already.
 
 The processes are forked from this one, which has imported everything already: so a moment falls into work, not into
 imports, and a trial takes seconds. Two of them find each other by the variables that torchrun sets. `--cold` starts
@@ -212,7 +212,9 @@ def trial(fits: Fits, whole: Path, number: int, signum: int, seconds: float) -> 
         end_all(process, signum)
         try:
             code = process.wait(30)
-            if signum == signal.SIGTERM and code != 128 + signum:
+            told = (run.parent / f"{run.name}.log").read_text(errors="replace")
+            done = code == 0 and "Best epoch" in told  # the signal met a fit that had nothing left to do
+            if signum == signal.SIGTERM and code != 128 + signum and not done:
                 said.append(f"exit code {code}")
         except subprocess.TimeoutExpired:
             said.append("still there after 30 seconds")

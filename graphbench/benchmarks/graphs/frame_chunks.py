@@ -28,6 +28,7 @@ from graphbench.benchmarks.graphs.frames import (
     separator_in,
     unreadable,
 )
+from graphbench.data.delimited import SEES_TORN_ROWS
 from graphbench.data.progress import track
 from graphbench.data.workbooks import WORKBOOK
 
@@ -119,7 +120,8 @@ def read_head(path: Path, needed: Sequence[str]) -> Head:
         needed: see `read_frame`.
 
     Raises:
-        ReadWhole: it is a workbook, or has cells or names that only the whole file explains.
+        ReadWhole: it is a workbook, or has cells or names that only the whole file explains; or it is text, and pandas
+            is too old to see a row with too many cells where a chunk begins.
         CorruptData: the file is no table.
         BadInput: two columns could be a needed one.
     """
@@ -127,6 +129,8 @@ def read_head(path: Path, needed: Sequence[str]) -> Head:
         raise ReadWhole(f"{path.name} is a workbook")
     separator = ""
     if path.suffix != PARQUET:
+        if not SEES_TORN_ROWS:
+            raise ReadWhole(f"pandas {pd.__version__} overlooks torn rows of {path.name} where it is read in parts")
         try:
             separator = separator_in(path, needed)
         except UNREADABLE as error:

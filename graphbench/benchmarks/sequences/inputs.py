@@ -18,7 +18,7 @@ import torch
 from graphbench.benchmarks.sequences.base import SECOND, SequenceBenchmark, SequenceTable
 from graphbench.contracts import GraphTable, InputPart
 from graphbench.contracts.table import EDGE, EDGE_INDEX, GRAPH, NODE, Column, pointer
-from graphbench.data.delimited import find_column, near, separator_of, told_layout
+from graphbench.data.delimited import SEES_TORN_ROWS, find_column, near, separator_of, told_layout
 from graphbench.errors import BadInput
 
 logger = logging.getLogger(__name__)
@@ -222,19 +222,27 @@ def _of_table(path: Path, columns: Sequence[str], size: int) -> Iterator[Frame]:
         return
     separator = separator_of(header, usual, columns)
     try:
-        frames = pd.read_csv(
-            path, sep=separator, dtype=str, keep_default_na=False, chunksize=size, encoding="utf-8-sig"
-        )
-        with frames:
-            names: list[str] | None = None
-            for frame in frames:
-                frame = frame.reset_index(drop=True).astype(object).fillna("")
-                if names is None:
-                    names = _named(path, list(frame.columns), columns)
-                    _tell(path, separator, usual, dict(zip(columns, names, strict=True)))
-                yield frame, list(zip(*(frame[name] for name in names), strict=True))
+        names: list[str] | None = None
+        for frame in _text_chunks(path, separator, size):
+            frame = frame.reset_index(drop=True).astype(object).fillna("")
+            if names is None:
+                names = _named(path, list(frame.columns), columns)
+                _tell(path, separator, usual, dict(zip(columns, names, strict=True)))
+            yield frame, list(zip(*(frame[name] for name in names), strict=True))
     except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
         raise BadInput(f"{path}: not a table that pandas can read ({str(error).strip()}).") from error
+
+
+def _text_chunks(path: Path, separator: str, size: int) -> Iterator[pd.DataFrame]:
+    """So many rows at a time; all at once where pandas would overlook a torn row."""
+    options: dict[str, Any] = {"sep": separator, "dtype": str, "keep_default_na": False, "encoding": "utf-8-sig"}
+    if SEES_TORN_ROWS:
+        with pd.read_csv(path, chunksize=size, **options) as frames:
+            yield from frames
+        return
+    whole = pd.read_csv(path, **options)
+    for start in range(0, max(len(whole), 1), size):
+        yield whole.iloc[start : start + size]
 
 
 def _of_parquet(path: Path, columns: Sequence[str], size: int) -> Iterator[Frame]:
