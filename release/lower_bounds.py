@@ -27,7 +27,7 @@ PART = (
     "tests/training/test_optim.py", "plugins",
 )  # fmt: skip
 #: What the suite needs beside the project; their versions do not matter here.
-TOOLS = ("hatchling", "hypothesis", "mpmath", "pytest", "pytest-xdist")
+TOOLS = ("hatchling", "hypothesis", "mpmath", "packaging", "pytest", "pytest-xdist")
 
 
 def backend(name: str) -> tuple[str, ...]:

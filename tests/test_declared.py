@@ -109,3 +109,16 @@ def test_all_distributions_claim_the_same_pythons_and_licence():
         assert {theirs["requires-python"], theirs["version"]} == {about["requires-python"], about["version"]}
         assert (theirs["license"], theirs["license-files"]) == (about["license"], about["license-files"])
         assert (plugin / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
+
+
+def test_constraints_pin_every_package_once_for_each_python():
+    from packaging.requirements import Requirement
+
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pins = [Requirement(line) for line in lines if line and not line.startswith("#")]
+    named = [word for word in project(ROOT)["classifiers"] if re.fullmatch(r".*Python :: 3\.\d+", word)]
+    for python in (word.rpartition(" ")[2] for word in named):
+        of_python = {"python_version": python, "python_full_version": f"{python}.0"}
+        chosen = [normal(pin.name) for pin in pins if pin.marker is None or pin.marker.evaluate(of_python)]
+        assert sorted(chosen) == sorted(set(chosen)), python
+    assert len(named) >= 4
