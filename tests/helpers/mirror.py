@@ -75,7 +75,6 @@ TESTED_BY = {
     "graphbench/exporting/folder.py": ("tests/cli/commands/test_export.py", "the folder that an export writes"),
     "graphbench/figures/attributions.py": ("tests/cli/commands/test_explain.py", "the drawings of explained rows"),
     "graphbench/runs/hub.py": ("tests/cli/commands/test_push.py", "by the real client, against a stand-in"),
-    "graphbench/data/entry.py": ("tests/data/test_store.py", "an entry is what the store holds"),
     "graphbench/diagnostics/ragged.py": ("tests/diagnostics/test_rank.py", "sums per graph, in every measure of rank"),
     "graphbench/diagnostics/traces.py": ("tests/diagnostics/test_summary.py", "states that summaries read"),
     "graphbench/figures/attention.py": ("tests/callbacks/test_attention_maps.py", "the callback that draws with it"),

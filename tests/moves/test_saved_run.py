@@ -64,10 +64,14 @@ def digest(value: object) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:20]
 
 
+#: What pinned keys have in place of a version.
+VERSIONS = {"rdkit": "any", "scikit-image": "0.26.0"}
+
+
 def without_versions(value: object) -> object:
-    """Keys hold the version of RDKit, which is not what moved."""
+    """Keys hold the versions of RDKit and scikit-image, which are not what moved."""
     if isinstance(value, dict):
-        return {key: "any" if key == "rdkit" else without_versions(item) for key, item in value.items()}
+        return {key: VERSIONS[key] if key in VERSIONS else without_versions(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [without_versions(item) for item in value]
     return value
