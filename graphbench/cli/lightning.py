@@ -49,8 +49,11 @@ TRAINER_DEFAULTS = {
     "num_sanity_val_steps": 0,
 }
 
-#: Far deeper than any model of the papers here; OGBGNN with 1,876 layers took more than ten seconds to make.
-_MOST_LAYERS = 1000
+#: How the name of an architecture's option ends, and the most that it may be: far beyond any model of the papers here.
+#: OGBGNN with 1,876 layers and GIN of width 32,026 took more than ten seconds to make.
+_MOST = {"layers": 1000, "_dim": 4096, "heads": 4096}
+#: Of any other number but a seed; a product of larger ones is no size of a tensor.
+_MOST_OF_ALL = 2**31 - 1
 
 
 class GraphbenchCLI(LightningCLI):
@@ -114,7 +117,7 @@ class GraphbenchCLI(LightningCLI):
         Raises:
             BadInput: one of them does not take the value of an option, or needs what this machine lacks.
         """
-        self._check_depth()
+        self._check_sizes()
         try:
             super().instantiate_classes()
         except GraphbenchError:
@@ -137,11 +140,13 @@ class GraphbenchCLI(LightningCLI):
         if self.run_folder is not None:
             self.trainer.callbacks.append(OrderlyStop(self.signals))  # type: ignore[attr-defined]
 
-    def _check_depth(self) -> None:
-        """Refuse depths that nobody means, which take long, or all memory, to be made at all."""
+    def _check_sizes(self) -> None:
+        """Refuse depths and widths that nobody means, which take long, or all memory, to be made at all."""
         for name, value in dict(self._get(self.config, "model.architecture.init_args", default={})).items():
-            if name.endswith("layers") and isinstance(value, int) and value > _MOST_LAYERS:
-                raise BadInput(f"--model.architecture.{name} is {value}; expected at most {_MOST_LAYERS:,}.")
+            if isinstance(value, int) and "seed" not in name:
+                most = next((most for end, most in _MOST.items() if name.endswith(end)), _MOST_OF_ALL)
+                if value > most:
+                    raise BadInput(f"--model.architecture.{name} is {value}; expected at most {most:,}.")
 
     def _choose_folder(self, config: dict[str, Any]) -> None:
         """A folder that is thrown away for a trial of a few batches, and one made up where none was named."""

@@ -26,6 +26,8 @@ NON_FINITE = "--trainer.callbacks+=graphbench.callbacks.non_finite.NonFinite"
         ([NON_FINITE, "--trainer.callbacks.policy", "hope"], ["policy is 'hope'", "'lower_rate'"]),
         (["--model.architecture.num_layers", "0"], ["num_layers", "0"]),
         (["--model.architecture.num_layers", "36275"], ["--model.architecture.num_layers is 36275", "at most 1,000"]),
+        (["--model.architecture.hidden_dim", "32026"], ["--model.architecture.hidden_dim is 32026", "at most 4,096"]),
+        (["--model.architecture.num_heads", "191676"], ["--model.architecture.num_heads is 191676", "at most 4,096"]),
         (["--model.head.dropout", "2"], ["dropout of a head must be at least 0 and below 1, but got 2.0"]),
         (["--model.lr_scales", "{architecture: -1}"], ["lr_scales: the factor of 'architecture' must be at least 0"]),
         (["--model.positional_encoding", "RWSEEncoder", "--model.positional_encoding.dim", "0"], ["dim must be an"]),
