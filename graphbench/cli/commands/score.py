@@ -122,21 +122,26 @@ def _record(
         run.write_results(kept | {"test": dict(scores["test"]), "baselines": others} | noted)
 
 
-def _agreement(stored: Mapping[str, float | None], found: Mapping[str, float]) -> str:
+def _agreement(stored: Mapping[str, Any], found: Mapping[str, float]) -> str:
     """How scores of the same weights compare; another device or number of processes adds up in another order.
+
+    What is stored may be damaged: anything but a number differs.
 
     Examples:
         >>> _agreement({"val/MAE": 0.5}, {"val/MAE": 0.5000001})
         'equal, up to rounding,'
         >>> _agreement({"val/MAE": 0.5, "val/loss": 1.0}, {"val/MAE": 0.6, "val/loss": 1.0})
         'DIFFER (val/MAE 0.6, was 0.5) from'
+        >>> _agreement({"val/MAE": [0.5]}, {"val/MAE": 0.5})
+        'DIFFER (val/MAE 0.5, was [0.5]) from'
     """
     if stored == found:
         return "equal"
     told = []
     for name in sorted(stored.keys() | found.keys()):
         one, two = stored.get(name), found.get(name)
-        if one is None or two is None or not math.isclose(one, two, rel_tol=_ROUNDING, abs_tol=_ROUNDING):
+        numbers = isinstance(one, int | float) and isinstance(two, int | float)
+        if not (numbers and math.isclose(one, two, rel_tol=_ROUNDING, abs_tol=_ROUNDING)):  # type: ignore[arg-type]
             told.append(f"{name} {two}, was {one}")
     return f"DIFFER ({'; '.join(told)}) from" if told else "equal, up to rounding,"
 
