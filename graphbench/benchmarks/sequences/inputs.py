@@ -240,6 +240,7 @@ def _text_chunks(path: Path, separator: str, size: int) -> Iterator[pd.DataFrame
         with pd.read_csv(path, chunksize=size, **options) as frames:
             yield from frames
         return
+    logger.info("pandas %s overlooks torn rows in parts of a table, so %s is read whole.", pd.__version__, path)
     whole = pd.read_csv(path, **options)
     for start in range(0, max(len(whole), 1), size):
         yield whole.iloc[start : start + size]

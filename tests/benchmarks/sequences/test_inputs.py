@@ -164,12 +164,14 @@ def test_pairs_of_papers_are_read_as_those_of_the_release(tmp_path, monkeypatch)
 
 @pytest.mark.parametrize("sees", [True, False], ids=["in chunks", "as with pandas 2"])
 @pytest.mark.parametrize("bad", range(1, 7))
-def test_a_torn_row_anywhere_in_a_chunk_is_told(tmp_path, monkeypatch, bad, sees):
+def test_a_torn_row_anywhere_in_a_chunk_is_told(tmp_path, monkeypatch, caplog, bad, sees):
+    caplog.set_level("INFO")
     monkeypatch.setattr(inputs, "SEES_TORN_ROWS", sees and inputs.SEES_TORN_ROWS)
     rows = ["fine,1"] * 7
     (tmp_path / "texts.csv").write_text("\n".join(["text,n", *rows]))
     read = [text for _, texts in inputs._of_table(tmp_path / "texts.csv", ["text"], 3) for (text,) in texts]
     assert read == ["fine"] * 7
+    assert ("is read whole" in caplog.text) == (not inputs.SEES_TORN_ROWS)
     rows[bad] = "dull,2,3"
     (tmp_path / "texts.csv").write_text("\n".join(["text,n", *rows]))
     with pytest.raises(BadInput, match="not a table that pandas can read"):
