@@ -71,7 +71,7 @@ class GraphBatch(Data):
         raise TypeError("a GraphBatch is already a batch: cut a larger one from the GraphTable instead")
 
 
-def _ranges(starts: Tensor, lengths: Tensor) -> Tensor:
+def ranges(starts: Tensor, lengths: Tensor) -> Tensor:
     """Row numbers `start, start + 1, ...` of every range, one after the other: `[sum(lengths)]`."""
     ends = lengths.cumsum(0)
     total = int(ends[-1]) if len(ends) else 0
@@ -188,7 +188,7 @@ class GraphTable:
     def select(self, indices: Tensor) -> GraphTable:
         """A table of the chosen graphs, copied, in the given order."""
         indices = torch.as_tensor(indices, dtype=torch.int64)
-        rows = {axis: _ranges(p[indices], p[indices + 1] - p[indices]) for axis, p in self.ptr.items()}
+        rows = {axis: ranges(p[indices], p[indices + 1] - p[indices]) for axis, p in self.ptr.items()}
         rows[GRAPH] = indices
         columns = {name: self.columns[name][rows[column.axis]] for name, column in self.layout.items()}
         ptr = {axis: pointer(p[indices + 1] - p[indices]) for axis, p in self.ptr.items()}

@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from graphbench.contracts.table import EDGE, EDGE_INDEX, NODE, GraphTable, pointer
+from graphbench.contracts.table import EDGE, GraphTable, pointer, ranges
 from graphbench.errors import BadInput
 
 Normalization = Literal["none", "symmetric", "random_walk"]
@@ -51,23 +51,27 @@ class SizeBlock:
         graphs: number of each graph in the table `[b]`.
         source: row of each edge's source among the block's nodes, `graph * n + node` `[e]`.
         target: row of its target `[e]`.
-        edge: number of the edge within its graph `[e]`.
+        num_edges: edges of each graph `[b]`, which follow one another.
     """
 
     num_nodes: int
     graphs: Tensor
     source: Tensor
     target: Tensor
-    edge: Tensor
+    num_edges: Tensor
 
     def __len__(self) -> int:
         return len(self.graphs)
 
+    @property
+    def edge(self) -> Tensor:
+        """Number of each edge within its graph `[e]`."""
+        return ranges(torch.zeros_like(self.num_edges), self.num_edges)
+
     def adjacency(self) -> Tensor:
         """`A[g, i, j]` = number of edges i -> j, float64 `[b, n, n]`: directed, loops and parallel edges counted."""
-        flat = torch.zeros(len(self) * self.num_nodes**2, dtype=torch.float64)
-        flat.index_add_(0, self._cells(), torch.ones(len(self.source), dtype=torch.float64))
-        return flat.view(len(self), self.num_nodes, self.num_nodes)
+        counts = torch.bincount(self._cells(), minlength=len(self) * self.num_nodes**2)
+        return counts.view(len(self), self.num_nodes, self.num_nodes).double()
 
     def simple_adjacency(self) -> Tensor:
         """`A[g, i, j]` = 1 where an edge i -> j or j -> i exists and i != j, float64 `[b, n, n]`."""
@@ -94,21 +98,26 @@ def size_blocks(graphs: GraphTable, max_entries: int = _BLOCK_ENTRIES) -> Iterat
     Raises:
         BadInput: an edge names a node that its graph does not have.
     """
-    check_edges(graphs)
     order = graphs.num_nodes.argsort(stable=True)
     order = order[graphs.num_nodes[order] > 0]
     sizes = graphs.num_nodes[order]
-    place = _places(sizes, max_entries)
-    layout, ptr = {"edge_index": EDGE_INDEX}, {axis: graphs.ptr[axis] for axis in (NODE, EDGE)}
-    part = GraphTable({"edge_index": graphs.columns["edge_index"]}, layout, ptr).select(order)
-    graph = torch.repeat_interleave(torch.arange(len(part)), part.num_edges)
-    source, target = part.columns["edge_index"].t().to(torch.int64) + (place * sizes)[graph]
-    number = torch.arange(len(graph)) - part.ptr[EDGE][graph]
-    starts = (place == 0).nonzero().flatten().tolist()
-    bounds = part.ptr[EDGE].tolist()
+    if len(sizes) < len(graphs):  # an edge of a graph without nodes is in no block
+        check_edges(graphs)
+    starts = (_places(sizes, max_entries) == 0).nonzero().flatten().tolist()
     for start, stop in pairwise([*starts, len(order)]):
-        mine = slice(bounds[start], bounds[stop])
-        yield SizeBlock(int(sizes[start]), order[start:stop], source[mine], target[mine], number[mine])
+        yield _block(graphs, int(sizes[start]), order[start:stop])
+
+
+def _block(graphs: GraphTable, num_nodes: int, chosen: Tensor) -> SizeBlock:
+    """The graphs `chosen [b]`, all of one size. Only their edges are touched, so that they stay in the cache."""
+    first = graphs.ptr[EDGE][chosen]
+    num_edges = graphs.ptr[EDGE][chosen + 1] - first
+    rows = ranges(first, num_edges)
+    ends = [end[rows] for end in graphs.columns["edge_index"].unbind(1)]
+    if any(len(end) and (end.min() < 0 or end.max() >= num_nodes) for end in ends):
+        check_edges(graphs)
+    first_node = torch.repeat_interleave(torch.arange(len(chosen)) * num_nodes, num_edges, output_size=len(rows))
+    return SizeBlock(num_nodes, chosen, ends[0] + first_node, ends[1] + first_node, num_edges)
 
 
 def _places(sizes: Tensor, max_entries: int) -> Tensor:
@@ -124,10 +133,14 @@ def _places(sizes: Tensor, max_entries: int) -> Tensor:
 def check_edges(graphs: GraphTable) -> None:
     """Raise `BadInput` for the first edge that names a node which its graph does not have."""
     edges = graphs.columns["edge_index"]
-    limit = torch.repeat_interleave(graphs.num_nodes, graphs.num_edges)
-    outside = (edges < 0) | (edges >= limit[:, None])
+    if not len(edges) or (edges.min() >= 0 and edges.max() < graphs.num_nodes.min()):
+        return
+    limit = torch.repeat_interleave(graphs.num_nodes, graphs.num_edges, output_size=len(edges))
+    outside = torch.zeros(len(edges), dtype=torch.bool)
+    for end in edges.unbind(1):
+        outside |= (end < 0) | (end >= limit)
     if outside.any():
-        first = int(outside.any(1).nonzero()[0])
+        first = int(outside.nonzero()[0])
         graph = int(torch.searchsorted(graphs.ptr[EDGE], first, right=True)) - 1
         raise BadInput(
             f"Edge {first - int(graphs.ptr[EDGE][graph])} of graph {graph} joins nodes {edges[first].tolist()}, but "
