@@ -12,7 +12,7 @@ from torch_geometric.data import Data
 
 from graphbench.contracts import LayerTrace, Traced
 from graphbench.errors import BadInput, check_range
-from graphbench.nn.dense import DenseLayout, SizeBlock
+from graphbench.nn.dense import DenseLayout
 
 
 def compute_dtype(x: Tensor) -> torch.dtype:
@@ -91,23 +91,19 @@ class MultiHeadAttention(Traced):
         layout = layout if isinstance(layout, DenseLayout) else DenseLayout.from_batch(layout)
         qkv = self.in_proj(x)
         biases = bias if isinstance(bias, tuple) else layout.block_biases(bias)
-        blocks = list(zip(layout.blocks, biases, strict=True))
-        parts = [self._attend(block.take(qkv), block.layout, own) for block, own in blocks]
-        out = self.out_proj(layout.join_blocks(parts))
-        self.trace(lambda: self._record(x, qkv, layout, blocks, out))
+        dropout = self.dropout if self.training else 0.0
+        heads = layout.to_block_heads(qkv, 3, self.num_heads)
+        mixed = [attend(q, k, v, own, dropout) for (q, k, v), own in zip(heads, biases, strict=True)]
+        out = self.out_proj(layout.from_block_heads(mixed))
+        self.trace(lambda: self._record(x, qkv, layout, biases, out))
         return out
-
-    def _attend(self, qkv: Tensor, layout: DenseLayout, bias: Tensor | None) -> Tensor:
-        """Mixed values `[T, dim]` of projected nodes `[T, 3 dim]`."""
-        q, k, v = layout.to_heads(qkv, 3, self.num_heads)
-        return layout.from_heads(attend(q, k, v, bias, self.dropout if self.training else 0.0))
 
     @torch.no_grad()
     def _record(
-        self, x: Tensor, qkv: Tensor, layout: DenseLayout, blocks: list[tuple[SizeBlock, Tensor | None]], out: Tensor
+        self, x: Tensor, qkv: Tensor, layout: DenseLayout, biases: tuple[Tensor | None, ...], out: Tensor
     ) -> LayerTrace:
-        heads = [(block.layout.to_heads(block.take(qkv), 3, self.num_heads), bias) for block, bias in blocks]
-        weights = [attention_weights(q, k, bias) for (q, k, _), bias in heads]
+        heads = layout.to_block_heads(qkv, 3, self.num_heads)
+        weights = [attention_weights(q, k, bias) for (q, k, _), bias in zip(heads, biases, strict=True)]
         w_value = self.in_proj.weight.chunk(3)[2]
         return LayerTrace(
             tokens=out.detach(),
@@ -174,6 +170,6 @@ def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None, dropout:
     """
     if dropout and q.device.type == "cpu":
         weights = attention_weights(q, k, bias)
-        kept = torch.rand(weights.shape, dtype=torch.float32) >= dropout
-        return (weights * kept) @ (v / (1.0 - dropout))
+        kept = torch.rand(weights.shape, dtype=torch.float32).ge_(dropout)
+        return (weights * kept.to(weights.dtype)) @ (v / (1.0 - dropout))
     return F.scaled_dot_product_attention(q, k, v, None if bias is None else bias.to(q.dtype), dropout)

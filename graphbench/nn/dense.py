@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import torch
 from torch import Tensor
@@ -34,6 +34,7 @@ class DenseLayout:
             from attention when it is added to the logits.
         ptr: first row of each graph `[B + 1]`.
         cut: graphs of similar size together, a partition of the batch; empty where the batch is not cut.
+        slots: as `index`, in the padded tensors of all blocks of `cut`, one after the other `[T]`; None without a cut.
 
     Examples:
         >>> layout = DenseLayout.from_batch(torch.tensor([0, 0, 0, 1]))
@@ -47,6 +48,7 @@ class DenseLayout:
     key_bias: Tensor
     ptr: Tensor
     cut: tuple[SizeBlock, ...] = ()
+    slots: Tensor | None = None
 
     @classmethod
     def from_batch(cls, batch: Data | Tensor) -> DenseLayout:
@@ -84,7 +86,8 @@ class DenseLayout:
         whole = _whole_layout(graph_of, ptr, max_rows)
         if ptr.device.type != "cpu" or whole.is_full or torch.compiler.is_compiling():
             return whole
-        return replace(whole, cut=_cut(ptr))
+        cut = _cut(ptr)
+        return replace(whole, cut=cut, slots=_slots(cut) if cut else None)
 
     @property
     def num_graphs(self) -> int:
@@ -112,14 +115,17 @@ class DenseLayout:
         Raises:
             BadInput: the number of rows is not the layout's.
         """
-        if x.shape[0] != self.index.shape[0]:
-            raise BadInput(f"The layout was built for {self.index.shape[0]} rows, but the tensor has {x.shape[0]}.")
-        dense = x.new_zeros(self.num_graphs * self.max_nodes, x.shape[-1]).index_copy(0, self.index, x)
-        return dense.view(self.num_graphs, self.max_nodes, x.shape[-1])
+        return self._padded(x, self.index, self.num_graphs * self.max_nodes).view(*self.mask.shape, x.shape[-1])
+
+    def _padded(self, x: Tensor, slots: Tensor, length: int) -> Tensor:
+        if x.shape[0] != slots.shape[0]:
+            raise BadInput(f"The layout was built for {slots.shape[0]} rows, but the tensor has {x.shape[0]}.")
+        return x if self.is_full else x.new_zeros(length, x.shape[-1]).index_copy_(0, slots, x)
 
     def to_ragged(self, dense: Tensor) -> Tensor:
         """Padded graphs `[B, N, d]` to rows `[T, d]`."""
-        return dense.reshape(self.num_graphs * self.max_nodes, dense.shape[-1]).index_select(0, self.index)
+        rows = dense.reshape(self.num_graphs * self.max_nodes, dense.shape[-1])
+        return rows if self.is_full else rows.index_select(0, self.index)
 
     def to_heads(self, x: Tensor, num_maps: int, num_heads: int) -> tuple[Tensor, ...]:
         """Rows of several maps to H heads each, `[T, num_maps H d]`, as one padded tensor `[B, H, N, d]` per map.
@@ -130,8 +136,7 @@ class DenseLayout:
             >>> q.shape
             torch.Size([2, 2, 3, 5])
         """
-        dense = self.to_dense(x).view(self.num_graphs, self.max_nodes, num_maps, num_heads, -1)
-        return dense.permute(2, 0, 3, 1, 4).unbind(0)
+        return _split_heads(self.to_dense(x), num_maps, num_heads)
 
     def from_heads(self, mixed: Tensor) -> Tensor:
         """Rows `[T, H d]` of padded heads `[B, H, N, d]`; inverts `to_heads` of one map."""
@@ -181,13 +186,48 @@ class DenseLayout:
             return self.key_bias
         return bias.masked_fill(~self.mask[:, None, None, :], -torch.inf)
 
-    def join_blocks(self, parts: list[Tensor]) -> Tensor:
-        """Rows `[T, d]` in the order of the batch, of the rows `[t, d]` of each of `blocks`."""
-        if len(parts) == 1:
-            return parts[0]
-        joined = torch.cat(parts)
-        rows = torch.cat([block.rows for block in self.cut if block.rows is not None])
-        return torch.empty_like(joined).index_copy(0, rows, joined)
+    def to_blocks(self, x: Tensor) -> list[Tensor]:
+        """Rows `[T, d]` to the padded graphs `[b, n, d]` of each of `blocks`; padding is zero.
+
+        All blocks are filled by one copy, so that the backward pass is one gather, however many blocks there are.
+
+        Raises:
+            BadInput: the number of rows is not the layout's.
+
+        Examples:
+            >>> layout = DenseLayout.from_batch(torch.tensor([0, 0, 0, 1]))
+            >>> parts = layout.to_blocks(torch.ones(4, 2))
+            >>> [tuple(part.shape) for part in parts], layout.from_blocks(parts).shape
+            ([(1, 3, 2), (1, 1, 2)], torch.Size([4, 2]))
+        """
+        if not self.cut or self.slots is None:
+            return [self.to_dense(x)]
+        lengths = [block.layout.mask.numel() for block in self.cut]
+        parts = self._padded(x, self.slots, sum(lengths)).split(lengths)
+        return [part.view(*block.layout.mask.shape, x.shape[-1]) for part, block in zip(parts, self.cut, strict=True)]
+
+    def from_blocks(self, parts: Sequence[Tensor]) -> Tensor:
+        """Rows `[T, d]`, in the order of the batch, of the padded graphs `[b, n, d]` of each of `blocks`."""
+        if not self.cut or self.slots is None:
+            return self.to_ragged(parts[0])
+        return torch.cat([part.flatten(0, 1) for part in parts]).index_select(0, self.slots)
+
+    def to_block_heads(self, x: Tensor, num_maps: int, num_heads: int) -> list[tuple[Tensor, ...]]:
+        """`to_heads` for each of `blocks`: rows `[T, num_maps H d]` as padded tensors `[b, H, n, d]`, one per map.
+
+        Examples:
+            >>> layout = DenseLayout.from_batch(torch.tensor([0, 0, 0, 1]))
+            >>> parts = layout.to_block_heads(torch.ones(4, 3 * 2 * 5), num_maps=3, num_heads=2)
+            >>> [q.shape for q, k, v in parts]
+            [torch.Size([1, 2, 3, 5]), torch.Size([1, 2, 1, 5])]
+            >>> layout.from_block_heads([v for q, k, v in parts]).shape
+            torch.Size([4, 10])
+        """
+        return [_split_heads(part, num_maps, num_heads) for part in self.to_blocks(x)]
+
+    def from_block_heads(self, parts: Sequence[Tensor]) -> Tensor:
+        """Rows `[T, H d]` of the padded heads `[b, H, n, d]` of each block; inverts `to_block_heads` of one map."""
+        return self.from_blocks([part.transpose(1, 2).flatten(2) for part in parts])
 
 
 @dataclass(frozen=True)
@@ -216,6 +256,10 @@ class SizeBlock:
         return bias[..., :n, :n].index_select(0, self.graphs)
 
 
+def _split_heads(dense: Tensor, num_maps: int, num_heads: int) -> tuple[Tensor, ...]:
+    return dense.unflatten(-1, (num_maps, num_heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
+
+
 def _whole_layout(graph_of: Tensor, ptr: Tensor, max_rows: int) -> DenseLayout:
     row = torch.arange(graph_of.shape[0], device=graph_of.device)
     index = row - ptr[graph_of] + graph_of * max_rows
@@ -238,6 +282,15 @@ def _block(ptr: Tensor, graphs: Tensor, sizes: Tensor) -> SizeBlock:
     own_ptr = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
     rows = torch.arange(len(graph_of)) + (ptr[graphs] - own_ptr[:-1])[graph_of]
     return SizeBlock(graphs, rows, _whole_layout(graph_of, own_ptr, int(sizes[0])))
+
+
+def _slots(cut: tuple[SizeBlock, ...]) -> Tensor:
+    """Slot of each row of the batch in the padded tensors of all blocks, one after the other `[T]`."""
+    lengths = [0, *(block.layout.mask.numel() for block in cut)]
+    slots = torch.cat([block.layout.index + first for block, first in zip(cut, accumulate(lengths), strict=False)])
+    return torch.empty_like(slots).index_copy_(
+        0, torch.cat([block.rows for block in cut if block.rows is not None]), slots
+    )
 
 
 def _block_starts(sizes: list[int]) -> list[int]:

@@ -68,9 +68,32 @@ def test_block_rows_belong_to_its_graphs(batch):
             assert torch.equal(part[: stop - start], x[start:stop])
 
 
-def test_join_blocks_restores_the_order(batch):
-    layout, x = DenseLayout.from_batch(batch), rows_of(batch)
-    assert torch.equal(layout.join_blocks([block.take(x) for block in layout.blocks]), x)
+@pytest.mark.parametrize("chosen", [[0, 1, 2, 3, 4, 5], [4, 4, 4], [5]], ids=["cut", "full", "one"])
+def test_all_blocks_are_filled_at_once_and_undone(table, chosen):
+    """As each block by itself would be, gradients too; equal sizes need no copy."""
+    batch = table.batch(chosen)
+    layout, x = DenseLayout.from_batch(batch), rows_of(batch).double().requires_grad_()
+    parts = layout.to_blocks(x)
+    for part, block in zip(parts, layout.blocks, strict=True):
+        assert torch.equal(part, block.layout.to_dense(block.take(x)))
+    assert torch.equal(layout.from_blocks(parts), x)
+    weights = [torch.randn(part.shape, dtype=part.dtype) for part in parts]
+    (layout.from_blocks([part**2 * weight for part, weight in zip(parts, weights, strict=True)])).sum().backward()
+    torch.testing.assert_close(x.grad, 2 * x.detach() * layout.from_blocks(weights))
+
+
+def test_heads_of_all_blocks_are_those_of_each(batch):
+    layout, x = DenseLayout.from_batch(batch), rows_of(batch, 2 * 3 * 4)
+    heads = layout.to_block_heads(x, num_maps=2, num_heads=3)
+    for maps, block in zip(heads, layout.blocks, strict=True):
+        for found, expected in zip(maps, block.layout.to_heads(block.take(x), 2, 3), strict=True):
+            assert torch.equal(found, expected)
+    assert torch.equal(layout.from_block_heads([second for _, second in heads]), x.chunk(2, -1)[1])
+
+
+def test_blocks_refuse_rows_of_another_batch(batch):
+    with pytest.raises(BadInput, match=r"built for .* rows, but the tensor has"):
+        DenseLayout.from_batch(batch).to_blocks(rows_of(batch)[:-1])
 
 
 def test_take_pairs_cuts_the_blocks_part(batch):

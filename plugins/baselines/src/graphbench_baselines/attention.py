@@ -68,14 +68,13 @@ class StructuredAttention(Traced):
             structure: what queries and keys are made of `[T, dim]`; the tokens themselves when left out.
         """
         qkv = torch.cat([self.qk_map(x if structure is None else structure), self.v_map(x)], dim=-1)
-        blocks = [block.layout.to_heads(block.take(qkv), 3, self.num_heads) for block in layout.blocks]
+        blocks = layout.to_block_heads(qkv, 3, self.num_heads)
         if self.re_attention is None:
             dropout = self.dropout if self.training else 0.0
             mixed = [attend(q, k, v, bias, dropout) for (q, k, v), bias in zip(blocks, biases, strict=True)]
         else:
             mixed = self._exchanged(self.re_attention, blocks, layout, biases)
-        rows = [block.layout.from_heads(part) for block, part in zip(layout.blocks, mixed, strict=True)]
-        out: Tensor = self.out_map(layout.join_blocks(rows))
+        out: Tensor = self.out_map(layout.from_block_heads(mixed))
         self.trace(lambda: self._record(x, blocks, layout, biases, out))
         return out
 

@@ -64,15 +64,15 @@ class BigBirdBranch(nn.Module):
     def forward(self, x: Tensor, batch: GraphBatch, layout: DenseLayout) -> Tensor:
         """New nodes `[num_nodes, dim]`, with the layer's own residuals and norms."""
         qkv = self.qkv_map(x)
-        parts = [self._attend(block.take(qkv), block.layout) for block in layout.blocks]
-        mixed = F.dropout(self.out_map(layout.join_blocks(parts)), self.dropout, self.training)
+        heads = layout.to_block_heads(qkv, 3, self.num_heads)
+        parts = [self._attend(q, k, v, block.layout) for (q, k, v), block in zip(heads, layout.blocks, strict=True)]
+        mixed = F.dropout(self.out_map(layout.from_block_heads(parts)), self.dropout, self.training)
         y = self.attention_norm(x + mixed)
         out: Tensor = self.norm(y + self.feed_forward(y))
         return out
 
-    def _attend(self, qkv: Tensor, layout: DenseLayout) -> Tensor:
-        """Mixed values `[T, dim]` of projected nodes `[T, 3 dim]`."""
-        q, k, v = layout.to_heads(qkv, 3, self.num_heads)
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor, layout: DenseLayout) -> Tensor:
+        """Mixed values `[B, H, N, d]` of queries, keys and values `[B, H, N, d]`."""
         size, count = self.block_size, -(-layout.max_nodes // self.block_size)
         short = count * size - layout.max_nodes
         q, k, v = (F.pad(part, (0, 0, 0, short)).unflatten(2, (count, size)) for part in (q, k, v))  # [B, H, M, s, d]
@@ -85,7 +85,7 @@ class BigBirdBranch(nn.Module):
         keys, values = (_gather(part, index).flatten(1, 2) for part in (k, v))  # [B, H M, C s, d]
         mixed = attend(q.flatten(1, 2), keys, values, bias.view(len(q), -1, 1, hidden.shape[-1])).view_as(q)
         mixed = self._with_ends(mixed, q, k, v, blocks, lengths).flatten(2, 3)
-        return layout.from_heads(mixed[:, :, : layout.max_nodes])
+        return mixed[:, :, : layout.max_nodes]
 
     def _with_ends(self, mixed: Tensor, q: Tensor, k: Tensor, v: Tensor, blocks: Tensor, lengths: Tensor) -> Tensor:
         """`mixed` with the first and the last block of every graph replaced: they attend to all its nodes."""

@@ -72,16 +72,11 @@ class MambaBranch(nn.Module):
             ptr = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
             longest = int(sizes.max()) if sizes.device.type == "cpu" else layout.max_nodes  # asks no other device
             layout = DenseLayout.from_rows(sequence[order], ptr, longest)
-        rows = x[order]
-        parts = [self._sequences(block.take(rows), block.layout) for block in layout.blocks]
-        mixed = layout.join_blocks(parts)
+        # Padding stands behind the nodes of a sequence, where a causal block does not see it.
+        parts = layout.to_blocks(x[order])
+        # Nothing may have fallen into the buckets of a block.
+        mixed = layout.from_blocks([self.mamba(part) if part.shape[1] else part for part in parts])
         return torch.empty_like(mixed).index_copy(0, order, mixed)
-
-    def _sequences(self, rows: Tensor, layout: DenseLayout) -> Tensor:
-        """Padding stands behind the nodes of a sequence, where a causal block does not see it."""
-        if not len(rows):  # buckets that nothing fell into
-            return rows
-        return layout.to_ragged(self.mamba(layout.to_dense(rows)))
 
 
 class GraphMamba(GPSBackbone):

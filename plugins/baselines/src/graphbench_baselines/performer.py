@@ -47,13 +47,16 @@ class PerformerBranch(nn.Module):
     def forward(self, x: Tensor, batch: GraphBatch, layout: DenseLayout) -> Tensor:
         """Mixed nodes `[num_nodes, dim]`."""
         qkv = torch.cat([self.performer.q(x), self.performer.k(x), self.performer.v(x)], dim=-1)
-        parts = [self._attend(block.take(qkv), block.layout) for block in layout.blocks]
-        out: Tensor = self.performer.dropout(self.performer.attn_out(layout.join_blocks(parts)))
+        heads = layout.to_block_heads(qkv, 3, self.performer.heads)
+        parts = [
+            self._attend(q, k, v, block.layout.mask) for (q, k, v), block in zip(heads, layout.blocks, strict=True)
+        ]
+        out: Tensor = self.performer.dropout(self.performer.attn_out(layout.from_block_heads(parts)))
         return out
 
-    def _attend(self, qkv: Tensor, layout: DenseLayout) -> Tensor:
-        """Mixed values `[T, H d]` of projected nodes `[T, 3 H d]`."""
-        q, k, v = layout.to_heads(qkv, 3, self.performer.heads)
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+        """Mixed values `[B, H, N, d]` of queries, keys and values `[B, H, N, d]`; `mask [B, N]` is true at nodes."""
         features = self.performer.fast_attn
         q, k = (generalized_kernel(part, features.projection_matrix, features.kernel) for part in (q, k))
-        return layout.from_heads(linear_attention(q, k * layout.mask[:, None, :, None].to(k.dtype), v))
+        mixed: Tensor = linear_attention(q, k * mask[:, None, :, None].to(k.dtype), v)
+        return mixed

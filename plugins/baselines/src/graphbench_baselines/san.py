@@ -134,19 +134,18 @@ class SANAttention(Traced):
         q, k = self.added_qk_map(x).chunk(2, dim=-1)
         q = q * self.added_edge_map(row) * (q.shape[-1] // self.num_heads) ** -0.5
         qk, weights = torch.cat([q, k], dim=-1), []
-        for block, mask in zip(pairs.layout.blocks, pairs.masks, strict=True):
-            query, key = block.layout.to_heads(block.take(qk), 2, self.num_heads)
+        heads = pairs.layout.to_block_heads(qk, 2, self.num_heads)
+        for (query, key), mask in zip(heads, pairs.masks, strict=True):
             weights.append(_weights(query @ key.transpose(-1, -2)) * mask)
         return weights
 
     def _mix(self, v: Tensor, weights: list[Tensor], pairs: AddedPairs) -> Tensor:
         """Sums of weighted values `[N, dim]` over added pairs, and of weights: `[N, H, d + 1]`."""
         parts = []
-        for block, weight in zip(pairs.layout.blocks, weights, strict=True):
-            (value,) = block.layout.to_heads(block.take(v), 1, self.num_heads)
+        for (value,), weight in zip(pairs.layout.to_block_heads(v, 1, self.num_heads), weights, strict=True):
             mixed = (weight.to(value.dtype) @ value).to(weight.dtype)
-            parts.append(block.layout.from_heads(torch.cat([mixed, weight.sum(-1, keepdim=True)], dim=-1)))
-        return pairs.layout.join_blocks(parts).unflatten(-1, (self.num_heads, -1))
+            parts.append(torch.cat([mixed, weight.sum(-1, keepdim=True)], dim=-1))
+        return pairs.layout.from_block_heads(parts).unflatten(-1, (self.num_heads, -1))
 
     @torch.no_grad()
     def _record(

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from graphbench import LayerTrace, Traced
 from graphbench.errors import BadInput
-from graphbench.nn import DenseLayout, attend, attention_weights, mixed_values
+from graphbench.nn import attend, attention_weights, mixed_values
 from graphbench_deepgraph.tokens import TokenLayout
 
 
@@ -49,24 +49,18 @@ class TokenAttention(Traced):
             biases: bias `[B, H, N, N]` of each of `tokens.dense.blocks`.
         """
         qkv = self.in_proj(x)
-        blocks = zip(tokens.dense.blocks, biases, strict=True)
-        mixed = [self._attend(block.take(qkv), block.layout, bias) for block, bias in blocks]
-        out: Tensor = self.out_proj(tokens.dense.join_blocks(mixed))
+        dropout = self.dropout if self.training else 0.0
+        heads = tokens.dense.to_block_heads(qkv, 3, self.num_heads)
+        mixed = [attend(q, k, v, bias, dropout) for (q, k, v), bias in zip(heads, biases, strict=True)]
+        out: Tensor = self.out_proj(tokens.dense.from_block_heads(mixed))
         if tokens.traced:
             self.trace(lambda: self._record(x, qkv, tokens, biases, out))
         return out
 
-    def _attend(self, qkv: Tensor, layout: DenseLayout, bias: Tensor) -> Tensor:
-        """Mixed values `[T, dim]` of projected tokens `[T, 3 dim]`."""
-        q, k, v = layout.to_heads(qkv, 3, self.num_heads)
-        return layout.from_heads(attend(q, k, v, bias, self.dropout if self.training else 0.0))
-
     @torch.no_grad()
     def _record(self, x: Tensor, qkv: Tensor, tokens: TokenLayout, biases: Sequence[Tensor], out: Tensor) -> LayerTrace:
-        weights = []
-        for block, bias in zip(tokens.dense.blocks, biases, strict=True):
-            q, k, _ = block.layout.to_heads(block.take(qkv), 3, self.num_heads)
-            weights.append(attention_weights(q, k, bias))
+        heads = tokens.dense.to_block_heads(qkv, 3, self.num_heads)
+        weights = [attention_weights(q, k, bias) for (q, k, _), bias in zip(heads, biases, strict=True)]
         return LayerTrace(
             tokens=out.detach(),
             batch=tokens.batch,

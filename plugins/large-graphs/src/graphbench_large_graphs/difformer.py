@@ -51,8 +51,8 @@ def sigmoid_attention(q: Tensor, k: Tensor, v: Tensor, layout: DenseLayout, at_a
     rows = torch.cat([part.flatten(1).to(precision) for part in (q, k, v)], dim=-1)
     parts = []
     with torch.autocast(v.device.type, enabled=False):
-        for block in layout.blocks:
-            queries, keys, values = block.layout.to_heads(block.take(rows), 3, q.shape[1])
+        heads = layout.to_block_heads(rows, 3, q.shape[1])
+        for block, (queries, keys, values) in zip(layout.blocks, heads, strict=True):
             real = block.layout.mask[:, None, None, :].to(precision)
             width = real.shape[0] * q.shape[1] * real.shape[-1]
             step = max(1, (at_a_time or _WEIGHTS_AT_A_TIME) // width)
@@ -64,8 +64,8 @@ def sigmoid_attention(q: Tensor, k: Tensor, v: Tensor, layout: DenseLayout, at_a
                 else _sigmoid_rows(piece, keys, values, real)
                 for piece in pieces
             ]
-            parts.append(block.layout.from_heads(torch.cat(mixed, dim=2)))
-    return layout.join_blocks(parts).unflatten(-1, (q.shape[1], -1)).to(v.dtype)
+            parts.append(torch.cat(mixed, dim=2))
+    return layout.from_block_heads(parts).unflatten(-1, (q.shape[1], -1)).to(v.dtype)
 
 
 def _sigmoid_rows(queries: Tensor, keys: Tensor, values: Tensor, real: Tensor) -> Tensor:

@@ -44,17 +44,16 @@ def linear_attention(
         values = torch.cat([v, torch.ones_like(v[..., :1])], dim=-1).to(precision)
         rows = torch.cat([q.to(precision), k.to(precision), values], dim=-1).flatten(1)
         parts = []
-        for block in layout.blocks:
-            dense = block.layout.to_dense(block.take(rows)).unflatten(-1, (num_heads, -1))
-            queries, keys, own = dense.split([width, width, values.shape[-1]], dim=-1)
+        for block, dense in zip(layout.blocks, layout.to_blocks(rows), strict=True):
+            queries, keys, own = dense.unflatten(-1, (num_heads, -1)).split([width, width, values.shape[-1]], dim=-1)
             size = block.layout.ptr.diff().clamp(min=1).view(-1, 1, 1, 1).to(precision)
             mixed = torch.einsum("bnhm,bhmd->bnhd", queries, torch.einsum("bnhm,bnhd->bhmd", keys, own) / size)
             if uniform:
                 mixed = mixed + own.sum(1, keepdim=True) * (uniform / size)
             if loop:
                 mixed = mixed + loop * own
-            parts.append(block.layout.to_ragged(mixed.flatten(2)))
-        mixed = layout.join_blocks(parts).unflatten(-1, (num_heads, -1))
+            parts.append(mixed.flatten(2))
+        mixed = layout.from_blocks(parts).unflatten(-1, (num_heads, -1))
         return (mixed[..., :-1] / mixed[..., -1:]).to(v.dtype)
 
 

@@ -63,12 +63,9 @@ class ProjectedAttention(nn.Module):
 
     def forward(self, x: Tensor, layout: DenseLayout) -> Tensor:
         """Mixed tokens `[T, dim]` of tokens `[T, dim]`."""
-        qkv = self.qkv_map(x)
-        parts = []
-        for block in layout.blocks:
-            heads = block.layout.to_heads(block.take(qkv), self.num_maps, self.num_heads)
-            parts.append(block.layout.from_heads(self.mix(heads, block.layout)))
-        out: Tensor = self.out_map(layout.join_blocks(parts))
+        heads = layout.to_block_heads(self.qkv_map(x), self.num_maps, self.num_heads)
+        mixed = [self.mix(maps, block.layout) for maps, block in zip(heads, layout.blocks, strict=True)]
+        out: Tensor = self.out_map(layout.from_block_heads(mixed))
         return out
 
     @abstractmethod

@@ -162,17 +162,16 @@ class LunaStack(nn.Module):
         x = F.dropout(self.norm(x), self.dropout, self.training)
         place = torch.arange(self.packed.shape[0], device=x.device)
         packed = self.packed_norm(self.packed + sinusoids(place, x.shape[1]).to(self.packed.dtype)).to(x.dtype)
-        parts = [self._run(block.take(x), packed, place, block.layout) for block in layout.blocks]
-        return layout.join_blocks(parts)
+        blocks = zip(layout.to_blocks(x), layout.blocks, strict=True)
+        return layout.from_blocks([self._run(dense, packed, place, block.layout) for dense, block in blocks])
 
-    def _run(self, x: Tensor, packed: Tensor, place: Tensor, layout: DenseLayout) -> Tensor:
-        dense = layout.to_dense(x)
+    def _run(self, dense: Tensor, packed: Tensor, place: Tensor, layout: DenseLayout) -> Tensor:
         there = place < layout.ptr.diff()[:, None]
         packed_bias = torch.zeros_like(there, dtype=torch.float32).masked_fill(~there, -torch.inf)[:, None, None, :]
         state = F.dropout(packed.expand(len(dense), -1, -1), self.dropout, self.training)
         for layer in self.layers:
             dense, state = layer(dense, state, layout.key_bias, packed_bias)
-        return layout.to_ragged(dense)
+        return dense
 
 
 class Luna(SequenceModel):

@@ -116,11 +116,10 @@ class MovingAverage(nn.Module):
             precision = torch.promote_types(x.dtype, torch.float32)
             past, future = self.kernels(layout.max_nodes)
             parts = []
-            for block in layout.blocks:
-                dense = block.layout.to_dense(block.take(x).to(precision))
+            for dense in layout.to_blocks(x.to(precision)):
                 near = slice(0, dense.shape[1])
-                parts.append(block.layout.to_ragged(long_convolution(dense, past[:, near], future[:, near])))
-            averaged = layout.join_blocks(parts).to(x.dtype)
+                parts.append(long_convolution(dense, past[:, near], future[:, near]))
+            averaged = layout.from_blocks(parts).to(x.dtype)
         return F.silu(averaged + self.skip * x)
 
 
@@ -183,10 +182,11 @@ class GatedAttention(nn.Module):
         z, r = F.silu(z), F.silu(r)
         q, k = (z * scale + shift for scale, shift in zip(self.key_scale, self.key_shift, strict=True))
         v, parts = F.silu(self.value_map(x)), []
-        for block in layout.blocks:
-            q_, k_, v_ = (block.layout.to_dense(block.take(part)).unsqueeze(1) for part in (q, k, v.to(q.dtype)))
-            parts.append(block.layout.to_ragged(self._attend(q_, k_, v_, block.layout).squeeze(1)))
-        mixed = layout.join_blocks(parts).to(r.dtype)
+        widths = [part.shape[-1] for part in (q, k, v)]
+        for block, dense in zip(layout.blocks, layout.to_blocks(torch.cat([q, k, v.to(q.dtype)], dim=-1)), strict=True):
+            q_, k_, v_ = dense.unsqueeze(1).split(widths, dim=-1)
+            parts.append(self._attend(q_, k_, v_, block.layout).squeeze(1))
+        mixed = layout.from_blocks(parts).to(r.dtype)
         h = F.dropout(F.silu(h + self.out_map(mixed * r)), self.dropout, self.training)
         return residual + gate.sigmoid() * (h - residual)
 

@@ -127,11 +127,10 @@ class S4DLayer(nn.Module):
             precision = torch.promote_types(u.dtype, torch.float32)
             kernels = [kernel(layout.max_nodes) for kernel in self.kernels]
             parts = []
-            for block in layout.blocks:
-                dense = block.layout.to_dense(block.take(u).to(precision))
+            for dense in layout.to_blocks(u.to(precision)):
                 near = [kernel[:, : dense.shape[1]] for kernel in kernels]
-                parts.append(block.layout.to_ragged(long_convolution(dense, *near)))
-            y = layout.join_blocks(parts).to(u.dtype)
+                parts.append(long_convolution(dense, *near))
+            y = layout.from_blocks(parts).to(u.dtype)
         y = F.dropout(F.gelu(y + self.skip * u), self.dropout, self.training)
         y = F.dropout(F.glu(self.out_map(y)), self.dropout, self.training)
         return x + y if self.pre else self.norm(x + y)

@@ -10,6 +10,7 @@ The residual branch X belongs to the GPS layer around it; everything else is her
 from __future__ import annotations
 
 from abc import abstractmethod
+from itertools import chain
 from typing import Literal, NamedTuple
 
 import torch
@@ -43,9 +44,9 @@ class Heads(nn.Module):
         projected: Tensor = self.linear(x)
         return projected
 
-    def split(self, projected: Tensor, layout: DenseLayout) -> tuple[Tensor, ...]:
-        """One padded tensor `[B, H, N, dim]` a map, of projected nodes `[T, num_maps H dim]`."""
-        return layout.to_heads(projected, self.num_maps, self.num_heads)
+    def split(self, projected: Tensor, layout: DenseLayout) -> list[tuple[Tensor, ...]]:
+        """For each of `layout.blocks` one padded tensor `[b, H, n, dim]` per map, of nodes `[T, num_maps H dim]`."""
+        return layout.to_block_heads(projected, self.num_maps, self.num_heads)
 
 
 class PaddedGraphs(NamedTuple):
@@ -149,7 +150,7 @@ class AdjacencyEnhancedAttention(Traced):
         layout = DenseLayout.from_batch(batch) if layout is None else layout
         projected = [project(x) for project in self.projections]
         padded = self._padded(projected, layout, graph, friction) if self.with_flow else []
-        flow = layout.join_blocks([graphs.layout.from_heads(self.mix(graphs)) for graphs in padded]) if padded else None
+        flow = layout.from_block_heads([self.mix(graphs) for graphs in padded]) if padded else None
         out = self.out_proj(self._balance(flow, projected[0], batch))
         if self.scale is not None and self.shift is not None:
             out = torch.addcmul(self.shift, out, self.scale)
@@ -165,10 +166,9 @@ class AdjacencyEnhancedAttention(Traced):
     ) -> list[PaddedGraphs]:
         """The graphs of the batch, those of similar size together."""
         padded = []
-        for block in layout.blocks:
-            own, allowed = block.layout, block.take_pairs(graph)
-            pairs = zip(self.projections, projected, strict=True)
-            maps = tuple(part for heads, rows in pairs for part in heads.split(block.take(rows), own))
+        each = [heads.split(rows, layout) for heads, rows in zip(self.projections, projected, strict=True)]
+        for block, *parts in zip(layout.blocks, *each, strict=True):
+            own, allowed, maps = block.layout, block.take_pairs(graph), tuple(chain.from_iterable(parts))
             mask = None if own.is_full else own.mask[:, None, None, :]
             if allowed is not None:
                 mask = allowed if mask is None else mask & allowed

@@ -164,15 +164,16 @@ class SampledAttention(Traced):
         names = None if self.training or self.sampler is None else self._own_names(layout, names)
         query = F.dropout(self.query_map(x), self.score_dropout, self.training)
         mixed, seen = [], []
-        for number, block in enumerate(layout.blocks):
+        parts = zip(layout.blocks, layout.to_blocks(x), layout.to_blocks(query), strict=True)
+        for number, (block, tokens, queries) in enumerate(parts):
             own = (None if tensor is None else block.take(tensor) for tensor in (visible, names))
-            sample = self._sample(block.layout, block.take(x), *own)
+            sample = self._sample(block.layout, tokens, *own)
             relation = None if relations is None else relations[number]
-            pieces = self._pieces(block.layout.to_dense(block.take(query)), sample, relation)
-            mixed.append(block.layout.to_ragged(self._mix(pieces, block.layout)))
+            pieces = self._pieces(queries, sample, relation)
+            mixed.append(self._mix(pieces, block.layout))
             if self.listening:
                 seen.append((block.graphs, block.layout.mask.shape, sample, pieces))
-        out = self.out_map(layout.join_blocks(mixed))
+        out = self.out_map(layout.from_blocks(mixed))
         self.trace(lambda: self._record(x, layout, seen, out))
         return out
 
@@ -183,15 +184,14 @@ class SampledAttention(Traced):
             names = names_of_places(graph_of, layout.ptr)
         return scramble(names + self.layer * LAYER)
 
-    def _sample(self, layout: DenseLayout, x: Tensor, visible: Tensor | None, names: Tensor | None) -> Sample:
+    def _sample(self, layout: DenseLayout, tokens: Tensor, visible: Tensor | None, names: Tensor | None) -> Sample:
         mask = None if layout.is_full else layout.mask
         if visible is not None:
             mask = _dense_row(layout, visible)
-        dense = layout.to_dense(x)
         if self.sampler is not None:
-            return self.sampler(dense, mask, None if names is None else _dense_row(layout, names))
-        index = torch.arange(layout.max_nodes, device=x.device).expand(layout.num_graphs, -1)
-        return Sample(dense, index, mask=mask)
+            return self.sampler(tokens, mask, None if names is None else _dense_row(layout, names))
+        index = torch.arange(layout.max_nodes, device=tokens.device).expand(layout.num_graphs, -1)
+        return Sample(tokens, index, mask=mask)
 
     def _pieces(self, query: Tensor, sample: Sample, relation: Relation | None) -> list[_Piece]:
         """The operands of a block of graphs, cut into chunks in the order of padded rows; `query [B, N, dim]`."""

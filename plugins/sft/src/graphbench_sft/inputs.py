@@ -155,14 +155,9 @@ class DistanceInformation(nn.Module):
 
     def forward(self, batch: GraphBatch, layout: DenseLayout) -> tuple[Relation, ...]:
         """One relation for each of `layout.blocks`."""
-        normal = batch.x_dense[:, self.normals] if self.normals else None
-        return tuple(
-            DistanceRelation(
-                block.layout.to_dense(block.take(batch.pos)),
-                None if normal is None else block.layout.to_dense(block.take(normal)),
-            )
-            for block in layout.blocks
-        )
+        position = layout.to_blocks(batch.pos)
+        normal = layout.to_blocks(batch.x_dense[:, self.normals]) if self.normals else [None] * len(position)
+        return tuple(map(DistanceRelation, position, normal))
 
 
 class PositionInformation(nn.Module):
@@ -185,10 +180,8 @@ class PositionInformation(nn.Module):
     def forward(self, batch: GraphBatch, layout: DenseLayout) -> tuple[Relation, ...]:
         """One relation for each of `layout.blocks`."""
         waves = sinusoids(batch.pos, self.wave_width)
-        return tuple(
-            PositionRelation(block.layout.to_dense(block.take(waves)), self.linear.weight, self.linear.bias)
-            for block in layout.blocks
-        )
+        parts = layout.to_blocks(waves)
+        return tuple(PositionRelation(part, self.linear.weight, self.linear.bias) for part in parts)
 
 
 def relative_information(
