@@ -45,6 +45,8 @@ def explain(error: Exception, parser: ArgumentParser | None = None, words: Seque
     ):
         return f"--{_path(text[: found.start(2)]) or key} is {found[3].strip()!r}; expected {_plain(found[2])}."
     given, subtypes = re.search(r"Given value: (.*)", text), re.search(r"Subtypes: \[(.+)\]", text)
+    if found := re.search(r"Config file loop detected: (\S+)", text):
+        return f"--{key} {found[1]}: this is a file, and the option takes the name of a class. {ALL_OPTIONS}"
     if key and given and subtypes:
         absent = re.search(r"(No module named '[\w.]+'|module '[\w.]+' has no attribute '\w+')", text)
         why = f" ({absent[1]})" if absent else ""

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from graphbench import registry
+from graphbench.cli.misplaced import check_names, check_owner, meant, meant_option
 from graphbench.cli.names import configurations, named
 from graphbench.cli.options import OWN, own_parser
 from graphbench.cli.parsers import near_options, unknown_option
@@ -33,13 +33,14 @@ def look(command: str, arguments: Sequence[str]) -> None:
     """Find what is wrong at first sight.
 
     Raises:
-        BadInput: an option is unknown, or a configuration is missing or is no mapping.
+        BadInput: an option is unknown, a configuration is missing or is no mapping, or a folder holds no run.
         UnknownName: a benchmark or architecture is not registered, or a configuration not installed.
     """
     own, rest = own_parser(command, **OWN[command]).parse_known_args(list(arguments))
     words = with_files(rest)
+    check_names(words)
     run = getattr(own, "resume" if command == "fit" else "run", None)
-    there = ["--config", str(config)] if run and (config := RunFolder(Path(run)).config).is_file() else []
+    there = ["--config", str(RunFolder.existing(run).config)] if run else []
     classes = _classes([*there, *words])
     for slot, name in classes.items():
         if name.isidentifier():
@@ -57,6 +58,7 @@ def refuse_unknown(words: Sequence[str], own: Iterable[str]) -> None:
     Raises:
         BadInput: an option is unknown, or a configuration is missing or is no mapping.
     """
+    check_names(words)
     _refuse_unknown(words, own, _classes(words))
 
 
@@ -98,11 +100,14 @@ def _check(option: str, known: Iterable[str], classes: Mapping[str, str]) -> Non
         return
     if first not in ("data", "model", "trainer"):
         if option.replace("_", "-") not in {name.replace("_", "-") for name in known}:
-            raise unknown_option(option, [*known, *_dotted()])
+            raise _unknown(option, [*known, *_dotted()], classes)
         return
     rest = [part for part in rest if part != "init_args"]
     if not rest or rest[0] in ("class_path", "help", "config"):
         return
+    slot = "model.architecture" if rest[0] == "architecture" and len(rest) > 1 else first
+    if slot in _SLOTS and rest[-1] not in ("class_path", "help"):
+        check_owner(option, slot, classes)
     if first == "trainer":
         taken = options_of(TRAINER)
     elif first == "model":
@@ -123,7 +128,12 @@ def _check(option: str, known: Iterable[str], classes: Mapping[str, str]) -> Non
             f"--{option}: {owner} has no option {rest[0]!r}. {near}It has: "
             f"{', '.join(name for name in taken if name != 'spec')}."
         )
-    raise unknown_option(option, [f"{first}.{name}" for name in taken if name != "spec"])
+    raise _unknown(option, [f"{first}.{name}" for name in taken if name != "spec"], classes)
+
+
+def _unknown(option: str, known: Iterable[str], classes: Mapping[str, str]) -> BadInput:
+    name = meant(option, classes, lambda slot: _options_of_class(_SLOTS[slot], classes[slot]))
+    return unknown_option(option, known) if name is None else meant_option(option, name)
 
 
 def _options_of_class(group: registry.Group, name: str | None) -> dict[str, str] | None:

@@ -242,6 +242,13 @@ class GraphbenchCLI(LightningCLI):
         return text
 
 
+class ParsedCLI(GraphbenchCLI):
+    """A command line that is parsed, while nothing is built."""
+
+    def instantiate_classes(self) -> None:
+        """Nothing."""
+
+
 def _with_checkpoint_io(configured: Any) -> list[Any]:
     """The configured plug-ins, and ours for writing checkpoints unless there is one for that."""
     plugins = [] if configured is None else _as_list(configured)

@@ -1,22 +1,20 @@
-"""What commands of many trainings look at before the first one: a mistake is told before anything runs."""
+"""What commands of many trainings look at before the first one: a mistake is told before anything runs.
+
+What needs torch is imported where it is needed: most mistakes are told without.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from graphbench.cli.lightning import GraphbenchCLI
 from graphbench.cli.options import own_parser, split
 from graphbench.errors import BadInput
 
-
-class Parsed(GraphbenchCLI):
-    """A command line that is parsed, while nothing is built."""
-
-    def instantiate_classes(self) -> None:
-        """Nothing."""
+if TYPE_CHECKING:
+    from graphbench.cli.lightning import GraphbenchCLI
 
 
 def built(command: str, words: Sequence[str], parse_alone: bool = False) -> GraphbenchCLI:
@@ -30,8 +28,10 @@ def built(command: str, words: Sequence[str], parse_alone: bool = False) -> Grap
     Raises:
         GraphbenchError: what the fit would have said.
     """
+    from graphbench.cli.lightning import GraphbenchCLI, ParsedCLI
+
     request = split(own_parser(command), list(words), run_option=None)
-    return (Parsed if parse_alone else GraphbenchCLI)(request.arguments)
+    return (ParsedCLI if parse_alone else GraphbenchCLI)(request.arguments)
 
 
 def settings(cli: GraphbenchCLI) -> dict[str, Any]:

@@ -144,6 +144,19 @@ def _of(entry: entry_points.ConfigEntry) -> Iterator[Configuration]:
         yield Configuration(f"{entry.prefix}/{below}", path, entry.distribution, entry.version)
 
 
+def _named(entry: entry_points.ConfigEntry, name: str) -> Configuration | None:
+    """The configuration of an entry that has a name, without a look at its others: there are hundreds."""
+    if name != entry.prefix and not name.startswith(f"{entry.prefix}/"):
+        return None
+    place, below = _place(entry), name[len(entry.prefix) + 1 :]
+    if place is None or place.is_file() != (name == entry.prefix):
+        return None
+    if name != entry.prefix and not {"", ".", ".."}.isdisjoint(below.split("/")):  # no name: a way to leave the folder
+        return None
+    path = place / f"{below}{_SUFFIX}" if below else place
+    return Configuration(name, path, entry.distribution, entry.version) if path.is_file() else None
+
+
 def find(name: str) -> Configuration:
     """The configuration of a name.
 
@@ -155,15 +168,14 @@ def find(name: str) -> Configuration:
         >>> find("quickstart").path.name
         'quickstart.yaml'
     """
-    known = configurations()
-    found = known.get(name, ())
+    found = [one for entry in entry_points.config_entries() if (one := _named(entry, name)) is not None]
     if len(found) > 1:
         owners = " and ".join(f"{one.distribution} {one.version} ({one.path})" for one in found)
         raise NameClash(f"The configuration {name!r} is shipped by {owners}. Name the file instead.")
     if not found:
         raise BadInput(
             f"--config {name}: there is no such file, and no installed configuration has that name."
-            f"{_near(name, known)} `graphbench list configs` shows all."
+            f"{_near(name, configurations())} `graphbench list configs` shows all."
         )
     return found[0]
 

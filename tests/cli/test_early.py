@@ -29,6 +29,18 @@ MISTAKES: dict[str, tuple[str, ...]] = {
     "fit --config gps/zinc --model.schedule.warmupp 3": ("--model.schedule.warmup",),
     "params --config gps/zinc --model.hed.dropout 0.1": ("--model.head",),
     "test --rnu somewhere": ("Unknown option --rnu",),
+    "fit --config gps/zinc --data mine.csv": ("--data mine.csv", "--data Molecules --data.file mine.csv"),
+    "sweep --config gps/zinc --data mine.csv --output x": ("--data mine.csv", "--data Graphs --data.source mine.csv"),
+    "tune --config gps/zinc --data ./graphs --run x --space y": ("--data ./graphs", "--data.source ./graphs"),
+    "fit --data.file mine.csv --model.architecture GPS": ("--data.file", "--data NAME"),
+    "fit --data NCI --model GPS": ("--model.architecture GPS",),
+    "fit --data NCI --model.architecture weights.pt": ("weights.pt", "graphbench list architectures"),
+    "fit --data NCI --model.architecture.hidden_dim 4": ("--model.architecture NAME",),
+    "fit --data NCI --model.architecture GPS --hidden_dim 4": ("--model.architecture.hidden_dim",),
+    "fit --data NCI --model.architecture GPS --batch_size 4": ("--data.batch_size",),
+    "fit --data NCI --model.architecture GPS --lr 0.1": ("--model.optimizer.lr",),
+    "fit --config gps/zinc --trainer 10": ("--trainer.max_epochs",),
+    "test --run nowhere --data.root x": ("nowhere is not the folder of a run",),
 }
 #: What the look must let pass; the commands themselves would go on.
 GOOD = (
@@ -37,6 +49,8 @@ GOOD = (
     "fit --data NCI --model.architecture GPS --model.head.dropout 0.1 --run somewhere --data-changed accept",
     "fit --data NCI --model.architecture my_package.MyModel --model.architecture.anything 3",
     "fit --data '{class_path: NCI}' --model.architecture GPS",
+    "fit --data.help NCI",
+    "fit --model.architecture.help=GPS",
 )
 SCRIPT = """
 import contextlib, io, json, shlex, sys

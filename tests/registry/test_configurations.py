@@ -93,6 +93,18 @@ def test_an_unknown_name_gets_one_error_with_near_ones(zoo, name, near):
         resolve(name)
 
 
+def test_a_name_leads_where_the_list_of_all_says(zoo):
+    for name, (configuration,) in configurations.configurations().items():
+        assert find(name) == configuration
+
+
+@pytest.mark.parametrize("name", ["first/", "wheel", "wheel/", "wheel//zinc", "wheel/../wheel/zinc", "wheel/./zinc"])
+def test_a_path_is_no_name(zoo, name):
+    (zoo / "site" / "zoo_wheel" / "configs" / "small" / ".yaml").touch()
+    with pytest.raises(BadInput, match="no installed configuration has that name"):
+        find(name)
+
+
 def test_an_existing_file_wins(zoo, monkeypatch):
     monkeypatch.chdir(zoo)
     write(zoo / "first")

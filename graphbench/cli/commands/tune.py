@@ -11,17 +11,15 @@ from typing import Any
 
 import yaml
 
-from graphbench.cli.commands.fit import fit
 from graphbench.cli.early import refuse_unknown
 from graphbench.cli.parsers import CommandParser, folder_to_write
 from graphbench.cli.preflight import built, flat, refuse_options, settings
 from graphbench.cli.stopping import Stopped
 from graphbench.errors import BadInput, GraphbenchError, check_range
 from graphbench.experiments import write_csv
-from graphbench.experiments.tuning import Begun, PruneTrial, Space, Study, read_space
+from graphbench.experiments.tuning.space import Space, probes, read_space
 from graphbench.experiments.tuning.space import arguments as written
-from graphbench.experiments.tuning.space import probes
-from graphbench.experiments.tuning.study import require_optuna
+from graphbench.experiments.tuning.study import Begun, Study, require_optuna
 from graphbench.files.writing import write_text
 from graphbench.registry.configurations import with_files
 from graphbench.runs import RunFolder
@@ -132,6 +130,9 @@ def _run(study: Study, begun: Begun, words: Sequence[str]) -> None:
     Raises:
         Stopped: a signal ended it.
     """
+    from graphbench.cli.commands.fit import fit
+    from graphbench.experiments.tuning.pruning import PruneTrial
+
     run = begun.run
     told = ", ".join(word.removeprefix("--") for word in written(begun.trial.params))
     log.info("Trial %d: %s", begun.number, told)

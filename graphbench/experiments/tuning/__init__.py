@@ -1,7 +1,8 @@
-"""Search for options by validation scores: a space, a study in SQLite, and pruning of trials that fall behind."""
+"""Search for options by validation scores: a space, a study in SQLite, and pruning of trials that fall behind.
 
-from graphbench.experiments.tuning.pruning import PruneTrial
-from graphbench.experiments.tuning.space import Choice, Range, Space, read_space
-from graphbench.experiments.tuning.study import Begun, Study
+Names are listed in `__init__.pyi` and loaded on first use, so that a mistake is told before torch is imported.
+"""
 
-__all__ = ["Begun", "Choice", "PruneTrial", "Range", "Space", "Study", "read_space"]
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

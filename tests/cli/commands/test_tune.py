@@ -10,7 +10,7 @@ import yaml
 
 from graphbench.benchmarks.base import GraphBenchmark
 from graphbench.cli import main
-from graphbench.cli.commands import tune
+from graphbench.cli.commands import fit as fitting
 from graphbench.cli.stopping import Stopped
 from graphbench.training.module import BenchmarkModule
 
@@ -51,7 +51,7 @@ def tuned(config, tmp_path_factory):
     """A study of three trials: the second was stopped by a signal, the third was made to fall behind in its first
     epoch; with the exit codes of the two calls."""
     run, fits = tmp_path_factory.mktemp("study") / "out", []
-    fit = tune.fit
+    fit = fitting.fit
 
     def stopped_once(options, callbacks):
         fits.append(options)
@@ -62,7 +62,7 @@ def tuned(config, tmp_path_factory):
         return fit(options, callbacks=callbacks)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tune, "fit", stopped_once)
+        patch.setattr(fitting, "fit", stopped_once)
         patch.setattr(BenchmarkModule, "test_step", never)
         for name in ("test_dataloader", "baselines"):
             patch.setattr(GraphBenchmark, name, never)
