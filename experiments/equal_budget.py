@@ -8,7 +8,8 @@ them. Scores of such short runs say which model learns quickly at this size, and
 Every training is an ordinary `graphbench fit` and `graphbench test` in a folder of its own under OUTPUT/runs. What is
 finished is skipped and what was interrupted goes on, so the command may be stopped at any time and given again; a model
 that fails is named at the end and keeps no other from running. After each training it writes OUTPUT/equal_budget.csv,
-a row per run with how it was obtained, and OUTPUT/records, from which `graphbench reproduce --page` makes a table.
+a row per run with how it was obtained, and OUTPUT/records, a file per benchmark with the best validation score first,
+from which `graphbench reproduce --page` makes a table; `experiments/records` has what was obtained so far.
 
     python experiments/equal_budget.py --output runs/equal --list
     python experiments/equal_budget.py --output runs/equal --seeds 0 1 2
@@ -28,11 +29,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from graphbench import registry
 from graphbench.experiments import CommandFailed, Training, write_csv
-from graphbench.experiments.records import record_of, write_records
+from graphbench.experiments.records import Record, record_of, write_together
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +50,8 @@ VARIANTS: dict[str, tuple[dict[str, Any], ...]] = {
     "GNNPlus": ({"layer": "GCN"}, {"layer": "GINE"}, {"layer": "GatedGCN"}),
     "GT": ({}, {"full": True}),
 }
+#: Beginnings of options that change what is shown, and nothing else.
+SHOWN = ("--trainer.enable_progress_bar", "--trainer.enable_model_summary", "--trainer.log_every_n_steps")
 #: What a class needs on one of the benchmarks.
 NEEDS: dict[tuple[str, str], dict[str, Any]] = {
     ("DeepGraph", "pattern"): {
@@ -180,7 +184,7 @@ def collect(runs: Sequence[Training], output: Path) -> None:
     """Write the table and the records of what is finished."""
     done = [run for run in runs if run.is_finished(output)]
     write_csv(output / "equal_budget.csv", [run.row(output) for run in done])
-    records = {}
+    found: dict[str, dict[str, list[Record]]] = {}
     for run in done:
         content: Any = run.configs[0]
         settings = content["model"]["architecture"]
@@ -191,11 +195,24 @@ def collect(runs: Sequence[Training], output: Path) -> None:
             "experiment": f"All models at one equal small budget, {DATA[run.facts['data']].name}",
             "name": run.facts["model"],
             "recipe": ("experiments/equal_budget.py",),
-            "options": (*given, *run.options),
+            "options": (*given, *(option for option in run.options if not option.startswith(SHOWN))),
             "full": False,
+            "note": f"Made by `experiments/equal_budget.py`, which has all other options: {LAYERS} layers and about as "
+            "many parameters, steps and batches for every model, nothing tuned. Best validation score first.",
         }
-        records[f"{folder.name}.json"] = record_of(run, folder, told)
-    write_records(records, output / "records")
+        models_of = found.setdefault(run.facts["data"], {})
+        models_of.setdefault(run.name, []).append(record_of(run, folder, told))
+    for data, each in found.items():
+        ranked = sorted(each.values(), key=_rank)
+        write_together([record for runs in ranked for record in runs], output / "records" / f"equal_budget_{data}.json")
+
+
+def _rank(runs: Sequence[Record]) -> float:
+    """Mean validation score, smaller is better; a model without one comes last."""
+    scores = [run.val for run in runs if run.val is not None]
+    if len(scores) < len(runs):
+        return float("inf")
+    return fmean(scores) * (-1 if runs[0].higher_is_better else 1)
 
 
 def _planned(asked: argparse.Namespace, extra: Sequence[str]) -> Iterator[Training]:

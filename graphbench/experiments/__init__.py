@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from graphbench.experiments.records import Record, read_records, record_of, write_records
+from graphbench.experiments.records import Record, read_records, record_of, write_records, write_together
 from graphbench.experiments.trainings import (
     CommandFailed,
     Training,
@@ -40,4 +40,5 @@ __all__ = [
     "train",
     "write_csv",
     "write_records",
+    "write_together",
 ]

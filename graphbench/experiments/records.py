@@ -188,6 +188,20 @@ def write_records(records: Mapping[str, Record], folder: Path) -> list[Path]:
     return paths
 
 
+def write_together(records: Sequence[Record], path: Path) -> None:
+    """All records of an experiment in one file, a line for each, without what is unknown; replaced as a whole.
+
+    Args:
+        records: in the order in which a page shows them.
+        path: of the file; its folder is made.
+    """
+    usual = {field.name: field.default for field in dataclasses.fields(Record)}
+    told = [{name: value for name, value in one.as_dict().items() if value != usual[name]} for one in records]
+    lines = ",\n".join(json.dumps(one, ensure_ascii=False) for one in told)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_text(path, f"[\n{lines}\n]\n")
+
+
 def read_records(folders: Sequence[Path]) -> list[Record]:
     """All records in folders, in the order of their files' names.
 

@@ -58,24 +58,30 @@ def test_a_model_that_fails_is_named_and_the_others_have_rows_and_records(script
         if "GAT" in folder.name:
             raise CommandFailed("fit", 2)
         folder.mkdir(parents=True)
+        val = 0.3 if "GIN" in folder.name else 0.4
         scores = {
             "metric": "MAE", "higher_is_better": False, "data": "local", "parameters": 9, "epochs": 1, "steps": 3,
-            "benchmark": "ZINC", "val": {"val/MAE": 0.4}, "test": {"test/MAE": 0.5},
+            "benchmark": "ZINC", "val": {"val/MAE": val}, "test": {"test/MAE": 0.5},
         }  # fmt: skip
         (folder / "results.json").write_text(json.dumps(scores))
 
     monkeypatch.setattr(trainings, "graphbench", command)
     monkeypatch.setattr(script, "width_for", lambda *_: 16)
-    words = ["--output", str(tmp_path), "--data", "zinc", "--models", "GAT", "GCN", "--seeds", "0", "1"]
-    assert script.main([*words, "--epochs", "1", "--data.init_args.source=pyg"]) == 1
+    words = ["--output", str(tmp_path), "--data", "zinc", "--models", "GAT", "GCN", "GIN", "--seeds", "0", "1"]
+    assert (
+        script.main([*words, "--epochs", "1", "--data.init_args.source=pyg", "--trainer.enable_progress_bar=false"])
+        == 1
+    )
     assert caplog.messages[-1] == "Failed: zinc-GAT-16-1, seed 1"
     with (tmp_path / "equal_budget.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    assert [(row["model"], row["seed"], row["test"]) for row in rows] == [("GCN", "0", "0.5"), ("GCN", "1", "0.5")]
+    assert [(row["model"], row["seed"], row["test"]) for row in rows] == [
+        (model, seed, "0.5") for seed in "01" for model in ("GCN", "GIN")
+    ]
     found = read_records([tmp_path / "records"])
     assert [(one.name, one.seed, one.test, one.full) for one in found] == [
-        ("GCN", 0, 0.5, False),
-        ("GCN", 1, 0.5, False),
+        (model, seed, 0.5, False) for model in ("GIN", "GCN") for seed in (0, 1)
     ]
     assert found[0].recipe == ("experiments/equal_budget.py",)
-    assert {"--model.architecture=GCN", "--data.init_args.source=pyg"} <= set(found[0].options)
+    assert {"--model.architecture=GIN", "--data.init_args.source=pyg"} <= set(found[0].options)
+    assert "--trainer.enable_progress_bar=false" not in found[0].options

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from graphbench.errors import BadInput
-from graphbench.experiments import Training, read_records, record_of, write_records
+from graphbench.experiments import Record, Training, read_records, record_of, write_records, write_together
 from graphbench.experiments.records import MOST_POINTS, curve_of
 
 PLUGINS = Path(__file__).parents[2] / "plugins"
@@ -76,6 +76,14 @@ def test_a_finished_run_becomes_a_record_and_is_read_back(tmp_path):
     assert read.curve == (
         {"epoch": 1, "train": 0.7, "val": 0.71}, {"epoch": 2, "train": 0.85, "val": 0.81}, {"epoch": 3, "val": 0.9},
     )  # fmt: skip
+
+
+def test_records_of_one_file_are_read_back_in_their_order(tmp_path):
+    known = Record("trial", "GPS", ("gps/zinc",), 0, "MAE", 0.5, curve=({"epoch": 1, "val": 0.6},))
+    lacking = Record("trial", "Übung", ("gps/zinc",), 1, "MAE", None)
+    write_together([lacking, known], tmp_path / "new" / "trial.json")
+    assert read_records([tmp_path / "new"]) == [lacking, known]
+    assert (tmp_path / "new" / "trial.json").read_text(encoding="utf-8").count("\n") == 4
 
 
 def test_what_a_run_does_not_say_is_null(tmp_path):
