@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from graphbench import registry
-from graphbench.cli.misplaced import check_names, check_owner, meant, meant_option
+from graphbench.cli.misplaced import check_loose, check_names, check_owner, meant, meant_option
 from graphbench.cli.names import configurations, named
-from graphbench.cli.options import OWN, own_parser
+from graphbench.cli.options import OWN, SEVERAL, check_needed, own_parser
 from graphbench.cli.parsers import near_options, unknown_option
 from graphbench.errors import BadInput
 from graphbench.registry.configurations import with_files
@@ -36,16 +37,29 @@ def look(command: str, arguments: Sequence[str]) -> None:
         BadInput: an option is unknown, a configuration is missing or is no mapping, or a folder holds no run.
         UnknownName: a benchmark or architecture is not registered, or a configuration not installed.
     """
+    check_loose(arguments, command, SEVERAL.get(command, ()))
     own, rest = own_parser(command, **OWN[command]).parse_known_args(list(arguments))
     words = with_files(rest)
     check_names(words)
     run = getattr(own, "resume" if command == "fit" else "run", None)
+    if command == "predict":
+        _check_runs(arguments)
     there = ["--config", str(RunFolder.existing(run).config)] if run else []
     classes = _classes([*there, *words])
     for slot, name in classes.items():
         if name.isidentifier():
             registry.find(_SLOTS[slot], name)
     _refuse_unknown(words, OWN[command], classes)
+    check_needed(command, own)
+
+
+def _check_runs(words: Sequence[str]) -> None:
+    """Look at the runs of an ensemble, among which the file to answer may stand."""
+    of_run = False
+    for word in words:
+        of_run = word in SEVERAL["predict"] if word.startswith("--") else of_run
+        if of_run and Path(word).is_file():
+            raise BadInput(f"--run {word}: this is a file, and no folder of a run. Did you mean --input {word}?")
 
 
 def refuse_unknown(words: Sequence[str], own: Iterable[str]) -> None:
@@ -58,6 +72,7 @@ def refuse_unknown(words: Sequence[str], own: Iterable[str]) -> None:
     Raises:
         BadInput: an option is unknown, or a configuration is missing or is no mapping.
     """
+    check_loose(words, "fit")
     check_names(words)
     _refuse_unknown(words, own, _classes(words))
 

@@ -5,6 +5,7 @@ The parser would read the file as the value, and print its content as the mistak
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
@@ -13,6 +14,7 @@ from pathlib import Path
 from graphbench import registry
 from graphbench.cli.parsers import ALL_OPTIONS
 from graphbench.errors import BadInput
+from graphbench.registry.configurations import configurations
 
 #: Option that names a class -> what it names, and the group it is registered in.
 _NAMED: dict[str, tuple[str, registry.Group]] = {
@@ -85,6 +87,43 @@ def _instead(name: str, value: str) -> str:
         f"{text} Data of your own are named beside it: --data Molecules --data.file {value}, or for other graphs "
         f"--data Graphs --data.source {value}."
     )
+
+
+def check_loose(words: Sequence[str], command: str, several: Iterable[str] = ()) -> None:
+    """Refuse a word that is the value of no option.
+
+    Args:
+        words: the command line after the command.
+        command: its name.
+        several: options that take as many words as there are.
+
+    Raises:
+        BadInput: names the word, and the option that it may be meant for.
+    """
+    room = 0.0  # for values of the last option
+    for word in words:
+        if word.startswith("-") and not re.match(r"-[\d.]", word) and word != "-":
+            room = 0 if "=" in word else math.inf if word in several else 1
+        elif room:
+            room -= 1
+        else:
+            option = _option_for(word, command)
+            hint = f"Did you mean {option} {word}?" if option else ALL_OPTIONS
+            raise BadInput(f"{word!r} is the value of no option. {hint}")
+
+
+def _option_for(word: str, command: str) -> str | None:
+    """The option whose value a word looks like."""
+    path = Path(word)
+    if (path / "config.yaml").is_file():
+        return "--resume" if command == "fit" else "--run"
+    if path.is_file():
+        reads = command in ("predict", "embed", "explain") and not word.endswith(_SETTINGS)
+        return "--input" if reads else "--config" if word.endswith(_SETTINGS) else None
+    for option, (_, group) in _NAMED.items():
+        if word in registry.records(group):
+            return f"--{option}"
+    return "--config" if word in configurations() else None
 
 
 def check_owner(option: str, slot: str, classes: Mapping[str, str]) -> None:

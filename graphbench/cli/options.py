@@ -65,6 +65,8 @@ OWN: dict[str, dict[str, str]] = {
 }
 #: Second names of options.
 _SECOND_NAMES = {"run": ("--run-folder",), "smiles_column": ("--input-column",)}
+#: Own options that take all words up to the next option.
+SEVERAL = {"predict": ("--run", "--run-folder"), "explain": ("--rows",)}
 #: Own options without a value.
 FLAGS = ("calibrate",)
 
@@ -100,6 +102,26 @@ def own_parser(command: str, **help_texts: str) -> CommandParser:
         parser.add_argument(*names, dest=name, help=text, action="store_true" if name in FLAGS else "store")
     parser.add_argument("--trust", action="store_true", help="import whatever the configuration of a run names")
     return parser
+
+
+def check_needed(command: str, own: argparse.Namespace) -> None:
+    """Look for what a command cannot do without.
+
+    Args:
+        command: one of `OWN`.
+        own: its own options.
+
+    Raises:
+        BadInput: an option is missing, or the name of the file to write is of another type.
+    """
+    if command == "explain" and not own.rows:
+        raise BadInput("--rows is missing: name the rows to explain, as in --rows 0 5 7.")
+    if command == "explain" and not own.output:
+        raise BadInput("--output is missing: name the folder to write.")
+    if command == "embed" or (command == "predict" and own.input is not None):
+        from graphbench.prediction.output import check_output
+
+        check_output(own.output, streams=command == "predict")
 
 
 def show_help(command: str) -> None:

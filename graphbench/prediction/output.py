@@ -7,13 +7,13 @@ import io
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import IO, Literal
-
-import pandas as pd
+from typing import IO, TYPE_CHECKING, Literal
 
 from graphbench.errors import BadInput, GraphbenchError
-from graphbench.files.cells import without_formulas
 from graphbench.files.writing import writing
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SUFFIXES = (".csv", ".parquet")
 #: What names standard output, to which a table goes as CSV.
@@ -68,6 +68,8 @@ def write_frames(frames: Iterable[pd.DataFrame], path: Path, after: Callable[[pd
 
 
 def _csv(frames: Iterable[pd.DataFrame], file: IO[bytes], after: Callable[[pd.DataFrame], None]) -> None:
+    from graphbench.files.cells import without_formulas
+
     text = io.TextIOWrapper(file, encoding="utf-8", newline="")
     for number, frame in enumerate(frames):
         quoting = _quoting(frame)
@@ -79,6 +81,8 @@ def _csv(frames: Iterable[pd.DataFrame], file: IO[bytes], after: Callable[[pd.Da
 
 def _quoting(frame: pd.DataFrame) -> Literal[0, 2]:
     """Quote every text where one holds a carriage return, which pandas leaves bare and readers take for a new row."""
+    import pandas as pd  # a name is checked before anything is imported that takes its time
+
     texts = [frame[name].dropna().astype(str) for name in frame if not pd.api.types.is_numeric_dtype(frame[name])]
     returns = any(values.str.contains("\r", regex=False).any() for values in [pd.Series(map(str, frame)), *texts])
     return csv.QUOTE_NONNUMERIC if returns else csv.QUOTE_MINIMAL

@@ -41,6 +41,19 @@ MISTAKES: dict[str, tuple[str, ...]] = {
     "fit --data NCI --model.architecture GPS --lr 0.1": ("--model.optimizer.lr",),
     "fit --config gps/zinc --trainer 10": ("--trainer.max_epochs",),
     "test --run nowhere --data.root x": ("nowhere is not the folder of a run",),
+    "fit gps/zinc": ("'gps/zinc' is the value of no option", "--config gps/zinc"),
+    "prepare ZINC": ("--data ZINC",),
+    "params --data NCI GPS": ("--model.architecture GPS",),
+    "test RUN": ("'RUN' is the value of no option", "--run RUN"),
+    "fit RUN": ("--resume RUN",),
+    "predict RUN --input RUN/config.yaml": ("--run RUN",),
+    "predict --run RUN RUN/mine.csv": ("this is a file", "--input RUN/mine.csv"),
+    "predict --run RUN --input mine.csv": ("--output is missing",),
+    "predict --run RUN --input mine.csv --output out.xlsx": (".csv or .parquet",),
+    "embed --run RUN": ("--output is missing",),
+    "explain --run RUN --output folder": ("--rows is missing",),
+    "explain --run RUN --rows 0 5": ("--output is missing",),
+    "sweep --config gps/zinc model/gt --output x": ("--config model/gt",),
 }
 #: What the look must let pass; the commands themselves would go on.
 GOOD = (
@@ -51,6 +64,9 @@ GOOD = (
     "fit --data '{class_path: NCI}' --model.architecture GPS",
     "fit --data.help NCI",
     "fit --model.architecture.help=GPS",
+    "predict --run RUN RUN --input RUN/mine.csv --output -",
+    "explain --run RUN --rows 0 5 7 --output folder",
+    "fit --config quickstart --data.seed -1 --trainer.devices [0,1]",
 )
 SCRIPT = """
 import contextlib, io, json, shlex, sys
@@ -77,9 +93,16 @@ print(json.dumps([told, heavy]))
 
 
 @pytest.fixture(scope="module")
-def told() -> tuple[dict[str, tuple[int, str]], list[str]]:
+def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, tuple[int, str]], list[str]]:
+    """What is told of each line, in a folder with a run RUN; and which slow packages were imported for all of them."""
+    place = tmp_path_factory.mktemp("early")
+    (place / "RUN").mkdir()
+    classes = ("graphbench.benchmarks.NCI", "graphbench_baselines.GPS")
+    config = "data: {{class_path: {}}}\nmodel: {{architecture: {{class_path: {}}}}}\n".format(*classes)
+    (place / "RUN" / "config.yaml").write_text(config)
+    (place / "RUN" / "mine.csv").write_text("smiles\nCCO\n")
     command = [sys.executable, "-c", SCRIPT, json.dumps(list(MISTAKES)), json.dumps(GOOD)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=place)
     assert done.returncode == 0, done.stderr
     answers, heavy = json.loads(done.stdout)
     return answers, heavy

@@ -90,8 +90,11 @@ def test_a_mistake_is_one_line(line, tmp_path, monkeypatch, capsys):
         (["profile", "--steps", "²"], "--steps must be an integer of at least 6, but got '²'."),
         (["profile", "--steps", "9" * 5000], "--steps must be an integer of at least 6, but got '999"),
         (["profile", "--depth", "0"], "--depth must be an integer of at least 1, but got 0."),
-        (["explain", "--rows", "0", "-1"], "--rows must be an integer of at least 0, but got -1."),
-        (["explain", "--rows", "0", "--steps", "1e2"], "--steps must be an integer of at least 2, but got '1e2'."),
+        (["explain", "--output", "x", "--rows", "0", "-1"], "--rows must be an integer of at least 0, but got -1."),
+        (
+            ["explain", "--output", "x", "--rows", "0", "--steps", "1e2"],
+            "--steps must be an integer of at least 2, but got '1e2'.",
+        ),
     ],
 )
 def test_numbers_of_commands_that_build_a_model(command, said, capsys):

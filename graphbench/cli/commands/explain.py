@@ -17,7 +17,7 @@ from graphbench.attributions.rows import (
     tables_of,
     target_column,
 )
-from graphbench.cli.options import OWN, Request, own_parser, split
+from graphbench.cli.options import OWN, Request, check_needed, own_parser, split
 from graphbench.cli.parsers import folder_to_write, whole_number
 from graphbench.cli.several_devices import chosen_devices
 from graphbench.cli.trained import on_split, predictor_of
@@ -43,9 +43,8 @@ def explain(arguments: Sequence[str]) -> int:
     request = split(parser, arguments)
     numbers = [whole_number("--rows", text, at_least=0) for text in request.own.rows or ()]
     steps = whole_number("--steps", request.own.steps or _STEPS, at_least=2)
-    if not numbers:
-        raise BadInput("--rows is missing: name the rows to explain, as in --rows 0 5 7.")
-    output = _output(request.own.output)
+    check_needed("explain", request.own)
+    output = folder_to_write("--output", request.own.output)
     predictor, rows = _rows(request, numbers)
     if (count := len(chosen_devices(arguments, predictor.device))) > 1:
         raise BadInput(f"--trainer.devices asks for {count}: explain works on one device, since rows are few.")
@@ -54,12 +53,6 @@ def explain(arguments: Sequence[str]) -> int:
     _write(predictor, rows, target, steps, output, node)
     log.info("Attributions of %d row%s: %s", len(rows), "s" * (len(rows) != 1), output)
     return 0
-
-
-def _output(name: str | None) -> Path:
-    if not name:
-        raise BadInput("--output is missing: name the folder to write.")
-    return folder_to_write("--output", name)
 
 
 def _rows(request: Request, numbers: Sequence[int]) -> tuple[Predictor, list[ChosenRow]]:
