@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import re
 import sys
@@ -11,6 +12,7 @@ from collections.abc import Sequence
 from jsonargparse import ArgumentParser
 from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
+from graphbench import registry
 from graphbench.cli.parsers import ALL_OPTIONS, near_options, unknown_option
 from graphbench.contracts import Architecture, Benchmark, Encoding, PositionalEncoder
 from graphbench.errors import GraphbenchError
@@ -45,6 +47,8 @@ def explain(error: Exception, parser: ArgumentParser | None = None, words: Seque
     ):
         return f"--{_path(text[: found.start(2)]) or key} is {found[3].strip()!r}; expected {_plain(found[2])}."
     given, subtypes = re.search(r"Given value: (.*)", text), re.search(r"Subtypes: \[(.+)\]", text)
+    if named := _no_such_class(key, text):
+        return named
     if found := re.search(r"Config file loop detected: (\S+)", text):
         return f"--{key} {found[1]}: this is a file, and the option takes the name of a class. {ALL_OPTIONS}"
     if key and given and subtypes:
@@ -55,6 +59,31 @@ def explain(error: Exception, parser: ArgumentParser | None = None, words: Seque
         return f"--{option} is {value}{why}; expected one of: {_plain(subtypes[1])}. {ALL_OPTIONS}"
     option = f"--{key}: " if key else ""
     return f"{option}{_shorten(text)} {ALL_OPTIONS}"
+
+
+#: Option of which every value is a class -> where classes of its kind are listed.
+_LISTED = {
+    "trainer.callbacks": "pytorch_lightning.callbacks",
+    "trainer.logger": "pytorch_lightning.loggers",
+    "model.optimizer": "torch.optim",
+}
+
+
+def _no_such_class(key: str, text: str) -> str | None:
+    """The complaint about a name that no class has, where other options would have been the matter else."""
+    module = sys.modules.get(_LISTED.get(key, ""))
+    if module is None:
+        return None
+    known = {name for name in dir(module) if isinstance(getattr(module, name), type)}
+    known |= registry.records("callbacks").keys() if key == "trainer.callbacks" else set()
+    given = re.findall(
+        r"(?:'class_path': |import path string: |Given value: \[?|[\[ ]|^)'?([A-Z]\w+)'?(?=[,}\]\s]|$)", text
+    )
+    for name in given:
+        near = difflib.get_close_matches(name, known, n=2, cutoff=0.7)
+        if near and name not in known:
+            return f"--{key}: no class is called {name!r}. Did you mean {' or '.join(near)}?"
+    return None
 
 
 def _path(text: str) -> str:

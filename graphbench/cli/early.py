@@ -7,13 +7,12 @@ the parser that LightningCLI builds.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from graphbench import registry
-from graphbench.cli.misplaced import check_loose, check_names, check_owner, meant, meant_option
-from graphbench.cli.names import configurations, named
+from graphbench.cli.contents import SLOTS, classes_in, options_in, spoken
+from graphbench.cli.misplaced import check_loose, check_name, check_names, check_owner, meant, meant_option
 from graphbench.cli.options import OWN, SEVERAL, check_needed, own_parser
 from graphbench.cli.parsers import near_options, unknown_option
 from graphbench.errors import BadInput
@@ -27,7 +26,6 @@ TRAINER = "pytorch_lightning.trainer.trainer:Trainer"
 _OTHERS = ("config", "c", "help", "h", "print_config", "seed_everything", "expected", "trust", "json", "run-folder")
 #: Option of `BenchmarkModule` -> the class whose options it takes as well.
 _NESTED = {"head": "graphbench.nn.heads:HeadConfig", "schedule": "graphbench.training.optim:Schedule"}
-_SLOTS: dict[str, registry.Group] = {"data": "benchmarks", "model.architecture": "architectures"}
 
 
 def look(command: str, arguments: Sequence[str]) -> None:
@@ -48,7 +46,7 @@ def look(command: str, arguments: Sequence[str]) -> None:
     classes = _classes([*there, *words])
     for slot, name in classes.items():
         if name.isidentifier():
-            registry.find(_SLOTS[slot], name)
+            registry.find(SLOTS[slot], name)
     _refuse_unknown(words, OWN[command], classes)
     check_needed(command, own)
 
@@ -78,7 +76,9 @@ def refuse_unknown(words: Sequence[str], own: Iterable[str]) -> None:
 
 
 def _refuse_unknown(words: Sequence[str], own: Iterable[str], classes: Mapping[str, str]) -> None:
-    known = {name.replace("_", "-") for name in own} | set(_OTHERS)
+    groups = {"data", "model", "trainer"}
+    known = {name.replace("_", "-") for name in own} | {*_OTHERS, *groups}
+    _check_contents(words, {*_OTHERS, *groups})
     for word in words:
         if word.startswith("--") and len(word) > 2:
             _check(word[2:].partition("=")[0].rstrip("+"), known, classes)
@@ -86,22 +86,37 @@ def _refuse_unknown(words: Sequence[str], own: Iterable[str], classes: Mapping[s
 
 def _classes(words: Sequence[str]) -> dict[str, str]:
     """Slot -> the class that it names last, on the command line or in a configuration."""
-    found: dict[str, str] = {}
-    for content in configurations(words):
-        for slot in _SLOTS:
-            value: Any = content
-            for key in slot.split("."):
-                value = value.get(key) if isinstance(value, Mapping) else None
-            name = named(value)
-            if name:
-                found[slot] = name
-    for position, word in enumerate(words):
-        option, _, value = word.partition("=")
-        value = value or (words[position + 1] if position + 1 < len(words) else "")
-        for slot in _SLOTS:
-            if option in (f"--{slot}", f"--{slot}.class_path") and value and not value.startswith(("{", "-")):
-                found[slot] = value
-    return found
+    return {slot: name for _, content in spoken(words) for slot, name in classes_in(content).items()}
+
+
+def _check_contents(words: Sequence[str], known: Iterable[str]) -> None:
+    """Refuse what files say and nobody takes.
+
+    An option whose class is not named beside it is held against the only class that is named at all; where there are
+    several, whoever comes last decides, and takes what it knows.
+    """
+    contents = list(spoken(words))
+    each = [classes_in(content) for _, content in contents]
+    every = {slot: {found[slot] for found in each if slot in found} for slot in SLOTS}
+    for (place, content), own in zip(contents, each, strict=True):
+        for slot, name in own.items():
+            check_name(slot if place.endswith(slot) else f"{place}: {slot}", slot, name)
+        for option, named_here in _told(place, options_in(content)):
+            slot = next((slot for slot in SLOTS if option.startswith(f"{slot}.")), "")
+            if slot and not named_here and len(every[slot]) > 1:
+                continue
+            classes = own if named_here else {name: next(iter(found)) for name, found in every.items() if found}
+            try:
+                _check(option, known, classes)
+            except BadInput as error:
+                raise BadInput(f"{place}: {error}") from error
+
+
+def _told(place: str, options: Iterator[tuple[str, bool]]) -> list[tuple[str, bool]]:
+    try:
+        return list(options)
+    except BadInput as error:
+        raise BadInput(f"{place}: {error}") from error
 
 
 def _check(option: str, known: Iterable[str], classes: Mapping[str, str]) -> None:
@@ -113,7 +128,7 @@ def _check(option: str, known: Iterable[str], classes: Mapping[str, str]) -> Non
     first, *rest = option.split(".")
     if first == "expected":
         return
-    if first not in ("data", "model", "trainer"):
+    if first not in ("data", "model", "trainer") or not rest:
         if option.replace("_", "-") not in {name.replace("_", "-") for name in known}:
             raise _unknown(option, [*known, *_dotted()], classes)
         return
@@ -121,7 +136,7 @@ def _check(option: str, known: Iterable[str], classes: Mapping[str, str]) -> Non
     if not rest or rest[0] in ("class_path", "help", "config"):
         return
     slot = "model.architecture" if rest[0] == "architecture" and len(rest) > 1 else first
-    if slot in _SLOTS and rest[-1] not in ("class_path", "help"):
+    if slot in SLOTS and rest[-1] not in ("class_path", "help"):
         check_owner(option, slot, classes)
     if first == "trainer":
         taken = options_of(TRAINER)
@@ -147,7 +162,7 @@ def _check(option: str, known: Iterable[str], classes: Mapping[str, str]) -> Non
 
 
 def _unknown(option: str, known: Iterable[str], classes: Mapping[str, str]) -> BadInput:
-    name = meant(option, classes, lambda slot: _options_of_class(_SLOTS[slot], classes[slot]))
+    name = meant(option, classes, lambda slot: _options_of_class(SLOTS[slot], classes[slot]))
     return unknown_option(option, known) if name is None else meant_option(option, name)
 
 

@@ -38,6 +38,7 @@ _ELSEWHERE = {
     "weight-decay": "model.optimizer.weight_decay",
     "epochs": "trainer.max_epochs",
     "num-epochs": "trainer.max_epochs",
+    "seed": "seed_everything",
     "gpus": "trainer.devices",
     "device": "trainer.accelerator",
     "dataset": "data",
@@ -64,8 +65,23 @@ def check_names(words: Sequence[str]) -> None:
         if name in _HOLDERS:
             meant = f"--model.architecture {value}" if value in registry.architectures() else ""
             raise BadInput(f"--{name} {value}: {_HOLDERS[name]}.{f' Did you mean {meant}?' if meant else ''}")
-        if name in _NAMED and not _is_name(value):
-            raise BadInput(f"{option} {value}: {_instead(name, value)}")
+        if name in _NAMED:
+            check_name(option, name, value)
+
+
+def check_name(option: str, slot: str, value: str) -> None:
+    """Refuse what is no name of a class.
+
+    Args:
+        option: where it stands.
+        slot: `data` or `model.architecture`.
+        value: what stands there.
+
+    Raises:
+        BadInput: it is a file, or reads like one.
+    """
+    if not _is_name(value):
+        raise BadInput(f"{option} {value}: {_instead(slot, value)}")
 
 
 def _holds_settings(value: str) -> bool:
@@ -154,10 +170,10 @@ def meant(option: str, classes: Mapping[str, str], taken_by: Callable[[str], Ite
         'model.architecture.hidden_dim'
     """
     last = option.removeprefix("model.")
-    for slot in classes:
-        if last in (taken_by(slot) or ()) and last != "spec":
-            return f"{slot}.{last}"
-    return _ELSEWHERE.get(last.replace("_", "-"))
+    if (known := _ELSEWHERE.get(last.replace("_", "-"))) is not None:
+        return known
+    owners = (slot for slot in classes if last in (taken_by(slot) or ()) and last != "spec")
+    return next((f"{slot}.{last}" for slot in owners), None)
 
 
 def meant_option(option: str, name: str) -> BadInput:

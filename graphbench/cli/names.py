@@ -6,6 +6,7 @@ configuration mentions are imported before parsing, and nothing else is.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ import yaml
 
 from graphbench import registry
 from graphbench.errors import BadInput
+from graphbench.files.safe_yaml import load_yaml
 from graphbench.registry.configurations import read
 from graphbench.registry.expected import Expected
 from graphbench.runs import RunFolder
@@ -118,6 +120,9 @@ def import_named(arguments: Sequence[str]) -> None:
             if option in ("--" + ".".join(path), "--" + ".".join(path) + ".class_path"):
                 _check(group, value)
         words.update((value, option))
+        if value.startswith("{"):
+            with contextlib.suppress(yaml.YAMLError):  # told by the parser, with the option
+                words.update(_strings(load_yaml(value)))
     for group in registry.GROUPS:
         for name in words & registry.records(group).keys():
             registry.load(group, name)

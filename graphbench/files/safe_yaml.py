@@ -20,17 +20,14 @@ def load_yaml(text: str) -> Any:
     somebody walks over them.
 
     Raises:
-        yaml.YAMLError: it is no YAML, is nested too deeply, or stands for more than `MAX_VALUES` values.
+        yaml.YAMLError: it is no YAML, is nested too deeply, stands for more than `MAX_VALUES` values, or has a key
+            twice in one mapping, of which YAML would drop the first without a word.
 
     Examples:
         >>> load_yaml("{a: &x [1, 2], b: *x}")
         {'a': [1, 2], 'b': [1, 2]}
     """
-    depth = 0
-    for event in yaml.parse(text, _LOADER):  # libyaml's reader of values calls itself, down to the end of the stack
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > _MAX_DEPTH:
-            raise yaml.YAMLError(f"it is nested more than {_MAX_DEPTH} deep")
+    _check_events(text)
     try:
         content = yaml.load(text, _LOADER)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:  # such as a 13th month
@@ -38,6 +35,32 @@ def load_yaml(text: str) -> Any:
     if _size(content, {}) > MAX_VALUES:
         raise yaml.YAMLError(f"its aliases stand for more than {MAX_VALUES:,} values")
     return content
+
+
+def _check_events(text: str) -> None:
+    """Look at depth and keys before values are made: libyaml's reader calls itself, down to the end of the stack."""
+    open_ones: list[dict[str, int] | None] = []  # of each mapping around an event the lines of its keys, None for lists
+    at_key: list[bool] = []
+    for event in yaml.parse(text, _LOADER):
+        if isinstance(event, yaml.CollectionEndEvent):
+            open_ones.pop()
+            at_key.pop()
+        elif isinstance(event, yaml.NodeEvent):
+            keys = open_ones[-1] if open_ones else None
+            if keys is not None:
+                if at_key[-1] and isinstance(event, yaml.ScalarEvent) and event.value != "<<":
+                    line = event.start_mark.line + 1 if event.start_mark is not None else 0
+                    if event.value in keys:
+                        raise yaml.YAMLError(
+                            f"{event.value} stands twice, in line {keys[event.value]} and in line {line}"
+                        )
+                    keys[event.value] = line
+                at_key[-1] = not at_key[-1]
+            if isinstance(event, yaml.CollectionStartEvent):
+                open_ones.append({} if isinstance(event, yaml.MappingStartEvent) else None)
+                at_key.append(True)
+                if len(open_ones) > _MAX_DEPTH:
+                    raise yaml.YAMLError(f"it is nested more than {_MAX_DEPTH} deep")
 
 
 def _size(value: Any, sizes: dict[int, float]) -> float:

@@ -44,6 +44,21 @@ def test_plain_values_and_aliases_are_read_as_pyyaml_reads_them():
     assert len(load_yaml("[" + "1," * (MAX_VALUES - 1) + "]")) == MAX_VALUES - 1
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["a: 1\nb: 2\na: 3", "b:\n  a: 1\n\n  'a': 1", "- 1\n- {a: [{x: 0}], b: {a: 1},\n\n   a: 0}"],
+    ids=["top", "below", "flow"],
+)
+def test_a_key_that_stands_twice_is_refused_with_its_lines(text):
+    with pytest.raises(yaml.YAMLError, match=r"a stands twice, in line \d and in line \d"):
+        load_yaml(text)
+
+
+def test_equal_keys_of_different_mappings_are_fine():
+    text = "a: {a: 1, b: {a: [a, a]}}\nb: [{a: 1}, {a: 2}]\nc: a\nd: &d {a: 1}\ne: {<<: *d, a: 2}\n"
+    assert load_yaml(text) == yaml.safe_load(text)
+
+
 def test_a_bomb_as_configuration_is_one_line(tmp_path, capsys):
     path = tmp_path / "bomb.yaml"
     path.write_text("data: NCI\nmodel: {architecture: GPS}\n" + BOMB)
