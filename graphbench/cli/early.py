@@ -43,11 +43,10 @@ def look(command: str, arguments: Sequence[str]) -> None:
     if command == "predict":
         _check_runs(arguments)
     there = ["--config", str(RunFolder.existing(run).config)] if run else []
-    classes = _classes([*there, *words])
-    for slot, name in classes.items():
+    for slot, name in _classes([*there, *words]).items():
         if name.isidentifier():
             registry.find(SLOTS[slot], name)
-    _refuse_unknown(words, OWN[command], classes)
+    _refuse_unknown(words, OWN[command], there)
     check_needed(command, own)
 
 
@@ -72,13 +71,14 @@ def refuse_unknown(words: Sequence[str], own: Iterable[str]) -> None:
     """
     check_loose(words, "fit")
     check_names(words)
-    _refuse_unknown(words, own, _classes(words))
+    _refuse_unknown(words, own)
 
 
-def _refuse_unknown(words: Sequence[str], own: Iterable[str], classes: Mapping[str, str]) -> None:
-    groups = {"data", "model", "trainer"}
+def _refuse_unknown(words: Sequence[str], own: Iterable[str], there: Sequence[str] = ()) -> None:
+    """`there` is said before the command line by the configuration of a run, which is not looked at: it was trained."""
+    groups, classes = {"data", "model", "trainer"}, _classes([*there, *words])
     known = {name.replace("_", "-") for name in own} | {*_OTHERS, *groups}
-    _check_contents(words, {*_OTHERS, *groups})
+    _check_contents(words, {*_OTHERS, *groups}, there)
     for word in words:
         if word.startswith("--") and len(word) > 2:
             _check(word[2:].partition("=")[0].rstrip("+"), known, classes)
@@ -89,7 +89,7 @@ def _classes(words: Sequence[str]) -> dict[str, str]:
     return {slot: name for _, content in spoken(words) for slot, name in classes_in(content).items()}
 
 
-def _check_contents(words: Sequence[str], known: Iterable[str]) -> None:
+def _check_contents(words: Sequence[str], known: Iterable[str], there: Sequence[str]) -> None:
     """Refuse what files say and nobody takes.
 
     An option whose class is not named beside it is held against the only class that is named at all; where there are
@@ -97,7 +97,8 @@ def _check_contents(words: Sequence[str], known: Iterable[str]) -> None:
     """
     contents = list(spoken(words))
     each = [classes_in(content) for _, content in contents]
-    every = {slot: {found[slot] for found in each if slot in found} for slot in SLOTS}
+    before = [classes_in(content) for _, content in spoken(there)]
+    every = {slot: {found[slot] for found in (*before, *each) if slot in found} for slot in SLOTS}
     for (place, content), own in zip(contents, each, strict=True):
         for slot, name in own.items():
             check_name(slot if place.endswith(slot) else f"{place}: {slot}", slot, name)

@@ -88,6 +88,15 @@ def test_an_overlay_may_leave_the_class_out_or_change_it(
     assert refusal(words) == ""
 
 
+def test_an_overlay_is_held_against_the_classes_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config.yaml").write_text(GPS)
+    (tmp_path / "overlay.yaml").write_text("data: {batch_size: 3}\n")
+    (tmp_path / "wrong.yaml").write_text("data: {init_args: {batch_sze: 3}}\n")
+    assert refusal(["--run", ".", "--config", "overlay.yaml"]) == ""
+    assert "NCI has no option 'batch_sze'" in refusal(["--run", ".", "--config", "wrong.yaml"])
+
+
 def test_options_in_words_are_found(capsys: pytest.CaptureFixture[str]) -> None:
     line = ["params", "--data={class_path: NCI, init_args: {batch_sze: 8}}", "--model.architecture", "GPS"]
     assert main(line) == 1
