@@ -141,10 +141,14 @@ def near_options(option: str, known: Iterable[str], prefix: str = "") -> str:
     Examples:
         >>> near_options("batch_sze", ["batch_size", "root"], "data.")
         'Did you mean --data.batch_size? '
+        >>> near_options("trails", ["trials", "trainer"])  # a name that is much nearer than the next stands alone
+        'Did you mean --trials? '
     """
     names = list(known)
     longer = [name for name in names if len(option) > 2 and name.startswith(option)]
-    near = difflib.get_close_matches(option, names, n=3, cutoff=0.6) or longer[:3]
+    near = difflib.get_close_matches(option, names, n=3, cutoff=0.6)
+    alike = [difflib.SequenceMatcher(None, name, option).ratio() for name in near]
+    near = [name for name, ratio in zip(near, alike, strict=True) if ratio > alike[0] - 0.15] or longer[:3]
     return f"Did you mean {' or '.join(f'--{prefix}{name}' for name in near)}? " if near else ""
 
 
