@@ -29,6 +29,7 @@ from .heads import DotProductHead as DotProductHead
 from .heads import HeadConfig as HeadConfig
 from .heads import MLPHead as MLPHead
 from .heads import Pooling as Pooling
+from .kernels import runs_triton as runs_triton
 from .local import EDGE_LAYERS as EDGE_LAYERS
 from .local import ConvLayer as ConvLayer
 from .local import DropoutPlace as DropoutPlace

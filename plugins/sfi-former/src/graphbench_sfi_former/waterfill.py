@@ -8,7 +8,8 @@ Key i of a row is a vessel of width `weight_i >= 0` whose floor lies at height `
 The left side is convex, increasing and piecewise linear in t, so Newton's method (each step of it is one pass of the
 active-set method) meets the exact level after finitely many passes: four or five for ordinary attention logits.
 
-Every operation here writes into a buffer that the caller lends, so that a block of rows never leaves the cache.
+Every operation here writes into a buffer that the caller lends, so that a block of rows never leaves the cache. On a
+graphics card the kernel of `waterfill_triton` makes all passes of a row at once.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+from graphbench.nn import runs_triton
 
 #: Passes before the first look at convergence: looking costs, and ordinary rows need at least as many.
 _UNCHECKED = 2
@@ -90,6 +93,11 @@ def water_level(
     """
     level = guess
     tolerance = 8 * torch.finfo(guess.dtype).eps
+    if runs_triton(guess.device):
+        from graphbench_sfi_former import waterfill_triton
+
+        if flow.shape[-1] <= waterfill_triton.MOST_KEYS:
+            return Level(*waterfill_triton.fill(*vessels, guess, flow, tolerance, steepest, unchecked, _PASSES))
     one = guess.new_ones(())  # a tensor, because turning a Python number into one takes longer than the subtraction
     for number in range(_PASSES):
         slope, volume, step = _newton_step(vessels, level, gap, flow, one)

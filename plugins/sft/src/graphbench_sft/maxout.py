@@ -4,7 +4,7 @@
 comparisons, so the work is that of a matrix product without its fused instruction. It is done in blocks that stay in
 the processor's cache: one call compares all channels of a few queries with all keys, the next ones add the channels
 up. On one CPU core this takes less than half the time of `torch.cdist(p=1)`, which the identity
-`max(a, b) = (a + b + |a - b|) / 2` would allow.
+`max(a, b) = (a + b + |a - b|) / 2` would allow. On a graphics card the kernels of `maxout_triton` take its place.
 
 Legend: M matrices (batch x heads), n queries, k keys, d channels; p and s are n and k in either order.
 """
@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
 from graphbench.errors import BadInput
+from graphbench.nn import runs_triton
 
 #: Numbers in a block. 0.5 MB of float32 is half of the second-level cache of today's server cores; on other devices a
 #: block only has to be large enough to keep them busy.
@@ -34,13 +35,15 @@ def maxout_scores(query: Tensor, key: Tensor, compiled: bool = False) -> Tensor:
     """Maxout scores `A_ij = sum_c max(Q_ic, K_jc) / sqrt(d)` (SFT, section 4.3), differentiable once.
 
     Where `Q_ic = K_jc` each gets half of the gradient, as with `torch.maximum`. Memory beside the result is one block
-    of a fixed size. Half precision is computed and returned in float32, because d positive terms add up.
+    of a fixed size; on a graphics card for which torch brings Triton it is a copy of the operands. Half precision is
+    computed and returned in float32, because d positive terms add up.
 
     Args:
         query: `[..., n, d]`.
         key: `[..., k, d]`; leading axes broadcast against those of `query`.
         compiled: let torch.compile fuse the arithmetic, which needs a compiler and about ten seconds at the first
-            call; inside a model that is compiled as a whole this happens by itself.
+            call, and changes nothing where there are kernels; inside a model that is compiled as a whole this
+            happens by itself.
 
     Returns:
         `[..., n, k]`.
@@ -65,7 +68,7 @@ def maxout_scores(query: Tensor, key: Tensor, compiled: bool = False) -> Tensor:
     )
     if compiled or torch.compiler.is_compiling():
         scores = _fused_sum_of_maxima(first, second)
-    elif second.shape[1] < min(_SHORT_ROW, first.shape[1]):
+    elif second.shape[1] < min(_SHORT_ROW, first.shape[1]) and not runs_triton(first.device):
         scores = _SumOfMaxima.apply(second, first).transpose(1, 2).contiguous()
     else:
         scores = _SumOfMaxima.apply(first, second)
@@ -100,6 +103,10 @@ class _SumOfMaxima(torch.autograd.Function):
 
 
 def _forward(a: Tensor, b: Tensor) -> Tensor:
+    if runs_triton(a.device):
+        from graphbench_sft import maxout_triton
+
+        return maxout_triton.scores(a, b)
     out = a.new_empty(*a.shape[:2], b.shape[1])
     if not a.shape[-1]:
         return out.zero_()
@@ -123,6 +130,10 @@ def _backward(a: Tensor, b: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
 
     With `step = clamp(huge * (a_ic - b_jc), -1/2, 1/2)`, which is -1/2, 0 or 1/2, the share of `a` is `1/2 + step`.
     """
+    if runs_triton(a.device):
+        from graphbench_sft import maxout_triton
+
+        return maxout_triton.gradients(a, b, grad)
     huge = _huge(a, b)
     group, rows = _block_shape(a, b)
     grad = grad.contiguous()
@@ -168,14 +179,14 @@ def _block_shape(a: Tensor, b: Tensor) -> tuple[int, int]:
 @torch.library.custom_op("graphbench_sft::sum_of_maxima", mutates_args=())
 def _fused_sum_of_maxima(a: Tensor, b: Tensor) -> Tensor:
     """`sum_c max(a_ic, b_jc)`, `[M, p, s]`, of `a [M, p, d]` and `b [M, s, d]`, compiled at the first call."""
-    if _has_unit_axis(a, b):
+    if _keeps_kernels(a, b):
         return _forward(a.contiguous(), b.contiguous())
     return _compiled(_fused_forward)(a.contiguous(), b.transpose(1, 2).contiguous())
 
 
 @torch.library.custom_op("graphbench_sft::sum_of_maxima_backward", mutates_args=())
 def _fused_gradients(a: Tensor, b: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
-    if _has_unit_axis(a, b):
+    if _keeps_kernels(a, b):
         grad_a, grad_b = _backward(a.contiguous(), b.contiguous(), grad)
         return grad_a, grad_b.contiguous()
     run = _compiled(_fused_backward)
@@ -194,9 +205,11 @@ def _fused_backward(a: Tensor, b: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]
     return share.sum(3), grad.sum(1).unsqueeze(1) - share.sum(1)
 
 
-def _has_unit_axis(a: Tensor, b: Tensor) -> bool:
-    """Whether an axis has length 0 or 1, for which the compiler would make (and at last refuse) further versions."""
-    return min(*a.shape, *b.shape) < 2
+def _keeps_kernels(a: Tensor, b: Tensor) -> bool:
+    """Whether nothing is to be compiled: a device has kernels of its own, or an axis has length 0 or 1, for which the
+    compiler would make (and at last refuse) further versions.
+    """
+    return runs_triton(a.device) or min(*a.shape, *b.shape) < 2
 
 
 @cache

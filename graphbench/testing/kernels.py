@@ -1,0 +1,38 @@
+"""Kernels in Triton, tested where there is no graphics card."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+import unittest
+from importlib.util import find_spec
+
+
+def run_with_triton(script: str, interpreted: bool = True) -> str:
+    """Run a script in a process of its own, in which Triton interprets kernels or compiles them.
+
+    Interpreted, kernels take tensors of the CPU, so that results can be compared anywhere. Not interpreted, they run on
+    a graphics card, or are compiled for one that is not there, by `triton.compile` with a `GPUTarget`. It is a process
+    of its own because Triton decides at its import.
+
+    Args:
+        script: Python, which may be indented as a whole.
+        interpreted: see above.
+
+    Returns:
+        What it printed.
+
+    Raises:
+        unittest.SkipTest: Triton is not installed.
+        AssertionError: the script failed; with what it printed as errors.
+    """
+    if find_spec("triton") is None:
+        raise unittest.SkipTest("Triton is not installed: it comes with torch for CUDA, or by `pip install triton`")
+    environment = {**os.environ, "TRITON_INTERPRET": str(int(interpreted))}
+    words = [sys.executable, "-c", textwrap.dedent(script)]
+    done = subprocess.run(words, capture_output=True, text=True, env=environment, check=False)
+    if done.returncode:
+        raise AssertionError(f"the script ended with exit code {done.returncode}:\n{done.stderr}")
+    return done.stdout
