@@ -59,7 +59,7 @@ def test_a_taken_folder_is_refused(finished_run, data_options, capsys):
         (["--data", "Zink", "--model.architecture", "GPS"], "Did you mean ZINC?"),
         (["--data", "NCI", "--model.architecture", "Gps"], "Did you mean GPS"),
         (["--data", "NCI"], "--model.architecture must be given"),
-        (["--data", "NCI", *SMALL_MODEL, "--data.batchsize", "3"], "Did you mean --data.batch_size or"),
+        (["--data", "NCI", *SMALL_MODEL, "--data.batchsize", "3"], "Did you mean --data.batch_size?"),
         (["--data", "NCI", *SMALL_MODEL, "--data.batch_size", "many"], "--data.batch_size is 'many'; expected int"),
         (["--data", "NCI", *SMALL_MODEL, "--model.architecture.hiden_dim", "8"], "--model.architecture.hidden_dim?"),
         (["--data", "NCI", *SMALL_MODEL, "--model.architecture.num_layers", "two"], "layers is 'two'; expected int"),
