@@ -259,3 +259,19 @@ def test_truncated_file_of_tensors_is_told(tmp_path):
     file.write_bytes(file.read_bytes()[:-1000])
     with pytest.raises(CorruptData, match=r"val\.pt was not read"):
         opened(PeptidesFunc, tmp_path)
+
+
+@pytest.mark.parametrize("cls", [PascalVOCSP, COCOSP])
+def test_standardised_columns_are_those_of_the_file_less_a_mean_over_a_deviation(cls, tmp_path):
+    graphs = write(cls, tmp_path)
+    made = {flag: small(cls)(root=str(tmp_path), batch_size=2, standardised=flag) for flag in (False, True)}
+    assert made[False].source_key() != made[True].source_key()
+    for benchmark in made.values():
+        benchmark.prepare_data()
+        benchmark.setup()
+    for column, place, moments in (("x_dense", 0, cls.node_moments), ("edge_dense", 1, cls.edge_moments)):
+        raw = np.concatenate([graph[place].numpy().astype(np.float64) for graph in graphs["val"]])
+        expected = (raw - np.array(moments[0])) / np.array(moments[1])
+        found = made[True].tables["val"].columns[column]
+        np.testing.assert_allclose(found.double().numpy(), expected, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(made[False].tables["val"].columns[column].double().numpy(), raw, rtol=1e-6)

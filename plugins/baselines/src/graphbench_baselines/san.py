@@ -47,15 +47,14 @@ class AddedPairs(NamedTuple):
     masks: tuple[Tensor, ...]
 
     @classmethod
-    def of(cls, batch: GraphBatch, self_pairs: bool) -> AddedPairs:
-        """Those of a batch, with or without the pairs of a node and itself."""
+    def of(cls, batch: GraphBatch) -> AddedPairs:
+        """Those of a batch; a node and itself are no such pair."""
         layout = DenseLayout.from_batch(batch)
         masks = []
         for block in layout.blocks:
             count, size = block.layout.mask.shape
             mask = block.layout.mask[:, None, :].repeat(1, size, 1)
-            if not self_pairs:
-                mask &= ~torch.eye(size, dtype=torch.bool, device=mask.device)
+            mask &= ~torch.eye(size, dtype=torch.bool, device=mask.device)
             slot = block.layout.index
             if block.rows is not None:  # some graphs of the batch: the others' nodes have no slot
                 slot = torch.full_like(layout.index, -1).index_copy(0, block.rows, slot)
@@ -218,7 +217,6 @@ class SAN(Architecture):
         num_heads: heads; must divide `hidden_dim`.
         full: attend over the pairs without an edge, too; False is the authors' sparse model.
         gamma: weight of these pairs against that of edges; 0 would leave them without influence.
-        self_pairs: a node and itself are such a pair; so it is in GraphGPS and its LRGB results, not in SAN's own.
         dropout: probability of every dropout of the layers.
         norm: batch, layer or none.
         positional_encoders: outputs stand beside the node features, which get the remaining width.
@@ -242,7 +240,6 @@ class SAN(Architecture):
         num_heads: int = 8,
         full: bool = True,
         gamma: float = 1e-5,
-        self_pairs: bool = False,
         dropout: float = 0.0,
         norm: NormName = "batch",
         positional_encoders: list[PositionalEncoder] | None = None,
@@ -251,7 +248,6 @@ class SAN(Architecture):
         super().__init__(spec, hidden_dim)
         check_range("num_layers", num_layers, at_least=1, whole=True)
         check_range("gamma", gamma, above=0)
-        self.self_pairs = self_pairs
         self.node_encoder = NodeEncoder(spec, hidden_dim, positional_encoders or (), categorical)
         self.edge_encoder = EdgeEncoder(spec, hidden_dim, categorical)
         self.added_row = nn.Parameter(torch.randn(hidden_dim)) if full else None  # f
@@ -262,7 +258,7 @@ class SAN(Architecture):
     def forward(self, batch: GraphBatch) -> Representation:
         """Nodes `[num_nodes, hidden_dim]`; edges keep the vectors they enter with and are not returned."""
         x, edge = self.node_encoder(batch), self.edge_encoder(batch)
-        pairs = AddedPairs.of(batch, self.self_pairs) if self.added_row is not None else None
+        pairs = AddedPairs.of(batch) if self.added_row is not None else None
         for layer in self.layers:
             x = layer(x, edge, batch, self.added_row, pairs)
         return Representation(node=x)
