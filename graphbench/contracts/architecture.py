@@ -137,6 +137,8 @@ class PositionalEncoder(_ChecksOptions):
 
     dim: int
     encodings: tuple[Encoding, ...] = ()
+    #: As that of `Architecture`.
+    waits_for_device: str = ""
 
     def forward(self, batch: GraphBatch) -> Tensor:
         """Features of every node `[num_nodes, dim]`."""
@@ -181,6 +183,9 @@ class Architecture(_ChecksOptions):
 
     #: Encodings this architecture reads from the batch itself, beside those of its positional encoders.
     encodings: tuple[Encoding, ...] = ()
+    #: Why a training step reads numbers from the device it computes on, which a graphics card must then be waited for,
+    #: such as a draw that decides shapes; "" where it reads nothing.
+    waits_for_device: str = ""
 
     def __init__(self, spec: BenchmarkSpec, dim: int) -> None:
         super().__init__()

@@ -3,6 +3,9 @@ from .attention import attend as attend
 from .attention import attention_weights as attention_weights
 from .attention import compute_dtype as compute_dtype
 from .attention import mixed_values as mixed_values
+from .convolution import GraphConvolution as GraphConvolution
+from .convolution import count_nodes as count_nodes
+from .convolution import gcn_edges as gcn_edges
 from .dense import DenseLayout as DenseLayout
 from .features import Categorical as Categorical
 from .features import EdgeEncoder as EdgeEncoder

@@ -145,7 +145,8 @@ class DenseLayout:
     @property
     def graph_of(self) -> Tensor:
         """Graph of each row `[T]`."""
-        return torch.repeat_interleave(torch.arange(self.num_graphs, device=self.ptr.device), self.ptr.diff())
+        graphs = torch.arange(self.num_graphs, device=self.ptr.device)
+        return torch.repeat_interleave(graphs, self.ptr.diff(), output_size=self.index.shape[0])
 
     def matrices_of_graphs(self, parts: Sequence[Tensor]) -> list[Tensor]:
         """Attention matrices without padding, one `[H, n_g, n_g]` per graph in the order of the batch.

@@ -7,9 +7,10 @@ from typing import Literal, get_args
 
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch_geometric.nn import GATConv, GCNConv, GINEConv
+from torch_geometric.nn import GATConv, GINEConv
 
 from graphbench.errors import BadInput, check_choice
+from graphbench.nn.convolution import GraphConvolution
 from graphbench.nn.gated_gcn import GatedGCNLayer
 from graphbench.nn.norms import NormName, make_norm
 
@@ -42,7 +43,7 @@ class ConvLayer(nn.Module):
 
     Examples:
         >>> import torch
-        >>> layer = ConvLayer(GCNConv(8, 8), 8, norm="batch", activation=F.relu)
+        >>> layer = ConvLayer(GraphConvolution(8, 8), 8, norm="batch", activation=F.relu)
         >>> x, edge = layer(torch.randn(3, 8), torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), None)
         >>> x.shape, edge
         (torch.Size([3, 8]), None)
@@ -131,7 +132,7 @@ def make_local_layer(
         mlp = nn.Sequential(nn.Linear(dim, dim), nn.ReLU(), nn.Linear(dim, dim))
         return ConvLayer(GINEConv(mlp), dim, dropout, reads_edges=True)
     if name == "GCN":
-        return ConvLayer(GCNConv(dim, dim), dim, dropout)
+        return ConvLayer(GraphConvolution(dim, dim), dim, dropout)
     if dim % num_heads:
         raise BadInput(f"num_heads must divide the width, but got num_heads={num_heads} and width {dim}.")
     conv = GATConv(dim, dim // num_heads, num_heads, edge_dim=dim)

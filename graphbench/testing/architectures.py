@@ -28,6 +28,7 @@ from graphbench.diagnostics import record
 from graphbench.errors import BadInput
 from graphbench.testing.representations import by_graph, check_representation, check_trace, parts
 from graphbench.testing.tiny import FEATURE_KINDS, encode, permute_edges, permute_nodes, tiny_spec, tiny_table
+from graphbench.testing.waiting import check_reads_nothing
 
 if TYPE_CHECKING:
     from graphbench.testing.precision import Precision
@@ -274,6 +275,13 @@ class ArchitectureContract:
         expected = parts(model(batch))
         for name, tensor in parts(model.cuda()(batch.to("cuda"))).items():
             self._assert_close(tensor.cpu(), expected[name], f"{name} outputs on CUDA and CPU")
+
+    def test_a_step_reads_nothing_from_its_device(self) -> None:
+        """Unless the model says why in `waits_for_device`: what a program needs to know are shapes."""
+        model = self._model().train()
+        if model.waits_for_device:
+            raise SkipTest(model.waits_for_device)
+        check_reads_nothing(model, _batch(model, tiny_table(model.spec)), _loss)
 
     def test_traces_describe_the_layers(self) -> None:
         """Traces have the shapes that `LayerTrace` documents, and listening changes no output."""

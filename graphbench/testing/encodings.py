@@ -143,7 +143,7 @@ class _Positions(Architecture):
 
     def __init__(self, spec: BenchmarkSpec, encoder: PositionalEncoder) -> None:
         super().__init__(spec, encoder.dim)
-        self.encoder = encoder
+        self.encoder, self.waits_for_device = encoder, encoder.waits_for_device
         self.register_buffer("weights", torch.empty(0), persistent=False)  # of the type that weights have
 
     def forward(self, batch: GraphBatch) -> Representation:

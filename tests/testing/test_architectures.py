@@ -48,6 +48,8 @@ class Sound(Architecture):
                 return x + torch.rand(())
             case "changes the batch":
                 batch.edge_index = batch.edge_index.flip(0)
+            case "reads a number":
+                return x + int(batch.ptr[-1])
             case "adds to the batch":
                 batch.hidden = x
             case "is too narrow":
@@ -127,6 +129,7 @@ def test_model_may_refuse_most_specifications():
         ("is too narrow", "representation_has_the_promised_shapes", r"node must be \[\d+, 8\], but is \[\d+, 7\]"),
         ("divides by zero", "smallest_graphs_work", "not finite"),
         ("starves a parameter", "gradients_reach_every_parameter", "no gradient reaches watched.scale"),
+        ("reads a number", "a_step_reads_nothing_from_its_device", r"Tensor.item\(\) cannot be called on meta tensors"),
         ("listens and differs", "traces_describe_the_layers", "while somebody listens"),
         (
             "shows padding",

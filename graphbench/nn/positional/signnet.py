@@ -48,6 +48,7 @@ class SignNetEncoder(PositionalEncoder):
     """
 
     encodings: tuple[LapPE]
+    waits_for_device = "how many eigenvectors the graphs have is read, once for all layers"
 
     def __init__(
         self,

@@ -175,11 +175,6 @@ class TestSANAlongEdges(ArchitectureContract):
     options = SMALL | {"num_heads": 4, "full": False, "norm": "layer"}
 
 
-class TestSANWithSelfPairs(ArchitectureContract):
-    architecture = SAN
-    options = SMALL | {"num_heads": 2, "self_pairs": True, "norm": "none"}
-
-
 GRAPHORMER = SMALL | {"ffn_dim": 16, "num_heads": 4}
 STRUCTURED = SMALL | {"num_heads": 4, "edge_dim": 8}
 

@@ -5,7 +5,7 @@ from torch_geometric.nn import GCNConv, SAGEConv
 
 from graphbench import BenchmarkSpec, Features
 from graphbench.errors import BadInput
-from graphbench.nn import HeadConfig
+from graphbench.nn import HeadConfig, gcn_edges
 from graphbench_baselines import GAT, GCN, GIN, GINE, GatedGCN, GraphSAGE
 
 ZINC = BenchmarkSpec("ZINC", "graph-regression", Features((28,)), Features((4,)), "MAE", False, "L1")
@@ -59,14 +59,15 @@ def test_gcn_without_self_loops_by_its_equation(spec, batch):
     degrees = dense.sum(1)
     scale = torch.where(degrees > 0, degrees.clamp(min=1).rsqrt(), 0)
     expected = (scale[:, None] * dense * scale) @ x @ conv.lin.weight.T + conv.bias
-    torch.testing.assert_close(conv(x, batch.edge_index), expected, atol=1e-5, rtol=1e-5)
+    new = conv(x, *gcn_edges(batch.edge_index, len(x), self_loops=False))
+    torch.testing.assert_close(new, expected, atol=1e-5, rtol=1e-5)
 
 
 def test_rows_of_unit_length_before_the_residual(spec, batch):
     torch.manual_seed(0)
     model = GCN(spec, hidden_dim=8, num_layers=1, residual=False, unit_length=True).eval()
     layer, x = model.layers[0], model.node_encoder(batch)
-    plain = F.relu(layer.norm(layer.conv(x, batch.edge_index)))
+    plain = F.relu(layer.norm(layer.conv(x, *gcn_edges(batch.edge_index, len(x)))))
     lengths = plain.norm(dim=1, keepdim=True)
     assert (lengths > 0).any()
     expected = torch.where(lengths > 0, plain / lengths.clamp(min=1e-12), plain)
@@ -170,11 +171,12 @@ def published(model, conv):
 def test_order_of_residual_norm_and_dropout_is_the_published_one(model, spec, batch, fixed_dropout):
     torch.manual_seed(0)
     trained = model(spec, hidden_dim=DIM, num_layers=2, dropout=P).double().train()
-    edge = None if trained.edge_encoder is None else trained.edge_encoder(batch)
+    index, edge = batch.edge_index, None if trained.edge_encoder is None else trained.edge_encoder(batch)
+    if trained.make_edges is not None:
+        index, edge = trained.make_edges(index, batch.num_nodes, torch.float64)
 
     def conv(number, x):
-        arguments = (x, batch.edge_index) if edge is None else (x, batch.edge_index, edge)
-        return trained.layers[number].conv(*arguments)
+        return trained.layers[number].conv(x, index) if edge is None else trained.layers[number].conv(x, index, edge)
 
     x, layer = trained.node_encoder(batch), published(model.__name__, conv)
     for number in range(2):
@@ -199,7 +201,13 @@ def test_gat_drops_attention_weights_by_the_published_equation(spec, batch, fixe
         logits = F.leaky_relu(of_source[edges[0, incoming]] + of_target[node], 0.2)
         weights = logits.softmax(0) * kept[incoming]
         expected[node] = (weights[..., None] * h[edges[0, incoming]]).sum(0)
-    torch.testing.assert_close(conv(x, batch.edge_index), expected.flatten(1), atol=1e-10, rtol=1e-10)
+    torch.testing.assert_close(conv(x, edges), expected.flatten(1), atol=1e-10, rtol=1e-10)
+
+
+def test_every_node_of_gat_has_one_loop_whatever_the_graph_has(spec):
+    edges = torch.tensor([[0, 1, 1, 2], [1, 0, 1, 0]])
+    made, _ = GAT(spec, hidden_dim=8, num_layers=1, num_heads=2).make_edges(edges, 4, torch.float32)
+    assert sorted(made.T.tolist()) == [[0, 0], [0, 1], [1, 0], [1, 1], [2, 0], [2, 2], [3, 3]]
 
 
 def test_gated_gcn_drops_nodes_and_edges_after_their_residuals(spec, batch, fixed_dropout):

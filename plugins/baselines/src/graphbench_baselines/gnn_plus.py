@@ -20,7 +20,7 @@ from torch_geometric.utils import scatter
 from graphbench import BenchmarkSpec, GraphBatch, PositionalEncoder
 from graphbench.encodings import RRWP
 from graphbench.errors import BadInput, check_choice, check_range
-from graphbench.nn import Categorical, ConvLayer, FeedForward, GatedGCNLayer, NormName, make_norm
+from graphbench.nn import Categorical, ConvLayer, FeedForward, GatedGCNLayer, NormName, gcn_edges, make_norm
 from graphbench_baselines.message_passing import MessagePassingNetwork
 
 PlusLayerName = Literal["GCN", "GINE", "GatedGCN"]
@@ -116,7 +116,7 @@ class GNNPlus(MessagePassingNetwork):
 
         GCN         y = x + Drop(act(Norm(conv(x)))),   conv of `EdgeGCN`, or of GCN where edges are not read
         GINE        y = x + Drop(ReLU(MLP(x_i + sum_j ReLU(x_j + e_ij)))),  MLP of two maps with ReLU
-        GatedGCN    that of `graphbench.nn.GatedGCNLayer`
+        GatedGCN    that of `graphbench.nn.GatedGCNLayer`, always with ReLU: the released layer is handed no other
 
     each followed by the feed-forward network of `PlusLayer` unless that is switched off. `version="LRGB"` is Toenshoff
     et al.: no feed-forward network, no norm in GCN, no edges in GCN, and `y = x + Drop(W2 Drop(act(W1 .)))` for GINE.
@@ -131,9 +131,10 @@ class GNNPlus(MessagePassingNetwork):
         hidden_dim: width of nodes and edges.
         num_layers: layers.
         dropout: probability of every dropout.
-        activation: relu or gelu.
+        activation: relu or gelu, of the feed-forward network, of GCN and of LRGB's GINE.
         norm: batch, layer or none.
-        residual: add each message passing layer's input to its output.
+        residual: add each message passing layer's input to its output; edges of GatedGCN, too, which the released
+            networks of LRGB add in any case (no published run is without residuals).
         feed_forward: a feed-forward network after each layer; LRGB has none.
         edge_features: read the benchmark's edge features. Without them GCN reads no edges, and for GINE and GatedGCN
             all edges share one learned row.
@@ -184,19 +185,27 @@ class GNNPlus(MessagePassingNetwork):
             act, act_module = _ACTIVATIONS[activation]
             message: nn.Module
             if layer == "GatedGCN":
-                message = GatedGCNLayer(hidden_dim, dropout, norm, residual, activation=act)
+                message = GatedGCNLayer(hidden_dim, dropout, norm, residual)  # ReLU, whatever `activation` is
             elif layer == "GINE":
                 conv = GINEConv(_plus_mlp(hidden_dim) if plus else _lrgb_mlp(hidden_dim, dropout, act_module))
                 last, rate = (F.relu, dropout) if plus else (None, 0.0)
                 message = ConvLayer(conv, hidden_dim, rate, "none", residual, True, activation=last)
             else:
-                conv = EdgeGCN(hidden_dim) if reads_edges else GCNConv(hidden_dim, hidden_dim)
+                conv = EdgeGCN(hidden_dim) if reads_edges else GCNConv(hidden_dim, hidden_dim, normalize=False)
                 own_norm: NormName = norm if plus else "none"
-                message = ConvLayer(conv, hidden_dim, dropout, own_norm, residual, reads_edges, activation=act)
+                message = ConvLayer(conv, hidden_dim, dropout, own_norm, residual, True, activation=act)
             return PlusLayer(message, hidden_dim, dropout, norm, activation) if feed_forward else message
 
         super().__init__(
-            spec, hidden_dim, num_layers, make_layer, positional_encoders, categorical, reads_edges, edge_features
+            spec,
+            hidden_dim,
+            num_layers,
+            make_layer,
+            positional_encoders,
+            categorical,
+            reads_edges,
+            edge_features,
+            make_edges=None if reads_edges else gcn_edges,
         )
         if edge_walks and self.edge_encoder is not None:
             linear = edge_features and spec.edge.dense > 0

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from graphbench import BenchmarkSpec, GraphBatch, PositionalEncoder
 from graphbench.errors import check_range
-from graphbench.nn import Categorical, DenseLayout, GPSBackbone, LocalName, NormName
+from graphbench.nn import Categorical, DenseLayout, GPSBackbone, LocalName, NormName, count_nodes
 from graphbench_baselines.draws import fixed_uniforms
 from graphbench_baselines.mamba import MambaBlock
 
@@ -52,7 +52,7 @@ class MambaBranch(nn.Module):
     def forward(self, x: Tensor, batch: GraphBatch, layout: DenseLayout) -> Tensor:
         """Mixed nodes `[N, dim]`, without residual."""
         graph, num_nodes = layout.graph_of, len(x)
-        degree = torch.bincount(batch.edge_index[0], minlength=num_nodes).float()
+        degree = count_nodes(batch.edge_index[0], num_nodes).float()
         if self.training:
             return self._read(x, graph, degree, torch.rand(num_nodes, 2, device=x.device), layout)
         rank = torch.arange(num_nodes, device=x.device) - layout.ptr[graph]
@@ -68,7 +68,7 @@ class MambaBranch(nn.Module):
         order = (degree + numbers[:, 0]).argsort(stable=True)
         order = order[sequence[order].argsort(stable=True)]
         if self.num_buckets > 1:
-            sizes = torch.bincount(sequence, minlength=layout.num_graphs * self.num_buckets)
+            sizes = count_nodes(sequence, layout.num_graphs * self.num_buckets)
             ptr = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
             longest = int(sizes.max()) if sizes.device.type == "cpu" else layout.max_nodes  # asks no other device
             layout = DenseLayout.from_rows(sequence[order], ptr, longest)

@@ -193,6 +193,9 @@ class Graphormer(Architecture):
         released: bool = False,
     ) -> None:
         super().__init__(spec, hidden_dim)
+        self.waits_for_device = (
+            "heads exchange weights over pairs of nodes without padding, whose number is read" if re_attention else ""
+        )
         drops = {"dropout": dropout, "attention_dropout": attention_dropout, "activation_dropout": activation_dropout}
         _check_options(num_layers, max_hops, version, drops | {"input_dropout": input_dropout})
         check_weight_init(init)

@@ -18,7 +18,16 @@ from torch_geometric.utils import scatter, softmax
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, LayerTrace, Representation, Traced
 from graphbench.encodings import RRWP
 from graphbench.errors import BadInput, check_range
-from graphbench.nn import Categorical, EdgeEncoder, FeedForward, NodeEncoder, NormName, make_norm, mixed_values
+from graphbench.nn import (
+    Categorical,
+    EdgeEncoder,
+    FeedForward,
+    NodeEncoder,
+    NormName,
+    count_nodes,
+    make_norm,
+    mixed_values,
+)
 
 #: Logits are clamped to this absolute value, as in the authors' code.
 _LARGEST_LOGIT = 5.0
@@ -32,12 +41,14 @@ class Pairs(NamedTuple):
     Args:
         query: node i of each pair `[P]`, ascending.
         key: node j `[P]`.
+        own: pair of each node with itself `[N]`.
         edge: pair of each edge j -> i, which is (i, j), `[num_edges]`.
         log_degree: log(1 + edges that leave a node) `[N, 1]`.
     """
 
     query: Tensor
     key: Tensor
+    own: Tensor
     edge: Tensor
     log_degree: Tensor
 
@@ -52,8 +63,11 @@ def pairs_of(batch: GraphBatch) -> Pairs:
     source, target = batch.edge_index[0], batch.edge_index[1]
     home = batch.batch[target]
     edge = batch.pair_ptr[home] + (target - batch.ptr[home]) * sizes[home] + source - batch.ptr[home]
-    degree = torch.bincount(source, minlength=len(batch.batch))
-    return Pairs(first + rank // size, first + rank % size, edge, torch.log1p(degree.float())[:, None])
+    degree = count_nodes(source, len(batch.batch))
+    home = batch.batch
+    place = torch.arange(len(home), device=device) - batch.ptr[home]
+    own = batch.pair_ptr[home] + place * (sizes[home] + 1)
+    return Pairs(first + rank // size, first + rank % size, own, edge, torch.log1p(degree.float())[:, None])
 
 
 class GRITAttention(Traced):
@@ -211,9 +225,9 @@ class GRIT(Architecture):
     def forward(self, batch: GraphBatch) -> Representation:
         """Nodes `[N, hidden_dim]`; edges `[num_edges, hidden_dim]` are the vectors of their pairs."""
         pairs = pairs_of(batch)
-        own = pairs.query == pairs.key
-        walks = torch.cat([own[:, None].to(batch.rrwp.dtype), batch.rrwp], dim=-1).to(self.pair_walks.weight.dtype)
-        x = self.node_encoder(batch) + self.node_walks(walks[own])
+        itself = (pairs.query == pairs.key)[:, None]
+        walks = torch.cat([itself.to(batch.rrwp.dtype), batch.rrwp], dim=-1).to(self.pair_walks.weight.dtype)
+        x = self.node_encoder(batch) + self.node_walks(walks.index_select(0, pairs.own))
         pair = self.pair_walks(walks)
         pair = pair.index_add(0, pairs.edge, self.edge_encoder(batch).to(pair.dtype))
         for layer in self.layers:

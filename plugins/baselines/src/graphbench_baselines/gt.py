@@ -183,6 +183,7 @@ class GT(Architecture):
         released: bool = False,
     ) -> None:
         super().__init__(spec, hidden_dim)
+        self.waits_for_device = "how many pairs the graphs have is read" if full else ""
         check_range("num_layers", num_layers, at_least=1, whole=True)
         self.node_encoder = NodeEncoder(spec, hidden_dim, categorical=categorical)
         self.full = full

@@ -12,16 +12,30 @@ GINE, which the paper lacks, follows GIN. Widths default to that paper's ZINC mo
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.nn import GATConv, GCNConv, GINConv, GINEConv, SAGEConv
+from torch_geometric.utils import add_remaining_self_loops
 
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, PositionalEncoder, Representation
 from graphbench.errors import BadInput, check_choice, check_range
-from graphbench.nn import Categorical, ConvLayer, EdgeEncoder, GatedGCNLayer, NodeEncoder, NormName, make_norm
+from graphbench.nn import (
+    Categorical,
+    ConvLayer,
+    EdgeEncoder,
+    GatedGCNLayer,
+    NodeEncoder,
+    NormName,
+    gcn_edges,
+    make_norm,
+)
+
+#: From `edge_index`, the number of nodes and the type of their vectors: edges, and a number or vector for each.
+MakeEdges = Callable[[Tensor, int, torch.dtype], tuple[Tensor, Tensor | None]]
 
 
 class MessagePassingNetwork(Architecture):
@@ -38,6 +52,7 @@ class MessagePassingNetwork(Architecture):
         edge_features: give those layers the benchmark's edge features; False: one learned row for all edges.
         all_layers: the representation is the input of every layer and the last output, beside each other, of width
             `hidden_dim (num_layers + 1)`.
+        make_edges: makes what the layers get for edges, once for all of them; None: the edges of the batch.
 
     Raises:
         BadInput: there is no layer.
@@ -54,6 +69,7 @@ class MessagePassingNetwork(Architecture):
         reads_edges: bool = False,
         edge_features: bool = True,
         all_layers: bool = False,
+        make_edges: MakeEdges | None = None,
     ) -> None:
         super().__init__(spec, hidden_dim * (num_layers + 1) if all_layers else hidden_dim)
         check_range("num_layers", num_layers, at_least=1, whole=True)
@@ -62,17 +78,26 @@ class MessagePassingNetwork(Architecture):
         if reads_edges:
             self.edge_encoder = EdgeEncoder(spec, hidden_dim, categorical, edge_features)
         self.layers = nn.ModuleList(make_layer() for _ in range(num_layers))
-        self.all_layers = all_layers
+        self.all_layers, self.make_edges = all_layers, make_edges
 
     def forward(self, batch: GraphBatch) -> Representation:
         """Nodes `[num_nodes, dim]`, and edges `[num_edges, hidden_dim]` where the layers read them."""
         x = self.node_encoder(batch)
-        edge = self.edge_encoder(batch) if self.edge_encoder is not None else None
+        index, edge = batch.edge_index, self.edge_encoder(batch) if self.edge_encoder is not None else None
+        if self.make_edges is not None:
+            index, edge = self.make_edges(index, len(x), x.dtype)
         depths = [x]
         for layer in self.layers:
-            x, edge = layer(x, batch.edge_index, edge)
+            x, edge = layer(x, index, edge)
             depths.append(x)
-        return Representation(node=torch.cat(depths, dim=-1) if self.all_layers else x, edge=edge)
+        return Representation(
+            node=torch.cat(depths, dim=-1) if self.all_layers else x,
+            edge=None if self.edge_encoder is None else edge,
+        )
+
+
+def _looped(edge_index: Tensor, num_nodes: int, dtype: torch.dtype) -> tuple[Tensor, None]:
+    return add_remaining_self_loops(edge_index, num_nodes=num_nodes)[0], None
 
 
 class GCN(MessagePassingNetwork):
@@ -117,11 +142,12 @@ class GCN(MessagePassingNetwork):
         categorical: Categorical = "xavier_uniform",
     ) -> None:
         def layer() -> nn.Module:
-            conv = GCNConv(hidden_dim, hidden_dim, add_self_loops=self_loops)
+            conv = GCNConv(hidden_dim, hidden_dim, normalize=False)  # `make_edges` does, once
             activation = _unit_relu if unit_length else F.relu
-            return ConvLayer(conv, hidden_dim, dropout, norm, residual, activation=activation, drops="output")
+            return ConvLayer(conv, hidden_dim, dropout, norm, residual, True, activation, "output")
 
-        super().__init__(spec, hidden_dim, num_layers, layer, positional_encoders, categorical)
+        make_edges = partial(gcn_edges, self_loops=self_loops)
+        super().__init__(spec, hidden_dim, num_layers, layer, positional_encoders, categorical, make_edges=make_edges)
 
 
 class GraphSAGE(MessagePassingNetwork):
@@ -231,11 +257,13 @@ class GAT(MessagePassingNetwork):
         def layer() -> nn.Module:
             heads = 1 if last_head_alone and next(numbers) == num_layers - 1 else num_heads
             conv = GATConv(
-                hidden_dim, hidden_dim // heads, heads, dropout=dropout, add_self_loops=self_loops, bias=norm == "none"
+                hidden_dim, hidden_dim // heads, heads, dropout=dropout, add_self_loops=False, bias=norm == "none"
             )
             return ConvLayer(conv, hidden_dim, dropout, norm, residual, activation=F.elu, drops="input")
 
-        super().__init__(spec, hidden_dim, num_layers, layer, positional_encoders, categorical)
+        make_edges = _looped if self_loops else None
+        super().__init__(spec, hidden_dim, num_layers, layer, positional_encoders, categorical, make_edges=make_edges)
+        self.waits_for_device = "how many self-loops the graphs have is read, once for all layers" if self_loops else ""
 
 
 class GIN(MessagePassingNetwork):

@@ -12,7 +12,16 @@ from torch import Tensor, nn
 
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, PositionalEncoder, Representation
 from graphbench.errors import BadInput, check_choice, check_range
-from graphbench.nn import Categorical, DenseLayout, EdgeEncoder, FeedForward, NodeEncoder, NormName, make_norm
+from graphbench.nn import (
+    Categorical,
+    DenseLayout,
+    EdgeEncoder,
+    FeedForward,
+    NodeEncoder,
+    NormName,
+    count_nodes,
+    make_norm,
+)
 from graphbench_baselines.attention import StructuredAttention
 from graphbench_baselines.depth import GateFusion, run_layer
 from graphbench_baselines.structure import (
@@ -156,6 +165,10 @@ class SAT(Architecture):
         width = edge_dim if has_edges and gnn in EDGE_GNNS and edge_dim else None
         self.checkpointing, self.num_hops = checkpointing, num_hops
         self.subgraphs = extractor == "subgraph"
+        if self.subgraphs:
+            self.waits_for_device = "how many nodes are within reach is read"
+        elif re_attention:
+            self.waits_for_device = "heads exchange weights over pairs of nodes without padding, whose number is read"
         self.encodings = (subgraph_distances(num_hops),) if self.subgraphs else ()
         self.node_encoder = NodeEncoder(spec, hidden_dim, categorical=categorical)
         self.edge_encoder = EdgeEncoder(spec, width, categorical) if width else None
@@ -189,7 +202,7 @@ class SAT(Architecture):
 
     def _surroundings(self, batch: GraphBatch, dtype: torch.dtype) -> Surroundings:
         layout = DenseLayout.from_batch(batch)
-        degree = torch.bincount(batch.edge_index[0], minlength=int(batch.num_nodes))
+        degree = count_nodes(batch.edge_index[0], int(batch.num_nodes))
         return Surroundings(
             layout=layout,
             biases=layout.block_biases(),

@@ -17,7 +17,7 @@ from torch_geometric.nn import GCNConv, GINConv, GINEConv, GraphConv, PNAConv, S
 from graphbench import GraphBatch, PositionalEncoder
 from graphbench.encodings import RWSE, ShortestPaths
 from graphbench.errors import BadInput, check_choice
-from graphbench.nn import NormName, make_norm
+from graphbench.nn import NormName, count_nodes, make_norm
 
 #: Message passing inside an extractor. PNA has the aggregators mean, sum and max and no degree scalers, as published.
 GNN = Literal["GCN", "GIN", "GINE", "GraphConv", "GraphSAGE", "PNA"]
@@ -87,7 +87,7 @@ def khop_subgraphs(batch: GraphBatch, num_hops: int) -> Subgraphs:
     source, target = batch.edge_index[0], batch.edge_index[1]
     # Each member meets the edges that leave its node; an edge stays if its other end is in the same subgraph.
     by_source = source.argsort(stable=True)
-    degree = torch.bincount(source, minlength=int(batch.num_nodes))
+    degree = count_nodes(source, int(batch.num_nodes))
     first = degree.cumsum(0) - degree
     start = torch.repeat_interleave(torch.arange(len(member), device=member.device), degree[member])
     offset = torch.arange(len(start), device=start.device) - (degree[member].cumsum(0) - degree[member])[start]

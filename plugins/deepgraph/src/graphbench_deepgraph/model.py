@@ -120,6 +120,7 @@ class DeepGraph(Architecture):
         released: bool = False,
     ) -> None:
         super().__init__(spec, hidden_dim)
+        self.waits_for_device = "what is sampled decides the number of tokens, which is read"
         drops = {"dropout": dropout, "attention_dropout": attention_dropout, "activation_dropout": activation_dropout}
         _check_options(num_layers, num_draws, drops)
         check_weight_init(init)

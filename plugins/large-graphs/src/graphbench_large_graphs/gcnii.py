@@ -14,7 +14,7 @@ from torch_geometric.nn import GCN2Conv
 
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, PositionalEncoder, Representation
 from graphbench.errors import check_range
-from graphbench.nn import NodeEncoder
+from graphbench.nn import NodeEncoder, gcn_edges
 from graphbench_large_graphs.inputs import InputFeatures
 
 
@@ -77,7 +77,7 @@ class GCNII(Architecture):
         else:
             self.inputs = NodeEncoder(spec, hidden_dim, positional_encoders or ())
         self.layers = nn.ModuleList(
-            GCN2Conv(hidden_dim, alpha, theta, None if theta is None else number, shared_weights)
+            GCN2Conv(hidden_dim, alpha, theta, None if theta is None else number, shared_weights, normalize=False)
             for number in range(1, num_layers + 1)
         )
         self.dropout, self.layer_weight_decay = dropout, layer_weight_decay
@@ -89,8 +89,9 @@ class GCNII(Architecture):
         else:
             x = F.dropout(self.inputs(batch, self.input_map.weight.dtype), self.dropout, self.training)
             start = x = self.input_map(x).relu()
+        index, weight = gcn_edges(batch.edge_index, len(x), x.dtype)
         for layer in self.layers:
-            x = layer(F.dropout(x, self.dropout, self.training), start, batch.edge_index).relu()
+            x = layer(F.dropout(x, self.dropout, self.training), start, index, weight).relu()
         return Representation(node=F.dropout(x, self.dropout, self.training))
 
     def parameter_groups(self) -> Sequence[dict[str, Any]]:

@@ -242,6 +242,7 @@ class NodeFormer(Architecture):
         categorical: Categorical = "xavier_uniform",
     ) -> None:
         super().__init__(spec, hidden_dim * (num_layers + 1) if concatenate else hidden_dim)
+        self.waits_for_device = "how many pairs are within 1, 2, 4, ... steps is read" if bias_order else ""
         self.node_encoder = NodeEncoder(spec, hidden_dim, positional_encoders or (), categorical)
         self.layers = nn.ModuleList(
             GumbelAttention(hidden_dim, num_heads, num_features, temperature, num_samples, bias_order, bias)

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.nn import GATConv
+from torch_geometric.utils import add_remaining_self_loops
 
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, LayerTrace, PositionalEncoder, Representation, Traced
 from graphbench.errors import BadInput, check_range
@@ -63,14 +64,14 @@ class LocalLayer(nn.Module):
         super().__init__()
         self.pre_norm = nn.LayerNorm(dim) if pre_norm else nn.Identity()
         self.gate = nn.Linear(dim, dim)
-        self.conv = GATConv(dim, dim // num_heads, num_heads, bias=False)
+        self.conv = GATConv(dim, dim // num_heads, num_heads, add_self_loops=False, bias=False)
         self.linear = nn.Linear(dim, dim)
         self.norm = nn.LayerNorm(dim)
         self.beta = LearnedShare(dim, beta)
         self.dropout, self.relu = dropout, relu
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        """Nodes `[T, dim]`."""
+        """Nodes `[T, dim]`; the edges hold every self-loop."""
         x = self.pre_norm(x)
         gate, y = self.gate(x), self.conv(x, edge_index) + self.linear(x)
         if self.relu:
@@ -179,6 +180,7 @@ class Polynormer(Architecture):
         positional_encoders: list[PositionalEncoder] | None = None,
     ) -> None:
         super().__init__(spec, hidden_dim)
+        self.waits_for_device = "how many self-loops the graphs have is read, once for all layers"
         check_range("global_layers", global_layers, at_least=0, whole=True)
         if hidden_dim % num_heads:
             raise BadInput(f"num_heads must divide hidden_dim, but got num_heads={num_heads}, hidden_dim={hidden_dim}.")
@@ -200,9 +202,10 @@ class Polynormer(Architecture):
         """Nodes `[num_nodes, hidden_dim]`."""
         x = F.dropout(self.inputs(batch, self.input_map.weight.dtype), self.input_dropout, self.training)
         x = F.dropout(self.input_map(x), self.dropout, self.training)
+        edge_index, _ = add_remaining_self_loops(batch.edge_index, num_nodes=len(x))
         total = torch.zeros_like(x)
         for layer in self.local_layers:
-            x = layer(x, batch.edge_index)
+            x = layer(x, edge_index)
             total = total + x
         if self.norm is None or self.global_out is None:
             return Representation(node=total)

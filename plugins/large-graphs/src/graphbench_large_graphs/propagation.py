@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.utils import add_remaining_self_loops, degree, scatter
 
 from graphbench import GraphBatch
+from graphbench.nn import gcn_edges
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,7 @@ def symmetric_edges(batch: GraphBatch, dtype: torch.dtype) -> WeightedEdges:
         tensor([0.5000, 0.5000, 0.5000, 0.5000])
     """
     precision = torch.promote_types(dtype, torch.float32)
-    index, weight = gcn_norm(batch.edge_index, None, batch.num_nodes, add_self_loops=True, dtype=precision)
-    return WeightedEdges(index, weight)
+    return WeightedEdges(*gcn_edges(batch.edge_index, batch.num_nodes, precision))
 
 
 def row_edges(batch: GraphBatch, dtype: torch.dtype) -> WeightedEdges:

@@ -19,7 +19,7 @@ from torch_geometric.nn import GCNConv
 
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, LayerTrace, PositionalEncoder, Representation, Traced
 from graphbench.errors import check_choice, check_range
-from graphbench.nn import BatchNorm, Categorical, ConvLayer, DenseLayout, NodeEncoder
+from graphbench.nn import BatchNorm, Categorical, ConvLayer, DenseLayout, NodeEncoder, gcn_edges
 from graphbench_large_graphs.linear import linear_attention, unit_norm
 
 Normalisation = Literal["graph", "node"]
@@ -134,7 +134,7 @@ class GraphBranch(nn.Module):
         self.encoder = encoder
         self.norm = BatchNorm(dim)
         self.layers = nn.ModuleList(
-            ConvLayer(GCNConv(dim, dim), dim, dropout, "batch", residual=False, activation=F.relu)
+            ConvLayer(GCNConv(dim, dim, normalize=False), dim, dropout, "batch", False, True, F.relu)
             for _ in range(num_layers)
         )
         self.dropout = dropout
@@ -142,8 +142,9 @@ class GraphBranch(nn.Module):
     def forward(self, batch: GraphBatch) -> Tensor:
         """Nodes `[T, dim]`."""
         start = x = F.dropout(self.norm(self.encoder(batch)).relu(), self.dropout, self.training)
+        index, weight = gcn_edges(batch.edge_index, len(x), x.dtype)
         for layer in self.layers:
-            new, _ = layer(x, batch.edge_index, None)
+            new, _ = layer(x, index, weight)
             x = start + new
         return x
 

@@ -18,7 +18,7 @@ from torch_geometric.utils import add_remaining_self_loops
 
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, PositionalEncoder, Representation
 from graphbench.errors import BadInput, check_choice
-from graphbench.nn import NormName, make_norm
+from graphbench.nn import NormName, gcn_edges, make_norm
 from graphbench_large_graphs.inputs import InputFeatures
 
 LayerName = Literal["GCN", "GAT", "GraphSAGE"]
@@ -48,7 +48,7 @@ class TunedLayer(nn.Module):
         super().__init__()
         self.conv: nn.Module
         if layer == "GCN":
-            self.conv = GCNConv(in_dim, dim)
+            self.conv = GCNConv(in_dim, dim, normalize=False)
         elif layer == "GAT":
             self.conv = GATConv(in_dim, dim // num_heads, num_heads, add_self_loops=False, bias=False)
         else:
@@ -57,9 +57,9 @@ class TunedLayer(nn.Module):
         self.norm = make_norm(norm, dim)
         self.dropout = dropout
 
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        """Nodes `[T, dim]` of nodes `[T, in_dim]`; the edges hold every self-loop."""
-        new = self.conv(x, edge_index)
+    def forward(self, x: Tensor, edge_index: Tensor, weight: Tensor | None = None) -> Tensor:
+        """Nodes `[T, dim]` of nodes `[T, in_dim]`; the edges hold every self-loop, and GCN takes their `gcn_edges`."""
+        new = self.conv(x, edge_index) if weight is None else self.conv(x, edge_index, weight)
         if self.residual is not None:
             new = new + self.residual(x)
         return F.dropout(self.norm(new).relu(), self.dropout, self.training)
@@ -111,6 +111,9 @@ class TunedGNN(Architecture):
         positional_encoders: list[PositionalEncoder] | None = None,
     ) -> None:
         super().__init__(spec, hidden_dim)
+        self.waits_for_device = (
+            "" if layer == "GCN" else "how many self-loops the graphs have is read, once for all layers"
+        )
         check_choice("layer", layer, get_args(LayerName))
         if hidden_dim % num_heads:
             raise BadInput(f"num_heads must divide hidden_dim, but got num_heads={num_heads}, hidden_dim={hidden_dim}.")
@@ -121,16 +124,20 @@ class TunedGNN(Architecture):
             TunedLayer(layer, hidden_dim if number else first, hidden_dim, num_heads, dropout, norm, residual)
             for number in range(num_layers)
         )
-        self.dropout, self.jumping = dropout, jumping
+        self.dropout, self.jumping, self.weighted = dropout, jumping, layer == "GCN"
 
     def forward(self, batch: GraphBatch) -> Representation:
         """Nodes `[num_nodes, hidden_dim]`."""
         x = self.inputs(batch, next(self.parameters()).dtype)
         if self.input_map is not None:
             x = F.dropout(self.input_map(x), self.dropout, self.training)
-        edge_index, _ = add_remaining_self_loops(batch.edge_index, num_nodes=batch.num_nodes)
+        weight = None
+        if self.weighted:
+            edge_index, weight = gcn_edges(batch.edge_index, len(x), x.dtype)
+        else:
+            edge_index, _ = add_remaining_self_loops(batch.edge_index, num_nodes=len(x))
         states = []
         for layer in self.layers:
-            x = layer(x, edge_index)
+            x = layer(x, edge_index, weight)
             states.append(x)
         return Representation(node=torch.stack(states).sum(0) if self.jumping else x)

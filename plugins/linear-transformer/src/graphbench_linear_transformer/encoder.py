@@ -77,6 +77,8 @@ class LinearTransformerPE(PositionalEncoder):
         torch.Size([2000, 6])
     """
 
+    waits_for_device = "how many columns the incidence matrix of a batch has is read"
+
     def __init__(
         self,
         dim: int = 6,

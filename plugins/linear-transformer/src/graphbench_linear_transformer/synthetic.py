@@ -66,6 +66,8 @@ class LinearTransformer(Architecture):
         2056
     """
 
+    waits_for_device = "how many columns the incidence matrix of a batch has is read"
+
     def __init__(
         self,
         spec: BenchmarkSpec,

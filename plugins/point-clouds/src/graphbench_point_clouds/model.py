@@ -60,6 +60,8 @@ class PointCloudModel(Architecture):
         BadInput: nodes have no position.
     """
 
+    waits_for_device = "sizes of clouds are read where they differ"
+
     def __init__(self, spec: BenchmarkSpec, cloud_dim: int, point_dim: int, use_features: bool) -> None:
         of_clouds = spec.task in GRAPH_TASKS
         super().__init__(spec, cloud_dim if of_clouds else point_dim)

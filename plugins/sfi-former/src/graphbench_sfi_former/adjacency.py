@@ -14,11 +14,10 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch_geometric.data import Data
-from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
 from graphbench import GraphBatch
 from graphbench.errors import BadInput
-from graphbench.nn import DenseLayout
+from graphbench.nn import DenseLayout, gcn_edges
 
 _FIELD = "normalised_adjacency"
 
@@ -56,7 +55,7 @@ class NormalisedAdjacency:
             num_nodes: T.
             dtype: of the entries, float32 or float64.
         """
-        edges, weights = gcn_norm(edge_index, None, num_nodes, add_self_loops=True, dtype=dtype)
+        edges, weights = gcn_edges(edge_index, num_nodes, dtype)
         shape = (num_nodes, num_nodes)
         return cls(_compressed_rows(edges.flip(0), weights, shape), _compressed_rows(edges, weights, shape))
 

@@ -89,6 +89,8 @@ class SFiFormer(FlowBackbone):
         torch.Size([23, 16])
     """
 
+    waits_for_device = "rows of the flow that their number format cannot state are set apart, in every layer"
+
     def __init__(
         self,
         spec: BenchmarkSpec,
@@ -169,6 +171,8 @@ class DFiFormer(FlowBackbone):
         >>> model(tiny_batch(model)).node.shape  # 4 graphs of a few nodes
         torch.Size([23, 16])
     """
+
+    waits_for_device = "edges of the adjacency that stand twice are added up, once for all layers"
 
     def __init__(
         self,

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from graphbench import BenchmarkSpec, GraphBatch
-from graphbench.nn import DenseLayout
+from graphbench.nn import DenseLayout, count_nodes
 from graphbench_sft.sampler import Sample
 
 
@@ -128,7 +128,7 @@ class EdgeRelation:
         """Every pair of an edge and a slot that holds the node it comes from: edge, slot and share, each `[pairs]`."""
         node, slot, share = _holders(sample, self.num_slots)
         node, order = node.sort(stable=True)
-        count = torch.bincount(node, minlength=self.num_slots + 1)
+        count = count_nodes(node, self.num_slots + 1)
         first = count.cumsum(0) - count
         repeats = count[self.column]
         edge = torch.repeat_interleave(repeats)

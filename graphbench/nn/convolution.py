@@ -1,0 +1,81 @@
+"""Edges as graph convolutions take them: made once per batch, for all layers.
+
+PyG's convolutions normalise edges and add self-loops in every layer, and on a graphics card each of these calls waits
+for the device, because how many loops a graph has already is read from it. Here the loops that are there get the weight
+0 and every node a new one, so that nothing is read.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch_geometric.nn import GCNConv
+from torch_geometric.utils import degree
+
+
+def gcn_edges(
+    edge_index: Tensor, num_nodes: int, dtype: torch.dtype = torch.float32, self_loops: bool = True
+) -> tuple[Tensor, Tensor]:
+    """Edges of graph convolutions and their weights `1 / sqrt(d_i d_j)`, d the number of edges that arrive at a node.
+
+    What `gcn_norm` of PyG computes (Kipf & Welling 2017), for `GCNConv(normalize=False)`, but for edges of weight 0
+    where the graph has self-loops of its own.
+
+    Args:
+        edge_index: sources and targets `[2, E]`.
+        num_nodes: T.
+        dtype: of the weights; degrees are counted in float32 at least.
+        self_loops: every node has one loop, also where the graph has none or several; False: edges as they are.
+
+    Returns:
+        Edges `[2, E + T]`, or `[2, E]` without loops, and a weight for each; 0 at targets or sources where no edge
+        arrives.
+
+    Examples:
+        >>> index, weight = gcn_edges(torch.tensor([[0, 1, 1], [1, 0, 1]]), 2)
+        >>> index
+        tensor([[0, 1, 1, 0, 1],
+                [1, 0, 1, 0, 1]])
+        >>> weight
+        tensor([0.5000, 0.5000, 0.0000, 0.5000, 0.5000])
+    """
+    precision = torch.promote_types(dtype, torch.float32)
+    weight = torch.ones(edge_index.shape[1], dtype=precision, device=edge_index.device)
+    if self_loops:
+        loops = torch.arange(num_nodes, device=edge_index.device)
+        weight = torch.cat([weight.masked_fill(edge_index[0] == edge_index[1], 0.0), weight.new_ones(num_nodes)])
+        edge_index = torch.cat([edge_index, loops.expand(2, -1)], dim=1)
+    arriving = weight.new_zeros(num_nodes).index_add_(0, edge_index[1], weight)
+    scale = arriving.rsqrt().masked_fill(arriving == 0, 0.0)
+    return edge_index, (scale[edge_index[0]] * weight * scale[edge_index[1]]).to(dtype)
+
+
+class GraphConvolution(GCNConv):
+    """`GCNConv` of PyG with its weights, by `gcn_edges`; for a layer that has no edges made for it.
+
+    Args:
+        in_channels: width of the nodes that come.
+        out_channels: width of those that go.
+
+    Examples:
+        >>> GraphConvolution(4, 8)(torch.randn(2, 4), torch.tensor([[0, 1], [1, 0]])).shape
+        torch.Size([2, 8])
+    """
+
+    def __init__(self, in_channels: int, out_channels: int) -> None:
+        super().__init__(in_channels, out_channels, normalize=False)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:  # type: ignore[override]
+        """Nodes `[T, out_channels]` of nodes `[T, in_channels]`."""
+        new: Tensor = super().forward(x, *gcn_edges(edge_index, len(x), x.dtype))
+        return new
+
+
+def count_nodes(index: Tensor, num_nodes: int) -> Tensor:
+    """How often each node stands in `index`, int64 `[num_nodes]`; `bincount` would wait for the device.
+
+    Examples:
+        >>> count_nodes(torch.tensor([0, 2, 2]), 4)
+        tensor([1, 0, 2, 0])
+    """
+    return degree(index, num_nodes, torch.int64)

@@ -1,0 +1,55 @@
+import pytest
+import torch
+from torch_geometric.nn import GCNConv
+from torch_geometric.nn.conv.gcn_conv import gcn_norm
+
+from graphbench.nn import GraphConvolution, count_nodes, gcn_edges
+
+#: A directed graph with a self-loop that stands twice, an edge that stands twice and a node without edges.
+EDGES = torch.tensor([[0, 1, 1, 2, 2, 2, 3], [1, 0, 1, 1, 1, 2, 2]])
+EDGES = torch.cat([EDGES, torch.tensor([[2], [2]])], dim=1)
+NUM_NODES = 5
+
+
+def matrix(index, weight):
+    return torch.zeros(NUM_NODES, NUM_NODES, dtype=weight.dtype).index_put_(
+        (index[1], index[0]), weight, accumulate=True
+    )
+
+
+@pytest.mark.parametrize("self_loops", [True, False])
+def test_the_matrix_is_that_of_kipf_and_welling(self_loops):
+    adjacency = torch.zeros(NUM_NODES, NUM_NODES, dtype=torch.float64)
+    for source, target in EDGES.t().tolist():
+        adjacency[target, source] += 1
+    if self_loops:
+        adjacency.fill_diagonal_(1.0)
+    scale = adjacency.sum(1).pow(-0.5).nan_to_num(posinf=0.0)
+    expected = scale[:, None] * adjacency * scale
+    torch.testing.assert_close(matrix(*gcn_edges(EDGES, NUM_NODES, torch.float64, self_loops)), expected)
+
+
+@pytest.mark.parametrize("edges", [EDGES, EDGES[:, :0]])
+def test_it_is_that_of_pyg(edges):
+    expected = gcn_norm(edges, None, NUM_NODES, add_self_loops=True, dtype=torch.float64)
+    actual = gcn_edges(edges, NUM_NODES, torch.float64)
+    torch.testing.assert_close(matrix(*actual), matrix(*expected))
+
+
+def test_degrees_are_counted_beyond_what_bfloat16_can():
+    hub = torch.stack([torch.arange(1, 400), torch.zeros(399, dtype=torch.int64)])
+    index, weight = gcn_edges(hub, 400, torch.bfloat16)
+    assert weight.dtype == torch.bfloat16
+    assert float(weight[index[0] == 5][0]) == pytest.approx(400**-0.5, rel=1e-2)  # 257 is no bfloat16
+
+
+def test_the_layer_has_pygs_weights_and_answers():
+    ours, theirs = GraphConvolution(3, 4).double(), GCNConv(3, 4).double()
+    ours.load_state_dict(theirs.state_dict())
+    x = torch.randn(NUM_NODES, 3, dtype=torch.float64)
+    torch.testing.assert_close(ours(x, EDGES), theirs(x, EDGES))
+
+
+def test_counts_are_those_of_bincount():
+    index = torch.tensor([3, 0, 3, 1])
+    assert count_nodes(index, 6).equal(index.bincount(minlength=6))

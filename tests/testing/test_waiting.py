@@ -1,0 +1,76 @@
+import pytest
+import torch
+from torch import nn
+from torch_geometric.data import Batch, Data
+
+from graphbench.contracts import Representation
+from graphbench.testing.waiting import check_reads_nothing
+
+GRAPH = Data(x=torch.randn(3, 2), edge_index=torch.tensor([[0, 1], [1, 0]]))
+
+
+class Model(nn.Module):
+    def __init__(self, step):
+        super().__init__()
+        self.map, self.step = nn.Linear(2, 2), step
+
+    def forward(self, batch):
+        return Representation(node=self.step(self.map(batch.x), batch))
+
+
+def run(step):
+    check_reads_nothing(Model(step), Batch.from_data_list([GRAPH, GRAPH]), lambda made: made.node.sum())
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda x, batch: x[batch.edge_index[0]],
+        lambda x, batch: x.new_zeros(len(x), 2).index_add(0, batch.batch, x),
+        lambda x, batch: torch.where(x > 0, x, 0),
+    ],
+)
+def test_shapes_may_be_read(step):
+    run(step)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda x, batch: x * int(batch.batch.max()),
+        lambda x, batch: x[batch.x[:, 0] > 0],
+        lambda x, batch: x if (x > 0).any() else -x,
+        lambda x, batch: x[batch.edge_index[0].unique()],
+        lambda x, batch: x * torch.bincount(batch.batch)[0],
+        lambda x, batch: x * batch.x.tolist()[0][0],
+    ],
+)
+def test_numbers_may_not(step):
+    with pytest.raises(AssertionError, match="a step reads from its device"):
+        run(step)
+
+
+def test_gradients_may_not_read_either():
+    class Reading(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad * float(grad.sum())
+
+    with pytest.raises(AssertionError, match="a step reads from its device"):
+        run(lambda x, batch: Reading.apply(x))
+
+
+def test_autocast_is_off_there_and_as_before_behind_it():
+    def step(x, batch):
+        assert not torch.is_autocast_enabled("meta")
+        with torch.autocast("meta", enabled=False):
+            return x
+
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        run(step)
+        assert torch.is_autocast_enabled("cpu")
+        assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.bfloat16
