@@ -42,7 +42,7 @@ from graphbench.benchmarks.molecules.qm9_structures import (
     read_structures,
     read_texts,
 )
-from graphbench.benchmarks.molecules.qm9_targets import CONSTRAINED_SOLUBILITY, QM9_TARGETS
+from graphbench.benchmarks.molecules.qm9_targets import CONSTRAINED_SOLUBILITY, QM9_TARGETS, check_physical
 from graphbench.contracts import SPLITS, BenchmarkSpec, Column, Features, GraphTable
 from graphbench.contracts.table import NODE, pointer
 from graphbench.data.splits import permutation
@@ -214,7 +214,7 @@ class QM9(QM9Source):
         self.targets = (target,) if isinstance(target, str) else tuple(target)
         self.computed = self.targets == (CONSTRAINED_SOLUBILITY,)
         if not self.computed:
-            _check_physical(self.targets)
+            check_physical(self.targets)
             if constants is not None:
                 raise BadInput(f"constants belongs to target={CONSTRAINED_SOLUBILITY}, not to {self.targets[0]}.")
         self.constants: Constants = constants or "train"
@@ -310,20 +310,6 @@ class QM9(QM9Source):
         if self.constants == "zinc-full":
             return combine_terms(terms)
         return ((terms - terms[train].mean(0)) / terms[train].std(0)).sum(axis=1)
-
-
-def _check_physical(targets: Sequence[str]) -> None:
-    """Refuse targets that QM9 does not have.
-
-    Raises:
-        BadInput: names all that there are.
-    """
-    if CONSTRAINED_SOLUBILITY in targets:
-        raise BadInput(f"target={CONSTRAINED_SOLUBILITY} is computed: it must be the only target.")
-    if not targets or len(set(targets)) != len(targets):
-        raise BadInput(f"target: expected one or several distinct targets, got {list(targets)}.")
-    for name in targets:
-        check_choice("target", name, (*QM9_TARGETS, CONSTRAINED_SOLUBILITY))
 
 
 class QM9Contacts(QM9Source):

@@ -8,6 +8,8 @@ from typing import Literal
 
 import numpy as np
 
+from graphbench.errors import BadInput, check_choice
+
 #: Computed from the molecule alone, see `graphbench.benchmarks.molecules.chemistry.properties`.
 CONSTRAINED_SOLUBILITY = "constrained_solubility"
 
@@ -116,3 +118,20 @@ def pack_targets(columns: Mapping[str, np.ndarray], formulas: np.ndarray, names:
 def count_elements(elements: Sequence[str]) -> list[int]:
     """Atoms of H, C, N, O and F among the symbols of a molecule."""
     return [elements.count(symbol) for symbol in _ELEMENTS]
+
+
+def check_physical(targets: Sequence[str]) -> None:
+    """Refuse targets that QM9 does not have.
+
+    Args:
+        targets: names of what is measured or computed, one or several.
+
+    Raises:
+        BadInput: names all that there are.
+    """
+    if CONSTRAINED_SOLUBILITY in targets:
+        raise BadInput(f"target={CONSTRAINED_SOLUBILITY} is computed: it must be the only target.")
+    if not targets or len(set(targets)) != len(targets):
+        raise BadInput(f"target: expected one or several distinct targets, got {list(targets)}.")
+    for name in targets:
+        check_choice("target", name, (*QM9_TARGETS, CONSTRAINED_SOLUBILITY))
