@@ -66,10 +66,11 @@ class Graphs(NodeLevel):
         edge_features: columns of edges; by default `edge_attr` of PyG's graphs, all columns of other sources.
         categorical: columns to read as categories though they are real numbers.
         continuous: columns to read as numbers though they are integers.
+        normalize_features: divide the real numbers of each node by their sum where that is above 1, as PyG's
+            `NormalizeFeatures` divides the words of Cora, CiteSeer and PubMed.
         positions: whether the column `pos` of nodes holds coordinates; by default where it is there.
         directed: edges of tables and lists go one way; otherwise each goes both ways. Graphs of PyG stay as they are.
-        to_undirected: add the reverse of every edge that has none, with its features: citations of ogbn-arxiv go one
-            way.
+        to_undirected: add the reverse of every edge that has none, with its features, as is done for citations.
         split: given (with the source, or by a column), random, stratified (the same shares of each class), k-fold, or
             groups. By default what the source gives, else stratified for classes, else random.
         split_level: graph, or node: all splits hold all graphs and differ in the nodes whose targets are known. By
@@ -119,6 +120,7 @@ class Graphs(NodeLevel):
         edge_features: list[str] | None = None,
         categorical: list[str] | None = None,
         continuous: list[str] | None = None,
+        normalize_features: bool = False,
         positions: bool | None = None,
         directed: bool = False,
         to_undirected: bool = False,
@@ -145,11 +147,10 @@ class Graphs(NodeLevel):
         self.request.check()
         self.target = (target,) if isinstance(target, str) else None if target is None else tuple(target)
         self.task = cast("TaskName | None", task)
-        self.num_classes, self.weight = num_classes, weight
+        self.num_classes, self.weight, self.positions = num_classes, weight, positions
         self.wanted: dict[str, list[str] | None] = {NODE: node_features, EDGE: edge_features}
         self.categorical, self.continuous = list(categorical or []), list(continuous or [])
-        self.positions = positions
-        self.directed, self.to_undirected = directed, to_undirected
+        self.directed, self.to_undirected, self.normalize_features = directed, to_undirected, normalize_features
         if directed and to_undirected:
             raise BadInput("directed and to_undirected exclude each other.")
         checksum = partial(remembered_sha256, store=self.store.root)
@@ -172,6 +173,7 @@ class Graphs(NodeLevel):
             "features": [self.wanted[NODE], self.wanted[EDGE], self.categorical, self.continuous, self.positions],
             "split": self.request.as_json(),
             **({} if self.weight is None else {"weight": self.weight}),
+            **({"normalize_features": True} if self.normalize_features else {}),
         }
         key = {"kind": "inspection", "version": self.data_version, **self._key}
         return self.store.open_or_build(key, self._inspect, f"description of {self.source.origin}")
@@ -240,7 +242,9 @@ class Graphs(NodeLevel):
                 raise BadInput(
                     f"{level}_features: {leak[0]} is the target, a split, a weight or a position, so it is no feature."
                 )
-            plans[level] = plan_features(raw, level, wanted, self.categorical, self.continuous, taken[level])
+            normalized = self.normalize_features and level == NODE
+            options = (wanted, self.categorical, self.continuous, taken[level], normalized)
+            plans[level] = plan_features(raw, level, *options)
         return plans
 
     def _coordinates(self, raw: RawGraphs) -> int:

@@ -51,11 +51,14 @@ class FeaturePlan:
         level: "node" or "edge".
         columns: in the order of the source.
         left_out: columns that are not used, with the reason.
+        normalized: the real numbers of a row are divided by their sum where that is above 1, as PyG's
+            `NormalizeFeatures` divides them.
     """
 
     level: str
     columns: tuple[FeatureColumn, ...]
     left_out: tuple[tuple[str, str], ...] = ()
+    normalized: bool = False
 
     def as_json(self) -> dict[str, Any]:
         """Plain values, for the store."""
@@ -65,7 +68,8 @@ class FeaturePlan:
     def from_json(cls, record: dict[str, Any]) -> FeaturePlan:
         """What `as_json` gave."""
         columns = tuple(FeatureColumn.from_json(column) for column in record["columns"])
-        return cls(record["level"], columns, tuple((name, why) for name, why in record["left_out"]))
+        left_out = tuple((name, why) for name, why in record["left_out"])
+        return cls(record["level"], columns, left_out, record.get("normalized", False))
 
     @property
     def features(self) -> Features:
@@ -86,6 +90,7 @@ def plan_features(
     categorical: Collection[str],
     continuous: Collection[str],
     taken: Collection[str],
+    normalized: bool = False,
 ) -> FeaturePlan:
     """Decide what is a feature.
 
@@ -96,10 +101,11 @@ def plan_features(
         categorical: columns to read as categories though they are real numbers.
         continuous: columns to read as numbers though they are integers.
         taken: columns that are targets, masks or positions.
+        normalized: see `FeaturePlan`.
 
     Raises:
         UnknownName: a wanted column is not there.
-        BadInput: a column cannot be what it is asked to be; names the row.
+        BadInput: a column cannot be what it is asked to be, or numbers cannot be normalized; names the row.
     """
     default = raw.features.get(level)
     chosen = wanted if wanted is not None else default
@@ -113,7 +119,10 @@ def plan_features(
             continue
         columns.append(_column(raw, level, name, values, categorical, continuous))
     left_out += [(name, "not asked for") for name in known if name not in (*names, *taken)]
-    return FeaturePlan(level, tuple(columns), tuple(left_out))
+    plan = FeaturePlan(level, tuple(columns), tuple(left_out), normalized)
+    if normalized:
+        feature_arrays(raw, plan)  # says what is wrong with them
+    return plan
 
 
 def _looks_like_a_name(values: np.ndarray) -> str:
@@ -202,7 +211,27 @@ def feature_arrays(raw: RawGraphs, plan: FeaturePlan) -> tuple[np.ndarray | None
         else:
             _refuse_infinite(raw, plan.level, column.name, rows)
             dense.append(rows.astype(np.float32, copy=False))
-    return _side_by_side(coded), _side_by_side(dense)
+    numbers = _side_by_side(dense)
+    return _side_by_side(coded), _normalized(raw, plan, numbers) if plan.normalized else numbers
+
+
+def _normalized(raw: RawGraphs, plan: FeaturePlan, numbers: np.ndarray | None) -> np.ndarray:
+    """Rows divided by the greater of their sum and 1.
+
+    Raises:
+        BadInput: there are no numbers, or a row holds a negative one.
+    """
+    if numbers is None:
+        raise BadInput(
+            f"normalize_features is set, but {raw.origin} has no real numbers for features of {plan.level}s."
+        )
+    if numbers.size and numbers.min() < 0:
+        row = int(np.argwhere((numbers < 0).any(1))[0, 0])
+        raise BadInput(
+            f"{raw.place(plan.level, row)}: a feature is {numbers[row].min():g}; normalize_features divides by sums of "
+            "what is not negative."
+        )
+    return numbers / numbers.sum(1, keepdims=True).clip(min=1)
 
 
 def _side_by_side(columns: list[np.ndarray]) -> np.ndarray | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
@@ -34,7 +36,9 @@ def test_model_agrees_with_powers_of_its_matrices(made, spec, batch, adjacency, 
     ("options", "message"),
     [
         ({"order": 0}, "order must be an integer of at least 1, but got 0"),
-        ({"beta": -0.1}, "beta must be at least 0, but got -0.1"),
+        ({"beta": -0.1}, "beta must be at least 0 and below inf, but got -0.1"),
+        ({"beta": math.inf}, "beta must be at least 0 and below inf, but got inf"),
+        ({"hidden_dim": 1}, "hidden_dim must be an integer of at least 2, but got 1"),
         ({"num_layers": 0}, "num_layers"),
         ({"num_heads": 0}, "num_heads"),
     ],

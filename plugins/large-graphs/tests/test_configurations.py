@@ -101,6 +101,16 @@ def test_nodeformer_on_cora_has_the_parameters_of_the_released_model():
     assert load("nodeformer-cora")["expected"]["parameters"] == linear(1433, 32) + 64 + 2 * layer + linear(32, 7)
 
 
+def test_settings_of_the_released_runs():
+    """Where a recipe once differed from them: the papers' repositories, `run.sh` and their options' defaults."""
+    arxiv = load("advdifformer-arxiv")
+    assert arxiv["data"]["init_args"] == {"source": "ogbn-arxiv"}, "citations go one way"
+    assert arxiv["model"]["architecture"]["init_args"]["dropout"] == 0.0
+    orders = {"cora": 3, "citeseer": 3, "pubmed": 2}
+    for data, order in orders.items():
+        assert load(f"nodeformer-{data}")["model"]["architecture"]["init_args"]["bias_order"] == order
+
+
 @pytest.mark.parametrize(
     ("name", "printed"), [("gcnii-peptides-func", 505), ("gcnii-peptides-struct", 505), ("gcnii-pascalvoc-sp", 492)]
 )

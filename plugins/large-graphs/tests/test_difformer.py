@@ -64,12 +64,49 @@ def test_pieces_of_queries_give_the_same_answer_and_gradients(batch):
         torch.testing.assert_close(other, results[0], rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("at_a_time", [None, 1])
+@pytest.mark.parametrize("far", [0.0, -60.0, -95.0, -110.0, -300.0])
+def test_weights_below_the_smallest_number_of_float32_are_those_of_float64(batch, same_graph, far, at_a_time):
+    """All logits of a row far below 0: float64 holds `s(-300)` and its square, where float32 ends at `s(-103)`."""
+    generator = torch.Generator().manual_seed(0)
+    q, k, v, weight = (torch.randn(batch.num_nodes, 2, 3, generator=generator) for _ in range(4))
+    q[..., 0], k[..., 0] = 1.0, far
+    results = []
+    for dtype in (torch.float32, torch.float64):
+        parts = [part.clone().to(dtype).requires_grad_() for part in (q, k, v)]
+        if dtype == torch.float32:
+            out = sigmoid_attention(*parts, DenseLayout.from_batch(batch), at_a_time)
+        else:
+            weights = 1 / (1 + (-torch.einsum("ihm,jhm->hij", *parts[:2])).exp()) * same_graph
+            out = torch.einsum("hij,jhd->ihd", weights / weights.sum(-1, keepdim=True), parts[2])
+        (out * weight.to(dtype)).sum().backward()
+        results.append([out.detach().double(), *(part.grad.double() for part in parts)])
+    for found, expected in zip(*results, strict=True):
+        scale = expected.abs().max().clamp(min=1).item()
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4 * scale)
+
+
+def test_the_sigmoid_form_trains_on_where_all_pairs_are_far_apart(spec, batch):
+    """Weights of queries and keys of which every float32 logistic value is 0."""
+    torch.manual_seed(0)
+    model = DIFFormer(spec, hidden_dim=DIM, num_layers=2, form="sigmoid")
+    with torch.no_grad():
+        for layer in model.layers:
+            layer.qk_map.weight.zero_()
+            layer.qk_map.bias.copy_(torch.cat([torch.full((DIM,), 10.0), torch.full((DIM,), -10.0)]))
+    node = model(batch.apply(lambda tensor: tensor.float() if tensor.is_floating_point() else tensor)).node
+    node.square().sum().backward()
+    assert node.isfinite().all()
+    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"form": "advanced"}, "form must be one of simple, sigmoid, but got 'advanced'"),
         ({"graph_weight": 0.0}, "graph_weight must be above 0 and below 1"),
         ({"num_heads": 0}, "num_heads"),
+        ({"hidden_dim": 1}, "hidden_dim must be an integer of at least 2, but got 1"),
         ({"alpha": 1.5}, "alpha must be above 0 and at most 1"),
         ({"norm": "instance"}, "norm must be one of batch, layer, none"),
     ],

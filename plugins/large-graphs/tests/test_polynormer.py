@@ -10,7 +10,8 @@ from torch_geometric.nn import attention as attention_of_pyg
 from graphbench.errors import BadInput
 from graphbench.nn import DenseLayout
 from graphbench_large_graphs import Polynormer
-from graphbench_large_graphs.polynormer import GlobalLayer
+from graphbench_large_graphs.linear import linear_attention
+from graphbench_large_graphs.polynormer import GlobalLayer, logistic_features
 
 DIM, HEADS = 8, 2
 
@@ -59,6 +60,49 @@ def test_model_agrees_with_its_equations(made, spec, batch, adjacency, same_grap
     torch.testing.assert_close(model(batch).node, x, rtol=1e-9, atol=1e-9)
 
 
+def log_domain(q, k, v, same_graph):
+    """Means over the nodes of each graph by the logarithms of their weights: nothing is too small for them."""
+    pairs = F.logsigmoid(q).unsqueeze(1) + F.logsigmoid(k)  # [T, T, H, m]
+    logits = pairs.logsumexp(-1).masked_fill(~same_graph[..., None], -torch.inf)
+    return torch.einsum("ijh,jhd->ihd", logits.softmax(1), v)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("far", [0.0, -20.0, -43.0, -60.0, -500.0])
+def test_features_of_float32_are_right_however_small_they_are(batch, same_graph, far, shared):
+    """Also where graphs differ in size by many orders, and where the large features of queries are small in keys."""
+    generator = torch.Generator().manual_seed(0)
+    q, k = (4 * torch.randn(batch.num_nodes, HEADS, 4, generator=generator) for _ in range(2))
+    k[5:] += far  # all but the first graph
+    k[..., 0] += far
+    q[..., 1:] += 0.5 * far
+    v, weight = (torch.randn(batch.num_nodes, HEADS, 3, generator=generator) for _ in range(2))
+    results = []
+    for dtype in (torch.float32, torch.float64):
+        queries, keys, values = (part.clone().to(dtype).requires_grad_() for part in (q, k, v))
+        queries = keys if shared else queries
+        if dtype == torch.float32:
+            layout = DenseLayout.from_batch(batch)
+            out = linear_attention(*logistic_features(queries, keys, layout), values, layout)
+        else:
+            out = log_domain(queries, keys, values, same_graph)
+        (out * weight.to(dtype)).sum().backward()
+        results.append([out.detach().double(), *(part.grad.double() for part in (queries, keys, values))])
+    for found, expected in zip(*results, strict=True):
+        torch.testing.assert_close(found, expected, rtol=2e-4, atol=2e-4)
+
+
+def test_half_precision_has_its_features_in_float32(batch):
+    layout = DenseLayout.from_batch(batch)
+    logits = torch.linspace(-300, 0, batch.num_nodes * 2).view(-1, 1, 2)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        queries, keys = logistic_features(logits.bfloat16(), logits.bfloat16(), layout)
+    assert queries.dtype == keys.dtype == torch.float32
+    expected = logistic_features(*(logits.bfloat16().double(),) * 2, layout)
+    torch.testing.assert_close(queries.double(), expected[0], rtol=1e-4, atol=1e-30)
+    torch.testing.assert_close(keys.double(), expected[1], rtol=1e-4, atol=1e-30)
+
+
 @pytest.mark.skipif(
     not hasattr(attention_of_pyg, "PolynormerAttention"), reason="this release of PyG has no Polynormer"
 )
@@ -88,8 +132,9 @@ def test_without_global_layers_the_sum_of_local_ones_is_the_answer(spec, batch):
     assert not unexpected
     assert {name.partition(".")[0] for name in missing} == {"global_layers", "global_out", "norm"}
     x, total = first.input_map(batch.x_dense), 0
+    loops = torch.arange(batch.num_nodes).expand(2, -1)  # the random graphs have none
     for layer in second.local_layers:
-        x = layer(x, batch.edge_index)
+        x = layer(x, torch.cat([batch.edge_index, loops], dim=1))
         total = total + x
     torch.testing.assert_close(first(batch).node, total)
 

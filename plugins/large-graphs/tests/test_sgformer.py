@@ -123,6 +123,7 @@ def test_weight_decay_of_the_attention_half(spec):
         ({"normalisation": "batch"}, "normalisation must be one of graph, node, but got 'batch'"),
         ({"alpha": 0.0}, "alpha must be"),
         ({"gnn_layers": 0}, "gnn_layers"),
+        ({"hidden_dim": 1}, "hidden_dim must be an integer of at least 2, but got 1"),
         ({"attention_weight_decay": -1.0}, "attention_weight_decay"),
     ],
 )

@@ -50,6 +50,9 @@ VARIANTS = {
     "Linformer": partial(SequenceTransformer, **TRANSFORMER, attention="linformer"),
     "Linformer, mean": partial(SequenceTransformer, **TRANSFORMER, attention="linformer", pooling="mean"),
     "Performer": partial(SequenceTransformer, **TRANSFORMER, attention="performer"),
+    "Performer, no directions": partial(
+        SequenceTransformer, **TRANSFORMER | {"num_features": None}, attention="performer"
+    ),
     "Performer, softmax": partial(SequenceTransformer, **TRANSFORMER, attention="performer", kernel="softmax"),
     "BigBird": partial(SequenceTransformer, **TRANSFORMER, attention="bigbird", block_size=2, num_random=1),
     "BigBird, mean": partial(SequenceTransformer, **TRANSFORMER, attention="bigbird", block_size=3, pooling="mean"),
@@ -58,7 +61,7 @@ VARIANTS = {
         SequenceTransformer, **TRANSFORMER, attention="reformer", num_buckets=4, num_hashes=2, pooling="mean"
     ),
     "Luna": partial(Luna, **LUNA),
-    "Luna, mean": partial(Luna, **LUNA, pooling="mean", positions="learned"),
+    "Luna, mean": partial(Luna, **LUNA, pooling="mean", positions="learned", init="xavier"),
     "MEGA": partial(MEGA, **MEGA_SMALL),
     "MEGA, laplace": partial(MEGA, **MEGA_SMALL, attention="laplace", norm="batch", norm_position="pre", truncation=6),
     "S4D": partial(S4D, **STATES),

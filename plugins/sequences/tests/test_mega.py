@@ -103,9 +103,15 @@ def test_laplace_is_near_the_squared_relu_where_they_meet():
 def test_scale_norm_has_rows_of_one_length():
     norm = ScaleNorm().double()
     norm.scale.data.fill_(3)
-    assert norm(torch.randn(5, 8, dtype=torch.float64)).norm(dim=1).tolist() == pytest.approx(
-        [3 * 8**0.5] * 5, rel=1e-5
-    )
+    large = 100 * torch.randn(5, 8, dtype=torch.float64)
+    assert norm(large).norm(dim=1).tolist() == pytest.approx([3 * 8**0.5] * 5, rel=1e-5)
+
+
+def test_scale_norm_adds_to_mean_squares_what_the_authors_do():
+    """A hundred-thousandth; rows of mean square 1e-5 so have half the mean square of large ones."""
+    norm = ScaleNorm().double()
+    small = torch.full((2, 4), 1e-5, dtype=torch.float64).sqrt()
+    torch.testing.assert_close(norm(small), torch.full_like(small, 0.5).sqrt(), rtol=1e-12, atol=0)
 
 
 def test_parameters_are_those_of_the_formula(spec):

@@ -10,6 +10,7 @@ from torch import nn
 
 from graphbench.errors import BadInput
 from graphbench.testing import tiny_spec
+from graphbench_sequences import MEGA, S4D, Luna, SequenceTransformer
 from graphbench_sequences.documents import Documents
 from graphbench_sequences.model import PairReadout, SequenceModel, longest_document
 
@@ -37,15 +38,32 @@ def test_documents_are_read_out(pooling, made, spec, batch_of):
     torch.testing.assert_close(answer.node, nodes, rtol=1e-12, atol=1e-12)
 
 
+def exact_gelu(x):
+    return x * (1 + torch.erf(x / 2**0.5)) / 2
+
+
+@pytest.mark.parametrize(("activation", "act"), [("relu", lambda x: x.clamp(min=0)), ("gelu", exact_gelu)])
 @pytest.mark.parametrize("interaction", ["concatenate", "NLI"])
-def test_pairs_meet_in_one_vector(interaction):
+def test_pairs_meet_in_one_vector(interaction, activation, act):
     torch.manual_seed(0)
-    readout, documents = PairReadout(3, interaction), torch.randn(4, 3)
+    readout, documents = PairReadout(3, interaction, activation), torch.randn(4, 3)
     for graph in range(2):
         a, b = documents[2 * graph], documents[2 * graph + 1]
         parts = [a, b] if interaction == "concatenate" else [a, b, a * b, a - b]
-        expected = (readout.linear.weight @ torch.cat(parts) + readout.linear.bias).clamp(min=0)
+        expected = act(readout.linear.weight @ torch.cat(parts) + readout.linear.bias)
         torch.testing.assert_close(readout(documents)[graph], expected)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "relu"), [(SequenceTransformer, True), (Luna, False), (MEGA, False), (S4D, False)]
+)
+def test_pairs_meet_as_in_the_code_of_each_model(pairs, batch_of, architecture, relu):
+    """ReLU in the arena's, whose vectors have no negative number; GELU in those of Luna, MEGA and S4."""
+    torch.manual_seed(0)
+    model = architecture(pairs, hidden_dim=16, num_layers=1).double().eval()
+    graph = model(batch_of(pairs)).graph
+    assert graph.min() >= -0.17, "GELU is never below"
+    assert (graph.min() == 0) == relu
 
 
 def test_documents_of_a_pair_do_not_see_each_other(made, pairs, batch_of):
@@ -83,6 +101,11 @@ def test_length_is_that_of_the_benchmark_unless_it_is_given(spec):
     assert SequenceModel(spec, 8, [], None, positions="learned").positions.table.shape[0] == spec.max_nodes + 1
     with pytest.raises(BadInput, match=r"max_length must be given: .* does not say how long its sequences are"):
         longest_document(replace(spec, max_nodes=None), None)
+
+
+def test_an_unknown_activation_is_refused():
+    with pytest.raises(BadInput, match="activation must be one of relu, gelu, but got 'silu'"):
+        PairReadout(3, activation="silu")
 
 
 @pytest.mark.parametrize("option", ["pooling", "interaction", "positions", "tokens"])

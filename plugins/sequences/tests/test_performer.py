@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from graphbench.errors import BadInput
 from graphbench.nn import DenseLayout
 from graphbench_sequences import performer
 from graphbench_sequences.attention import SoftmaxAttention
@@ -15,18 +16,23 @@ LAYOUT = DenseLayout.from_batch(graph_of)
 
 
 def features(x, directions, kernel, largest):
+    if directions is None:
+        return torch.where(x > 0, x, 0) + 1e-3
     along = x / x.shape[-1] ** 0.25 @ directions.T
     if kernel == "relu":
         return along.clamp(min=0) + 1e-3
     half = (x / x.shape[-1] ** 0.25).square().sum(-1, keepdim=True) / 2
-    return (torch.exp(along - half - largest(along)) + 1e-4) / len(directions) ** 0.5
+    return (torch.exp(along - half - largest(along)) + 1e-6) / len(directions) ** 0.5
 
 
-@pytest.mark.parametrize("kernel", ["relu", "softmax"])
-def test_it_agrees_with_its_equation(made, kernel):
-    attention = made(lambda: PerformerAttention(8, num_heads=2, num_features=6, kernel=kernel))
-    x = torch.randn(15, 8, dtype=torch.float64)
-    found, directions = attention(x, LAYOUT), attention.directions.double()
+@pytest.mark.parametrize(("kernel", "num_features"), [("relu", 6), ("relu", None), ("softmax", 6), ("softmax", 2)])
+@pytest.mark.parametrize("scale", [1.0, 6.0])
+def test_it_agrees_with_its_equation(made, kernel, num_features, scale):
+    """Also where what every feature has at least is all that some of them have."""
+    attention = made(lambda: PerformerAttention(8, num_heads=2, num_features=num_features, kernel=kernel))
+    x = scale * torch.randn(15, 8, dtype=torch.float64)
+    found = attention(x, LAYOUT)
+    directions = None if num_features is None else attention.directions.double()
     for graph in range(3):
         q, k, v = (x[graph_of == graph] @ weight.T for weight in attention.qkv_map.weight.chunk(3))
         heads = []
@@ -60,6 +66,24 @@ def test_directions_are_orthogonal_and_as_long_as_gaussian_ones():
     assert directions.square().sum(1).mean() == pytest.approx(4, rel=0.05)
     assert directions.mean(0).abs().max() < 0.06, "no direction is preferred"
     assert blocks.mean(0).abs().max() < 0.12, "nor any by its place in a block"
+
+
+def test_without_directions_nothing_is_sampled_or_saved():
+    attention = PerformerAttention(8, num_heads=2, num_features=None)
+    before = torch.get_rng_state()
+    torch.manual_seed(0)
+    other = PerformerAttention(8, num_heads=2, num_features=None)
+    torch.set_rng_state(before)
+    assert attention.directions is None
+    assert set(attention.state_dict()) == {"qkv_map.weight", "out_map.weight"}
+    other.load_state_dict(attention.state_dict())
+    x = torch.randn(15, 8)
+    assert torch.equal(other(x, LAYOUT), attention(x, LAYOUT))
+
+
+def test_softmax_needs_directions():
+    with pytest.raises(BadInput, match="num_features must be a number for kernel: softmax, such as 256, but got None"):
+        PerformerAttention(8, num_heads=2, num_features=None, kernel="softmax")
 
 
 def test_padding_far_from_the_origin_does_no_harm(made):

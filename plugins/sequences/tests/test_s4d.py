@@ -16,10 +16,10 @@ from graphbench_sequences.s4d import DiagonalKernel, S4DLayer, diagonal
 graph_of = torch.tensor([0] * 5 + [1] + [2] * 9)
 
 
-def recurrence(kernel, u):
-    """Outputs `[n, C]` of inputs `[n, C]`: state after state."""
+def recurrence(kernel, u, number=0):
+    """Outputs `[n, C]` of inputs `[n, C]` through one of the read-outs: state after state."""
     step, states = kernel.log_step.exp(), torch.complex(-kernel.log_decay.exp(), kernel.frequency)
-    readout = torch.view_as_complex(kernel.readout)
+    readout = torch.view_as_complex(kernel.readout[number])
     factor = (step[:, None] * states).exp()
     weight = (factor - 1) / states
     state, outputs = torch.zeros_like(states), []
@@ -31,10 +31,13 @@ def recurrence(kernel, u):
 
 @pytest.mark.parametrize("init", ["lin", "inv"])
 def test_kernel_is_the_answer_of_the_recurrence_to_an_impulse(made, init):
-    kernel = made(lambda: DiagonalKernel(3, num_states=6, init=init))
+    kernel = made(lambda: DiagonalKernel(3, num_states=6, init=init, num_readouts=2))
     impulse = torch.zeros(40, 3, dtype=torch.float64)
     impulse[0] = 1
-    torch.testing.assert_close(kernel(40), recurrence(kernel, impulse).T, rtol=1e-11, atol=1e-12)
+    found = kernel(40)
+    assert found.shape == (2, 3, 40)
+    for number in range(2):
+        torch.testing.assert_close(found[number], recurrence(kernel, impulse, number).T, rtol=1e-11, atol=1e-12)
 
 
 @pytest.mark.parametrize("position", ["pre", "post"])
@@ -46,14 +49,24 @@ def test_layer_is_the_recurrence_from_one_side_or_both(made, position, both):
     for graph in range(3):
         own = x[graph_of == graph]
         u = layer.norm(own) if position == "pre" else own
-        y = recurrence(layer.kernels[0], u) + layer.skip * u
-        if both:  # the other side begins with the nearest token behind
-            later = recurrence(layer.kernels[1], u.flip(0)).flip(0)
+        y = recurrence(layer.kernel, u) + layer.skip * u
+        if both:  # the same states from the other side, which begins with the nearest token behind
+            later = recurrence(layer.kernel, u.flip(0), 1).flip(0)
             y = y + torch.cat([later[1:], torch.zeros_like(later[:1])])
         gate, value = (F.gelu(y) @ layer.out_map.weight.T + layer.out_map.bias).chunk(2, dim=-1)
         expected = own + gate * value.sigmoid()
         expected = expected if position == "pre" else layer.norm(expected)
         torch.testing.assert_close(found[graph_of == graph], expected, rtol=1e-10, atol=1e-11)
+
+
+@pytest.mark.parametrize(("both", "directions"), [(True, 2), (False, 1)])
+def test_directions_share_states_and_steps_and_have_read_outs_of_their_own(both, directions):
+    """As `FFTConv` of the released code, which asks one kernel for twice as many channels."""
+    layer = S4DLayer(4, "none", bidirectional=both, num_states=6)
+    shapes = {name: tuple(parameter.shape) for name, parameter in layer.kernel.named_parameters()}
+    assert shapes == {"log_step": (4,), "log_decay": (4, 3), "frequency": (4, 3), "readout": (directions, 4, 3, 2)}
+    if both:
+        assert not torch.equal(*layer.kernel.readout)
 
 
 def test_states_begin_as_published():
@@ -85,7 +98,7 @@ def test_states_and_steps_have_rates_of_their_own(spec):
     states, steps = model.parameter_groups()
     assert (states["lr_scale"], steps["lr_scale"]) == (0.1, 0.5)
     assert states["weight_decay"] == steps["weight_decay"] == 0.0
-    assert (len(states["params"]), len(steps["params"])) == (2 * 2 * 2, 2 * 2)
+    assert (len(states["params"]), len(steps["params"])) == (2 * 2, 2)
     named = {id(parameter): name for name, parameter in model.named_parameters()}
     assert {named[id(parameter)].rpartition(".")[2] for parameter in states["params"]} == {"log_decay", "frequency"}
     assert {named[id(parameter)].rpartition(".")[2] for parameter in steps["params"]} == {"log_step"}
@@ -94,7 +107,7 @@ def test_states_and_steps_have_rates_of_their_own(spec):
 def test_parameters_are_those_of_the_formula(spec):
     c, s = 12, 4
     model = S4D(spec, hidden_dim=c, num_layers=3, num_states=s)
-    layer = 2 * c * (2 * s + 1) + c + 2 * c * c + 2 * c + 2 * c
+    layer = c * (s + 1) + 2 * c * s + c + 2 * c * c + 2 * c + 2 * c  # states and steps, read-outs, D, W and b, norm
     assert sum(parameter.numel() for parameter in model.parameters()) == 5 * c + 3 * layer + 2 * c
 
 
@@ -105,8 +118,12 @@ def test_parameters_are_those_of_the_formula(spec):
         ({"num_states": 0}, "num_states must be an integer of at least 2"),
         ({"init": "legs"}, "init must be one of lin, inv, but got 'legs'"),
         ({"norm_position": "both"}, "norm_position must be one of pre, post"),
-        ({"step_min": 0.2, "step_max": 0.1}, "step_max must be at least 0.2, but got 0.1"),
+        ({"step_min": 0.2, "step_max": 0.1}, "step_max must be at least 0.2 and below inf, but got 0.1"),
+        ({"step_max": math.inf}, "step_max must be at least 0.001 and below inf, but got inf"),
+        ({"step_min": math.inf, "step_max": math.inf}, "step_min must be above 0 and below inf, but got inf"),
         ({"state_lr_scale": 0.0}, "state_lr_scale must be above 0"),
+        ({"state_lr_scale": math.inf}, "state_lr_scale must be above 0 and below inf, but got inf"),
+        ({"step_lr_scale": math.inf}, "step_lr_scale must be above 0 and below inf, but got inf"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(spec, options, message):

@@ -10,7 +10,7 @@ import torch
 
 from graphbench import Features
 from graphbench.errors import BadInput
-from graphbench_sequences.tokens import Positions, TokenEncoder, sinusoids
+from graphbench_sequences.tokens import Positions, TokenEncoder, halved_sinusoids, sinusoids
 
 
 def test_categories_have_vectors_of_their_own_and_the_tower_has_none(pairs, batch_of):
@@ -43,6 +43,19 @@ def test_sinusoids_agree_with_their_formula(dim):
             angle = place / 10_000 ** (2 * (column // 2) / dim)
             expected = math.cos(angle) if column % 2 else math.sin(angle)
             assert found[place, column].item() == pytest.approx(expected, abs=1e-13)
+
+
+@pytest.mark.parametrize("dim", [8, 5, 2, 1])
+def test_halved_sinusoids_agree_with_their_formula(dim):
+    """Sines in the first half, cosines in the second, 10,000 times slower in its last column than in its first."""
+    found, half = halved_sinusoids(torch.arange(50), dim), dim // 2
+    assert found.shape == (50, dim)
+    for place in (0, 1, 49):
+        for column in range(half):
+            angle = place * 10_000 ** -(column / (half - 1) if half > 1 else 0)
+            assert found[place, column].item() == pytest.approx(math.sin(angle), abs=1e-13)
+            assert found[place, half + column].item() == pytest.approx(math.cos(angle), abs=1e-13)
+    assert (found[:, 2 * half :] == 0).all()
 
 
 def test_positions_are_added():

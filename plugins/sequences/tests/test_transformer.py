@@ -84,6 +84,7 @@ def test_parameters_are_those_of_the_formula(spec):
         ({"kernel": "exp"}, "kernel must be one of relu, softmax, but got 'exp'"),
         ({"rank": 0}, "rank must be an integer of at least 1, but got 0"),
         ({"num_features": 0}, "num_features must be"),
+        ({"num_features": None, "kernel": "softmax"}, "num_features must be a number for kernel: softmax"),
         ({"num_random": -1}, "num_random must be an integer of at least 0"),
         ({"attention": "reformer", "num_buckets": 3}, "num_buckets must be 1 or even, .* but got 3"),
         ({"max_length": 0}, "max_length must be"),

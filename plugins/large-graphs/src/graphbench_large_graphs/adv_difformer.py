@@ -7,6 +7,8 @@ Legend: T nodes of all graphs, n nodes of a graph, H heads, each as wide as the 
 
 from __future__ import annotations
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -14,7 +16,7 @@ from torch import Tensor, nn
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, LayerTrace, PositionalEncoder, Representation, Traced
 from graphbench.errors import check_range
 from graphbench.nn import Categorical, DenseLayout, NodeEncoder, NormName, make_norm
-from graphbench_large_graphs.linear import attention_matrices, linear_attention
+from graphbench_large_graphs.linear import attention_matrices, check_width, linear_attention
 from graphbench_large_graphs.propagation import WeightedEdges, row_edges
 
 
@@ -33,7 +35,7 @@ class AdvectiveAttention(Traced):
         beta: weight b of advection.
 
     Raises:
-        BadInput: `order` is no positive integer, or `beta` is negative.
+        BadInput: `dim` is 1, `order` is no positive integer, or `beta` is negative or infinite.
 
     Examples:
         >>> from graphbench.testing import tiny_spec, tiny_table
@@ -45,8 +47,9 @@ class AdvectiveAttention(Traced):
 
     def __init__(self, dim: int, num_heads: int = 1, order: int = 3, beta: float = 0.5) -> None:
         super().__init__()
+        check_width(dim)
         check_range("order", order, at_least=1, whole=True)
-        check_range("beta", beta, at_least=0)
+        check_range("beta", beta, at_least=0, below=math.inf)
         self.num_heads, self.order, self.beta = num_heads, order, beta
         self.qk_map = nn.Linear(dim, 2 * num_heads * dim)
         self.out = nn.Linear(num_heads * (order + 1) * dim, dim)

@@ -18,7 +18,7 @@ from torch.utils.checkpoint import checkpoint
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, LayerTrace, PositionalEncoder, Representation, Traced
 from graphbench.errors import check_choice, check_range
 from graphbench.nn import Categorical, DenseLayout, NodeEncoder, NormName, make_norm
-from graphbench_large_graphs.linear import attention_matrices, linear_attention, unit_norm
+from graphbench_large_graphs.linear import attention_matrices, check_width, linear_attention, unit_norm
 from graphbench_large_graphs.propagation import WeightedEdges, symmetric_edges
 
 Form = Literal["simple", "sigmoid"]
@@ -53,7 +53,7 @@ def sigmoid_attention(q: Tensor, k: Tensor, v: Tensor, layout: DenseLayout, at_a
     with torch.autocast(v.device.type, enabled=False):
         heads = layout.to_block_heads(rows, 3, q.shape[1])
         for block, (queries, keys, values) in zip(layout.blocks, heads, strict=True):
-            real = block.layout.mask[:, None, None, :].to(precision)
+            real = block.layout.mask[:, None, None, :]
             width = real.shape[0] * q.shape[1] * real.shape[-1]
             step = max(1, (at_a_time or _WEIGHTS_AT_A_TIME) // width)
             pieces = queries.split(step, dim=2)
@@ -69,9 +69,13 @@ def sigmoid_attention(q: Tensor, k: Tensor, v: Tensor, layout: DenseLayout, at_a
 
 
 def _sigmoid_rows(queries: Tensor, keys: Tensor, values: Tensor, real: Tensor) -> Tensor:
-    """Mixed values `[B, H, r, d]` of some queries `[B, H, r, d]`; `real [B, 1, 1, N]` is 0 at padding."""
-    weights = torch.sigmoid(queries @ keys.transpose(-1, -2)) * real
-    return (weights @ values) / weights.sum(-1, keepdim=True)
+    """Mixed values `[B, H, r, d]` of some queries `[B, H, r, d]`; `real [B, 1, 1, N]` is False at padding.
+
+    The softmax of `log s` is `s / sum s`. It holds where every s of a row is below the smallest number of the precision
+    and a quotient of sums would be 0 / 0.
+    """
+    logarithms = F.logsigmoid(queries @ keys.transpose(-1, -2))
+    return logarithms.masked_fill(~real, -torch.inf).softmax(-1) @ values
 
 
 class DiffusionAttention(Traced):
@@ -92,7 +96,7 @@ class DiffusionAttention(Traced):
         graph_weight: share g of the edges; None: both sums count whole.
 
     Raises:
-        BadInput: `form` is not known.
+        BadInput: `form` is not known, or `dim` is 1 with the simple one.
 
     Examples:
         >>> from graphbench.testing import tiny_spec, tiny_table
@@ -112,6 +116,8 @@ class DiffusionAttention(Traced):
     ) -> None:
         super().__init__()
         check_choice("form", form, ("simple", "sigmoid"))
+        if form == "simple":
+            check_width(dim)
         self.num_heads = num_heads
         self.form = form
         self.graph_weight = graph_weight
@@ -142,8 +148,7 @@ class DiffusionAttention(Traced):
         else:
             sizes = layout.ptr.diff().tolist()
             pairs = zip(q.split(sizes), k.split(sizes), strict=True)
-            weights = [torch.sigmoid(torch.einsum("ihm,jhm->hij", *pair)) for pair in pairs]
-            matrices = [matrix / matrix.sum(-1, keepdim=True) for matrix in weights]
+            matrices = [F.logsigmoid(torch.einsum("ihm,jhm->hij", *pair)).softmax(-1) for pair in pairs]
         values = x[:, None].expand(-1, self.num_heads, -1)
         if self.value_map is not None:
             values = F.linear(x, self.value_map.weight).unflatten(-1, (self.num_heads, -1))

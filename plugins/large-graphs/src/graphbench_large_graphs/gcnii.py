@@ -5,6 +5,7 @@ Chen et al., "Simple and Deep Graph Convolutional Networks", ICML 2020, arXiv 20
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -66,7 +67,7 @@ class GCNII(Architecture):
         super().__init__(spec, hidden_dim)
         check_range("alpha", alpha, at_least=0, at_most=1)
         if theta is not None:
-            check_range("theta", theta, above=0)
+            check_range("theta", theta, above=0, below=math.inf)
         if layer_weight_decay is not None:
             check_range("layer_weight_decay", layer_weight_decay, at_least=0)
         self.inputs: InputFeatures | NodeEncoder

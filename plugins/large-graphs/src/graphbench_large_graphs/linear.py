@@ -9,7 +9,24 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from graphbench.errors import check_range
 from graphbench.nn import DenseLayout
+
+
+def check_width(hidden_dim: int) -> None:
+    """Refuse queries and keys of length 1 that are one number wide.
+
+    They are 1 or -1, and where all that a query meets are its opposites, its weights have the sum 0.
+
+    Raises:
+        BadInput: `hidden_dim` is not at least 2.
+
+    Examples:
+        >>> check_width(1)
+        Traceback (most recent call last):
+        graphbench.errors.BadInput: hidden_dim must be an integer of at least 2, but got 1.
+    """
+    check_range("hidden_dim", hidden_dim, at_least=2, whole=True)
 
 
 def linear_attention(

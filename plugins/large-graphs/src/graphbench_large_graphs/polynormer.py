@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.nn import GATConv
-from torch_geometric.utils import add_remaining_self_loops
+from torch_geometric.utils import add_remaining_self_loops, scatter
 
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, LayerTrace, PositionalEncoder, Representation, Traced
 from graphbench.errors import BadInput, check_range
@@ -81,6 +81,41 @@ class LocalLayer(nn.Module):
         return (1 - beta) * self.norm(gate * y) + beta * y
 
 
+def logistic_features(q: Tensor, k: Tensor, layout: DenseLayout) -> tuple[Tensor, Tensor]:
+    """Features s(q) and s(k), s the logistic function, but for factors that cancel in `linear_attention`.
+
+    In float32 s(q) . s(k) is 0 for all keys where logits are below -52, and the mean over them 0 / 0. With c_m
+    the largest `log s(k_jm)` of a graph and `a_i = max_m (log s(q_im) + c_m)` the features are
+
+        f(q)_im = exp(log s(q_im) + c_m - a_i),      f(k)_jm = exp(log s(k_jm) - c_m),
+
+    so `f(q_i) . f(k_j) = exp(-a_i) s(q_i) . s(k_j)`, and for each query one of its features and that of some key are 1.
+    No gradient runs through the factors, which change no answer.
+
+    Args:
+        q: logits of queries `[T, H, m]`; those of the keys where both are one.
+        k: logits of keys `[T, H, m]`.
+        layout: where the nodes lie in padded graphs.
+
+    Returns:
+        Both features `[T, H, m]`, in float32 at least.
+
+    Examples:
+        >>> layout = DenseLayout.from_batch(torch.tensor([0, 0, 1]))
+        >>> logits = torch.tensor([-500.0, -501.0, 0.0]).view(3, 1, 1)
+        >>> [features.flatten() for features in logistic_features(logits, logits, layout)]
+        [tensor([1., 1., 1.]), tensor([1.0000, 0.3679, 1.0000])]
+    """
+    with torch.autocast(k.device.type, enabled=False):
+        precision = torch.promote_types(k.dtype, torch.float32)
+        keys = F.logsigmoid(k.to(precision))
+        queries = keys if q is k else F.logsigmoid(q.to(precision))
+        graph_of = layout.graph_of
+        largest = scatter(keys.detach(), graph_of, 0, layout.num_graphs, reduce="max")[graph_of]
+        queries = queries + largest
+        return (queries - queries.detach().amax(-1, keepdim=True)).exp(), (keys - largest).exp()
+
+
 class GlobalLayer(Traced):
     """`LN(sum_j w_ij V x_j / sum_j w_ij) * (W x_i + b)` with `w_ij = s(Q x_i) . s(K x_j)`, s the logistic function.
 
@@ -109,8 +144,9 @@ class GlobalLayer(Traced):
 
     def forward(self, x: Tensor, batch: GraphBatch, layout: DenseLayout) -> Tensor:
         """Nodes `[T, dim]`."""
-        k = self.key_map(x).sigmoid().unflatten(-1, (self.num_heads, -1))
-        q = k if self.query_map is None else self.query_map(x).sigmoid().unflatten(-1, (self.num_heads, -1))
+        k = self.key_map(x).unflatten(-1, (self.num_heads, -1))
+        q = k if self.query_map is None else self.query_map(x).unflatten(-1, (self.num_heads, -1))
+        q, k = logistic_features(q, k, layout)
         v = self.value_map(x).unflatten(-1, (self.num_heads, -1))
         out: Tensor = self.norm(linear_attention(q, k, v, layout).flatten(1)) * (self.gate(x) + self.beta())
         self.trace(lambda: self._record(x, q, k, batch, layout, out))

@@ -20,7 +20,7 @@ from torch_geometric.nn import GCNConv
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, LayerTrace, PositionalEncoder, Representation, Traced
 from graphbench.errors import check_choice, check_range
 from graphbench.nn import BatchNorm, Categorical, ConvLayer, DenseLayout, NodeEncoder, gcn_edges
-from graphbench_large_graphs.linear import linear_attention, unit_norm
+from graphbench_large_graphs.linear import check_width, linear_attention, unit_norm
 
 Normalisation = Literal["graph", "node"]
 Aggregation = Literal["add", "concatenate"]
@@ -41,7 +41,7 @@ class SimpleAttention(Traced):
         normalisation: graph or node.
 
     Raises:
-        BadInput: `normalisation` is not known.
+        BadInput: `normalisation` is not known, or `dim` is 1.
 
     Examples:
         >>> from graphbench.testing import tiny_spec, tiny_table
@@ -54,6 +54,7 @@ class SimpleAttention(Traced):
     def __init__(self, dim: int, num_heads: int = 1, normalisation: Normalisation = "graph") -> None:
         super().__init__()
         check_choice("normalisation", normalisation, ("graph", "node"))
+        check_width(dim)
         self.num_heads = num_heads
         self.normalisation = normalisation
         self.qkv_map = nn.Linear(dim, 3 * num_heads * dim)

@@ -18,6 +18,9 @@ from graphbench.errors import check_range
 from graphbench.nn import DenseLayout, attend
 from graphbench_sequences.attention import ProjectedAttention
 
+#: Between the generators of two layers: more than any document has blocks.
+_SEEDS_APART = 1_000_003
+
 
 class BigBirdAttention(ProjectedAttention):
     """Softmax attention in blocks of s tokens: linear in the tokens.
@@ -29,6 +32,7 @@ class BigBirdAttention(ProjectedAttention):
         dim, num_heads, qkv_dim, dropout: see `ProjectedAttention`.
         block_size: tokens of a block s.
         num_random: random blocks r.
+        seed: of the random blocks; the number of the layer, so that layers have blocks of their own.
 
     Raises:
         BadInput: an option is out of range.
@@ -47,11 +51,13 @@ class BigBirdAttention(ProjectedAttention):
         dropout: float = 0.0,
         block_size: int = 64,
         num_random: int = 3,
+        seed: int = 0,
     ) -> None:
         super().__init__(dim, num_heads, qkv_dim, dropout)
         check_range("block_size", block_size, at_least=1, whole=True)
         check_range("num_random", num_random, at_least=0, whole=True)
-        self.block_size, self.num_random = block_size, num_random
+        check_range("seed", seed, at_least=0, whole=True)
+        self.block_size, self.num_random, self.seed = block_size, num_random, seed
 
     def mix(self, heads: tuple[Tensor, ...], layout: DenseLayout) -> Tensor:
         """As `ProjectedAttention.mix`."""
@@ -62,7 +68,8 @@ class BigBirdAttention(ProjectedAttention):
         short = (0, 0, 0, count * size - layout.max_nodes)
         q, k, v = (F.pad(part, short) for part in (q, k, v))
         kinds, kind = blocks.unique(return_inverse=True)  # documents of as many blocks share a table
-        tables = [block_table(number, count, self.num_heads, self.num_random) for number in kinds.tolist()]
+        options = (count, self.num_heads, self.num_random, self.seed)
+        tables = [block_table(number, *options) for number in kinds.tolist()]
         table = torch.stack(tables).to(q.device)[kind]  # [B, H, M, C]
         slot = table.clamp(min=0).unsqueeze(-1) * size + torch.arange(size, device=q.device)
         there = (table >= 0).unsqueeze(-1) & (slot < lengths[:, None, None, None, None])
@@ -92,18 +99,19 @@ class BigBirdAttention(ProjectedAttention):
         return torch.where(number == 0, first.unsqueeze(2), blocks).flatten(2, 3)
 
 
-@lru_cache(maxsize=256)
-def block_table(blocks: int, count: int, num_heads: int, num_random: int) -> Tensor:
+@lru_cache(maxsize=1024)
+def block_table(blocks: int, count: int, num_heads: int, num_random: int, seed: int = 0) -> Tensor:
     """Blocks that each block of a document attends to, `[H, M, 5 + r]` on the CPU; -1 stands for none.
 
     The first, the last, the one before, itself and the one after, each once, then r random ones of the others, or as
-    many as there are. The random ones depend on the number of blocks and on nothing else.
+    many as there are. The random ones depend on the number of blocks and on the seed, and on nothing else.
 
     Args:
         blocks: of the document.
         count: M, at least as many.
         num_heads: H; each has random blocks of its own.
         num_random: r.
+        seed: of the random blocks.
 
     Examples:
         >>> block_table(blocks=3, count=4, num_heads=1, num_random=1)[0]
@@ -113,7 +121,7 @@ def block_table(blocks: int, count: int, num_heads: int, num_random: int) -> Ten
                 [-1, -1, -1, -1, -1, -1]])
     """
     table = torch.full((num_heads, count, 5 + num_random), -1)
-    generator = torch.Generator().manual_seed(blocks)
+    generator = torch.Generator().manual_seed(blocks + _SEEDS_APART * seed)
     for row in range(blocks):
         fixed = [0] if blocks == 1 else [0, blocks - 1]
         table[:, row, : len(fixed)] = torch.tensor(fixed)

@@ -7,20 +7,49 @@ Legend: T tokens, B documents of a block, N padded tokens, P packed tokens, H he
 
 from __future__ import annotations
 
+from typing import Literal, get_args
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from graphbench import BenchmarkSpec
-from graphbench.errors import BadInput, check_range
+from graphbench.errors import BadInput, check_choice, check_range
 from graphbench.nn import DenseLayout, FeedForward, attend
 from graphbench_sequences.attention import draw_xavier
 from graphbench_sequences.documents import check_sequences
 from graphbench_sequences.model import InteractionName, PoolingName, SequenceModel
-from graphbench_sequences.tokens import PositionName, TokenName, sinusoids
+from graphbench_sequences.tokens import PositionName, Positions, TokenName, halved_sinusoids
+
+InitName = Literal["bert", "xavier"]
 
 #: Factor of the weights of all maps but the last one, at first.
 _GAIN = 0.5**0.5
+#: Standard deviation of weights, and of vectors of tokens before their factor, where they start as those of BERT.
+_BERT_STD = 0.02
+#: Place of the first token: the released code counts from behind the index of its padding, which is 1.
+_FIRST_PLACE = 2
+
+
+class LunaPositions(Positions):
+    """Adds `halved_sinusoids` to tokens, which count from 2 where they are categories and from 0 where they are values.
+
+    Args:
+        dim: width of the tokens.
+        tokens: categories or values, see `TokenEncoder`.
+
+    Examples:
+        >>> LunaPositions(4, "values")(torch.zeros(1, 4), torch.tensor([0]))
+        tensor([[0., 0., 1., 1.]])
+    """
+
+    def __init__(self, dim: int, tokens: TokenName) -> None:
+        super().__init__("sinusoidal", dim, 0)
+        self.first = _FIRST_PLACE if tokens == "categories" else 0
+
+    def forward(self, x: Tensor, place: Tensor) -> Tensor:
+        """Tokens `[T, dim]` with their places `[T]`."""
+        return x + halved_sinusoids(place + self.first, x.shape[1]).to(x.dtype)
 
 
 class LunaAttention(nn.Module):
@@ -126,8 +155,8 @@ class LunaLayer(nn.Module):
 class LunaStack(nn.Module):
     """The norm of tokens and packed tokens, and the layers over both.
 
-    Packed tokens are learned, standard normal at first, and get the sinusoids of their places; a document of n tokens
-    has its first `min(P, n)`.
+    Packed tokens are learned, standard normal at first, and get the `halved_sinusoids` of their places; a document of n
+    tokens has its first `min(P, n)`.
 
     Args:
         dim: width of the tokens.
@@ -161,7 +190,7 @@ class LunaStack(nn.Module):
         """Tokens `[T, dim]` after the last layer."""
         x = F.dropout(self.norm(x), self.dropout, self.training)
         place = torch.arange(self.packed.shape[0], device=x.device)
-        packed = self.packed_norm(self.packed + sinusoids(place, x.shape[1]).to(self.packed.dtype)).to(x.dtype)
+        packed = self.packed_norm(self.packed + halved_sinusoids(place, x.shape[1]).to(self.packed.dtype)).to(x.dtype)
         blocks = zip(layout.to_blocks(x), layout.blocks, strict=True)
         return layout.from_blocks([self._run(dense, packed, place, block.layout) for dense, block in blocks])
 
@@ -189,10 +218,12 @@ class Luna(SequenceModel):
         dropout: probability of every dropout but that of attention weights.
         attention_dropout: probability of dropping an attention weight.
         tokens: categories, each with a learned vector, or values, see `TokenEncoder`.
-        positions: sinusoidal, learned or none.
+        positions: sinusoidal (`LunaPositions`), learned or none.
         pooling: cls (a learned token before the first one) or mean.
         interaction: how two documents meet, concatenate or NLI, see `PairReadout`.
         max_length: tokens of the longest document, for learned positions; by default the benchmark's.
+        init: how weights start: bert (all maps normal with deviation 0.02, their biases zero, and the tokens' vectors
+            with 0.02 sqrt(d)), as on Text and ListOps, or xavier (see `LunaAttention`), as on the other tasks.
 
     Raises:
         BadInput: the benchmark is none of sequences, or an option is out of range.
@@ -219,8 +250,10 @@ class Luna(SequenceModel):
         pooling: PoolingName = "cls",
         interaction: InteractionName = "concatenate",
         max_length: int | None = None,
+        init: InitName = "bert",
     ) -> None:
         check_sequences(spec)
+        check_choice("init", init, get_args(InitName))
         check_range("num_packed", num_packed, at_least=1, whole=True)
         if max_length is not None:
             check_range("max_length", max_length, at_least=1, whole=True)
@@ -234,5 +267,21 @@ class Luna(SequenceModel):
             positions=positions,
             pooling=pooling,
             interaction=interaction,
+            pair_activation="gelu",
             max_length=max_length,
         )
+        if positions == "sinusoidal":
+            self.positions = LunaPositions(hidden_dim, tokens)
+        if init == "bert":
+            self._draw_as_bert()
+
+    def _draw_as_bert(self) -> None:
+        """As the released code does where `apply_bert_init` is set; packed tokens stay as they are there, too."""
+        parts = [self.layers] if self.pair is None else [self.layers, self.pair]
+        for module in (module for part in parts for module in part.modules()):
+            if isinstance(module, nn.Linear):
+                nn.init.normal_(module.weight, std=_BERT_STD)
+                nn.init.zeros_(module.bias)
+        for name, parameter in self.token_encoder.named_parameters():
+            if name.endswith("table"):  # the vector of a category; its factor sqrt(d) stands in the deviation
+                nn.init.normal_(parameter, std=_BERT_STD * self.dim**0.5)

@@ -27,6 +27,8 @@ NormName = Literal["batch", "layer", "scale"]
 NormPosition = Literal["pre", "post"]
 #: Standard deviations of weights, and of the logits of decay and damping, at first.
 _STD, _DECAY_STD = 0.02, 0.2
+#: Added to mean squares, as the authors' code passes it to every norm.
+_EPS = 1e-5
 #: Mean and deviation of the Laplace function, at which it comes near to the squared ReLU (equation 19).
 _LAPLACE_MEAN, _LAPLACE_STD = 0.5**0.5, (4 * torch.pi) ** -0.5
 
@@ -42,7 +44,7 @@ def laplace(x: Tensor) -> Tensor:
 
 
 class ScaleNorm(nn.Module):
-    """`g x / sqrt(mean(x^2) + 1e-6)`, g one learned number, 1 at first.
+    """`g x / sqrt(mean(x^2) + 1e-5)`, g one learned number, 1 at first.
 
     Examples:
         >>> ScaleNorm()(torch.tensor([[3.0, 4.0]]))
@@ -55,7 +57,7 @@ class ScaleNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Rows `[T, d]`, shaped as they came."""
-        normed: Tensor = self.scale * x * (x.square().mean(-1, keepdim=True) + 1e-6).rsqrt()
+        normed: Tensor = self.scale * x * (x.square().mean(-1, keepdim=True) + _EPS).rsqrt()
         return normed
 
 
@@ -324,6 +326,7 @@ class MEGA(SequenceModel):
             positions="none",
             pooling="mean",
             interaction=interaction,
+            pair_activation="gelu",
             dropout=dropout,
             max_length=room,
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, get_args
 
 import torch
@@ -19,6 +19,7 @@ from graphbench_sequences.tokens import PositionName, Positions, TokenEncoder, T
 
 PoolingName = Literal["cls", "mean"]
 InteractionName = Literal["concatenate", "NLI"]
+PairActivation = Literal["relu", "gelu"]
 #: Tasks that ask for one answer per graph.
 GRAPH_TASKS = ("graph-regression", "graph-classification", "graph-multilabel")
 
@@ -43,20 +44,28 @@ def longest_document(spec: BenchmarkSpec, max_length: int | None) -> int:
 
 
 class PairReadout(nn.Module):
-    """One vector of two documents: `ReLU(W [a, b] + c)`, or of `[a, b, a * b, a - b]` with NLI.
+    """One vector of two documents: `act(W [a, b] + c)`, or of `[a, b, a * b, a - b]` with NLI.
 
     Args:
         dim: width of the vectors.
         interaction: concatenate or NLI.
+        activation: act is relu or gelu.
+
+    Raises:
+        BadInput: `activation` is not known.
 
     Examples:
         >>> PairReadout(8, "NLI")(torch.randn(6, 8)).shape
         torch.Size([3, 8])
     """
 
-    def __init__(self, dim: int, interaction: InteractionName = "concatenate") -> None:
+    def __init__(
+        self, dim: int, interaction: InteractionName = "concatenate", activation: PairActivation = "relu"
+    ) -> None:
         super().__init__()
+        check_choice("activation", activation, get_args(PairActivation))
         self.interaction: InteractionName = interaction
+        self.activation: Callable[[Tensor], Tensor] = F.relu if activation == "relu" else F.gelu
         self.linear = nn.Linear((2 if interaction == "concatenate" else 4) * dim, dim)
         draw_xavier(self.linear.weight)
 
@@ -64,7 +73,7 @@ class PairReadout(nn.Module):
         """Graphs `[G, dim]` of documents `[2 G, dim]`, the two of a graph one after the other."""
         a, b = documents.unflatten(0, (-1, 2)).unbind(1)
         parts = [a, b] if self.interaction == "concatenate" else [a, b, a * b, a - b]
-        return F.relu(self.linear(torch.cat(parts, dim=-1)))
+        return self.activation(self.linear(torch.cat(parts, dim=-1)))
 
 
 class SequenceModel(Architecture):
@@ -81,7 +90,7 @@ class SequenceModel(Architecture):
         tokens: see `TokenEncoder`.
         positions: see `Positions`.
         pooling: `cls`, a learned token before the first one (zero at first), or the `mean` of the tokens.
-        interaction: see `PairReadout`.
+        interaction, pair_activation: see `PairReadout`.
         dropout: probability of dropping an entry of the tokens before the first layer.
         max_length: tokens of the longest document that some part of the model has room for; None for any.
 
@@ -100,6 +109,7 @@ class SequenceModel(Architecture):
         positions: PositionName = "sinusoidal",
         pooling: PoolingName = "cls",
         interaction: InteractionName = "concatenate",
+        pair_activation: PairActivation = "relu",
         dropout: float = 0.0,
         max_length: int | None = None,
     ) -> None:
@@ -117,7 +127,7 @@ class SequenceModel(Architecture):
         self.final_norm = final_norm
         self.aggregates = spec.task in GRAPH_TASKS
         paired = self.aggregates and self.tower is not None
-        self.pair = PairReadout(hidden_dim, interaction) if paired else None
+        self.pair = PairReadout(hidden_dim, interaction, pair_activation) if paired else None
 
     def forward(self, batch: GraphBatch) -> Representation:
         """Nodes `[num_nodes, hidden_dim]`; for graph tasks also graphs `[num_graphs, hidden_dim]`.

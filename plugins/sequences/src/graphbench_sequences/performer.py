@@ -1,8 +1,8 @@
-"""Performer: attention by positive random features, linear in the tokens.
+"""Performer: attention by positive features, random ones or none, linear in the tokens.
 
 Choromanski et al., "Rethinking Attention with Performers", ICLR 2021, arXiv 2009.14794, sections 2.2 to 2.4.
 
-Legend: B documents, N padded tokens, H heads, d head width, M random features.
+Legend: B documents, N padded tokens, H heads, d head width, M features (d of them without random directions).
 """
 
 from __future__ import annotations
@@ -13,13 +13,32 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from graphbench.errors import check_choice, check_range
+from graphbench.errors import BadInput, check_choice, check_range
 from graphbench.nn import DenseLayout
 from graphbench_sequences.attention import ProjectedAttention
 
 KernelName = Literal["relu", "softmax"]
 #: What every feature has at least, in the code of the Long Range Arena.
-_LEAST = {"relu": 1e-3, "softmax": 1e-4}
+_LEAST = {"relu": 1e-3, "softmax": 1e-6}
+
+
+def check_features(num_features: int | None, kernel: KernelName) -> None:
+    """Refuse a number of features that is none, and no directions where the kernel lives on them.
+
+    Raises:
+        BadInput: an option is not known or out of range, or `num_features` is None for softmax.
+
+    Examples:
+        >>> check_features(None, "relu")
+    """
+    check_choice("kernel", kernel, get_args(KernelName))
+    if num_features is not None:
+        check_range("num_features", num_features, at_least=1, whole=True)
+    elif kernel == "softmax":
+        raise BadInput(
+            "num_features must be a number for kernel: softmax, such as 256, but got None: its features are "
+            "exponentials along random directions. Without directions there is kernel: relu."
+        )
 
 
 def orthogonal_directions(num_features: int, dim: int) -> Tensor:
@@ -44,21 +63,22 @@ class PerformerAttention(ProjectedAttention):
 
     With `y = x / d^(1/4)` and the rows w of M orthogonal directions:
 
-    * softmax (FAVOR+): `f(x) = (exp(w . y - |y|^2 / 2 - c) + 1e-4) / sqrt(M)`, whose products are `exp(q . k /
+    * softmax (FAVOR+): `f(x) = (exp(w . y - |y|^2 / 2 - c) + 1e-6) / sqrt(M)`, whose products are `exp(q . k /
       sqrt(d))` in expectation; c, the largest exponent w . y of a query and of all keys of a document, cancels but for
-      1e-4;
-    * relu: `f(x) = ReLU(w . y) + 0.001`, what the Long Range Arena takes on most tasks.
+      1e-6;
+    * relu: `f(x) = ReLU(w . y) + 0.001`; without directions `ReLU(x) + 0.001`, d features of queries and keys as they
+      are, which is what the Long Range Arena takes on most tasks.
 
     Directions are sampled once and saved with the weights, so an answer depends on no other document of the batch.
     Attention weights are never there, so none is dropped.
 
     Args:
         dim, num_heads, qkv_dim: see `ProjectedAttention`.
-        num_features: random features M.
+        num_features: random features M; None for no random directions, with relu alone.
         kernel: softmax or relu.
 
     Raises:
-        BadInput: an option is not known or out of range.
+        BadInput: as `check_features`.
 
     Examples:
         >>> layout = DenseLayout.from_batch(torch.tensor([0, 0, 0, 1]))
@@ -66,22 +86,22 @@ class PerformerAttention(ProjectedAttention):
         torch.Size([4, 8])
     """
 
-    directions: Tensor
+    directions: Tensor | None
 
     def __init__(
         self,
         dim: int,
         num_heads: int,
         qkv_dim: int | None = None,
-        num_features: int = 256,
+        num_features: int | None = 256,
         kernel: KernelName = "relu",
     ) -> None:
         super().__init__(dim, num_heads, qkv_dim)
-        check_range("num_features", num_features, at_least=1, whole=True)
-        check_choice("kernel", kernel, get_args(KernelName))
+        check_features(num_features, kernel)
         self.kernel: KernelName = kernel
         head_dim = self.out_map.in_features // num_heads
-        self.register_buffer("directions", orthogonal_directions(num_features, head_dim))
+        directions = None if num_features is None else orthogonal_directions(num_features, head_dim)
+        self.register_buffer("directions", directions)
 
     def mix(self, heads: tuple[Tensor, ...], layout: DenseLayout) -> Tensor:
         """As `ProjectedAttention.mix`, in float32 at least: exponents of bfloat16 would be off by whole factors."""
@@ -96,6 +116,8 @@ class PerformerAttention(ProjectedAttention):
 
     def _features(self, x: Tensor, real: Tensor | None) -> Tensor:
         """Features of queries, or of keys that share a sum with all `real` ones `[B, 1, N, 1]`; `[B, H, N, M]`."""
+        if self.directions is None:
+            return x.relu() + _LEAST[self.kernel]
         y = x * x.shape[-1] ** -0.25
         along = y @ self.directions.to(y.dtype).t()
         if self.kernel == "relu":

@@ -43,25 +43,33 @@ def diagonal(init: InitName, num_states: int) -> Tensor:
 
 
 class DiagonalKernel(nn.Module):
-    """Kernels of C linear systems `s' = a s + u`, `y = 2 Re sum_n c_n s_n`, discretised with steps d.
+    """Kernels of C linear systems `s' = a s + u`, `y_k = 2 Re sum_n c_kn s_n`, discretised with steps d.
 
-    Zero-order hold: `s_l = exp(d a) s_(l-1) + (exp(d a) - 1) / a u_l`, so that y is the convolution of u with
-    `K_l = 2 Re sum_n c_n (exp(d a_n) - 1) / a_n exp(l d a_n)`. `a = -exp(log_decay) + i frequency`; steps are sampled
-    log-uniformly, c from a complex normal distribution. `C (2 S + 1)` parameters.
+    Zero-order hold: `s_l = exp(d a) s_(l-1) + (exp(d a) - 1) / a u_l`, so that y_k is the convolution of u with
+    `K_kl = 2 Re sum_n c_kn (exp(d a_n) - 1) / a_n exp(l d a_n)`. `a = -exp(log_decay) + i frequency`; steps are sampled
+    log-uniformly, c from a complex normal distribution. Read-outs k share states and steps: `C (S + 1)` parameters, and
+    `C S` of each read-out.
 
     Args:
         dim: channels C.
         num_states: S, even.
         init: lin or inv, see `diagonal`.
         step_min, step_max: range of the steps at first.
+        num_readouts: read-outs c of the same states.
 
     Examples:
-        >>> DiagonalKernel(3, num_states=4)(7).shape
-        torch.Size([3, 7])
+        >>> DiagonalKernel(3, num_states=4, num_readouts=2)(7).shape
+        torch.Size([2, 3, 7])
     """
 
     def __init__(
-        self, dim: int, num_states: int = 64, init: InitName = "lin", step_min: float = 0.001, step_max: float = 0.1
+        self,
+        dim: int,
+        num_states: int = 64,
+        init: InitName = "lin",
+        step_min: float = 0.001,
+        step_max: float = 0.1,
+        num_readouts: int = 1,
     ) -> None:
         super().__init__()
         states = diagonal(init, num_states).expand(dim, -1)
@@ -69,10 +77,10 @@ class DiagonalKernel(nn.Module):
         self.log_step = nn.Parameter(torch.rand(dim) * (high - low) + low)
         self.log_decay = nn.Parameter((-states.real).log().to(torch.get_default_dtype()))
         self.frequency = nn.Parameter(states.imag.to(torch.get_default_dtype()).clone())
-        self.readout = nn.Parameter(torch.randn(dim, num_states // 2, 2) * 0.5**0.5)
+        self.readout = nn.Parameter(torch.randn(num_readouts, dim, num_states // 2, 2) * 0.5**0.5)
 
     def forward(self, length: int) -> Tensor:
-        """`K_0` to `K_(length - 1)` of every channel `[C, length]`, in float32 at least."""
+        """`K_0` to `K_(length - 1)` of every read-out and channel `[num_readouts, C, length]`, in float32 at least."""
         precision = torch.promote_types(self.readout.dtype, torch.float32)
         step, decay = self.log_step.to(precision).exp(), self.log_decay.to(precision).exp()
         states = torch.complex(-decay, self.frequency.to(precision))
@@ -81,21 +89,21 @@ class DiagonalKernel(nn.Module):
         weight = readout * torch.expm1(exponent) / states
         place = torch.arange(length, device=states.device, dtype=precision)
         powers = (exponent.unsqueeze(-1) * place).exp()  # [C, S / 2, length]
-        return 2 * torch.einsum("cn,cnl->cl", weight, powers).real
+        return 2 * torch.einsum("kcn,cnl->kcl", weight, powers).real
 
 
 class S4DLayer(nn.Module):
     """A layer: `x + Drop(GLU(W Drop(GELU(K * u + D u)) + b))`, u the normed tokens, or the norm behind the sum.
 
-    `C (2 S + 1)` parameters of each kernel (two where tokens after the own one count), C of D, `2 C^2 + 2 C` of W and
-    b, and the norm's.
+    Both directions have the same states and steps, and each its read-out, as in the released code: `C (S + 1)`
+    parameters and `C S` of each direction, C of D, `2 C^2 + 2 C` of W and b, and the norm's.
 
     Args:
         dim: channels C.
         norm: batch, layer or none.
         norm_position: pre (u = Norm(x)) or post (Norm behind the sum, u = x).
         dropout: probability of Drop.
-        bidirectional: mix tokens after the own one, too, by a kernel of their own.
+        bidirectional: mix tokens after the own one, too, by a read-out of their own.
         kernel: options of `DiagonalKernel`.
 
     Examples:
@@ -116,7 +124,7 @@ class S4DLayer(nn.Module):
         super().__init__()
         check_choice("norm_position", norm_position, get_args(NormPosition))
         self.norm, self.pre, self.dropout = make_norm(norm, dim), norm_position == "pre", dropout
-        self.kernels = nn.ModuleList(DiagonalKernel(dim, **kernel) for _ in range(1 + bidirectional))
+        self.kernel = DiagonalKernel(dim, **kernel, num_readouts=1 + bidirectional)
         self.skip = nn.Parameter(torch.randn(dim))
         self.out_map = nn.Linear(dim, 2 * dim)
 
@@ -125,7 +133,7 @@ class S4DLayer(nn.Module):
         u = self.norm(x) if self.pre else x
         with torch.autocast(x.device.type, enabled=False):
             precision = torch.promote_types(u.dtype, torch.float32)
-            kernels = [kernel(layout.max_nodes) for kernel in self.kernels]
+            kernels = self.kernel(layout.max_nodes).unbind()
             parts = []
             for dense in layout.to_blocks(u.to(precision)):
                 near = [kernel[:, : dense.shape[1]] for kernel in kernels]
@@ -137,12 +145,7 @@ class S4DLayer(nn.Module):
 
     def state_parameters(self) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
         """Those of the state matrices, and those of the steps."""
-        states, steps = [], []
-        for kernel in self.kernels:
-            assert isinstance(kernel, DiagonalKernel)
-            states += [kernel.log_decay, kernel.frequency]
-            steps.append(kernel.log_step)
-        return states, steps
+        return [self.kernel.log_decay, self.kernel.frequency], [self.kernel.log_step]
 
 
 class S4D(SequenceModel):
@@ -201,10 +204,10 @@ class S4D(SequenceModel):
         check_range("num_states", num_states, at_least=2, whole=True)
         if num_states % 2:
             raise BadInput(f"num_states must be even, for conjugate pairs, but got {num_states}.")
-        for option, value in (("step_min", step_min), ("state_lr_scale", state_lr_scale)):
-            check_range(option, value, above=0)
-        check_range("step_lr_scale", step_lr_scale, above=0)
-        check_range("step_max", step_max, at_least=step_min)
+        scales = {"step_min": step_min, "state_lr_scale": state_lr_scale, "step_lr_scale": step_lr_scale}
+        for option, value in scales.items():
+            check_range(option, value, above=0, below=math.inf)
+        check_range("step_max", step_max, at_least=step_min, below=math.inf)
         self.scales = (state_lr_scale, step_lr_scale)
         kernel = {"num_states": num_states, "init": init, "step_min": step_min, "step_max": step_max}
         layers: list[nn.Module] = [
@@ -219,6 +222,7 @@ class S4D(SequenceModel):
             positions="none",
             pooling="mean",
             interaction=interaction,
+            pair_activation="gelu",
         )
 
     def parameter_groups(self) -> Sequence[dict[str, Any]]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Literal, get_args
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from graphbench import BenchmarkSpec, Features, GraphBatch
@@ -115,3 +116,19 @@ def sinusoids(place: Tensor, dim: int) -> Tensor:
     exponent = torch.arange(0, dim, 2, device=place.device, dtype=torch.float64) / dim
     angle = place.unsqueeze(-1) * torch.exp(exponent * -math.log(10_000.0))
     return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2)[..., :dim]
+
+
+def halved_sinusoids(place: Tensor, dim: int) -> Tensor:
+    """Sines of places, then their cosines, `[..., dim]` in float64, as fairseq has them, in which Luna is written.
+
+    With `h = dim // 2` columns j of either kind the angle is `i / 10000^(j / (h - 1))`: the slowest turns by a 10,000th
+    in each place, where `sinusoids` ends a little before. An odd `dim` has a column of zeros at its end.
+
+    Examples:
+        >>> halved_sinusoids(torch.tensor([1]), 4)
+        tensor([[8.4147e-01, 1.0000e-04, 5.4030e-01, 1.0000e+00]], dtype=torch.float64)
+    """
+    half = dim // 2
+    exponent = torch.arange(half, device=place.device, dtype=torch.float64) / max(half - 1, 1)
+    angle = place.unsqueeze(-1) * torch.exp(exponent * -math.log(10_000.0))
+    return F.pad(torch.cat([angle.sin(), angle.cos()], dim=-1), (0, dim % 2))

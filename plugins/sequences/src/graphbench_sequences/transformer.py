@@ -19,7 +19,7 @@ from graphbench_sequences.bigbird import BigBirdAttention
 from graphbench_sequences.documents import check_sequences
 from graphbench_sequences.linformer import LinformerAttention
 from graphbench_sequences.model import InteractionName, PoolingName, SequenceModel, longest_document
-from graphbench_sequences.performer import KernelName, PerformerAttention
+from graphbench_sequences.performer import KernelName, PerformerAttention, check_features
 from graphbench_sequences.reformer import ReformerAttention
 from graphbench_sequences.tokens import PositionName, TokenName
 
@@ -86,7 +86,7 @@ class SequenceTransformer(SequenceModel):
         interaction: how two documents meet, concatenate or NLI, see `PairReadout`.
         max_length: tokens of the longest document, for learned positions and linformer; by default the benchmark's.
         rank: mixtures of keys and values of linformer.
-        num_features: random features of performer.
+        num_features: random features of performer; None for none, with relu alone, as the arena has it.
         kernel: of performer, relu or softmax.
         block_size: tokens of a block of bigbird.
         num_random: random blocks that a block of bigbird attends to.
@@ -122,7 +122,7 @@ class SequenceTransformer(SequenceModel):
         interaction: InteractionName = "concatenate",
         max_length: int | None = None,
         rank: int = 16,
-        num_features: int = 256,
+        num_features: int | None = 256,
         kernel: KernelName = "relu",
         block_size: int = 64,
         num_random: int = 3,
@@ -132,8 +132,8 @@ class SequenceTransformer(SequenceModel):
     ) -> None:
         check_sequences(spec)
         check_choice("attention", attention, get_args(AttentionName))
-        check_choice("kernel", kernel, get_args(KernelName))
-        counts = {"rank": rank, "num_features": num_features, "block_size": block_size, "num_buckets": num_buckets}
+        check_features(num_features, kernel)
+        counts = {"rank": rank, "block_size": block_size, "num_buckets": num_buckets}
         for option, count in (counts | {"num_hashes": num_hashes, "chunk_length": chunk_length}).items():
             check_range(option, count, at_least=1, whole=True)
         check_range("num_random", num_random, at_least=0, whole=True)
@@ -141,14 +141,14 @@ class SequenceTransformer(SequenceModel):
             max_length = longest_document(spec, max_length)
         room = (max_length or 0) + (pooling == "cls")
 
-        def make() -> ProjectedAttention:
+        def make(number: int) -> ProjectedAttention:
             shared = (hidden_dim, num_heads, qkv_dim)
             if attention == "linformer":
                 return LinformerAttention(*shared, attention_dropout, room, rank)
             if attention == "performer":
                 return PerformerAttention(*shared, num_features, kernel)
             if attention == "bigbird":
-                return BigBirdAttention(*shared, attention_dropout, block_size, num_random)
+                return BigBirdAttention(*shared, attention_dropout, block_size, num_random, seed=number)
             if attention == "reformer":
                 return ReformerAttention(*shared, attention_dropout, num_buckets, num_hashes, chunk_length)
             return SoftmaxAttention(*shared, attention_dropout)
@@ -168,6 +168,6 @@ class SequenceTransformer(SequenceModel):
 
 
 def _layers(
-    make: Callable[[], ProjectedAttention], num_layers: int, dim: int, ffn_dim: int, dropout: float
+    make: Callable[[int], ProjectedAttention], num_layers: int, dim: int, ffn_dim: int, dropout: float
 ) -> list[nn.Module]:
-    return [TransformerLayer(dim, make(), ffn_dim, dropout) for _ in range(num_layers)]
+    return [TransformerLayer(dim, make(number), ffn_dim, dropout) for number in range(num_layers)]
