@@ -1,6 +1,7 @@
 import networkx as nx
 import pytest
 import torch
+from torch_geometric.data import Data
 from torch_geometric.nn import GINConv
 from torch_geometric.transforms import AddRandomWalkPE
 
@@ -14,6 +15,7 @@ from graphbench_baselines.structure import (
     SubgraphExtractor,
     SubtreeExtractor,
     khop_subgraphs,
+    network_edges,
     subgraph_distances,
 )
 
@@ -65,9 +67,10 @@ def test_subgraph_extractor_runs_on_each_subgraph_alone(graphs, gnn):
         place = {node: number for number, node in enumerate(members)}
         ends = [[place[int(end)] for end in batch.edge_index[row, edges]] for row in (0, 1)]
         inside = torch.tensor(ends, dtype=torch.long).reshape(2, -1)
-        pooled[root] = network(x[members], inside, edge[edges])[-1].sum(0)
+        alone = Data(edge_index=inside, num_nodes=len(members))
+        pooled[root] = network(x[members], network_edges(alone, edge[edges]))[-1].sum(0)
     expected = extractor.linear(torch.cat([x, pooled], dim=1))
-    actual = extractor(x, batch.edge_index, edge, khop_subgraphs(batch, 2))
+    actual = extractor(x, network_edges(batch, edge, khop_subgraphs(batch, 2)))
     torch.testing.assert_close(actual, expected, atol=1e-10, rtol=1e-8)
 
 
@@ -82,7 +85,7 @@ def test_subtree_extractor_joins_all_rounds(batch):
         conv.eps = layer.eps
         states.append(conv(states[-1], batch.edge_index).relu())
     expected = extractor.linear(torch.nn.functional.layer_norm(torch.cat(states, 1), (3 * DIM,)))
-    torch.testing.assert_close(extractor(x, batch.edge_index, None, None), expected)
+    torch.testing.assert_close(extractor(x, network_edges(batch, None)), expected)
 
 
 def test_random_walk_positions_are_those_of_pyg(graphs):
@@ -112,7 +115,7 @@ def test_layer_agrees_with_its_equations(spec, graphs):
     batch = encoded(graphs, *model.required_encodings())
     layer, x = model.layers[0], model.node_encoder(batch)
     around = model._surroundings(batch, x.dtype)
-    structure = layer.extractor(x, batch.edge_index, around.edge, None)
+    structure = layer.extractor(x, around.edges)
     mixed = layer.attention(x, around.layout, around.biases, structure)
     y = layer.attention_norm(x + around.damping * mixed)
     torch.testing.assert_close(model(batch).node, layer.ffn_norm(y + layer.feed_forward(y)))

@@ -16,6 +16,7 @@ from graphbench.nn import (
     Categorical,
     DenseLayout,
     EdgeEncoder,
+    FeatureEncoder,
     FeedForward,
     NodeEncoder,
     NormName,
@@ -29,10 +30,11 @@ from graphbench_baselines.structure import (
     GNN,
     Extractor,
     MessagePassing,
+    NetworkEdges,
     SubgraphExtractor,
-    Subgraphs,
     SubtreeExtractor,
     khop_subgraphs,
+    network_edges,
     subgraph_distances,
 )
 
@@ -44,17 +46,13 @@ class Surroundings:
     Args:
         layout: where nodes lie in padded graphs.
         biases: what hides padding in each block of the layout.
-        edge_index: edges `[2, num_edges]`.
-        edge: edge vectors `[num_edges, edge_dim]`; None where the network reads none.
-        subgraphs: for the subgraph extractor.
+        edges: what the extractors' networks run on.
         damping: `1 / sqrt(1 + out-degree)` of every node `[num_nodes, 1]`.
     """
 
     layout: DenseLayout
     biases: Sequence[Tensor | None]
-    edge_index: Tensor
-    edge: Tensor | None
-    subgraphs: Subgraphs | None
+    edges: NetworkEdges
     damping: Tensor
 
 
@@ -95,7 +93,7 @@ class SATLayer(nn.Module):
 
     def forward(self, x: Tensor, around: Surroundings) -> Tensor:
         """Nodes `[num_nodes, dim]` after the layer."""
-        structure = self.extractor(x, around.edge_index, around.edge, around.subgraphs)
+        structure = self.extractor(x, around.edges)
         mixed = self.attention(x, around.layout, around.biases, structure)
         x = self.attention_norm(x + F.dropout(around.damping * mixed, self.dropout, self.training))
         normed: Tensor = self.ffn_norm(x + self.feed_forward(x))
@@ -122,7 +120,8 @@ class SAT(Architecture):
         norm: batch, layer or none.
         positional_encoders: their outputs are concatenated, mapped to `hidden_dim` and added to the node features:
             `RandomWalkPE`, or `graphbench.nn.LapPEEncoder` with `model: raw`.
-        categorical: how categorical features enter: xavier_uniform, normal or one_hot.
+        categorical: how categorical features enter: xavier_uniform, normal or one_hot, whose map has no bias here, as
+            in the authors' code.
         fusion: hand the head a gated mean of all depths, see `GateFusion`.
         re_attention: let heads exchange their weights, see `ReAttention`.
         checkpointing: keep only the nodes between layers in memory and compute each layer again on the way back.
@@ -171,6 +170,9 @@ class SAT(Architecture):
             self.waits_for_device = "heads exchange weights over pairs of nodes without padding, whose number is read"
         self.encodings = (subgraph_distances(num_hops),) if self.subgraphs else ()
         self.node_encoder = NodeEncoder(spec, hidden_dim, categorical=categorical)
+        features = self.node_encoder.features
+        if isinstance(features, FeatureEncoder) and features.one_hot and features.linear is not None:
+            features.linear.register_parameter("bias", None)
         self.edge_encoder = EdgeEncoder(spec, width, categorical) if width else None
         self.positional = nn.ModuleList(positional_encoders or ())
         positions = sum(encoder.dim for encoder in positional_encoders or ())
@@ -206,9 +208,11 @@ class SAT(Architecture):
         return Surroundings(
             layout=layout,
             biases=layout.block_biases(),
-            edge_index=batch.edge_index,
-            edge=self.edge_encoder(batch) if self.edge_encoder is not None else None,
-            subgraphs=khop_subgraphs(batch, self.num_hops) if self.subgraphs else None,
+            edges=network_edges(
+                batch,
+                self.edge_encoder(batch) if self.edge_encoder is not None else None,
+                khop_subgraphs(batch, self.num_hops) if self.subgraphs else None,
+            ),
             damping=(1 + degree).to(dtype).rsqrt()[:, None],
         )
 

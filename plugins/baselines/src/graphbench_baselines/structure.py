@@ -12,12 +12,13 @@ from typing import Literal, get_args
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch_geometric.nn import GCNConv, GINConv, GINEConv, GraphConv, PNAConv, SAGEConv
+from torch_geometric.nn import GCNConv, GINConv, GINEConv, GraphConv, SAGEConv
 
 from graphbench import GraphBatch, PositionalEncoder
 from graphbench.encodings import RWSE, ShortestPaths
-from graphbench.errors import BadInput, check_choice
+from graphbench.errors import check_choice
 from graphbench.nn import NormName, count_nodes, make_norm
+from graphbench_baselines.pna import TowerPNA
 
 #: Message passing inside an extractor. PNA has the aggregators mean, sum and max and no degree scalers, as published.
 GNN = Literal["GCN", "GIN", "GINE", "GraphConv", "GraphSAGE", "PNA"]
@@ -100,6 +101,41 @@ def khop_subgraphs(batch: GraphBatch, num_hops: int) -> Subgraphs:
     return Subgraphs(root, member, torch.stack([start[kept], end[kept]]), edge[kept])
 
 
+@dataclass(frozen=True)
+class NetworkEdges:
+    """The edges along which an extractor's network sends its messages, in the order of their targets.
+
+    Args:
+        edge_index: edges `[2, M]`, of the graphs or of the subgraphs, targets ascending.
+        edge: their vectors `[M, edge_dim]`; None where the network reads none.
+        arriving: how many edges arrive at each node or member.
+        subgraphs: for the subgraph extractor.
+    """
+
+    edge_index: Tensor
+    edge: Tensor | None
+    arriving: Tensor
+    subgraphs: Subgraphs | None = None
+
+
+def network_edges(batch: GraphBatch, edge: Tensor | None, subgraphs: Subgraphs | None = None) -> NetworkEdges:
+    """The edges of the graphs, or of all subgraphs; once for all layers.
+
+    Args:
+        batch: the graphs.
+        edge: vectors of its edges `[num_edges, edge_dim]`.
+        subgraphs: those of its nodes.
+    """
+    index, nodes = batch.edge_index, int(batch.num_nodes)
+    if subgraphs is not None:
+        index, nodes = subgraphs.edge_index, len(subgraphs.member)
+    order = index[1].argsort(stable=True)
+    index = index[:, order]
+    numbers = order if subgraphs is None else subgraphs.edge[order]
+    vectors = None if edge is None else edge.index_select(0, numbers)
+    return NetworkEdges(index, vectors, count_nodes(index[1], nodes), subgraphs)
+
+
 class MessagePassing(nn.Module):
     """k rounds of messages, each followed by ReLU.
 
@@ -117,16 +153,18 @@ class MessagePassing(nn.Module):
     def __init__(self, gnn: GNN, dim: int, num_layers: int, edge_dim: int | None, num_towers: int) -> None:
         super().__init__()
         check_choice("gnn", gnn, get_args(GNN))
-        if gnn == "PNA" and (num_towers < 1 or dim % num_towers):
-            raise BadInput(f"num_towers must divide hidden_dim, but got num_towers={num_towers} and hidden_dim={dim}.")
         self.reads_edges = gnn in EDGE_GNNS and edge_dim is not None
         self.layers = nn.ModuleList(_make_convolution(gnn, dim, edge_dim, num_towers) for _ in range(num_layers))
 
-    def forward(self, x: Tensor, edge_index: Tensor, edge: Tensor | None) -> list[Tensor]:
+    def forward(self, x: Tensor, edges: NetworkEdges) -> list[Tensor]:
         """The nodes `[num_nodes, dim]` as they came and after each round."""
+        index, edge = edges.edge_index, edges.edge if self.reads_edges else None
         states = [x]
         for layer in self.layers:
-            new = layer(states[-1], edge_index, edge) if self.reads_edges else layer(states[-1], edge_index)
+            if isinstance(layer, TowerPNA):
+                new = layer(states[-1], index, edge, edges.arriving)
+            else:
+                new = layer(states[-1], index) if edge is None else layer(states[-1], index, edge)
             states.append(F.relu(new))
         return states
 
@@ -147,9 +185,9 @@ class SubtreeExtractor(nn.Module):
         self.norm = make_norm(norm, width)
         self.linear = nn.Linear(width, dim)
 
-    def forward(self, x: Tensor, edge_index: Tensor, edge: Tensor | None, subgraphs: Subgraphs | None) -> Tensor:
-        """Structure of every node `[num_nodes, dim]`; it needs no subgraphs."""
-        out: Tensor = self.linear(self.norm(torch.cat(self.network(x, edge_index, edge), dim=-1)))
+    def forward(self, x: Tensor, edges: NetworkEdges) -> Tensor:
+        """Structure of every node `[num_nodes, dim]`."""
+        out: Tensor = self.linear(self.norm(torch.cat(self.network(x, edges), dim=-1)))
         return out
 
 
@@ -170,11 +208,11 @@ class SubgraphExtractor(nn.Module):
         self.linear = nn.Linear(2 * dim, dim)
         self.unused = nn.ModuleList([make_norm(norm, dim), nn.Linear(dim, dim)] if released else [])
 
-    def forward(self, x: Tensor, edge_index: Tensor, edge: Tensor | None, subgraphs: Subgraphs | None) -> Tensor:
+    def forward(self, x: Tensor, edges: NetworkEdges) -> Tensor:
         """Structure of every node `[num_nodes, dim]`."""
+        subgraphs = edges.subgraphs
         assert subgraphs is not None
-        inner = None if edge is None else edge[subgraphs.edge]
-        member = self.network(x[subgraphs.member], subgraphs.edge_index, inner)[-1]
+        member = self.network(x[subgraphs.member], edges)[-1]
         pooled = torch.zeros_like(x, dtype=member.dtype).index_add(0, subgraphs.root, member)
         out: Tensor = self.linear(self.norm(torch.cat([x, pooled.to(x.dtype)], dim=-1)))
         return out
@@ -192,16 +230,7 @@ def _make_convolution(gnn: GNN, dim: int, edge_dim: int | None, num_towers: int)
             return GINEConv(mlp, train_eps=True, edge_dim=edge_dim)
         return GINConv(mlp, train_eps=True)
     if gnn == "PNA":
-        return PNAConv(
-            dim,
-            dim,
-            aggregators=["mean", "sum", "max"],
-            scalers=["identity"],
-            deg=torch.ones(2),  # a histogram of degrees, which this scaler does not read
-            edge_dim=edge_dim,
-            towers=num_towers,
-            divide_input=True,
-        )
+        return TowerPNA(dim, edge_dim, num_towers)
     plain = {"GCN": GCNConv, "GraphConv": GraphConv, "GraphSAGE": SAGEConv}
     made: nn.Module = plain[gnn](dim, dim)
     return made

@@ -1,0 +1,70 @@
+"""Against PyG's layer with the same weights, which keeps a message per edge and tower."""
+
+import pytest
+import torch
+from torch_geometric.nn import PNAConv
+
+from graphbench.errors import BadInput
+from graphbench_baselines.pna import TowerPNA
+
+NODES, DIM, EDGE_DIM = 7, 12, 5
+#: Ascending targets; node 2 sends twice to node 3, node 4 to itself, and nothing arrives at nodes 5 and 6.
+EDGES = torch.tensor([[1, 2, 0, 3, 2, 2, 1, 4, 0, 6], [0, 0, 1, 1, 3, 3, 3, 4, 4, 4]])
+ARRIVING = torch.tensor([2, 2, 0, 3, 3, 0, 0])
+
+
+def pair(edge_dim, towers, dtype=torch.float64):
+    torch.manual_seed(0)
+    ours = TowerPNA(DIM, edge_dim, towers).to(dtype)
+    theirs = PNAConv(
+        DIM, DIM, ["mean", "sum", "max"], ["identity"], torch.ones(2), edge_dim, towers, divide_input=True
+    ).to(dtype)  # fmt: skip
+    theirs.load_state_dict(ours.state_dict())
+    return ours, theirs
+
+
+def results(call, parameters, inputs):
+    """Output, and gradients of a weighted sum of it."""
+    out = call()
+    weight = torch.linspace(-1, 2, out.numel(), dtype=out.dtype).view_as(out)
+    return [out, *torch.autograd.grad((out * weight).sum(), [*inputs, *parameters])]
+
+
+@pytest.mark.parametrize("edge_dim", [None, EDGE_DIM])
+@pytest.mark.parametrize("towers", [1, 3, 4])
+@pytest.mark.parametrize("equal", [False, True])
+def test_outputs_and_gradients_are_those_of_pyg(edge_dim, towers, equal):
+    """Also where messages are equal, so that several of them are the largest and share its gradient."""
+    ours, theirs = pair(edge_dim, towers)
+    x = torch.randn(NODES, DIM, dtype=torch.float64)
+    edge = torch.randn(EDGES.shape[1], EDGE_DIM, dtype=torch.float64)
+    if equal:
+        x, edge = torch.ones_like(x), torch.ones_like(edge)
+    inputs = [part.requires_grad_() for part in ((x,) if edge_dim is None else (x, edge))]
+    edge = None if edge_dim is None else edge
+    found = results(lambda: ours(x, EDGES, edge, ARRIVING), ours.parameters(), inputs)
+    expected = results(lambda: theirs(x, EDGES, edge), theirs.parameters(), inputs)
+    for left, right in zip(found, expected, strict=True):
+        torch.testing.assert_close(left, right, atol=1e-12, rtol=1e-12)
+
+
+def test_float32_with_large_values_is_near_float64():
+    """Sums of what cancels lose no more than those of PyG."""
+    ours, theirs = pair(EDGE_DIM, 3)
+    x, edge = 1e4 * torch.randn(NODES, DIM, dtype=torch.float64), torch.randn(EDGES.shape[1], EDGE_DIM).double()
+    exact = theirs(x, EDGES, edge).detach()
+    found = ours.float()(x.float(), EDGES, edge.float(), ARRIVING)
+    torch.testing.assert_close(found.double(), exact, atol=1e-6 * float(exact.abs().max()), rtol=0)
+
+
+def test_graphs_without_edges():
+    ours, theirs = pair(None, 3)
+    x, none = torch.randn(4, DIM, dtype=torch.float64), torch.zeros(2, 0, dtype=torch.long)
+    found = ours(x, none, None, torch.zeros(4, dtype=torch.long))
+    torch.testing.assert_close(found, theirs(x, none), atol=1e-12, rtol=1e-12)
+
+
+@pytest.mark.parametrize("towers", [0, 5])
+def test_towers_must_divide_the_width(towers):
+    with pytest.raises(BadInput, match=f"num_towers must divide hidden_dim, but got num_towers={towers}"):
+        TowerPNA(DIM, None, towers)
