@@ -52,6 +52,9 @@ class LapPE(Encoding):
         tensor([[0., 1., 3.]])
     """
 
+    #: 2: eigenvalues that differ by less than 1e-8 of the largest are told apart, down to 1e-11 of it.
+    version = 2
+
     def __init__(
         self, num_eigenvectors: int = 8, normalization: Normalization = "none", skip_trivial: bool = False
     ) -> None:

@@ -82,7 +82,7 @@ class FeatureEncoder(nn.Module):
         codes = [F.one_hot(column, size) for column, size in zip(columns.unbind(1), self.vocabularies, strict=True)]
         if self.dense:
             codes.append(_required(dense, "dense", self.dense))
-        return torch.cat(codes, dim=1).float()
+        return torch.cat(codes, dim=1)
 
 
 class NodeEncoder(nn.Module):

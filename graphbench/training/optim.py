@@ -12,7 +12,7 @@ from torch import nn
 from torch.optim import Adam, AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, ReduceLROnPlateau
 
-from graphbench.errors import BadInput, check_range
+from graphbench.errors import BadInput, check_choice, check_range
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ class Schedule:
       `warmup_overlaps`);
     * inverse_sqrt: `sqrt(w / max(w, e))`, e counted from the start of the run, w the warm-up and at least 1;
     * one_cycle: cosine rise over the warm-up instead of a linear one, then cosine;
-    * plateau: torch's ReduceLROnPlateau on the benchmark's validation metric, after warm-up.
+    * plateau: torch's ReduceLROnPlateau on what `watch` says.
 
     Args:
         name: shape after warm-up.
@@ -47,6 +47,8 @@ class Schedule:
         step_size: intervals between two drops (step, exponential).
         gamma: factor of a drop (step, exponential).
         factor, patience, min_lr: as in torch's ReduceLROnPlateau.
+        watch: what plateau follows on the validation split: the benchmark's metric, or the loss, as GraphGPS and
+            "Benchmarking Graph Neural Networks" do.
     """
 
     name: ScheduleName = "constant"
@@ -60,12 +62,14 @@ class Schedule:
     factor: float = 0.5
     patience: int = 10
     min_lr: float = 0.0
+    watch: Literal["metric", "loss"] = "metric"
 
     def __post_init__(self) -> None:
         for option, value, least in (("warmup", self.warmup, 0), ("step_size", self.step_size, 1)):
             check_range(f"schedule.{option}", value, at_least=least)
+        check_choice("schedule.watch", self.watch, ("metric", "loss"))
         if self.name == "plateau" and self.warmup:
-            raise BadInput("schedule.warmup does not combine with name: plateau, which follows the metric alone.")
+            raise BadInput("schedule.warmup does not combine with name: plateau, which follows the scores alone.")
 
     def factor_at(self, count: int, total: int) -> float:
         """Factor of the rate in interval `count` (from 0) of `total`."""
@@ -113,8 +117,8 @@ class Schedule:
             optimizer: what the factors apply to.
             steps: returns the number of optimizer steps of the whole run (asked only if needed).
             epochs: returns the epochs of the whole run, None or -1 when open-ended.
-            monitor: validation metric that plateau watches.
-            mode: "min" or "max".
+            monitor: validation metric of the benchmark, for plateau.
+            mode: "min" or "max", whether small or large ones are good.
 
         Raises:
             BadInput: the schedule needs the length of the run and the run has none.
@@ -122,6 +126,8 @@ class Schedule:
         if self.name == "constant" and not self.warmup:
             return None
         if self.name == "plateau":
+            if self.watch == "loss":
+                monitor, mode = "val/loss", "min"
             plateau = ReduceLROnPlateau(
                 optimizer,
                 mode="min" if mode == "min" else "max",

@@ -73,6 +73,20 @@ def test_lap_pe_on_a_path_has_the_closed_form(as_table):
     torch.testing.assert_close((vectors * expected).sum(0).abs(), torch.ones(k).double(), rtol=0, atol=1e-6)
 
 
+def test_lap_pe_tells_small_eigenvalues_from_zero_beside_a_hub(as_table):
+    """A star with a long tail: the largest eigenvalue is 601, the smallest above 0 is less than 1e-8 of it."""
+    leaves, tail = 600, 1_200
+    graph = nx.star_graph(leaves)
+    nx.add_path(graph, range(leaves, leaves + tail + 1))
+    ((vectors, values),) = per_graph(as_table([graph]), LapPE(4))
+    matrix = reference_laplacian(graph, "none")
+    expected_values, expected = np.linalg.eigh(matrix)
+    assert 0 < expected_values[1] < 1e-8 * expected_values[-1]
+    np.testing.assert_allclose(values, expected_values[:4], atol=1e-9)
+    np.testing.assert_allclose(vectors[:, 0], len(vectors) ** -0.5, rtol=1e-6)
+    np.testing.assert_allclose(np.abs((vectors.numpy() * expected[:, :4]).sum(0)), 1, atol=1e-6)
+
+
 @pytest.mark.parametrize("normalization", ["none", "symmetric", "random_walk"])
 def test_lap_pe_of_a_graph_does_not_depend_on_its_chunk(simple_table, assert_chunks_agree, normalization):
     assert_chunks_agree(LapPE(6, normalization), simple_table)

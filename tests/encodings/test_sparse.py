@@ -61,6 +61,17 @@ def test_a_long_ring_in_closed_form():
     assert torch.allclose(vectors.T @ vectors, torch.eye(6, dtype=torch.float64), atol=1e-8)
 
 
+def test_a_long_path_in_closed_form():
+    """Its first eigenvalues differ by 1e-8 and more, a small part of the largest, 4; their vectors are cosines."""
+    size = 32_000
+    ends = (np.arange(size - 1), np.arange(1, size))
+    one_way = csr_array((np.ones(size - 1), ends), shape=(size, size))
+    values, vectors = _sparse.smallest_eigenpairs(one_way + one_way.T, "none", 4)
+    waves = np.cos(np.pi / size * np.arange(4) * (np.arange(size)[:, None] + 0.5))
+    assert np.allclose(values, 2 - 2 * np.cos(np.pi / size * np.arange(4)), rtol=1e-6, atol=1e-15)
+    assert np.allclose(np.abs((vectors.numpy() * waves).sum(0)), np.linalg.norm(waves, axis=0), rtol=1e-6)
+
+
 def test_an_eigenvalue_that_is_repeated_too_often():
     star = csr_array(nx.to_scipy_sparse_array(nx.star_graph(700), dtype=float))
     with pytest.raises(BadInput, match="The eigenvalue 1 of a graph of 701 nodes is repeated too often"):

@@ -86,6 +86,20 @@ def test_constant_needs_no_scheduler_and_plateau_watches_the_metric():
     assert optimizer.param_groups[0]["lr"] == pytest.approx(0.1)
 
 
+def test_plateau_watches_the_loss_when_asked_to():
+    """Also where large metrics are good: a loss that rises cuts the rate, one that falls does not."""
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)
+    schedule = Schedule("plateau", factor=0.1, patience=0, watch="loss")
+    configured = schedule.configure(optimizer, lambda: 1, lambda: 1, "val/AP", "max")
+    assert configured is not None
+    assert configured["monitor"] == "val/loss"
+    rates = []
+    for loss in (0.5, 0.4, 0.6):
+        configured["scheduler"].step(loss)
+        rates.append(optimizer.param_groups[0]["lr"])
+    assert rates == pytest.approx([1.0, 1.0, 0.1])
+
+
 @pytest.mark.parametrize("total", [math.inf, 0])
 def test_a_run_without_length_is_refused(total):
     optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)
@@ -105,6 +119,8 @@ def test_impossible_schedules_are_refused():
         Schedule("cosine", warmup=-1)
     with pytest.raises(BadInput, match="plateau"):
         Schedule("plateau", warmup=3)
+    with pytest.raises(BadInput, match=r"schedule\.watch must be one of metric, loss, but got 'val'"):
+        Schedule("plateau", watch="val")
 
 
 def test_every_parameter_is_in_one_group_with_its_rate():

@@ -128,11 +128,11 @@ class SpatialBias(PairBias):
 
 
 class Graphormer(Architecture):
-    """Graphormer (Ying et al., NeurIPS 2021, arXiv 2106.05234); defaults are the slim model of the paper's ZINC.
+    """Graphormer (Ying et al., NeurIPS 2021, arXiv 2106.05234); defaults are the slim model.
 
-    The base model has `hidden_dim=768, ffn_dim=768, num_heads=32`, the small one 512, 512, 32 and six layers. The
-    tokens of a graph are its nodes and a graph token, which is `graph` of the representation; the head should have one
-    layer (`head: {num_layers: 1}`).
+    The base model has `hidden_dim=768, ffn_dim=768, num_heads=32`, the small one 512, 512, 32 and six layers; the slim
+    one reads 20 hops of ZINC. The tokens of a graph are its nodes and a graph token, which is `graph` of the
+    representation; the head should have one layer (`head: {num_layers: 1}`).
 
     Time and memory: `B L (N d^2 + N^2 (d + H))`, `B L (N d + H N^2)`.
 
