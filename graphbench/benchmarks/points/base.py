@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, get_args
 
@@ -11,13 +12,15 @@ import torch
 from torch import Tensor
 
 from graphbench.benchmarks.base import GraphBenchmark
-from graphbench.benchmarks.points.rotations import random_rotations, random_turns, rotate
+from graphbench.benchmarks.points.rotations import random_rotations, random_turns, rotate, turns_by
 from graphbench.contracts import SPLITS, GraphBatch, GraphTable
 from graphbench.contracts.table import EDGE, EDGE_INDEX, GRAPH, NODE, Column, pointer
 from graphbench.errors import BadInput, check_choice, check_range
 
 #: How clouds are turned in training and in evaluation: not at all, about the upright axis (z), or in any way.
 Rotations = Literal["none", "z/z", "z/SO(3)", "SO(3)/SO(3)"]
+#: What has length 1: the radius of a cloud, or the deviation of its coordinates.
+Unit = Literal["radius", "deviation"]
 #: Column with the rotation of each cloud in evaluation.
 ROTATION = "rotation"
 #: Column of clouds of a user whose points are all answered, however many they are.
@@ -30,9 +33,14 @@ class PointCloudBenchmark(GraphBenchmark):
     Stored clouds are centred and of radius 1. After a batch has reached the training device:
 
     * clouds get `num_points` points, where more (or fewer) are stored: in training some sampled at random without
-      replacement, in evaluation the first ones; a smaller cloud repeats its points;
-    * in training, every cloud is scaled by a factor sampled uniformly from `scaling`;
-    * clouds are rotated as `rotations` says, with their normals.
+      replacement, and a smaller cloud repeats its points; in evaluation the first ones, and a smaller cloud keeps its
+      size;
+    * with `unit: deviation`, coordinates are divided by the root of the mean of their squares, over the whole cloud;
+    * in training, every cloud is turned about the upright axis by up to `max_turn` degrees, either way, and then scaled
+      by a factor sampled uniformly from `scaling`, with `scale_axes` by one for each axis;
+    * clouds are rotated as `rotations` says.
+
+    Normals are turned with their points, and stay normal to the surface where axes are scaled.
 
     What is random in training depends on (seed, epoch, first cloud of the batch) alone, and on the kind of device: a
     resumed run samples what an uninterrupted one would. A cloud's rotation in evaluation depends on `rotation_seed`,
@@ -44,6 +52,9 @@ class PointCloudBenchmark(GraphBenchmark):
             SO(3) all rotations alike.
         scaling: range of the random scale in training; (1, 1) for none.
         rotation_seed: of the rotations in evaluation.
+        scale_axes: a random scale of its own for each axis.
+        max_turn: largest angle of the random turn that comes before the scale in training, in degrees; 0 for none.
+        unit: what has length 1 before that: the `radius` of a cloud, or the `deviation` of its coordinates.
         options: see `GraphBenchmark`.
 
     Raises:
@@ -61,15 +72,22 @@ class PointCloudBenchmark(GraphBenchmark):
         rotations: Rotations = "none",
         scaling: tuple[float, float] = (0.6, 1.4),
         rotation_seed: int = 0,
+        scale_axes: bool = False,
+        max_turn: float = 0.0,
+        unit: Unit = "radius",
         **options: Any,
     ) -> None:
         super().__init__(**options)
         check_choice("rotations", rotations, get_args(Rotations))
+        check_choice("unit", unit, get_args(Unit))
+        check_choice("scale_axes", scale_axes, (True, False))
         check_range("num_points", num_points, at_least=1, whole=True)
-        if not 0 < scaling[0] <= scaling[1]:
-            raise BadInput(f"scaling must be a range above 0, but got {tuple(scaling)}.")
-        self.num_points, self.rotations = num_points, rotations
+        check_range("max_turn", max_turn, at_least=0, at_most=180)
+        if not 0 < scaling[0] <= scaling[1] < math.inf:
+            raise BadInput(f"scaling must be a finite range above 0, but got {tuple(scaling)}.")
+        self.num_points, self.rotations, self.unit = num_points, rotations, unit
         self.scaling, self.rotation_seed = (scaling[0], scaling[1]), rotation_seed
+        self.scale_axes, self.max_turn = scale_axes, max_turn
 
     # -- opening -------------------------------------------------------------------------------------------------
 
@@ -124,19 +142,70 @@ class PointCloudBenchmark(GraphBenchmark):
             del batch[WHOLE]
         else:
             sample_points(batch, columns, self.num_points, generator)
+        if self.unit == "deviation":
+            batch.pos = in_deviations(batch.pos, batch.batch, batch.num_graphs)
         rotation = batch.get(ROTATION, None)
         if rotation is not None:
             del batch[ROTATION]
         if generator is not None:
-            low, high = self.scaling
-            scale = torch.rand(batch.num_graphs, 1, generator=generator, device=generator.device)
-            batch.pos = batch.pos * (low + (high - low) * scale)[batch.batch]
+            self._turn_and_scale(batch, generator)
             if rotation is not None:
                 rotation = self._draw_rotations(self.rotations.partition("/")[0], batch.num_graphs, generator)
         if rotation is not None:
-            batch.pos = rotate(batch.pos, rotation, batch.batch)
-            batch.x_dense = rotate(batch.x_dense, rotation, batch.batch)
+            _rotate(batch, rotation)
         return batch
+
+    def _turn_and_scale(self, batch: GraphBatch, generator: torch.Generator) -> None:
+        """What training does to clouds before their rotation, in place."""
+        if self.max_turn:
+            share = 2 * torch.rand(batch.num_graphs, generator=generator, device=generator.device) - 1
+            _rotate(batch, turns_by(math.radians(self.max_turn) * share, self.upright))
+        low, high = self.scaling
+        factors = 3 if self.scale_axes else 1
+        share = torch.rand(batch.num_graphs, factors, generator=generator, device=generator.device)
+        scale = (low + (high - low) * share)[batch.batch]
+        batch.pos = batch.pos * scale
+        if self.scale_axes:
+            batch.x_dense = stretched_normals(batch.x_dense, scale)
+
+
+def _rotate(batch: GraphBatch, rotations: Tensor) -> None:
+    """Turn points and normals of each cloud, in place."""
+    batch.pos = rotate(batch.pos, rotations, batch.batch)
+    batch.x_dense = rotate(batch.x_dense, rotations, batch.batch)
+
+
+def stretched_normals(normals: Tensor, scale: Tensor) -> Tensor:
+    """Normals of a surface whose axes are scaled, of the length that they had.
+
+    Args:
+        normals: `[num_points, 3]`.
+        scale: factor of each axis, above 0 `[num_points, 3]`.
+
+    Examples:
+        >>> stretched_normals(torch.tensor([[0.6, 0.8, 0.0]]), torch.tensor([[3.0, 4.0, 1.0]])).round(decimals=4)
+        tensor([[0.7071, 0.7071, 0.0000]])
+    """
+    turned = normals / scale
+    length = turned.norm(dim=1, keepdim=True).clamp(min=torch.finfo(turned.dtype).tiny)
+    return turned * (normals.norm(dim=1, keepdim=True) / length)
+
+
+def in_deviations(pos: Tensor, owner: Tensor, num_clouds: int) -> Tensor:
+    """Coordinates over the root of the mean of their squares in the cloud: its deviation, where it is centred.
+
+    Args:
+        pos: `[num_points, 3]`.
+        owner: cloud of each point `[num_points]`.
+        num_clouds: clouds.
+
+    Examples:
+        >>> in_deviations(torch.tensor([[-3.0, 0.0, 0.0], [3.0, 0.0, 0.0]]), torch.tensor([0, 0]), 1)[:, 0]
+        tensor([-1.7321,  1.7321])
+    """
+    squares = pos.double().square().mean(1)  # in float64 the order of the sum leaves no trace in float32
+    sums, counts = (squares.new_zeros(num_clouds).index_add_(0, owner, x) for x in (squares, torch.ones_like(squares)))
+    return pos / (sums / counts).sqrt().clamp(min=1e-12).to(pos.dtype)[owner][:, None]
 
 
 def _seed(*parts: int) -> int:
@@ -152,36 +221,47 @@ def sample_points(
     Args:
         batch: clouds of any sizes, without edges.
         columns: names of what has one row per point.
-        num_points: points P each gets: without replacement, and all again from the first when there are fewer.
-        generator: of the sample, on the batch's device; None takes the points in their order.
+        num_points: points P each gets.
+        generator: of the sample, on the batch's device: P at random without replacement, and all again from the first
+            where a cloud has fewer. None takes the first P, and a cloud of fewer keeps its size: a repeated point has
+            itself for a neighbour, which changes what a model says of it.
     """
-    sizes, device = batch.ptr.diff(), batch.pos.device
-    if batch.max_nodes == num_points and batch.num_nodes == batch.num_graphs * num_points:
+    equal = batch.num_nodes == batch.num_graphs * batch.max_nodes
+    if (batch.max_nodes == num_points and equal) or (generator is None and batch.max_nodes <= num_points):
         return
-    order = torch.arange(batch.num_nodes, device=device)
-    if generator is not None:
-        keys = torch.rand(batch.num_nodes, generator=generator, device=device, dtype=torch.float64)
-        order = (keys + batch.batch).argsort()  # at random within each cloud
-    place = torch.arange(num_points, device=device) % sizes[:, None] + batch.ptr[:-1, None]
-    chosen = order[place.reshape(-1)]
+    sizes, device = batch.ptr.diff(), batch.pos.device
+    rows = torch.arange(batch.num_nodes, device=device)
+    if generator is None and not equal:  # waits for the device, as models do where clouds have several sizes
+        chosen = (rows - batch.ptr[batch.batch] < num_points).nonzero().squeeze(1)
+        batch.batch = batch.batch[chosen]
+        batch.ptr = torch.cat([batch.ptr[:1], sizes.clamp(max=num_points).cumsum(0)])
+    else:
+        order = rows
+        if generator is not None:
+            keys = torch.rand(batch.num_nodes, generator=generator, device=device, dtype=torch.float64)
+            order = (keys + batch.batch).argsort()  # at random within each cloud
+        place = torch.arange(num_points, device=device) % sizes[:, None] + batch.ptr[:-1, None]
+        chosen = order[place.reshape(-1)]
+        clouds = torch.arange(batch.num_graphs, device=device)
+        batch.batch = clouds.repeat_interleave(num_points, output_size=batch.num_graphs * num_points)
+        batch.ptr = torch.arange(batch.num_graphs + 1, device=device) * num_points
     for name in columns:
         batch[name] = batch[name][chosen]
-    clouds = torch.arange(batch.num_graphs, device=device)
-    batch.batch = clouds.repeat_interleave(num_points, output_size=batch.num_graphs * num_points)
-    batch.ptr = torch.arange(batch.num_graphs + 1, device=device) * num_points
-    batch.num_nodes, batch.max_nodes = batch.num_graphs * num_points, num_points
+    batch.num_nodes, batch.max_nodes = len(chosen), num_points
 
 
-def cloud_table(points: np.ndarray, normals: np.ndarray, labels: np.ndarray | None) -> GraphTable:
-    """Clouds of one size `[S, P, 3]` as a table, with their classes where they are known; half precision on disk."""
-    count, size = points.shape[:2]
-    columns = {
-        "pos": torch.from_numpy(points).reshape(-1, 3).half(),
-        "x_dense": torch.from_numpy(normals).reshape(-1, 3).half(),
-        "edge_index": torch.zeros(0, 2, dtype=torch.uint8),
-    }
+def cloud_table(
+    points: Sequence[np.ndarray] | np.ndarray, normals: Sequence[np.ndarray] | np.ndarray, labels: np.ndarray | None
+) -> GraphTable:
+    """Clouds `[points, 3]` of any sizes as a table, with their classes where they are known; half precision on disk."""
+    nodes = torch.tensor([len(cloud) for cloud in points], dtype=torch.int64)
+    columns = {"pos": _rows(points), "x_dense": _rows(normals), "edge_index": torch.zeros(0, 2, dtype=torch.uint8)}
     layout = {"pos": Column(NODE), "x_dense": Column(NODE), "edge_index": EDGE_INDEX}
     if labels is not None:
         columns["y"], layout["y"] = torch.from_numpy(labels)[:, None], Column(GRAPH)
-    nodes = torch.full((count,), size, dtype=torch.int64)
     return GraphTable(columns, layout, {NODE: pointer(nodes), EDGE: pointer(torch.zeros_like(nodes))})
+
+
+def _rows(clouds: Sequence[np.ndarray] | np.ndarray) -> Tensor:
+    """Clouds one below the other, `[rows, 3]`."""
+    return torch.from_numpy(np.concatenate([np.zeros((0, 3), dtype=np.float16), *clouds])).half()

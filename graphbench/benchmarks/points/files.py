@@ -59,6 +59,26 @@ class Files:
         return open_zip(self.path)
 
 
+def bytes_of_name(name: str) -> bytes:
+    r"""A file's name as numbers for a seed, the same on every system; names that are not UTF-8 have some, too.
+
+    Examples:
+        >>> bytes_of_name("\u00e9"), len(bytes_of_name("b\udcffad"))
+        (b'\xc3\xa9', 6)
+    """
+    return name.encode("utf-8", "surrogatepass")
+
+
+def shown_name(text: str) -> str:
+    r"""A file's name, or a text with one, as it can be written: bytes that are not UTF-8 as their numbers.
+
+    Examples:
+        >>> print(shown_name("b\udcffad.xyz"))
+        b\xffad.xyz
+    """
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
 def find_files(folder: Path, archive: str, prefix: str, marker: str) -> Files | None:
     """Where a set lies below `folder`; None where it does not.
 

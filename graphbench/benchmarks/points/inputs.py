@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import tokenize
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -16,9 +18,9 @@ import pandas as pd
 import torch
 
 from graphbench.benchmarks.points.base import PointCloudBenchmark, cloud_table
-from graphbench.benchmarks.points.files import Files
+from graphbench.benchmarks.points.files import Files, bytes_of_name, shown_name
 from graphbench.benchmarks.points.meshes import MeshChunk, clouds_of_meshes
-from graphbench.benchmarks.points.surfaces import to_unit_sphere
+from graphbench.benchmarks.points.surfaces import Floats, to_unit_sphere
 from graphbench.contracts import InputPart
 from graphbench.data.worker_pool import available_cores, ordered_map
 from graphbench.errors import BadInput, CorruptData, GraphbenchError
@@ -29,6 +31,11 @@ TEXTS = (".xyz", ".txt", ".csv", ".pts")
 SUFFIXES = (MESH, ARRAY, *TEXTS)
 _COLUMNS = 6  # x y z and the normal
 _LENGTHS = (0.9, 1.1)  # mean length of normals; colours and angles have other ones
+_LARGEST = float(np.finfo(np.float16).max)  # that is stored
+_REAL = "iuf"  # kinds of numbers: neither complex nor of time
+_NUMPY = b"\x93NUMPY"
+#: What NumPy raises on arrays that are cut short, altered, or none.
+_BAD_ARRAY = (ValueError, TypeError, EOFError, OverflowError, SyntaxError, RecursionError, tokenize.TokenError)
 _SIZE = 256  # clouds per part: six megabytes of 1,024 points
 
 
@@ -37,7 +44,7 @@ class Sampling:
     """How many points a cloud gets. Small: it is sent to other processes.
 
     Args:
-        num_points: points of every cloud P.
+        num_points: points P of a cloud that has as many; a smaller one keeps its size.
         stored: points that the benchmark samples from a mesh, of which evaluation takes the first P.
         seed: decides about the points, with the name of the shape.
     """
@@ -64,7 +71,7 @@ class ShapeInput(PointCloudBenchmark):
 
         A mesh (`.off`) gets points sampled by area. A file of points has six numbers for each, x y z and the normal of
         length 1: an array of NumPy `[points, 6]` (`.npy`), or a line each (`.xyz`, `.txt`, `.csv`, `.pts`), separated
-        by blanks or commas. Of more points than the benchmark has some are sampled; fewer are repeated from the first.
+        by blanks or commas. Of more points than the benchmark has some are sampled; a smaller cloud keeps its size.
 
         Args:
             source: the folder or the file.
@@ -79,7 +86,9 @@ class ShapeInput(PointCloudBenchmark):
         files, root = shape_files(Path(source))
         names = [file.relative_to(root).as_posix() for file in files]
         jobs = partial(_of_file, root, self.sampling())
-        return _parts(jobs, names, [{"file": name} for name in names], size, f"Points of {source}")
+        return _parts(
+            jobs, names, [{"file": shown_name(name)} for name in names], size, shown_name(f"Points of {source}")
+        )
 
     def read_objects(self, objects: Sequence[Any], size: int = _SIZE) -> Iterator[InputPart]:
         """Arrays or tensors `[points, 6]`, x y z and the normal of each point, see `read_input`.
@@ -98,7 +107,7 @@ class ShapeInput(PointCloudBenchmark):
         return _parts(jobs, list(enumerate(arrays)), [{} for _ in arrays], size, "Points of arrays", workers=1)
 
 
-#: Points and normals of a shape, each float16 `[P, 3]`; or why there are none.
+#: Points and normals of a shape, each float16 `[points, 3]`; or why there are none.
 Outcome = tuple[np.ndarray, np.ndarray] | str
 
 
@@ -117,12 +126,8 @@ def _parts(
             problems = {row: one for row, one in enumerate(outcomes) if isinstance(one, str)}
             clouds = {row: one for row, one in enumerate(outcomes) if not isinstance(one, str)}
             frame = pd.DataFrame(list(rows[start : start + size]), index=range(len(outcomes)), dtype=object)
-            points, normals = (_stacked([one[part] for one in clouds.values()]) for part in (0, 1))
+            points, normals = ([one[part] for one in clouds.values()] for part in (0, 1))
             yield InputPart(frame, cloud_table(points, normals, None), list(clouds), problems)
-
-
-def _stacked(arrays: Sequence[np.ndarray]) -> np.ndarray:
-    return np.stack(arrays) if arrays else np.zeros((0, 1, 3), dtype=np.float16)
 
 
 def shape_files(source: Path, suffixes: Sequence[str] = SUFFIXES) -> tuple[list[Path], Path]:
@@ -153,7 +158,7 @@ def _of_file(root: Path, sampling: Sampling, name: str) -> Outcome:
             return clouds.points[0, : sampling.num_points], clouds.normals[0, : sampling.num_points]
         return cloud_of_points(read_points(file), name, sampling)
     except (GraphbenchError, OSError, MemoryError) as error:
-        return str(error).replace(f"{name} ", "the file ", 1)
+        return shown_name(str(error).replace(f"{name} ", "the file ", 1)) or "it needs more memory than there is"
 
 
 def _of_object(sampling: Sampling, job: tuple[int, np.ndarray]) -> Outcome:
@@ -174,16 +179,32 @@ def read_points(file: Path) -> np.ndarray:
         CorruptData: it is neither.
     """
     try:
-        if file.suffix.lower() == ARRAY:
-            return np.asarray(np.load(file, allow_pickle=False))
-        text = file.read_text(encoding="utf-8")
-        first = text.lstrip().partition("\n")[0]
-        separator = next((mark for mark in (",", ";") if mark in first), None)
-        header = not any(map(_is_number, first.replace(separator or " ", " ").split()))
-        return np.loadtxt(io.StringIO(text.lstrip()), delimiter=separator, skiprows=int(header), ndmin=2)
-    except (ValueError, EOFError) as error:  # UnicodeDecodeError is a ValueError
+        return _array(file) if file.suffix.lower() == ARRAY else _table(file.read_text(encoding="utf-8-sig"))
+    except _BAD_ARRAY as error:  # UnicodeDecodeError is a ValueError
         told = str(error).partition(";")[0].partition("\n")[0]
         raise CorruptData(f"the file cannot be read as points ({told})") from error
+
+
+def _array(file: Path) -> np.ndarray:
+    """The array of a file, which has all the bytes that its first line says."""
+    with file.open("rb") as stream:
+        if stream.read(len(_NUMPY)) != _NUMPY:
+            raise ValueError("it does not begin as an array of NumPy does")
+    with np.errstate(over="ignore"):  # the product of what a shape announces; no buffer is as large
+        return np.array(np.load(file, mmap_mode="r", allow_pickle=False))
+
+
+def _table(text: str) -> np.ndarray:
+    text = text.lstrip()
+    first = text.partition("\n")[0]
+    separator = next((mark for mark in (",", ";") if mark in first), None)
+    header = not any(map(_is_number, first.replace(separator or " ", " ").split()))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        try:
+            return np.loadtxt(io.StringIO(text), delimiter=separator, skiprows=int(header), ndmin=2)
+        except UserWarning as warning:
+            raise ValueError("it holds no numbers") from warning
 
 
 def _is_number(word: str) -> bool:
@@ -195,12 +216,12 @@ def _is_number(word: str) -> bool:
 
 
 def cloud_of_points(values: np.ndarray, name: str, sampling: Sampling) -> tuple[np.ndarray, np.ndarray]:
-    """Points and normals `[P, 3]` as the benchmark stores them: centred and of radius 1, float16.
+    """Points and normals `[points, 3]` as the benchmark stores them: centred and of radius 1, float16.
 
     Args:
         values: x y z and the normal of each point `[points, 6]`.
         name: of the shape; decides with the seed which points are taken.
-        sampling: how many.
+        sampling: how many at most.
 
     Raises:
         BadInput: the array is another one, or its last three columns are no normals.
@@ -209,39 +230,40 @@ def cloud_of_points(values: np.ndarray, name: str, sampling: Sampling) -> tuple[
         >>> corners = np.array([[0, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 1.0]])
         >>> points, normals = cloud_of_points(corners, "line", Sampling(3, 3, 0))
         >>> points[:, 0].tolist(), normals.shape
-        ([-1.0, 1.0, -1.0], (3, 3))
+        ([-1.0, 1.0], (2, 3))
     """
-    check_points(values)
+    values = checked_points(values)
     count = len(values)
     if count > sampling.num_points:
-        generator = np.random.RandomState([sampling.seed % (1 << 32), *name.encode()])
+        generator = np.random.RandomState([sampling.seed % (1 << 32), *bytes_of_name(name)])
         values = values[np.sort(generator.permutation(count)[: sampling.num_points])]
-    points = to_unit_sphere(values[:, :3].astype(np.float64))  # repeated points do not move the centre
-    rows = np.arange(sampling.num_points) % len(values)
-    return points[rows].astype(np.float16), values[rows, 3:].astype(np.float16)
+    return to_unit_sphere(values[:, :3]).astype(np.float16), values[:, 3:].astype(np.float16)
 
 
-def check_points(values: np.ndarray) -> None:
-    """Refuse what is no array of points with normals `[points, 6]`.
+def checked_points(values: np.ndarray) -> Floats:
+    """Points with normals `[points, 6]` in float64.
 
     Raises:
-        BadInput: says what it is.
+        BadInput: they are something else, and what.
     """
-    if values.ndim != 2 or values.shape[1] != _COLUMNS or not np.issubdtype(values.dtype, np.number):
+    if values.ndim != 2 or values.shape[1] != _COLUMNS or values.dtype.kind not in _REAL:
         raise BadInput(
             f"there are {_told(values)} instead of six numbers for each point (x y z and the normal, which the model "
             "was trained with)"
         )
     if not len(values):
         raise BadInput("there are no points")
+    with np.errstate(over="ignore"):
+        values = values.astype(np.float64)
+        lengths = np.linalg.norm(values[:, 3:], axis=1)
     if not np.isfinite(values).all():
         raise BadInput("a point or normal is not finite")
-    length = float(np.linalg.norm(values[:, 3:], axis=1).mean())
-    if not _LENGTHS[0] <= length <= _LENGTHS[1]:
-        raise BadInput(f"columns 4 to 6 are no normals of length 1: they have {length:.4g} on average")
+    if not _LENGTHS[0] <= lengths.mean() <= _LENGTHS[1] or lengths.max() > _LARGEST:
+        raise BadInput(f"columns 4 to 6 are no normals of length 1: they have {lengths.mean():.4g} on average")
+    return values
 
 
 def _told(values: np.ndarray) -> str:
-    if values.ndim == 2 and np.issubdtype(values.dtype, np.number):
+    if values.ndim == 2 and values.dtype.kind in _REAL:
         return f"{values.shape[1]}"
     return f"values of shape {list(values.shape)} and type {values.dtype}"

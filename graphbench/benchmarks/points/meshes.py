@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from graphbench.benchmarks.points.files import Files
+from graphbench.benchmarks.points.files import Files, bytes_of_name
 from graphbench.benchmarks.points.off import parse_off
 from graphbench.benchmarks.points.parametric import Clouds
-from graphbench.benchmarks.points.surfaces import sample_surfaces, to_unit_sphere
+from graphbench.benchmarks.points.surfaces import of_size_one, sample_surfaces, to_unit_sphere
 from graphbench.errors import CorruptData
 
 
@@ -40,8 +40,8 @@ def clouds_of_meshes(chunk: MeshChunk) -> Clouds:
     """
     points, normals = [], []
     for name, content in zip(chunk.names, chunk.files.read(chunk.names), strict=True):
-        corners = parse_off(content, name)
-        generator = np.random.RandomState([chunk.seed % (1 << 32), *name.encode()])
+        corners = of_size_one(parse_off(content, name).reshape(-1, 3)).reshape(-1, 3, 3)
+        generator = np.random.RandomState([chunk.seed % (1 << 32), *bytes_of_name(name)])
         if not np.linalg.norm(np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]), axis=1).sum() > 0:
             raise CorruptData(f"{name} has no face with an area.")
         owner = np.zeros(len(corners), dtype=np.int64)

@@ -46,7 +46,7 @@ class ModelNet40(ShapeInput):
         resample: how many times `num_points` are stored for a shape.
         held_out: training shapes that validate; 0 for validation by the test shapes.
         data_seed: of the points, and of the choice of shapes that are held out.
-        options: see `GraphBenchmark`.
+        options: see `PointCloudBenchmark`.
 
     Raises:
         BadInput: for options out of range.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 
@@ -15,7 +17,7 @@ def parse_off(content: bytes, name: str) -> Floats:
 
     The file holds "OFF", the numbers of vertices, faces and edges, three numbers per vertex, and for each face the
     number of its corners and their vertices (from 0). In many of ModelNet's files the first two lines are one
-    ("OFF490 ...").
+    ("OFF490 ..."). What follows the corners of a face on its line is its colour, and left out.
 
     Args:
         content: the file.
@@ -27,15 +29,24 @@ def parse_off(content: bytes, name: str) -> Floats:
     if content[:3] != b"OFF":
         raise CorruptData(f"{name} is not in OFF format: it begins with {content[:8]!r}.")
     numbers = parse_numbers(content[3:], name)
-    if len(numbers) < 3 or not 3 + 3 * numbers[0] + numbers[1] <= len(numbers):
+    counts = numbers[:2]
+    if len(numbers) < 3:
         raise CorruptData(f"{name} ends before its vertices and faces do. Fetch it again.")
-    num_vertices, num_faces = int(numbers[0]), int(numbers[1])
-    vertices = numbers[3 : 3 + 3 * num_vertices].reshape(num_vertices, 3)
-    faces = numbers[3 + 3 * num_vertices :].astype(np.int64)
-    triangles = _triangles(faces, num_faces, name)
-    if not len(triangles) or triangles.min() < 0 or triangles.max() >= num_vertices or not np.isfinite(vertices).all():
+    if not (np.isfinite(counts).all() and (counts >= 1).all() and (counts % 1 == 0).all()):
+        raise CorruptData(f"{name} has {counts[0]:g} vertices and {counts[1]:g} faces; a mesh has some of each.")
+    if 3 + 3 * counts[0] + counts[1] > len(numbers):
+        raise CorruptData(f"{name} ends before its vertices and faces do. Fetch it again.")
+    num_vertices, num_faces = int(counts[0]), int(counts[1])
+    start = 3 + 3 * num_vertices
+    vertices, faces = numbers[3:start].reshape(num_vertices, 3), numbers[start:]
+    if len(faces) == 4 * num_faces and (faces[::4] == 3).all():
+        triangles = faces.reshape(-1, 4)[:, 1:]
+    else:
+        triangles = _fans(_lines_after(content[3:].splitlines(), start, name), num_faces, name)
+    inside = (triangles >= 0) & (triangles < num_vertices) & (triangles % 1 == 0)
+    if not len(triangles) or not inside.all() or not np.isfinite(vertices).all():
         raise CorruptData(f"{name} has no faces, faces with vertices it does not have, or vertices at no finite place.")
-    return vertices[triangles]
+    return vertices[triangles.astype(np.int64)]
 
 
 def parse_numbers(content: bytes, name: str) -> Floats:
@@ -52,16 +63,32 @@ def parse_numbers(content: bytes, name: str) -> Floats:
             raise CorruptData(f"{name} holds something that is no number. Fetch it again.") from error
 
 
-def _triangles(faces: np.ndarray, num_faces: int, name: str) -> np.ndarray:
-    """Vertices of all triangles `[T, 3]` out of the numbers of the faces."""
-    if len(faces) == 4 * num_faces and (faces[::4] == 3).all():
-        return faces.reshape(-1, 4)[:, 1:]
-    triangles, place = [], 0
+def _lines_after(lines: list[bytes], count: int, name: str) -> Iterator[list[float]]:
+    """Numbers of each line behind the one that ends with the number `count` of the file."""
+    left = count
+    for line in lines:
+        words = line.split()
+        if left and len(words) > left:
+            raise CorruptData(f"{name} has more than three numbers for a vertex, or a face on the line of a vertex.")
+        if not left:
+            try:
+                yield [float(word) for word in words]
+            except ValueError as error:
+                raise CorruptData(f"{name} holds something that is no number. Fetch it again.") from error
+        left = max(0, left - len(words))
+
+
+def _fans(lines: Iterator[list[float]], num_faces: int, name: str) -> Floats:
+    """Vertices of all triangles `[T, 3]` out of the lines of the faces, one or several for each."""
+    triangles: list[tuple[float, float, float]] = []
     for _ in range(num_faces):
-        size = int(faces[place]) if place < len(faces) else 0
-        corners = faces[place + 1 : place + 1 + size]
-        if size < 1 or len(corners) < size:
-            raise CorruptData(f"{name} ends before its {num_faces:,} faces do. Fetch it again.")
-        place += 1 + size
-        triangles.append(np.stack([np.full(max(size - 2, 0), corners[0]), corners[1:-1], corners[2:]], axis=1))
-    return np.concatenate(triangles)
+        face: list[float] = []
+        while not face or len(face) < 1 + face[0]:
+            if (line := next(lines, None)) is None:
+                raise CorruptData(f"{name} ends before its {num_faces:,} faces do. Fetch it again.")
+            face += line
+        if not face[0] >= 1 or face[0] % 1:
+            raise CorruptData(f"{name} has a face with {face[0]:g} corners.")
+        corners = face[1 : 1 + int(face[0])]
+        triangles += [(corners[0], b, c) for b, c in pairwise(corners[1:])]
+    return np.array(triangles, dtype=np.float64).reshape(-1, 3)

@@ -24,8 +24,17 @@ def random_rotations(count: int, generator: torch.Generator) -> Tensor:
 
 def random_turns(count: int, generator: torch.Generator, axis: int = 2) -> Tensor:
     """Rotations about one coordinate axis by uniform angles: `[count, 3, 3]`, float32, on the generator's device."""
-    angle = 2 * torch.pi * torch.rand(count, generator=generator, device=generator.device)
-    turns = torch.eye(3, device=generator.device).repeat(count, 1, 1)
+    return turns_by(2 * torch.pi * torch.rand(count, generator=generator, device=generator.device), axis)
+
+
+def turns_by(angle: Tensor, axis: int = 2) -> Tensor:
+    """Rotations about one coordinate axis by angles `[count]` in radians: `[count, 3, 3]`.
+
+    Examples:
+        >>> turns_by(torch.tensor([torch.pi / 2]))[0].round() @ torch.tensor([1.0, 0.0, 0.0])
+        tensor([0., 1., 0.])
+    """
+    turns = torch.eye(3, dtype=angle.dtype, device=angle.device).repeat(len(angle), 1, 1)
     first, second = (axis + 1) % 3, (axis + 2) % 3
     turns[:, first, first] = turns[:, second, second] = angle.cos()
     turns[:, second, first] = angle.sin()

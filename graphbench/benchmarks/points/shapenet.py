@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,8 @@ import pandas as pd
 import torch
 
 from graphbench.benchmarks.points.base import WHOLE, PointCloudBenchmark, Rotations
-from graphbench.benchmarks.points.files import Files, find_files
-from graphbench.benchmarks.points.inputs import ARRAY, TEXTS, check_points, read_points, shape_files
+from graphbench.benchmarks.points.files import Files, find_files, shown_name
+from graphbench.benchmarks.points.inputs import ARRAY, TEXTS, checked_points, read_points, shape_files
 from graphbench.benchmarks.points.shapenet_files import (
     CATEGORY_FILE,
     FOLDERS,
@@ -25,7 +26,7 @@ from graphbench.benchmarks.points.surfaces import to_unit_sphere
 from graphbench.contracts import BenchmarkSpec, Features, GraphTable, InputPart
 from graphbench.contracts.table import EDGE, EDGE_INDEX, GRAPH, NODE, Column, pointer
 from graphbench.data.worker_pool import map_in_processes
-from graphbench.errors import BadInput, GraphbenchError, MissingData
+from graphbench.errors import BadInput, GraphbenchError, MissingData, check_choice
 
 FOLDER = "shapenetcore_partanno_segmentation_benchmark_v0_normal"
 ARCHIVE = f"{FOLDER}.zip"
@@ -38,8 +39,12 @@ class ShapeNetPart(PointCloudBenchmark):
 
     The published points with normals ("A scalable active framework for region annotation", Yi et al., SIGGRAPH Asia
     2016), all of them stored; training samples 2,500 of a shape anew at each step, evaluation takes the same ones each
-    time, and a smaller shape repeats its points. A shape's category is given. Scores are IoU of parts, by shape
-    (`instance_IoU`) and by category (`class_IoU`); see `graphbench.tasks.metrics.PartIoU`. y is upright.
+    time. A smaller shape repeats its points in training and keeps its size in evaluation. A shape's category is given.
+    Scores are IoU of parts, by shape (`instance_IoU`) and by category (`class_IoU`); see
+    `graphbench.tasks.metrics.PartIoU`. y is upright.
+
+    Most released code trains on the training and validation shapes together, and chooses the checkpoint by the test
+    shapes; so does `trainval`.
 
     Put the archive into `root`/ShapeNetPart, or the folder out of it (also as `raw`, where PyG puts it).
 
@@ -47,7 +52,8 @@ class ShapeNetPart(PointCloudBenchmark):
         num_points: points per shape.
         rotations, scaling, rotation_seed: see `PointCloudBenchmark`.
         data_seed: of the order of points, which decides about those in evaluation.
-        options: see `GraphBenchmark`.
+        trainval: train on the validation shapes, too, and validate by the test shapes.
+        options: see `PointCloudBenchmark`.
 
     Raises:
         BadInput: for options out of range.
@@ -81,10 +87,17 @@ class ShapeNetPart(PointCloudBenchmark):
         scaling: tuple[float, float] = (0.6, 1.4),
         rotation_seed: int = 0,
         data_seed: int = 0,
+        trainval: bool = False,
         **options: Any,
     ) -> None:
         super().__init__(num_points, rotations, scaling, rotation_seed, **options)
-        self.data_seed = data_seed
+        check_choice("trainval", trainval, (True, False))
+        self.data_seed, self.trainval = data_seed, trainval
+        if trainval:
+            spec = type(self).spec
+            train, val, test = spec.split_sizes or (0, 0, 0)
+            extra = {**spec.extra, "validation": "test"}
+            self.spec = replace(spec, split_sizes=(train + val, test, test), disk_mb=None, extra=extra)
 
     def read_input(self, source: str, column: str | None = None, size: int = 64) -> Iterator[InputPart]:
         """Shapes in files of their category's folder, such as `Chair/mine.txt` or `03001627/mine.txt`.
@@ -107,7 +120,7 @@ class ShapeNetPart(PointCloudBenchmark):
 
     def source_key(self) -> dict[str, Any]:
         """The published set and the order of points: a prepared store needs no file of it."""
-        return {"source": ARCHIVE, "data_seed": self.data_seed}
+        return {"source": ARCHIVE, "data_seed": self.data_seed} | ({"trainval": True} if self.trainval else {})
 
     def read(self) -> Mapping[str, Iterator[GraphTable]]:
         """Read the shapes on all cores.
@@ -124,7 +137,10 @@ class ShapeNetPart(PointCloudBenchmark):
                 f"  {ARCHIVE} from {ADDRESS} (or the folder {FOLDER}, which it holds)\n"
                 "If that server is down, the same archive is on kaggle.com as mitkir/shapenet."
             )
-        return {split: self._read(files, split, names) for split, names in shape_lists(files).items()}
+        lists = shape_lists(files)
+        if self.trainval:
+            lists["train"], lists["val"] = lists["train"] + lists["val"], lists["test"]
+        return {split: self._read(files, split, names) for split, names in lists.items()}
 
     def _read(self, files: Files, split: str, names: list[str]) -> Iterator[GraphTable]:
         jobs = [
@@ -157,8 +173,8 @@ def _new_shapes(files: Sequence[Path], root: Path, size: int) -> Iterator[InputP
         for row, file in enumerate(chosen):
             try:
                 found[row] = _new_shape(file)
-            except (GraphbenchError, OSError) as error:
-                problems[row] = str(error)
+            except (GraphbenchError, OSError, MemoryError) as error:
+                problems[row] = shown_name(str(error)) or "it needs more memory than there is"
         points = np.concatenate([values for values, _ in found.values()] or [np.zeros((0, 6))])
         shapes = Shapes(
             points[:, :3].astype(np.float16),
@@ -168,7 +184,7 @@ def _new_shapes(files: Sequence[Path], root: Path, size: int) -> Iterator[InputP
             np.array([len(values) for values, _ in found.values()], dtype=np.int64),
         )
         whole = {WHOLE: torch.ones(len(found), 1, dtype=torch.uint8)}
-        frame = pd.DataFrame({"file": [file.relative_to(root).as_posix() for file in chosen]}, dtype=object)
+        frame = pd.DataFrame({"file": [shown_name(file.relative_to(root).as_posix()) for file in chosen]}, dtype=object)
         yield InputPart(frame, _to_table(shapes).with_columns(whole, {WHOLE: Column(GRAPH)}), list(found), problems)
 
 
@@ -182,5 +198,5 @@ def _new_shape(file: Path) -> tuple[np.ndarray, int]:
         )
     values = read_points(file)
     values = values[:, :6] if values.ndim == 2 and values.shape[1] == 7 else values
-    check_points(values)
-    return np.concatenate([to_unit_sphere(values[:, :3].astype(np.float64)), values[:, 3:]], axis=1), category
+    values = checked_points(values)
+    return np.concatenate([to_unit_sphere(values[:, :3]), values[:, 3:]], axis=1), category

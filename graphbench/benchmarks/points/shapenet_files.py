@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from graphbench.benchmarks.points.files import Files
+from graphbench.benchmarks.points.files import Files, bytes_of_name
 from graphbench.benchmarks.points.off import parse_numbers
 from graphbench.benchmarks.points.surfaces import to_unit_sphere
 from graphbench.contracts.spec import SPLITS
@@ -116,7 +116,7 @@ def read_shapes(chunk: ShapeChunk) -> Shapes:
         if ((table[:, 6] < first[category]) | (table[:, 6] >= first[category + 1]) | (table[:, 6] % 1 != 0)).any():
             raise CorruptData(f"{name} has a part that its category lacks: {np.unique(table[:, 6]).tolist()}.")
         table[:, :3] = to_unit_sphere(table[:, :3])
-        generator = np.random.RandomState([chunk.seed % (1 << 32), *name.encode()])
+        generator = np.random.RandomState([chunk.seed % (1 << 32), *bytes_of_name(name)])
         rows.append(table[generator.permutation(len(table))])
         categories.append(category)
     every = np.concatenate(rows)

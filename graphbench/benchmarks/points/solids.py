@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from typing import Any
@@ -34,7 +35,7 @@ class Solids(ShapeInput):
         stretch: every axis is stretched by a factor of 1 / stretch to stretch.
         point_noise: standard deviation of the noise on points, in radii.
         normal_noise: standard deviation of the noise on normals.
-        options: see `GraphBenchmark`.
+        options: see `PointCloudBenchmark`.
 
     Raises:
         BadInput: for options out of range.
@@ -74,9 +75,9 @@ class Solids(ShapeInput):
         **options: Any,
     ) -> None:
         super().__init__(num_points, rotations, scaling, rotation_seed, **options)
-        check_range("stretch", stretch, at_least=1)
-        check_range("point_noise", point_noise, at_least=0)
-        check_range("normal_noise", normal_noise, at_least=0)
+        check_range("stretch", stretch, at_least=1, below=math.inf)
+        check_range("point_noise", point_noise, at_least=0, below=math.inf)
+        check_range("normal_noise", normal_noise, at_least=0, below=math.inf)
         self.settings = SolidSettings(num_points, stretch, point_noise, normal_noise, data_seed)
         spec = with_sizes(type(self).spec, sizes)
         if num_points != spec.max_nodes:

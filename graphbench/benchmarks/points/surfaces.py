@@ -8,6 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.floating[Any]]
+#: Radius over the largest coordinate below which a cloud is one place, told apart by rounding errors alone.
+_ROUNDING = 1e-12
 
 
 def sample_surfaces(
@@ -42,11 +44,25 @@ def sample_surfaces(
     return points, normal[chosen] / np.maximum(double_area[chosen], 1e-30)[..., None], chosen
 
 
+def of_size_one(points: Floats) -> Floats:
+    """Clouds `[..., count, 3]`, each over a power of two that brings its largest coordinate between 1/2 and 1.
+
+    Their squares neither overflow nor vanish, and no digit changes.
+
+    Examples:
+        >>> of_size_one(np.array([[3e200, 0.0, -6e200]])).round(4).tolist()
+        [[0.4899, 0.0, -0.9798]]
+    """
+    _, exponent = np.frexp(np.abs(points).max((-2, -1), keepdims=True))
+    return np.ldexp(points, -exponent)
+
+
 def to_unit_sphere(points: Floats) -> Floats:
     """Clouds `[..., count, 3]` with their centroid at 0 and their farthest point at distance 1 (SFT, appendix D.3).
 
-    A cloud of one place stays at 0.
+    A cloud of one place, up to a part in 1e12 of its largest coordinate, is put to 0.
     """
-    centred = points - points.mean(-2, keepdims=True)
-    radius = np.linalg.norm(centred, axis=-1).max(-1)
-    return centred / np.maximum(radius, 1e-12)[..., None, None]
+    sized = of_size_one(points)
+    centred = sized - sized.mean(-2, keepdims=True)
+    radius = np.linalg.norm(centred, axis=-1).max(-1)[..., None, None]
+    return np.where(radius > _ROUNDING, centred / np.maximum(radius, _ROUNDING), 0.0)

@@ -45,6 +45,15 @@ def test_frames_turn_with_the_cloud_and_the_points_they_see_do_not(spec, cut, ma
     torch.testing.assert_close(frame.seen(points).pos[0], frame(points)[0] @ batch.pos[0], rtol=1e-10, atol=1e-10)
 
 
+def test_dropout_stands_before_the_second_norm_for_clouds_alone(spec, parts_spec):
+    """In PointNet as the authors have it; in DGCNN it stands behind each activation."""
+    last = CNPointNet(spec, 12).last
+    assert (last.dropouts, last.before_norm) == ((0.0, 0.4), True)
+    assert not CNPointNet(parts_spec, 12).last.before_norm
+    last = CNDGCNN(spec, 12).last
+    assert (last.dropouts, last.before_norm) == ((0.5, 0.5), False)
+
+
 @pytest.mark.parametrize(("architecture", "plain"), [(CNPointNet, PointNet), (CNDGCNN, DGCNN)])
 def test_the_network_behind_the_frame_is_the_plain_one(spec, cut, made, architecture, plain):
     model, other = made(lambda: architecture(spec, 12)), plain(spec, 12).double().eval()

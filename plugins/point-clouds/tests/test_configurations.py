@@ -46,6 +46,81 @@ def test_the_readme_has_a_row_for_every_configuration(name):
     assert f"{expected['value']:.3f}" in row
 
 
+MOMENTUM = {"lr": 0.1, "momentum": 0.9, "weight_decay": 1e-4}
+SLOW = MOMENTUM | {"lr": 0.001}
+COSINE = {"name": "cosine", "interval": "epoch", "floor": 0.01}
+
+
+def steps(size, gamma, interval="epoch"):
+    return {"name": "step", "interval": interval, "step_size": size, "gamma": gamma}
+
+
+#: Batch, epochs, optimizer with its options, schedule and augmentation, as the authors' scripts have them.
+RELEASED = {
+    "cn-dgcnn-modelnet40": (32, 200, "SGD", MOMENTUM, steps(20, 0.7), {"scaling": [1, 1]}),
+    "cn-pointnet-modelnet40": (32, 200, "SGD", MOMENTUM, steps(20, 0.7), {"scaling": [1, 1]}),
+    "cn-dgcnn-shapenetpart": (32, 200, "SGD", MOMENTUM, steps(20, 0.5), {"scaling": [1, 1]}),
+    "cn-pointnet-shapenetpart": (32, 200, "SGD", MOMENTUM, steps(20, 0.5), {"scaling": [1, 1]}),
+    "vn-dgcnn-modelnet40": (32, 250, "SGD", MOMENTUM, COSINE, {"scaling": [0.6667, 1.5], "scale_axes": True}),
+    "vn-pointnet-modelnet40": (
+        24, 200, "Adam", {"lr": 0.001, "weight_decay": 1e-4}, steps(20, 0.7), {"scaling": [0.8, 1.25]},
+    ),
+    "vn-dgcnn-shapenetpart": (16, 250, "SGD", SLOW, steps(20, 0.5), {"scaling": [0.8, 1.25]}),
+    "vn-pointnet-shapenetpart": (16, 250, "SGD", SLOW, steps(20, 0.5), {"scaling": [0.8, 1.25]}),
+    "pointconv-modelnet40": (
+        32, 400, "SGD", {"lr": 0.01, "momentum": 0.9}, steps(30, 0.7), {"scaling": [0.6667, 1.5]},
+    ),
+    "set-transformer-modelnet40": (
+        256, 2000, "Adam", {"lr": 0.001}, None,
+        {"scaling": [0.8, 1.25], "scale_axes": True, "max_turn": 18, "unit": "deviation"},
+    ),
+    "dgcnn-modelnet40": (32, 250, "SGD", MOMENTUM, COSINE, {"scaling": [0.6667, 1.5], "scale_axes": True}),
+    "dgcnn-shapenetpart": (32, 200, "SGD", MOMENTUM, COSINE, {"scaling": [1, 1]}),
+    "pointnet-plus-plus-modelnet40": (
+        16, 251, "Adam", {"lr": 0.001}, steps(200_000 // 16, 0.7, "step"), {"scaling": [0.8, 1.25]},
+    ),
+    "pointnet-plus-plus-shapenetpart": (
+        32, 201, "Adam", {"lr": 0.001}, steps(200_000 // 32, 0.7, "step"), {"scaling": [1, 1]},
+    ),
+    "pointnet-shapenetpart": (
+        32, 200, "Adam", {"lr": 0.001}, steps(20 * 16_881 // 32, 0.5, "step"), {"scaling": [1, 1]},
+    ),
+}  # fmt: skip
+#: Options of the networks that differ between the authors' scripts and are no defaults here.
+NETWORKS = {
+    "cn-pointnet-modelnet40": {"dropout": 0.4, "num_neighbors": 20, "orthogonality": 0.0},
+    "cn-pointnet-shapenetpart": {"dropout": 0.0, "num_neighbors": 40, "input_transform": False},
+    "cn-dgcnn-shapenetpart": {"dropout": 0.5, "num_neighbors": 40},
+    "vn-pointnet-modelnet40": {"dropout": 0.4, "num_neighbors": 20},
+    "vn-pointnet-shapenetpart": {"dropout": 0.0, "num_neighbors": 40},
+    "vn-dgcnn-shapenetpart": {"dropout": 0.5, "num_neighbors": 40},
+    "pointconv-modelnet40": {"dropout": 0.7, "num_neighbors": 32, "num_points": 512},
+    "pointnet-plus-plus-modelnet40": {"num_neighbors": 128, "num_far_neighbors": 128, "use_features": True},
+    "pointnet-plus-plus-shapenetpart": {"num_neighbors": 64, "num_far_neighbors": 64, "use_features": True},
+}
+
+
+@pytest.mark.parametrize("name", RELEASED)
+def test_configurations_train_as_the_released_scripts_do(name):
+    config = load(name)
+    batch, epochs, optimizer, options, schedule, augmentation = RELEASED[name]
+    data, model = config["data"]["init_args"], config["model"]
+    assert (data["batch_size"], config["trainer"]["max_epochs"]) == (batch, epochs)
+    assert model["optimizer"] == {"class_path": f"torch.optim.{optimizer}", "init_args": options}
+    assert model.get("schedule") == schedule
+    drawn = {key: data[key] for key in ("scaling", "scale_axes", "max_turn", "unit") if key in data}
+    assert drawn == augmentation
+    if name[:3] in ("vn-", "cn-"):
+        assert data["rotations"] == "z/SO(3)"
+    registry.load("benchmarks", config["data"]["class_path"])(**data)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_configurations_have_the_networks_of_the_released_scripts(name):
+    options = load(name)["model"]["architecture"]["init_args"]
+    assert {key: options[key] for key in NETWORKS[name]} == NETWORKS[name]
+
+
 def linear(inputs, outputs, norm=2):
     """A map with bias and a batch norm."""
     return inputs * outputs + outputs + norm * outputs

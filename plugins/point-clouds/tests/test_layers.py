@@ -29,6 +29,23 @@ def test_widths_and_biases_are_those_asked_for():
     assert [layer.linear.bias is None for layer in last.maps] == [True, False]
 
 
+def test_dropout_can_stand_before_the_norm_of_its_map():
+    torch.manual_seed(0)
+    last = LastMaps((8, 6, 4), (0.0, 0.4), before_norm=True).double().train()
+    x = torch.randn(50, 8, dtype=torch.float64)
+    first, second = (nn.Linear(8, 6).double(), nn.Linear(6, 4).double())
+    norms = (nn.BatchNorm1d(6).double(), nn.BatchNorm1d(4).double())
+    for layer, linear in zip(last.maps, (first, second), strict=True):
+        linear.load_state_dict(layer.linear.state_dict())
+    torch.manual_seed(1)
+    found = last(x)
+    torch.manual_seed(1)
+    expected = norms[0](first(x)).relu()
+    expected = norms[1](F.dropout(second(expected), 0.4)).relu()
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+    assert not torch.allclose(found, last.eval()(x))
+
+
 def test_dropout_stands_behind_the_map_it_is_given_for():
     torch.manual_seed(0)
     last = LastMaps((8, 6, 400), (0.0, 0.5)).train()

@@ -65,6 +65,12 @@ def test_the_last_convolution_sees_the_whole_cloud_from_its_mean(points, made):
         torch.testing.assert_close(found[cloud], expected, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize("bandwidth", [math.inf, 0, 1e-13, math.nan])
+def test_densities_without_an_end_are_refused(spec, bandwidth):
+    with pytest.raises(BadInput, match="bandwidth must be at least 1e-12 and below inf"):
+        PointConv(spec, bandwidth=bandwidth)
+
+
 def test_parts_are_refused(parts_spec):
     with pytest.raises(BadInput, match="PointConv is here for tasks of whole clouds, and Parts is node-classification"):
         PointConv(parts_spec)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
+import pytest
 import torch
 from torch.nn import functional as F
 
+from graphbench.errors import BadInput
 from graphbench_point_clouds import PointNetPlusPlus
 from graphbench_point_clouds.clouds import Block, Clouds
 from graphbench_point_clouds.model import Points
@@ -31,6 +35,26 @@ def test_a_sample_holds_the_maximum_of_its_balls(spec, cut, made):
         ball = [other for other in near if (batch.pos[other] - center).norm() <= 1.5]
         seen = torch.stack([torch.cat([batch.pos[other] - center, batch.x_dense[other]]) for other in ball])
         torch.testing.assert_close(found.x[row], mapped(seen, layer.maps).amax(0), rtol=1e-9, atol=1e-9)
+
+
+def test_balls_of_both_stages_have_their_own_numbers_of_points(spec, cut, made):
+    """Of two points around each sample only the nearest, itself, is seen in the second stage."""
+    batch = cut(spec, (12,))
+    wide = {"num_points": 12, "radius": 9.0, "num_neighbors": 12}
+    model = made(lambda: PointNetPlusPlus(spec, 4, **wide, num_far_neighbors=1))
+    near = model.near(Points(batch.pos, torch.zeros(12, 0, dtype=torch.float64), Clouds.from_batch(batch)))
+    far = model.far(near)
+    rows = torch.cdist(far.pos, near.pos).argmin(1)
+    alone = mapped(torch.cat([torch.zeros(3, 3, dtype=torch.float64), near.x[rows]], dim=1), model.far.maps)
+    torch.testing.assert_close(far.x, alone, rtol=1e-10, atol=1e-10)
+    assert PointNetPlusPlus(spec).far.num_neighbors == 64
+    assert PointNetPlusPlus(spec, num_neighbors=128, num_far_neighbors=128).near.num_neighbors == 128
+
+
+@pytest.mark.parametrize("options", [{"num_far_neighbors": 0}, {"radius": math.inf}, {"radius": 0}, {"radius": 1e-13}])
+def test_balls_without_points_or_without_an_end_are_refused(spec, options):
+    with pytest.raises(BadInput, match=f"{next(iter(options))} must be"):
+        PointNetPlusPlus(spec, **options)
 
 
 def test_a_far_point_beyond_every_ball_is_seen_by_the_whole_cloud_alone(spec, cut, made):

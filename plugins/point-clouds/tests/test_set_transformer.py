@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from scipy import stats
 
 from graphbench.errors import BadInput
 from graphbench_point_clouds import SetTransformer
@@ -46,6 +47,16 @@ def test_a_seed_pools_each_cloud(spec, cut, made):
         for layer in model.layers:
             x = layer(x)
         torch.testing.assert_close(found[cloud], mab(model.seed, x[0], model.pool)[0], rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize(("count", "bound"), [(16, (6 / 4352) ** 0.5), (1, (6 / 512) ** 0.5)])
+def test_learned_points_start_within_the_released_bounds(spec, count, bound):
+    """Xavier's bound on a tensor [1, count, 256]: what comes counts as count times 256, what goes as 256."""
+    torch.manual_seed(0)
+    models = [SetTransformer(spec, 256, num_inducing=count) for _ in range(4)]
+    values = torch.cat([(m.layers[0].inducing if count > 1 else m.seed).detach().flatten() for m in models])
+    assert stats.kstest(values.numpy(), stats.uniform(-bound, 2 * bound).cdf).pvalue > 0.001
+    assert values.abs().max() <= bound
 
 
 def test_heads_divide_the_width(spec):

@@ -1,12 +1,17 @@
-"""Layers of vectors turn with what comes in, and are what the paper's equations say."""
+"""Layers of vectors turn with what comes in, and are what the paper's equations say; so do models of small clouds."""
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
+from graphbench.benchmarks.points.rotations import random_rotations
+from graphbench.benchmarks.points.shapenet import ShapeNetPart
+from graphbench.benchmarks.points.solids import Solids
 from graphbench.errors import BadInput
 from graphbench.testing import tiny_spec
+from graphbench_point_clouds import CNDGCNN, VNDGCNN, CNPointNet, VNPointNet
 from graphbench_point_clouds.vector_neurons import (
     Frames,
     VectorMap,
@@ -116,3 +121,55 @@ def test_vectors_of_no_length_have_gradients(made):
     out.square().sum().backward()
     assert (out == 0).all()
     assert x.grad.isfinite().all()
+
+
+MODELS = (VNPointNet, VNDGCNN, CNPointNet, CNDGCNN)
+
+
+def shapes():
+    """Three of 12, 30 and 9 points."""
+    generator = np.random.RandomState(0)
+    for count in (12, 30, 9):
+        normals = generator.standard_normal((count, 3))
+        yield np.concatenate(
+            [generator.standard_normal((count, 3)), normals / np.linalg.norm(normals, axis=1)[:, None]], 1
+        )
+
+
+def turned(batch):
+    """The batch in three positions; clouds stay centred."""
+    for rotation in random_rotations(3, torch.Generator().manual_seed(0)):
+        q, r = torch.linalg.qr(rotation.double())
+        other = batch.clone()
+        other.pos = (batch.pos.double() @ (q * r.diagonal().sign())).to(batch.pos.dtype)
+        yield other
+
+
+@pytest.mark.parametrize("architecture", MODELS)
+def test_shapes_in_tasks_of_clouds_keep_their_points_and_their_logits(logits, architecture):
+    benchmark = Solids(num_points=264, sizes=(36, 36, 36))
+    (part,) = benchmark.read_objects(list(shapes()))
+    batch = benchmark.transform(part.table.batch([0, 1, 2]))
+    assert batch.ptr.diff().tolist() == [12, 30, 9]
+    model = logits(architecture, benchmark.spec, hidden_dim=12, num_neighbors=20)
+    batch = batch.apply(lambda tensor: tensor.double() if tensor.is_floating_point() else tensor)
+    before = model(batch)
+    for other in turned(batch):
+        torch.testing.assert_close(model(other), before, rtol=1e-8, atol=1e-8)
+    model = model.float()
+    batch = batch.apply(lambda tensor: tensor.float() if tensor.is_floating_point() else tensor)
+    found, spread = model(batch), before.std(0).max().item()
+    assert spread > 1e-5
+    for other in turned(batch):
+        assert (model(other) - found).abs().max() < 1e-2 * spread
+
+
+def test_shapes_of_an_evaluation_split_keep_their_points():
+    """As `ShapeNetPart` has them: of 9, 12 and 30 points, with 12 asked for."""
+    benchmark = ShapeNetPart(num_points=12)
+    batch = next(Solids(num_points=264, sizes=(36, 36, 36)).read_objects(list(shapes()))).table.batch([0, 1, 2])
+    batch.x, batch.y = (torch.zeros(51, 1, dtype=torch.int64) for _ in range(2))
+    places = batch.pos.split([12, 30, 9])
+    seen = benchmark.transform(batch)
+    assert torch.equal(seen.pos, torch.cat([places[0], places[1][:12], places[2]]))
+    assert len(seen.x) == len(seen.y) == len(seen.x_dense) == 33

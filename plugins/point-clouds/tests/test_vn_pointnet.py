@@ -37,6 +37,14 @@ def test_channels_are_a_third_of_the_widths(spec):
     assert model.last.maps[0].linear.in_features == 341 * 6
 
 
+def test_dropout_stands_before_the_second_norm_for_clouds_alone(spec, parts_spec):
+    """As in the released code, and with the probability it has there."""
+    last = VNPointNet(spec, 12).last
+    assert (last.dropouts, last.before_norm) == ((0.0, 0.4), True)
+    last = VNPointNet(parts_spec, 12, dropout=0.1).last
+    assert (last.dropouts, last.before_norm) == ((0.1, 0.1, 0.0), False)
+
+
 def test_a_cloud_as_a_whole_stands_beside_each_point(spec, cut, made):
     from graphbench_point_clouds.clouds import Clouds
 

@@ -1,6 +1,10 @@
 """New shapes for runs on point clouds: meshes and points in files, and arrays; through the command line as well."""
 
+import io
+import os
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -115,7 +119,7 @@ def test_arrays_of_python_are_clouds(run, tmp_path):
     with pytest.raises(BadInput, match="input 0 is of type str; expected arrays or tensors"):
         model.predict(["chair"])
     nodes = model.embed([cloud, sphere(5)], level="node")
-    assert len(nodes) == 2 * POINTS
+    assert len(nodes) == POINTS + 5
 
 
 @pytest.mark.slow
@@ -134,15 +138,16 @@ def test_wrong_sources_are_one_line(run, tmp_path, capsys):
     assert not (tmp_path / "o.csv").exists()
 
 
-def test_a_cloud_is_centred_and_sampled_or_repeated():
+def test_a_cloud_is_centred_and_a_large_one_is_sampled():
     sampling = Sampling(POINTS, POINTS, 0)
     points, normals = cloud_of_points(sphere(POINTS), "a", sampling)
     assert points.dtype == np.float16
     assert points.astype(float).mean(0) == pytest.approx(0, abs=1e-3)
     assert np.linalg.norm(points.astype(float), axis=1).max() == pytest.approx(1, abs=1e-3)
     assert normals == pytest.approx(sphere(POINTS)[:, 3:].astype(np.float16))
-    few, _ = cloud_of_points(sphere(10), "a", sampling)
-    assert (few[10:20] == few[:10]).all()
+    few, directions = cloud_of_points(sphere(10), "a", sampling)
+    assert few.shape == (10, 3)
+    assert directions == pytest.approx(sphere(10)[:, 3:].astype(np.float16))
     many = sphere(500)
     _, chosen = cloud_of_points(many, "a", sampling)
     assert len({tuple(row) for row in chosen.tolist()}) == POINTS
@@ -159,6 +164,10 @@ def test_a_cloud_is_centred_and_sampled_or_repeated():
         (np.zeros((0, 6)), "there are no points"),
         (np.zeros(6), "values of shape"),
         (np.array([["a"] * 6]), "values of shape"),
+        (sphere(4) + 1j, "type complex128 instead of six numbers"),
+        (np.zeros((4, 6), dtype="timedelta64[s]"), "values of shape"),
+        (np.concatenate([sphere(4)[:, :3], np.full((4, 3), 1e200)], 1), "no normals of length 1: they have inf"),
+        (np.full((4, 6), np.longdouble("1e4000")), "not finite"),
     ],
 )
 def test_what_is_no_cloud_is_told(values, said):
@@ -174,8 +183,108 @@ def test_lines_of_other_widths_are_refused_and_pickles_are_not_run(tmp_path):
             read_points(tmp_path / name)
 
 
+def announced(shape, descr="<f8"):
+    """A file of NumPy whose first line announces an array that is not there."""
+    stream = io.BytesIO()
+    np.lib.format.write_array_header_1_0(stream, {"descr": descr, "fortran_order": False, "shape": shape})
+    return stream.getvalue()
+
+
+def written_out(version, header):
+    length = len(header).to_bytes(2 if version == 1 else 4, "little")
+    return b"\x93NUMPY" + bytes([version, 0]) + length + header
+
+
+#: Contents of `.npy` files that are no array of points.
+NO_ARRAYS = {
+    "zip": b"PK\x03\x04garbage",
+    "pickle": b"\x80\x04N.",
+    "empty": b"",
+    "rows": announced((10**13, 6)),
+    "overflow": announced((2**62, 2**62, 6)),
+    "negative": announced((-1, 6)),
+    "cut": announced((40, 6)) + bytes(100),
+    "objects": announced((4, 6), "|O"),
+    "open": written_out(1, b"{'descr': ((((("),
+    "deep": written_out(2, b"(" * 5000),
+    "text": written_out(1, b"{'descr': '<f8', 'fortran_order': False, 'shape': ('a', 6)}"),
+    "version": written_out(9, b"{}"),
+}
+
+
+@pytest.mark.parametrize("kind", NO_ARRAYS)
+def test_a_file_of_numpy_that_is_none_is_a_problem_of_that_file(tmp_path, kind):
+    (tmp_path / "bad.npy").write_bytes(NO_ARRAYS[kind])
+    np.save(tmp_path / "good.npy", sphere(5))
+    (part,) = Solids(num_points=POINTS, sizes=(36, 36, 36)).read_input(str(tmp_path))
+    assert list(part.frame["file"]) == ["bad.npy", "good.npy"]
+    assert part.rows == [1]
+    assert "cannot be read as points" in part.problems[0]
+
+
+def test_arrays_of_either_order_and_kind_are_read(tmp_path):
+    values = sphere(7)
+    for name, array in (
+        ("c", values),
+        ("f", np.asfortranarray(values)),
+        ("s", values.astype("f4")),
+        ("b", values.astype(">f8")),
+    ):
+        np.save(tmp_path / f"{name}.npy", array)
+        assert read_points(tmp_path / f"{name}.npy") == pytest.approx(values, abs=1e-6)
+
+
+@pytest.mark.parametrize("text", ["", "\n \n", "x y z\n", "# nothing\n"])
+def test_text_without_numbers_is_told(tmp_path, text):
+    (tmp_path / "a.xyz").write_text(text)
+    with pytest.raises(CorruptData, match="it holds no numbers"):
+        read_points(tmp_path / "a.xyz")
+
+
+def test_text_that_begins_with_a_mark_of_its_encoding_is_read(tmp_path):
+    (tmp_path / "a.csv").write_text("1;2;3;0;0;1\n", encoding="utf-8-sig")
+    assert read_points(tmp_path / "a.csv").tolist() == [[1, 2, 3, 0, 0, 1]]
+
+
+@pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason="file names are Unicode there")
+def test_a_file_name_that_is_not_utf_8_is_shown_by_its_numbers(run, tmp_path):
+    folder = tmp_path / "odd"
+    folder.mkdir()
+    for name, content in (
+        (b"b\xffd.xyz", "\n".join(" ".join(map(str, row)) for row in sphere(2 * POINTS))),
+        (b"m\xffh.off", off(0, 2)),
+    ):
+        Path(os.fsdecode(os.fsencode(folder) + b"/" + name)).write_text(content)
+    Path(os.fsdecode(os.fsencode(folder) + b"/n\xffn.off")).write_text("OFF\n3 0 0\n")
+    found = predicted(run, folder, tmp_path / "out.csv")
+    assert list(found["file"]) == [r"b\xffd.xyz", r"m\xffh.off", r"n\xffn.off"]
+    assert list(found["problem"] == "") == [True, True, False]
+    assert found["problem"][2].startswith("the file has 3 vertices and 0 faces")
+
+
+@pytest.mark.parametrize("factor", [1e200, 1e-200])
+def test_clouds_and_meshes_of_any_scale_are_read_alike(tmp_path, factor):
+    cloud = sphere(POINTS)
+    far = cloud * np.array([factor] * 3 + [1] * 3)
+    sampling = Sampling(POINTS, POINTS, 0)
+    assert cloud_of_points(far, "a", sampling)[0] == pytest.approx(cloud_of_points(cloud, "a", sampling)[0], abs=1e-3)
+    vertices, head = off(3, 2).splitlines(), "OFF"
+    count = int(vertices[1].split()[0])
+    moved = [" ".join(repr(float(v) * factor) for v in line.split()) for line in vertices[2 : 2 + count]]
+    parts = []
+    for name, lines in (("plain", vertices[2 : 2 + count]), ("moved", moved)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "mesh.off").write_text("\n".join([head, vertices[1], *lines, *vertices[2 + count :]]) + "\n")
+        (part,) = Solids(num_points=POINTS, sizes=(36, 36, 36)).read_input(str(tmp_path / name))
+        parts.append(part.table.columns)
+    for column in ("pos", "x_dense"):
+        assert parts[0][column].numpy() == pytest.approx(parts[1][column].numpy(), abs=2e-3)
+
+
 def test_solids_read_shapes_too(tmp_path):
     np.save(tmp_path / "a.npy", sphere(POINTS))
+    np.save(tmp_path / "b.npy", sphere(5))
+    np.save(tmp_path / "c.npy", sphere(50))
     (part,) = Solids(num_points=POINTS, sizes=(36, 36, 36)).read_input(str(tmp_path))
-    assert part.rows == [0]
-    assert part.table.num_nodes.tolist() == [POINTS]
+    assert part.rows == [0, 1, 2]
+    assert part.table.num_nodes.tolist() == [POINTS, 5, POINTS]

@@ -118,13 +118,40 @@ def test_points_keep_their_parts_and_categories_when_they_are_drawn(root):
     benchmark = opened(root)
     for generator in (None, torch.Generator().manual_seed(0)):
         batch = benchmark.transform(benchmark.tables["test"].batch([0, 5]), generator)
-        assert batch.ptr.tolist() == [0, 40, 80]
+        sizes = [len(shape(category, 3)) for category in (15, 10)]
+        expected = [40, 40] if generator else [min(40, size) for size in sizes]
+        assert batch.ptr.diff().tolist() == expected
         for graph, category in ((0, 15), (1, 10)):
             rows, values = batch.batch == graph, shape(category, 3)
             line = (batch.x_dense[rows, 0] * 64).round().long().numpy()
             assert (batch.x[rows] == category).all()
             assert batch.y[rows, 0].tolist() == values[line, 6].tolist()
             assert len(set(line.tolist())) == min(40, len(values))
+
+
+def test_training_can_have_the_validation_shapes_and_the_test_shapes_validate(root):
+    apart, whole = opened(root), opened(root, trainval=True)
+    assert whole.spec.split_sizes == (48, 16, 16)
+    assert [len(whole.tables[split]) for split in ("train", "val", "test")] == [48, 16, 16]
+    joined = torch.cat([apart.tables[split].columns["pos"] for split in ("train", "val")])
+    assert torch.equal(whole.tables["train"].columns["pos"], joined)
+    for split in ("val", "test"):
+        assert torch.equal(whole.tables[split].columns["pos"], apart.tables["test"].columns["pos"])
+    assert ShapeNetPart(trainval=True).spec.extra["parts"] == LISTED.extra["parts"]
+    assert ShapeNetPart().spec == ShapeNetPart.spec
+    with pytest.raises(BadInput, match="trainval must be one of True, False"):
+        ShapeNetPart(trainval="both")
+
+
+def test_a_file_that_announces_too_many_rows_is_a_problem_of_that_file(tmp_path):
+    (tmp_path / "Chair").mkdir()
+    with (tmp_path / "Chair" / "bad.npy").open("wb") as stream:
+        header = {"descr": "<f8", "fortran_order": False, "shape": (10**13, 6)}
+        np.lib.format.write_array_header_1_0(stream, header)
+    np.save(tmp_path / "Chair" / "good.npy", np.array([[0, 0, 0, 0, 0, 1.0], [1, 0, 0, 0, 0, 1]]))
+    (part,) = ShapeNetPart().read_input(str(tmp_path))
+    assert part.rows == [1]
+    assert "cannot be read as points" in part.problems[0]
 
 
 def test_y_is_upright(root):

@@ -10,7 +10,7 @@ from pytorch_lightning.callbacks import ModelCheckpoint
 from scipy import stats
 
 from graphbench import build
-from graphbench.benchmarks.points.base import sample_points
+from graphbench.benchmarks.points.base import in_deviations, sample_points
 from graphbench.benchmarks.points.solids import Solids
 from graphbench.callbacks.exact_resume import ExactResume
 from graphbench.contracts import Architecture, GraphTable, Representation
@@ -202,18 +202,83 @@ def rows_of(batch, drawn):
     return (drawn[:, None] == batch[None]).all(-1).double().argmax(1)
 
 
-@pytest.mark.parametrize("seeded", [False, True])
-def test_points_are_drawn_without_replacement_and_small_clouds_repeat(seeded):
+def test_training_draws_points_without_replacement_and_repeats_small_clouds():
     batch = clouds((10, 4, 6))
     before, owner = batch.pos.clone(), batch.batch.clone()
-    generator = torch.Generator().manual_seed(0) if seeded else None
-    sample_points(batch, ["pos"], 6, generator)
+    sample_points(batch, ["pos"], 6, torch.Generator().manual_seed(0))
     rows = rows_of(before, batch.pos).reshape(3, 6)
     assert torch.equal(owner[rows.reshape(-1)], batch.batch)
     assert [len(row.unique()) for row in rows] == [6, 4, 6]
-    assert torch.equal(rows[0], torch.arange(6)) != seeded
+    assert not torch.equal(rows[0], torch.arange(6))
     assert batch.ptr.tolist() == [0, 6, 12, 18]
     assert (batch.num_nodes, batch.max_nodes, len(batch.pos)) == (18, 6, 18)
+
+
+@pytest.mark.parametrize("sizes", [(10, 4, 6), (10, 10), (4, 4), (4, 3), (6, 6), (7,)])
+def test_evaluation_takes_the_first_points_and_repeats_none(sizes):
+    batch = clouds(sizes)
+    expected = [part[:6] for part in batch.pos.split(sizes)]
+    sample_points(batch, ["pos"], 6, None)
+    kept = [len(part) for part in expected]
+    assert torch.equal(batch.pos, torch.cat(expected))
+    assert batch.ptr.diff().tolist() == kept
+    assert batch.batch.tolist() == [cloud for cloud, size in enumerate(kept) for _ in range(size)]
+    assert (batch.num_nodes, batch.max_nodes) == (sum(kept), max(kept))
+
+
+def test_every_axis_can_have_a_scale_of_its_own_and_normals_stay_normal(opened):
+    benchmark = opened(scale_axes=True, scaling=(0.5, 2.0))
+    before = benchmark.tables["train"].batch(range(40))
+    after = as_trained(benchmark, benchmark.tables["train"].batch(range(40)), training=True)
+    scales = torch.stack([
+        (after.pos[rows] * before.pos[rows]).sum(0) / before.pos[rows].square().sum(0)
+        for rows in (before.batch == cloud for cloud in range(40))
+    ])  # fmt: skip
+    assert torch.allclose(after.pos, before.pos * scales[before.batch], atol=1e-5)
+    assert stats.kstest(scales.flatten().numpy(), stats.uniform(0.5, 1.5).cdf).pvalue > 0.001
+    assert scales.std(1).min() > 1e-3
+    # two directions along the surface, scaled with it, stay at right angles to the normal
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(2):
+        along = torch.linalg.cross(before.x_dense, torch.randn(before.x_dense.shape, generator=generator))
+        assert (along * scales[before.batch] * after.x_dense).sum(1).abs().max() < 1e-4
+    assert torch.allclose(after.x_dense.norm(dim=1), before.x_dense.norm(dim=1), atol=1e-4)
+
+
+def test_training_turns_by_a_limited_angle_before_it_scales(opened):
+    benchmark = opened(max_turn=18.0, scale_axes=True, scaling=(0.8, 1.25))
+    batches = [benchmark.tables["train"].batch(range(40)) for _ in range(2)]
+    before, after = batches[0], as_trained(benchmark, batches[1], training=True)
+    angles = []
+    for cloud in range(40):
+        rows = before.batch == cloud
+        # after = S R before: the rows of the matrix that fits are rows of a rotation, each of a length of its own
+        matrix = torch.linalg.lstsq(before.pos[rows].double(), after.pos[rows].double()).solution.mT
+        scale = matrix.norm(dim=1)
+        rotation = matrix / scale[:, None]
+        assert torch.allclose(rotation @ rotation.mT, torch.eye(3).double(), atol=1e-4)
+        assert scale.min() > 0.8 - 1e-4
+        assert scale.max() < 1.25 + 1e-4
+        assert rotation[2, 2] == pytest.approx(1, abs=1e-5)
+        angles.append(torch.atan2(rotation[1, 0], rotation[0, 0]).rad2deg().item())
+    assert stats.kstest(angles, stats.uniform(-18, 36).cdf).pvalue > 0.001
+    plain = benchmark.tables["val"].batch([5])
+    assert torch.equal(as_trained(benchmark, benchmark.tables["val"].batch([5]), training=False).pos, plain.pos)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_clouds_can_have_a_deviation_of_one(opened, training):
+    benchmark = opened(unit="deviation", scaling=(1.0, 1.0))
+    plain = benchmark.tables["train"].batch([3, 8])
+    seen = as_trained(benchmark, benchmark.tables["train"].batch([3, 8]), training)
+    for cloud in range(2):
+        rows = plain.batch == cloud
+        values = plain.pos[rows].double().numpy()
+        expected = (values - values.mean()) / values.std()  # one mean and one deviation for all three coordinates
+        assert seen.pos[rows].numpy() == pytest.approx(expected, abs=2e-3)
+    alone = as_trained(benchmark, benchmark.tables["train"].batch([8]), training)
+    assert torch.equal(alone.pos, seen.pos[plain.batch == 1])
+    assert (in_deviations(torch.zeros(2, 3), torch.tensor([0, 0]), 1) == 0).all()
 
 
 def test_every_point_is_drawn_equally_often():
@@ -234,7 +299,22 @@ def test_encodings_of_clouds_that_are_drawn_anew_are_refused(opened):
 
 
 @pytest.mark.parametrize(
-    "options", [{"rotations": "y/z"}, {"num_points": 0}, {"scaling": (1.4, 0.6)}, {"stretch": 0.5}, {"sizes": (1, 2)}]
+    "options",
+    [
+        {"rotations": "y/z"},
+        {"num_points": 0},
+        {"scaling": (1.4, 0.6)},
+        {"scaling": (1.0, np.inf)},
+        {"stretch": 0.5},
+        {"stretch": np.inf},
+        {"point_noise": np.inf},
+        {"sizes": (1, 2)},
+        {"max_turn": -1},
+        {"max_turn": 181},
+        {"max_turn": np.nan},
+        {"unit": "metre"},
+        {"scale_axes": "no"},
+    ],
 )
 def test_options_out_of_range_are_refused(options):
     with pytest.raises(BadInput):

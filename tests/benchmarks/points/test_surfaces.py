@@ -54,3 +54,14 @@ def test_unit_sphere_centres_and_scales_each_cloud():
         scaled[1] * np.linalg.norm(clouds[1] - clouds[1].mean(0), axis=1).max(), clouds[1] - clouds[1].mean(0)
     )
     assert (to_unit_sphere(np.full((5, 3), 2.0)) == 0).all()
+    assert (to_unit_sphere(np.full((7, 3), 0.1)) == 0).all()  # whose mean is another number
+    assert (to_unit_sphere(np.zeros((2, 3))) == 0).all()
+
+
+@pytest.mark.parametrize("factor", [1e300, 1e200, 1e-14, 1e-200, 1e-300])
+def test_clouds_of_any_scale_get_the_same_place(factor):
+    cloud = np.random.RandomState(1).standard_normal((100, 3)) + 2
+    with np.errstate(all="raise"):
+        assert np.allclose(to_unit_sphere(cloud * factor), to_unit_sphere(cloud), rtol=1e-9, atol=1e-12)
+    both = to_unit_sphere(np.stack([cloud * factor, cloud]))
+    assert np.allclose(both[0], both[1], rtol=1e-9, atol=1e-12)

@@ -97,7 +97,8 @@ class CNPointNet(PointNet):
         hidden_dim: width of PointNet's first maps; all others are multiples of it, as published at 64.
         num_neighbors: neighbours of the network that finds the frame.
         frame_dropout: its dropout.
-        dropout: probability behind PointNet's last maps.
+        dropout: probability in PointNet's last maps: for clouds between the second one and its norm, 0.4 in the
+            authors' code; for points behind each but the last, 0 there.
         input_transform: align positions by a T-net, too.
         feature_transform: align features by a T-net.
         orthogonality: factor of the penalty that keeps the alignment of features close to a rotation; 0 for none.
@@ -118,7 +119,7 @@ class CNPointNet(PointNet):
         hidden_dim: int = 64,
         num_neighbors: int = 20,
         frame_dropout: float = 0.5,
-        dropout: float = 0.3,
+        dropout: float = 0.4,
         input_transform: bool = True,
         feature_transform: bool = True,
         orthogonality: float = 0.001,
@@ -126,6 +127,8 @@ class CNPointNet(PointNet):
         check_range("num_neighbors", num_neighbors, at_least=1, whole=True)
         super().__init__(spec, hidden_dim, dropout, input_transform, feature_transform, orthogonality)
         check_space(type(self).__name__, spec)
+        if self.of_clouds:
+            self.last.dropouts, self.last.before_norm = (0.0, dropout), True
         self.frame = CanonicalFrame(hidden_dim, num_neighbors, frame_dropout)
 
     def placed(self, points: Points) -> Points:

@@ -35,9 +35,9 @@ class PointMap(nn.Module):
         self.norm = BatchNorm(dim)
         self.slope = slope
 
-    def forward(self, x: Tensor) -> Tensor:
-        """`[..., in_dim]` to `[..., dim]`."""
-        return self.activated(self.linear(x))
+    def forward(self, x: Tensor, dropout: float = 0.0) -> Tensor:
+        """`[..., in_dim]` to `[..., dim]`; with dropout of what is mapped, before its norm."""
+        return self.activated(F.dropout(self.linear(x), dropout, self.training))
 
     def activated(self, x: Tensor) -> Tensor:
         """Norm and activation of what is mapped already."""
@@ -57,20 +57,26 @@ class LastMaps(nn.Module):
         dropouts: probability behind each map.
         slope: of LeakyReLU on negative numbers.
         biases: whether each map has a bias.
+        before_norm: dropout on what W maps, before its norm, and not behind the activation.
     """
 
     def __init__(
-        self, widths: Sequence[int], dropouts: Sequence[float], slope: float = 0.0, biases: Sequence[bool] | None = None
+        self,
+        widths: Sequence[int],
+        dropouts: Sequence[float],
+        slope: float = 0.0,
+        biases: Sequence[bool] | None = None,
+        before_norm: bool = False,
     ) -> None:
         super().__init__()
         given = biases if biases is not None else [True] * len(dropouts)
         self.maps = nn.ModuleList(
             PointMap(a, b, slope, bias) for (a, b), bias in zip(pairwise(widths), given, strict=True)
         )
-        self.dropouts = tuple(dropouts)
+        self.dropouts, self.before_norm = tuple(dropouts), before_norm
 
     def forward(self, x: Tensor) -> Tensor:
         """`[rows, widths[0]]` to `[rows, widths[-1]]`."""
         for layer, dropout in zip(self.maps, self.dropouts, strict=True):
-            x = F.dropout(layer(x), dropout, self.training)
+            x = layer(x, dropout) if self.before_norm else F.dropout(layer(x), dropout, self.training)
         return x

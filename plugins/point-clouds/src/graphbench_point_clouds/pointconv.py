@@ -7,6 +7,7 @@ Legend: T points of all clouds, S points of a sample, B clouds, k neighbours, m 
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import torch
@@ -175,7 +176,7 @@ class PointConv(PointCloudModel):
     ) -> None:
         check_range("num_points", num_points, at_least=1, whole=True)
         check_range("num_neighbors", num_neighbors, at_least=1, whole=True)
-        check_range("bandwidth", bandwidth, above=0)
+        check_range("bandwidth", bandwidth, at_least=1e-12, below=math.inf)
         super().__init__(spec, 4 * hidden_dim, 4 * hidden_dim, use_features)
         if not self.of_clouds:
             raise BadInput(

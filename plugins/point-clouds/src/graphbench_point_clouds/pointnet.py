@@ -8,6 +8,8 @@ Legend: T points of all clouds, B clouds, d width.
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 
@@ -96,7 +98,7 @@ class PointNet(PointCloudModel):
         orthogonality: float = 0.001,
         use_features: bool = False,
     ) -> None:
-        check_range("orthogonality", orthogonality, at_least=0)
+        check_range("orthogonality", orthogonality, at_least=0, below=math.inf)
         super().__init__(spec, 4 * hidden_dim, 2 * hidden_dim, use_features)
         h, aligned = hidden_dim, (1 if self.of_clouds else 2) * hidden_dim
         self.orthogonality = orthogonality

@@ -8,6 +8,7 @@ Legend: T points of all clouds, S points of a sample of all clouds, B clouds, k 
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import torch
@@ -84,9 +85,10 @@ class PointNetPlusPlus(PointCloudModel):
         hidden_dim: width of the first maps; all others are multiples of it, as published at 64.
         radius: of the balls, first and second; in the units of clouds of radius 1.
         num_points: points of the first sample; the second has a quarter of them.
-        num_neighbors: points of the first balls; the second have 64.
+        num_neighbors: points of the first balls.
         dropout: probability behind the last maps.
         use_features: read normals and other features beside the positions.
+        num_far_neighbors: points of the second balls.
 
     Raises:
         BadInput: nodes have no position, or an option is out of its range.
@@ -107,15 +109,17 @@ class PointNetPlusPlus(PointCloudModel):
         num_neighbors: int = 32,
         dropout: float = 0.5,
         use_features: bool = False,
+        num_far_neighbors: int = 64,
     ) -> None:
-        check_range("radius", radius, above=0)
+        check_range("radius", radius, at_least=1e-12, below=math.inf)
         check_range("num_points", num_points, at_least=1, whole=True)
         check_range("num_neighbors", num_neighbors, at_least=1, whole=True)
+        check_range("num_far_neighbors", num_far_neighbors, at_least=1, whole=True)
         super().__init__(spec, 4 * hidden_dim, 2 * hidden_dim, use_features)
         h, c, start = hidden_dim, self.coordinates, self.feature_dim
         fewer, wider = max(1, num_points // 4), 2 * radius
         self.near = SetAbstraction(c, start, (h, h, 2 * h), num_points, radius, num_neighbors)
-        self.far = SetAbstraction(c, 2 * h, (2 * h, 2 * h, 4 * h), fewer, wider, 64)
+        self.far = SetAbstraction(c, 2 * h, (2 * h, 2 * h, 4 * h), fewer, wider, num_far_neighbors)
         self.whole = WholeCloud(c + 4 * h, (4 * h, 8 * h, 16 * h))
         if self.of_clouds:
             self.last = LastMaps((16 * h, 8 * h, 4 * h), (dropout, dropout))

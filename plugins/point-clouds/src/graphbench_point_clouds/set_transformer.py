@@ -51,6 +51,15 @@ class AttentionBlock(nn.Module):
         return x + self.out(x).relu()
 
 
+def learned_set(count: int, dim: int) -> Tensor:
+    """Points `[count, dim]` to learn, uniform within `sqrt(6 / (count dim + dim))`.
+
+    That is Xavier's rule on a tensor `[1, count, dim]`, whose first axis it takes for what comes, as the released code
+    has it; on `[count, dim]` it would give larger ones.
+    """
+    return nn.init.xavier_uniform_(torch.empty(1, count, dim))[0]
+
+
 class InducedBlock(nn.Module):
     """`ISAB(X) = MAB(X, MAB(I, X))` with learned inducing points I (equations 9 and 10): linear in the points.
 
@@ -63,7 +72,7 @@ class InducedBlock(nn.Module):
 
     def __init__(self, in_dim: int, dim: int, num_heads: int, num_inducing: int) -> None:
         super().__init__()
-        self.inducing = nn.Parameter(nn.init.xavier_uniform_(torch.empty(num_inducing, dim)))
+        self.inducing = nn.Parameter(learned_set(num_inducing, dim))
         self.gather = AttentionBlock(dim, dim, num_heads, in_dim)
         self.spread = AttentionBlock(in_dim, dim, num_heads)
 
@@ -118,7 +127,7 @@ class SetTransformer(PointCloudModel):
             InducedBlock(hidden_dim if number else start, hidden_dim, num_heads, num_inducing)
             for number in range(num_layers)
         )
-        self.seed = nn.Parameter(nn.init.xavier_uniform_(torch.empty(1, hidden_dim)))
+        self.seed = nn.Parameter(learned_set(1, hidden_dim))
         self.pool = AttentionBlock(hidden_dim, hidden_dim, num_heads)
         self.last = None if self.of_clouds else PointMap(2 * hidden_dim + self.category_dim, hidden_dim)
         self.dropout = dropout

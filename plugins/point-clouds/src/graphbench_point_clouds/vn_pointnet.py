@@ -79,7 +79,8 @@ class VNPointNet(PointCloudModel):
         hidden_dim: width of PointNet's first maps; all others are multiples of it, as published at 64.
         num_neighbors: neighbours k of the first map.
         pooling: mean, or max along learned directions.
-        dropout: probability behind the last maps: 0.4 for clouds, 0 for points in the released code.
+        dropout: probability in the last maps: for clouds between the second one and its norm, 0.4 in the released
+            code; for points behind each but the last, 0 there.
         feature_transform: what the cloud says as a whole stands beside each point, in place of PointNet's T-net.
 
     Raises:
@@ -118,7 +119,7 @@ class VNPointNet(PointCloudModel):
         self.wide, self.wide_norm = VectorMap(middle, wide), VectorNorm(wide)
         self.frames = Frames(2 * wide, SLOPE)
         if self.of_clouds:
-            self.last = LastMaps((6 * wide, 8 * h, 4 * h), (0.0, dropout))
+            self.last = LastMaps((6 * wide, 8 * h, 4 * h), (0.0, dropout), before_norm=True)
         else:
             kept = 3 * (sum(before) + middle) + 2 * 6 * wide
             self.last = LastMaps((kept + self.category_dim, 4 * h, 4 * h, 2 * h), (dropout, dropout, 0.0))
