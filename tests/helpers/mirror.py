@@ -86,6 +86,9 @@ TESTED_BY = {
     "plugins/baselines/src/graphbench_baselines/attention.py": (
         "plugins/baselines/tests/test_depth.py", "attention whose output is mixed in, as the depth recipes use it",
     ),
+    "plugins/baselines/src/graphbench_baselines/message_passing_network.py": (
+        "plugins/baselines/tests/test_message_passing.py", "what all these networks share",
+    ),
     "plugins/baselines/src/graphbench_baselines/structure.py": (
         "plugins/baselines/tests/test_sat.py", "the structure extractor of SAT",
     ),

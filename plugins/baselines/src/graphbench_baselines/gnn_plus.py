@@ -21,7 +21,7 @@ from graphbench import BenchmarkSpec, GraphBatch, PositionalEncoder
 from graphbench.encodings import RRWP
 from graphbench.errors import BadInput, check_choice, check_range
 from graphbench.nn import Categorical, ConvLayer, FeedForward, GatedGCNLayer, NormName, gcn_edges, make_norm
-from graphbench_baselines.message_passing import MessagePassingNetwork
+from graphbench_baselines.message_passing_network import MessagePassingNetwork
 
 PlusLayerName = Literal["GCN", "GINE", "GatedGCN"]
 PlusVersion = Literal["GNN+", "LRGB"]

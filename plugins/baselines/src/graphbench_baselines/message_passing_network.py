@@ -1,0 +1,73 @@
+"""What message passing baselines share: encoders, and a stack of layers that are handed nodes and edges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from graphbench import Architecture, BenchmarkSpec, GraphBatch, PositionalEncoder, Representation
+from graphbench.errors import check_range
+from graphbench.nn import Categorical, EdgeEncoder, NodeEncoder
+
+#: From `edge_index`, the number of nodes and the type of their vectors: edges, and a number or vector for each.
+MakeEdges = Callable[[Tensor, int, torch.dtype], tuple[Tensor, Tensor | None]]
+
+
+class MessagePassingNetwork(Architecture):
+    """Encoders and a stack of layers `(x, edge_index, edge) -> (x, edge)`.
+
+    Args:
+        spec: the benchmark's description.
+        hidden_dim: width of nodes and edges.
+        num_layers: layers.
+        make_layer: makes one layer.
+        positional_encoders: outputs stand beside the node features, which get the remaining width.
+        categorical: how categorical features enter.
+        reads_edges: the layers take edge vectors.
+        edge_features: give those layers the benchmark's edge features; False: one learned row for all edges.
+        all_layers: the representation is the input of every layer and the last output, beside each other, of width
+            `hidden_dim (num_layers + 1)`.
+        make_edges: makes what the layers get for edges, once for all of them; None: the edges of the batch.
+
+    Raises:
+        BadInput: there is no layer.
+    """
+
+    def __init__(
+        self,
+        spec: BenchmarkSpec,
+        hidden_dim: int,
+        num_layers: int,
+        make_layer: Callable[[], nn.Module],
+        positional_encoders: Sequence[PositionalEncoder] | None,
+        categorical: Categorical,
+        reads_edges: bool = False,
+        edge_features: bool = True,
+        all_layers: bool = False,
+        make_edges: MakeEdges | None = None,
+    ) -> None:
+        super().__init__(spec, hidden_dim * (num_layers + 1) if all_layers else hidden_dim)
+        check_range("num_layers", num_layers, at_least=1, whole=True)
+        self.node_encoder = NodeEncoder(spec, hidden_dim, positional_encoders or (), categorical)
+        self.edge_encoder: nn.Module | None = None
+        if reads_edges:
+            self.edge_encoder = EdgeEncoder(spec, hidden_dim, categorical, edge_features)
+        self.layers = nn.ModuleList(make_layer() for _ in range(num_layers))
+        self.all_layers, self.make_edges = all_layers, make_edges
+
+    def forward(self, batch: GraphBatch) -> Representation:
+        """Nodes `[num_nodes, dim]`, and edges `[num_edges, hidden_dim]` where the layers read them."""
+        x = self.node_encoder(batch)
+        index, edge = batch.edge_index, self.edge_encoder(batch) if self.edge_encoder is not None else None
+        if self.make_edges is not None:
+            index, edge = self.make_edges(index, len(x), x.dtype)
+        depths = [x]
+        for layer in self.layers:
+            x, edge = layer(x, index, edge)
+            depths.append(x)
+        return Representation(
+            node=torch.cat(depths, dim=-1) if self.all_layers else x,
+            edge=None if self.edge_encoder is None else edge,
+        )
