@@ -27,7 +27,7 @@ from graphbench.testing.tiny import tiny_spec
 
 HERE = Path(__file__).parent
 #: Encodings that compute something else since, with their version: what was stored of them is computed anew.
-CHANGED = {"ShortestPaths": 2}
+CHANGED = {"ShortestPaths": 2, "LapPE": 2}
 #: What no configuration can name, and is called otherwise since; None where it is gone.
 RENAMED = {
     "RivalScore": "BaselineScore",
