@@ -5,7 +5,8 @@ matrices with the shapes, strides and types of its operands, and fused attention
 Then the step and the bare products, on random operands of the same layout, take turns on one thread. A ratio of 1 would
 be a step that does nothing but multiply.
 
-Models are those of installed configurations, on batches of the molecules that RDKit ships (NCI, about 20 atoms).
+Models are those of installed configurations, on batches of the molecules that RDKit ships (NCI, about 20 atoms). Memory
+is kept between steps, as every `graphbench` command keeps it (see `allocator.py`).
 
     python speed/limit.py
     python speed/limit.py --configs gps/zinc model/gt --rounds 15
@@ -26,6 +27,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from graphbench import BenchmarkModule, GraphBatch
+from graphbench.cli.allocator import keep_memory
 from graphbench.cli.lightning import GraphbenchCLI
 from graphbench.cli.names import import_named
 from graphbench.registry.configurations import with_files
@@ -127,6 +129,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--batch-size", type=int, default=32, help="graphs per batch")
     options = parser.parse_args()
+    keep_memory()
     torch.set_num_threads(1)
     sys.argv = sys.argv[:1]  # LightningCLI warns of options that it was not given
     logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)

@@ -17,6 +17,7 @@ from graphbench.contracts import BenchmarkSpec, GraphBatch
 from graphbench.encodings import Degree, ShortestPaths
 from graphbench.errors import BadInput, check_choice
 from graphbench.nn.features import FeatureEncoder, NodeEncoder
+from graphbench.nn.path_steps import PathSteps
 
 #: Standard deviation of embeddings at the start.
 EMBEDDING_STD = 0.02
@@ -198,49 +199,15 @@ class PathEdgeTerm(nn.Module):
 
     def forward(self, batch: GraphBatch) -> Tensor:
         """The term of every node pair `[P, H]`."""
-        steps = _PathSteps(batch)
-        first = steps.mean(self.edges(batch), steps.edge)
-        total = first @ self.hops[self.max_hops - 1]
+        steps = PathSteps(batch)
+        edges = self.edges(batch)
+        first = steps.mean_over(steps.edge, len(edges))(edges)
+        onward = steps.mean_over(steps.following, len(first))
+        maps = self.hops.unbind()
+        total = first @ maps[self.max_hops - 1]
         for hop in reversed(range(self.max_hops - 1)):
-            total = first @ self.hops[hop] + steps.mean(total, steps.following)
+            total = torch.addmm(onward(total), first, maps[hop])
         return total / steps.lengths(self.max_hops)[:, None].clamp(min=1)
-
-
-class _PathSteps:
-    """The first steps of all shortest paths of a batch, see `ShortestPaths`; K of them, by pair.
-
-    Args:
-        batch: with the steps of `ShortestPaths`, in any order.
-    """
-
-    def __init__(self, batch: GraphBatch) -> None:
-        source, target = batch.edge_index[:, batch.path_step_edge]
-        graph = batch.path_step_batch
-        size, start = batch.ptr.diff()[graph], batch.ptr[graph]
-        pair = batch.pair_ptr[graph] + (source - start) * size + batch.path_step_goal - start
-        pair, order = pair.sort()
-        self.edge, self.weight = batch.path_step_edge[order], batch.path_step_weight[order]
-        #: Pair of what is left of the paths after the step `[K]`.
-        self.following = pair + ((target - source) * size)[order]
-        #: Steps of each pair `[P]`, and the first of them `[P]`.
-        self.number = torch.zeros_like(batch.shortest_path_distance, dtype=torch.int64)
-        self.number.scatter_add_(0, pair, torch.ones_like(pair))
-        self.first = self.number.cumsum(0) - self.number
-
-    def mean(self, values: Tensor, rows: Tensor) -> Tensor:
-        """Weighted mean of `values [R, H]` at `rows [K]` over the steps of each pair `[P, H]`; 0 without a step."""
-        return F.embedding_bag(rows, values, self.first, mode="sum", per_sample_weights=self.weight.to(values.dtype))
-
-    def lengths(self, limit: int) -> Tensor:
-        """Edges of the shortest paths of each pair, at most `limit` `[P]`: any of them, since all are as long."""
-        onward = torch.cat([self.following, self.following.new_zeros(1)])  # the last one is for pairs without a step
-        at = torch.arange(self.number.shape[0], device=self.number.device)
-        length = torch.zeros_like(at)
-        for _ in range(limit):
-            goes_on = self.number[at] > 0
-            length += goes_on
-            at = torch.where(goes_on, onward[self.first[at]], at)
-        return length
 
 
 class PairBias(nn.Module):

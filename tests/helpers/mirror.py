@@ -74,6 +74,7 @@ TESTED_BY = {
     "graphbench/exporting/card.py": ("tests/cli/commands/test_export.py", "the card that an export writes"),
     "graphbench/exporting/folder.py": ("tests/cli/commands/test_export.py", "the folder that an export writes"),
     "graphbench/figures/attributions.py": ("tests/cli/commands/test_explain.py", "the drawings of explained rows"),
+    "graphbench/nn/path_steps.py": ("tests/nn/test_graphormer.py", "the term of the edges on shortest paths"),
     "graphbench/runs/hub.py": ("tests/cli/commands/test_push.py", "by the real client, against a stand-in"),
     "graphbench/diagnostics/ragged.py": ("tests/diagnostics/test_rank.py", "sums per graph, in every measure of rank"),
     "graphbench/diagnostics/traces.py": ("tests/diagnostics/test_summary.py", "states that summaries read"),
