@@ -41,6 +41,7 @@ from .local import make_local_layer as make_local_layer
 from .norms import BatchNorm as BatchNorm
 from .norms import NormName as NormName
 from .norms import make_norm as make_norm
+from .pairs import node_pairs as node_pairs
 from .positional import DegreeEncoder as DegreeEncoder
 from .positional import ESLapPEEncoder as ESLapPEEncoder
 from .positional import LapPEEncoder as LapPEEncoder

@@ -17,6 +17,7 @@ from graphbench.contracts import BenchmarkSpec, GraphBatch
 from graphbench.encodings import Degree, ShortestPaths
 from graphbench.errors import BadInput, check_choice
 from graphbench.nn.features import FeatureEncoder, NodeEncoder
+from graphbench.nn.pairs import node_pairs
 from graphbench.nn.path_steps import PathSteps
 
 #: Standard deviation of embeddings at the start.
@@ -285,15 +286,8 @@ def _pair_slots(batch: GraphBatch, node_slots: Tensor, padded: int) -> Tensor:
         node_slots: slot of each node among the `G * N` padded ones `[num_nodes]`.
         padded: padded tokens N of a graph.
     """
-    sizes, first = batch.ptr.diff(), batch.pair_ptr
-    graph = torch.repeat_interleave(
-        torch.arange(batch.num_graphs, device=first.device),
-        first.diff(),
-        output_size=batch.shortest_path_distance.shape[0],
-    )
-    rank = torch.arange(graph.shape[0], device=first.device) - first[graph]
-    start, size = batch.ptr[graph], sizes[graph]
-    query, key = node_slots[start + rank // size], node_slots[start + rank % size]
+    first, second = node_pairs(batch, batch.shortest_path_distance.shape[0])
+    query, key = node_slots[first], node_slots[second]
     return query * padded + key % padded
 
 

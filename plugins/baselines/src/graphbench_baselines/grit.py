@@ -27,6 +27,7 @@ from graphbench.nn import (
     count_nodes,
     make_norm,
     mixed_values,
+    node_pairs,
 )
 
 #: Logits are clamped to this absolute value, as in the authors' code.
@@ -56,10 +57,7 @@ class Pairs(NamedTuple):
 def pairs_of(batch: GraphBatch) -> Pairs:
     """The pairs of a batch, in the order of its fields on the axis "pair"."""
     sizes, device = batch.ptr.diff(), batch.ptr.device
-    total = len(batch.rrwp)
-    graph = torch.repeat_interleave(torch.arange(len(sizes), device=device), sizes**2, output_size=total)
-    rank = torch.arange(total, device=device) - batch.pair_ptr[graph]
-    first, size = batch.ptr[graph], sizes[graph]
+    query, key = node_pairs(batch, len(batch.rrwp))
     source, target = batch.edge_index[0], batch.edge_index[1]
     home = batch.batch[target]
     edge = batch.pair_ptr[home] + (target - batch.ptr[home]) * sizes[home] + source - batch.ptr[home]
@@ -67,7 +65,7 @@ def pairs_of(batch: GraphBatch) -> Pairs:
     home = batch.batch
     place = torch.arange(len(home), device=device) - batch.ptr[home]
     own = batch.pair_ptr[home] + place * (sizes[home] + 1)
-    return Pairs(first + rank // size, first + rank % size, own, edge, torch.log1p(degree.float())[:, None])
+    return Pairs(query, key, own, edge, torch.log1p(degree.float())[:, None])
 
 
 class GRITAttention(Traced):

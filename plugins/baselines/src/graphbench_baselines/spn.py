@@ -13,7 +13,7 @@ from torch_geometric.utils import scatter
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, PositionalEncoder, Representation
 from graphbench.encodings import ShortestPaths
 from graphbench.errors import check_range
-from graphbench.nn import Categorical, NodeEncoder, NormName, make_norm
+from graphbench.nn import Categorical, NodeEncoder, NormName, make_norm, node_pairs
 
 
 def distance_shells(batch: GraphBatch, max_distance: int) -> list[Tensor]:
@@ -29,14 +29,10 @@ def distance_shells(batch: GraphBatch, max_distance: int) -> list[Tensor]:
         >>> distance_shells(graphs.batch([0]), 2)[0].tolist()
         [[0, 1], [1, 0]]
     """
-    distance, sizes = batch.shortest_path_distance, batch.ptr.diff()
-    graph = torch.repeat_interleave(
-        torch.arange(batch.num_graphs, device=sizes.device), sizes.square(), output_size=len(distance)
-    )
+    distance = batch.shortest_path_distance
     near = ((distance >= 1) & (distance <= max_distance)).nonzero().squeeze(1)
-    graph, distance = graph[near], distance[near]
-    rank, size = near - batch.pair_ptr[graph], sizes[graph]
-    pairs = batch.ptr[graph] + torch.stack([rank.div(size, rounding_mode="floor"), rank % size])
+    pairs = torch.stack(node_pairs(batch, len(distance)))[:, near]
+    distance = distance[near]
     return [pairs[:, distance == step] for step in range(1, max_distance + 1)]
 
 

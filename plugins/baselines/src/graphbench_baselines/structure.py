@@ -17,7 +17,7 @@ from torch_geometric.nn import GCNConv, GINConv, GINEConv, GraphConv, SAGEConv
 from graphbench import GraphBatch, PositionalEncoder
 from graphbench.encodings import RWSE, ShortestPaths
 from graphbench.errors import check_choice
-from graphbench.nn import NormName, count_nodes, make_norm
+from graphbench.nn import NormName, count_nodes, make_norm, node_pairs
 from graphbench_baselines.pna import TowerPNA
 
 #: Message passing inside an extractor. PNA has the aggregators mean, sum and max and no degree scalers, as published.
@@ -75,13 +75,7 @@ def khop_subgraphs(batch: GraphBatch, num_hops: int) -> Subgraphs:
         batch: with the distances of `subgraph_distances(k)`.
         num_hops: k.
     """
-    graph = torch.repeat_interleave(
-        torch.arange(batch.num_graphs, device=batch.ptr.device), batch.pair_ptr.diff(),
-        output_size=len(batch.shortest_path_distance),
-    )  # fmt: skip
-    rank = torch.arange(len(graph), device=graph.device) - batch.pair_ptr[graph]
-    size = batch.ptr.diff()[graph]
-    member, root = batch.ptr[graph] + rank // size, batch.ptr[graph] + rank % size
+    member, root = node_pairs(batch, len(batch.shortest_path_distance))
     inside = batch.shortest_path_distance <= num_hops
     number = torch.where(inside, inside.cumsum(0) - 1, -1)
     root, member = root[inside], member[inside]
