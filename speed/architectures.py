@@ -15,6 +15,7 @@ in `gps_throughput.py`, DeepGraph in `deepgraph.py`, SFT in `sft_attention.py`. 
 
     python speed/architectures.py
     python speed/architectures.py --configs graphormer/zinc --rounds 15 --threads 2
+    python speed/architectures.py --device cuda --batch-size 512
 """
 
 from __future__ import annotations
@@ -145,7 +146,7 @@ class PlainGraphormer(Graphormer):
         token = self.graph_token.weight.expand(len(nodes), 1, -1)
         x = F.dropout(torch.cat([token, nodes], 1), self.input_dropout, self.training)
         mask = F.pad(there, (1, 0), value=True)
-        slots = torch.arange(mask.numel()).view_as(mask)[:, 1:][there]
+        slots = torch.arange(mask.numel(), device=mask.device).view_as(mask)[:, 1:][there]
         bias = self.bias(batch, slots, mask.shape[1])
         for layer in self.layers:
             normed = layer.attention_norm(x)
@@ -221,6 +222,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--batch-size", type=int, default=32, help="graphs per batch")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     sys.argv = sys.argv[:1]  # LightningCLI warns of options that it was not given
@@ -228,7 +230,7 @@ def main() -> None:
     print(f"{'configuration':<28}{'parameters':>12}{'ours ms':>10}{'plain ms':>10}{'ratio':>8}")
     for configuration in options.configs:
         torch.manual_seed(0)
-        model, batch = made(configuration, options.batch_size)
+        model, batch = made(configuration, options.batch_size, options.device)
         other = plain(model)
         check_equal(model, other, batch)
         calls = {"ours": step_of(model, batch), "plain PyG and torch": padded(step_of(other, batch))}

@@ -10,6 +10,7 @@ is kept between steps, as every `graphbench` command keeps it (see `allocator.py
 
     python speed/limit.py
     python speed/limit.py --configs gps/zinc model/gt --rounds 15
+    python speed/limit.py --device cuda --batch-size 512
 """
 
 from __future__ import annotations
@@ -66,9 +67,9 @@ def _like(operand: Tensor) -> Callable[[], Tensor]:
     """Makes random numbers of the same shape, stride and type; a sparse matrix, which is its pattern, stays itself."""
     if operand.layout is not torch.strided:
         return operand.detach
-    size, stride, dtype = operand.shape, operand.stride(), operand.dtype
+    size, stride, dtype, device = operand.shape, operand.stride(), operand.dtype, operand.device
     last = sum((length - 1) * step for length, step in zip(size, stride, strict=True))  # expanded ones share numbers
-    return lambda: torch.randn(last + 1, dtype=dtype).as_strided(size, stride)
+    return lambda: torch.randn(last + 1, dtype=dtype, device=device).as_strided(size, stride)
 
 
 class Recorded(TorchDispatchMode):
@@ -99,27 +100,34 @@ def _attention(tensors: list[Tensor], backward: bool) -> list[Product]:
     return [Product.of(*pair) for pair in pairs]
 
 
-def made(configuration: str, batch_size: int) -> tuple[BenchmarkModule, GraphBatch]:
-    """The model of a configuration in training mode, and one batch of molecules."""
+def made(configuration: str, batch_size: int, device: str = "cpu") -> tuple[BenchmarkModule, GraphBatch]:
+    """The model of a configuration in training mode, and one batch of molecules, on a device."""
     own = ["--data", "NCI", "--data.batch_size", str(batch_size), "--trainer.logger", "false"]
     arguments = with_files(["--config", configuration, *own, "--model.head", "{}"])
     import_named(arguments)
     cli = GraphbenchCLI(arguments)
     cli.datamodule.prepare_data()
     cli.datamodule.setup("fit")
-    return cli.model.train(), next(iter(cli.datamodule.train_dataloader()))
+    return cli.model.train().to(device), next(iter(cli.datamodule.train_dataloader())).to(device)
 
 
 def step_of(model: BenchmarkModule, batch: GraphBatch) -> Callable[[], None]:
-    """One training step."""
+    """One training step, to its end on the device."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
 
     def step() -> None:
         optimizer.zero_grad()
         model.task.loss(model(batch), batch).backward()
         optimizer.step()
+        wait_for(batch)
 
     return step
+
+
+def wait_for(batch: GraphBatch) -> None:
+    """Wait until the device of a batch has done everything."""
+    if batch.ptr.is_cuda:
+        torch.cuda.synchronize()
 
 
 def main() -> None:
@@ -128,6 +136,7 @@ def main() -> None:
     parser.add_argument("--configs", nargs="+", default=CONFIGURATIONS, help="installed configurations or files")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--batch-size", type=int, default=32, help="graphs per batch")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     options = parser.parse_args()
     keep_memory()
     torch.set_num_threads(1)
@@ -136,17 +145,18 @@ def main() -> None:
     print(f"{'configuration':<28}{'parameters':>12}{'products':>10}{'step ms':>10}{'products ms':>13}{'ratio':>8}")
     for configuration in options.configs:
         torch.manual_seed(0)
-        model, batch = made(configuration, options.batch_size)
+        model, batch = made(configuration, options.batch_size, options.device)
         step = step_of(model, batch)
         step()
         with Recorded() as recorded:
             step()
         operands = [product.make() for product in recorded.products]
 
-        def products(operands: list[tuple[Tensor, ...]] = operands) -> None:
+        def products(operands: list[tuple[Tensor, ...]] = operands, batch: GraphBatch = batch) -> None:
             with torch.no_grad():
                 for left, right in operands:
                     left @ right
+            wait_for(batch)
 
         seconds = in_turns({"step": step, "products": products}, options.rounds)
         ratio, middle = note(configuration, "step", "products", seconds), medians(seconds)

@@ -43,6 +43,8 @@ class Task(nn.Module):
     step: int = 0
     #: Whether predictions are compared with targets row by row, so that any metric can score them.
     comparable: bool = False
+    #: Why loss or metrics of a training batch read numbers from the device, as that of `Architecture`.
+    waits_for_device: str = ""
     #: What is told of each target beside its prediction, see `spreads`.
     spread_names: tuple[str, ...] = ()
 

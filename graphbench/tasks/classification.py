@@ -51,6 +51,7 @@ class Classification(Task):
         tensor([0.6667, 1.3333, 1.3333])
     """
 
+    waits_for_device = "metrics take labelled rows alone, whose number is read"
     losses = ("cross_entropy", "weighted_cross_entropy", "focal")
     comparable = True
     #: Weight of each class in the loss `[C]`; checkpoints have it. None where `weigh_classes` asked for none.

@@ -48,6 +48,7 @@ class MapRecovery(Task):
         torch.Size([5, 1])
     """
 
+    waits_for_device = "torchmetrics looks for values that are no numbers"
     losses = ("normalised_MSE", "eigenvector")
 
     def __init__(self, spec: BenchmarkSpec, dim: int, head: HeadConfig) -> None:

@@ -7,11 +7,53 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torchmetrics import MeanMetric, Metric
+from torchmetrics import MeanAbsoluteError, MeanMetric, MeanSquaredError, Metric
 from torchmetrics.functional.classification import binary_auroc, binary_average_precision
 from torchmetrics.utilities import dim_zero_cat
 
 from graphbench.errors import BadInput
+
+
+class KnownMeanAbsoluteError(MeanAbsoluteError):
+    """The mean of `|p - t|` over known targets; those that are NaN are counted out, not cut out.
+
+    How many are left is never read from the device, so that a training step does not wait for it.
+
+    Examples:
+        >>> metric = KnownMeanAbsoluteError()
+        >>> metric.update(torch.tensor([1.0, 2.0, 9.0]), torch.tensor([2.0, 4.0, float("nan")]))
+        >>> metric.compute()
+        tensor(1.5000)
+    """
+
+    def update(self, preds: Tensor, target: Tensor) -> None:
+        """Add predictions and targets of one shape."""
+        error, known = _known_errors(preds, target)
+        self.sum_abs_error += error.abs().sum()
+        self.total += known.sum()
+
+
+class KnownMeanSquaredError(MeanSquaredError):
+    """As `KnownMeanAbsoluteError`, of `(p - t)^2`, or the root of that mean.
+
+    Examples:
+        >>> metric = KnownMeanSquaredError(squared=False)
+        >>> metric.update(torch.tensor([1.0, 2.0, 9.0]), torch.tensor([8.0, 3.0, float("nan")]))
+        >>> metric.compute()
+        tensor(5.)
+    """
+
+    def update(self, preds: Tensor, target: Tensor) -> None:
+        """Add predictions and targets of one shape."""
+        error, known = _known_errors(preds, target)
+        self.sum_squared_error += error.square().sum()
+        self.total += known.sum()
+
+
+def _known_errors(preds: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """Differences, 0 where the target is NaN, and where it is not."""
+    known = ~target.isnan()
+    return torch.where(known, preds - target, 0.0), known
 
 
 class PerTarget(Metric):

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torchmetrics import MeanAbsoluteError, MeanSquaredError, Metric
+from torchmetrics import MeanSquaredError, Metric
 from torchmetrics.functional.regression import explained_variance, pearson_corrcoef, r2_score, spearman_corrcoef
 
 from graphbench.contracts.architecture import Representation
@@ -17,7 +17,7 @@ from graphbench.errors import BadInput
 from graphbench.nn.heads import GraphHead, HeadConfig, NodeHead
 from graphbench.tasks.base import Task
 from graphbench.tasks.losses import at_least_single, masked_terms, weighted
-from graphbench.tasks.metrics import PerTarget
+from graphbench.tasks.metrics import KnownMeanAbsoluteError, KnownMeanSquaredError, PerTarget
 from graphbench.tasks.spreads import LEVELS, GaussianSpread, QuantileSpread, Spread, quantile_levels
 
 
@@ -89,7 +89,7 @@ class Regression(Task):
 
     def build_metrics(self) -> dict[str, Metric]:
         """MAE and RMSE over all known targets."""
-        return {"MAE": MeanAbsoluteError(), "RMSE": MeanSquaredError(squared=False)}
+        return {"MAE": KnownMeanAbsoluteError(), "RMSE": KnownMeanSquaredError(squared=False)}
 
     def named_metrics(self) -> dict[str, Metric]:
         """Means over targets of the coefficient of determination, correlations and explained variance; the MSE."""
@@ -104,9 +104,11 @@ class Regression(Task):
     def update(self, metrics: Mapping[str, Metric], output: Tensor, batch: GraphBatch) -> None:
         """Add the known targets of a batch."""
         predictions, targets = self.predict(output, batch)
-        known = ~targets.isnan()
         for metric in metrics.values():
-            metric.update(predictions[known], targets[known])
+            if isinstance(metric, (KnownMeanAbsoluteError, KnownMeanSquaredError)):
+                metric.update(predictions, targets)
+            else:  # of a class that extends this one
+                metric.update(*self.compared(metric, predictions, targets))
 
     def compared(self, metric: Metric, predictions: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """The known targets of all columns, one after the other `[known]`."""

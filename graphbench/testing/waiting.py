@@ -32,7 +32,7 @@ def check_reads_nothing(model: nn.Module, batch: GraphBatch, loss: Callable[[Rep
     """
     model, batch = model.to(META), batch.to(META)
     try:
-        with _without_autocast():
+        with without_autocast():
             value = loss(model(batch))
             if value.requires_grad:
                 value.backward()
@@ -41,7 +41,7 @@ def check_reads_nothing(model: nn.Module, batch: GraphBatch, loss: Callable[[Rep
 
 
 @contextlib.contextmanager
-def _without_autocast() -> Iterator[None]:
+def without_autocast() -> Iterator[None]:
     """Autocast does not know this device: there it is off, and turning it off does nothing."""
     enabled, autocast = torch.is_autocast_enabled, torch.autocast
 
