@@ -106,6 +106,7 @@ def selective_scan(u: Tensor, delta: Tensor, a: Tensor, b: Tensor, c: Tensor, d:
     return (state @ c.unsqueeze(-1)).squeeze(-1) + d * u
 
 
+@torch.compiler.disable  # its depth depends on L, for each of which it would be compiled anew
 def linear_recurrence(decay: Tensor, inputs: Tensor) -> Tensor:
     """`h_l = decay_l h_(l-1) + inputs_l` along dimension 1, from `h_0 = 0`; all of shape `[B, L, ...]`.
 

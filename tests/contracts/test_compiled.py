@@ -1,0 +1,65 @@
+"""Every registered architecture that reads graphs trains compiled as it does uncompiled (`--model.compile true`).
+
+A minute for each, so slow. Point clouds and sequences have benchmarks of their own and are not among them.
+"""
+
+import inspect
+
+import pytest
+import torch
+from torch._inductor import config as inductor
+
+from graphbench import registry
+from graphbench.errors import GraphbenchError
+from graphbench.testing import encode, tiny_spec, tiny_table
+
+SMALL = {"hidden_dim": 16, "num_layers": 2}
+#: Batches of several sizes: none fills the vectors of a processor, and shapes are dynamic from the second on.
+SIZES = ([5, 3, 1], [4, 7, 2, 6])
+SPECS = [(kind, task) for kind in ("categorical", "none") for task in ("graph-regression", "map-recovery")]
+
+
+def small_model(name):
+    """A small model on the first of `SPECS` that it takes; None where it takes none or has nothing to train."""
+    architecture = registry.load("architectures", name)
+    options = {key: value for key, value in SMALL.items() if key in inspect.signature(architecture).parameters}
+    for kind, task in SPECS:
+        spec = tiny_spec(task, kind)
+        try:
+            model = architecture(spec, **options)
+        except GraphbenchError:
+            continue
+        return (model.eval(), spec) if list(model.parameters()) else None
+    return None
+
+
+def gradients(model, batch):
+    """Of the mean square of everything that the model makes, by parameter."""
+    torch.manual_seed(0)
+    model.zero_grad()
+    made = model(batch)
+    sum(part.square().mean() for part in (made.node, made.edge, made.graph) if part is not None).backward()
+    return {name: weight.grad.clone() for name, weight in model.named_parameters() if weight.grad is not None}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(registry.architectures()))
+@inductor.patch(fallback_random=True)
+def test_compiled_gradients_are_the_uncompiled_ones(name):
+    torch.manual_seed(0)
+    if (made := small_model(name)) is None:
+        pytest.skip(f"{name} reads no graphs of nodes and edges alone, or has no weights")
+    model, spec = made
+    tables = [encode(tiny_table(spec, sizes=sizes), model.required_encodings()) for sizes in SIZES]
+    batches = [table.batch(range(len(table))) for table in tables]
+    expected = [gradients(model, batch) for batch in batches]
+    torch._dynamo.reset()
+    model.compile(dynamic=True)
+    for batch, plain in zip(batches, expected, strict=True):
+        found = gradients(model, batch)
+        assert found.keys() == plain.keys()
+        for key, gradient in plain.items():
+            atol = 1e-4 * max(1.0, float(gradient.abs().max()))
+            torch.testing.assert_close(
+                found[key], gradient, atol=atol, rtol=1e-3, msg=lambda told, key=key: f"{key}: {told}"
+            )
