@@ -100,6 +100,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Threads that wait for each other must sleep: where cores are shared, spinning made training eight times slower.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     given = list(sys.argv[1:] if arguments is None else arguments)
+    for stream in ("stdout", "stderr"):  # None where whoever started this closed it, as `>&-` does
+        if getattr(sys, stream) is None:
+            setattr(sys, stream, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8"))
     name_starter()
     try:
         with stoppable():

@@ -39,8 +39,11 @@ class Ensemble:
     """
 
     def __init__(self, members: Sequence[Predictor], names: Sequence[str] | None = None) -> None:
+        members = [members] if isinstance(members, Predictor) else list(members)
         if not members:
             raise BadInput("An ensemble needs at least one model.")
+        if wrong := [type(member).__name__ for member in members if not isinstance(member, Predictor)]:
+            raise BadInput(f"An ensemble is made of what `graphbench.load` returns, but got {wrong[0]}.")
         self.members = list(members)
         self.names = [f"member {number}" for number in range(len(members))] if names is None else list(names)
         self.first = self.members[0]

@@ -385,11 +385,18 @@ def build(
 
     Raises:
         UnknownName: no such architecture or benchmark.
+        BadInput: there is neither a benchmark nor the name of one.
     """
     from graphbench import registry
+    from graphbench.contracts import Benchmark
 
     model_options, data_options = options.pop("model_options", {}), options.pop("data_options", {})
     data = registry.load("benchmarks", benchmark)(**data_options) if isinstance(benchmark, str) else benchmark
+    if not isinstance(data, Benchmark):
+        raise BadInput(
+            f"build takes a benchmark or its name, but got {type(data).__name__}; graphs of your own are "
+            "graphbench.benchmarks.Graphs(graphs)."
+        )
     if isinstance(architecture, str):
         cls: Callable[..., Architecture] = registry.load("architectures", architecture)
         make: Callable[[BenchmarkSpec], Architecture] = partial(cls, **model_options)

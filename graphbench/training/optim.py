@@ -68,6 +68,10 @@ class Schedule:
         for option, value, least in (("warmup", self.warmup, 0), ("step_size", self.step_size, 1)):
             check_range(f"schedule.{option}", value, at_least=least)
         check_choice("schedule.watch", self.watch, ("metric", "loss"))
+        if self.name != "plateau" and self.watch != "metric":  # a recipe's, where another name was given over it
+            logger.warning(
+                "schedule.watch: %s is for name: plateau; with %s nothing is watched.", self.watch, self.name
+            )
         if self.name == "plateau" and self.warmup:
             raise BadInput("schedule.warmup does not combine with name: plateau, which follows the scores alone.")
 

@@ -1,6 +1,7 @@
 """A killed fit that is continued ends with the weights of one that was never killed, bit for bit."""
 
 import json
+import re
 import shutil
 import signal
 
@@ -60,6 +61,22 @@ def test_another_model_is_refused_and_the_run_stays_as_it_is(finished_run, capsy
     said = capsys.readouterr().err.strip().splitlines()[-1]
     assert "do not fit: model.architecture.hidden_dim is 32 instead of 16. A run goes on as the model" in said
     assert {name: (finished_run / name).read_bytes() for name in before} == before
+
+
+@pytest.mark.parametrize(
+    ("length", "told"),
+    [
+        (
+            ["--trainer.max_epochs", "2"],
+            r"--trainer.max_epochs is 2, but .* is in epoch \d already. Give the length of",
+        ),
+        (["--trainer.max_steps", "3"], r"--trainer.max_steps is 3, but .* is at step \d+ already. Give the length of"),
+    ],
+)
+def test_a_length_that_the_run_has_passed_is_refused(finished_run, capsys, length, told):
+    assert main(["fit", "--resume", str(finished_run), *length]) == 1
+    said = capsys.readouterr().err.strip().splitlines()[-1]
+    assert re.search(told, said), said
 
 
 def test_weights_of_other_code_are_refused(finished_run, tmp_path, capsys):

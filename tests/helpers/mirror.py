@@ -204,6 +204,7 @@ TESTS_OF = {
     "tests/cli/test_slurm_file.py": "configs/slurm/fit.sbatch",
     "tests/cli/test_two_hosts.py": "training on two hosts",
     "tests/docs/test_predict.py": "docs/predict.md",
+    "tests/cli/test_closed_streams.py": "commands whose output is closed",
     "tests/contracts/test_compiled.py": "that all architectures compile",
     "tests/tasks/test_waiting.py": "which tasks read numbers from the device",
     "tests/speed/test_architectures.py": "the plain forms that speed/architectures.py holds ours against",

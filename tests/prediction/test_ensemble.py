@@ -52,6 +52,11 @@ def test_one_member_is_the_predictor_itself():
     pd.testing.assert_frame_equal(Ensemble([member]).predict(["CCO", "C1CC"]), member.predict(["CCO", "C1CC"]))
 
 
+def test_what_is_no_member_is_refused():
+    with pytest.raises(BadInput, match=r"made of what `graphbench.load` returns, but got str"):
+        Ensemble(["runs/mine"])
+
+
 def test_a_row_that_one_member_cannot_answer_has_its_problem():
     members = [untrained(ZINC(), seed) for seed in range(2)]
     members[1].module.task.offset.fill_(torch.nan)

@@ -94,6 +94,13 @@ def test_standardized_training_needs_a_regression():
         BenchmarkModule(tiny_spec("graph-multilabel"), Tiny, standardize_targets=True)
 
 
+def test_build_says_what_to_make_of_a_list_of_graphs():
+    with pytest.raises(
+        BadInput, match=r"a benchmark or its name, but got list; graphs of your own are .*Graphs\(graphs\)"
+    ):
+        build("GCN", [])
+
+
 def test_build_makes_a_pair_that_trains(tmp_path):
     lengths = "".join(f"{'C' * number},{number}\n" for number in range(1, 61))
     (tmp_path / "mine.csv").write_text(f"smiles,length\n{lengths}")

@@ -100,6 +100,11 @@ def test_plateau_watches_the_loss_when_asked_to():
     assert rates == pytest.approx([1.0, 1.0, 0.1])
 
 
+def test_a_watch_without_plateau_is_told(caplog):
+    Schedule("cosine", watch="loss")
+    assert "schedule.watch: loss is for name: plateau; with cosine nothing is watched." in caplog.text
+
+
 @pytest.mark.parametrize("total", [math.inf, 0])
 def test_a_run_without_length_is_refused(total):
     optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)

@@ -83,10 +83,10 @@ class PointCloudBenchmark(GraphBenchmark):
         check_choice("scale_axes", scale_axes, (True, False))
         check_range("num_points", num_points, at_least=1, whole=True)
         check_range("max_turn", max_turn, at_least=0, at_most=180)
-        if not 0 < scaling[0] <= scaling[1] < math.inf:
-            raise BadInput(f"scaling must be a finite range above 0, but got {tuple(scaling)}.")
+        check_range("rotation_seed", rotation_seed, at_least=0, whole=True)
+        scaling = _checked_scaling(scaling)
         self.num_points, self.rotations, self.unit = num_points, rotations, unit
-        self.scaling, self.rotation_seed = (scaling[0], scaling[1]), rotation_seed
+        self.scaling, self.rotation_seed = scaling, rotation_seed
         self.scale_axes, self.max_turn = scale_axes, max_turn
 
     # -- opening -------------------------------------------------------------------------------------------------
@@ -167,6 +167,20 @@ class PointCloudBenchmark(GraphBenchmark):
         batch.pos = batch.pos * scale
         if self.scale_axes:
             batch.x_dense = stretched_normals(batch.x_dense, scale)
+
+
+def _checked_scaling(scaling: Any) -> tuple[float, float]:
+    """Two finite numbers above 0 in their order; raises `BadInput` for anything else."""
+    pair = tuple(scaling) if isinstance(scaling, (list, tuple)) else ()
+    if (
+        not all(isinstance(one, (int, float)) for one in pair)
+        or len(pair) != 2
+        or not 0 < pair[0] <= pair[1] < math.inf
+    ):
+        raise BadInput(
+            f"scaling must be a finite range above 0, such as (0.6, 1.4), or (1, 1) for none, but got {scaling}."
+        )
+    return pair[0], pair[1]
 
 
 def _rotate(batch: GraphBatch, rotations: Tensor) -> None:

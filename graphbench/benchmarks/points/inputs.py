@@ -260,6 +260,8 @@ def checked_points(values: np.ndarray) -> Floats:
         raise BadInput("a point or normal is not finite")
     if not _LENGTHS[0] <= lengths.mean() <= _LENGTHS[1] or lengths.max() > _LARGEST:
         raise BadInput(f"columns 4 to 6 are no normals of length 1: they have {lengths.mean():.4g} on average")
+    if (values[:, :3] == values[0, :3]).all():
+        raise BadInput(f"all points lie in one place ({len(values):,} of them), which has no shape")
     return values
 
 

@@ -60,9 +60,10 @@ def fit(arguments: Sequence[str], callbacks: Sequence[pl.Callback] = ()) -> int:
     """
     parser = own_parser("fit", **OWN["fit"])
     request = split(parser, _resuming(parser, arguments), run_option="resume")
-    checkpoint, step = _checkpoint(request)
+    checkpoint, step, epoch = _checkpoint(request)
     if request.run is not None and checkpoint is not None:
         cli = GraphbenchCLI(request.arguments, request.run, continue_at=step)
+        _refuse_past(cli.trainer, request.run, step, epoch)
         log.info("Continuing %s at step %d", request.run.path, step)
     else:
         cli = GraphbenchCLI(request.arguments, request.run or _new_folder(request.own.run), fresh=True)
@@ -89,8 +90,22 @@ def _resuming(parser: CommandParser, arguments: Sequence[str]) -> Sequence[str]:
     return ["--resume", str(own.run), *rest]
 
 
-def _checkpoint(request: Request) -> tuple[Path | None, int]:
-    """The checkpoint to go on from and its step; None for a new run, and for one that stopped before its first.
+def _refuse_past(trainer: pl.Trainer, run: RunFolder, step: int, epoch: int) -> None:
+    """Refuse a length that the run has passed.
+
+    Raises:
+        BadInput: `max_epochs` or `max_steps` is below what was trained.
+    """
+    epochs, steps = trainer.max_epochs, trainer.max_steps
+    whole = "Give the length of the whole run, what was trained before included."
+    if epochs is not None and -1 < epochs <= epoch:
+        raise BadInput(f"--trainer.max_epochs is {epochs}, but {run.path} is in epoch {epoch + 1} already. {whole}")
+    if -1 < steps < step:
+        raise BadInput(f"--trainer.max_steps is {steps}, but {run.path} is at step {step} already. {whole}")
+
+
+def _checkpoint(request: Request) -> tuple[Path | None, int, int]:
+    """The checkpoint to go on from, its step and its epoch (from 0); None for a new run, or before its first one.
 
     Raises:
         BadInput: the named one is not there, or the run's are gone though it was finished.
@@ -98,15 +113,16 @@ def _checkpoint(request: Request) -> tuple[Path | None, int]:
     """
     run = request.run
     if run is None:
-        return None, 0
+        return None, 0, 0
     path = Path(request.own.checkpoint) if request.own.checkpoint else run.resumable
     if path is None:
         if run.is_begun:
             raise BadInput(f"{run.path} has no {run.last.name} to continue from.")
         log.info("%s has no checkpoint: it stopped before its first one and starts anew.", run.path)
-        return None, 0
+        return None, 0, 0
     try:
-        return path, int(load_checkpoint(path)["global_step"])
+        loaded = load_checkpoint(path)
+        return path, int(loaded["global_step"]), int(loaded["epoch"])
     except KeyError as error:
         raise BadInput(f"--checkpoint {path} holds weights alone and no training to go on with.") from error
     except CorruptData as error:

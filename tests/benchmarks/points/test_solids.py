@@ -324,3 +324,9 @@ def test_options_out_of_range_are_refused(options):
 def test_specification_follows_the_number_of_points():
     assert Solids(num_points=64).spec.max_nodes == 64
     assert Solids().spec == Solids.spec
+
+
+@pytest.mark.parametrize("scaling", [None, 1.0, ("a", "b"), (1, 2, 3), (2.0, 1.0), (1.0, float("inf"))])
+def test_scaling_is_two_numbers(scaling):
+    with pytest.raises(BadInput, match=r"scaling must be a finite range above 0, such as \(0.6, 1.4\)"):
+        Solids(scaling=scaling)
