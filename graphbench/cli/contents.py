@@ -44,6 +44,43 @@ def spoken(words: Sequence[str]) -> Iterator[tuple[str, Mapping[str, Any]]]:
             yield option, _nested(option[2:].removesuffix(".class_path"), _value(value))
 
 
+def check_order(contents: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+    """Refuse a file of which nothing remains: an overlay that stands before what it was to lie over.
+
+    Lists are left alone, since the callbacks of several files add up.
+
+    Args:
+        contents: of the files and words, as `spoken` finds them.
+
+    Raises:
+        BadInput: names the file, and the one behind it that sets its options again.
+
+    Examples:
+        >>> base, over = {"trainer": {"devices": 1, "max_epochs": 9}}, {"trainer": {"devices": 2}}
+        >>> check_order([("--config base", base), ("--config over", over)])
+    """
+    files = [(place, dict(_leaves(content))) for place, content in contents if place.startswith("--config ")]
+    for number, (place, own) in enumerate(files):
+        for later, others in files[number + 1 :]:
+            if not own or any(isinstance(value, list) for value in own.values()) or not own.keys() <= others.keys():
+                continue
+            if any(others[option] != value for option, value in own.items()):
+                raise BadInput(
+                    f"{place}: nothing of it remains, since {later} sets all of it again. What lies over another "
+                    "configuration is named behind it."
+                )
+
+
+def _leaves(content: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """Every value that is no mapping, by its keys without `init_args`; what a recipe expects is no option."""
+    for key, value in content.items():
+        if isinstance(value, Mapping):
+            inside = above if key == "init_args" else f"{above}{key}."
+            yield from _leaves(value, inside) if above or key != "expected" else ()
+        else:
+            yield f"{above}{key}", value
+
+
 def _value(text: str) -> Any:
     """A name, or the mapping that a word or the file that it names holds."""
     if text.endswith((".yaml", ".yml", ".json")) and Path(text).is_file():

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from graphbench import registry
-from graphbench.cli.contents import SLOTS, classes_in, options_in, spoken
+from graphbench.cli.contents import SLOTS, check_order, classes_in, options_in, spoken
 from graphbench.cli.misplaced import check_loose, check_name, check_names, check_owner, meant, meant_option
 from graphbench.cli.options import OWN, SEVERAL, check_needed, own_parser
 from graphbench.cli.parsers import near_options, unknown_option
@@ -96,6 +96,7 @@ def _check_contents(words: Sequence[str], known: Iterable[str], there: Sequence[
     several, whoever comes last decides, and takes what it knows.
     """
     contents = list(spoken(words))
+    check_order(contents)
     each = [classes_in(content) for _, content in contents]
     before = [classes_in(content) for _, content in spoken(there)]
     every = {slot: {found[slot] for found in (*before, *each) if slot in found} for slot in SLOTS}

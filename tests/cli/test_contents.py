@@ -113,3 +113,26 @@ def test_names_of_options_are_those_of_the_command_line() -> None:
     assert list(options_in(content)) == [
         ("seed_everything", False), ("trainer.max_epochs", False), ("model.architecture.dim", False),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        (["deepgraph/overlays/zinc-24", "deepgraph/zinc"], "zinc-24.yaml: nothing of it remains, since"),
+        (["deepgraph/zinc", "deepgraph/overlays/zinc-24"], ""),
+        (["deepgraph/zinc", "callbacks/ema", "callbacks/early_stopping"], ""),
+    ],
+)
+def test_an_overlay_before_what_it_lies_over_is_refused(names: list[str], told: str) -> None:
+    said = refusal([word for name in names for word in ("--config", name)])
+    assert told in said if told else not said
+
+
+def test_short_forms_of_options_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "short.yaml").write_text("data: {batch_size: 3}\n")
+    (tmp_path / "long.yaml").write_text(
+        "data: {class_path: NCI, init_args: {batch_size: 4}}\nmodel: {architecture: GPS}\n"
+    )
+    assert "short.yaml: nothing of it remains" in refusal(["--config", "short.yaml", "--config", "long.yaml"])
+    assert refusal(["--config", "long.yaml", "--config", "short.yaml"]) == ""
