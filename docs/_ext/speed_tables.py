@@ -53,8 +53,9 @@ def page(table: Any) -> str:
         content = json.loads(path.read_text(encoding="utf-8"))
         rows = content["rows"]
         told = ", ".join(f"{key} {value}" for key, value in content["provenance"].items() if value)
-        parts.append(f"## {path.stem}\n\n{told}.\n\n### Where another one is faster\n")
-        parts.append(table(head, map(row_of, lost(rows))) + "\n")
+        parts.append(f"## {path.stem}\n\n{told}.\n")
+        if slower := lost(rows):
+            parts.append(f"### Where another one is faster\n\n{table(head, map(row_of, slower))}\n")
         for script, about in ABOUT.items():
             own = [row for row in rows if row["script"] == script]
             if own:

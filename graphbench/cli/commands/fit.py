@@ -63,13 +63,14 @@ def fit(arguments: Sequence[str], callbacks: Sequence[pl.Callback] = ()) -> int:
     checkpoint, step, epoch = _checkpoint(request)
     if request.run is not None and checkpoint is not None:
         cli = GraphbenchCLI(request.arguments, request.run, continue_at=step)
-        _refuse_past(cli.trainer, request.run, step, epoch)
-        log.info("Continuing %s at step %d", request.run.path, step)
     else:
         cli = GraphbenchCLI(request.arguments, request.run or _new_folder(request.own.run), fresh=True)
         _introduce(cli)
     cli.trainer.callbacks += list(callbacks)  # type: ignore[attr-defined]
     with _alone(cli):
+        if request.run is not None and checkpoint is not None:
+            _refuse_past(cli.trainer, request.run, step, epoch)
+            log.info("Continuing %s at step %d", request.run.path, step)
         return _train(cli, checkpoint, request)
 
 
