@@ -22,8 +22,8 @@ from .contracts import Representation as Representation
 from .contracts import Traced as Traced
 from .prediction import Predictor as Predictor
 from .prediction import load as load
+from .training.build import build as build
 from .training.module import BenchmarkModule as BenchmarkModule
-from .training.module import build as build
 
 __version__: str
 __all__: list[str]

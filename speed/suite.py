@@ -27,7 +27,11 @@ HERE = Path(__file__).parent
 PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
     "limit": ((),),
     "architectures": ((),),
-    "gps_throughput": (("--steps", "30"), ("--kind", "peptides", "--steps", "8")),
+    "gps_throughput": (
+        ("--steps", "30"),
+        ("--kind", "peptides", "--steps", "8"),
+        ("--kind", "cluster", "--steps", "8"),
+    ),
     "sparse_flow": (("--only", "speed", "--rounds", "7", "--clock", "cpu"),),
     "sft_attention": (("--rounds", "5", "--no-compile", "--tables", "scores", "layers"),),
     "deepgraph": (("--quick",),),

@@ -28,6 +28,7 @@ class FeatureEncoder(nn.Module):
         features: vocabularies and dense width of a node or an edge; at least one of them.
         dim: width of the result.
         categorical: how categorical columns enter; without such columns it makes no difference.
+        one_hot_bias: whether the map of one-hot columns has the bias b.
 
     Raises:
         BadInput: there is nothing to encode, or `categorical` is not known.
@@ -40,7 +41,9 @@ class FeatureEncoder(nn.Module):
 
     offsets: Tensor
 
-    def __init__(self, features: Features, dim: int, categorical: Categorical = "xavier_uniform") -> None:
+    def __init__(
+        self, features: Features, dim: int, categorical: Categorical = "xavier_uniform", one_hot_bias: bool = True
+    ) -> None:
         super().__init__()
         check_choice("categorical", categorical, get_args(Categorical))
         if not features.vocabularies and not features.dense:
@@ -51,7 +54,7 @@ class FeatureEncoder(nn.Module):
         self.register_buffer("offsets", torch.tensor([0, *sizes[:-1]]).cumsum(0), persistent=False)
         self.table = None if self.one_hot or not sizes else nn.Parameter(torch.empty(sum(sizes), dim))
         dense_width = features.dense + (sum(sizes) if self.one_hot else 0)
-        self.linear = nn.Linear(dense_width, dim) if dense_width else None
+        self.linear = nn.Linear(dense_width, dim, bias=one_hot_bias or not self.one_hot) if dense_width else None
         if self.table is not None:
             for rows in self.table.data.split(sizes):
                 nn.init.xavier_uniform_(rows) if categorical == "xavier_uniform" else nn.init.normal_(rows)
@@ -96,6 +99,7 @@ class NodeEncoder(nn.Module):
         dim: width of the result.
         positional_encoders: their outputs are concatenated, in order, behind the encoded features.
         categorical: how categorical columns enter.
+        one_hot_bias: see `FeatureEncoder`.
 
     Raises:
         BadInput: the positional encoders leave no room for the features.
@@ -114,6 +118,7 @@ class NodeEncoder(nn.Module):
         dim: int,
         positional_encoders: Sequence[PositionalEncoder] = (),
         categorical: Categorical = "xavier_uniform",
+        one_hot_bias: bool = True,
     ) -> None:
         super().__init__()
         width = dim - sum(encoder.dim for encoder in positional_encoders)
@@ -122,7 +127,7 @@ class NodeEncoder(nn.Module):
             raise BadInput(f"Positional encoders of widths {widths} leave no room for features in a width of {dim}.")
         self.reads_position = spec.coordinates > 0 and not (spec.node.vocabularies or spec.node.dense)
         features = Features(dense=spec.coordinates) if self.reads_position else spec.node
-        self.features = _encoder_or_row(features, width, categorical)
+        self.features = _encoder_or_row(features, width, categorical, one_hot_bias)
         self.positional = nn.ModuleList(positional_encoders)
 
     def forward(self, batch: GraphBatch) -> Tensor:
@@ -189,9 +194,11 @@ class SharedRow(nn.Module):
         return self.row.expand(num_rows, -1)
 
 
-def _encoder_or_row(features: Features, dim: int, categorical: Categorical) -> FeatureEncoder | SharedRow:
+def _encoder_or_row(
+    features: Features, dim: int, categorical: Categorical, one_hot_bias: bool = True
+) -> FeatureEncoder | SharedRow:
     if features.vocabularies or features.dense:
-        return FeatureEncoder(features, dim, categorical)
+        return FeatureEncoder(features, dim, categorical, one_hot_bias)
     return SharedRow(dim)
 
 

@@ -61,6 +61,8 @@ def test_one_hot_is_a_linear_map_of_one_hot_columns():
     columns = torch.cat([F.one_hot(x[:, 0], 7), F.one_hot(x[:, 1], 3), dense], dim=1)
     torch.testing.assert_close(encoder(x, dense), encoder.linear(columns))
     assert count(encoder) == (7 + 3 + 2 + 1) * 5
+    assert count(FeatureEncoder(Features((7, 3), dense=2), 5, "one_hot", one_hot_bias=False)) == (7 + 3 + 2) * 5
+    assert count(FeatureEncoder(Features(dense=2), 5, "one_hot", one_hot_bias=False)) == (2 + 1) * 5
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ from graphbench.nn import (
     Categorical,
     DenseLayout,
     EdgeEncoder,
-    FeatureEncoder,
     FeedForward,
     NodeEncoder,
     NormName,
@@ -169,10 +168,7 @@ class SAT(Architecture):
         elif re_attention:
             self.waits_for_device = "heads exchange weights over pairs of nodes without padding, whose number is read"
         self.encodings = (subgraph_distances(num_hops),) if self.subgraphs else ()
-        self.node_encoder = NodeEncoder(spec, hidden_dim, categorical=categorical)
-        features = self.node_encoder.features
-        if isinstance(features, FeatureEncoder) and features.one_hot and features.linear is not None:
-            features.linear.register_parameter("bias", None)
+        self.node_encoder = NodeEncoder(spec, hidden_dim, categorical=categorical, one_hot_bias=False)
         self.edge_encoder = EdgeEncoder(spec, width, categorical) if width else None
         self.positional = nn.ModuleList(positional_encoders or ())
         positions = sum(encoder.dim for encoder in positional_encoders or ())

@@ -101,7 +101,8 @@ class CNPointNet(PointNet):
             authors' code; for points behind each but the last, 0 there.
         input_transform: align positions by a T-net, too.
         feature_transform: align features by a T-net.
-        orthogonality: factor of the penalty that keeps the alignment of features close to a rotation; 0 for none.
+        orthogonality: factor of the penalty that keeps the alignment of features close to a rotation; 0 for none, as in
+            the authors' loss.
 
     Raises:
         BadInput: nodes have no position in space, or an option is out of its range.
@@ -122,7 +123,7 @@ class CNPointNet(PointNet):
         dropout: float = 0.4,
         input_transform: bool = True,
         feature_transform: bool = True,
-        orthogonality: float = 0.001,
+        orthogonality: float = 0.0,
     ) -> None:
         check_range("num_neighbors", num_neighbors, at_least=1, whole=True)
         super().__init__(spec, hidden_dim, dropout, input_transform, feature_transform, orthogonality)
