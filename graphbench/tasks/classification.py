@@ -10,12 +10,9 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 from torchmetrics.classification import (
-    BinaryAUROC,
     BinaryAveragePrecision,
-    MulticlassAccuracy,
     MulticlassCalibrationError,
     MulticlassCohenKappa,
-    MulticlassF1Score,
     MulticlassMatthewsCorrCoef,
 )
 
@@ -25,6 +22,7 @@ from graphbench.contracts.table import WEIGHT, GraphBatch
 from graphbench.errors import BadInput, check_choice, check_range
 from graphbench.nn.heads import GraphHead, HeadConfig, NodeHead
 from graphbench.tasks.base import Task
+from graphbench.tasks.known import KnownAccuracy, KnownAUROC, KnownF1Score
 from graphbench.tasks.losses import at_least_single, balanced_class_weights, class_terms, combine_classes
 from graphbench.tasks.metrics import PartIoU, parts_of
 
@@ -51,7 +49,6 @@ class Classification(Task):
         tensor([0.6667, 1.3333, 1.3333])
     """
 
-    waits_for_device = "metrics take labelled rows alone, whose number is read"
     losses = ("cross_entropy", "weighted_cross_entropy", "focal")
     comparable = True
     #: Weight of each class in the loss `[C]`; checkpoints have it. None where `weigh_classes` asked for none.
@@ -142,12 +139,12 @@ class Classification(Task):
     def build_metrics(self) -> dict[str, Metric]:
         """Plain accuracy, mean recall over classes, macro F1, and AUROC for two classes."""
         metrics: dict[str, Metric] = {
-            "accuracy": MulticlassAccuracy(self.num_classes, average="micro"),
-            "class_accuracy": MulticlassAccuracy(self.num_classes, average="macro"),
-            "macro_F1": MulticlassF1Score(self.num_classes, average="macro"),
+            "accuracy": KnownAccuracy(self.num_classes, average="micro"),
+            "class_accuracy": KnownAccuracy(self.num_classes, average="macro"),
+            "macro_F1": KnownF1Score(self.num_classes, average="macro"),
         }
         if self.num_classes == 2:
-            metrics["AUROC"] = BinaryAUROC()
+            metrics["AUROC"] = KnownAUROC()
         return metrics
 
     def named_metrics(self) -> dict[str, Metric]:
@@ -164,8 +161,8 @@ class Classification(Task):
     def compared(self, metric: Metric, predictions: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Of labelled rows the probabilities `[known, C]`, or those of a second class `[known]`, and the classes."""
         binary = type(metric).__name__.startswith("Binary")
-        predictions, targets = _labelled(predictions, targets)
-        return predictions[:, 1] if binary else predictions, targets
+        known = targets[:, 0] >= 0
+        return predictions[known, 1] if binary else predictions[known], targets[known, 0]
 
     def predict(self, output: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
         """Class probabilities `[rows, C]` and true classes `[rows, 1]`, -1 where a node has no label."""
@@ -175,18 +172,17 @@ class Classification(Task):
         return logits.softmax(1), batch.y.reshape(-1, 1)
 
     def update(self, metrics: Mapping[str, Metric], output: Tensor, batch: GraphBatch) -> None:
-        """Add the labelled rows of a batch; AUROC sees the probability of the second class."""
-        probabilities, target = _labelled(*self.predict(output, batch))
-        if not len(target):  # torchmetrics takes no empty batch
-            return
-        for name, metric in metrics.items():
-            metric.update(probabilities[:, 1] if name == "AUROC" else probabilities, target)
-
-
-def _labelled(predictions: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Predictions `[known, C]` and classes `[known]` of the rows that have a label."""
-    known = targets[:, 0] >= 0
-    return predictions[known], targets[known, 0]
+        """Add the rows of a batch; AUROC sees the probability of the second class."""
+        probabilities, target = self.predict(output, batch)
+        for metric in metrics.values():
+            if isinstance(metric, KnownAUROC):
+                metric.update(probabilities[:, 1], target[:, 0])
+            elif isinstance(metric, (KnownAccuracy, KnownF1Score)):
+                metric.update(probabilities, target[:, 0])
+            else:  # of a class that extends this one
+                compared = self.compared(metric, probabilities, target)
+                if len(compared[1]):  # torchmetrics takes no empty batch
+                    metric.update(*compared)
 
 
 class GraphClassification(Classification):

@@ -7,53 +7,11 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torchmetrics import MeanAbsoluteError, MeanMetric, MeanSquaredError, Metric
+from torchmetrics import Metric
 from torchmetrics.functional.classification import binary_auroc, binary_average_precision
 from torchmetrics.utilities import dim_zero_cat
 
 from graphbench.errors import BadInput
-
-
-class KnownMeanAbsoluteError(MeanAbsoluteError):
-    """The mean of `|p - t|` over known targets; those that are NaN are counted out, not cut out.
-
-    How many are left is never read from the device, so that a training step does not wait for it.
-
-    Examples:
-        >>> metric = KnownMeanAbsoluteError()
-        >>> metric.update(torch.tensor([1.0, 2.0, 9.0]), torch.tensor([2.0, 4.0, float("nan")]))
-        >>> metric.compute()
-        tensor(1.5000)
-    """
-
-    def update(self, preds: Tensor, target: Tensor) -> None:
-        """Add predictions and targets of one shape."""
-        error, known = _known_errors(preds, target)
-        self.sum_abs_error += error.abs().sum()
-        self.total += known.sum()
-
-
-class KnownMeanSquaredError(MeanSquaredError):
-    """As `KnownMeanAbsoluteError`, of `(p - t)^2`, or the root of that mean.
-
-    Examples:
-        >>> metric = KnownMeanSquaredError(squared=False)
-        >>> metric.update(torch.tensor([1.0, 2.0, 9.0]), torch.tensor([8.0, 3.0, float("nan")]))
-        >>> metric.compute()
-        tensor(5.)
-    """
-
-    def update(self, preds: Tensor, target: Tensor) -> None:
-        """Add predictions and targets of one shape."""
-        error, known = _known_errors(preds, target)
-        self.sum_squared_error += error.square().sum()
-        self.total += known.sum()
-
-
-def _known_errors(preds: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """Differences, 0 where the target is NaN, and where it is not."""
-    known = ~target.isnan()
-    return torch.where(known, preds - target, 0.0), known
 
 
 class PerTarget(Metric):
@@ -169,8 +127,8 @@ class GraphMean(Metric):
 
     def update(self, values: Tensor, graph: Tensor, num_graphs: int) -> None:
         """Add items `[items]` with the graph of each `[items]`; a graph must come in one update."""
-        count = torch.bincount(graph, minlength=num_graphs)
         sums = torch.zeros(num_graphs, dtype=torch.float64, device=values.device)
+        count = sums.index_add(0, graph, torch.ones_like(graph, dtype=torch.float64))
         sums.index_add_(0, graph, values.detach().double())
         self.total += (sums / count.clamp(min=1)).sum()
         self.graphs += (count > 0).sum()
@@ -220,14 +178,14 @@ class PartIoU(Metric):
         """
         owns = self.owns.to(category.device)[category]
         predicted = scores.detach().masked_fill(~owns[shape], -torch.inf).argmax(1)
-        size = len(category) * self.num_parts
-        both = torch.bincount((shape * self.num_parts + target)[predicted == target], minlength=size)
-        by_either = torch.bincount(shape * self.num_parts + target, minlength=size) - both
-        by_either += torch.bincount(shape * self.num_parts + predicted, minlength=size)
+        none = torch.zeros(len(category) * self.num_parts, dtype=torch.long, device=target.device)
+        true_part, predicted_part = shape * self.num_parts + target, shape * self.num_parts + predicted
+        both = none.index_add(0, true_part, (predicted == target).long())
+        by_either = none.index_add(0, torch.cat([true_part, predicted_part]), none.new_ones(2 * len(target))) - both
         ratio = torch.where(by_either > 0, both.double() / by_either.clamp(min=1), 1.0).reshape(owns.shape)
         value = (ratio * owns).sum(1) / owns.sum(1)
         self.total.index_add_(0, category, value)
-        self.shapes += torch.bincount(category, minlength=len(self.shapes))
+        self.shapes.index_add_(0, category, torch.ones_like(category))
 
     def compute(self) -> Tensor:
         """The average; NaN before any shape came."""
@@ -249,7 +207,39 @@ def parts_of(description: str) -> tuple[int, ...]:
     return tuple(map(int, parts))
 
 
-class LogMean(MeanMetric):
+class ValueMean(Metric):
+    """The mean of all values, NaN if one of them is; torchmetrics would look for such values, so a step would wait.
+
+    Examples:
+        >>> metric = ValueMean()
+        >>> metric.update(torch.tensor([1.0, 2.0]))
+        >>> metric.update(torch.tensor([6.0]))
+        >>> metric.compute()
+        tensor(3.)
+    """
+
+    higher_is_better = None
+    is_differentiable = False
+    full_state_update = False
+    total: Tensor
+    values: Tensor
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.add_state("total", default=torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_state("values", default=torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
+
+    def update(self, values: Tensor) -> None:
+        """Add values of any shape."""
+        self.total += values.detach().double().sum()
+        self.values += values.numel()
+
+    def compute(self) -> Tensor:
+        """The mean; NaN before any value."""
+        return (self.total / self.values).float()
+
+
+class LogMean(ValueMean):
     """Natural logarithm of the mean of all values."""
 
     def compute(self) -> Tensor:

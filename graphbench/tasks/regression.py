@@ -16,8 +16,9 @@ from graphbench.contracts.table import WEIGHT, GraphBatch
 from graphbench.errors import BadInput
 from graphbench.nn.heads import GraphHead, HeadConfig, NodeHead
 from graphbench.tasks.base import Task
+from graphbench.tasks.known import KnownMeanAbsoluteError, KnownMeanSquaredError
 from graphbench.tasks.losses import at_least_single, masked_terms, weighted
-from graphbench.tasks.metrics import KnownMeanAbsoluteError, KnownMeanSquaredError, PerTarget
+from graphbench.tasks.metrics import PerTarget
 from graphbench.tasks.spreads import LEVELS, GaussianSpread, QuantileSpread, Spread, quantile_levels
 
 

@@ -3,12 +3,9 @@
 import numpy as np
 import pytest
 import torch
-import torchmetrics
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from graphbench.tasks.metrics import (
-    KnownMeanAbsoluteError,
-    KnownMeanSquaredError,
     TaskAUROC,
     TaskAveragePrecision,
 )
@@ -43,24 +40,3 @@ def test_no_task_with_both_labels_gives_nan():
     metric = TaskAveragePrecision()
     metric.update(torch.zeros(3, 2), torch.zeros(3, 2))
     assert metric.compute().isnan()
-
-
-@pytest.mark.parametrize(
-    ("own", "other"),
-    [
-        (KnownMeanAbsoluteError(), torchmetrics.MeanAbsoluteError()),
-        (KnownMeanSquaredError(), torchmetrics.MeanSquaredError()),
-        (KnownMeanSquaredError(squared=False), torchmetrics.MeanSquaredError(squared=False)),
-    ],
-)
-def test_errors_of_known_targets_are_those_of_what_is_known(own, other):
-    """Batch by batch against torchmetrics on the known entries alone; one batch knows nothing."""
-    generator = torch.Generator().manual_seed(0)
-    for share in (0.0, 0.4, 1.0, 0.9):
-        predictions, targets = torch.randn(2, 30, 3, generator=generator)
-        targets[torch.rand(30, 3, generator=generator) < share] = torch.nan
-        own.update(predictions, targets)
-        known = ~targets.isnan()
-        other.update(predictions[known], targets[known])
-    torch.testing.assert_close(own.compute(), other.compute())
-    assert int(own.total) == int(other.total)

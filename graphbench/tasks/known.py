@@ -1,0 +1,126 @@
+"""Metrics of rows of which some have no target: these are counted out, not cut out.
+
+Cutting them out would read from the device how many are left, so every training step would wait for it.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torchmetrics import MeanAbsoluteError, MeanSquaredError
+from torchmetrics.classification import BinaryAUROC, MulticlassAccuracy, MulticlassF1Score
+from torchmetrics.functional.classification import binary_auroc
+from torchmetrics.utilities import dim_zero_cat
+
+
+class KnownMeanAbsoluteError(MeanAbsoluteError):
+    """The mean of `|p - t|` over known targets; those that are NaN are counted out, not cut out.
+
+    How many are left is never read from the device, so that a training step does not wait for it.
+
+    Examples:
+        >>> metric = KnownMeanAbsoluteError()
+        >>> metric.update(torch.tensor([1.0, 2.0, 9.0]), torch.tensor([2.0, 4.0, float("nan")]))
+        >>> metric.compute()
+        tensor(1.5000)
+    """
+
+    def update(self, preds: Tensor, target: Tensor) -> None:
+        """Add predictions and targets of one shape."""
+        error, known = _known_errors(preds, target)
+        self.sum_abs_error += error.abs().sum()
+        self.total += known.sum()
+
+
+class KnownMeanSquaredError(MeanSquaredError):
+    """As `KnownMeanAbsoluteError`, of `(p - t)^2`, or the root of that mean.
+
+    Examples:
+        >>> metric = KnownMeanSquaredError(squared=False)
+        >>> metric.update(torch.tensor([1.0, 2.0, 9.0]), torch.tensor([8.0, 3.0, float("nan")]))
+        >>> metric.compute()
+        tensor(5.)
+    """
+
+    def update(self, preds: Tensor, target: Tensor) -> None:
+        """Add predictions and targets of one shape."""
+        error, known = _known_errors(preds, target)
+        self.sum_squared_error += error.square().sum()
+        self.total += known.sum()
+
+
+def _known_errors(preds: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """Differences, 0 where the target is NaN, and where it is not."""
+    known = ~target.isnan()
+    return torch.where(known, preds - target, 0.0), known
+
+
+class KnownAccuracy(MulticlassAccuracy):
+    """Share of right classes, of all labelled rows ("micro") or the mean over classes ("macro").
+
+    Rows of the class -1 have no label and are counted out, not cut out, so that a training step waits for nothing.
+
+    Examples:
+        >>> metric = KnownAccuracy(num_classes=2, average="micro")
+        >>> metric.update(torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7]]), torch.tensor([0, 1, -1]))
+        >>> metric.compute()
+        tensor(0.5000)
+    """
+
+    def update(self, preds: Tensor, target: Tensor) -> None:
+        """Add scores of every class `[rows, C]` and classes `[rows]`, -1 where there is no label."""
+        _count(self, preds, target)
+
+
+class KnownF1Score(MulticlassF1Score):
+    """As `KnownAccuracy`, the harmonic mean of precision and recall.
+
+    Examples:
+        >>> metric = KnownF1Score(num_classes=2, average="macro")
+        >>> metric.update(torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7]]), torch.tensor([0, 1, -1]))
+        >>> metric.compute()  # 2/3 of the first class, 0 of the second
+        tensor(0.3333)
+    """
+
+    def update(self, preds: Tensor, target: Tensor) -> None:
+        """Add scores of every class `[rows, C]` and classes `[rows]`, -1 where there is no label."""
+        _count(self, preds, target)
+
+
+def _count(metric: KnownAccuracy | KnownF1Score, preds: Tensor, target: Tensor) -> None:
+    """Add to true and false positives, true and false negatives, of each class `[C]` or of all together."""
+    known, chosen, true = target >= 0, preds.argmax(1), target.clamp(min=0)
+    none = torch.zeros(preds.shape[1], dtype=torch.long, device=target.device)
+    # Sums of integers are the same in any order; `bincount` would read its length from the device
+    right = none.index_add(0, true, (known & (chosen == true)).long())
+    false_positive = none.index_add(0, chosen, known.long()) - right
+    false_negative = none.index_add(0, true, known.long()) - right
+    true_negative = known.sum() - right - false_positive - false_negative
+    found = {"tp": right, "fp": false_positive, "tn": true_negative, "fn": false_negative}
+    for name, values in found.items():
+        setattr(metric, name, getattr(metric, name) + (values.sum() if metric.average == "micro" else values))
+
+
+class KnownAUROC(BinaryAUROC):
+    """Area under the ROC curve of two classes; rows of the class -1 are left out where the area is computed.
+
+    Examples:
+        >>> metric = KnownAUROC()
+        >>> metric.update(torch.tensor([0.1, 0.9, 0.4, 0.2]), torch.tensor([0, -1, 1, 1]))
+        >>> metric.compute()
+        tensor(1.)
+    """
+
+    preds: list[Tensor]
+    target: list[Tensor]
+
+    def update(self, preds: Tensor, target: Tensor) -> None:
+        """Add probabilities of the second class `[rows]` and classes `[rows]`, -1 where there is no label."""
+        self.preds.append(preds.detach().float())
+        self.target.append(target.detach())
+
+    def compute(self) -> Tensor:  # type: ignore[override]
+        """The area; 0 where one of the classes has no row."""
+        preds, target = dim_zero_cat(self.preds), dim_zero_cat(self.target)
+        known = target >= 0
+        return binary_auroc(preds[known], target[known]) if known.any() else preds.new_zeros(())
