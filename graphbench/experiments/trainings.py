@@ -118,6 +118,11 @@ class Training:
         """Whether it has been trained and tested."""
         return "test" in results(self.folder(output))
 
+    def diverged(self, output: Path) -> str:
+        """What ended it, where that was a loss or gradient that is not finite; empty otherwise."""
+        stored = results(self.folder(output))
+        return "" if "test" in stored else str(stored.get("diverged", ""))
+
     def row(self, output: Path) -> dict[str, Any]:
         """A row of a table: facts and seed, scores of the epoch with the best validation score, and `provenance`.
 

@@ -7,6 +7,8 @@ from .convolution import GraphConvolution as GraphConvolution
 from .convolution import count_nodes as count_nodes
 from .convolution import gcn_edges as gcn_edges
 from .dense import DenseLayout as DenseLayout
+from .dropout import dropped as dropped
+from .dropout import fill_factors as fill_factors
 from .features import Categorical as Categorical
 from .features import EdgeEncoder as EdgeEncoder
 from .features import FeatureEncoder as FeatureEncoder

@@ -13,6 +13,7 @@ from torch_geometric.data import Data
 from graphbench.contracts import LayerTrace, Traced
 from graphbench.errors import BadInput, check_range
 from graphbench.nn.dense import DenseLayout
+from graphbench.nn.dropout import dropped
 
 
 def compute_dtype(x: Tensor) -> torch.dtype:
@@ -152,9 +153,7 @@ def attention_weights(q: Tensor, k: Tensor, bias: Tensor | None = None) -> Tenso
 def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None, dropout: float = 0.0) -> Tensor:
     """Attention with softmax weights, `[B, H, N, d]`, by the quickest way that the device has.
 
-    PyTorch has no fused kernel with dropout on a CPU, where the random mask costs most: uniform numbers are four times
-    quicker to sample than the Bernoulli ones of `F.dropout`. They are float32 under autocast too, whose bfloat16 would
-    round `dropout`.
+    PyTorch has no fused kernel with dropout on a CPU, where the random mask costs most, see `dropped`.
 
     Args:
         q: queries `[B, H, N, d]`.
@@ -169,7 +168,5 @@ def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None, dropout:
         tensor([2., 2.])
     """
     if dropout and q.device.type == "cpu":
-        weights = attention_weights(q, k, bias)
-        kept = torch.rand(weights.shape, dtype=torch.float32).ge_(dropout)
-        return (weights * kept.to(weights.dtype)) @ (v / (1.0 - dropout))
+        return dropped(attention_weights(q, k, bias), dropout) @ v
     return F.scaled_dot_product_attention(q, k, v, None if bias is None else bias.to(q.dtype), dropout)

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from graphbench.errors import check_choice
+from graphbench.nn.dropout import dropped
 
 Activation = Literal["relu", "gelu"]
 ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu}
@@ -51,5 +52,5 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Rows `[..., dim]` to rows `[..., dim]`, without the residual."""
-        hidden = F.dropout(ACTIVATIONS[self.activation](self.expand(x)), self.activation_dropout, self.training)
-        return F.dropout(self.contract(hidden), self.dropout, self.training)
+        hidden = dropped(ACTIVATIONS[self.activation](self.expand(x)), self.activation_dropout, self.training)
+        return dropped(self.contract(hidden), self.dropout, self.training)

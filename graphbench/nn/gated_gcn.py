@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch_geometric.utils import scatter
 
 from graphbench.errors import check_choice
+from graphbench.nn.dropout import dropped
 from graphbench.nn.norms import NormName, make_norm
 
 
@@ -120,6 +121,6 @@ class GatedGCNLayer(nn.Module):
     def _update(self, old: Tensor, raw: Tensor, norm: nn.Module) -> Tensor:
         new = self.activation(norm(raw))
         if self.drops == "branch":
-            new = F.dropout(new, self.dropout, self.training)
+            new = dropped(new, self.dropout, self.training)
         new = old + new if self.residual else new
-        return F.dropout(new, self.dropout, self.training) if self.drops == "output" else new
+        return dropped(new, self.dropout, self.training) if self.drops == "output" else new

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
@@ -16,6 +15,7 @@ from graphbench.contracts import Architecture, BenchmarkSpec, GraphBatch, Positi
 from graphbench.errors import BadInput, check_range
 from graphbench.nn.attention import MultiHeadAttention
 from graphbench.nn.dense import DenseLayout
+from graphbench.nn.dropout import dropped
 from graphbench.nn.features import Categorical, EdgeEncoder, NodeEncoder
 from graphbench.nn.feed_forward import FeedForward
 from graphbench.nn.local import EDGE_LAYERS, LocalName, make_local_layer
@@ -144,7 +144,7 @@ class GPSLayer(nn.Module):
             branches.append(self.local_norm(local))
         if self.attention is not None and self.attention_norm is not None:
             layout = DenseLayout.from_batch(batch) if layout is None else layout
-            mixed = F.dropout(self.attention(x, batch, layout), self.dropout, self.training)
+            mixed = dropped(self.attention(x, batch, layout), self.dropout, self.training)
             branches.append(self.attention_norm(x + mixed))
         joined = branches[0] if len(branches) == 1 else branches[0] + branches[1]
         return self.norm(joined + self.feed_forward(joined)), edge

@@ -12,6 +12,7 @@ from torch_geometric.nn import global_add_pool, global_max_pool, global_mean_poo
 
 from graphbench.contracts import GraphBatch, Representation
 from graphbench.errors import BadInput, check_choice, check_range
+from graphbench.nn.dropout import dropped
 from graphbench.nn.feed_forward import ACTIVATIONS, Activation
 
 PoolingName = Literal["mean", "add", "max"]
@@ -97,7 +98,7 @@ class MLPHead(nn.Module):
             x = ACTIVATIONS[self.activation](layer(x))
             if self.l2_normalize:
                 x = F.normalize(x, dim=-1)
-            x = F.dropout(x, self.dropout, self.training)
+            x = dropped(x, self.dropout, self.training)
         return self.layers[-1](x)
 
 

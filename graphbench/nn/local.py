@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal, get_args
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.nn import GATConv, GINEConv
 
 from graphbench.errors import BadInput, check_choice
 from graphbench.nn.convolution import GraphConvolution
+from graphbench.nn.dropout import dropped
 from graphbench.nn.gated_gcn import GatedGCNLayer
 from graphbench.nn.norms import NormName, make_norm
 
@@ -86,7 +86,7 @@ class ConvLayer(nn.Module):
         return x if self.activation is None else self.activation(x)
 
     def _drop(self, x: Tensor, place: DropoutPlace) -> Tensor:
-        return F.dropout(x, self.dropout, self.training) if place == self.drops else x
+        return dropped(x, self.dropout, self.training) if place == self.drops else x
 
 
 def make_local_layer(

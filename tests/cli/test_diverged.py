@@ -35,10 +35,12 @@ def test_a_loss_that_is_no_number_ends_the_fit_by_name(data_options, tmp_path, c
     assert "Graphs: " in said
     assert "24 more" in said
     assert "Traceback" not in said
+    assert "Step 5 (epoch 2): the loss is nan" in json.loads((run / "results.json").read_text())["diverged"]
     assert content(run)["global_step"] == 3
     assert all(bool(v.isfinite().all()) for v in content(run)["state_dict"].values() if v.is_floating_point())
     monkeypatch.undo()
     assert main(["fit", "--resume", str(run)]) == 0, "the checkpoint before is a good one"
+    assert "diverged" not in json.loads((run / "results.json").read_text())
 
 
 def test_skipped_steps_leave_weights_and_optimizer_as_they_were(data_options, tmp_path, capsys, monkeypatch):

@@ -220,6 +220,7 @@ TESTS_OF = {
     "tests/docs/test_reproduce.py": "docs/reproduce.md",
     "tests/docs/test_site.py": "docs/",
     "tests/experiments/test_equal_budget.py": "experiments/equal_budget.py",
+    "tests/experiments/test_gradients.py": "experiments/gradients.py",
     "tests/encodings/test_substructures_caps.py": "limits of the substructure search",
     "tests/moves/test_saved_run.py": "what version 0.1.0 saved",
     "tests/nn/test_positional_signs.py": "signs and filling in the encoders of eigenvectors",

@@ -18,6 +18,7 @@ from pytorch_lightning.callbacks import BatchSizeFinder, LearningRateFinder, Sto
 from pytorch_lightning.utilities.exceptions import SIGTERMException
 from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
+from graphbench.callbacks.non_finite import Diverged
 from graphbench.cli.appended import without_repeats
 from graphbench.cli.complaints import of_logger, of_training, reason
 from graphbench.cli.elastic import join_again
@@ -250,6 +251,10 @@ def _train(cli: GraphbenchCLI, checkpoint: Path | None, request: Request) -> int
         return _finish(cli)
     except Stopped as stop:
         return _stopped(cli, stop.signum)
+    except Diverged as error:
+        if _rank() == 0 and not cli.passing:  # an outcome, which `graphbench reproduce` shows
+            cli.run_folder.update_results({"diverged": str(error)})
+        raise
     except SIGTERMException:  # what Lightning raises once all processes know
         return _stopped(cli, cli.signals.agreed)
     except Exception as error:

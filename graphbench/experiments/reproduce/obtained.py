@@ -40,6 +40,7 @@ class Obtained:
         commit: of the code.
         better: `higher` or `lower`.
         data_wanted: where the graphs of the printed score are from; "" where the recipe does not say.
+        diverged: seeds whose loss or gradients stopped being finite.
     """
 
     cell: Cell
@@ -56,12 +57,15 @@ class Obtained:
     commit: str = ""
     better: str = ""
     data_wanted: str = ""
+    diverged: tuple[int, ...] = ()
 
     @property
     def verdict(self) -> str:
         """Met or not, or why that cannot be said."""
         printed = self.cell.printed
-        if self.text and self.mean is None:
+        if self.diverged and printed.value is not None:
+            return f"not met: {len(self.diverged)} of {len(self.diverged) + len(self.seeds)} diverged"
+        if self.text and self.mean is None and printed.text:
             return "met" if self.text == printed.text else "not met"
         if self.mean is None or printed.value is None:
             return ""
@@ -122,15 +126,16 @@ def _is_whole(length: Length, stored: Mapping[str, Any], request: Request) -> bo
 def trained(cell: Cell, column: Column, request: Request, output: Path) -> Obtained:
     """The scores of the finished runs of a cell."""
     folders: dict[int, Path] = {}
-    for seed in request.seeds:
-        job = job_of(cell, seed, request, output)
+    jobs = {seed: job_of(cell, seed, request, output) for seed in request.seeds}
+    for seed, job in jobs.items():
         chosen = job.chosen(output)
         if chosen is not None and chosen.is_finished(output):
             folders[seed] = chosen.folder(output)
+    diverged = tuple(seed for seed, job in jobs.items() if job.diverged(output))
     found = {seed: _score(folder, cell.metric) for seed, folder in folders.items()}
     scores = {seed: score for seed, score in found.items() if score is not None}
     if not scores:
-        return Obtained(cell)
+        return Obtained(cell, text="diverged" if diverged else "", diverged=diverged)
     values = [score * column.scale for score in scores.values()]
     rows = [results(folders[seed]) for seed in scores]
     length = length_of(cell)
@@ -149,6 +154,7 @@ def trained(cell: Cell, column: Column, request: Request, output: Path) -> Obtai
         commit=str(origin["commit"])[:7],
         better=column.better or ("higher" if rows[0].get("higher_is_better") else "lower"),
         data_wanted=expected(cell.recipe).data or "",
+        diverged=diverged,
     )
 
 

@@ -91,6 +91,11 @@ class Job:
         chosen = self.chosen(output)
         return chosen is not None and chosen.is_finished(output)
 
+    def diverged(self, output: Path) -> str:
+        """What ended one of its trainings, where that was a loss or gradient that is not finite; empty otherwise."""
+        parts = (self.before, *self.trials(), self.chosen(output))
+        return next((told for part in parts if part is not None and (told := part.diverged(output))), "")
+
     def run(self, output: Path) -> None:
         """Train what is missing, from wherever an earlier call stopped.
 

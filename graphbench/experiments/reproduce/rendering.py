@@ -78,9 +78,10 @@ def number(value: float | None, like: str = "") -> str:
 
 
 def spread(one: Obtained) -> str:
-    """What was obtained: mean and standard deviation, or a text."""
+    """What was obtained: mean and standard deviation, or a text; and how many seeds beside these diverged."""
     mean = number(one.mean, one.cell.printed.text) or one.text
-    return mean + (f" ± {number(one.sd, one.cell.printed.text)}" if one.sd is not None else "")
+    mean += f" ± {number(one.sd, one.cell.printed.text)}" if one.sd is not None else ""
+    return mean + (f" ({len(one.diverged)} diverged)" if one.diverged and one.seeds else "")
 
 
 def _why(one: Obtained) -> str:

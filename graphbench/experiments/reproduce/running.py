@@ -43,8 +43,8 @@ def devices() -> list[str]:
 
 
 def missing(jobs: Sequence[Job], output: Path) -> list[int]:
-    """Numbers of the jobs without a score."""
-    return [number for number, job in enumerate(jobs) if not job.is_finished(output)]
+    """Numbers of the jobs without an outcome: neither a score, nor a loss or gradient that is not finite."""
+    return [number for number, job in enumerate(jobs) if not job.is_finished(output) and not job.diverged(output)]
 
 
 def stages(jobs: Sequence[Job], numbers: Sequence[int]) -> list[list[int]]:
@@ -58,6 +58,8 @@ def stages(jobs: Sequence[Job], numbers: Sequence[int]) -> list[list[int]]:
 
 def run_here(jobs: Sequence[Job], numbers: Sequence[int], output: Path, after_each: Callable[[], None]) -> list[int]:
     """Run one job after the other; one that fails does not keep the others from running.
+
+    A training that diverges has an outcome and has not failed.
 
     Args:
         jobs: the plan.
@@ -76,8 +78,11 @@ def run_here(jobs: Sequence[Job], numbers: Sequence[int], output: Path, after_ea
         try:
             jobs[number].run(output)
         except CommandFailed as error:  # a signal to this command is another end, and goes on up
-            log.error("%s: %s", jobs[number].training.name, error)
-            failed.append(number)
+            if jobs[number].diverged(output):
+                log.warning("%s diverged; to train it again, remove its folder.", jobs[number].training.name)
+            else:
+                log.error("%s: %s", jobs[number].training.name, error)
+                failed.append(number)
         after_each()
     return failed
 

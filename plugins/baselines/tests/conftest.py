@@ -58,12 +58,13 @@ def mask(shape: Sequence[int], p: float) -> Tensor:
 
 @pytest.fixture
 def fixed_dropout(monkeypatch) -> Callable[[Tensor, float], Tensor]:
-    """Dropout by masks that depend on the shape alone, for whoever calls `torch.nn.functional.dropout`."""
+    """Dropout by masks that depend on the shape alone, for all calls of torch's and of `graphbench.nn.dropped`."""
 
     def dropped(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
         return x * mask(x.shape, p) if training and p else x
 
     monkeypatch.setattr(torch.nn.functional, "dropout", dropped)
+    monkeypatch.setattr("graphbench.nn.dropout._steps", lambda p: None)  # torch's dropout for all
     return dropped
 
 

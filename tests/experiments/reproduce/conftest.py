@@ -50,6 +50,17 @@ def table(tmp_path):
 
 
 @pytest.fixture
+def diverge():
+    """Leaves in a run's folder what a training leaves whose gradients stop being finite."""
+
+    def leave(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "results.json").write_text(json.dumps({"diverged": "Step 1: the loss is nan."}), encoding="utf-8")
+
+    return leave
+
+
+@pytest.fixture
 def finish():
     """Leaves in a run's folder what a finished training leaves."""
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from graphbench.experiments.reproduce.obtained import met, obtain, records_of, trained
 from graphbench.experiments.reproduce.plan import Request, job_of, select
+from graphbench.experiments.reproduce.rendering import spread
 from graphbench.experiments.reproduce.tables import Printed, find_table
 
 
@@ -47,6 +50,25 @@ def test_mean_and_deviation_in_the_unit_of_the_table(table, tmp_path, finish):
 def test_a_missing_seed_is_left_out(table, tmp_path, finish):
     one = runs(table, "ours", Request(seeds=(0, 1)), tmp_path, finish, (0.866,))
     assert (one.seeds, one.sd) == ((0,), None)
+
+
+def test_a_run_that_diverged_is_shown_and_never_meets_what_is_printed(table, tmp_path, finish, diverge):
+    request, cell = Request(seeds=(0, 1, 2)), table.by_place["ours", "pattern"]
+    for seed in (0, 1, 2):
+        diverge(job_of(cell, seed, request, tmp_path).training.folder(tmp_path))
+    none = trained(cell, table.columns["pattern"], request, tmp_path)
+    assert (none.text, none.mean, none.verdict) == ("diverged", None, "not met: 3 of 3 diverged")
+    assert spread(none) == "diverged"
+    one = runs(table, "ours", request, tmp_path, finish, (0.866,))
+    assert (one.seeds, one.diverged, one.verdict) == ((0,), (1, 2), "not met: 2 of 3 diverged")
+    assert spread(one) == "86.600 (2 diverged)"
+
+
+def test_where_nothing_is_printed_a_run_that_diverged_has_no_verdict(table, tmp_path, diverge):
+    cell = replace(table.by_place["ours", "pattern"], printed=Printed.read(None))
+    diverge(job_of(cell, 0, Request(), tmp_path).training.folder(tmp_path))
+    one = trained(cell, table.columns["pattern"], Request(), tmp_path)
+    assert (one.text, one.verdict) == ("diverged", "")
 
 
 def test_shorter_runs_and_other_data_do_not_compare(table, tmp_path, finish):

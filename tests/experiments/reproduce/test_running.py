@@ -47,6 +47,19 @@ def test_one_after_the_other_and_a_failure_does_not_stop_the_rest(plan, tmp_path
     assert plan[1].is_finished(tmp_path)  # what the fifth starts from
 
 
+def test_a_training_that_diverges_has_an_outcome(plan, tmp_path, monkeypatch, diverge, caplog):
+    def command(*words):
+        diverge(tmp_path / "runs" / words[-1].rpartition("/")[2])
+        raise CommandFailed("fit", 1)
+
+    monkeypatch.setattr(experiments, "graphbench", command)
+    assert run_here(plan, [0, 2], tmp_path, lambda: None) == []
+    assert "sfi-former-pattern diverged; to train it again, remove its folder." in caplog.text
+    assert missing(plan, tmp_path) == [1, 3, 4, 5]
+    diverge(plan[1].training.folder(tmp_path))
+    assert missing(plan, tmp_path) == [3, 5], "the fifth would start from the second"
+
+
 def test_a_signal_ends_all_of_it(plan, tmp_path, monkeypatch):
     def stopped(*words):
         raise SystemExit(143)

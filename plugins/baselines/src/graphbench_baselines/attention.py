@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from graphbench import LayerTrace, Traced
 from graphbench.errors import BadInput
-from graphbench.nn import DenseLayout, attend, attention_weights, mixed_values
+from graphbench.nn import DenseLayout, attend, attention_weights, dropped, mixed_values
 from graphbench_baselines.depth import ReAttention
 
 
@@ -87,7 +86,7 @@ class StructuredAttention(Traced):
     ) -> list[Tensor]:
         """Mixed values `[B, H, N, d]` of each block under re-attention."""
         weights = [attention_weights(q, k, bias) for (q, k, _), bias in zip(blocks, biases, strict=True)]
-        weights = [F.dropout(weight, self.dropout, self.training) for weight in weights]
+        weights = [dropped(weight, self.dropout, self.training) for weight in weights]
         exchanged = exchange(weights, [block.layout.mask for block in layout.blocks])
         return [weight.to(v.dtype) @ v for weight, (_, _, v) in zip(exchanged, blocks, strict=True)]
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from graphbench import GraphBatch
 from graphbench.errors import BadInput
-from graphbench.nn import DenseLayout, FeedForward, attend
+from graphbench.nn import DenseLayout, FeedForward, attend, dropped
 from graphbench_baselines.draws import fixed_uniforms
 
 
@@ -66,7 +66,7 @@ class BigBirdBranch(nn.Module):
         qkv = self.qkv_map(x)
         heads = layout.to_block_heads(qkv, 3, self.num_heads)
         parts = [self._attend(q, k, v, block.layout) for (q, k, v), block in zip(heads, layout.blocks, strict=True)]
-        mixed = F.dropout(self.out_map(layout.from_block_heads(parts)), self.dropout, self.training)
+        mixed = dropped(self.out_map(layout.from_block_heads(parts)), self.dropout, self.training)
         y = self.attention_norm(x + mixed)
         out: Tensor = self.norm(y + self.feed_forward(y))
         return out

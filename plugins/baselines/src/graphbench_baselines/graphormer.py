@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Literal, get_args
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, Representation
@@ -24,6 +23,7 @@ from graphbench.nn import (
     check_weight_init,
     compute_dtype,
     draw_normal_maps,
+    dropped,
 )
 from graphbench_baselines.attention import StructuredAttention
 from graphbench_baselines.depth import GateFusion, run_layer
@@ -85,7 +85,7 @@ class GraphormerLayer(nn.Module):
         return normed
 
     def _drop(self, x: Tensor) -> Tensor:
-        return F.dropout(x, self.dropout, self.training)
+        return dropped(x, self.dropout, self.training)
 
 
 class SpatialBias(PairBias):
@@ -238,7 +238,7 @@ class Graphormer(Architecture):
         x = x[torch.cat([node, graph]).argsort()]
         if self.embedding_norm is not None:
             x = self.embedding_norm(x)
-        x = F.dropout(x, self.input_dropout, self.training)
+        x = dropped(x, self.input_dropout, self.training)
         bias = self.bias(batch, layout.index[node], layout.max_nodes)
         biases = layout.block_biases(bias.to(compute_dtype(x)))
         states = [x]

@@ -25,6 +25,7 @@ from graphbench.nn import (
     NodeEncoder,
     NormName,
     count_nodes,
+    dropped,
     make_norm,
     mixed_values,
     node_pairs,
@@ -114,15 +115,15 @@ class GRITAttention(Traced):
         vectors = F.relu(signed_root(product) + shift)  # [P, H, d]
         logits = torch.einsum("phd,dhc->phc", vectors, self.score).squeeze(-1)
         weights = softmax(logits.clamp(-_LARGEST_LOGIT, _LARGEST_LOGIT), pairs.query, num_nodes=len(x))
-        kept = F.dropout(weights, self.attention_dropout, self.training).unsqueeze(-1)
+        kept = dropped(weights, self.attention_dropout, self.training).unsqueeze(-1)
         mixed = scatter(kept * v.index_select(0, pairs.key), pairs.query, 0, len(x), reduce="sum")
         gathered = scatter(kept * vectors, pairs.query, 0, len(x), reduce="sum")
         mixed = mixed + torch.einsum("nhd,dhc->nhc", gathered, self.pair_value)
-        mixed = F.dropout(mixed.flatten(1), self.dropout, self.training)
+        mixed = dropped(mixed.flatten(1), self.dropout, self.training)
         plain, scaled = self.degree.squeeze(0).unbind(-1)
         out = self.node_out(mixed * plain + mixed * pairs.log_degree.to(mixed.dtype) * scaled)
         self.trace(lambda: self._record(x, weights, batch, out))
-        return out, self.pair_out(F.dropout(vectors.flatten(1), self.dropout, self.training))
+        return out, self.pair_out(dropped(vectors.flatten(1), self.dropout, self.training))
 
     @torch.no_grad()
     def _record(self, x: Tensor, weights: Tensor, batch: GraphBatch, out: Tensor) -> LayerTrace:

@@ -10,13 +10,12 @@ from __future__ import annotations
 import copy
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.utils import scatter, softmax
 
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, LayerTrace, PositionalEncoder, Representation, Traced
 from graphbench.errors import BadInput, check_range
-from graphbench.nn import Categorical, EdgeEncoder, FeedForward, NodeEncoder, NormName, make_norm, mixed_values
+from graphbench.nn import Categorical, EdgeEncoder, FeedForward, NodeEncoder, NormName, dropped, make_norm, mixed_values
 
 #: Logits are clamped to this absolute value, as in the authors' code.
 _LARGEST_LOGIT = 5.0
@@ -64,11 +63,11 @@ class EdgeAttention(Traced):
         weights = softmax(logits, target, num_nodes=x.shape[0])
         messages = (weights.unsqueeze(-1) * v.index_select(0, source)).flatten(1)
         mixed = scatter(messages, target, 0, x.shape[0], reduce="sum")
-        out = self.node_out(F.dropout(mixed, self.dropout, self.training))
+        out = self.node_out(dropped(mixed, self.dropout, self.training))
         self.trace(lambda: self._record(x, weights, batch, out))
         if self.edge_out is None:
             return out, None
-        return out, self.edge_out(F.dropout(scores.flatten(1), self.dropout, self.training))
+        return out, self.edge_out(dropped(scores.flatten(1), self.dropout, self.training))
 
     @torch.no_grad()
     def _record(self, x: Tensor, weights: Tensor, batch: GraphBatch, out: Tensor) -> LayerTrace:

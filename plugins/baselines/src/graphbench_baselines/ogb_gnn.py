@@ -10,14 +10,13 @@ from __future__ import annotations
 from typing import Literal, get_args
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.nn import GINEConv
 from torch_geometric.utils import degree, scatter
 
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, PositionalEncoder, Representation
 from graphbench.errors import check_choice, check_range
-from graphbench.nn import Categorical, EdgeEncoder, NodeEncoder, NormName, make_norm
+from graphbench.nn import Categorical, EdgeEncoder, NodeEncoder, NormName, dropped, make_norm
 
 LayerName = Literal["GCN", "GIN"]
 
@@ -112,7 +111,7 @@ class OGBGNN(Architecture):
             zip(self.layers, self.norms, self.edge_encoders, strict=True), 1
         ):
             new = norm(conv(x, batch.edge_index, encoder(batch)))
-            new = F.dropout(new if number == len(self.layers) else new.relu(), self.dropout, self.training)
+            new = dropped(new if number == len(self.layers) else new.relu(), self.dropout, self.training)
             x = x + new if self.residual else new
         return Representation(node=x)
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.utils import scatter
 
@@ -24,6 +23,7 @@ from graphbench.nn import (
     FeedForward,
     NodeEncoder,
     NormName,
+    dropped,
     make_norm,
     mixed_values,
 )
@@ -122,7 +122,7 @@ class SANAttention(Traced):
             sums = (sums + self.gamma * self._mix(v.flatten(1), added, pairs)) / (1.0 + self.gamma)
         total = sums[..., -1:] + _EPSILON
         mixed = (sums[..., :-1] / total).flatten(1).to(x.dtype)
-        out = self.out_map(F.dropout(mixed, self.dropout, self.training))
+        out = self.out_map(dropped(mixed, self.dropout, self.training))
         self.trace(lambda: self._record(x, along, added, total, batch, pairs, out))
         return out
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import get_args
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, PositionalEncoder, Representation
@@ -20,6 +19,7 @@ from graphbench.nn import (
     NodeEncoder,
     NormName,
     count_nodes,
+    dropped,
     make_norm,
 )
 from graphbench_baselines.attention import StructuredAttention
@@ -94,7 +94,7 @@ class SATLayer(nn.Module):
         """Nodes `[num_nodes, dim]` after the layer."""
         structure = self.extractor(x, around.edges)
         mixed = self.attention(x, around.layout, around.biases, structure)
-        x = self.attention_norm(x + F.dropout(around.damping * mixed, self.dropout, self.training))
+        x = self.attention_norm(x + dropped(around.damping * mixed, self.dropout, self.training))
         normed: Tensor = self.ffn_norm(x + self.feed_forward(x))
         return normed
 

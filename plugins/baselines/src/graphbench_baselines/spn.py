@@ -6,14 +6,13 @@ Abboud et al., "Shortest Path Networks for Graph Property Prediction", LoG 2022,
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.utils import scatter
 
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, PositionalEncoder, Representation
 from graphbench.encodings import ShortestPaths
 from graphbench.errors import check_range
-from graphbench.nn import Categorical, NodeEncoder, NormName, make_norm, node_pairs
+from graphbench.nn import Categorical, NodeEncoder, NormName, dropped, make_norm, node_pairs
 
 
 def distance_shells(batch: GraphBatch, max_distance: int) -> list[Tensor]:
@@ -135,7 +134,7 @@ class SPN(Architecture):
         x = self.node_encoder(batch)
         shells, depths = distance_shells(batch, self.max_distance), [x]
         for layer in self.layers:
-            new = F.dropout(layer(x, shells), self.dropout, self.training)
+            new = dropped(layer(x, shells), self.dropout, self.training)
             x = x + new if self.residual else new
             depths.append(x)
         return Representation(node=torch.cat(depths, dim=-1) if self.all_layers else x)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from graphbench.nn import FeedForward, WeightInit, draw_normal_maps
+from graphbench.nn import FeedForward, WeightInit, draw_normal_maps, dropped
 from graphbench_deepgraph.attention import TokenAttention
 from graphbench_deepgraph.tokens import TokenLayout
 
@@ -87,6 +86,6 @@ class DeepGraphLayer(nn.Module):
 
     def forward(self, x: Tensor, tokens: TokenLayout, biases: Sequence[Tensor]) -> Tensor:
         """Tokens `[T, dim]` after the layer; arguments as those of `TokenAttention.forward`."""
-        attended = F.dropout(self.attention(x, tokens, biases), self.dropout, self.training)
+        attended = dropped(self.attention(x, tokens, biases), self.dropout, self.training)
         x = self.attention_norm(self.alpha * x + attended)
         return self.ffn_norm(self.alpha * x + self.ffn(x))

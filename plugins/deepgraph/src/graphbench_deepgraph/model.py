@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, Representation
@@ -22,6 +21,7 @@ from graphbench.nn import (
     check_weight_init,
     compute_dtype,
     draw_normal_maps,
+    dropped,
 )
 from graphbench_deepgraph.bias import RelativeBias
 from graphbench_deepgraph.layer import DeepGraphLayer, deepnorm_factors
@@ -221,7 +221,7 @@ class DeepGraph(Architecture):
         if self.substructure_encoder is not None and prepared.substructures is not None:
             substructure = self.substructure_encoder(prepared.substructures, node.dtype)
         x = prepared.tokens.assemble(node, self.graph_embedding.expand(batch.num_graphs, -1), substructure)
-        return F.dropout(self.embedding_norm(x), self.dropout, self.training)
+        return dropped(self.embedding_norm(x), self.dropout, self.training)
 
     def _run(self, layer: DeepGraphLayer, x: Tensor, tokens: TokenLayout, biases: Sequence[Tensor]) -> Tensor:
         """Tokens after a layer; a listener hears it once, so nothing is computed again while one is there."""

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, LayerTrace, PositionalEncoder, Representation, Traced
 from graphbench.errors import check_range
-from graphbench.nn import Categorical, DenseLayout, NodeEncoder, NormName, make_norm
+from graphbench.nn import Categorical, DenseLayout, NodeEncoder, NormName, dropped, make_norm
 from graphbench_large_graphs.linear import attention_matrices, check_width, linear_attention
 from graphbench_large_graphs.propagation import WeightedEdges, row_edges
 
@@ -134,9 +134,9 @@ class AdvDIFFormer(Architecture):
     def forward(self, batch: GraphBatch) -> Representation:
         """Nodes `[num_nodes, hidden_dim]`."""
         layout = DenseLayout.from_batch(batch)
-        x = F.dropout(self.norms[0](self.node_encoder(batch)).relu(), self.dropout, self.training)
+        x = dropped(self.norms[0](self.node_encoder(batch)).relu(), self.dropout, self.training)
         edges = row_edges(batch, x.dtype)
         for layer, norm in zip(self.layers, self.norms[1:], strict=True):
             new = layer(x, batch, layout, edges)
-            x = F.dropout(norm(x + new if self.residual else new).relu(), self.dropout, self.training)
+            x = dropped(norm(x + new if self.residual else new).relu(), self.dropout, self.training)
         return Representation(node=x)

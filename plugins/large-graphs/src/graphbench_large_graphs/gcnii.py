@@ -9,13 +9,12 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import torch.nn.functional as F
 from torch import nn
 from torch_geometric.nn import GCN2Conv
 
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, PositionalEncoder, Representation
 from graphbench.errors import check_range
-from graphbench.nn import NodeEncoder, gcn_edges
+from graphbench.nn import NodeEncoder, dropped, gcn_edges
 from graphbench_large_graphs.inputs import InputFeatures
 
 
@@ -88,12 +87,12 @@ class GCNII(Architecture):
         if self.input_map is None:
             start = x = self.inputs(batch)
         else:
-            x = F.dropout(self.inputs(batch, self.input_map.weight.dtype), self.dropout, self.training)
+            x = dropped(self.inputs(batch, self.input_map.weight.dtype), self.dropout, self.training)
             start = x = self.input_map(x).relu()
         index, weight = gcn_edges(batch.edge_index, len(x), x.dtype)
         for layer in self.layers:
-            x = layer(F.dropout(x, self.dropout, self.training), start, index, weight).relu()
-        return Representation(node=F.dropout(x, self.dropout, self.training))
+            x = layer(dropped(x, self.dropout, self.training), start, index, weight).relu()
+        return Representation(node=dropped(x, self.dropout, self.training))
 
     def parameter_groups(self) -> Sequence[dict[str, Any]]:
         """The layers, where they have a weight decay of their own."""

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, PositionalEncoder, Representation
 from graphbench.errors import BadInput, check_range
-from graphbench.nn import FeedForward, attend
+from graphbench.nn import FeedForward, attend, dropped
 from graphbench_large_graphs.inputs import InputFeatures
 from graphbench_large_graphs.propagation import WeightedEdges, symmetric_edges
 
@@ -51,7 +51,7 @@ class HopLayer(nn.Module):
         projected = self.qkv_map(self.attention_norm(tokens)).unflatten(-1, (3, self.num_heads, -1))
         q, k, v = projected.permute(2, 0, 3, 1, 4).unbind(0)
         mixed = attend(q, k, v, dropout=self.attention_dropout if self.training else 0.0)
-        tokens = tokens + F.dropout(self.out(mixed.transpose(1, 2).flatten(2)), self.dropout, self.training)
+        tokens = tokens + dropped(self.out(mixed.transpose(1, 2).flatten(2)), self.dropout, self.training)
         return tokens + self.feed_forward(self.feed_forward_norm(tokens))
 
 

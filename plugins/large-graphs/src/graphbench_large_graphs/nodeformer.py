@@ -18,7 +18,7 @@ from torch_geometric.utils import scatter
 
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, LayerTrace, PositionalEncoder, Representation, Traced
 from graphbench.errors import check_choice, check_range
-from graphbench.nn import Categorical, DenseLayout, NodeEncoder, NormName, make_norm, mixed_values
+from graphbench.nn import Categorical, DenseLayout, NodeEncoder, NormName, dropped, make_norm, mixed_values
 from graphbench_large_graphs.linear import attention_matrices, linear_attention
 from graphbench_large_graphs.propagation import WeightedEdges, hop_edges
 
@@ -255,12 +255,12 @@ class NodeFormer(Architecture):
     def forward(self, batch: GraphBatch) -> Representation:
         """Nodes `[num_nodes, dim]`."""
         layout = DenseLayout.from_batch(batch)
-        x = F.dropout(F.elu(self.norms[0](self.node_encoder(batch))), self.dropout, self.training)
+        x = dropped(F.elu(self.norms[0](self.node_encoder(batch))), self.dropout, self.training)
         edges = hop_edges(batch, self.bias_order, x.dtype)
         states = [x]
         for layer, norm in zip(self.layers, self.norms[1:], strict=True):
             new = layer(x, batch, layout, edges)
             x = norm(x + new if self.residual else new)
-            x = F.dropout(F.elu(x) if self.activation else x, self.dropout, self.training)
+            x = dropped(F.elu(x) if self.activation else x, self.dropout, self.training)
             states.append(x)
         return Representation(node=torch.cat(states, dim=-1) if self.concatenate else x)

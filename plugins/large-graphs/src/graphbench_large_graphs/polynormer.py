@@ -15,7 +15,7 @@ from torch_geometric.utils import add_remaining_self_loops, scatter
 
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, LayerTrace, PositionalEncoder, Representation, Traced
 from graphbench.errors import BadInput, check_range
-from graphbench.nn import DenseLayout
+from graphbench.nn import DenseLayout, dropped
 from graphbench_large_graphs.inputs import InputFeatures
 from graphbench_large_graphs.linear import attention_matrices, linear_attention
 
@@ -76,7 +76,7 @@ class LocalLayer(nn.Module):
         gate, y = self.gate(x), self.conv(x, edge_index) + self.linear(x)
         if self.relu:
             gate, y = gate.relu(), y.relu()
-        y = F.dropout(y, self.dropout, self.training)
+        y = dropped(y, self.dropout, self.training)
         beta = self.beta()
         return (1 - beta) * self.norm(gate * y) + beta * y
 
@@ -236,8 +236,8 @@ class Polynormer(Architecture):
 
     def forward(self, batch: GraphBatch) -> Representation:
         """Nodes `[num_nodes, hidden_dim]`."""
-        x = F.dropout(self.inputs(batch, self.input_map.weight.dtype), self.input_dropout, self.training)
-        x = F.dropout(self.input_map(x), self.dropout, self.training)
+        x = dropped(self.inputs(batch, self.input_map.weight.dtype), self.input_dropout, self.training)
+        x = dropped(self.input_map(x), self.dropout, self.training)
         edge_index, _ = add_remaining_self_loops(batch.edge_index, num_nodes=len(x))
         total = torch.zeros_like(x)
         for layer in self.local_layers:
@@ -248,5 +248,5 @@ class Polynormer(Architecture):
         layout, x = DenseLayout.from_batch(batch), self.norm(total)
         for layer in self.global_layers:
             x = self.global_out(layer(x, batch, layout))
-            x = F.dropout(x.relu() if self.relu else x, self.global_dropout, self.training)
+            x = dropped(x.relu() if self.relu else x, self.global_dropout, self.training)
         return Representation(node=x)

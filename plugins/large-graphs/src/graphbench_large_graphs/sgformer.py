@@ -19,7 +19,7 @@ from torch_geometric.nn import GCNConv
 
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, LayerTrace, PositionalEncoder, Representation, Traced
 from graphbench.errors import check_choice, check_range
-from graphbench.nn import BatchNorm, Categorical, ConvLayer, DenseLayout, NodeEncoder, gcn_edges
+from graphbench.nn import BatchNorm, Categorical, ConvLayer, DenseLayout, NodeEncoder, dropped, gcn_edges
 from graphbench_large_graphs.linear import check_width, linear_attention, unit_norm
 
 Normalisation = Literal["graph", "node"]
@@ -111,10 +111,10 @@ class AttentionBranch(nn.Module):
 
     def forward(self, batch: GraphBatch, layout: DenseLayout) -> Tensor:
         """Nodes `[T, dim]`."""
-        x = F.dropout(self.norms[0](self.encoder(batch)).relu(), self.dropout, self.training)
+        x = dropped(self.norms[0](self.encoder(batch)).relu(), self.dropout, self.training)
         for attention, norm in zip(self.attentions, self.norms[1:], strict=True):
             x = norm(self.alpha * attention(x, batch, layout) + (1 - self.alpha) * x)
-            x = F.dropout(x.relu() if self.activation else x, self.dropout, self.training)
+            x = dropped(x.relu() if self.activation else x, self.dropout, self.training)
         return x
 
 
@@ -142,7 +142,7 @@ class GraphBranch(nn.Module):
 
     def forward(self, batch: GraphBatch) -> Tensor:
         """Nodes `[T, dim]`."""
-        start = x = F.dropout(self.norm(self.encoder(batch)).relu(), self.dropout, self.training)
+        start = x = dropped(self.norm(self.encoder(batch)).relu(), self.dropout, self.training)
         index, weight = gcn_edges(batch.edge_index, len(x), x.dtype)
         for layer in self.layers:
             new, _ = layer(x, index, weight)

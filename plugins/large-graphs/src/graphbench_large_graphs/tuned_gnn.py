@@ -11,14 +11,13 @@ from __future__ import annotations
 from typing import Literal, get_args
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.nn import GATConv, GCNConv, SAGEConv
 from torch_geometric.utils import add_remaining_self_loops
 
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, PositionalEncoder, Representation
 from graphbench.errors import BadInput, check_choice
-from graphbench.nn import NormName, gcn_edges, make_norm
+from graphbench.nn import NormName, dropped, gcn_edges, make_norm
 from graphbench_large_graphs.inputs import InputFeatures
 
 LayerName = Literal["GCN", "GAT", "GraphSAGE"]
@@ -62,7 +61,7 @@ class TunedLayer(nn.Module):
         new = self.conv(x, edge_index) if weight is None else self.conv(x, edge_index, weight)
         if self.residual is not None:
             new = new + self.residual(x)
-        return F.dropout(self.norm(new).relu(), self.dropout, self.training)
+        return dropped(self.norm(new).relu(), self.dropout, self.training)
 
 
 class TunedGNN(Architecture):
@@ -130,7 +129,7 @@ class TunedGNN(Architecture):
         """Nodes `[num_nodes, hidden_dim]`."""
         x = self.inputs(batch, next(self.parameters()).dtype)
         if self.input_map is not None:
-            x = F.dropout(self.input_map(x), self.dropout, self.training)
+            x = dropped(self.input_map(x), self.dropout, self.training)
         weight = None
         if self.weighted:
             edge_index, weight = gcn_edges(batch.edge_index, len(x), x.dtype)

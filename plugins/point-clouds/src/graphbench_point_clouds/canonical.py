@@ -11,11 +11,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from graphbench import BenchmarkSpec
 from graphbench.errors import check_range
+from graphbench.nn import dropped
 from graphbench_point_clouds.dgcnn import DGCNN
 from graphbench_point_clouds.model import Points
 from graphbench_point_clouds.neighbours import nearest
@@ -76,7 +76,7 @@ class CanonicalFrame(nn.Module):
         clouds, pos = points.clouds, points.pos
         neighbours = nearest(pos, clouds, pos, clouds, self.num_neighbors)
         x = self.edges(edge_vectors(pos.to(points.x.dtype)[:, None], neighbours, cross=True)).mean(1)
-        x = F.dropout(self.out(self.norm(self.points(x))), self.dropout, self.training)
+        x = dropped(self.out(self.norm(self.points(x))), self.dropout, self.training)
         return orthonormal(single(mean_of_clouds(x, clouds.cloud_of, clouds.num_clouds)))
 
     def seen(self, points: Points) -> Points:

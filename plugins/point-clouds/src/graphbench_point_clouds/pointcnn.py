@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from graphbench import BenchmarkSpec
 from graphbench.errors import check_range
-from graphbench.nn import BatchNorm, Pooling
+from graphbench.nn import BatchNorm, Pooling, dropped
 from graphbench_point_clouds.clouds import Clouds
 from graphbench_point_clouds.model import PointCloudModel, Points
 from graphbench_point_clouds.neighbours import farthest_points, nearest
@@ -229,7 +229,7 @@ class PointCNN(PointCloudModel):
             self.down.append(XConv(c, before, _part(before, 4), dim, *stage[:2]))
         beside = _part(dims[-1], 4)
         self.places = nn.Sequential(EluMap(c, beside), EluMap(beside, beside))
-        self.drop = nn.Dropout(dropout)
+        self.dropout = dropout
         if self.of_clouds:
             self.last = nn.Sequential(EluMap(dims[-1] + beside, 8 * h), EluMap(8 * h, 4 * h))
             return
@@ -245,7 +245,8 @@ class PointCNN(PointCloudModel):
     def represent_clouds(self, points: Points) -> Tensor:
         """`[B, 4 hidden_dim]`."""
         top = self._stages(points)[-1]
-        return self.drop(Pooling("mean")(self.last(top.x), top.clouds.cloud_of, top.clouds.num_clouds))
+        pooled = Pooling("mean")(self.last(top.x), top.clouds.cloud_of, top.clouds.num_clouds)
+        return dropped(pooled, self.dropout, self.training)
 
     def represent_points(self, points: Points, categories: Tensor) -> Tensor:
         """`[T, hidden_dim]`; categories are not read, as published."""
@@ -255,7 +256,7 @@ class PointCNN(PointCloudModel):
             asking = stages[step.asks]
             x = conv(found, asking.pos, asking.clouds)
             found = replace(asking, x=fuse(torch.cat([x, asking.x], dim=1)))
-        return self.drop(self.last(found.x))
+        return dropped(self.last(found.x), self.dropout, self.training)
 
     def _stages(self, points: Points) -> list[Points]:
         """What each stage makes of its points; the last one knows where they are."""

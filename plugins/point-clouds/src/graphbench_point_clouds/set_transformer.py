@@ -9,12 +9,11 @@ Legend: T points of all clouds, B clouds, N points of the largest one, M queries
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from graphbench import BenchmarkSpec
 from graphbench.errors import BadInput, check_range
-from graphbench.nn import attend
+from graphbench.nn import attend, dropped
 from graphbench_point_clouds.clouds import Clouds
 from graphbench_point_clouds.layers import PointMap
 from graphbench_point_clouds.model import PointCloudModel, Points
@@ -154,7 +153,7 @@ class SetTransformer(PointCloudModel):
         """What the seed sees of each cloud `[B, hidden_dim]`."""
         parts = []
         for x in states:
-            seen = self.pool(self.seed.expand(len(x), -1, -1), F.dropout(x, self.dropout, self.training))
+            seen = self.pool(self.seed.expand(len(x), -1, -1), dropped(x, self.dropout, self.training))
             parts.append(seen.squeeze(1))
         order = torch.cat([block.clouds for block in clouds.blocks]).argsort()
-        return F.dropout(torch.cat(parts)[order], self.dropout, self.training)
+        return dropped(torch.cat(parts)[order], self.dropout, self.training)

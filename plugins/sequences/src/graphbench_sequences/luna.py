@@ -10,12 +10,11 @@ from __future__ import annotations
 from typing import Literal, get_args
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from graphbench import BenchmarkSpec
 from graphbench.errors import BadInput, check_choice, check_range
-from graphbench.nn import DenseLayout, FeedForward, attend
+from graphbench.nn import DenseLayout, FeedForward, attend, dropped
 from graphbench_sequences.attention import draw_xavier
 from graphbench_sequences.documents import check_sequences
 from graphbench_sequences.model import InteractionName, PoolingName, SequenceModel
@@ -145,10 +144,10 @@ class LunaLayer(nn.Module):
     def forward(self, x: Tensor, packed: Tensor, key_bias: Tensor, packed_bias: Tensor) -> tuple[Tensor, Tensor]:
         """As `LunaAttention.forward`."""
         unpacked, new = self.attention(x, packed, key_bias, packed_bias)
-        x = self.attention_norm(x + F.dropout(unpacked, self.dropout, self.training))
+        x = self.attention_norm(x + dropped(unpacked, self.dropout, self.training))
         x = self.ffn_norm(x + self.ffn(x))
         if self.packed_norm is not None:
-            packed = self.packed_norm(packed + F.dropout(new, self.dropout, self.training))
+            packed = self.packed_norm(packed + dropped(new, self.dropout, self.training))
         return x, packed
 
 
@@ -188,7 +187,7 @@ class LunaStack(nn.Module):
 
     def forward(self, x: Tensor, layout: DenseLayout) -> Tensor:
         """Tokens `[T, dim]` after the last layer."""
-        x = F.dropout(self.norm(x), self.dropout, self.training)
+        x = dropped(self.norm(x), self.dropout, self.training)
         place = torch.arange(self.packed.shape[0], device=x.device)
         packed = self.packed_norm(self.packed + halved_sinusoids(place, x.shape[1]).to(self.packed.dtype)).to(x.dtype)
         blocks = zip(layout.to_blocks(x), layout.blocks, strict=True)
@@ -197,7 +196,7 @@ class LunaStack(nn.Module):
     def _run(self, dense: Tensor, packed: Tensor, place: Tensor, layout: DenseLayout) -> Tensor:
         there = place < layout.ptr.diff()[:, None]
         packed_bias = torch.zeros_like(there, dtype=torch.float32).masked_fill(~there, -torch.inf)[:, None, None, :]
-        state = F.dropout(packed.expand(len(dense), -1, -1), self.dropout, self.training)
+        state = dropped(packed.expand(len(dense), -1, -1), self.dropout, self.training)
         for layer in self.layers:
             dense, state = layer(dense, state, layout.key_bias, packed_bias)
         return dense

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from graphbench import BenchmarkSpec
 from graphbench.errors import check_choice, check_range
-from graphbench.nn import BatchNorm, DenseLayout, attend
+from graphbench.nn import BatchNorm, DenseLayout, attend, dropped
 from graphbench_sequences.convolution import long_convolution
 from graphbench_sequences.documents import check_sequences
 from graphbench_sequences.model import InteractionName, SequenceModel, longest_document
@@ -179,7 +179,7 @@ class GatedAttention(nn.Module):
 
     def forward(self, x: Tensor, residual: Tensor, layout: DenseLayout) -> Tensor:
         """`[T, dim]` of tokens `[T, dim]`, normed or not, and what is kept of them where the gate is shut."""
-        averaged = F.dropout(self.average(x, layout), self.dropout, self.training)
+        averaged = dropped(self.average(x, layout), self.dropout, self.training)
         gate, z, r, h = self.average_map(averaged).split(self.widths, dim=-1)
         z, r = F.silu(z), F.silu(r)
         q, k = (z * scale + shift for scale, shift in zip(self.key_scale, self.key_shift, strict=True))
@@ -189,7 +189,7 @@ class GatedAttention(nn.Module):
             q_, k_, v_ = dense.unsqueeze(1).split(widths, dim=-1)
             parts.append(self._attend(q_, k_, v_, block.layout).squeeze(1))
         mixed = layout.from_blocks(parts).to(r.dtype)
-        h = F.dropout(F.silu(h + self.out_map(mixed * r)), self.dropout, self.training)
+        h = dropped(F.silu(h + self.out_map(mixed * r)), self.dropout, self.training)
         return residual + gate.sigmoid() * (h - residual)
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, layout: DenseLayout) -> Tensor:
@@ -200,7 +200,7 @@ class GatedAttention(nn.Module):
             return attend(q, k, v, bias if layout.is_full else bias + layout.key_bias.to(q.dtype), dropout)
         lengths = layout.ptr.diff()[:, None, None, None].clamp(min=1)
         weights = laplace(q @ k.transpose(-1, -2) / lengths + bias) * layout.mask[:, None, None, :]
-        return F.dropout(weights.to(v.dtype), dropout, self.training) @ v
+        return dropped(weights.to(v.dtype), dropout, self.training) @ v
 
     def _bias(self, length: int) -> Tensor:
         """The numbers of all distances `[1, 1, length, length]`."""
@@ -249,7 +249,7 @@ class MegaLayer(nn.Module):
         x = self.attention(self.attention_norm(x) if self.pre else x, x, layout)
         x = x if self.pre else self.attention_norm(x)
         hidden = F.silu(self.expand(self.ffn_norm(x) if self.pre else x))
-        x = x + F.dropout(self.contract(hidden), self.dropout, self.training)
+        x = x + dropped(self.contract(hidden), self.dropout, self.training)
         return x if self.pre else self.ffn_norm(x)
 
 

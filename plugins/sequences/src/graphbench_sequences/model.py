@@ -12,7 +12,7 @@ from torch_geometric.nn import global_mean_pool
 
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, Representation
 from graphbench.errors import BadInput, check_choice, check_range
-from graphbench.nn import DenseLayout
+from graphbench.nn import DenseLayout, dropped
 from graphbench_sequences.attention import draw_xavier
 from graphbench_sequences.documents import Documents, check_sequences, tower_column
 from graphbench_sequences.tokens import PositionName, Positions, TokenEncoder, TokenName
@@ -143,7 +143,7 @@ class SequenceModel(Architecture):
             )
         x, layout, rows = self._with_cls(self.token_encoder(batch)[documents.order], documents)
         place = torch.arange(len(x), device=x.device) - layout.ptr[layout.graph_of]
-        x = F.dropout(self.positions(x, place), self.dropout, self.training)
+        x = dropped(self.positions(x, place), self.dropout, self.training)
         for layer in self.layers:
             x = layer(x, layout)
         if self.final_norm is not None:

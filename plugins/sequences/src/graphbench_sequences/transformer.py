@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal, get_args
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from graphbench import BenchmarkSpec
 from graphbench.errors import check_choice, check_range
-from graphbench.nn import DenseLayout, FeedForward
+from graphbench.nn import DenseLayout, FeedForward, dropped
 from graphbench_sequences.attention import ProjectedAttention, SoftmaxAttention, draw_xavier
 from graphbench_sequences.bigbird import BigBirdAttention
 from graphbench_sequences.documents import check_sequences
@@ -56,7 +55,7 @@ class TransformerLayer(nn.Module):
 
     def forward(self, x: Tensor, layout: DenseLayout) -> Tensor:
         """Tokens `[T, dim]` after the layer."""
-        x = x + F.dropout(self.attention(self.attention_norm(x), layout), self.dropout, self.training)
+        x = x + dropped(self.attention(self.attention_norm(x), layout), self.dropout, self.training)
         out: Tensor = x + self.ffn(self.ffn_norm(x))
         return out
 

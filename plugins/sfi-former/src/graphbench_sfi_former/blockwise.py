@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from graphbench.nn import fill_factors
 from graphbench_sfi_former.fused import backward_block, fill_costs, fill_softmaxes, solve_block
 from graphbench_sfi_former.masking import KeyMask
 from graphbench_sfi_former.operands import Buffers, Energy, EnergyGradients, Projections
@@ -27,8 +28,7 @@ class Dropout:
 
     def fill(self, factors: Tensor) -> Tensor:
         """0 or 1 / (1 - rate), drawn into `factors`."""
-        # Uniform numbers are four times quicker to draw than Bernoulli ones on a CPU.
-        return factors.uniform_(generator=self._generator).ge_(self.rate).mul_(1 / (1 - self.rate))
+        return fill_factors(factors, self.rate, self._generator)
 
 
 class BlockwiseAttention(torch.autograd.Function):

@@ -12,14 +12,13 @@ from functools import partial
 from typing import Literal, get_args
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from torch_geometric.data import Data
 
 from graphbench import LayerTrace, Traced
 from graphbench.errors import BadInput, check_choice, check_range
-from graphbench.nn import DenseLayout, mixed_values
+from graphbench.nn import DenseLayout, dropped, mixed_values
 from graphbench_sft.leaky import leaky_relu_attention, leaky_relu_mixture
 from graphbench_sft.maxout import maxout_scores
 from graphbench_sft.names import LAYER, names_of_places, scramble
@@ -162,7 +161,7 @@ class SampledAttention(Traced):
             raise BadInput("A layer with relation_dim needs relations in forward, and one without takes none.")
         layout = layout_of(layout)
         names = None if self.training or self.sampler is None else self._own_names(layout, names)
-        query = F.dropout(self.query_map(x), self.score_dropout, self.training)
+        query = dropped(self.query_map(x), self.score_dropout, self.training)
         mixed, seen = [], []
         parts = zip(layout.blocks, layout.to_blocks(x), layout.to_blocks(query), strict=True)
         for number, (block, tokens, queries) in enumerate(parts):
@@ -195,7 +194,7 @@ class SampledAttention(Traced):
 
     def _pieces(self, query: Tensor, sample: Sample, relation: Relation | None) -> list[_Piece]:
         """The operands of a block of graphs, cut into chunks in the order of padded rows; `query [B, N, dim]`."""
-        key = F.dropout(self.key_map(sample.tokens), self.score_dropout, self.training)
+        key = dropped(self.key_map(sample.tokens), self.score_dropout, self.training)
         value = self.value_map(sample.tokens)
         leak = None if self.leak_map is None else self.leak_map(sample.tokens).transpose(1, 2)
         mask = None if sample.mask is None else sample.mask.unsqueeze(1)

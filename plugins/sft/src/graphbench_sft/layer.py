@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, get_args
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from graphbench.errors import check_choice
-from graphbench.nn import DenseLayout, FeedForward
+from graphbench.nn import DenseLayout, FeedForward, dropped
 from graphbench_sft.attention import Relation, SampledAttention
 
 NormPosition = Literal["pre", "post"]
@@ -76,4 +75,4 @@ class SFTLayer(nn.Module):
         return self.ffn_norm(x + self._drop(self.ffn(x)))
 
     def _drop(self, x: Tensor) -> Tensor:
-        return F.dropout(x, self.embedding_dropout, self.training)
+        return dropped(x, self.embedding_dropout, self.training)
