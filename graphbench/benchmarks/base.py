@@ -158,15 +158,23 @@ class GraphBenchmark(Benchmark):
         self._num_graphs: dict[str, int] = {split: splits[split]["num_graphs"] for split in SPLITS}
         contents = {s: {"graphs": self._num_graphs[s], "content": content_key(entry, s)} for s in SPLITS}
         left_out = {"left_out": entry.meta["left_out"]} if entry.meta.get("left_out") else {}
-        self._fingerprint = {**named, "splits": contents, **left_out}
+        self._fingerprint = {**named, "splits": contents, "batches": self.batch_options(), **left_out}
         self.tables = {split: self.open_split(entry, split) for split in SPLITS}
         if self.train_fraction < 1:
             self.tables["train"] = self._part(self.tables["train"])
         self._opened_with = self.encodings
 
     def fingerprint(self) -> dict[str, Any]:
-        """The key of the source, and the number of graphs and the checksum of each split as it was read."""
+        """The key of the source, number of graphs and checksum of each split as it was read, and `batch_options`."""
         return dict(self._fingerprint)
+
+    def batch_options(self) -> dict[str, Any]:
+        """Options that decide what of the stored graphs a model is trained on, as JSON values.
+
+        They are no part of the store's content, and a run is to go on with the same ones. A subclass that draws from
+        stored graphs or changes them extends this method.
+        """
+        return {"train_fraction": self.train_fraction}
 
     def open_split(self, entry: Entry, split: str) -> GraphTable:
         """One split with all required encodings."""

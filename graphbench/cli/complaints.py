@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import difflib
-import inspect
 import re
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from jsonargparse import ArgumentParser
 from pytorch_lightning.utilities.exceptions import MisconfigurationException
@@ -15,7 +15,8 @@ from pytorch_lightning.utilities.exceptions import MisconfigurationException
 from graphbench import registry
 from graphbench.cli.parsers import ALL_OPTIONS, near_options, unknown_option
 from graphbench.contracts import Architecture, Benchmark, Encoding, PositionalEncoder
-from graphbench.errors import GraphbenchError
+from graphbench.errors import BadInput, GraphbenchError
+from graphbench.training.arguments import parameters
 
 
 def explain(error: Exception, parser: ArgumentParser | None = None, words: Sequence[str] = ()) -> str:
@@ -45,7 +46,11 @@ def explain(error: Exception, parser: ArgumentParser | None = None, words: Seque
     if found := re.search(
         r"(?:Parser key \"([\w.]+)\":\s+)?Expected an? (.+?)\. Got value: (.+?)(?:\. Got value: .*)?$", text, re.M
     ):
-        return f"--{_path(text[: found.start(2)]) or key} is {found[3].strip()!r}; expected {_plain(found[2])}."
+        value = found[3].strip()
+        wanted = (
+            "a finite number" if found[2] == "<class 'float'>" and _NOT_FINITE.fullmatch(value) else _plain(found[2])
+        )
+        return f"--{_path(text[: found.start(2)]) or key} is {value!r}; expected {wanted}."
     given, subtypes = re.search(r"Given value: (.*)", text), re.search(r"Subtypes: \[(.+)\]", text)
     if named := _no_such_class(key, text):
         return named
@@ -61,6 +66,12 @@ def explain(error: Exception, parser: ArgumentParser | None = None, words: Seque
     return f"{option}{_shorten(text)} {ALL_OPTIONS}"
 
 
+#: Option that names a class -> what its constructor makes.
+_SLOTS: dict[str, type] = {"data": Benchmark, "model.architecture": Architecture}
+#: What YAML reads as text where a number is expected.
+_NOT_FINITE = re.compile(r"[-+]?(nan|inf|infinity)", re.IGNORECASE)
+#: Functions in which something is being made: the second checks the options that all architectures share.
+_MAKING = ("__init__", "checked")
 #: Option of which every value is a class -> where classes of its kind are listed.
 _LISTED = {
     "trainer.callbacks": "pytorch_lightning.callbacks",
@@ -106,7 +117,7 @@ def _unknown_of_class(option: str, key: str, text: str) -> str:
     named = _class_of(text)
     if named is None:
         return f"--{key}.{option}: there is no such option. {ALL_OPTIONS}"
-    known = _parameters(named)
+    known = parameters(named)
     return (
         f"--{key}.{option}: {named.__name__} has no option {option!r}. {near_options(option, known, key + '.')}"
         f"It has: {', '.join(known)}."
@@ -126,25 +137,64 @@ def _class_of(text: str) -> type | None:
 def _knows(text: str, option: str) -> bool:
     """Whether the class has the option that another of the tried classes refuses: then its value is wrong."""
     named = _class_of(text)
-    return named is not None and option in _parameters(named)
+    return named is not None and option in parameters(named)
 
 
 def reason(error: BaseException) -> str:
     """Why a class could not be made, in one line, out of what jsonargparse or Lightning say around it."""
+    error = _root(error)
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _root(error: BaseException) -> BaseException:
+    """What others only passed on."""
     while isinstance(error.__cause__, Exception) and not isinstance(error, GraphbenchError):
         error = error.__cause__
-    return " ".join(str(error).split()) or type(error).__name__
+    return error
 
 
 def constructed(error: BaseException) -> str | None:
     """Name of the class whose constructor an error comes out of, the outermost that is no part of the module's own."""
-    for frame, _ in traceback.walk_tb(error.__traceback__):
+    return next((type(made).__name__ for made, _ in _constructors(error)), None)
+
+
+def _constructors(error: BaseException) -> Iterator[tuple[Any, bool]]:
+    """What was being made where an error came up, from the outside, and whether nothing else of a class was at work."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    for number, frame in enumerate(frames):
         made = frame.f_locals.get("self")
-        if frame.f_code.co_name == "__init__" and isinstance(
-            made, (Architecture, Benchmark, Encoding, PositionalEncoder)
-        ):
-            return type(made).__name__
-    return None
+        if frame.f_code.co_name in _MAKING and isinstance(made, (Architecture, Benchmark, Encoding, PositionalEncoder)):
+            yield made, all(inner.f_locals.get("self", made) is made for inner in frames[number:])
+
+
+def with_whole_name(error: BaseException, configured: Callable[[str], Any]) -> str | None:
+    """The message of a constructor that begins with an option, which gets the name that a command line has for it.
+
+    A part of a model may have an option of the same name: there the value that was refused must be the one given.
+
+    Args:
+        error: came out of a constructor.
+        configured: what an option of the command line was set to, None for unknown ones.
+
+    Returns:
+        None where the message is about something else, or whole already.
+    """
+    error = _root(error)
+    if type(error) is not BadInput:
+        return None
+    part = (re.match(r"[a-z_]+\.\w+(?=[ :=])", str(error)) or [""])[0]  # of the module's own, such as schedule.warmup
+    if part and configured(f"model.{part}") is not None:
+        return f"--model.{error}"
+    made, own = next(_constructors(error), (None, False))
+    slot = next((slot for slot, kind in _SLOTS.items() if isinstance(made, kind)), "")
+    name = (re.match(r"[a-z_]\w*(?=[ :=])", str(error)) or [""])[0]
+    path = configured(f"{slot}.class_path") if slot else None
+    if not isinstance(path, str) or path.rpartition(".")[2] != type(made).__name__:  # made as an option of another one
+        return None
+    if name not in parameters(type(made)):
+        return None
+    given = f", but got {configured(f'{slot}.init_args.{name}')!r}."
+    return f"--{slot}.{name}{str(error).removeprefix(name)}" if own or str(error).endswith(given) else None
 
 
 def of_lightning(error: BaseException) -> bool:
@@ -168,19 +218,6 @@ def _passed(error: BaseException, *packages: str) -> bool:
     """Whether an error comes through one of these packages, and not out of graphbench itself."""
     modules = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)]
     return any(name.startswith(packages) for name in modules) and not modules[-1].startswith("graphbench")
-
-
-def _parameters(cls: type) -> list[str]:
-    """Names of the options of a class, those it passes on to its bases included."""
-    names: dict[str, None] = {}
-    for base in cls.__mro__:
-        if "__init__" not in base.__dict__:
-            continue
-        parameters = inspect.signature(base.__init__).parameters.values()  # type: ignore[misc]
-        names.update(dict.fromkeys(p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)))
-        if not any(p.kind is p.VAR_KEYWORD for p in parameters):
-            break
-    return [name for name in names if name not in ("self", "spec")]
 
 
 def _options(parser: ArgumentParser | None) -> list[str]:

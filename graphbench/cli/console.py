@@ -24,6 +24,10 @@ _NOISE = (
 )
 
 
+#: Columns of a line that is never full.
+_ENDLESS = 10_000
+
+
 class _StandardError(logging.Handler):
     """Writes to what standard error is now, not to what it was when logging began."""
 
@@ -65,11 +69,27 @@ def console() -> Console:
     return Console(width=None if sys.stdout.isatty() else 120, highlight=False)
 
 
-def show_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table; the first column is text, the others are numbers."""
+def show_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]], corner: str | None = None) -> None:
+    """Print a table; the first column is text, the others are numbers. What is too wide is folded, never cut.
+
+    Args:
+        title: above it.
+        header: names of the columns.
+        rows: cells of each.
+        corner: name of the first column where rows and columns change places, as they then do if this table is wider
+            than the terminal; None to leave them.
+    """
+    place, table = console(), _table(title, header, rows)
+    if corner is not None and Console(width=_ENDLESS).measure(table).maximum > place.width:
+        first, *others = zip(header, *rows, strict=True)
+        table = _table(title, [corner, *first[1:]], others)
+    place.print(table)
+
+
+def _table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     table = Table(title=title, title_justify="left")
     for number, name in enumerate(header):
-        table.add_column(name, justify="left" if number == 0 else "right")
+        table.add_column(name, justify="left" if number == 0 else "right", overflow="fold")
     for row in rows:
         table.add_row(*row)
-    console().print(table)
+    return table

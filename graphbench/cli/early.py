@@ -24,6 +24,8 @@ MODULE = "graphbench.training.module:BenchmarkModule"
 TRAINER = "pytorch_lightning.trainer.trainer:Trainer"
 #: Options beside those of the command, the trainer, the model and the data.
 _OTHERS = ("config", "c", "help", "h", "print_config", "seed_everything", "expected", "trust", "json", "run-folder")
+#: Keys at the top of a configuration, as messages list them.
+_OF_FILES = ("data", "model", "trainer", "seed_everything", "expected")
 #: Option of `BenchmarkModule` -> the class whose options it takes as well.
 _NESTED = {"head": "graphbench.nn.heads:HeadConfig", "schedule": "graphbench.training.optim:Schedule"}
 
@@ -111,7 +113,20 @@ def _check_contents(words: Sequence[str], known: Iterable[str], there: Sequence[
             try:
                 _check(option, known, classes)
             except BadInput as error:
+                if place.startswith("--config ") and "." not in option:
+                    raise _unknown_key(place, option, classes) from error
                 raise BadInput(f"{place}: {error}") from error
+
+
+def _unknown_key(place: str, key: str, classes: Mapping[str, str]) -> BadInput:
+    """The error of a key at the top of a file, which is a mistake or was to hold an anchor."""
+    name = _meant(key, classes)
+    near = near_options(key, [*_OF_FILES, *_dotted()]) if name is None else f"Did you mean --{name}? "
+    anchor = " An anchor (&NAME) needs no key of its own: it goes before the first value that it names."
+    return BadInput(
+        f"{place}: Unknown option --{key}. {near}A key at the top of a file must be one of {', '.join(_OF_FILES)}."
+        f"{'' if near else anchor}"
+    )
 
 
 def _told(place: str, options: Iterator[tuple[str, bool]]) -> list[tuple[str, bool]]:
@@ -164,8 +179,12 @@ def _check(option: str, known: Iterable[str], classes: Mapping[str, str]) -> Non
 
 
 def _unknown(option: str, known: Iterable[str], classes: Mapping[str, str]) -> BadInput:
-    name = meant(option, classes, lambda slot: _options_of_class(SLOTS[slot], classes[slot]))
+    name = _meant(option, classes)
     return unknown_option(option, known) if name is None else meant_option(option, name)
+
+
+def _meant(option: str, classes: Mapping[str, str]) -> str | None:
+    return meant(option, classes, lambda slot: _options_of_class(SLOTS[slot], classes[slot]))
 
 
 def _options_of_class(group: registry.Group, name: str | None) -> dict[str, str] | None:

@@ -28,7 +28,7 @@ from graphbench.callbacks.last_checkpoint import LastCheckpoint
 from graphbench.callbacks.non_finite import NonFinite
 from graphbench.callbacks.progress import RunProgressBar
 from graphbench.callbacks.throughput import Throughput
-from graphbench.cli.complaints import constructed, explain, of_lightning, reason
+from graphbench.cli.complaints import constructed, explain, of_lightning, reason, with_whole_name
 from graphbench.cli.optimizers import with_optimizer
 from graphbench.cli.signals import OrderlyStop, Signals
 from graphbench.cli.trainer_checks import check_trainer
@@ -120,10 +120,11 @@ class GraphbenchCLI(LightningCLI):
         self._check_sizes()
         try:
             super().instantiate_classes()
-        except GraphbenchError:
-            raise
-        except (ValueError, ArgumentError, MisconfigurationException, ModuleNotFoundError) as error:
-            raise BadInput(reason(error)) from error
+        except (GraphbenchError, ValueError, ArgumentError, MisconfigurationException, ModuleNotFoundError) as error:
+            whole = with_whole_name(error, lambda option: self._get(self.config, option, default=None))
+            if whole is None and isinstance(error, GraphbenchError):
+                raise
+            raise BadInput(whole or reason(error)) from error
         except (ArithmeticError, MemoryError, RuntimeError) as error:  # numbers that a constructor computes with
             made = constructed(error)
             if made is None and not of_lightning(error):

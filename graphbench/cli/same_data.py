@@ -17,6 +17,8 @@ log = logging.getLogger(__name__)
 
 #: Characters of a checksum or other long value that a message shows, and differences that it names.
 _SHOWN, _NAMED = 16, 6
+#: Entry of a fingerprint about the way of the graphs to the model.
+_BATCHES = "batches"
 
 
 class SameData(pl.Callback):
@@ -24,7 +26,9 @@ class SameData(pl.Callback):
 
     Data are the same where their sources are (checksums of files, seeds, options that decide about rows, targets and
     splits), or where all graphs are. One of both may differ: another order of a file's bytes with equal graphs in
-    it, or graphs computed from one source whose last bits another machine rounds otherwise.
+    it, or graphs computed from one source whose last bits another machine rounds otherwise. Options that decide what
+    becomes of the graphs on their way to the model, such as rotations of point clouds, must be the same as well; a run
+    of an earlier version does not say what they were.
 
     Args:
         run: the folder; None for a command that names none.
@@ -65,7 +69,8 @@ class SameData(pl.Callback):
             if now and speak:
                 log.info("%s does not say what it was trained on: whether the data changed is unknown.", self.run.path)
             return
-        self.differences = differences(self._earlier, now)
+        others = differences(self._earlier, now)
+        self.differences = list(dict.fromkeys([*others, *other_batches(self._earlier, now)]))
         if not self.differences:
             return
         shown = "; ".join(self.differences[:_NAMED])
@@ -74,22 +79,23 @@ class SameData(pl.Callback):
             f"; and {more} more." if more > 0 else "."
         )
         if not self.accept:
-            raise BadInput(
-                f"{said} Graphs that were trained on may be among those to be scored. Restore the data, or add "
-                "--data-changed accept to go on with these."
-            )
+            harm = " Graphs that were trained on may be among those to be scored." if others else ""
+            raise BadInput(f"{said}{harm} Restore the data, or add --data-changed accept to go on with these.")
         if speak:
             log.warning("%s They are used all the same.", said)
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Write down what the run is trained on, and what it was trained on before."""
-        now = _fingerprint(trainer)
-        unknown = self._earlier is None or bool(self.differences)
-        if self.run is None or not now or not trainer.is_global_zero or not unknown:
+        now, earlier = _fingerprint(trainer), self._earlier
+        if self.run is None or not now or not trainer.is_global_zero:
             return
-        if self._earlier is not None:
-            before = {key: value for key, value in self._earlier.items() if key != "earlier"}
-            now["earlier"] = [*self._earlier.get("earlier", []), before]
+        if earlier is not None and self.differences:
+            before = {key: value for key, value in earlier.items() if key != "earlier"}
+            now["earlier"] = [*earlier.get("earlier", []), before]
+        elif earlier is not None and (_BATCHES in earlier or _BATCHES not in now):
+            return
+        elif earlier is not None:  # of an earlier version, which wrote down the graphs alone
+            now = {**earlier, _BATCHES: now[_BATCHES]}
         write_text(self.run.data, json.dumps(now, indent=2) + "\n")
 
 
@@ -111,7 +117,7 @@ def read_record(run: RunFolder) -> dict[str, Any] | None:
     try:
         record = json.loads(run.data.read_text(encoding="utf-8"))
         {name: (split["graphs"], split["content"]) for name, split in record["splits"].items()}
-        dict(record.get("source", {})), list(record.get("earlier", []))
+        dict(record.get("source", {})), list(record.get("earlier", [])), dict(record.get(_BATCHES, {}))
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise CorruptData(
             f"{run.data} cannot be read ({type(error).__name__}: {error}). Remove it to go on without comparing data."
@@ -149,6 +155,21 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
         elif found and other["content"] != split["content"]:
             found.append(f"{name} has other graphs, as many as before")
     return found if resized or sources[0] != sources[1] else []
+
+
+def other_batches(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Options of batches that both fingerprints have, with other values, in words.
+
+    Examples:
+        >>> other_batches({"batches": {"unit": "radius"}}, {"batches": {"unit": "deviation", "max_turn": 0}})
+        ['unit is deviation instead of radius']
+    """
+    then, given = dict(before.get(_BATCHES) or {}), dict(now.get(_BATCHES) or {})
+    return [
+        f"{name} is {_short(given[name])} instead of {_short(value)}"
+        for name, value in then.items()
+        if name in given and given[name] != value
+    ]
 
 
 def _flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:

@@ -142,7 +142,8 @@ class Benchmark(pl.LightningDataModule):
 
         Returns:
             `source`: a mapping of what decides about the graphs; `splits`: number of `graphs` and a checksum of their
-            `content` for each split.
+            `content` for each split; `batches`, where there are some: a mapping of options that decide what becomes of
+            these graphs on their way to the model.
         """
         return {}
 

@@ -7,7 +7,7 @@ not depend on how many cores there are.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
 from typing import Any
@@ -141,35 +141,36 @@ def compute_chunks(
     """
     spans = chunk_spans(table)
     workers = min(workers or available_cores(), len(spans) - 1)
-    started = time.monotonic()
-    with _one_thread():
-        first = _compute(table, encoding, describe, spans[0])
-    left = (time.monotonic() - started) * (len(spans) - 1)
-    yield first
-    run = _in_processes if workers > 1 and left > POOL_FROM else _in_process
-    yield from run(table, encoding, describe, spans[1:], workers)
+    with progress(f"{encoding.name} of {describe}", len(table), "graphs") as advance:
+        started = time.monotonic()
+        with _one_thread():
+            first = _compute(table, encoding, describe, spans[0])
+        left = (time.monotonic() - started) * (len(spans) - 1)
+        yield first
+        told = 0  # the first chunk is told with the second: a bar has a thread, and must not start before processes do
+        run = _in_processes if workers > 1 and left > POOL_FROM else _in_process
+        with closing(run(table, encoding, describe, spans[1:], workers)) as rest:
+            for (_, stop), encoded in zip(spans[1:], rest, strict=True):
+                yield encoded
+                advance(stop - told)
+                told = stop
 
 
-def _in_process(table: GraphTable, encoding: Encoding, describe: str, spans: list[Span], _: int) -> Iterator[Encoded]:
-    with progress(f"{encoding.name} of {describe}", sum(b - a for a, b in spans), "graphs") as advance:
-        for start, stop in spans:
-            with _one_thread():
-                encoded = _compute(table, encoding, describe, (start, stop))
-            yield encoded
-            advance(stop - start)
+def _in_process(
+    table: GraphTable, encoding: Encoding, describe: str, spans: list[Span], _: int
+) -> Generator[Encoded, None, None]:
+    for span in spans:
+        with _one_thread():
+            encoded = _compute(table, encoding, describe, span)
+        yield encoded
 
 
 def _in_processes(
     table: GraphTable, encoding: Encoding, describe: str, spans: list[Span], workers: int
-) -> Iterator[Encoded]:
+) -> Generator[Encoded, None, None]:
     """As `_in_process` on several cores, never more than a few chunks ahead of the reader."""
-    work = ordered_map(
-        _work, spans, workers, f"{encoding!r} of {describe}", partial(_start_worker, table, encoding, describe)
-    )
-    with progress(f"{encoding.name} of {describe}", sum(b - a for a, b in spans), "graphs") as advance, closing(work):
-        for (start, stop), encoded in zip(spans, work, strict=True):
-            yield encoded
-            advance(stop - start)
+    start = partial(_start_worker, table, encoding, describe)
+    return ordered_map(_work, spans, workers, f"{encoding!r} of {describe}", start)
 
 
 _job: tuple[GraphTable, Encoding, str] | None = None

@@ -21,13 +21,19 @@ def load_yaml(text: str) -> Any:
 
     Raises:
         yaml.YAMLError: it is no YAML, is nested too deeply, stands for more than `MAX_VALUES` values, or has a key
-            twice in one mapping, of which YAML would drop the first without a word.
+            twice in one mapping, of which YAML would drop the first without a word. Of a line that a tab indents, the
+            message says so.
 
     Examples:
         >>> load_yaml("{a: &x [1, 2], b: *x}")
         {'a': [1, 2], 'b': [1, 2]}
     """
-    _check_events(text)
+    try:
+        _check_events(text)
+    except yaml.MarkedYAMLError as error:
+        if (line := _line_with_tab(text, error)) is None:
+            raise
+        raise yaml.YAMLError(f"line {line} is indented with a tab, where YAML takes spaces alone") from error
     try:
         content = yaml.load(text, _LOADER)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:  # such as a 13th month
@@ -35,6 +41,15 @@ def load_yaml(text: str) -> Any:
     if _size(content, {}) > MAX_VALUES:
         raise yaml.YAMLError(f"its aliases stand for more than {MAX_VALUES:,} values")
     return content
+
+
+def _line_with_tab(text: str, error: yaml.MarkedYAMLError) -> int | None:
+    """Number of the line on which reading stopped, where a tab is among the blanks that it begins with."""
+    if error.problem_mark is None:
+        return None
+    number: int = error.problem_mark.line
+    line = dict(enumerate(text.splitlines())).get(number, "")  # none where the text ends too early
+    return number + 1 if "\t" in line[: len(line) - len(line.lstrip(" \t"))] else None
 
 
 def _check_events(text: str) -> None:

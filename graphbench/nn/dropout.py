@@ -30,9 +30,8 @@ def dropped(x: Tensor, p: float, training: bool = True) -> Tensor:
         ValueError: p is no probability.
 
     Examples:
-        >>> _ = torch.manual_seed(0)
-        >>> dropped(torch.ones(8), p=0.5)
-        tensor([0., 2., 0., 0., 2., 2., 2., 2.])
+        >>> sorted(set(dropped(torch.ones(1000), p=0.5).tolist()))
+        [0.0, 2.0]
         >>> dropped(torch.ones(2), p=0.5, training=False)
         tensor([1., 1.])
     """
@@ -50,6 +49,10 @@ def fill_factors(factors: Tensor, p: float, generator: torch.Generator | None = 
         factors: what is filled and returned.
         p: probability of 0.
         generator: of the numbers, on the same device; None: torch's own.
+
+    Examples:
+        >>> sorted(set(fill_factors(torch.empty(1000), p=0.75).tolist()))
+        [0.0, 4.0]
     """
     steps = _steps(p) if factors.device.type == "cpu" else None
     if steps is None:

@@ -43,7 +43,7 @@ class ConvLayer(nn.Module):
 
     Examples:
         >>> import torch
-        >>> layer = ConvLayer(GraphConvolution(8, 8), 8, norm="batch", activation=F.relu)
+        >>> layer = ConvLayer(GraphConvolution(8, 8), 8, norm="batch", activation=torch.relu)
         >>> x, edge = layer(torch.randn(3, 8), torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), None)
         >>> x.shape, edge
         (torch.Size([3, 8]), None)

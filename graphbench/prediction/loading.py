@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -45,10 +46,12 @@ def load(run: str | Path, accelerator: str = "auto", batch_size: int | None = No
             `graphbench.runs.trust`.
 
     Raises:
-        BadInput: there is no run or no checkpoint, it names a class that may not be imported, or its benchmark or model
-            cannot be made.
+        BadInput: `run` is no path, there is no run or no checkpoint, it names a class that may not be imported, or its
+            benchmark or model cannot be made.
         CorruptData: the configuration or the checkpoint is damaged.
     """
+    if not isinstance(run, (str, os.PathLike)):
+        raise BadInput(f"run must be the folder of a finished fit, as text or path, but got {run!r}.")
     folder, checkpoint = _places(fetch(HubModel.parse(str(run))) if is_hub_name(run) else Path(run))
     config = _configuration(folder)
     with enforced(Policy.of(folder.config, trust)):

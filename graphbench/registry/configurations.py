@@ -161,7 +161,7 @@ def find(name: str) -> Configuration:
     """The configuration of a name.
 
     Raises:
-        BadInput: none has it; names near matches.
+        BadInput: none has it; names near matches, or the files in a folder of this name.
         NameClash: several distributions ship one.
 
     Examples:
@@ -172,12 +172,20 @@ def find(name: str) -> Configuration:
     if len(found) > 1:
         owners = " and ".join(f"{one.distribution} {one.version} ({one.path})" for one in found)
         raise NameClash(f"The configuration {name!r} is shipped by {owners}. Name the file instead.")
+    if not found and Path(name).is_dir():
+        raise BadInput(f"--config {name}: this is a folder and not a file.{_inside(Path(name))}")
     if not found:
         raise BadInput(
             f"--config {name}: there is no such file, and no installed configuration has that name."
             f"{_near(name, configurations())} `graphbench list configs` shows all."
         )
     return found[0]
+
+
+def _inside(folder: Path) -> str:
+    """The configurations that lie in a folder."""
+    found = sorted(path for path in folder.glob(f"*{_SUFFIX}") if path.is_file())[:3]
+    return f" Did you mean {' or '.join(map(str, found))}?" if found else ""
 
 
 def _near(name: str, known: Iterable[str]) -> str:

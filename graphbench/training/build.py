@@ -9,6 +9,7 @@ from typing import Any
 from graphbench import registry
 from graphbench.contracts import Architecture, Benchmark, BenchmarkSpec
 from graphbench.errors import BadInput
+from graphbench.training.arguments import check_options
 from graphbench.training.module import BenchmarkModule
 
 
@@ -18,7 +19,7 @@ def build(
     """Make a module and its data in Python, without the command line.
 
     Args:
-        architecture: registered name, or a callable `spec -> Architecture`.
+        architecture: registered name, or its class, or a callable `spec -> Architecture`.
         benchmark: registered name, or a benchmark object.
         **options: of `BenchmarkModule`; `model_options` and `data_options` are mappings for the two constructors.
 
@@ -26,21 +27,48 @@ def build(
         `(module, data)`; the data know which encodings the model needs.
 
     Raises:
-        UnknownName: no such architecture or benchmark.
-        BadInput: there is neither a benchmark nor the name of one.
+        UnknownName: no such architecture or benchmark, or an option that it does not take.
+        BadInput: an argument or an option is of another kind; names it.
     """
     model_options, data_options = options.pop("model_options", {}), options.pop("data_options", {})
-    data = registry.load("benchmarks", benchmark)(**data_options) if isinstance(benchmark, str) else benchmark
-    if not isinstance(data, Benchmark):
-        raise BadInput(
-            f"build takes a benchmark or its name, but got {type(data).__name__}; graphs of your own are "
-            "graphbench.benchmarks.Graphs(graphs)."
-        )
-    if isinstance(architecture, str):
-        cls: Callable[..., Architecture] = registry.load("architectures", architecture)
-        make: Callable[[BenchmarkSpec], Architecture] = partial(cls, **model_options)
-    else:
-        make = architecture
+    data = _data(benchmark, data_options)
+    make = _architecture(architecture, model_options)
+    check_options("build", BenchmarkModule, options)
     module = BenchmarkModule(data.spec, make, **options)
     data.require(module.required_encodings())
     return module, data
+
+
+def _data(benchmark: object, options: object) -> Benchmark:
+    """The benchmark, made of its name where that came."""
+    if isinstance(benchmark, str):
+        cls = registry.load("benchmarks", benchmark)
+        check_options("data_options", cls, options)
+        data: Benchmark = cls(**options)  # type: ignore[arg-type]
+        return data
+    if isinstance(benchmark, type):
+        raise BadInput(f"benchmark must be a benchmark or its name, but got the class {benchmark.__name__}: call it.")
+    if not isinstance(benchmark, Benchmark):
+        raise BadInput(
+            f"benchmark must be a benchmark or its name, but got {type(benchmark).__name__}; graphs of your own are "
+            "graphbench.benchmarks.Graphs(graphs)."
+        )
+    if options:
+        raise BadInput(f"data_options go with the name of a benchmark; {type(benchmark).__name__} is made already.")
+    return benchmark
+
+
+def _architecture(architecture: object, options: object) -> Callable[[BenchmarkSpec], Architecture]:
+    """What makes the architecture once the specification is known."""
+    cls = registry.load("architectures", architecture) if isinstance(architecture, str) else architecture
+    if isinstance(cls, type):
+        check_options("model_options", cls, options)
+        return partial(cls, **options)  # type: ignore[arg-type]
+    if not callable(cls) or isinstance(cls, Architecture):
+        raise BadInput(
+            "architecture must be a registered name, or a class or function that makes one of a specification, but got "
+            f"{type(cls).__name__}."
+        )
+    if options:
+        raise BadInput("model_options go with the name of an architecture or its class; a function has its own.")
+    return cls

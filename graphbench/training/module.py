@@ -111,7 +111,11 @@ class BenchmarkModule(pl.LightningModule):
         self.save_hyperparameters(plain_arguments(given) | {"_instantiator": INSTANTIATOR})
         self.positional_encoding = positional_encoding
         seen = spec if positional_encoding is None else _with_position_features(spec, positional_encoding.dim)
-        self.architecture = architecture(seen)
+        made = architecture(seen)
+        if not isinstance(made, Architecture):
+            kind = type(made).__name__
+            raise BadInput(f"architecture must make an Architecture of a specification, but it made {kind}.")
+        self.architecture = made
         self.task = build_task(
             spec, self.architecture.dim, head, loss, metrics or (), select_by, class_weights, quantiles
         )

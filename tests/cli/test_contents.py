@@ -19,6 +19,14 @@ GPS = "data: {class_path: NCI}\nmodel: {architecture: {class_path: GPS, init_arg
 MISTAKES: dict[str, tuple[str, ...]] = {
     GPS + "modle: 3\n": ("mine.yaml", "--modle", "--model"),
     GPS + "seed: 3\n": ("--seed_everything",),
+    GPS + "modle: 3\nx-own: 3\n": ("--modle", "one of data, model, trainer, seed_everything, expected"),
+    "x-own: &a {num_layers: 2}\ndata: NCI\nmodel: {architecture: {class_path: GPS, init_args: *a}}\n": (
+        "--config mine.yaml: Unknown option --x-own. A key at the top of a file must be one of data, model",
+        "An anchor (&NAME) needs no key of its own",
+    ),
+    GPS + "max_epochs: 3\n": ("Did you mean --trainer.max_epochs? A key at the top",),
+    GPS + "hidden_dim: 3\n": ("Did you mean --model.architecture.hidden_dim? A key at the top",),
+    GPS + "trainer:\n\tmax_epochs: 3\n": ("--config mine.yaml is not valid YAML: line 4 is indented with a tab",),
     GPS + "trainer: {max_epoch: 1}\n": ("mine.yaml", "--trainer.max_epochs"),
     GPS + "model: {head: {}}\n": ("model stands twice, in line 2 and in line 3",),
     "data: {class_path: NCI, batch_size: 3}\nmodel: {architecture: GPS}\n": ("batch_size must stand below init_args",),
@@ -86,6 +94,11 @@ def test_an_overlay_may_leave_the_class_out_or_change_it(
     (tmp_path / "narrow.yaml").write_text("data: {batch_size: 3}\nmodel: {architecture: {hidden_dim: 8}}\n")
     (tmp_path / "other.yaml").write_text("model: {architecture: {class_path: GCN, init_args: {hidden_dim: 8}}}\n")
     assert refusal(words) == ""
+
+
+def test_anchors_go_before_the_values_that_they_name(tmp_path: Path) -> None:
+    (tmp_path / "anchored.yaml").write_text(GPS + "trainer: {max_epochs: &length 3, min_epochs: *length}\n")
+    assert refusal(["--config", str(tmp_path / "anchored.yaml")]) == ""
 
 
 def test_an_overlay_is_held_against_the_classes_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,6 +46,7 @@ BASES = {
     "linear-transformer": "zinc-gt",
     "san": "pattern",
     "sat": "zinc",
+    "sequoia": "peptides-func",
     "sfi-former": "pattern",
     "sequences": "image",
     "sft": "listops",

@@ -178,7 +178,7 @@ def test_runs_of_earlier_versions_are_continued(whole, copy):
 
 
 def test_a_moved_run_keeps_its_best_checkpoint(data_options, tmp_path):
-    """The second part trains with a rate that spoils the model, so none of its epochs is the best."""
+    """The second part climbs the loss by a negative rate, so none of its epochs is the best."""
     first, second = tmp_path / "first", tmp_path / "second"
     assert main(["fit", *data_options, *SHORT, "--run", str(first)]) == 0
     best = (first / "checkpoints" / "best.ckpt").read_bytes()
@@ -186,7 +186,7 @@ def test_a_moved_run_keeps_its_best_checkpoint(data_options, tmp_path):
     first.rename(second)
     spoiled = torch.load(second / "checkpoints" / "last.ckpt", weights_only=True)
     for group in spoiled["optimizer_states"][0]["param_groups"]:
-        group["lr"] = group["initial_lr"] = 30.0
+        group["lr"] = group["initial_lr"] = -0.1
     torch.save(spoiled, second / "checkpoints" / "last.ckpt")
     assert main(["fit", "--resume", str(second), "--trainer.max_epochs", "4"]) == 0
     assert (second / "checkpoints" / "best.ckpt").read_bytes() == best

@@ -8,10 +8,15 @@ import sys
 import pytest
 import torch
 from command_line import SMALL_MODEL
+from torch import nn
 
 from graphbench import registry
 from graphbench.cli import main
+from graphbench.cli.complaints import with_whole_name
+from graphbench.contracts import Architecture
+from graphbench.errors import BadInput, check_range
 from graphbench.registry.describe import options_of
+from graphbench.testing import tiny_spec
 
 NON_FINITE = "--trainer.callbacks+=graphbench.callbacks.non_finite.NonFinite"
 
@@ -104,7 +109,7 @@ def test_options_of_every_architecture_are_refused_by_name(capsys, number):
             ]
             assert main(["params", *words]) == 1, words
             said = capsys.readouterr().err.strip().splitlines()[-1]
-            assert said.startswith(f"graphbench: {option} must be "), said
+            assert said.startswith(f"graphbench: --model.architecture.{option} must be "), said
             tried += 1
     assert tried > 1
 
@@ -113,10 +118,60 @@ def test_a_dropout_that_is_no_probability_is_refused_before_anything_is_trained(
     run = tmp_path / "run"
     words = ["--model.architecture", "GPS", "--model.architecture.init_args.dropout", "2", "--run", str(run)]
     assert main(["fit", *data_options, *words]) == 1
-    assert (
-        capsys.readouterr().err.splitlines()[-1] == "graphbench: dropout must be at least 0 and below 1, but got 2.0."
-    )
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said == "graphbench: --model.architecture.dropout must be at least 0 and below 1, but got 2.0."
     assert not run.exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["Solids", "--data.max_turn", "400"], "--data.max_turn must be at least 0 and at most 180, but got 400.0."),
+        (["Solids", "--data.max_turn", ".nan"], "--data.max_turn must be at least 0 and at most 180, but got nan."),
+        (["Solids", "--data.max_turn", "nan"], "--data.max_turn is 'nan'; expected a finite number."),
+        (["Solids", "--data.scaling", "[1, .inf]"], "--data.scaling must be a finite range above 0, such as"),
+        (["Solids", "--data.scaling", "[1, -inf]"], "--data.scaling is '-inf'; expected a finite number."),
+        (["CSL", "--data.batch_size", "0"], "--data.batch_size must be an integer of at least 1, but got 0."),
+        (["ListOps", "--data.sizes", "[1, 0, 1]"], "--data.sizes must be three numbers"),
+        (["ElectricFlow", "--data.heat_time", ".inf"], "--data.heat_time must be above 0 and below inf, but got inf."),
+        (["CSL", "--model.schedule.warmup", "-1"], "--model.schedule.warmup must be at least 0, but got -1."),
+        (["ElectricFlow", "--data.graphs", "CSL", "--data.graphs.batch_size", "0"], "batch_size must be an integer"),
+    ],
+)
+def test_constructors_name_options_as_the_command_line_does(capsys, options, said):
+    assert main(["params", "--data", *options, "--model.architecture", "SFT"]) == 1
+    assert capsys.readouterr().err.splitlines()[-1].startswith(f"graphbench: {said}")
+
+
+class Part(nn.Module):
+    """Has an option of the name that its model's has."""
+
+    def __init__(self, width):
+        super().__init__()
+        check_range("width", width, at_least=1)
+
+
+class Whole(Architecture):
+    def __init__(self, spec, width, factor=1):
+        super().__init__(spec, 4)
+        self.part = Part(width * factor)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"width": 0, "factor": 1}, "--model.architecture.width must be at least 1, but got 0."),
+        ({"width": 2, "factor": -1}, None),  # nobody gave the -2 that the message names
+    ],
+)
+def test_an_option_of_a_part_is_that_of_the_model_where_the_value_is_its_own(options, said):
+    with pytest.raises(BadInput) as raised:
+        Whole(tiny_spec("graph-regression"), **options)
+    configured = {f"model.architecture.init_args.{name}": value for name, value in options.items()}
+    configured["model.architecture.class_path"] = "somewhere.Whole"
+    assert with_whole_name(raised.value, configured.get) == said
+    configured["model.architecture.class_path"] = "somewhere.Other"
+    assert with_whole_name(raised.value, configured.get) is None
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")

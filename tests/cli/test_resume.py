@@ -79,6 +79,37 @@ def test_a_length_that_the_run_has_passed_is_refused(finished_run, capsys, lengt
     assert re.search(told, said), said
 
 
+@pytest.mark.parametrize("way", ["--resume", "--if-exists"])
+def test_a_finished_run_says_so_and_is_not_trained(finished_run, data_options, tmp_path, capsys, way):
+    run = shutil.copytree(finished_run, tmp_path / "run")
+    before = load_checkpoint(run / "checkpoints" / "last.ckpt")["global_step"]
+    again = ["--run", str(run), "--if-exists", "resume", *data_options, *SMALL_MODEL, "--trainer.max_epochs", "3"]
+    assert main(["fit", *(["--resume", str(run)] if way == "--resume" else again)]) == 0
+    said = capsys.readouterr().err
+    assert f"{run} is finished: --trainer.max_epochs is 3, and so many are trained. To train on, name more: " in said
+    assert "Continuing" not in said
+    assert load_checkpoint(run / "checkpoints" / "last.ckpt")["global_step"] == before
+    assert main(["fit", "--resume", str(run), "--trainer.max_steps", str(before)]) == 0
+    assert "is finished: --trainer.max_" in capsys.readouterr().err
+
+
+def test_a_finished_run_goes_on_as_it_is_told(finished_run, tmp_path, capsys):
+    run = shutil.copytree(finished_run, tmp_path / "run")
+    before = load_checkpoint(run / "checkpoints" / "last.ckpt")["global_step"]
+    assert main(["fit", "--resume", str(run), "--trainer.max_epochs", "4"]) == 0
+    assert f"Continuing {run} at step {before}" in capsys.readouterr().err
+    assert load_checkpoint(run / "checkpoints" / "last.ckpt")["global_step"] == before * 4 // 3
+
+
+def test_weights_alone_are_no_training_to_go_on_with(finished_run, tmp_path, capsys):
+    run = shutil.copytree(finished_run, tmp_path / "run")
+    checkpoint = load_checkpoint(run / "checkpoints" / "last.ckpt")
+    weights = {key: checkpoint[key] for key in ("state_dict", "epoch", "global_step")}
+    RunCheckpointIO().save_checkpoint(weights, run / "weights.ckpt")
+    assert main(["fit", "--resume", str(run), "--checkpoint", str(run / "weights.ckpt")]) == 1
+    assert "holds weights alone and no training" in capsys.readouterr().err
+
+
 def test_weights_of_other_code_are_refused(finished_run, tmp_path, capsys):
     """As after an update that renamed a layer: the options are those of the fit, and the weights still do not fit."""
     run = shutil.copytree(finished_run, tmp_path / "run")

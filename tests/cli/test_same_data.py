@@ -10,7 +10,7 @@ import pytest
 from command_line import SMALL_MODEL
 
 from graphbench.cli import main
-from graphbench.cli.same_data import differences
+from graphbench.cli.same_data import differences, other_batches
 from graphbench.runs import RunFolder
 
 SHORT = [*SMALL_MODEL, "--trainer.max_epochs", "1", "--data.batch_size", "48"]
@@ -122,6 +122,60 @@ def test_bad_words_and_torn_records_are_named(copy, capsys):
         said = capsys.readouterr().err
         assert "data.json cannot be read" in said
         assert "Traceback" not in said
+
+
+@pytest.fixture(scope="module")
+def solids(tmp_path_factory):
+    """A run of one epoch on small point clouds."""
+    folder = tmp_path_factory.mktemp("solids")
+    data = ["--data", "Solids", "--data.sizes", "[36, 36, 36]", "--data.num_points", "16"]
+    data += ["--data.root", str(folder / "data"), "--data.batch_size", "18"]
+    assert main(["fit", *data, *SMALL_MODEL, "--trainer.max_epochs", "1", "--run", str(folder / "run")]) == 0
+    return folder / "run"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--data.unit", "deviation"], "unit is deviation instead of radius. Restore"),
+        (["--data.rotations", "z/z"], "rotations is z/z instead of none. Restore"),
+        (["--data.scaling", "[1, 1]"], "scaling is [1.0, 1.0] instead of [0.6, 1.4]. Restore"),
+        (["--data.num_points", "8"], "num_points is 8 instead of 16; train has other graphs"),
+        (["--data.train_fraction", "0.5"], "train_fraction is 0.5 instead of 1.0. Restore"),
+    ],
+)
+def test_other_ways_of_point_clouds_to_the_model_are_refused(solids, tmp_path, capsys, options, said):
+    run = shutil.copytree(solids, tmp_path / "run")
+    before = content(run)
+    assert main(["fit", "--resume", str(run), "--trainer.max_epochs", "2", *options]) == 1
+    assert said in capsys.readouterr().err
+    assert content(run) == before
+
+
+def test_who_accepts_other_point_clouds_trains_on_them_from_then_on(solids, tmp_path, capsys):
+    run = shutil.copytree(solids, tmp_path / "run")
+    other = ["--data.unit", "deviation", "--data-changed", "accept"]
+    assert main(["fit", "--resume", str(run), "--trainer.max_epochs", "2", *other]) == 0
+    assert "unit is deviation instead of radius. They are used all the same." in capsys.readouterr().err
+    record = json.loads((run / "data.json").read_text())
+    assert (record["batches"]["unit"], record["earlier"][0]["batches"]["unit"]) == ("deviation", "radius")
+
+
+def test_a_run_that_recorded_graphs_alone_goes_on_and_records_the_rest(solids, tmp_path):
+    run = shutil.copytree(solids, tmp_path / "run")
+    record = json.loads((run / "data.json").read_text())
+    (run / "data.json").write_text(json.dumps({key: value for key, value in record.items() if key != "batches"}))
+    assert main(["fit", "--resume", str(run), "--trainer.max_epochs", "2", "--data.unit", "deviation"]) == 0
+    record["batches"]["unit"] = "deviation"
+    assert json.loads((run / "data.json").read_text()) == record
+
+
+def test_options_of_batches_are_compared_where_both_are_known():
+    then = {"batches": {"unit": "radius", "scaling": [0.6, 1.4]}}
+    assert other_batches(then, then) == other_batches(then, {}) == other_batches({}, then) == []
+    assert other_batches(then, {"batches": {"unit": "radius", "scaling": [1, 1], "new": 3}}) == [
+        "scaling is [1, 1] instead of [0.6, 1.4]"
+    ]
 
 
 def test_graphs_of_one_source_that_another_machine_rounds_otherwise_are_the_same_data():

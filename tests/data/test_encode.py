@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ import torch
 
 from graphbench.contracts import Encoded
 from graphbench.data import encode as module
+from graphbench.data import progress
 from graphbench.data.encode import chunk_spans, compute_chunks, encode, encoded_here, with_encoding
 from graphbench.errors import BadInput, GraphbenchError
 
@@ -43,6 +45,18 @@ def test_processes_give_what_one_process_gives(make_table, self_sums, small_chun
     alone = columns_of(compute_chunks(table, encoding, workers=1))
     shared = columns_of(compute_chunks(table, encoding, workers=3))
     assert all(torch.equal(alone[name], shared[name]) for name in alone)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_progress_counts_every_graph(make_table, self_sums, small_chunks, monkeypatch, caplog, workers):
+    monkeypatch.setattr(progress, "DELAY", -1.0)
+    table = make_table()
+    with caplog.at_level(logging.INFO):
+        list(compute_chunks(table, self_sums(), "PATTERN train", workers=workers))
+    begin, end = caplog.messages
+    assert len(chunk_spans(table)) > 2
+    assert begin.endswith(f" of PATTERN train: {chunk_spans(table)[1][1]} of {len(table)} graphs so far")
+    assert f" of PATTERN train: {len(table)} graphs in " in end
 
 
 def test_batches_carry_the_encoding(store, make_table, self_sums):

@@ -54,6 +54,28 @@ def test_a_key_that_stands_twice_is_refused_with_its_lines(text):
         load_yaml(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("data: CSL\nmodel:\n\tarchitecture: GPS\n", 3),
+        ("data:\n  class_path: CSL\n\tinit_args: {}\n", 3),
+        ("\tdata: CSL", 1),
+        ("data:\n  class_path: CSL\n  \tinit_args: {}\n", 3),
+    ],
+)
+def test_a_tab_that_indents_is_named_with_its_line(text, line):
+    with pytest.raises(yaml.YAMLError, match=f"^line {line} is indented with a tab, where YAML takes spaces alone$"):
+        load_yaml(text)
+
+
+def test_tabs_elsewhere_are_left_to_yaml():
+    assert load_yaml("data:\tCSL\nlist: [1,\t2]\n") == {"data": "CSL", "list": [1, 2]}
+    with pytest.raises(yaml.YAMLError, match="expected"):
+        load_yaml("data: [1,\t2")
+    with pytest.raises(yaml.YAMLError, match="expected"):
+        load_yaml("data: {a: 1\n")
+
+
 def test_equal_keys_of_different_mappings_are_fine():
     text = "a: {a: 1, b: {a: [a, a]}}\nb: [{a: 1}, {a: 2}]\nc: a\nd: &d {a: 1}\ne: {<<: *d, a: 2}\n"
     assert load_yaml(text) == yaml.safe_load(text)

@@ -185,7 +185,6 @@ TESTS_OF = {
     "tests/cli/test_nothing_is_lost.py": "kills at writes, damaged, moved and shared folders",
     "tests/cli/test_own_files.py": "files of one's own as spreadsheets write them, weights and mistakes in them",
     "tests/cli/test_published_counts.py": "parameters of GraphGPS's configurations",
-    "tests/cli/test_resume.py": "graphbench fit --resume",
     "tests/cli/test_sent_runs.py": "graphbench/runs/trust.py, by every command that takes a run",
     "tests/cli/test_stopping_two_processes.py": "signals to two processes",
     "tests/cli/test_torn_files.py": "torn files beside a whole checkpoint",

@@ -52,6 +52,12 @@ def test_a_run_and_its_checkpoint_answer_alike_and_draw_no_random_numbers(fitted
     assert abs(one["prediction_value"][0] - 105) < 30, "not in real units"
 
 
+@pytest.mark.parametrize("run", [3, None, ["runs/mine"]])
+def test_what_is_no_path_is_refused(run):
+    with pytest.raises(BadInput, match=r"^run must be the folder of a finished fit, as text or path, but got"):
+        graphbench.load(run)
+
+
 def test_what_is_no_run_is_named(fitted, tmp_path):
     run = fitted("regression")
     with pytest.raises(BadInput, match=r"not the folder of a run: it has no config\.yaml"):

@@ -136,6 +136,16 @@ def test_facts_are_read_without_classes(zoo):
     assert (deeper.kind, deeper.over) == ("overlay", "wheel/zinc")
 
 
+def test_a_folder_is_no_file(zoo, monkeypatch):
+    monkeypatch.chdir(zoo)
+    with pytest.raises(BadInput, match=r"--config clone/configs: this is a folder and not a file\. Did you mean clone"):
+        resolve("clone/configs")
+    with pytest.raises(BadInput, match=r"--config site: this is a folder and not a file\.$"):
+        with_files(["--config=site"])
+    (zoo / "first").mkdir()
+    assert resolve("first").name == "first.yaml", "the name of an installed configuration counts"
+
+
 def test_a_damaged_file_is_named(zoo):
     write(zoo / "clone" / "configs" / "zinc.yaml", "a: [")
     with pytest.raises(BadInput, match=r"zinc\.yaml is not valid YAML"):

@@ -1,8 +1,9 @@
 import pytest
 import pytorch_lightning as pl
 
-from graphbench import build
-from graphbench.errors import BadInput
+from graphbench import build, registry
+from graphbench.benchmarks import CSL
+from graphbench.errors import BadInput, UnknownName
 
 
 def test_build_says_what_to_make_of_a_list_of_graphs():
@@ -10,6 +11,41 @@ def test_build_says_what_to_make_of_a_list_of_graphs():
         BadInput, match=r"a benchmark or its name, but got list; graphs of your own are .*Graphs\(graphs\)"
     ):
         build("GCN", [])
+
+
+@pytest.mark.parametrize(
+    ("architecture", "benchmark", "options", "error", "said"),
+    [
+        (3, "CSL", {}, BadInput, "^architecture must be a registered name, .* but got int"),
+        (None, "CSL", {}, BadInput, "^architecture must be a registered name, .* but got NoneType"),
+        (lambda spec: 3, "CSL", {}, BadInput, "^architecture must make an Architecture .* it made int"),
+        ("GPS", 3, {}, BadInput, "^benchmark must be a benchmark or its name, but got int"),
+        ("GPS", CSL, {}, BadInput, "^benchmark must be .* but got the class CSL: call it"),
+        ("GSP", "CSL", {}, UnknownName, "Did you mean .*GPS"),
+        ("GPS", "CSL", {"model_options": 3}, BadInput, "^model_options must be a mapping of options, .* but got 3"),
+        ("GPS", "CSL", {"model_options": {"hiden_dim": 8}}, UnknownName, "GPS in model_options .*mean hidden_dim"),
+        ("GPS", "CSL", {"model_options": {"hidden_dim": "8"}}, BadInput, "hidden_dim must be an integer, but got '8'"),
+        ("GPS", "CSL", {"model_options": {"dropout": "0"}}, BadInput, "dropout must be a number, but got '0'"),
+        (lambda spec: 3, "CSL", {"model_options": {"dim": 8}}, BadInput, "^model_options go with the name"),
+        ("GPS", "CSL", {"data_options": {"batchsize": 8}}, UnknownName, "CSL in data_options .*mean batch_size"),
+        ("GPS", "CSL", {"data_options": [1]}, BadInput, "^data_options must be a mapping"),
+        ("GPS", CSL(), {"data_options": {"batch_size": 8}}, BadInput, "^data_options go with the name .* CSL is made"),
+        ("GPS", "CSL", {"standardise_targets": True}, UnknownName, "in build .*mean standardize_targets"),
+        ("GPS", "CSL", {"compile": "yes"}, BadInput, "^build: compile must be True or False, but got 'yes'"),
+    ],
+)
+def test_what_does_not_fit_is_named(architecture, benchmark, options, error, said):
+    with pytest.raises(error, match=said):
+        build(architecture, benchmark, **options)
+
+
+def test_the_class_of_an_architecture_takes_options_as_its_name_does():
+    gcn = registry.load("architectures", "GCN")
+    by_class, _ = build(gcn, CSL(), model_options={"hidden_dim": 8, "num_layers": 1})
+    by_name, _ = build("GCN", CSL(), model_options={"hidden_dim": 8, "num_layers": 1})
+    assert by_class.architecture.dim == by_name.architecture.dim == 8
+    with pytest.raises(BadInput, match=r"^architecture must be .* but got GCN"):
+        build(by_name.architecture, CSL())
 
 
 def test_build_makes_a_pair_that_trains(tmp_path):

@@ -155,8 +155,9 @@ class ElectricFlow(GraphBenchmark):
                 "map is a number times the demands.)"
             )
         check_range("num_nodes", self.num_nodes, at_most=_MOST_NODES)
-        check_range("heat_time", self.heat_time, above=0)
-        check_range("log_resistance", self.log_resistance, at_least=0)
+        check_range("heat_time", self.heat_time, above=0, below=math.inf)
+        check_range("log_resistance", self.log_resistance, at_least=0, below=math.inf)
+        check_range("edge_probability", self.edge_probability, above=0, at_most=1)
         if self.fresh and self.train_fraction < 1:
             raise BadInput("train_fraction takes a part of a fixed training split: set fresh=False with it.")
         wanted = (self.num_eigenvectors or 0) + self.skip_trivial

@@ -89,7 +89,7 @@ def _part_of_unread(chosen: Sequence[Unread], table_of: MakeTable, origin: str) 
             read[row] = unread.read()
         except GraphbenchError as error:
             problems[row] = str(error)
-    names = [read[row].name if row in read else unread.name for row, unread in enumerate(chosen)]
+    names = [read[row].name if row in read else unread.name_in_vain() for row, unread in enumerate(chosen)]
     frame, join = pd.DataFrame({"id": names}), lambda rows: stack([read[row] for row in rows], origin)
     part = _with_graphs(frame, list(read), join, table_of, chosen[0].names_nodes)
     part.problems |= problems

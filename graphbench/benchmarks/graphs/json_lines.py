@@ -48,7 +48,8 @@ def unread_graphs(path: Path, directed: bool) -> Iterator[Unread]:
         CorruptData: the file is no text.
     """
     for number, (place, line) in enumerate(_lines(path)):
-        yield Unread(str(number), partial(graph_of_line, line, place, str(number), directed))
+        read = partial(graph_of_line, line, place, str(number), directed)
+        yield Unread(str(number), read, own_name=partial(_id_of_line, line))
 
 
 def _lines(path: Path) -> Iterator[tuple[str, str]]:
@@ -60,6 +61,15 @@ def _lines(path: Path) -> Iterator[tuple[str, str]]:
                     yield f"{path}, line {number}", line
     except UnicodeDecodeError as error:
         raise CorruptData(f"{path} is not UTF-8 text: {error}.") from error
+
+
+def _id_of_line(line: str) -> str | None:
+    """The `id` of a line whose graph cannot be made; None where it has none, or is no JSON."""
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return str(record["id"]) if isinstance(record, dict) and "id" in record else None
 
 
 def graph_of_line(line: str, place: str, number: str, directed: bool) -> OneGraph:

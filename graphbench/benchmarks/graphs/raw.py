@@ -52,14 +52,21 @@ class Unread:
     """A graph of a source that can be read one by one, before it is read.
 
     Args:
-        name: what predictions call it where it cannot be read.
+        name: what predictions call it where it cannot be read and says no name of its own.
         read: reads it.
         names_nodes: whether the graph has `node_names`.
+        own_name: finds the name that a graph gives itself though it cannot be read; None where it gives none.
     """
 
     name: str
     read: Callable[[], OneGraph]
     names_nodes: bool = False
+    own_name: Callable[[], str | None] | None = None
+
+    def name_in_vain(self) -> str:
+        """What to call the graph once reading it has failed."""
+        own = None if self.own_name is None else self.own_name()
+        return self.name if own is None else own
 
 
 @dataclass(frozen=True)

@@ -112,6 +112,18 @@ class PointCloudBenchmark(GraphBenchmark):
     def _draw_rotations(self, kind: str, count: int, generator: torch.Generator) -> Tensor:
         return random_turns(count, generator, self.upright) if kind == "z" else random_rotations(count, generator)
 
+    def batch_options(self) -> dict[str, Any]:
+        """How points are drawn, scaled and turned, beside what every benchmark has."""
+        return super().batch_options() | {
+            "num_points": self.num_points,
+            "rotations": self.rotations,
+            "rotation_seed": self.rotation_seed,
+            "scaling": list(self.scaling),
+            "scale_axes": self.scale_axes,
+            "max_turn": self.max_turn,
+            "unit": self.unit,
+        }
+
     # -- after a batch has reached the device --------------------------------------------------------------------
 
     def on_before_batch_transfer(self, batch: GraphBatch, dataloader_idx: int) -> GraphBatch:

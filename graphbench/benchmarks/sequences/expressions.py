@@ -10,6 +10,7 @@ bracket; parentheses of the published files carry no information, and the publis
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -97,6 +98,41 @@ def sample_listops(seed: tuple[int, ...], count: int, grammar: Grammar | None = 
         values.append(part.labels)
         missing -= len(part)
     return Sequences(np.concatenate(tokens), np.concatenate(lengths), np.concatenate(values))
+
+
+def check_expression(words: Sequence[str]) -> None:
+    """Refuse tokens that are not one expression: a digit, or a list of one or more arguments that is closed.
+
+    Args:
+        words: of `TOKENS`.
+
+    Raises:
+        BadInput: names the first token that does not fit, counted from 1, or the list that nothing closes.
+
+    Examples:
+        >>> check_expression("[MAX 2 [MIN 4 7 ] ]".split())
+        >>> check_expression("[MAX 2 [MIN 4 7 ]".split())
+        Traceback (most recent call last):
+        graphbench.errors.BadInput: token 1, [MAX, opens a list that no ] closes
+    """
+    if not words:
+        raise BadInput("there is no token")
+    open_lists: list[int] = []  # places of those that surround a token
+    for place, word in enumerate(words, start=1):
+        fault = ""
+        if word == "]" and not open_lists:
+            fault = "closes a list, but none is open"
+        elif place > 1 and not open_lists:
+            fault = "stands behind the end of the expression"
+        elif word == "]" and open_lists.pop() == place - 1:
+            fault = "closes a list without arguments"
+        if fault:
+            raise BadInput(f"token {place}, {word}, {fault}; expected one digit, or one list such as [MAX 2 9 ]")
+        if word.startswith("["):
+            open_lists.append(place)
+    if open_lists:
+        place = open_lists[-1]
+        raise BadInput(f"token {place}, {words[place - 1]}, opens a list that no ] closes")
 
 
 def _draw_trees(generator: np.random.RandomState, grammar: Grammar) -> tuple[list[_Level], np.ndarray]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from graphbench.benchmarks.sequences.expressions import TOKENS, Grammar, sample_listops
+from graphbench.benchmarks.sequences.expressions import TOKENS, Grammar, check_expression, sample_listops
 from graphbench.benchmarks.sequences.inputs import TextInput, Tokens
 from graphbench.benchmarks.sizes import with_sizes
 from graphbench.contracts import BenchmarkSpec, Features, GraphTable
@@ -91,14 +91,13 @@ class ListOps(TextInput):
         Parentheses of the arena's own files are left out, as the arena does.
 
         Raises:
-            BadInput: there is none, or another word.
+            BadInput: there is none, or another word, or they are not one expression, see `check_expression`.
         """
         words = [word for word in texts[0].split() if word not in ("(", ")")]
         unknown = next((word for word in words if word not in _NUMBERS), None)
         if unknown is not None:
             raise BadInput(f"{unknown!r} is no token of ListOps; expected {' '.join(TOKENS)}, separated by blanks")
-        if not words:
-            raise BadInput("there is no token")
+        check_expression(words)
         return Tokens(np.array([_NUMBERS[word] for word in words], dtype=np.uint8))
 
     def source_key(self) -> dict[str, Any]:

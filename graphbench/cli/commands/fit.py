@@ -28,6 +28,7 @@ from graphbench.cli.measures import count_parameters, peak_memory_mb, scores_of
 from graphbench.cli.names import configurations
 from graphbench.cli.options import OWN, Request, own_parser, split
 from graphbench.cli.parsers import CommandParser, folder_to_write
+from graphbench.cli.resume import find_start
 from graphbench.cli.same_data import SameData
 from graphbench.cli.stopping import Stopped, exit_code
 from graphbench.errors import BadInput, CorruptData, GraphbenchError, check_choice
@@ -61,18 +62,18 @@ def fit(arguments: Sequence[str], callbacks: Sequence[pl.Callback] = ()) -> int:
     """
     parser = own_parser("fit", **OWN["fit"])
     request = split(parser, _resuming(parser, arguments), run_option="resume")
-    checkpoint, step, epoch = _checkpoint(request)
-    if request.run is not None and checkpoint is not None:
-        cli = GraphbenchCLI(request.arguments, request.run, continue_at=step)
+    start = find_start(request)
+    if request.run is not None and start is not None:
+        cli = GraphbenchCLI(request.arguments, request.run, continue_at=start.step)
     else:
         cli = GraphbenchCLI(request.arguments, request.run or _new_folder(request.own.run), fresh=True)
         _introduce(cli)
     cli.trainer.callbacks += list(callbacks)  # type: ignore[attr-defined]
     with _alone(cli):
-        if request.run is not None and checkpoint is not None:
-            _refuse_past(cli.trainer, request.run, step, epoch)
-            log.info("Continuing %s at step %d", request.run.path, step)
-        return _train(cli, checkpoint, request)
+        if request.run is not None and start is not None:
+            start.refuse_past(cli.trainer, request.run)
+            log.info("%s", start.said(cli.trainer, request.run))
+        return _train(cli, None if start is None else start.checkpoint, request)
 
 
 def _resuming(parser: CommandParser, arguments: Sequence[str]) -> Sequence[str]:
@@ -90,57 +91,6 @@ def _resuming(parser: CommandParser, arguments: Sequence[str]) -> Sequence[str]:
         known = load_yaml(config.read_text(encoding="utf-8")) or {}
         rest = without_repeats(rest, known, configurations(with_files(rest)))
     return ["--resume", str(own.run), *rest]
-
-
-def _refuse_past(trainer: pl.Trainer, run: RunFolder, step: int, epoch: int) -> None:
-    """Refuse a length that the run has passed.
-
-    Raises:
-        BadInput: `max_epochs` or `max_steps` is below what was trained.
-    """
-    epochs, steps = trainer.max_epochs, trainer.max_steps
-    whole = "Give the length of the whole run, what was trained before included."
-    if epochs is not None and -1 < epochs <= epoch:
-        raise BadInput(f"--trainer.max_epochs is {epochs}, but {run.path} is in epoch {epoch + 1} already. {whole}")
-    if -1 < steps < step:
-        raise BadInput(f"--trainer.max_steps is {steps}, but {run.path} is at step {step} already. {whole}")
-
-
-def _checkpoint(request: Request) -> tuple[Path | None, int, int]:
-    """The checkpoint to go on from, its step and its epoch (from 0); None for a new run, or before its first one.
-
-    Raises:
-        BadInput: the named one is not there, or the run's are gone though it was finished.
-        CorruptData: it is damaged; the message names one that is not.
-    """
-    run = request.run
-    if run is None:
-        return None, 0, 0
-    path = Path(request.own.checkpoint) if request.own.checkpoint else run.resumable
-    if path is None:
-        if run.is_begun:
-            raise BadInput(f"{run.path} has no {run.last.name} to continue from.")
-        log.info("%s has no checkpoint: it stopped before its first one and starts anew.", run.path)
-        return None, 0, 0
-    try:
-        loaded = load_checkpoint(path)
-        return path, int(loaded["global_step"]), int(loaded["epoch"])
-    except KeyError as error:
-        raise BadInput(f"--checkpoint {path} holds weights alone and no training to go on with.") from error
-    except CorruptData as error:
-        raise CorruptData(f"{error} {_offer(run, path)}") from error
-
-
-def _offer(run: RunFolder, damaged: Path) -> str:
-    """What to do about a damaged checkpoint."""
-    for other in (run.previous, run.best):
-        if other.is_file() and other.resolve() != damaged.resolve():
-            try:
-                step = load_checkpoint(other)["global_step"]
-            except CorruptData:
-                continue
-            return f"Continue at step {step} with: graphbench fit --resume {run.path} --checkpoint {other}"
-    return "There is no other one to continue from."
 
 
 def _rank() -> int:

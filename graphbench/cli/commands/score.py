@@ -152,7 +152,10 @@ def _show(
     others: Baselines,
     comparison: Comparison | None,
 ) -> None:
-    """The table: this model, what its configuration expects, then the baselines of the benchmark on the same splits."""
+    """The table: this model, what its configuration expects, then the baselines of the benchmark on the same splits.
+
+    A row each, or a column each where the scores of a row would not fit beside each other.
+    """
     spec = cli.model.spec
     names = [key.partition("/")[2] for key in next(iter(scores.values()))]
     names = [spec.metric, *(name for name in names if name not in (spec.metric, "loss"))]
@@ -164,7 +167,7 @@ def _show(
         rows.append([baseline, *_row(values, names)])
     unit = f" [{spec.target_units[0]}]" if len(set(spec.target_units)) == 1 and spec.target_units[0] else ""
     arrow = "higher" if spec.higher_is_better else "lower"
-    show_table(f"{spec.name}{unit}, {arrow} {spec.metric} is better", header, rows)
+    show_table(f"{spec.name}{unit}, {arrow} {spec.metric} is better", header, rows, corner="score")
     if comparison is not None:
         print(comparison)
 

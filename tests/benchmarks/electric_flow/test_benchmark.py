@@ -1,5 +1,7 @@
 """ElectricFlow: targets against NumPy and SciPy, batches that a seed decides, and a resumed run."""
 
+import math
+
 import numpy as np
 import pytest
 import pytorch_lightning as pl
@@ -236,6 +238,10 @@ def test_options_that_do_not_fit_say_so(tmp_path):
         ({"min_nodes": 11}, "3 <= min_nodes <= num_nodes"),
         ({"fresh_every": 0}, "fresh_every"),
         ({"heat_time": 0.0}, "heat_time"),
+        ({"heat_time": math.inf}, "heat_time must be above 0 and below inf, but got inf"),
+        ({"log_resistance": math.nan}, "log_resistance must be at least 0 and below inf, but got nan"),
+        ({"log_resistance": math.inf}, "log_resistance must be"),
+        ({"edge_probability": math.nan}, "edge_probability must be above 0 and at most 1, but got nan"),
         ({"num_nodes": 20000}, "num_nodes must be at most 2000, but got 20000"),
         ({"train_fraction": 0.5}, "fresh=False"),
         ({"sizes": (1, 2)}, "three numbers"),

@@ -142,7 +142,7 @@ def tu_files(tmp_path_factory):
 
 
 #: Models of sequences, which refuse nodes without an order.
-SEQUENCES = {"Luna", "MEGA", "S4D", "SequenceTransformer"}
+SEQUENCES = {"Luna", "MEGA", "S4D", "SequenceSequoia", "SequenceTransformer"}
 #: Those of point clouds, which refuse nodes without a position.
 CLOUDS = {name for name, found in registry.architectures().items() if found.distribution == "graphbench-point-clouds"}
 #: `Positions` shows the encoding that the model is given, and has no answer of its own.

@@ -81,6 +81,15 @@ def test_a_line_that_cannot_be_used_is_a_problem_of_its_row(benchmark, write):
     assert "'charge'" in part.problems[4]
 
 
+def test_a_line_without_a_graph_keeps_its_id(benchmark, write):
+    no_edges = json.dumps({"id": "bare", "nodes": {"element": ["C"]}})
+    content = [line(0), no_edges, line(2, id=17, energy={"a": 1}), json.dumps({"nodes": {}}), '{"id": "torn",', "[1]"]
+    (part,) = benchmark.read_input(write(*content))
+    assert part.rows == [0]
+    assert part.frame["id"].tolist() == ["g0", "bare", "17", "3", "4", "5"], "without an id, lines are numbered from 0"
+    assert "line 3 has no edges" in part.problems[1]
+
+
 def named_tables(folder, graphs):
     """Graph -> names of its nodes, in a path; the first node of each has the weight 1, the others 0."""
     folder.mkdir()

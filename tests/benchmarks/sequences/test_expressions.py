@@ -1,11 +1,12 @@
 """ListOps: an independent evaluator, the grammar's limits, and its expectations."""
 
 from fractions import Fraction
+from itertools import product
 
 import numpy as np
 import pytest
 
-from graphbench.benchmarks.sequences.expressions import TOKENS, Grammar, sample_listops
+from graphbench.benchmarks.sequences.expressions import TOKENS, Grammar, check_expression, sample_listops
 from graphbench.errors import BadInput
 
 COUNT = 300
@@ -107,3 +108,37 @@ def test_one_seed_draws_one_set(drawn):
 def test_impossible_lengths_are_refused():
     with pytest.raises(BadInput, match="none had a length"):
         sample_listops((0,), 1, Grammar(max_depth=2, max_arguments=2))
+
+
+def is_expression(tokens):
+    """By the grammar: a recursive descent that uses every token, and no list without arguments."""
+    try:
+        tree, rest = parse(tokens)
+    except (AssertionError, IndexError):
+        return False
+    return not rest and (isinstance(tree, int) or all(arguments for _, arguments in lists(tree)))
+
+
+def test_of_all_short_sequences_those_of_the_grammar_are_expressions():
+    for length in range(8):
+        for tokens in product(("7", "[SM", "]"), repeat=length):
+            if is_expression(tokens):
+                check_expression(tokens)
+            else:
+                with pytest.raises(BadInput):
+                    check_expression(tokens)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[MAX 1 2", r"token 1, \[MAX, opens a list that no \] closes"),
+        ("[MAX 1 [MIN 2 3 ]", r"token 1, \[MAX, opens a list"),
+        ("[MAX 1 ] ]", r"token 4, \], closes a list, but none is open"),
+        ("[MAX 1 ] 2", "token 4, 2, stands behind the end of the expression"),
+        ("[MAX 1 [SM ] ]", r"token 4, \], closes a list without arguments"),
+    ],
+)
+def test_what_is_wrong_with_an_expression_is_said_by_token(text, said):
+    with pytest.raises(BadInput, match=said):
+        check_expression(text.split())

@@ -137,6 +137,14 @@ def test_expressions_are_read_as_they_were_sampled(tmp_path):
     assert part.problems[2] == "there is no token"
 
 
+def test_what_is_no_whole_expression_is_a_problem_of_its_row(tmp_path):
+    (tmp_path / "new.txt").write_text("[MAX 1 2\n[MAX 1 2 ]\n( [MAX 1 ) 2 ) ] )\n[MIN 3 [SM 4 5 ]\n1 ]\n")
+    (part,) = ListOps().read_input(str(tmp_path / "new.txt"))
+    assert part.rows == [1, 2]
+    assert list(part.problems) == [0, 3, 4]
+    assert part.problems[0] == "token 1, [MAX, opens a list that no ] closes"
+
+
 def test_pairs_of_papers_are_read_as_those_of_the_release(tmp_path, monkeypatch):
     monkeypatch.setattr(Retrieval, "spec", replace(Retrieval.spec, split_sizes=(2, 2, 2)))
     (tmp_path / "Retrieval").mkdir()

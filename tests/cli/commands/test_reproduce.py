@@ -13,7 +13,7 @@ from graphbench.cli.commands import reproduce
 from graphbench.cli.measures import count_parameters
 from graphbench.experiments import trainings as experiments
 from graphbench.experiments.reproduce.recipes import can_be_offline
-from graphbench.experiments.reproduce.tables import tables
+from graphbench.experiments.reproduce.tables import read_table, table_files, tables
 
 #: The fewest models that show the ways to build one: options, overlays, a released model, and a second plug-in.
 FEW = ("electric-flow/figure-1", "deepgraph/appendix-h", "sfi-former/table-3", "sft/table-4")
@@ -82,6 +82,20 @@ def test_slurm_scripts_are_written_and_nothing_runs(trained, tmp_path):
     assert "--slurm" not in script
 
 
+@pytest.fixture
+def without_a_model(monkeypatch, tmp_path):
+    """Tables as they are found, but for Sequoia, as if it were not here."""
+
+    def find(name):
+        text = table_files()[name][0].read_text(encoding="utf-8")
+        path = tmp_path / "table.yaml"
+        path.write_text(text.replace('recipe: "sequences/sequoia-{column}"', "missing: Sequoia"), encoding="utf-8")
+        return read_table(path, name)
+
+    monkeypatch.setattr(reproduce, "find_table", find)
+
+
+@pytest.mark.usefixtures("without_a_model")
 def test_without_training_the_table_says_what_is_missing(trained, tmp_path):
     words = ["reproduce", "sft/table-4", "--columns", "listops", "--no-train", "--output", str(tmp_path / "out")]
     assert main(words) == 0
@@ -117,6 +131,7 @@ def test_the_list_as_json_has_every_value(capsys):
     assert sum(len(table["cells"]) for table in found.values()) == sum(len(table.cells) for table in tables().values())
 
 
+@pytest.mark.usefixtures("without_a_model")
 def test_the_list_of_a_prefix_shows_rows_and_ways(capsys):
     assert main(["reproduce", "deepgraph", "--list"]) == 0
     text = capsys.readouterr().out

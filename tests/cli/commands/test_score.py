@@ -1,12 +1,14 @@
 """`graphbench test`, `validate` and `predict` of a finished run, held against each other and against NumPy."""
 
 import json
+import shutil
 
 import numpy as np
 import pandas as pd
 import pytest
+from rich.console import Console
 
-from graphbench.cli import main
+from graphbench.cli import console, main
 
 
 def test_test_reproduces_the_stored_validation_score_exactly(finished_run, caplog):
@@ -16,6 +18,37 @@ def test_test_reproduces_the_stored_validation_score_exactly(finished_run, caplo
     assert results["val"] == stored
     assert set(results["test"]) == {"test/loss", "test/MAE", "test/RMSE"}
     assert (finished_run / "report.html").is_file()
+
+
+def test_many_scores_get_a_row_each_and_none_is_cut(finished_run, tmp_path, capsys):
+    run = shutil.copytree(finished_run, tmp_path / "run")
+    metrics = ["R2", "Pearson", "Spearman", "MSE", "explained_variance"]
+    assert main(["test", "--run", str(run), "--model.metrics", json.dumps(metrics)]) == 0
+    results = json.loads((run / "results.json").read_text())
+    shown = capsys.readouterr().out
+    assert "…" not in shown
+    rows = {line[1].strip(): line[2].strip() for line in (line.split("│") for line in shown.splitlines()) if line[1:]}
+    expected = {key.replace("/", " "): f"{value:.4f}" for key, value in results["test"].items() if key != "test/loss"}
+    assert len(expected) == 2 + len(metrics)
+    assert expected.items() <= rows.items()
+    assert {name.replace("test", "val") for name in expected} <= rows.keys()
+
+
+@pytest.mark.parametrize("width", [60, 80, 120, 200])
+def test_rows_and_columns_change_places_where_a_line_is_too_short(width, monkeypatch, capsys):
+    monkeypatch.setattr(console, "console", lambda: Console(width=width, highlight=False))
+    header = ["model", *(f"{split} some_metric_{number}" for split in ("val", "test") for number in range(4))]
+    rows = [["Mine", *(f"{number}.1234" for number in range(8))], ["median", *["-"] * 8]]
+    console.show_table("scores", header, rows, corner="score")
+    shown = capsys.readouterr().out
+    assert "…" not in shown
+    assert max(map(len, shown.splitlines())) <= width
+    lines = [[cell.strip() for cell in line.split("│")[1:-1]] for line in shown.splitlines() if line.startswith("│")]
+    wide = width == 200
+    assert lines == (rows if wide else [list(line) for line in zip(header, *rows, strict=True)][1:])
+    assert ("score" in shown.split("\n")[2]) == (not wide)
+    console.show_table("scores", header, rows)
+    assert "…" not in capsys.readouterr().out
 
 
 def test_predictions_give_the_test_score(finished_run, tmp_path):

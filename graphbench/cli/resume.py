@@ -1,0 +1,96 @@
+"""Where a run goes on: its checkpoint, and what the length that is asked for makes of it."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytorch_lightning as pl
+
+from graphbench.cli.options import Request
+from graphbench.errors import BadInput, CorruptData
+from graphbench.runs import RunFolder
+from graphbench.runs.checkpoints import load_checkpoint
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where a run goes on.
+
+    Args:
+        checkpoint: the file.
+        step: its step.
+        epoch: its epoch, from 0.
+        epochs: how many are complete.
+    """
+
+    checkpoint: Path
+    step: int
+    epoch: int
+    epochs: int
+
+    def refuse_past(self, trainer: pl.Trainer, run: RunFolder) -> None:
+        """Refuse a length that the run has passed.
+
+        Raises:
+            BadInput: `max_epochs` or `max_steps` is below what was trained.
+        """
+        epochs, steps = trainer.max_epochs, trainer.max_steps
+        whole = "Give the length of the whole run, what was trained before included."
+        if epochs is not None and -1 < epochs <= self.epoch:
+            raise BadInput(
+                f"--trainer.max_epochs is {epochs}, but {run.path} is in epoch {self.epoch + 1} already. {whole}"
+            )
+        if -1 < steps < self.step:
+            raise BadInput(f"--trainer.max_steps is {steps}, but {run.path} is at step {self.step} already. {whole}")
+
+    def said(self, trainer: pl.Trainer, run: RunFolder) -> str:
+        """What a person is told before the run goes on, or is found to have nothing left to train."""
+        for name, done, most in (("epochs", self.epochs, trainer.max_epochs), ("steps", self.step, trainer.max_steps)):
+            if done == most:
+                return (
+                    f"{run.path} is finished: --trainer.max_{name} is {most}, and so many are trained. To train on, "
+                    f"name more: graphbench fit --resume {run.path} --trainer.max_{name} N, with N above {most}."
+                )
+        return f"Continuing {run.path} at step {self.step}"
+
+
+def find_start(request: Request) -> Start | None:
+    """The checkpoint to go on from; None for a new run, or before its first one.
+
+    Raises:
+        BadInput: the named one is not there, or the run's are gone though it was finished.
+        CorruptData: it is damaged; the message names one that is not.
+    """
+    run = request.run
+    if run is None:
+        return None
+    path = Path(request.own.checkpoint) if request.own.checkpoint else run.resumable
+    if path is None:
+        if run.is_begun:
+            raise BadInput(f"{run.path} has no {run.last.name} to continue from.")
+        log.info("%s has no checkpoint: it stopped before its first one and starts anew.", run.path)
+        return None
+    try:
+        loaded = load_checkpoint(path)
+        complete = loaded["loops"]["fit_loop"]["epoch_progress"]["current"]["processed"]
+        return Start(path, int(loaded["global_step"]), int(loaded["epoch"]), int(complete))
+    except KeyError as error:
+        raise BadInput(f"--checkpoint {path} holds weights alone and no training to go on with.") from error
+    except CorruptData as error:
+        raise CorruptData(f"{error} {_offer(run, path)}") from error
+
+
+def _offer(run: RunFolder, damaged: Path) -> str:
+    """What to do about a damaged checkpoint."""
+    for other in (run.previous, run.best):
+        if other.is_file() and other.resolve() != damaged.resolve():
+            try:
+                step = load_checkpoint(other)["global_step"]
+            except CorruptData:
+                continue
+            return f"Continue at step {step} with: graphbench fit --resume {run.path} --checkpoint {other}"
+    return "There is no other one to continue from."

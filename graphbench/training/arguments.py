@@ -1,0 +1,130 @@
+"""Options of a constructor that come from Python, held against what it takes before it is called."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Iterator, Mapping
+from numbers import Integral, Real
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from graphbench.errors import BadInput, UnknownName
+
+#: Types of plain values -> what a person calls them, and the values that are such.
+_PLAIN: dict[Any, tuple[str, tuple[type, ...]]] = {
+    bool: ("True or False", (bool, np.bool_)),
+    int: ("an integer", (Integral,)),
+    float: ("a number", (Real,)),
+    str: ("text", (str, os.PathLike)),  # paths are text to whoever opens them
+    NoneType: ("None", (NoneType,)),
+}
+
+
+def parameters(cls: type) -> list[str]:
+    """Names of the options of a class, those it passes on to its bases included; `spec` is none.
+
+    Examples:
+        >>> from graphbench.benchmarks import CSL
+        >>> [name for name in parameters(CSL) if name in ("self", "batch_size")]
+        ['batch_size']
+    """
+    every = dict.fromkeys(name for base in _constructors(cls) for name in _named(base))
+    return [name for name in every if name not in ("self", "spec")]
+
+
+def check_options(argument: str, cls: type, options: object) -> None:
+    """Refuse options that a class does not take, and plain values of another type than it says.
+
+    What is annotated as more than numbers, text, choices and unions of these is left to the constructor.
+
+    Args:
+        argument: what the options came in, as a user writes it.
+        cls: whose constructor gets them.
+        options: what came.
+
+    Raises:
+        BadInput: they are no mapping, or a value is of another type.
+        UnknownName: there is no such option; the message lists near matches and all there are.
+
+    Examples:
+        >>> from graphbench.nn import HeadConfig
+        >>> check_options("head", HeadConfig, {"num_layers": 3})
+        >>> check_options("head", HeadConfig, {"num_layers": "3"})
+        Traceback (most recent call last):
+        graphbench.errors.BadInput: head: num_layers must be an integer, but got '3'.
+    """
+    if not isinstance(options, Mapping):
+        raise BadInput(f"{argument} must be a mapping of options, such as {{'name': value}}, but got {options!r}.")
+    known, hints = parameters(cls), _hints(cls)
+    for name, value in options.items():
+        if name not in known and _tells_all(cls):
+            raise UnknownName(f"option of {cls.__name__} in {argument}", str(name), known)
+        if name in hints and not _fits(value, hints[name]):
+            raise BadInput(f"{argument}: {name} must be {_told(hints[name])}, but got {value!r}.")
+
+
+def _constructors(cls: type) -> Iterator[type]:
+    """The class and, as long as options are handed on by name, its bases."""
+    for base in cls.__mro__:
+        if "__init__" in base.__dict__:
+            yield base
+            if not _hands_on(base):
+                return
+
+
+def _hands_on(base: type) -> bool:
+    kinds = [parameter.kind for parameter in inspect.signature(base.__init__).parameters.values()]  # type: ignore[misc]
+    return inspect.Parameter.VAR_KEYWORD in kinds
+
+
+def _named(base: type) -> list[str]:
+    every = inspect.signature(base.__init__).parameters.values()  # type: ignore[misc]
+    return [one.name for one in every if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
+
+
+def _tells_all(cls: type) -> bool:
+    """Whether a constructor names all that it takes; one that ends in `**options` may look for more names there."""
+    return not all(map(_hands_on, _constructors(cls)))
+
+
+def _hints(cls: type) -> dict[str, Any]:
+    """The annotation of each option, where it can be read."""
+    found: dict[str, Any] = {}
+    for base in _constructors(cls):
+        try:
+            hints = get_type_hints(base.__init__)  # type: ignore[misc]
+        except Exception:  # names that are there for type checkers alone
+            hints = {}
+        found = {name: hint for name, hint in hints.items() if name != "return"} | found
+    return found
+
+
+def _fits(value: object, hint: Any) -> bool:
+    """Whether a value is of a plain type; so is every one where the annotation is more than that."""
+    origin = get_origin(hint)
+    if origin in (Union, UnionType):
+        return any(_fits(value, one) for one in get_args(hint))
+    if origin is Literal:
+        return any(type(value) is type(one) and value == one for one in get_args(hint))
+    if hint not in _PLAIN:
+        return True
+    flag = isinstance(value, (bool, np.bool_))
+    return isinstance(value, _PLAIN[hint][1]) and (hint is bool or not flag)
+
+
+def _told(hint: Any) -> str:
+    """An annotation in words.
+
+    Examples:
+        >>> _told(int | None), _told(Literal["mean", "max"])
+        ('an integer or None', "one of 'mean', 'max'")
+    """
+    origin = get_origin(hint)
+    if origin in (Union, UnionType):
+        return " or ".join(map(_told, get_args(hint)))
+    if origin is Literal:
+        return f"one of {', '.join(map(repr, get_args(hint)))}"
+    return _PLAIN[hint][0]
