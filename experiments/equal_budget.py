@@ -42,7 +42,7 @@ LAYERS, HEADS, STEP, WIDEST = 4, 4, 4, 512
 POSITIONS: dict[str, Any] = {"class_path": "RWSEEncoder", "init_args": {"num_steps": 16, "dim": 16}}
 HEAD: dict[str, Any] = {"num_layers": 2, "pooling": "mean"}
 #: Registered architectures that are for other data.
-OTHERS = ("LinearTransformer", "Luna", "MEGA", "Positions", "S4D", "SequenceTransformer")
+OTHERS = ("LinearTransformer", "Luna", "MEGA", "Positions", "S4D", "SequenceSequoia", "SequenceTransformer")
 #: Distribution of those that read point clouds.
 POINT_CLOUDS = "graphbench-point-clouds"
 #: Variants that are run beside, or instead of, the default of a class.

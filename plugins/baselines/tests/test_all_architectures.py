@@ -1,11 +1,13 @@
 """What holds for every baseline: the contract of architectures, and a little more."""
 
+from typing import ClassVar
+
 import pytest
 import torch
 
 from graphbench import GraphTable
 from graphbench.nn import ESLapPEEncoder, LapPEEncoder, RWSEEncoder
-from graphbench.testing import ArchitectureContract, encode
+from graphbench.testing import ArchitectureContract, encode, tiny_spec
 from graphbench_baselines import (
     GAT,
     GCN,
@@ -25,6 +27,7 @@ from graphbench_baselines import (
     Graphormer,
     GraphSAGE,
     RandomWalkPE,
+    Sequoia,
     TransformerLapPE,
 )
 
@@ -210,6 +213,24 @@ class TestSATOnSubgraphs(ArchitectureContract):
 class TestSATWithReAttention(ArchitectureContract):
     architecture = SAT
     options = STRUCTURED | {"gnn": "GINE", "re_attention": True, "checkpointing": True}
+
+
+class TestSequoia(ArchitectureContract):
+    """Edges with categories: clusters learn from the penalty alone, which this contract's loss leaves out."""
+
+    architecture = Sequoia
+    without_gradient = ("before.*", "logits.*", "among.local.edge_norm.*")
+
+    def make_model(self, spec):
+        encoders = [RandomWalkPE(4), LapPEEncoder(3, 3, model="raw")]
+        return Sequoia(spec, hidden_dim=16, num_clusters=4, positional_encoders=encoders)
+
+
+class TestSequoiaOfDenseEdges(ArchitectureContract):
+    architecture = Sequoia
+    options: ClassVar = {"hidden_dim": 16, "num_clusters": 3, "link_weight": 0.0, "norm": "layer", "dropout": 0.1}
+    spec = tiny_spec("node-classification", "dense")
+    without_gradient = ("before.local.edge_norm.*", "among.local.edge_norm.*")
 
 
 @pytest.mark.parametrize("gnn", ["GCN", "GIN", "GraphConv", "GraphSAGE"])

@@ -9,12 +9,13 @@ import torch
 
 from graphbench.errors import BadInput
 from graphbench.testing import ArchitectureContract, tiny_spec
-from graphbench_sequences import MEGA, S4D, Luna, SequenceTransformer
+from graphbench_sequences import MEGA, S4D, Luna, SequenceSequoia, SequenceTransformer
 
 SMALL = {"hidden_dim": 16, "num_layers": 2, "num_heads": 4, "ffn_dim": 24}
 TRANSFORMER = SMALL | {"qkv_dim": 8, "rank": 3, "num_features": 6}
 LUNA = {"hidden_dim": 12, "num_layers": 2, "num_heads": 3, "ffn_dim": 14, "num_packed": 4}
 MEGA_SMALL = {"hidden_dim": 12, "num_layers": 2, "key_dim": 4, "value_dim": 10, "ffn_dim": 14, "num_averages": 3}
+SEQUOIA = {"hidden_dim": 12, "num_layers": 2, "num_heads": 3, "head_dim": 5, "ffn_dim": 14, "num_children": 2}
 STATES = {"hidden_dim": 12, "num_layers": 2, "num_states": 4}
 
 
@@ -44,6 +45,11 @@ class TestS4D(Exact):
     options = STATES
 
 
+class TestSequenceSequoia(Exact):
+    architecture = SequenceSequoia
+    options = SEQUOIA
+
+
 #: Every option that changes what is computed, and how a model is built with it.
 VARIANTS = {
     "Transformer, mean": partial(SequenceTransformer, **TRANSFORMER, pooling="mean"),
@@ -69,6 +75,10 @@ VARIANTS = {
         S4D, **STATES, init="inv", norm="layer", norm_position="post", interaction="concatenate"
     ),
     "S4D, from one side": partial(S4D, **STATES, bidirectional=False, norm="none"),
+    "Sequoia": partial(SequenceSequoia, **SEQUOIA),
+    "Sequoia, top down": partial(SequenceSequoia, **SEQUOIA, level_order="top_down", pooling="cls"),
+    "Sequoia, complete": partial(SequenceSequoia, **SEQUOIA, level_order="complete", positions="sinusoidal"),
+    "Sequoia, interleaved": partial(SequenceSequoia, **SEQUOIA | {"num_children": 3}, level_order="interleaved"),
 }
 #: Lengths of sequences side by side: short and long ones, and single tokens.
 LENGTHS = (5, 1, 24, 4, 1, 13)

@@ -10,7 +10,7 @@ from torch import nn
 
 from graphbench.errors import BadInput
 from graphbench.testing import tiny_spec
-from graphbench_sequences import MEGA, S4D, Luna, SequenceTransformer
+from graphbench_sequences import MEGA, S4D, Luna, SequenceSequoia, SequenceTransformer
 from graphbench_sequences.documents import Documents
 from graphbench_sequences.model import PairReadout, SequenceModel, longest_document
 
@@ -55,10 +55,11 @@ def test_pairs_meet_in_one_vector(interaction, activation, act):
 
 
 @pytest.mark.parametrize(
-    ("architecture", "relu"), [(SequenceTransformer, True), (Luna, False), (MEGA, False), (S4D, False)]
+    ("architecture", "relu"),
+    [(SequenceTransformer, True), (SequenceSequoia, True), (Luna, False), (MEGA, False), (S4D, False)],
 )
 def test_pairs_meet_as_in_the_code_of_each_model(pairs, batch_of, architecture, relu):
-    """ReLU in the arena's, whose vectors have no negative number; GELU in those of Luna, MEGA and S4."""
+    """ReLU in the arena's and Sequoia's, whose vectors have no negative number; GELU in those of Luna, MEGA and S4."""
     torch.manual_seed(0)
     model = architecture(pairs, hidden_dim=16, num_layers=1).double().eval()
     graph = model(batch_of(pairs)).graph

@@ -1,4 +1,4 @@
-"""Message passing networks, GT, SAN, GPS, Exphormer, Graph-Mamba, GRIT, Graphormer and SAT."""
+"""Message passing networks, GT, SAN, GPS, Exphormer, Graph-Mamba, GRIT, Graphormer, SAT and Sequoia."""
 
 from graphbench_baselines.exphormer import Exphormer as Exphormer
 from graphbench_baselines.gnn_plus import GNNPlus as GNNPlus
@@ -16,6 +16,7 @@ from graphbench_baselines.message_passing import GraphSAGE as GraphSAGE
 from graphbench_baselines.ogb_gnn import OGBGNN as OGBGNN
 from graphbench_baselines.san import SAN as SAN
 from graphbench_baselines.sat import SAT as SAT
+from graphbench_baselines.sequoia import Sequoia as Sequoia
 from graphbench_baselines.spectral import TransformerLapPE as TransformerLapPE
 from graphbench_baselines.spn import SPN as SPN
 from graphbench_baselines.structure import RandomWalkPE as RandomWalkPE
@@ -39,5 +40,6 @@ __all__ = [
     "GraphSAGE",
     "Graphormer",
     "RandomWalkPE",
+    "Sequoia",
     "TransformerLapPE",
 ]

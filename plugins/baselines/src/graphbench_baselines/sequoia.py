@@ -1,0 +1,351 @@
+"""Sequoia on graphs: a learned hierarchy of two levels, nodes and clusters, with attention within clusters.
+
+Trang, Ngo, Sonnery, Vo, Ravanbakhsh & Hy, "Scalable Hierarchical Self-Attention with Learnable Hierarchy for Long-Range
+Interactions", TMLR 2024, https://openreview.net/forum?id=qH4YFMyhce, by the settings and layers of its released code.
+
+Legend: T nodes of all graphs, B graphs, C clusters of each, M edges, P edges between clusters; S is the assignment
+`[T, C]` of nodes to clusters, whose rows have one 1. Cluster c of graph g has the number `g C + c`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch_geometric.data import Data
+from torch_geometric.utils import scatter
+
+from graphbench import Architecture, BenchmarkSpec, GraphBatch, LayerTrace, PositionalEncoder, Representation, Traced
+from graphbench.errors import BadInput, check_range
+from graphbench.nn import (
+    Categorical,
+    DenseLayout,
+    EdgeEncoder,
+    GPSLayer,
+    NodeEncoder,
+    NormName,
+    attend,
+    attention_weights,
+    make_local_layer,
+    make_norm,
+    mixed_values,
+)
+
+
+@dataclass(frozen=True)
+class Clusters:
+    """Which cluster each node is in, and the nodes of each cluster together.
+
+    Args:
+        assignment: S `[T, C]`, at least float32; gradients reach the logits as if S were their softmax.
+        number: number of the cluster of each node `[T]`.
+        order: nodes, sorted by cluster `[T]`.
+        place: of each node in that order `[T]`.
+        layout: where the sorted nodes lie in padded clusters, those without nodes left out.
+    """
+
+    assignment: Tensor
+    number: Tensor
+    order: Tensor
+    place: Tensor
+    layout: DenseLayout
+
+    @property
+    def weight(self) -> Tensor:
+        """What S has for each node at its own cluster `[T]`: ones, through which gradients pass."""
+        return self.assignment.gather(1, (self.number % self.assignment.shape[1])[:, None]).squeeze(1)
+
+
+def assign(logits: Tensor, training: bool) -> Tensor:
+    """One cluster for each node, with the gradient of a softmax (straight-through Gumbel softmax at temperature 1).
+
+        p = softmax(l + G)    S_i = the unit vector of argmax_c p_ic      dS := dp       G_ic = -log(E), E ~ Exp(1)
+
+    Outside of training G is zero, so that a node is in the cluster of its largest logit.
+
+    Args:
+        logits: l `[T, C]`.
+        training: draw G, from torch's generator.
+
+    Returns:
+        S `[T, C]`, exactly zeros and ones, at least float32.
+
+    Examples:
+        >>> assign(torch.tensor([[0.1, 0.3], [2.0, 1.0]]), training=False)
+        tensor([[0., 1.],
+                [1., 0.]])
+    """
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    if training:
+        logits = logits - torch.empty_like(logits).exponential_().log()
+    soft = logits.softmax(-1)
+    hard = torch.zeros_like(soft).scatter_(1, soft.argmax(-1, keepdim=True), 1.0)
+    return hard + (soft - soft.detach())
+
+
+def clusters_of(assignment: Tensor, graph_of: Tensor) -> Clusters:
+    """The clusters that an assignment makes.
+
+    Args:
+        assignment: S `[T, C]`.
+        graph_of: graph of each node `[T]`.
+
+    Examples:
+        >>> found = clusters_of(torch.tensor([[0.0, 1.0], [1.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 0, 1]))
+        >>> found.number, found.order
+        (tensor([1, 0, 3]), tensor([1, 0, 2]))
+    """
+    number = graph_of * assignment.shape[1] + assignment.argmax(-1)
+    order = number.argsort(stable=True)
+    _, group, sizes = number[order].unique_consecutive(return_inverse=True, return_counts=True)
+    layout = DenseLayout.from_rows(group, F.pad(sizes.cumsum(0), (1, 0)), int(sizes.max()) if len(sizes) else 0)
+    place = torch.empty_like(order).index_copy_(0, order, torch.arange(len(order), device=order.device))
+    return Clusters(assignment, number, order, place, layout)
+
+
+def cluster_edges(
+    edge_index: Tensor, edge: Tensor, number: Tensor, weight: Tensor, num_clusters: int
+) -> tuple[Tensor, Tensor]:
+    """Edges between clusters: one for every pair with an edge between their nodes, with the mean vector of these.
+
+    Edges within a cluster are left out. `e_cd = sum_(i in c, j in d) w_i w_j e_ij / sum_(i in c, j in d) w_i w_j`.
+
+    Args:
+        edge_index: edges (i, j) of the graphs `[2, M]`.
+        edge: their vectors `[M, dim]`.
+        number: cluster of each node `[T]`.
+        weight: w `[T]`.
+        num_clusters: of all graphs.
+
+    Returns:
+        Pairs of clusters `[2, P]` and their vectors `[P, dim]`.
+
+    Examples:
+        >>> index, edge = torch.tensor([[0, 1, 0], [2, 2, 1]]), torch.tensor([[1.0], [3.0], [9.0]])
+        >>> cluster_edges(index, edge, torch.tensor([0, 0, 1]), torch.ones(3), num_clusters=2)
+        (tensor([[0],
+                [1]]), tensor([[2.]]))
+    """
+    between = (number[edge_index[0]] != number[edge_index[1]]).nonzero().squeeze(1)
+    source, target = edge_index.index_select(1, between)
+    pairs, pair = (number[source] * num_clusters + number[target]).unique(return_inverse=True)
+    share = (weight[source] * weight[target]).to(edge.dtype)[:, None]
+    sums = scatter(share * edge.index_select(0, between), pair, 0, len(pairs), reduce="sum")
+    means = sums / scatter(share, pair, 0, len(pairs), reduce="sum")
+    return torch.stack([pairs // num_clusters, pairs % num_clusters]), means
+
+
+def link_loss(assignment: Tensor, batch: Data, layout: DenseLayout) -> Tensor:
+    """How far clusters are from the edges: the mean over graphs of `|A - (S S^T - I)|_F / n^2`.
+
+    A counts the edges from node to node, n is the number of nodes. With `|S S^T|_F = |S^T S|_F` no matrix on pairs of
+    nodes is needed: `|A + I - S S^T|^2 = |A + I|^2 - 2 sum_ij (A + I)_ij S_i . S_j + |S^T S|^2`.
+
+    Args:
+        assignment: S `[T, C]`.
+        batch: the graphs.
+        layout: of their nodes.
+
+    Returns:
+        A scalar.
+
+    Examples:
+        >>> pair = Data(edge_index=torch.tensor([[0, 1], [1, 0]]), num_nodes=2)  # in one cluster, as their edge asks
+        >>> link_loss(torch.ones(2, 1), pair, DenseLayout.from_batch(pair))
+        tensor(0.)
+    """
+    num_nodes, sizes = len(assignment), layout.ptr.diff()
+    node = torch.arange(num_nodes, device=assignment.device)
+    entries = torch.cat([batch.edge_index[0] * num_nodes + batch.edge_index[1], node * (num_nodes + 1)])
+    pairs, counts = entries.unique(return_counts=True)  # of A + I
+    source, target, counts = pairs // num_nodes, pairs % num_nodes, counts.to(assignment.dtype)
+    common = (assignment.index_select(0, source) * assignment.index_select(0, target)).sum(-1)
+    parts = counts.square() - 2 * counts * common
+    with torch.autocast(assignment.device.type, enabled=False):  # bfloat16 cannot count nodes
+        dense = layout.to_dense(assignment)
+        shared = (dense.transpose(1, 2) @ dense).square().sum((1, 2))
+    squared = shared + scatter(parts, layout.graph_of[source], 0, layout.num_graphs, reduce="sum")
+    apart = squared > 0.5  # a whole number, but for rounding; at 0 the norm has no gradient
+    norm = torch.where(apart, squared, 1.0).sqrt() * apart
+    return (norm / sizes.square()).mean()
+
+
+class ClusterAttention(Traced):
+    """Softmax attention among the nodes of the same cluster; `4 dim^2 + 4 dim` parameters.
+
+    Multi-head attention as `graphbench.nn.MultiHeadAttention` has it, whose initial values it takes. Its trace has a
+    matrix per graph, zero between clusters.
+
+    Args:
+        dim: width of the nodes.
+        num_heads: heads; must divide `dim`.
+        dropout: probability of dropping an attention weight.
+
+    Raises:
+        BadInput: `num_heads` does not divide `dim`.
+    """
+
+    def __init__(self, dim: int, num_heads: int, dropout: float) -> None:
+        super().__init__()
+        if dim % num_heads:
+            raise BadInput(f"num_heads must divide hidden_dim, but got num_heads={num_heads} and hidden_dim={dim}.")
+        self.num_heads, self.dropout = num_heads, dropout
+        self.in_proj = nn.Linear(dim, 3 * dim)
+        self.out_proj = nn.Linear(dim, dim)
+        nn.init.xavier_uniform_(self.in_proj.weight)
+        nn.init.zeros_(self.in_proj.bias)
+        nn.init.zeros_(self.out_proj.bias)
+
+    def forward(self, x: Tensor, batch: GraphBatch, layout: Clusters) -> Tensor:
+        """Mixed nodes `[T, dim]`."""
+        within, dropout = layout.layout, self.dropout if self.training else 0.0
+        qkv = self.in_proj(x)
+        heads = within.to_block_heads(qkv.index_select(0, layout.order), 3, self.num_heads)
+        parts = zip(heads, within.block_biases(), strict=True)
+        mixed = within.from_block_heads([attend(q, k, v, bias, dropout) for (q, k, v), bias in parts])
+        out: Tensor = self.out_proj(mixed.index_select(0, layout.place))
+        self.trace(lambda: self._record(x, qkv, batch, layout, out))
+        return out
+
+    @torch.no_grad()
+    def _record(self, x: Tensor, qkv: Tensor, batch: GraphBatch, clusters: Clusters, out: Tensor) -> LayerTrace:
+        layout = DenseLayout.from_batch(batch)
+        number = layout.to_dense(clusters.number[:, None] + 1)  # zero stands for padding
+        apart = torch.where(number == number.transpose(1, 2), 0.0, -torch.inf)[:, None]
+        heads = layout.to_block_heads(qkv, 3, self.num_heads)
+        weights = [
+            attention_weights(q, k, bias) for (q, k, _), bias in zip(heads, layout.block_biases(apart), strict=True)
+        ]
+        return LayerTrace(
+            tokens=out.detach(),
+            batch=batch.batch,
+            values=mixed_values(x, self.in_proj.weight.chunk(3)[2], self.out_proj.weight, self.num_heads),
+            attention=layout.matrices_of_graphs(weights),
+            num_nodes=batch.ptr.diff(),
+            input=x.detach(),
+        )
+
+
+class Sequoia(Architecture):
+    """Sequoia (Trang et al., TMLR 2024); defaults are the released code's on Peptides.
+
+    With x_i the encoded node plus `ReLU(Norm(W p_i))` of its positions p_i, and e_ij the encoded edge:
+
+        S     = assign(Norm(FFN(GPS_1(x, e))))               one of C clusters for each node, see `assign`
+        y     = GPS_2(x, e)                                  with attention among the nodes of a cluster
+        z_c   = GPS_3(sum_(i in c) y_i, means of e)          on the clusters of a graph, see `cluster_edges`
+        node  = y_i + z_(cluster of i)                       graph = sum_c z_c
+        penalty = link_weight * link_loss(S)
+
+    The three are GPS layers around GatedGCN, the first and the third without attention; the first decides on clusters
+    alone. Clusters without nodes take part, as zeros before GPS_3. As in the released code, S has gradients from the
+    link loss, and from means of edge vectors where edges have dense features alone. Departures from that code:
+
+    * In evaluation a node is in the cluster of its largest logit; there clusters are drawn, so that answers differ.
+    * What it returns for nodes is not released; here a node has the vector of its cluster added.
+    * The link loss is a mean over graphs; there it is one norm of all graphs, padded to the largest with nodes in
+      random clusters, over the square of its size.
+    * It averages the codes of categorical edge features and cuts them to integers, which mixes up categories and lets
+      no gradient pass; here their vectors are averaged, still without gradient.
+    * A mean tells S what weight a node's own cluster shall have; there, that of other clusters as well.
+    * Its attention has a node of ones in every empty cluster, which enters the batch norms and is left out here.
+
+    Time and memory: `B ((N + E + m) d^2 + N m (d + m) + N^2 (d + H))`, `B ((N + E + m) d + N m + m^2 + H N^2)`.
+
+    Args:
+        spec: the benchmark's description.
+        hidden_dim: width of nodes, edges and clusters.
+        num_heads: heads of the attention; must divide `hidden_dim`.
+        num_clusters: clusters C of each graph, of which some may stay empty.
+        link_weight: weight of the link loss; 0 where clusters shall learn from dense edge features alone.
+        dropout: probability of every dropout but that of attention weights.
+        attention_dropout: probability of dropping an attention weight.
+        norm: batch, layer or none.
+        positional_encoders: their outputs are concatenated, mapped to `hidden_dim` and added to the node features:
+            `RandomWalkPE`, or `graphbench.nn.LapPEEncoder` with `model: raw`.
+        categorical: how categorical features enter: xavier_uniform, normal or one_hot.
+
+    Raises:
+        BadInput: an option is out of range, or `num_heads` does not divide `hidden_dim`.
+
+    Examples:
+        >>> from graphbench.testing import tiny_batch, tiny_spec
+        >>> model = Sequoia(tiny_spec(), hidden_dim=16, num_clusters=4)
+        >>> model(tiny_batch(model)).graph.shape  # 4 graphs of a few nodes
+        torch.Size([4, 16])
+    """
+
+    waits_for_device = "how large clusters are, and which of them share an edge, is read"
+
+    def __init__(
+        self,
+        spec: BenchmarkSpec,
+        hidden_dim: int = 96,
+        num_heads: int = 4,
+        num_clusters: int = 32,
+        link_weight: float = 1.0,
+        dropout: float = 0.0,
+        attention_dropout: float = 0.5,
+        norm: NormName = "batch",
+        positional_encoders: list[PositionalEncoder] | None = None,
+        categorical: Categorical = "xavier_uniform",
+    ) -> None:
+        super().__init__(spec, hidden_dim)
+        check_range("num_clusters", num_clusters, at_least=1, whole=True)
+        check_range("link_weight", link_weight, at_least=0)
+        self.num_clusters, self.link_weight = num_clusters, link_weight
+        self.edges_teach = not spec.edge.vocabularies
+        self.node_encoder = NodeEncoder(spec, hidden_dim, categorical=categorical)
+        self.edge_encoder = EdgeEncoder(spec, hidden_dim, categorical)
+        self.positional = nn.ModuleList(positional_encoders or ())
+        positions = sum(encoder.dim for encoder in positional_encoders or ())
+        self.position_map = nn.Linear(positions, hidden_dim, bias=False) if positions else None
+        self.position_norm = make_norm(norm, hidden_dim) if positions else None
+
+        def layer(attention: nn.Module | None = None) -> GPSLayer:
+            local = make_local_layer("GatedGCN", hidden_dim, dropout=dropout, norm=norm)
+            return GPSLayer(hidden_dim, local, attention, dropout, norm)
+
+        self.before = layer()
+        self.logits = nn.Sequential(
+            nn.Linear(hidden_dim, 2 * hidden_dim),
+            nn.ReLU(),
+            nn.Linear(2 * hidden_dim, num_clusters),
+            make_norm(norm, num_clusters),
+        )
+        self.within = layer(ClusterAttention(hidden_dim, num_heads, attention_dropout))
+        self.among = layer()
+
+    def forward(self, batch: GraphBatch) -> Representation:
+        """Nodes `[num_nodes, hidden_dim]`, edges `[num_edges, hidden_dim]` and graphs `[num_graphs, hidden_dim]`."""
+        x, edge = self._encode(batch), self.edge_encoder(batch)
+        assignment = assign(self.logits(self.before(x, edge, batch)[0]), self.training)
+        clusters = clusters_of(assignment, batch.batch)
+        weight = clusters.weight if self.edges_teach else clusters.weight.detach()
+        total = batch.num_graphs * self.num_clusters
+        pairs, between = cluster_edges(batch.edge_index, edge, clusters.number, weight, total)
+        # A GPS layer hands the layout to its attention and does not look into it.
+        x, edge = self.within(x, edge, batch, cast(DenseLayout, clusters))
+        sums = scatter(x, clusters.number, 0, total, reduce="sum")
+        cluster, _ = self.among(sums, between, Data(edge_index=pairs, num_nodes=total))
+        return Representation(
+            node=x + cluster.index_select(0, clusters.number),
+            edge=edge,
+            graph=cluster.unflatten(0, (-1, self.num_clusters)).sum(1),
+            penalty=self._penalty(assignment, batch),
+        )
+
+    def _encode(self, batch: GraphBatch) -> Tensor:
+        x: Tensor = self.node_encoder(batch)
+        if self.position_map is None or self.position_norm is None:
+            return x
+        positions = torch.cat([encoder(batch) for encoder in self.positional], dim=-1)
+        return x + self.position_norm(self.position_map(positions.to(self.position_map.weight.dtype))).relu()
+
+    def _penalty(self, assignment: Tensor, batch: GraphBatch) -> Tensor | None:
+        if not self.link_weight or not self.training:
+            return None
+        return self.link_weight * link_loss(assignment, batch, DenseLayout.from_batch(batch))
