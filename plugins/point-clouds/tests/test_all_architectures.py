@@ -19,6 +19,7 @@ from graphbench_point_clouds import (
     PointConv,
     PointNet,
     PointNetPlusPlus,
+    PointSequoia,
     PointTransformer,
     SetTransformer,
     VNPointNet,
@@ -39,6 +40,7 @@ MODELS = {
     "PointCNN": partial(PointCNN, hidden_dim=4, num_points=6, use_features=True),
     "PointConv": partial(PointConv, hidden_dim=4, num_points=6, num_neighbors=3),
     "Point Transformer": partial(PointTransformer, hidden_dim=2, num_neighbors=4),
+    "Sequoia": partial(PointSequoia, hidden_dim=4, num_heads=2, num_neighbors=4, num_siblings=3),
 }
 
 
@@ -92,6 +94,11 @@ class TestCNDGCNN(Exact):
 class TestPointTransformer(Exact):
     architecture = PointTransformer
     options = EDGES
+
+
+class TestPointSequoia(Exact):
+    architecture = PointSequoia
+    options = EDGES | {"num_heads": 2, "num_siblings": 3}
 
 
 class TestSetTransformer(Exact):

@@ -85,6 +85,12 @@ RELEASED = {
     "pointnet-shapenetpart": (
         32, 200, "Adam", {"lr": 0.001}, steps(20 * 16_881 // 32, 0.5, "step"), {"scaling": [1, 1]},
     ),
+    "sequoia-modelnet40": (
+        24, 200, "Adam", {"lr": 0.001, "weight_decay": 1e-4}, steps(20, 0.7), {"scaling": [0.8, 1.25]},
+    ),
+    "sequoia-shapenetpart": (
+        16, 200, "Adam", {"lr": 0.001, "weight_decay": 1e-4}, steps(20, 0.5), {"scaling": [0.8, 1.25]},
+    ),
 }  # fmt: skip
 #: Options of the networks that differ between the authors' scripts and are no defaults here.
 NETWORKS = {
@@ -97,6 +103,8 @@ NETWORKS = {
     "pointconv-modelnet40": {"dropout": 0.7, "num_neighbors": 32, "num_points": 512},
     "pointnet-plus-plus-modelnet40": {"num_neighbors": 128, "num_far_neighbors": 128, "use_features": True},
     "pointnet-plus-plus-shapenetpart": {"num_neighbors": 64, "num_far_neighbors": 64, "use_features": True},
+    "sequoia-modelnet40": {"num_neighbors": 16, "num_siblings": 8, "residual": False, "use_features": True},
+    "sequoia-shapenetpart": {"num_siblings": 16, "residual": False, "use_features": False},
 }
 
 

@@ -8,6 +8,7 @@ from graphbench_point_clouds.pointcnn import PointCNN as PointCNN
 from graphbench_point_clouds.pointconv import PointConv as PointConv
 from graphbench_point_clouds.pointnet import PointNet as PointNet
 from graphbench_point_clouds.pointnet_plus_plus import PointNetPlusPlus as PointNetPlusPlus
+from graphbench_point_clouds.sequoia import PointSequoia as PointSequoia
 from graphbench_point_clouds.set_transformer import SetTransformer as SetTransformer
 from graphbench_point_clouds.vn_dgcnn import VNDGCNN as VNDGCNN
 from graphbench_point_clouds.vn_pointnet import VNPointNet as VNPointNet
@@ -21,6 +22,7 @@ __all__ = [
     "PointConv",
     "PointNet",
     "PointNetPlusPlus",
+    "PointSequoia",
     "PointTransformer",
     "SetTransformer",
     "VNPointNet",

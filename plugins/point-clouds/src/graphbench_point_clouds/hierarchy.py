@@ -1,0 +1,136 @@
+"""A tree over the points of every cloud: cells that hold points, each in a larger one, up to the box of the cloud.
+
+Legend: T points of all clouds, B clouds, n nodes of a level of all clouds, k siblings, c coordinates.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from graphbench.nn import Pooling
+from graphbench_point_clouds.clouds import Clouds
+
+#: How far the box of a cloud reaches beyond its points, on each side.
+MARGIN = 1e-6
+
+
+@dataclass(frozen=True)
+class Level:
+    """Nodes of one level of all clouds: points, cells of one size that hold points, or the boxes, which are the roots.
+
+    Args:
+        pos: points, or middles of cells and boxes `[n, c]`.
+        cloud_of: cloud of each node `[n]`.
+        parent: row of each node's parent on the next level `[n]`; of width 0 on the last.
+        siblings: rows of the nearest nodes of the cloud on this level `[n, k]`, nearest first; none on the last.
+    """
+
+    pos: Tensor
+    cloud_of: Tensor
+    parent: Tensor
+    siblings: Tensor
+
+
+@torch.no_grad()
+def levels_of(pos: Tensor, clouds: Clouds, near: Tensor, depth: int, divide: int) -> list[Level]:
+    """The tree of each cloud, from its points up to its root.
+
+    The box around a cloud is divided into `divide^(depth - 1)` cells along each axis, then into fewer and fewer by that
+    factor, and last it is one cell. Cells without a point are left out. As cells are found by whole numbers, each lies
+    in one larger cell, and neither the order of the points nor other clouds decide anything.
+
+    Args:
+        pos: points `[T, c]`.
+        clouds: their clouds.
+        near: the nearest points of each point, nearest first `[T, k]`; see `only_once`.
+        depth: levels of cells, the box among them.
+        divide: cells along each axis that one of the next level holds.
+
+    Returns:
+        `depth + 1` levels.
+
+    Examples:
+        >>> from graphbench.testing import tiny_spec, tiny_table
+        >>> clouds = Clouds.from_batch(tiny_table(tiny_spec(kind="coordinates"), sizes=[3]).batch([0]))
+        >>> pos, near = torch.tensor([[0.0], [1.0], [4.0]]), torch.tensor([[0], [1], [2]])
+        >>> points, cells, root = levels_of(pos, clouds, near, depth=2, divide=2)
+        >>> points.parent, cells.pos[:, 0].round(decimals=3)
+        (tensor([0, 0, 1]), tensor([1., 3.]))
+    """
+    exact = pos if pos.dtype.itemsize > 2 else pos.float()
+    cloud_of, pool = clouds.cloud_of, Pooling("max")
+    low = -pool(-exact, cloud_of, clouds.num_clouds)
+    size = pool(exact, cloud_of, clouds.num_clouds) - low + 2 * MARGIN
+    low = low - MARGIN
+    finest = divide ** (depth - 1)
+    place = ((exact - low[cloud_of]) / size[cloud_of] * finest).long().clamp(0, finest - 1)
+    levels, here, siblings = [], exact, near
+    for step in range(depth - 1):
+        along = finest // divide**step
+        strides = along ** torch.arange(pos.shape[1], device=pos.device)
+        number = cloud_of * along ** pos.shape[1] + (place * strides).sum(1)
+        found, parent = number.unique(return_inverse=True)
+        levels.append(Level(here, cloud_of, parent, siblings))
+        cloud_of, place = found // along ** pos.shape[1], found[:, None] // strides % along
+        here = low[cloud_of] + (place.to(exact.dtype) + 0.5) / along * size[cloud_of]
+        siblings = nearest_cells(here, cloud_of, clouds.num_clouds, near.shape[1])
+        place = place // divide
+    levels.append(Level(here, cloud_of, cloud_of, siblings))
+    roots, none = torch.arange(clouds.num_clouds, device=pos.device), cloud_of[:0]
+    return [*levels, Level(low + size / 2, roots, none, none[:, None])]
+
+
+def only_once(near: Tensor, sizes: Tensor) -> Tensor:
+    """Nearest nodes `[n, k]`, with the nearest one in the place of what a set of fewer than k nodes does not have.
+
+    Args:
+        near: nearest nodes, nearest first, all again where a set has fewer.
+        sizes: nodes of the set that each row belongs to `[n]`.
+
+    Examples:
+        >>> only_once(torch.tensor([[0, 1, 0, 1]]), torch.tensor([2]))
+        tensor([[0, 1, 0, 0]])
+    """
+    beyond = torch.arange(near.shape[1], device=near.device) >= sizes[:, None]
+    return torch.where(beyond, near[:, :1], near)
+
+
+def nearest_cells(pos: Tensor, cloud_of: Tensor, num_clouds: int, k: int) -> Tensor:
+    """The nearest k cells of each cell in its cloud, nearest first and itself among them.
+
+    Middles of cells have many equal distances. Of equals the one that comes first counts, whatever shares the batch.
+    A cloud of fewer than k cells repeats the nearest one, which is the cell itself.
+
+    Args:
+        pos: middles, those of a cloud together `[n, c]`.
+        cloud_of: cloud of each of them, ascending `[n]`.
+        num_clouds: clouds.
+        k: cells.
+
+    Returns:
+        `[n, k]`.
+
+    Examples:
+        >>> nearest_cells(torch.tensor([[0.0], [1.0], [2.0], [5.0]]), torch.tensor([0, 0, 0, 1]), 2, 2)
+        tensor([[0, 1],
+                [1, 0],
+                [2, 1],
+                [3, 3]])
+    """
+    sizes = torch.zeros(num_clouds, dtype=torch.int64, device=pos.device)
+    sizes.index_add_(0, cloud_of, torch.ones_like(cloud_of))
+    first = sizes.cumsum(0) - sizes
+    place = torch.arange(len(pos), device=pos.device) - first[cloud_of]
+    widest = int(sizes.max())
+    padded = pos.new_zeros(num_clouds, widest, pos.shape[1])
+    padded[cloud_of, place] = pos
+    differences = (column[:, :, None] - column[:, None, :] for column in padded.unbind(2))
+    distance = torch.stack([difference.square() for difference in differences]).sum(0)
+    empty = torch.arange(widest, device=pos.device) >= sizes[:, None]
+    order = distance.masked_fill_(empty[:, None, :], torch.inf).argsort(dim=2, stable=True)
+    ranks = torch.arange(k, device=pos.device).clamp(max=widest - 1)
+    near = order[:, :, ranks][cloud_of, place] + first[cloud_of][:, None]
+    return only_once(near, sizes[cloud_of])
