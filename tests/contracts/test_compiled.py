@@ -1,6 +1,6 @@
-"""Every registered architecture that reads graphs trains compiled as it does uncompiled (`--model.compile true`).
+"""Every registered architecture trains compiled as it does uncompiled (`--model.compile true`).
 
-A minute for each, so slow. Point clouds and sequences have benchmarks of their own and are not among them.
+A minute for each, so slow.
 """
 
 import inspect
@@ -17,6 +17,7 @@ SMALL = {"hidden_dim": 16, "num_layers": 2}
 #: Batches of several sizes: none fills the vectors of a processor, and shapes are dynamic from the second on.
 SIZES = ([5, 3, 1], [4, 7, 2, 6])
 SPECS = [(kind, task) for kind in ("categorical", "none") for task in ("graph-regression", "map-recovery")]
+SPECS += [("sequence", "graph-classification"), ("coordinates", "graph-classification")]
 
 
 def small_model(name):
@@ -48,7 +49,7 @@ def gradients(model, batch):
 def test_compiled_gradients_are_the_uncompiled_ones(name):
     torch.manual_seed(0)
     if (made := small_model(name)) is None:
-        pytest.skip(f"{name} reads no graphs of nodes and edges alone, or has no weights")
+        pytest.skip(f"{name} has no weights")
     model, spec = made
     tables = [encode(tiny_table(spec, sizes=sizes), model.required_encodings()) for sizes in SIZES]
     batches = [table.batch(range(len(table))) for table in tables]
@@ -57,7 +58,9 @@ def test_compiled_gradients_are_the_uncompiled_ones(name):
     model.compile(dynamic=True)
     for batch, plain in zip(batches, expected, strict=True):
         found = gradients(model, batch)
-        assert found.keys() == plain.keys()
+        assert found.keys() >= plain.keys()
+        idle = found.keys() - plain.keys()  # where a program breaks into parts, a compiled one gives them zeros
+        assert all(not bool(found[key].any()) for key in idle), idle
         for key, gradient in plain.items():
             atol = 1e-4 * max(1.0, float(gradient.abs().max()))
             torch.testing.assert_close(
