@@ -1,9 +1,10 @@
 """Every registered graph model on ZINC and PATTERN at one equal small budget, whoever wins.
 
-All models of a benchmark have four layers, about the same number of parameters (`--parameters`; the width is the
-multiple of 4 that comes nearest), random walks of 16 steps beside the node features, no dropout, and the same graphs,
-batches, optimizer, schedule and epochs. Everything else is the default of each class: nothing is tuned, for none of
-them. Scores of such short runs say which model learns quickly at this size, and nothing of published scores.
+All models of a benchmark have four layers (Sequoia has one of each of its three kinds), about the same number of
+parameters (`--parameters`; the width is the multiple of 4 that comes nearest), random walks of 16 steps beside the node
+features, no dropout, and the same graphs, batches, optimizer, schedule and epochs. Everything else is the default of
+each class: nothing is tuned, for none of them. Scores of such short runs say which model learns quickly at this size,
+and nothing of published scores.
 
 Every training is an ordinary `graphbench fit` and `graphbench test` in a folder of its own under OUTPUT/runs. What is
 finished is skipped and what was interrupted goes on, so the command may be stopped at any time and given again; a model
@@ -197,8 +198,9 @@ def collect(runs: Sequence[Training], output: Path) -> None:
             "recipe": ("experiments/equal_budget.py",),
             "options": (*given, *(option for option in run.options if not option.startswith(SHOWN))),
             "full": False,
-            "note": f"Made by `experiments/equal_budget.py`, which has all other options: {LAYERS} layers and about as "
-            "many parameters, steps and batches for every model, nothing tuned. Best validation score first.",
+            "note": f"Made by `experiments/equal_budget.py`, which has all other options: {LAYERS} layers (where a "
+            "model counts them) and about as many parameters, steps and batches for every model, nothing tuned. Best "
+            "validation score first.",
         }
         models_of = found.setdefault(run.facts["data"], {})
         models_of.setdefault(run.name, []).append(record_of(run, folder, told))
