@@ -16,6 +16,9 @@ from graphbench.testing import encode, tiny_spec, tiny_table
 SMALL = {"hidden_dim": 16, "num_layers": 2}
 #: Batches of several sizes: none fills the vectors of a processor, and shapes are dynamic from the second on.
 SIZES = ([5, 3, 1], [4, 7, 2, 6])
+#: Of clouds: one point has no frame, so that learned ones turn by rounding, and gradients with them: by 0.05 in float32
+#: where points move by a millionth, compiled or not.
+CLOUD_SIZES = ([5, 4, 6], [4, 7, 5, 6])
 SPECS = [(kind, task) for kind in ("categorical", "none") for task in ("graph-regression", "map-recovery")]
 SPECS += [("sequence", "graph-classification"), ("coordinates", "graph-classification")]
 
@@ -43,21 +46,16 @@ def gradients(model, batch):
     return {name: weight.grad.clone() for name, weight in model.named_parameters() if weight.grad is not None}
 
 
-#: Learned frames, whose compiled gradients differ by up to 0.03 in a few weights; why is not known yet.
-UNEXPLAINED = ("CNDGCNN", "CNPointNet")
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(registry.architectures()))
 @inductor.patch(fallback_random=True)
 def test_compiled_gradients_are_the_uncompiled_ones(name):
-    if name in UNEXPLAINED:
-        pytest.xfail("gradients of learned frames differ, compiled from uncompiled")
     torch.manual_seed(0)
     if (made := small_model(name)) is None:
         pytest.skip(f"{name} has no weights")
     model, spec = made
-    tables = [encode(tiny_table(spec, sizes=sizes), model.required_encodings()) for sizes in SIZES]
+    chosen = CLOUD_SIZES if spec.coordinates == 3 else SIZES
+    tables = [encode(tiny_table(spec, sizes=sizes), model.required_encodings()) for sizes in chosen]
     batches = [table.batch(range(len(table))) for table in tables]
     expected = [gradients(model, batch) for batch in batches]
     torch._dynamo.reset()
