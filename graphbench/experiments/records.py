@@ -213,10 +213,18 @@ def read_records(folders: Sequence[Path]) -> list[Record]:
         if not folder.is_dir():
             raise BadInput(f"--records {folder}: there is no such folder.")
         for path in sorted(folder.glob("*.json")):
-            try:
-                content = json.loads(path.read_text(encoding="utf-8"))
-            except (ValueError, RecursionError) as error:
-                raise BadInput(f"{path} is not valid JSON: {error}") from error
-            held = content if isinstance(content, list) else [content]
-            found += [Record.parse(one, str(path)) for one in held]
+            found += read_file(path)
     return found
+
+
+def read_file(path: Path) -> list[Record]:
+    """The records of a file, which holds one or a list of them.
+
+    Raises:
+        BadInput: it holds something else.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"{path} is not valid JSON: {error}") from error
+    return [Record.parse(one, str(path)) for one in (content if isinstance(content, list) else [content])]

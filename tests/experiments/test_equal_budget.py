@@ -82,6 +82,12 @@ def test_a_model_that_fails_is_named_and_the_others_have_rows_and_records(script
     assert [(one.name, one.seed, one.test, one.full) for one in found] == [
         (model, seed, 0.5, False) for model in ("GIN", "GCN") for seed in (0, 1)
     ]
+    kept = tmp_path / "kept"
+    for seeds, models in (["0"], ["GCN"]), (["0", "1"], ["GIN"]), (["1"], ["GCN"]):
+        asked = ["--output", str(tmp_path), "--data", "zinc", "--models", *models, "--seeds", *seeds]
+        asked += ["--epochs", "1", "--data.init_args.source=pyg", "--trainer.enable_progress_bar=false"]
+        assert script.main([*asked, "--records", str(kept)]) == 0
+    assert read_records([kept]) == found, "what is added bit by bit, or twice, is what one call makes"
     assert found[0].recipe == ("experiments/equal_budget.py",)
     assert {"--model.architecture=GIN", "--data.init_args.source=pyg"} <= set(found[0].options)
     assert "--trainer.enable_progress_bar=false" not in found[0].options
