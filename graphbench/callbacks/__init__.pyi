@@ -1,5 +1,6 @@
 from .attention_capacity import AttentionCapacity as AttentionCapacity
 from .attention_maps import AttentionMaps as AttentionMaps
+from .batch_norm_momentum import BatchNormMomentum as BatchNormMomentum
 from .diagnostic_table import DiagnosticTable as DiagnosticTable
 from .epoch_lines import EpochLines as EpochLines
 from .exact_resume import ExactResume as ExactResume

@@ -76,6 +76,7 @@ def build_task(
     select_by: str | None = None,
     class_weights: ClassWeights | None = None,
     quantiles: Sequence[float] | None = None,
+    label_smoothing: float = 0.0,
 ) -> Task:
     """The task of `spec` on a representation of width `dim`.
 
@@ -88,10 +89,11 @@ def build_task(
         select_by: the metric that selects the best epoch in place of the benchmark's.
         class_weights: weights of classes in the loss, see `Classification.weigh_classes`.
         quantiles: levels of a regression's loss Quantile, see `QuantileSpread`.
+        label_smoothing: of labels in training, see `Classification.smooth_labels`.
 
     Raises:
-        BadInput: the specification names a task, a loss or a metric that does not exist; weights of classes, or
-            quantiles, do not fit.
+        BadInput: the specification names a task, a loss or a metric that does not exist; weights of classes, smoothing
+            or quantiles do not fit.
         UnknownName: a choice does not exist.
 
     Examples:
@@ -114,8 +116,11 @@ def build_task(
     if spec.metric not in (known := task.all_metrics()):
         raise BadInput(f"{spec.name} asks for the metric {spec.metric!r}, but {spec.task} knows {', '.join(known)}.")
     task.spec = selecting(task.spec, task, select_by)
-    if class_weights is not None:
-        if not isinstance(task, Classification):
-            raise BadInput(f"class_weights is for classifications; {spec.name} is {spec.task}.")
-        task.weigh_classes(class_weights)
+    for option, asked in (("class_weights", class_weights is not None), ("label_smoothing", label_smoothing != 0)):
+        if asked and not isinstance(task, Classification):
+            raise BadInput(f"{option} is for classifications; {spec.name} is {spec.task}.")
+    if isinstance(task, Classification):
+        if class_weights is not None:
+            task.weigh_classes(class_weights)
+        task.smooth_labels(label_smoothing)
     return task

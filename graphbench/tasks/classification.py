@@ -36,6 +36,8 @@ class Classification(Task):
     Rows may have weights of their own, and classes may have some (`weigh_classes`): the loss of n labelled rows is
     `sum(w_i w_c(i) l_i) / n`, so a row counts the same in whatever batch it is. Metrics count every row once.
 
+    In training, labels may be smoothed (`smooth_labels`); losses in evaluation and metrics are of the labels.
+
     The focal loss of a row whose class has the probability p is `-(1 - p)^2 log p` (Lin et al., "Focal loss for dense
     object detection", ICCV 2017, with gamma = 2).
 
@@ -61,6 +63,7 @@ class Classification(Task):
         self.num_classes = spec.num_classes
         self.register_buffer("class_weights", None)
         self._wanted_weights: Sequence[float] | None = None
+        self.label_smoothing = 0.0
 
     def weigh_classes(self, wanted: ClassWeights) -> None:
         """Ask for weights of classes, which `set_class_weights` finds once the training targets are known.
@@ -110,6 +113,26 @@ class Classification(Task):
             rows = rows * weight.reshape(-1)[known].double()
         self.class_weights.copy_(found / rows.mean())
 
+    def smooth_labels(self, amount: float) -> None:
+        """Train on `1 - s + s / C` for the label's class and `s / C` for every other one of C.
+
+        That is torch's `CrossEntropyLoss(label_smoothing=s)` (Szegedy et al., "Rethinking the Inception architecture",
+        CVPR 2016, section 7).
+
+        Args:
+            amount: s; 0 for none.
+
+        Raises:
+            BadInput: s is not in [0, 1), or the loss is focal.
+        """
+        check_range("label_smoothing", amount, at_least=0, below=1)
+        if amount and self.spec.loss == "focal":
+            raise BadInput(
+                "label_smoothing: the loss focal counts a label by the probability of its class, which a smoothed one "
+                "does not have; choose --model.loss cross_entropy."
+            )
+        self.label_smoothing = amount
+
     def forward(self, representation: Representation, batch: GraphBatch) -> Tensor:
         """Logits `[rows, C]`, or `[rows, 1]` for two classes."""
         return self.head(representation, batch)
@@ -123,7 +146,8 @@ class Classification(Task):
         """Cross-entropy summed over all labels, or over those of each class; each row with its weights."""
         focus = 2.0 if self.spec.loss == "focal" else 0.0
         logits, target = at_least_single(output), batch.y.reshape(-1)
-        sums, counts = class_terms(logits, target, self.num_classes, focus, batch.get(WEIGHT))
+        smoothing = self.label_smoothing if self.training else 0.0
+        sums, counts = class_terms(logits, target, self.num_classes, focus, batch.get(WEIGHT), smoothing)
         if self.class_weights is not None:
             sums = sums * self.class_weights.to(sums.dtype)
         if self.groups == 1:

@@ -30,7 +30,12 @@ def weighted_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
 
 
 def class_terms(
-    logits: Tensor, target: Tensor, classes: int, focus: float = 0.0, weight: Tensor | None = None
+    logits: Tensor,
+    target: Tensor,
+    classes: int,
+    focus: float = 0.0,
+    weight: Tensor | None = None,
+    smoothing: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
     """Cross-entropies summed over the labels of each class `[C]`, and how many there are `[C]`.
 
@@ -40,6 +45,7 @@ def class_terms(
         classes: C.
         focus: gamma of the focal loss: the cross-entropy of a label that has the probability p counts `(1 - p)^gamma`.
         weight: of each row in the sums `[V]`; the numbers of labels stay what they are.
+        smoothing: s of the truth that is trained on, `1 - s + s / C` for the label and `s / C` for every other class.
 
     Examples:
         >>> class_terms(torch.zeros(3, 2), torch.tensor([0, 0, 1]), 2)
@@ -49,10 +55,10 @@ def class_terms(
     """
     known, target = target >= 0, target.clamp(min=0)
     if logits.dim() == 1 or logits.shape[1] == 1:
-        truth = target.to(logits.dtype)
+        truth = target.to(logits.dtype) * (1 - smoothing) + smoothing / 2
         values = F.binary_cross_entropy_with_logits(logits.reshape(-1), truth, reduction="none")
     else:
-        values = F.cross_entropy(logits, target, reduction="none")
+        values = F.cross_entropy(logits, target, reduction="none", label_smoothing=smoothing)
     if focus:
         values = focal(values, focus)
     values = weighted(values, weight)

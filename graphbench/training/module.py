@@ -80,6 +80,8 @@ class BenchmarkModule(pl.LightningModule):
             numbers in inverse proportion to the training rows of each. Only ratios count: they are scaled to a mean of
             1 over the training rows. Losses of all splits are weighted, metrics are not.
         quantiles: levels of the loss Quantile, 0.5 (the prediction) among them; by default 0.05, 0.5 and 0.95.
+        label_smoothing: s: a classification of C classes trains on `1 - s + s / C` for the label's class and `s / C`
+            for the others, as torch's CrossEntropyLoss does. Losses in evaluation and metrics are of the labels.
 
     Raises:
         BadInput: the architecture cannot work on this benchmark, or an option does not fit.
@@ -105,6 +107,7 @@ class BenchmarkModule(pl.LightningModule):
         select_by: str | None = None,
         class_weights: Literal["balanced"] | list[float] | None = None,
         quantiles: list[float] | None = None,
+        label_smoothing: float = 0.0,
     ) -> None:
         given = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
         super().__init__()
@@ -117,7 +120,15 @@ class BenchmarkModule(pl.LightningModule):
             raise BadInput(f"architecture must make an Architecture of a specification, but it made {kind}.")
         self.architecture = made
         self.task = build_task(
-            spec, self.architecture.dim, head, loss, metrics or (), select_by, class_weights, quantiles
+            spec,
+            self.architecture.dim,
+            head,
+            loss,
+            metrics or (),
+            select_by,
+            class_weights,
+            quantiles,
+            label_smoothing,
         )
         self.spec = self.task.spec
         self.schedule = schedule

@@ -6,6 +6,7 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal
 
 from torch import nn
@@ -27,8 +28,8 @@ class Schedule:
     the remaining run that has passed:
 
     * constant: 1; cosine: (1 + cos πp) / 2; linear: 1 - p, both down to `floor`;
-    * step: `gamma ** (e // step_size)`; exponential: `gamma ** (e / step_size)`, e counted after warm-up (see
-      `warmup_overlaps`);
+    * step: `gamma ** (e // step_size)`, or `gamma ** m` after m of the `milestones`; exponential:
+      `gamma ** (e / step_size)`; never below `floor`, e counted after warm-up (see `warmup_overlaps`);
     * inverse_sqrt: `sqrt(w / max(w, e))`, e counted from the start of the run, w the warm-up and at least 1;
     * one_cycle: cosine rise over the warm-up instead of a linear one, then cosine;
     * plateau: torch's ReduceLROnPlateau on what `watch` says.
@@ -43,8 +44,9 @@ class Schedule:
         warmup_overlaps: count epochs (or steps) of what follows from the start of the run, not from the end of warm-up;
             during warm-up the two factors are multiplied. So runs a scheduler of PyTorch beneath a linear warm-up (Ma &
             Yarats, "On the adequacy of untuned warmup for adaptive optimization", 2021).
-        floor: smallest factor at the end of cosine, linear and one_cycle.
+        floor: smallest factor at the end of cosine, linear and one_cycle, and anywhere in step and exponential.
         step_size: intervals between two drops (step, exponential).
+        milestones: intervals after which the rate drops (step), in place of every `step_size`.
         gamma: factor of a drop (step, exponential).
         factor, patience, min_lr: as in torch's ReduceLROnPlateau.
         watch: what plateau follows on the validation split: the benchmark's metric, or the loss, as GraphGPS and
@@ -58,6 +60,7 @@ class Schedule:
     warmup_overlaps: bool = False
     floor: float = 0.0
     step_size: int = 1
+    milestones: tuple[int, ...] = ()
     gamma: float = 0.5
     factor: float = 0.5
     patience: int = 10
@@ -68,6 +71,11 @@ class Schedule:
         for option, value, least in (("warmup", self.warmup, 0), ("step_size", self.step_size, 1)):
             check_range(f"schedule.{option}", value, at_least=least)
         check_choice("schedule.watch", self.watch, ("metric", "loss"))
+        check_range("schedule.floor", self.floor, at_least=0, at_most=1)
+        if any(earlier >= later for earlier, later in pairwise((0, *self.milestones))):
+            raise BadInput(
+                f"schedule.milestones must grow from above 0, such as [120, 160], but got {self.milestones}."
+            )
         if self.name != "plateau" and self.watch != "metric":  # a recipe's, where another name was given over it
             logger.warning(
                 "schedule.watch: %s is for name: plateau; with %s nothing is watched.", self.watch, self.name
@@ -100,9 +108,10 @@ class Schedule:
         if self.name == "linear":
             return self.floor + (1 - self.floor) * (1 - passed)
         if self.name == "step":
-            return float(self.gamma ** (after // self.step_size))
+            drops = sum(after >= end for end in self.milestones) if self.milestones else after // self.step_size
+            return max(self.floor, float(self.gamma**drops))
         if self.name == "exponential":
-            return float(self.gamma ** (after / self.step_size))
+            return max(self.floor, float(self.gamma ** (after / self.step_size)))
         if self.name == "inverse_sqrt":
             return math.sqrt(max(1, self.warmup) / max(1, self.warmup, count))
         return 1.0

@@ -112,6 +112,8 @@ def test_a_balanced_loss_is_that_of_its_definition(options, tmp_path):
         (["--data.target", "Kinds"], "Did you mean 'Kind'?"),
         (["--model.class_weights", "[1, 2, 3]"], "class_weights: 3 numbers for the 2 classes."),
         (["--model.class_weights", "fair"], "class_weights"),
+        (["--model.label_smoothing", "2"], "label_smoothing must be at least 0 and below 1, but got 2"),
+        (["--model.label_smoothing", "some"], "label_smoothing"),
         (["--data.repeats", "once"], "repeats"),
         (["--data.file", "Assay.xls"], "not from '.xls'"),
     ],

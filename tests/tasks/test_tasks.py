@@ -209,6 +209,40 @@ def test_weights_of_classes_and_rows_against_torch(classes):
     assert scores["accuracy"] == pytest.approx(accuracy_score(labels, both.argmax(1)))
 
 
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("loss", ["cross_entropy", "weighted_cross_entropy"])
+def test_smoothed_labels_are_those_of_torch_in_training_alone(classes, loss):
+    labels = torch.tensor([0, 1, 1, classes - 1, 1])
+    batch = batch_with(lambda i, _: labels[i].reshape(1))
+    spec = spec_of("graph-classification", num_classes=classes, num_targets=1, loss=loss, metric="accuracy")
+    task = build_task(spec, 8, HeadConfig(), label_smoothing=0.2)
+    logits = 50 * torch.randn(5, spec.output_dim, generator=torch.Generator().manual_seed(2))
+    both = torch.cat((torch.zeros_like(logits), logits), 1) if classes == 2 else logits
+    weights = 1 - torch.bincount(labels, minlength=classes) / 5 if loss != "cross_entropy" else torch.ones(classes)
+    weights = weights * (torch.bincount(labels, minlength=classes) > 0)
+    divisor = 5 if classes == 2 or loss == "cross_entropy" else weights[labels].sum()
+    for training, amount in (True, 0.2), (False, 0.0):
+        task.train(training)
+        values = torch.nn.CrossEntropyLoss(reduction="none", label_smoothing=amount)(both.double(), labels)
+        expected = (values * weights[labels]).sum() / divisor
+        assert task.loss(logits, batch).item() == pytest.approx(expected.item(), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("task", "loss", "amount", "message"),
+    [
+        ("graph-regression", "L1", 0.1, "label_smoothing is for classifications; Probe is graph-regression"),
+        ("graph-classification", "cross_entropy", 1.0, "label_smoothing must be at least 0 and below 1, but got 1"),
+        ("graph-classification", "cross_entropy", -0.1, "label_smoothing must be at least 0 and below 1"),
+        ("graph-classification", "focal", 0.1, "label_smoothing: the loss focal counts a label by the probability"),
+    ],
+)
+def test_smoothing_that_does_not_fit_is_told(task, loss, amount, message):
+    classes = {} if task == "graph-regression" else {"num_classes": 3, "num_targets": 1, "metric": "accuracy"}
+    with pytest.raises(BadInput, match=message):
+        build_task(spec_of(task, loss=loss, **classes), 8, HeadConfig(), label_smoothing=amount)
+
+
 def test_balanced_classes_are_those_of_scikit_learn():
     labels = torch.tensor([0, 1, 1, 2, 1, 1, -1, 0])
     spec = spec_of("node-classification", num_classes=3, num_targets=1, loss="focal", metric="accuracy")

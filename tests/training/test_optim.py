@@ -38,6 +38,22 @@ def test_step_and_exponential_agree_where_a_step_ends():
     assert step.factor_at(59, 0) == pytest.approx(0.8)
 
 
+def test_drops_come_at_milestones_as_in_torch():
+    schedule = Schedule("step", interval="epoch", milestones=(3, 5, 11), gamma=0.1)
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)
+    decay = torch.optim.lr_scheduler.MultiStepLR(optimizer, [3, 5, 11], gamma=0.1)
+    for epoch in range(14):
+        assert schedule.factor_at(epoch, 0) == pytest.approx(decay.get_last_lr()[0])
+        optimizer.step()
+        decay.step()
+
+
+@pytest.mark.parametrize("name", ["step", "exponential"])
+def test_drops_end_at_the_floor(name):
+    schedule = Schedule(name, step_size=2, gamma=0.1, floor=0.02)
+    assert [schedule.factor_at(count, 0) for count in (0, 2, 4, 400)] == pytest.approx([1.0, 0.1, 0.02, 0.02])
+
+
 def test_inverse_sqrt_falls_with_the_root_of_the_step():
     """At the end of warm-up the rate is reached, and after 100 times its steps a tenth of it."""
     schedule = Schedule("inverse_sqrt", warmup=50)
@@ -124,6 +140,11 @@ def test_impossible_schedules_are_refused():
         Schedule("cosine", warmup=-1)
     with pytest.raises(BadInput, match="plateau"):
         Schedule("plateau", warmup=3)
+    with pytest.raises(BadInput, match=r"schedule\.floor must be at least 0 and at most 1, but got 2"):
+        Schedule("step", floor=2)
+    for ends in (0, 5), (5, 5), (160, 120):
+        with pytest.raises(BadInput, match=r"schedule\.milestones must grow from above 0, such as \[120, 160\]"):
+            Schedule("step", milestones=ends)
     with pytest.raises(BadInput, match=r"schedule\.watch must be one of metric, loss, but got 'val'"):
         Schedule("plateau", watch="val")
 

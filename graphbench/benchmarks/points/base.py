@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, get_args
 
@@ -12,7 +11,8 @@ import torch
 from torch import Tensor
 
 from graphbench.benchmarks.base import GraphBenchmark
-from graphbench.benchmarks.points.rotations import random_rotations, random_turns, rotate, turns_by
+from graphbench.benchmarks.points.augmentation import Augmentation, rotate_clouds
+from graphbench.benchmarks.points.rotations import random_rotations, random_turns
 from graphbench.contracts import SPLITS, GraphBatch, GraphTable
 from graphbench.contracts.table import EDGE, EDGE_INDEX, GRAPH, NODE, Column, pointer
 from graphbench.errors import BadInput, check_choice, check_range
@@ -36,8 +36,11 @@ class PointCloudBenchmark(GraphBenchmark):
       replacement, and a smaller cloud repeats its points; in evaluation the first ones, and a smaller cloud keeps its
       size;
     * with `unit: deviation`, coordinates are divided by the root of the mean of their squares, over the whole cloud;
-    * in training, every cloud is turned about the upright axis by up to `max_turn` degrees, either way, and then scaled
-      by a factor sampled uniformly from `scaling`, with `scale_axes` by one for each axis;
+    * in training, a share of points, sampled uniformly from 0 to `point_dropout` for each cloud, becomes its first
+      point; every cloud is turned about the upright axis by up to `max_turn` degrees, either way, and about all three
+      axes by normal angles of deviation `tilt`, at most three deviations; it is scaled by a factor sampled uniformly
+      from `scaling`, with `scale_axes` by one for each axis, and moved along each axis by up to `max_shift`; and every
+      coordinate of every point gets normal noise of deviation `jitter`, at most five deviations;
     * clouds are rotated as `rotations` says.
 
     Normals are turned with their points, and stay normal to the surface where axes are scaled.
@@ -55,6 +58,10 @@ class PointCloudBenchmark(GraphBenchmark):
         scale_axes: a random scale of its own for each axis.
         max_turn: largest angle of the random turn that comes before the scale in training, in degrees; 0 for none.
         unit: what has length 1 before that: the `radius` of a cloud, or the `deviation` of its coordinates.
+        max_shift: largest random shift along each axis in training, in the unit of stored clouds; 0 for none.
+        jitter: deviation of the noise of coordinates in training, in the same unit; 0 for none.
+        point_dropout: largest share of points that training drops, below 1; 0 for none.
+        tilt: deviation of the random angle about each axis in training, in degrees; 0 for none.
         options: see `GraphBenchmark`.
 
     Raises:
@@ -75,19 +82,29 @@ class PointCloudBenchmark(GraphBenchmark):
         scale_axes: bool = False,
         max_turn: float = 0.0,
         unit: Unit = "radius",
+        max_shift: float = 0.0,
+        jitter: float = 0.0,
+        point_dropout: float = 0.0,
+        tilt: float = 0.0,
         **options: Any,
     ) -> None:
         super().__init__(**options)
         check_choice("rotations", rotations, get_args(Rotations))
         check_choice("unit", unit, get_args(Unit))
-        check_choice("scale_axes", scale_axes, (True, False))
         check_range("num_points", num_points, at_least=1, whole=True)
-        check_range("max_turn", max_turn, at_least=0, at_most=180)
         check_range("rotation_seed", rotation_seed, at_least=0, whole=True)
-        scaling = _checked_scaling(scaling)
+        self.augmentation = Augmentation(
+            tuple(scaling) if isinstance(scaling, list) else scaling,
+            scale_axes,
+            max_turn,
+            tilt,
+            max_shift,
+            jitter,
+            point_dropout,
+            self.upright,
+        )
         self.num_points, self.rotations, self.unit = num_points, rotations, unit
-        self.scaling, self.rotation_seed = scaling, rotation_seed
-        self.scale_axes, self.max_turn = scale_axes, max_turn
+        self.rotation_seed = rotation_seed
 
     # -- opening -------------------------------------------------------------------------------------------------
 
@@ -114,15 +131,16 @@ class PointCloudBenchmark(GraphBenchmark):
 
     def batch_options(self) -> dict[str, Any]:
         """How points are drawn, scaled and turned, beside what every benchmark has."""
-        return super().batch_options() | {
-            "num_points": self.num_points,
-            "rotations": self.rotations,
-            "rotation_seed": self.rotation_seed,
-            "scaling": list(self.scaling),
-            "scale_axes": self.scale_axes,
-            "max_turn": self.max_turn,
-            "unit": self.unit,
-        }
+        return (
+            super().batch_options()
+            | {
+                "num_points": self.num_points,
+                "rotations": self.rotations,
+                "rotation_seed": self.rotation_seed,
+                "unit": self.unit,
+            }
+            | self.augmentation.options()
+        )
 
     # -- after a batch has reached the device --------------------------------------------------------------------
 
@@ -160,61 +178,12 @@ class PointCloudBenchmark(GraphBenchmark):
         if rotation is not None:
             del batch[ROTATION]
         if generator is not None:
-            self._turn_and_scale(batch, generator)
+            self.augmentation.apply(batch, columns, generator)
             if rotation is not None:
                 rotation = self._draw_rotations(self.rotations.partition("/")[0], batch.num_graphs, generator)
         if rotation is not None:
-            _rotate(batch, rotation)
+            rotate_clouds(batch, rotation)
         return batch
-
-    def _turn_and_scale(self, batch: GraphBatch, generator: torch.Generator) -> None:
-        """What training does to clouds before their rotation, in place."""
-        if self.max_turn:
-            share = 2 * torch.rand(batch.num_graphs, generator=generator, device=generator.device) - 1
-            _rotate(batch, turns_by(math.radians(self.max_turn) * share, self.upright))
-        low, high = self.scaling
-        factors = 3 if self.scale_axes else 1
-        share = torch.rand(batch.num_graphs, factors, generator=generator, device=generator.device)
-        scale = (low + (high - low) * share)[batch.batch]
-        batch.pos = batch.pos * scale
-        if self.scale_axes:
-            batch.x_dense = stretched_normals(batch.x_dense, scale)
-
-
-def _checked_scaling(scaling: Any) -> tuple[float, float]:
-    """Two finite numbers above 0 in their order; raises `BadInput` for anything else."""
-    pair = tuple(scaling) if isinstance(scaling, (list, tuple)) else ()
-    if (
-        not all(isinstance(one, (int, float)) for one in pair)
-        or len(pair) != 2
-        or not 0 < pair[0] <= pair[1] < math.inf
-    ):
-        raise BadInput(
-            f"scaling must be a finite range above 0, such as (0.6, 1.4), or (1, 1) for none, but got {scaling}."
-        )
-    return pair[0], pair[1]
-
-
-def _rotate(batch: GraphBatch, rotations: Tensor) -> None:
-    """Turn points and normals of each cloud, in place."""
-    batch.pos = rotate(batch.pos, rotations, batch.batch)
-    batch.x_dense = rotate(batch.x_dense, rotations, batch.batch)
-
-
-def stretched_normals(normals: Tensor, scale: Tensor) -> Tensor:
-    """Normals of a surface whose axes are scaled, of the length that they had.
-
-    Args:
-        normals: `[num_points, 3]`.
-        scale: factor of each axis, above 0 `[num_points, 3]`.
-
-    Examples:
-        >>> stretched_normals(torch.tensor([[0.6, 0.8, 0.0]]), torch.tensor([[3.0, 4.0, 1.0]])).round(decimals=4)
-        tensor([[0.7071, 0.7071, 0.0000]])
-    """
-    turned = normals / scale
-    length = turned.norm(dim=1, keepdim=True).clamp(min=torch.finfo(turned.dtype).tiny)
-    return turned * (normals.norm(dim=1, keepdim=True) / length)
 
 
 def in_deviations(pos: Tensor, owner: Tensor, num_clouds: int) -> Tensor:

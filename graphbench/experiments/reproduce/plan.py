@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from graphbench.errors import BadInput, check_choice
 from graphbench.experiments import Training, results
@@ -120,7 +120,9 @@ def _loss(folder: Path) -> float:
 def _schedule(recipe: Sequence[str], share: int) -> tuple[str, ...]:
     """Lengths in the schedule as parts of the whole ones."""
     lengths = {name: setting(recipe, f"model.schedule.{name}") for name in ("warmup", "step_size")}
-    kept = {name: max(1, round(value / share)) for name, value in lengths.items() if value}
+    kept: dict[str, Any] = {name: max(1, round(value / share)) for name, value in lengths.items() if value}
+    if ends := setting(recipe, "model.schedule.milestones"):
+        kept["milestones"] = [max(number, round(end / share)) for number, end in enumerate(ends, start=1)]
     return tuple(f"--model.schedule.{name}={value}" for name, value in kept.items())
 
 

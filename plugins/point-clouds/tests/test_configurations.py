@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -51,8 +52,15 @@ SLOW = MOMENTUM | {"lr": 0.001}
 COSINE = {"name": "cosine", "interval": "epoch", "floor": 0.01}
 
 
-def steps(size, gamma, interval="epoch"):
-    return {"name": "step", "interval": interval, "step_size": size, "gamma": gamma}
+#: torch's smoothing e' that leaves 1 - e for the label's class and e / (C - 1) for the others: e' = e C / (C - 1).
+SMOOTHED = {"ModelNet40": 0.2 * 40 / 39, "ShapeNetPart": 0.2 * 50 / 49}
+#: Largest share of points that is left out, largest shift and deviation of the tilt, as PointNet++ has them.
+DROPPED, MOVED, TILT = {"point_dropout": 0.875}, {"max_shift": 0.1}, {"tilt": math.degrees(0.06)}
+
+
+def steps(size, gamma, interval="epoch", floor=None):
+    found = {"name": "step", "interval": interval, "step_size": size, "gamma": gamma}
+    return found if floor is None else found | {"floor": floor}
 
 
 #: Batch, epochs, optimizer with its options, schedule and augmentation, as the authors' scripts have them.
@@ -61,37 +69,69 @@ RELEASED = {
     "cn-pointnet-modelnet40": (32, 200, "SGD", MOMENTUM, steps(20, 0.7), {"scaling": [1, 1]}),
     "cn-dgcnn-shapenetpart": (32, 200, "SGD", MOMENTUM, steps(20, 0.5), {"scaling": [1, 1]}),
     "cn-pointnet-shapenetpart": (32, 200, "SGD", MOMENTUM, steps(20, 0.5), {"scaling": [1, 1]}),
-    "vn-dgcnn-modelnet40": (32, 250, "SGD", MOMENTUM, COSINE, {"scaling": [0.6667, 1.5], "scale_axes": True}),
-    "vn-pointnet-modelnet40": (
-        24, 200, "Adam", {"lr": 0.001, "weight_decay": 1e-4}, steps(20, 0.7), {"scaling": [0.8, 1.25]},
+    "vn-dgcnn-modelnet40": (
+        32, 250, "SGD", MOMENTUM, COSINE, {"scaling": [0.6667, 1.5], "scale_axes": True, "max_shift": 0.2},
     ),
-    "vn-dgcnn-shapenetpart": (16, 250, "SGD", SLOW, steps(20, 0.5), {"scaling": [0.8, 1.25]}),
-    "vn-pointnet-shapenetpart": (16, 250, "SGD", SLOW, steps(20, 0.5), {"scaling": [0.8, 1.25]}),
+    "vn-pointnet-modelnet40": (
+        24, 200, "Adam", {"lr": 0.001, "weight_decay": 1e-4}, steps(20, 0.7),
+        {"scaling": [0.8, 1.25]} | MOVED | DROPPED,
+    ),
+    "vn-dgcnn-shapenetpart": (16, 250, "SGD", SLOW, steps(20, 0.5, floor=0.01), {"scaling": [0.8, 1.25]} | MOVED),
+    "vn-pointnet-shapenetpart": (16, 250, "SGD", SLOW, steps(20, 0.5, floor=0.01), {"scaling": [0.8, 1.25]} | MOVED),
     "pointconv-modelnet40": (
-        32, 400, "SGD", {"lr": 0.01, "momentum": 0.9}, steps(30, 0.7), {"scaling": [0.6667, 1.5]},
+        32, 400, "SGD", {"lr": 0.01, "momentum": 0.9}, steps(30, 0.7),
+        {"scaling": [0.6667, 1.5], "max_shift": 0.2} | DROPPED,
     ),
     "set-transformer-modelnet40": (
         256, 2000, "Adam", {"lr": 0.001}, None,
         {"scaling": [0.8, 1.25], "scale_axes": True, "max_turn": 18, "unit": "deviation"},
     ),
-    "dgcnn-modelnet40": (32, 250, "SGD", MOMENTUM, COSINE, {"scaling": [0.6667, 1.5], "scale_axes": True}),
+    "dgcnn-modelnet40": (
+        32, 250, "SGD", MOMENTUM, COSINE, {"scaling": [0.6667, 1.5], "scale_axes": True, "max_shift": 0.2},
+    ),
     "dgcnn-shapenetpart": (32, 200, "SGD", MOMENTUM, COSINE, {"scaling": [1, 1]}),
     "pointnet-plus-plus-modelnet40": (
-        16, 251, "Adam", {"lr": 0.001}, steps(200_000 // 16, 0.7, "step"), {"scaling": [0.8, 1.25]},
+        16, 251, "Adam", {"lr": 0.001}, steps(200_000 // 16, 0.7, "step", 0.01),
+        {"scaling": [0.8, 1.25], "jitter": 0.01} | MOVED | TILT,
     ),
     "pointnet-plus-plus-shapenetpart": (
-        32, 201, "Adam", {"lr": 0.001}, steps(200_000 // 32, 0.7, "step"), {"scaling": [1, 1]},
+        32, 201, "Adam", {"lr": 0.001}, steps(200_000 // 32, 0.7, "step", 0.01), {"scaling": [1, 1], "jitter": 0.01},
+    ),
+    "pointnet-modelnet40": (
+        32, 250, "Adam", {"lr": 0.001}, steps(200_000 // 32, 0.7, "step", 0.01), {"scaling": [1, 1], "jitter": 0.01},
     ),
     "pointnet-shapenetpart": (
-        32, 200, "Adam", {"lr": 0.001}, steps(20 * 16_881 // 32, 0.5, "step"), {"scaling": [1, 1]},
+        32, 200, "Adam", {"lr": 0.001}, steps(20 * 16_881 // 32, 0.5, "step", 0.01), {"scaling": [1, 1]},
+    ),
+    "pointcnn-shapenetpart": (
+        24, 1024, "Adam", {"lr": 0.01, "eps": 0.001}, steps(20_000, 0.5, "step", 0.001), {"scaling": [0.7, 1.3]},
     ),
     "sequoia-modelnet40": (
-        24, 200, "Adam", {"lr": 0.001, "weight_decay": 1e-4}, steps(20, 0.7), {"scaling": [0.8, 1.25]},
+        24, 200, "Adam", {"lr": 0.001, "weight_decay": 1e-4}, steps(20, 0.7),
+        {"scaling": [0.8, 1.25]} | MOVED | DROPPED,
     ),
     "sequoia-shapenetpart": (
-        16, 200, "Adam", {"lr": 0.001, "weight_decay": 1e-4}, steps(20, 0.5), {"scaling": [0.8, 1.25]},
+        16, 200, "Adam", {"lr": 0.001, "weight_decay": 1e-4}, steps(20, 0.5, floor=0.01),
+        {"scaling": [0.8, 1.25]} | MOVED,
     ),
 }  # fmt: skip
+#: Those whose loss has smoothed labels.
+SMOOTH = {
+    "cn-dgcnn-modelnet40", "cn-pointnet-modelnet40", "cn-dgcnn-shapenetpart", "cn-pointnet-shapenetpart",
+    "dgcnn-modelnet40", "dgcnn-shapenetpart", "vn-dgcnn-modelnet40", "sequoia-modelnet40",
+}  # fmt: skip
+HALVED = {"momentum": 0.1, "gamma": 0.5, "step_size": 20, "floor": 0.01}
+FALLING = {"momentum": 0.5, "gamma": 0.5, "interval": "step", "floor": 0.01}
+#: Momentum of batch norms, where it is not PyTorch's 0.1 throughout; TensorFlow's decay is 1 minus it.
+MOMENTA = {
+    **{f"{name}-shapenetpart": HALVED for name in ("cn-dgcnn", "cn-pointnet", "vn-dgcnn", "vn-pointnet", "sequoia")},
+    "pointnet-modelnet40": FALLING | {"step_size": 200_000 // 32},
+    "pointnet-shapenetpart": FALLING | {"step_size": 2 * 20 * 16_881 // 32},
+    "pointnet-plus-plus-modelnet40": FALLING | {"step_size": 200_000 // 16},
+    "pointnet-plus-plus-shapenetpart": FALLING | {"step_size": 200_000 // 32},
+    "pointcnn-modelnet40": {"momentum": 0.01},
+    "pointcnn-shapenetpart": {"momentum": 0.01},
+}
 #: Options of the networks that differ between the authors' scripts and are no defaults here.
 NETWORKS = {
     "cn-pointnet-modelnet40": {"dropout": 0.4, "num_neighbors": 20, "orthogonality": 0.0},
@@ -108,6 +148,22 @@ NETWORKS = {
 }
 
 
+#: Options of training clouds.
+AUGMENTATIONS = (
+    "scaling", "scale_axes", "max_turn", "unit", "max_shift", "jitter", "point_dropout", "tilt",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_labels_are_smoothed_and_batch_norms_follow_as_in_the_released_scripts(name):
+    config = load(name)
+    smoothing = SMOOTHED[config["data"]["class_path"]] if name in SMOOTH else None
+    assert config["model"].get("label_smoothing") == (smoothing and pytest.approx(smoothing, rel=1e-5))
+    callbacks = config["trainer"].get("callbacks", [])
+    expected = [{"class_path": "BatchNormMomentum", "init_args": MOMENTA[name]}] if name in MOMENTA else []
+    assert callbacks == expected
+
+
 @pytest.mark.parametrize("name", RELEASED)
 def test_configurations_train_as_the_released_scripts_do(name):
     config = load(name)
@@ -116,8 +172,10 @@ def test_configurations_train_as_the_released_scripts_do(name):
     assert (data["batch_size"], config["trainer"]["max_epochs"]) == (batch, epochs)
     assert model["optimizer"] == {"class_path": f"torch.optim.{optimizer}", "init_args": options}
     assert model.get("schedule") == schedule
-    drawn = {key: data[key] for key in ("scaling", "scale_axes", "max_turn", "unit") if key in data}
-    assert drawn == augmentation
+    drawn = {key: value for key, value in data.items() if key in AUGMENTATIONS}
+    tilt = drawn.pop("tilt", 0.0)
+    assert drawn == {key: value for key, value in augmentation.items() if key != "tilt"}
+    assert tilt == pytest.approx(augmentation.get("tilt", 0.0), rel=1e-4)
     if name[:3] in ("vn-", "cn-"):
         assert data["rotations"] == "z/SO(3)"
     registry.load("benchmarks", config["data"]["class_path"])(**data)

@@ -314,6 +314,11 @@ def test_encodings_of_clouds_that_are_drawn_anew_are_refused(opened):
         {"max_turn": np.nan},
         {"unit": "metre"},
         {"scale_axes": "no"},
+        {"max_shift": -0.1},
+        {"max_shift": np.inf},
+        {"jitter": np.nan},
+        {"point_dropout": 1.0},
+        {"tilt": 61},
     ],
 )
 def test_options_out_of_range_are_refused(options):

@@ -1,0 +1,163 @@
+"""What training does to point clouds: points dropped, small turns, scales, shifts and noise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from graphbench.benchmarks.points.rotations import rotate, turns_by
+from graphbench.contracts import GraphBatch
+from graphbench.errors import BadInput, check_choice, check_range
+
+#: Largest angle of a tilt and largest noise of a coordinate, in deviations, as PointNet++ and PointNet have them.
+_MOST_TILT, _MOST_NOISE = 3.0, 5.0
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """Random changes of the clouds of a batch, in the order of `apply`; options as in `PointCloudBenchmark`.
+
+    Raises:
+        BadInput: an option is out of range.
+
+    Examples:
+        >>> Augmentation(scaling=(0.8, 1.25), max_shift=0.1).options()["max_shift"]
+        0.1
+    """
+
+    scaling: tuple[float, float] = (1.0, 1.0)
+    scale_axes: bool = False
+    max_turn: float = 0.0
+    tilt: float = 0.0
+    max_shift: float = 0.0
+    jitter: float = 0.0
+    point_dropout: float = 0.0
+    upright: int = 2
+
+    def __post_init__(self) -> None:
+        pair = self.scaling if isinstance(self.scaling, tuple) else ()
+        if (
+            len(pair) != 2
+            or not all(isinstance(one, (int, float)) for one in pair)
+            or not 0 < pair[0] <= pair[1] < math.inf
+        ):
+            raise BadInput(
+                "scaling must be a finite range above 0, such as (0.6, 1.4), or (1, 1) for none, but got "
+                f"{self.scaling}."
+            )
+        check_choice("scale_axes", self.scale_axes, (True, False))
+        check_range("max_turn", self.max_turn, at_least=0, at_most=180)
+        check_range("tilt", self.tilt, at_least=0, at_most=60)
+        check_range("max_shift", self.max_shift, at_least=0, below=math.inf)
+        check_range("jitter", self.jitter, at_least=0, below=math.inf)
+        check_range("point_dropout", self.point_dropout, at_least=0, below=1)
+
+    def options(self) -> dict[str, Any]:
+        """What a user may set, by name."""
+        values = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "upright"}
+        return values | {"scaling": list(self.scaling)}
+
+    def apply(self, batch: GraphBatch, columns: Sequence[str], generator: torch.Generator) -> None:
+        """Change the clouds of a batch, in place.
+
+        Args:
+            batch: clouds with `pos` and normals `x_dense`.
+            columns: names of what has one row per point.
+            generator: on the batch's device.
+        """
+        if self.point_dropout:
+            drop_points(batch, columns, self.point_dropout, generator)
+        if self.max_turn:
+            share = _signed(batch.num_graphs, 1, generator)[:, 0]
+            rotate_clouds(batch, turns_by(math.radians(self.max_turn) * share, self.upright))
+        if self.tilt:
+            normal = _normal((batch.num_graphs, 3), _MOST_TILT, generator)
+            x, y, z = (math.radians(self.tilt) * normal).unbind(1)
+            rotate_clouds(batch, turns_by(z, 2) @ turns_by(y, 1) @ turns_by(x, 0))
+        low, high = self.scaling
+        share = torch.rand(batch.num_graphs, 3 if self.scale_axes else 1, generator=generator, device=generator.device)
+        scale = (low + (high - low) * share)[batch.batch]
+        batch.pos = batch.pos * scale
+        if self.scale_axes:
+            batch.x_dense = stretched_normals(batch.x_dense, scale)
+        if self.max_shift:
+            batch.pos = batch.pos + (self.max_shift * _signed(batch.num_graphs, 3, generator))[batch.batch]
+        if self.jitter:
+            batch.pos = batch.pos + self.jitter * _normal(tuple(batch.pos.shape), _MOST_NOISE, generator)
+
+
+def _signed(rows: int, columns: int, generator: torch.Generator) -> Tensor:
+    """Uniform numbers between -1 and 1 `[rows, columns]`."""
+    return 2 * torch.rand(rows, columns, generator=generator, device=generator.device) - 1
+
+
+def _normal(shape: tuple[int, ...], most: float, generator: torch.Generator) -> Tensor:
+    """Normal numbers of deviation 1, those beyond `most` set to it."""
+    return torch.randn(shape, generator=generator, device=generator.device).clamp(-most, most)
+
+
+def rotate_clouds(batch: GraphBatch, rotations: Tensor) -> None:
+    """Turn points and normals of each cloud, in place.
+
+    Args:
+        batch: clouds with `pos` and normals `x_dense`.
+        rotations: `[num_clouds, 3, 3]`.
+
+    Examples:
+        >>> batch = GraphBatch(pos=torch.eye(3), x_dense=torch.eye(3), batch=torch.zeros(3, dtype=torch.int64))
+        >>> rotate_clouds(batch, turns_by(torch.tensor([torch.pi / 2])))
+        >>> batch.pos.round().long()
+        tensor([[ 0,  1,  0],
+                [-1,  0,  0],
+                [ 0,  0,  1]])
+    """
+    batch.pos = rotate(batch.pos, rotations, batch.batch)
+    batch.x_dense = rotate(batch.x_dense, rotations, batch.batch)
+
+
+def drop_points(batch: GraphBatch, columns: Sequence[str], most: float, generator: torch.Generator) -> None:
+    """Replace a share of the points of each cloud by its first one, in place; sizes stay what they are.
+
+    The share of a cloud is uniform between 0 and `most`, and each of its points is dropped with that probability (Qi et
+    al., "PointNet++", NeurIPS 2017, section 3.3, as its code has it).
+
+    Args:
+        batch: clouds.
+        columns: names of what has one row per point.
+        most: largest share, from 0 to 1.
+        generator: on the batch's device.
+
+    Examples:
+        >>> batch = GraphBatch(pos=torch.arange(4), batch=torch.tensor([0, 0, 1, 1]), ptr=torch.tensor([0, 2, 4]))
+        >>> batch.num_graphs, batch.num_nodes = 2, 4
+        >>> drop_points(batch, ["pos"], 0.0, torch.Generator().manual_seed(0))
+        >>> batch.pos
+        tensor([0, 1, 2, 3])
+    """
+    device = generator.device
+    share = most * torch.rand(batch.num_graphs, generator=generator, device=device)
+    dropped = torch.rand(batch.num_nodes, generator=generator, device=device) < share[batch.batch]
+    rows = torch.where(dropped, batch.ptr[batch.batch], torch.arange(batch.num_nodes, device=device))
+    for name in columns:
+        batch[name] = batch[name][rows]
+
+
+def stretched_normals(normals: Tensor, scale: Tensor) -> Tensor:
+    """Normals of a surface whose axes are scaled, of the length that they had.
+
+    Args:
+        normals: `[num_points, 3]`.
+        scale: factor of each axis, above 0 `[num_points, 3]`.
+
+    Examples:
+        >>> stretched_normals(torch.tensor([[0.6, 0.8, 0.0]]), torch.tensor([[3.0, 4.0, 1.0]])).round(decimals=4)
+        tensor([[0.7071, 0.7071, 0.0000]])
+    """
+    turned = normals / scale
+    length = turned.norm(dim=1, keepdim=True).clamp(min=torch.finfo(turned.dtype).tiny)
+    return turned * (normals.norm(dim=1, keepdim=True) / length)

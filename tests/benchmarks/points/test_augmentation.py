@@ -1,0 +1,98 @@
+"""What training does to clouds, against the distributions that its options name."""
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from scipy.spatial.transform import Rotation
+
+from graphbench.benchmarks.points.augmentation import Augmentation
+from graphbench.benchmarks.points.solids import Solids
+from graphbench.contracts import GraphTable
+
+CLOUDS, POINTS = 60, 400
+COLUMNS = ("pos", "x_dense", "y")
+
+
+@pytest.fixture
+def before():
+    generator = torch.Generator().manual_seed(0)
+    graphs = [
+        {
+            "num_nodes": POINTS,
+            "edge_index": torch.zeros(2, 0).long(),
+            "pos": torch.randn(POINTS, 3, generator=generator),
+            "x_dense": torch.nn.functional.normalize(torch.randn(POINTS, 3, generator=generator)),
+            "y": torch.arange(POINTS)[:, None],
+        }
+        for _ in range(CLOUDS)
+    ]
+    return GraphTable.from_graphs(graphs).batch(range(CLOUDS))
+
+
+def changed(before, seed=1, **options):
+    """A copy of the batch after training has changed it."""
+    after = before.clone()
+    Augmentation(**options).apply(after, COLUMNS, torch.Generator().manual_seed(seed))
+    return after
+
+
+def test_nothing_is_asked_for_and_nothing_changes(before):
+    after = changed(before)
+    assert all(torch.equal(before[name], after[name]) for name in COLUMNS)
+
+
+def test_dropped_points_become_the_first_of_their_cloud_with_all_that_they_have(before):
+    after = changed(before, point_dropout=0.875)
+    kept = (after.y == before.y)[:, 0]
+    first = before.ptr[before.batch]
+    for name in COLUMNS:
+        assert torch.equal(after[name], torch.where(kept[:, None], before[name], before[name][first]))
+    shares = 1 - kept.reshape(CLOUDS, POINTS)[:, 1:].double().mean(1)
+    assert stats.kstest(shares.numpy(), stats.uniform(0, 0.875).cdf).pvalue > 0.001
+    assert torch.equal(after.ptr, before.ptr)
+
+
+def test_clouds_tilt_about_all_axes_by_normal_angles(before):
+    after = changed(before, tilt=4.0)
+    angles = []
+    for cloud in range(CLOUDS):
+        rows = before.batch == cloud
+        matrix = torch.linalg.lstsq(before.pos[rows].double(), after.pos[rows].double()).solution.mT
+        assert torch.allclose(matrix @ matrix.mT, torch.eye(3).double(), atol=1e-5)
+        assert torch.allclose(after.x_dense[rows].double(), before.x_dense[rows].double() @ matrix.mT, atol=1e-5)
+        angles.append(Rotation.from_matrix(matrix.numpy()).as_euler("xyz", degrees=True))
+    found = np.concatenate(angles)
+    assert stats.kstest(found, stats.norm(0, 4).cdf).pvalue > 0.001
+    assert changed(before, tilt=60.0).pos.isfinite().all()
+    assert np.abs(found).max() <= 12.001
+
+
+def test_clouds_move_as_a_whole_after_they_are_scaled(before):
+    after = changed(before, max_shift=0.2)
+    moved = (after.pos - before.pos).reshape(CLOUDS, POINTS, 3)
+    shift = moved.mean(1)
+    assert torch.allclose(moved, shift[:, None].expand_as(moved), atol=1e-6)
+    assert stats.kstest(shift.flatten().numpy(), stats.uniform(-0.2, 0.4).cdf).pvalue > 0.001
+    assert torch.equal(after.x_dense, before.x_dense)
+    both = changed(before, max_shift=0.2, scaling=(3.0, 3.0))
+    assert torch.allclose(both.pos - 3 * before.pos, shift[before.batch], atol=1e-5)
+
+
+def test_every_coordinate_gets_noise_of_its_own(before):
+    after = changed(before, jitter=0.01)
+    noise = (after.pos - before.pos).double().flatten()
+    assert stats.kstest(noise[::7].numpy(), stats.norm(0, 0.01).cdf).pvalue > 0.001
+    assert changed(before, jitter=100.0).pos.sub(before.pos).abs().max() <= 500.1
+    assert torch.equal(after.x_dense, before.x_dense)
+
+
+def test_evaluation_leaves_clouds_alone(tmp_path):
+    options = {"max_shift": 0.2, "jitter": 0.01, "point_dropout": 0.875, "tilt": 3.4, "scaling": (0.8, 1.25)}
+    benchmark = Solids(sizes=(36, 36, 36), num_points=32, store=str(tmp_path), **options)
+    benchmark.setup()
+    plain, seen = (benchmark.tables["val"].batch([0, 5]) for _ in range(2))
+    assert torch.equal(benchmark.transform(seen).pos, plain.pos)
+    generator = torch.Generator().manual_seed(0)
+    assert not torch.equal(benchmark.transform(seen.clone(), generator).pos, plain.pos)
+    assert options.items() <= (benchmark.batch_options() | {"scaling": (0.8, 1.25)}).items()
