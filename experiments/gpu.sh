@@ -150,10 +150,15 @@ part_speed() {
         limited "$PYTHON" speed/sparse_flow.py --sizes 16 --rounds 1 --steps 2 --only speed | tee "$folder/sparse_flow.txt"
         limited "$PYTHON" speed/limit.py --configs model/gcn --rounds 1 --batch-size 4 | tee "$folder/limit.txt"
         limited "$PYTHON" speed/architectures.py --configs model/gcn --rounds 1 --batch-size 4 | tee "$folder/plain.txt"
+        limited "$PYTHON" speed/roofline.py --configs model/gcn --rounds 2 --batch-size 4 --precision bf16 | tee "$folder/roofline.txt"
         return
     fi
     limited "$PYTHON" speed/limit.py --device cuda --batch-size 512 2>&1 | tee "$folder/limit.txt"
     limited "$PYTHON" speed/architectures.py --device cuda --batch-size 512 2>&1 | tee "$folder/plain.txt"
+    for way in "" "--precision bf16" --graph "--graph --precision bf16" --compile; do
+        echo "== roofline $way"
+        limited "$PYTHON" speed/roofline.py --device cuda --batch-size 512 $way 2>&1
+    done | tee "$folder/roofline.txt"
     limited "$PYTHON" speed/gps_throughput.py --steps 60 2>&1 | tee "$folder/gps_throughput.txt"
     limited "$PYTHON" speed/sparse_flow.py --device cuda --rounds 5 2>&1 | tee "$folder/sparse_flow.txt"
     for way in "${ways[@]}"; do

@@ -44,7 +44,7 @@ CONFIGURATIONS = (
     "sft/peptides-func",
 )
 _PRODUCTS = ("aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm")
-_ATTENTION = "aten::_scaled_dot_product"
+ATTENTION = "aten::_scaled_dot_product"
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,14 @@ class Product:
     """Both operands of a product, each by a function that makes one like it."""
 
     operands: tuple[Callable[[], Tensor], ...]
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations: `2 m k n` of `[..., m, k]` and `[..., k, n]`."""
+        left, right = self.make()
+        if left.layout is not torch.strided:
+            return 2 * left._nnz() * right.shape[-1]
+        return 2 * left.numel() * right.shape[-1]
 
     @classmethod
     def of(cls, left: Tensor, right: Tensor) -> Product:
@@ -84,12 +92,12 @@ class Recorded(TorchDispatchMode):
         name, tensors = func._schema.name, [argument for argument in args if isinstance(argument, Tensor)]
         if name in _PRODUCTS:
             self.products.append(Product.of(*tensors[-2:]))
-        elif name.startswith(_ATTENTION):
-            self.products += _attention(tensors, "backward" in name)
+        elif name.startswith(ATTENTION):
+            self.products += attention_products(tensors, "backward" in name)
         return func(*args, **(kwargs or {}))
 
 
-def _attention(tensors: list[Tensor], backward: bool) -> list[Product]:
+def attention_products(tensors: list[Tensor], backward: bool) -> list[Product]:
     """Forward: Q K^T and P V. Backward: Q K^T again, dO V^T, P^T dO, dS K and dS^T Q."""
     query, key, value = tensors[1:4] if backward else tensors[:3]
     weights = query.new_empty(*query.shape[:-1], key.shape[-2])

@@ -26,6 +26,7 @@ HERE = Path(__file__).parent
 #: Script and the options of its short form.
 PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
     "limit": ((),),
+    "roofline": ((),),
     "dropout": ((),),
     "architectures": ((),),
     "gps_throughput": (

@@ -1,0 +1,260 @@
+"""What share of the machine's roofline a training step reaches.
+
+An operation that makes F floating-point operations and moves B bytes takes at least `max(F / P, B / W)` seconds, where
+P is the machine's greatest rate of floating-point operations and W its greatest bandwidth (Williams et al., "Roofline:
+an insightful visual performance model", CACM 2009). The operations of a step (forward pass, loss, backward pass, fused
+AdamW) are recorded once; their sum of such times is the bound, and the bound over the step's time the share.
+
+P is that of a product of large matrices in the precision of the step, W the best over copies of 64 KiB to 256 MiB, so
+that caches count; both are measured before each model. Every operand and every result counts once, of what an index
+picks the rows that it picks, and views nothing; what an operation reads twice or keeps for itself is not counted. So no
+step can be faster than its bound as long as it is made of these operations: a fused one is made of fewer. `of peak` is
+the share of P alone, known as MFU.
+
+    python speed/roofline.py
+    python speed/roofline.py --configs gps/zinc --rounds 15
+    python speed/roofline.py --device cuda --batch-size 512 --precision bf16
+    python speed/roofline.py --device cuda --batch-size 512 --compile
+    python speed/roofline.py --device cuda --batch-size 512 --graph
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import logging
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from limit import ATTENTION, CONFIGURATIONS, Product, attention_products, made, wait_for
+from timing import in_turns, medians, note
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import flop_registry
+
+from graphbench import BenchmarkModule, GraphBatch
+from graphbench.cli.allocator import keep_memory
+
+#: What only makes room, by the start of its name.
+_ROOM = ("aten::empty", "aten::new_empty")
+#: What writes without reading what was there.
+_FILLS = ("aten::zero_", "aten::fill_", "aten::bernoulli_", "aten::random_", "aten::uniform_", "aten::normal_")
+#: Those that read, or change, some rows of their first operand.
+_PICKS = ("aten::index", "aten::gather", "aten::embedding", "aten::scatter", "aten::take", "aten::_index")
+_DTYPES = {"32": torch.float32, "bf16": torch.bfloat16}
+
+
+def size_of(tensor: Tensor) -> int:
+    """Bytes that a tensor stands for; of an expanded one those that exist, of a sparse one its entries and places."""
+    if tensor.layout is torch.sparse_csr:
+        return sum(size_of(part) for part in (tensor.values(), tensor.col_indices(), tensor.crow_indices()))
+    if tensor.layout is not torch.strided:
+        return size_of(tensor._values()) + size_of(tensor._indices())
+    span = 1 + sum((length - 1) * step for length, step in zip(tensor.shape, tensor.stride(), strict=True))
+    return min(tensor.numel(), max(span, 0)) * tensor.element_size()
+
+
+class Operations(TorchDispatchMode):
+    """Notes what the operations inside it compute and move.
+
+    Attributes:
+        found: floating-point operations and bytes of each.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[tuple[int, int]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run, and note."""
+        kwargs = kwargs or {}
+        out = func(*args, **kwargs)
+        if moved := bytes_of(func, args, kwargs, out):
+            self.found.append((flops_of(func, args, kwargs, out), moved))
+        return out
+
+    def least_seconds(self, peak: float, bandwidth: float) -> float:
+        """The sum of what each operation takes at least.
+
+        Args:
+            peak: floating-point operations per second.
+            bandwidth: bytes per second.
+        """
+        return sum(max(flops / peak, moved / bandwidth) for flops, moved in self.found)
+
+
+def flops_of(func: Any, args: Any, kwargs: Any, out: Any) -> int:
+    """Floating-point operations of products, attention and convolutions; 0 of everything else."""
+    name, tensors = func._schema.name, [one for one in args if isinstance(one, Tensor)]
+    if name.startswith(ATTENTION):
+        return sum(product.flops for product in attention_products(tensors, "backward" in name))
+    if len(tensors) > 1 and tensors[-2].layout is not torch.strided:
+        return Product.of(*tensors[-2:]).flops if name.endswith("mm") else 0
+    count = flop_registry.get(func._overloadpacket)
+    return int(count(*args, **kwargs, out_val=out)) if count else 0
+
+
+def bytes_of(func: Any, args: Any, kwargs: Any, out: Any) -> int:
+    """Bytes that an operation reads and writes at least; 0 for a view."""
+    schema = func._schema
+    aliases = [result.alias_info for result in schema.returns]
+    if schema.name.startswith(_ROOM) or (aliases and all(one and not one.is_write for one in aliases)):
+        return 0
+    results = [one for one in tree_leaves(out) if isinstance(one, Tensor)]
+    read = [size_of(one) for one in tree_leaves((args, kwargs)) if isinstance(one, Tensor)]
+    named = dict(zip((argument.name for argument in schema.arguments), args, strict=False)) | kwargs
+    changed = [
+        size_of(one)
+        for argument in schema.arguments
+        if argument.alias_info and argument.alias_info.is_write
+        for one in tree_leaves(named.get(argument.name))
+        if isinstance(one, Tensor)
+    ]
+    written = sum(changed) if changed else sum(map(size_of, results))
+    if schema.name.startswith(_FILLS):
+        return written
+    if schema.name.startswith(_PICKS) and read:
+        touched = max(read[1:], default=written) if changed else written
+        read[0], written = min(read[0], touched), min(written, touched)
+    return sum(read) + written
+
+
+def peak_rate(device: str, dtype: torch.dtype, size: int, seconds: float = 0.5) -> float:
+    """Greatest rate of floating-point operations in products of square matrices, the best of several.
+
+    Args:
+        device: cpu or cuda.
+        dtype: of the matrices.
+        size: rows of a matrix.
+        seconds: how long to try.
+    """
+    left, right = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
+    return 2 * size**3 / _best(lambda: left @ right, device, seconds)
+
+
+def bandwidth(device: str, seconds: float = 0.1) -> float:
+    """Greatest rate of bytes read and written by copies of 64 KiB to 256 MiB.
+
+    Args:
+        device: cpu or cuda.
+        seconds: how long to try each size.
+    """
+    found = []
+    for power in range(16, 29, 2):
+        source, target = (torch.ones(2**power // 4, device=device) for _ in range(2))
+        found.append(2 * 2**power / _best(lambda: target.copy_(source), device, seconds))  # noqa: B023 - called here
+    return max(found)
+
+
+def _best(call: Callable[[], object], device: str, seconds: float, calls: int = 20) -> float:
+    """Seconds of a call, the least over several times `calls` of them."""
+    best, end = float("inf"), time.perf_counter() + seconds
+    while time.perf_counter() < end or best == float("inf"):
+        start = time.perf_counter()
+        for _ in range(calls):
+            call()
+        if device == "cuda":
+            torch.cuda.synchronize()
+        best = min(best, (time.perf_counter() - start) / calls)
+    return best
+
+
+def step_of(model: BenchmarkModule, batch: GraphBatch, dtype: torch.dtype) -> Callable[[], None]:
+    """One training step in a precision, which does not wait for the device."""
+    device = batch.ptr.device.type
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True, capturable=device == "cuda")
+    mixed = dtype is not torch.float32
+
+    def step() -> None:
+        optimizer.zero_grad()
+        with torch.autocast(device, dtype, cache_enabled=False) if mixed else contextlib.nullcontext():
+            loss = model.task.loss(model(batch), batch)
+        loss.backward()
+        optimizer.step()
+
+    return step
+
+
+def graphed(step: Callable[[], None]) -> Callable[[], None]:
+    """The step as one CUDA graph, captured on the batch that it has: what is left without the cost of launches."""
+    beside = torch.cuda.Stream()
+    beside.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(beside):  # as PyTorch asks for, so that nothing is made anew while the graph is captured
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(beside)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    return graph.replay
+
+
+def main() -> None:
+    """Print one line per model."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--configs", nargs="+", default=CONFIGURATIONS, help="installed configurations or files")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--batch-size", type=int, default=32, help="graphs per batch")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--precision", choices=tuple(_DTYPES), default="32")
+    parser.add_argument("--compile", action="store_true", help="time the compiled architecture")
+    parser.add_argument("--graph", action="store_true", help="time the step as one CUDA graph")
+    options = parser.parse_args()
+    if options.graph and options.device != "cuda":
+        parser.error("--graph needs --device cuda.")
+    keep_memory()
+    torch.set_num_threads(1)
+    sys.argv = sys.argv[:1]  # LightningCLI warns of options that it was not given
+    logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
+    dtype = _DTYPES[options.precision]
+    heads = (
+        ("operations", 12),
+        ("GFLOP", 9),
+        ("MB", 9),
+        ("GFLOP/s", 10),
+        ("GB/s", 8),
+        ("step ms", 10),
+        ("bound ms", 10),
+    )
+    print(
+        f"{'configuration':<28}" + "".join(f"{head:>{width}}" for head, width in heads) + f"{'of peak':>9}{'share':>8}"
+    )
+    for configuration in options.configs:
+        torch.manual_seed(0)
+        model, batch = made(configuration, options.batch_size, options.device)
+        step = step_of(model, batch, dtype)
+        step()
+        with Operations() as operations:
+            step()
+        if options.compile:
+            model.architecture.compile()
+            step()
+        if options.graph:
+            step = graphed(step)
+
+        def waited(step: Callable[[], None] = step, batch: GraphBatch = batch) -> None:
+            step()
+            wait_for(batch)
+
+        peak = peak_rate(options.device, dtype, 1024 if options.device == "cpu" else 8192)
+        rate = bandwidth(options.device)
+        flops, moved = map(sum, zip(*operations.found, strict=True))
+        seconds = in_turns({"step": waited}, options.rounds, warm_up=3)
+        bound = operations.least_seconds(peak, rate)
+        ways = [options.precision, *(["compiled"] if options.compile else []), *(["graph"] if options.graph else [])]
+        case = ", ".join([configuration, *ways])
+        note(case, "step", "roofline", seconds | {"roofline": [bound] * options.rounds})
+        took = medians(seconds)["step"]
+        print(
+            f"{configuration:<28}{len(operations.found):12,}{flops / 1e9:9.2f}{moved / 1e6:9.0f}{peak / 1e9:10.0f}"
+            f"{rate / 1e9:8.0f}{1e3 * took:10.1f}{1e3 * bound:10.1f}{flops / peak / took:9.1%}{bound / took:8.1%}",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
