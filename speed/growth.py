@@ -53,7 +53,7 @@ QUANTITIES: dict[str, tuple[str, tuple[str, ...]]] = {
     "B": ("graphs", ()),
     "L": ("layers", ("num_layers",)),
     "H": ("heads", ("num_heads",)),
-    "m": ("samples", ("num_samples", "num_points", "num_inducing", "num_packed", "num_states")),
+    "m": ("samples", ("num_samples", "num_points", "num_inducing", "num_packed", "num_states", "num_clusters")),
     "k": ("neighbours", ("num_neighbors", "num_hops", "order")),
 }
 #: Smallest and largest value of what is doubled. Heads divide the width.
@@ -335,7 +335,7 @@ def main() -> None:
             ok = "yes" if curve.is_ok else "FASTER"
             print(row.format(curve.architecture, curve.quantity, sizes, *found, most, ok), flush=True)
     if options.json:
-        rows = [asdict(curve) for curve in curves]
+        rows = [asdict(curve) | {"exponents": curve.exponents} for curve in curves]
         options.json.write_text(json.dumps({"provenance": where, "rows": rows}, indent=1) + "\n")
     if not all(curve.is_ok for curve in curves):
         raise SystemExit("Something grows faster than its docstring says.")

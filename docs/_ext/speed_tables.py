@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -63,4 +64,33 @@ def page(table: Any) -> str:
             own = [row for row in rows if row["script"] == script]
             if own:
                 parts.append(f"### {script}\n\n{about}\n\n{table(head, map(row_of, own))}\n")
-    return "\n".join(parts)
+    return "\n".join([*parts, *growth(table)])
+
+
+def growth(table: Any) -> Iterator[str]:
+    """Markdown of the curves that `speed/growth.py --json` kept, a row each.
+
+    Args:
+        table: `(head, rows) -> Markdown`.
+    """
+    head = ("architecture", "doubled", "sizes", "time", "allowed", "memory", "allowed")
+    for path in sorted((RESULTS / "growth").glob("*.json")):
+        content = json.loads(path.read_text(encoding="utf-8"))
+        told = ", ".join(f"{key} {value}" for key, value in content["provenance"].items() if value)
+        about = (
+            "`python speed/growth.py`: exponents with which a training step of every architecture grows where one "
+            "quantity is doubled, beside those that the formula in its docstring allows."
+        )
+        rows = [
+            (
+                row["architecture"],
+                row["quantity"],
+                f"{row['sizes'][0]} to {row['sizes'][-1]}",
+                f"{row['exponents'][0]:.2f}",
+                f"{row['time_allowed']:.2f}",
+                f"{row['exponents'][1]:.2f}",
+                f"{row['memory_allowed']:.2f}",
+            )
+            for row in content["rows"]
+        ]
+        yield f"## Growth of every architecture, {path.stem}\n\n{told}.\n\n{about}\n\n{table(head, rows)}\n"

@@ -163,3 +163,16 @@ def test_a_model_is_measured_from_the_command_line(
     assert 1.5 < row["peaks"][1] / row["peaks"][0] < 2.1, "twice the nodes and edges"
     assert all(seconds > 0 for seconds in row["seconds"])
     assert capsys.readouterr().out.splitlines()[-1].split()[:5] == ["GCN", "nodes", "16", "to", "32"]
+
+
+def test_the_kept_curves_are_of_all_architectures_and_keep_what_docstrings_promise_now(growth: ModuleType) -> None:
+    kept = json.loads((SPEED / "results" / "growth" / "cpu-1-thread.json").read_text())["rows"]
+    assert {row["architecture"] for row in kept} >= set(registry.architectures())
+    letters = {quantity: letter for letter, (quantity, _) in growth.QUANTITIES.items()}
+    for row in kept:
+        case = (row["architecture"], row["quantity"])
+        small, large = (growth.sizes_with(letters[row["quantity"]], size) for size in row["sizes"][-2:])
+        formulas = growth.formulas_of(registry.load("architectures", row["architecture"]))
+        for formula, found, measured in zip(formulas, row["exponents"], (row["seconds"], row["peaks"]), strict=True):
+            assert found == pytest.approx(math.log2(measured[-1] / measured[-2])), case
+            assert found <= growth.allowed(formula, small, large) + growth.TOLERANCE, case
