@@ -138,18 +138,28 @@ def wait_for(batch: GraphBatch) -> None:
         torch.cuda.synchronize()
 
 
-def main() -> None:
-    """Print one line per model."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def parser_of(description: str | None) -> argparse.ArgumentParser:
+    """Options of scripts that measure the models of configurations on molecules."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--configs", nargs="+", default=CONFIGURATIONS, help="installed configurations or files")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--batch-size", type=int, default=32, help="graphs per batch")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    options = parser.parse_args()
+    return parser
+
+
+def prepare() -> None:
+    """One thread, memory that is kept, and no words of Lightning."""
     keep_memory()
     torch.set_num_threads(1)
     sys.argv = sys.argv[:1]  # LightningCLI warns of options that it was not given
     logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
+
+
+def main() -> None:
+    """Print one line per model."""
+    options = parser_of(__doc__).parse_args()
+    prepare()
     print(f"{'configuration':<28}{'parameters':>12}{'products':>10}{'step ms':>10}{'products ms':>13}{'ratio':>8}")
     for configuration in options.configs:
         torch.manual_seed(0)

@@ -22,14 +22,13 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import logging
-import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
-from limit import ATTENTION, CONFIGURATIONS, Product, attention_products, made, wait_for
+from limit import ATTENTION, Product, attention_products, made, parser_of, prepare, wait_for
 from timing import in_turns, medians, note
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -37,7 +36,6 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 from graphbench import BenchmarkModule, GraphBatch
-from graphbench.cli.allocator import keep_memory
 
 #: What only makes room, by the start of its name.
 _ROOM = ("aten::empty", "aten::new_empty")
@@ -193,67 +191,87 @@ def graphed(step: Callable[[], None]) -> Callable[[], None]:
     return graph.replay
 
 
+@dataclass(frozen=True)
+class Share:
+    """What was measured of a model.
+
+    Args:
+        operations: how many.
+        flops: floating-point operations of all.
+        moved: bytes that they move.
+        peak: of the machine, floating-point operations per second.
+        rate: of the machine, bytes per second.
+        seconds: median of a step.
+        bound: that no step of these operations goes below.
+    """
+
+    operations: int
+    flops: int
+    moved: int
+    peak: float
+    rate: float
+    seconds: float
+    bound: float
+
+    HEADS: ClassVar = ("operations", "GFLOP", "MB", "GFLOP/s", "GB/s", "step ms", "bound ms", "of peak", "share")
+
+    def cells(self) -> tuple[str, ...]:
+        """As it is printed, under `HEADS`."""
+        amounts = (f"{self.operations:,}", f"{self.flops / 1e9:.2f}", f"{self.moved / 1e6:.0f}")
+        rates = (f"{self.peak / 1e9:.0f}", f"{self.rate / 1e9:.0f}")
+        times = (f"{1e3 * self.seconds:.1f}", f"{1e3 * self.bound:.1f}")
+        return (
+            *amounts,
+            *rates,
+            *times,
+            f"{self.flops / self.peak / self.seconds:.1%}",
+            f"{self.bound / self.seconds:.1%}",
+        )
+
+
+def share_of(configuration: str, options: argparse.Namespace) -> Share:
+    """Measure the model of a configuration."""
+    torch.manual_seed(0)
+    dtype = _DTYPES[options.precision]
+    model, batch = made(configuration, options.batch_size, options.device)
+    step = step_of(model, batch, dtype)
+    step()
+    with Operations() as operations:
+        step()
+    if options.compile:
+        model.architecture.compile()
+        step()
+    if options.graph:
+        step = graphed(step)
+
+    def waited() -> None:
+        step()
+        wait_for(batch)
+
+    peak = peak_rate(options.device, dtype, 1024 if options.device == "cpu" else 8192)
+    rate = bandwidth(options.device)
+    bound = operations.least_seconds(peak, rate)
+    seconds = in_turns({"step": waited}, options.rounds, warm_up=3)
+    ways = [options.precision, *(["compiled"] if options.compile else []), *(["graph"] if options.graph else [])]
+    note(", ".join([configuration, *ways]), "step", "roofline", seconds | {"roofline": [bound] * options.rounds})
+    flops, moved = map(sum, zip(*operations.found, strict=True))
+    return Share(len(operations.found), flops, moved, peak, rate, medians(seconds)["step"], bound)
+
+
 def main() -> None:
     """Print one line per model."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--configs", nargs="+", default=CONFIGURATIONS, help="installed configurations or files")
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--batch-size", type=int, default=32, help="graphs per batch")
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser = parser_of(__doc__)
     parser.add_argument("--precision", choices=tuple(_DTYPES), default="32")
     parser.add_argument("--compile", action="store_true", help="time the compiled architecture")
     parser.add_argument("--graph", action="store_true", help="time the step as one CUDA graph")
     options = parser.parse_args()
     if options.graph and options.device != "cuda":
         parser.error("--graph needs --device cuda.")
-    keep_memory()
-    torch.set_num_threads(1)
-    sys.argv = sys.argv[:1]  # LightningCLI warns of options that it was not given
-    logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
-    dtype = _DTYPES[options.precision]
-    heads = (
-        ("operations", 12),
-        ("GFLOP", 9),
-        ("MB", 9),
-        ("GFLOP/s", 10),
-        ("GB/s", 8),
-        ("step ms", 10),
-        ("bound ms", 10),
-    )
-    print(
-        f"{'configuration':<28}" + "".join(f"{head:>{width}}" for head, width in heads) + f"{'of peak':>9}{'share':>8}"
-    )
+    prepare()
+    print(f"{'configuration':<28}" + "".join(f"{head:>12}" for head in Share.HEADS))
     for configuration in options.configs:
-        torch.manual_seed(0)
-        model, batch = made(configuration, options.batch_size, options.device)
-        step = step_of(model, batch, dtype)
-        step()
-        with Operations() as operations:
-            step()
-        if options.compile:
-            model.architecture.compile()
-            step()
-        if options.graph:
-            step = graphed(step)
-
-        def waited(step: Callable[[], None] = step, batch: GraphBatch = batch) -> None:
-            step()
-            wait_for(batch)
-
-        peak = peak_rate(options.device, dtype, 1024 if options.device == "cpu" else 8192)
-        rate = bandwidth(options.device)
-        flops, moved = map(sum, zip(*operations.found, strict=True))
-        seconds = in_turns({"step": waited}, options.rounds, warm_up=3)
-        bound = operations.least_seconds(peak, rate)
-        ways = [options.precision, *(["compiled"] if options.compile else []), *(["graph"] if options.graph else [])]
-        case = ", ".join([configuration, *ways])
-        note(case, "step", "roofline", seconds | {"roofline": [bound] * options.rounds})
-        took = medians(seconds)["step"]
-        print(
-            f"{configuration:<28}{len(operations.found):12,}{flops / 1e9:9.2f}{moved / 1e6:9.0f}{peak / 1e9:10.0f}"
-            f"{rate / 1e9:8.0f}{1e3 * took:10.1f}{1e3 * bound:10.1f}{flops / peak / took:9.1%}{bound / took:8.1%}",
-            flush=True,
-        )
+        cells = share_of(configuration, options).cells()
+        print(f"{configuration:<28}" + "".join(f"{cell:>12}" for cell in cells), flush=True)
 
 
 if __name__ == "__main__":
