@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
@@ -17,10 +18,9 @@ from graphbench.contracts import GraphBatch
 from graphbench.errors import BadInput
 from graphbench.nn.pyg import graphs_of_nodes
 
-#: A block holds graphs of at least this share of its largest one. Measured on training steps of GPS on one CPU core:
-#: on molecules (8 to 38 nodes) 0.7 costs nothing against one block and 0.9 costs 15%; on peptides (8 to 444 nodes)
-#: 0.7 is several times quicker than one block and 0.85 gains up to 20% more.
-_SMALLEST_SHARE = 0.7
+#: What a block costs beside its pairs of nodes, in pairs: its calls of functions. `speed/blocks.py` prints the steps of
+#: several models on one CPU core with this and other numbers: from 2,000 to 8,000 they differ by some hundredths.
+BLOCK_COST = 5_000
 
 
 @dataclass(frozen=True)
@@ -196,10 +196,10 @@ class DenseLayout:
             BadInput: the number of rows is not the layout's.
 
         Examples:
-            >>> layout = DenseLayout.from_batch(torch.tensor([0, 0, 0, 1]))
-            >>> parts = layout.to_blocks(torch.ones(4, 2))
+            >>> layout = DenseLayout.from_batch(torch.tensor([0] * 80 + [1]))
+            >>> parts = layout.to_blocks(torch.ones(81, 2))
             >>> [tuple(part.shape) for part in parts], layout.from_blocks(parts).shape
-            ([(1, 3, 2), (1, 1, 2)], torch.Size([4, 2]))
+            ([(1, 80, 2), (1, 1, 2)], torch.Size([81, 2]))
         """
         if not self.cut or self.slots is None:
             return [self.to_dense(x)]
@@ -217,12 +217,12 @@ class DenseLayout:
         """`to_heads` for each of `blocks`: rows `[T, num_maps H d]` as padded tensors `[b, H, n, d]`, one per map.
 
         Examples:
-            >>> layout = DenseLayout.from_batch(torch.tensor([0, 0, 0, 1]))
-            >>> parts = layout.to_block_heads(torch.ones(4, 3 * 2 * 5), num_maps=3, num_heads=2)
+            >>> layout = DenseLayout.from_batch(torch.tensor([0] * 80 + [1]))
+            >>> parts = layout.to_block_heads(torch.ones(81, 3 * 2 * 5), num_maps=3, num_heads=2)
             >>> [q.shape for q, k, v in parts]
-            [torch.Size([1, 2, 3, 5]), torch.Size([1, 2, 1, 5])]
+            [torch.Size([1, 2, 80, 5]), torch.Size([1, 2, 1, 5])]
             >>> layout.from_block_heads([v for q, k, v in parts]).shape
-            torch.Size([4, 10])
+            torch.Size([81, 10])
         """
         return [_split_heads(part, num_maps, num_heads) for part in self.to_blocks(x)]
 
@@ -295,9 +295,23 @@ def _slots(cut: tuple[SizeBlock, ...]) -> Tensor:
 
 
 def _block_starts(sizes: list[int]) -> list[int]:
-    """First positions of the blocks in descending `sizes`, and the end."""
-    starts = [0]
-    for position, size in enumerate(sizes):
-        if size < _SMALLEST_SHARE * sizes[starts[-1]]:
-            starts.append(position)
-    return [*starts, len(sizes)]
+    """First positions of the blocks in descending `sizes`, and the end.
+
+    Of all cuts the one whose blocks have the fewest pairs of nodes, padding included, and `BLOCK_COST` for each.
+    """
+    every = np.array(sizes)
+    firsts = np.flatnonzero(np.diff(every, prepend=-1))  # graphs of one size stay together
+    ends = np.append(firsts[1:], len(sizes))
+    pairs = every[firsts] ** 2
+    least, start_of = np.zeros(len(firsts) + 1), []
+    for last, end in enumerate(
+        ends
+    ):  # the least cost of all graphs before `end`, by that of those before the last block
+        costs = least[: last + 1] + (end - firsts[: last + 1]) * pairs[: last + 1] + BLOCK_COST
+        start_of.append(int(costs.argmin()))
+        least[last + 1] = costs.min()
+    starts, block = [len(sizes)], len(firsts)
+    while block:
+        block = start_of[block - 1]
+        starts.append(int(firsts[block]))
+    return starts[::-1]

@@ -18,6 +18,7 @@ from fnmatch import fnmatch
 from itertools import product
 from typing import TYPE_CHECKING, Any, ClassVar, get_args
 from unittest import SkipTest
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
@@ -26,6 +27,7 @@ from graphbench.contracts import Architecture, BenchmarkSpec, Encoding, GraphBat
 from graphbench.contracts.spec import TaskName
 from graphbench.diagnostics import record
 from graphbench.errors import BadInput
+from graphbench.nn import dense
 from graphbench.testing.representations import by_graph, check_representation, check_trace, parts
 from graphbench.testing.tiny import FEATURE_KINDS, encode, permute_edges, permute_nodes, tiny_spec, tiny_table
 from graphbench.testing.waiting import check_reads_nothing
@@ -176,6 +178,22 @@ class ArchitectureContract:
         model = self._model()
         table = encode(tiny_table(model.spec, sizes=[4, 24, 1]), model.required_encodings())
         self._compare_with_alone(model, table)
+
+    def test_blocks_do_not_matter(self) -> None:
+        """Outputs and gradients agree where attention pads the whole batch and where it cuts it into blocks."""
+        self._skip_if_random()
+        model = self._model()
+        batch = _batch(model, tiny_table(model.spec, sizes=[4, 24, 1]))
+        weights = [weight for weight in model.parameters() if weight.requires_grad]
+        found = []
+        for cost in (math.inf, 0):
+            with patch.object(dense, "BLOCK_COST", cost):
+                outputs = [*parts(model(batch)).values()]
+            total = torch.stack([output.square().sum() for output in outputs]).sum()
+            found.append([*outputs, *(torch.autograd.grad(total, weights, allow_unused=True) if weights else ())])
+        for whole, cut in zip(*found, strict=True):
+            if whole is not None and cut is not None:
+                self._assert_close(cut, whole, "outputs or gradients of a batch in blocks and as a whole")
 
     def test_smallest_graphs_work(self) -> None:
         """Graphs of one node and graphs without edges, alone and as a whole batch, in training mode too."""

@@ -6,7 +6,7 @@ import torch
 
 from graphbench import GraphTable
 from graphbench.diagnostics import record
-from graphbench.nn import DenseLayout
+from graphbench.nn import DenseLayout, dense
 from graphbench.testing import encode
 from graphbench_baselines import SAT, Graphormer
 from graphbench_baselines.attention import StructuredAttention
@@ -17,8 +17,9 @@ SMALL = {"hidden_dim": 16, "num_layers": 3, "num_heads": 4, "fusion": True, "re_
 
 
 @pytest.fixture
-def ragged():
+def ragged(monkeypatch):
     """Rows of graphs of 4, 1, 9 and 2 nodes, and the layout that cuts them into blocks."""
+    monkeypatch.setattr(dense, "BLOCK_COST", 0)
     sizes = torch.tensor([4, 1, 9, 2])
     ptr = torch.cat([torch.zeros(1, dtype=torch.long), sizes.cumsum(0)])
     generator = torch.Generator().manual_seed(0)

@@ -1,0 +1,69 @@
+"""Training steps where attention cuts a batch into fewer or more blocks of graphs of similar size.
+
+A block costs its pairs of nodes, padding included, and the calls of functions that it takes, which are held to be worth
+`graphbench.nn.dense.BLOCK_COST` pairs. Here steps with other numbers take turns with steps of that number: a ratio
+below 1 is a quicker one. Batches are molecules that RDKit ships, and graphs of the sizes of ZINC, peptides and CLUSTER.
+
+    python speed/blocks.py
+    python speed/blocks.py --configs gps/zinc --costs 0 2000 --rounds 15
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+import torch
+from gps_throughput import KINDS, OurGPS, make_step, molecule_like
+from limit import made, parser_of, prepare, step_of
+from timing import in_turns, note, ratio
+
+from graphbench import GraphBatch
+from graphbench.nn import dense
+
+Step = Callable[[GraphBatch], object]
+
+
+def cases(configurations: Sequence[str], batch_size: int) -> Iterator[tuple[str, Step, list[GraphBatch]]]:
+    """Name, step and batches of each case."""
+    for configuration in configurations:
+        torch.manual_seed(0)
+        model, batch = made(configuration, batch_size)
+        step = step_of(model, batch)
+        yield configuration, lambda batch, step=step: step(), [batch]
+    for name, kind in KINDS.items():
+        table = molecule_like(8 * kind.batch_size, kind, torch.Generator().manual_seed(0))
+        parts = torch.randperm(len(table), generator=torch.Generator().manual_seed(0)).split(kind.batch_size)
+        yield f"GPS, sizes of {name}", make_step(OurGPS(kind), fused=True), [table.batch(part) for part in parts]
+
+
+def step_with(cost: int, step: Step, batches: Iterator[GraphBatch]) -> None:
+    """One step on the next batch, blocks costing so much."""
+    dense.BLOCK_COST = cost
+    step(next(batches))
+
+
+def main() -> None:
+    """Print one line per model."""
+    parser = parser_of(__doc__)
+    parser.add_argument("--costs", nargs="+", type=int, default=[0, 2_000, 8_000, 10**9], help="other costs of a block")
+    options = parser.parse_args()
+    prepare()
+    usual = dense.BLOCK_COST
+    print(f"Steps over those with a cost of {usual:,}\n{'':<28}" + "".join(f"{cost:>16,}" for cost in options.costs))
+    for name, step, batches in cases(options.configs, options.batch_size):
+        calls = {
+            f"{cost:,}": partial(step_with, cost, step, itertools.cycle(batches)) for cost in (usual, *options.costs)
+        }
+        seconds = in_turns(calls, options.rounds)
+        for other in list(calls)[1:]:
+            note(
+                name, f"blocks that cost {other}", f"{usual:,}", {f"blocks that cost {other}": seconds[other]} | seconds
+            )
+        found = [ratio(seconds[f"{cost:,}"], seconds[f"{usual:,}"]) for cost in options.costs]
+        print(f"{name:<28}" + "".join(f"{one:16.2f}" for one in found), flush=True)
+
+
+if __name__ == "__main__":
+    main()
