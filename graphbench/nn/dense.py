@@ -19,7 +19,7 @@ from graphbench.errors import BadInput
 from graphbench.nn.pyg import graphs_of_nodes
 
 #: What a block costs beside its pairs of nodes, in pairs: its calls of functions. `speed/blocks.py` prints the steps of
-#: several models on one CPU core with this and other numbers: from 2,000 to 8,000 they differ by some hundredths.
+#: several models on one CPU core with this and other numbers: from 2,000 to 8,000 they differ by less than a tenth.
 BLOCK_COST = 5_000
 
 
