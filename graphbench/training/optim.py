@@ -80,6 +80,8 @@ class Schedule:
             logger.warning(
                 "schedule.watch: %s is for name: plateau; with %s nothing is watched.", self.watch, self.name
             )
+        if self.name != "step" and self.milestones:
+            logger.warning("schedule.milestones are for name: step; with %s the rate does not drop at them.", self.name)
         if self.name == "plateau" and self.warmup:
             raise BadInput("schedule.warmup does not combine with name: plateau, which follows the scores alone.")
 

@@ -121,6 +121,13 @@ def test_a_watch_without_plateau_is_told(caplog):
     assert "schedule.watch: loss is for name: plateau; with cosine nothing is watched." in caplog.text
 
 
+def test_milestones_without_step_are_told(caplog):
+    Schedule("step", milestones=(2, 4))
+    assert not caplog.text
+    Schedule("cosine", milestones=(2, 4))
+    assert "schedule.milestones are for name: step; with cosine the rate does not drop at them." in caplog.text
+
+
 @pytest.mark.parametrize("total", [math.inf, 0])
 def test_a_run_without_length_is_refused(total):
     optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -122,7 +123,8 @@ def _schedule(recipe: Sequence[str], share: int) -> tuple[str, ...]:
     lengths = {name: setting(recipe, f"model.schedule.{name}") for name in ("warmup", "step_size")}
     kept: dict[str, Any] = {name: max(1, round(value / share)) for name, value in lengths.items() if value}
     if ends := setting(recipe, "model.schedule.milestones"):
-        kept["milestones"] = [max(number, round(end / share)) for number, end in enumerate(ends, start=1)]
+        parts = [round(end / share) for end in ends]
+        kept["milestones"] = [*accumulate(parts[1:], lambda last, end: max(last + 1, end), initial=max(1, parts[0]))]
     return tuple(f"--model.schedule.{name}={value}" for name, value in kept.items())
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from graphbench.errors import BadInput
+from graphbench.experiments.reproduce import plan
 from graphbench.experiments.reproduce.plan import Job, Request, job_of, jobs, run_name, scaled, select
 from graphbench.experiments.reproduce.tables import find_table
 
@@ -43,6 +44,15 @@ def test_a_short_training_is_a_twentieth_with_its_schedule(table):
     deep = find_table("deepgraph/table-1").by_place["deepgraph-12", "cluster"]
     assert scaled(deep, Request("short")) == ("--trainer.max_steps=2000", "--model.schedule.warmup=15")
     assert scaled(table.by_place["ours", "pattern"], Request()) == ()
+
+
+def test_milestones_of_a_short_training_come_as_early_and_apart(table, monkeypatch):
+    cell = find_table("sft/table-2").by_place["point-transformer", "oa"]
+    assert scaled(cell, Request("short")) == ("--trainer.max_epochs=10", "--model.schedule.milestones=[6, 8]")
+    near = {"model.schedule.milestones": [4, 30, 35, 160]}
+    monkeypatch.setattr(plan, "setting", lambda recipe, name: near.get(name))
+    words = scaled(table.by_place["ours", "pattern"], Request("short"))
+    assert words[1:] == ("--model.schedule.milestones=[1, 2, 3, 8]",)
 
 
 def test_a_smoke_test_is_two_steps_on_data_at_hand(table, tmp_path):
