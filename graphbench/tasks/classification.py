@@ -117,7 +117,7 @@ class Classification(Task):
         """Train on `1 - s + s / C` for the label's class and `s / C` for every other one of C.
 
         That is torch's `CrossEntropyLoss(label_smoothing=s)` (Szegedy et al., "Rethinking the Inception architecture",
-        CVPR 2016, section 7).
+        CVPR 2016, section 7). Where classes have weights, a row has that of its label's class as a whole.
 
         Args:
             amount: s; 0 for none.

@@ -184,15 +184,15 @@ class ArchitectureContract:
         self._skip_if_random()
         model = self._model()
         batch = _batch(model, tiny_table(model.spec, sizes=[4, 24, 1]))
-        weights = [weight for weight in model.parameters() if weight.requires_grad]
-        found = []
+        weights, found = [weight for weight in model.parameters() if weight.requires_grad], []
         for cost in (math.inf, 0):
             with patch.object(dense, "BLOCK_COST", cost):
                 outputs = [*parts(model(batch)).values()]
             total = torch.stack([output.square().sum() for output in outputs]).sum()
             found.append([*outputs, *(torch.autograd.grad(total, weights, allow_unused=True) if weights else ())])
         for whole, cut in zip(*found, strict=True):
-            if whole is not None and cut is not None:
+            assert (whole is None) == (cut is None), "a parameter has no gradient in blocks, or without them"
+            if whole is not None:
                 self._assert_close(cut, whole, "outputs or gradients of a batch in blocks and as a whole")
 
     def test_smallest_graphs_work(self) -> None:

@@ -228,6 +228,19 @@ def test_smoothed_labels_are_those_of_torch_in_training_alone(classes, loss):
         assert task.loss(logits, batch).item() == pytest.approx(expected.item(), rel=1e-5)
 
 
+def test_a_smoothed_row_has_the_weight_of_its_label():
+    labels = torch.tensor([0, 1, 1, 2, 1])
+    batch = weighted_batch(lambda i: labels[i], WEIGHTS)
+    spec = spec_of("graph-classification", num_classes=3, num_targets=1, loss="cross_entropy", metric="accuracy")
+    task = build_task(spec, 8, HeadConfig(), class_weights=[1.0, 4.0, 2.5], label_smoothing=0.1)
+    task.set_class_weights(labels)
+    given = torch.tensor([1.0, 4.0, 2.5])[labels]
+    logits = torch.randn(5, 3, generator=torch.Generator().manual_seed(2))
+    losses = torch.nn.CrossEntropyLoss(reduction="none", label_smoothing=0.1)(logits, labels)
+    expected = (losses * given / given.mean() * torch.tensor(WEIGHTS)).mean()
+    assert task.loss(logits, batch).item() == pytest.approx(expected.item(), rel=1e-5)
+
+
 @pytest.mark.parametrize(
     ("task", "loss", "amount", "message"),
     [
