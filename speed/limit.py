@@ -16,6 +16,7 @@ is kept between steps, as every `graphbench` command keeps it (see `allocator.py
 from __future__ import annotations
 
 import argparse
+import contextlib
 import logging
 import sys
 from collections.abc import Callable
@@ -121,13 +122,29 @@ def made(configuration: str, batch_size: int, device: str = "cpu") -> tuple[Benc
 
 def step_of(model: BenchmarkModule, batch: GraphBatch) -> Callable[[], None]:
     """One training step, to its end on the device."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
+    step = unwaited_step_of(model, batch)
+
+    def waited() -> None:
+        step()
+        wait_for(batch)
+
+    return waited
+
+
+def unwaited_step_of(
+    model: BenchmarkModule, batch: GraphBatch, dtype: torch.dtype = torch.float32
+) -> Callable[[], None]:
+    """One training step in a precision, which does not wait for the device."""
+    device = batch.ptr.device.type
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True, capturable=device == "cuda")
+    mixed = dtype is not torch.float32
 
     def step() -> None:
         optimizer.zero_grad()
-        model.task.loss(model(batch), batch).backward()
+        with torch.autocast(device, dtype, cache_enabled=False) if mixed else contextlib.nullcontext():
+            loss = model.task.loss(model(batch), batch)
+        loss.backward()
         optimizer.step()
-        wait_for(batch)
 
     return step
 

@@ -21,21 +21,18 @@ the share of P alone, known as MFU.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
-from limit import ATTENTION, Product, attention_products, made, parser_of, prepare, wait_for
+from limit import ATTENTION, Product, attention_products, made, parser_of, prepare, unwaited_step_of, wait_for
 from timing import in_turns, medians, note
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
-
-from graphbench import BenchmarkModule, GraphBatch
 
 #: What only makes room, by the start of its name.
 _ROOM = ("aten::empty", "aten::new_empty")
@@ -161,22 +158,6 @@ def _best(call: Callable[[], object], device: str, seconds: float, calls: int = 
     return best
 
 
-def step_of(model: BenchmarkModule, batch: GraphBatch, dtype: torch.dtype) -> Callable[[], None]:
-    """One training step in a precision, which does not wait for the device."""
-    device = batch.ptr.device.type
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True, capturable=device == "cuda")
-    mixed = dtype is not torch.float32
-
-    def step() -> None:
-        optimizer.zero_grad()
-        with torch.autocast(device, dtype, cache_enabled=False) if mixed else contextlib.nullcontext():
-            loss = model.task.loss(model(batch), batch)
-        loss.backward()
-        optimizer.step()
-
-    return step
-
-
 def graphed(step: Callable[[], None]) -> Callable[[], None]:
     """The step as one CUDA graph, captured on the batch that it has: what is left without the cost of launches."""
     beside = torch.cuda.Stream()
@@ -234,7 +215,7 @@ def share_of(configuration: str, options: argparse.Namespace) -> Share:
     torch.manual_seed(0)
     dtype = _DTYPES[options.precision]
     model, batch = made(configuration, options.batch_size, options.device)
-    step = step_of(model, batch, dtype)
+    step = unwaited_step_of(model, batch, dtype)
     step()
     with Operations() as operations:
         step()
