@@ -1,11 +1,29 @@
-"""Where kernels that a plug-in writes in Triton can run."""
+"""Where kernels can run that a module writes in Triton, for graphics cards, or in Numba, for processors."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
 from importlib.util import find_spec
+from typing import Any, TypeVar
 
 import torch
+from torch import Tensor
+
+from graphbench.errors import check_choice
+
+#: `numba` (default) or `torch`, which computes everything by torch's own operations.
+VARIABLE = "GRAPHBENCH_KERNELS"
+
+#: Steps of arithmetic below which a second thread costs more than it saves.
+_FEWEST_STEPS = 1 << 18
+#: Sums may be taken in any order and products joined with them, which is what fills vector registers. Numbers that are
+#: infinite or none are kept as they are.
+_FAST = {"reassoc", "nsz", "contract"}
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 @cache
@@ -28,3 +46,124 @@ def runs_triton(device: torch.device) -> bool:
     if device.type != "cuda" or find_spec("triton") is None:
         return False
     return torch.cuda.get_device_capability(device) >= (7, 0)
+
+
+def runs_numba(*tensors: Tensor) -> bool:
+    """Whether kernels in Numba compute with these tensors.
+
+    They do on a processor, for float32 and float64, unless Numba is not installed, torch.compile or an exporter looks
+    at the program, or the environment says `GRAPHBENCH_KERNELS=torch`. What a module has in Numba stands in a module of
+    its own, which is imported after this says yes, because importing Numba takes a fifth of a second; everywhere else
+    the same is computed by torch.
+
+    Args:
+        tensors: all floating-point operands.
+
+    Raises:
+        BadInput: the environment variable has another value.
+
+    Examples:
+        >>> runs_numba(torch.zeros(2, dtype=torch.float16))
+        False
+    """
+    if torch.compiler.is_compiling() or not _numba_is_there():
+        return False
+    return all(
+        type(x) in (Tensor, torch.nn.Parameter) and x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
+        for x in tensors
+    )
+
+
+@cache
+def _numba_is_there() -> bool:
+    choice = os.environ.get(VARIABLE, "numba")
+    check_choice(f"the environment variable {VARIABLE}", choice, ("numba", "torch"))
+    return choice == "numba" and find_spec("numba") is not None and not int(os.environ.get("NUMBA_DISABLE_JIT", 0))
+
+
+def cpu_kernel(function: Function) -> Function:
+    """Compile loops over NumPy arrays for this processor, at the first call; what was compiled is kept on disk.
+
+    Loops over the last axis become vector instructions where each turn is independent of the others or adds to a sum.
+    Sums are taken in an order of the compiler's, the same in every call with the same shapes.
+
+    Args:
+        function: what Numba understands; functions that it calls are decorated too, and stand in the same module, or
+            what is kept would outlive a change of them.
+
+    Examples:
+        >>> import numpy as np
+        >>> @cpu_kernel
+        ... def add_rows(first, last, x, sums):
+        ...     for row in range(first, last):
+        ...         for number in x[row]:
+        ...             sums[row] += number
+        >>> sums = torch.zeros(2)
+        >>> run_in_threads(add_rows, 2, 6, torch.ones(2, 3), sums)
+        >>> sums
+        tensor([3., 3.])
+    """
+    from numba import njit
+
+    options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": _FAST}
+    try:
+        compiled = njit(cache=True, **options)(function)
+    except RuntimeError:  # neither the module's folder nor the user's own can be written to
+        compiled = njit(**options)(function)
+    else:
+        _forgive_damage(compiled._cache)
+    kernel: Function = compiled
+    return kernel
+
+
+def _forgive_damage(kept: Any) -> None:
+    """Compile again where a file of what was kept was cut short or damaged, which Numba reports as an error."""
+    load = kept.load_overload
+
+    def load_or_forget(*arguments: Any) -> Any:
+        try:
+            return load(*arguments)
+        except Exception:  # whatever unpickling garbage can raise
+            kept.flush()
+            return None
+
+    kept.load_overload = load_or_forget
+
+
+def run_in_threads(kernel: Callable[..., None], count: int, steps: int, *operands: Tensor | float | None) -> None:
+    """Call `kernel(first, last, *arrays)` for all of `count` items, shared out among as many threads as torch has.
+
+    Args:
+        kernel: from `cpu_kernel`; computes the items from `first` on, before `last`, each as if it were alone.
+        count: how many items there are.
+        steps: of arithmetic, for all items together; few of them stay in this thread.
+        operands: tensors become arrays that share their memory; others are handed on.
+
+    Examples:
+        >>> def fill(first, last, out, value):  # a kernel, but for its speed
+        ...     out[first:last] = value
+        >>> out = torch.zeros(3)
+        >>> run_in_threads(fill, 3, 3, out, 2.0)
+        >>> out
+        tensor([2., 2., 2.])
+    """
+    arrays = [x.detach().numpy() if isinstance(x, Tensor) else x for x in operands]
+    threads = min(torch.get_num_threads(), count, steps // _FEWEST_STEPS)
+    if threads < 2:
+        if count:
+            kernel(0, count, *arrays)
+        return
+    bounds = [count * part // threads for part in range(threads + 1)]
+    others = [_pool(os.getpid(), threads).submit(kernel, *bounds[i : i + 2], *arrays) for i in range(1, threads)]
+    try:
+        kernel(0, bounds[1], *arrays)
+    finally:
+        wait(others)  # they write into tensors of the caller
+    for other in others:
+        other.result()
+
+
+@cache
+def _pool(process: int, threads: int) -> ThreadPoolExecutor:
+    """Threads of this process; one that was forked from it has none of them."""
+    return ThreadPoolExecutor(threads - 1, thread_name_prefix="graphbench-kernels")

@@ -12,6 +12,7 @@ from typing import Any
 
 _PACKAGES = (
     "graphbench-lightning", "torch", "pytorch-lightning", "torch-geometric", "torchmetrics", "rdkit", "ogb", "numpy",
+    "numba",
 )  # fmt: skip
 
 

@@ -1,18 +1,35 @@
+import multiprocessing
 import sys
+import threading
 
+import numpy as np
 import pytest
 import torch
 
-from graphbench.nn import kernels
+from graphbench.errors import BadInput
+from graphbench.nn import cpu_kernel, kernels, run_in_threads, runs_numba
 
 CARD = torch.device("cuda", 0)
+MANY = 1 << 30
 
 
 @pytest.fixture(autouse=True)
 def forget():
-    kernels.runs_triton.cache_clear()
+    def clear():
+        kernels.runs_triton.cache_clear()
+        kernels._numba_is_there.cache_clear()
+
+    clear()
     yield
-    kernels.runs_triton.cache_clear()
+    clear()
+
+
+@pytest.fixture
+def two_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize(
@@ -35,3 +52,147 @@ def test_asking_does_not_import_triton():
     before = "triton" in sys.modules
     kernels.runs_triton(torch.device("cpu"))
     assert ("triton" in sys.modules) is before
+
+
+@pytest.mark.parametrize(
+    ("tensor", "answer"),
+    [
+        (torch.zeros(2), True),
+        (torch.zeros(2, dtype=torch.float64), True),
+        (torch.nn.Parameter(torch.zeros(2)), True),
+        (torch.zeros(2, dtype=torch.bfloat16), False),
+        (torch.zeros(2, dtype=torch.int64), False),
+        (torch.zeros(2, device="meta"), False),
+    ],
+)
+def test_numba_takes_real_numbers_on_a_processor(tensor, answer):
+    pytest.importorskip("numba")
+    assert runs_numba(tensor) is answer
+    assert runs_numba(torch.zeros(1), tensor) is answer
+
+
+def test_numba_is_left_out_where_it_is_missing_or_switched_off(monkeypatch):
+    monkeypatch.setattr(kernels, "find_spec", lambda name: None)
+    assert not runs_numba(torch.zeros(1))
+    monkeypatch.undo()
+    for name, value in ((kernels.VARIABLE, "torch"), ("NUMBA_DISABLE_JIT", "1")):
+        kernels._numba_is_there.cache_clear()
+        with monkeypatch.context() as patch:
+            patch.setenv(name, value)
+            assert not runs_numba(torch.zeros(1))
+
+
+def test_another_value_of_the_variable_is_refused(monkeypatch):
+    monkeypatch.setenv(kernels.VARIABLE, "cuda")
+    with pytest.raises(BadInput, match=r"GRAPHBENCH_KERNELS must be one of .*'cuda'"):
+        runs_numba(torch.zeros(1))
+
+
+def square(first, last, x, out, power):
+    for row in range(first, last):
+        out[row] = x[row] ** power
+
+
+@pytest.mark.usefixtures("two_threads")
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 1000])
+def test_every_item_is_computed_once(count):
+    seen = []
+
+    def kernel(first, last, x):
+        seen.append((first, last, threading.current_thread()))
+        x[first:last] += 1
+
+    items = torch.zeros(count)
+    run_in_threads(kernel, count, MANY, items)
+    assert torch.equal(items, torch.ones(count))
+    assert len({thread for *_, thread in seen}) == min(2, count)
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_little_work_stays_in_one_thread():
+    seen = []
+    run_in_threads(lambda first, last, x: seen.append((first, last)), 7, 100, torch.zeros(7))
+    assert seen == [(0, 7)]
+
+
+@pytest.mark.usefixtures("two_threads")
+@pytest.mark.parametrize("failing", [0, 5])
+def test_what_a_thread_raises_reaches_the_caller(failing):
+    def kernel(first, last, x):
+        if first <= failing < last:
+            raise ZeroDivisionError(failing)
+
+    with pytest.raises(ZeroDivisionError):
+        run_in_threads(kernel, 6, MANY, torch.zeros(6))
+
+
+def _in_child(queue):
+    x, out = torch.arange(6.0), torch.zeros(6)
+    run_in_threads(cpu_kernel(square), 6, MANY, x, out, 2.0)
+    queue.put(out.tolist())
+
+
+@pytest.mark.usefixtures("two_threads")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_process_has_threads_of_its_own():
+    """Those of this process, which have run, are not there after the fork, and waiting for them would never end."""
+    pytest.importorskip("numba")
+    x, out = torch.arange(6.0), torch.zeros(6)
+    run_in_threads(cpu_kernel(square), 6, MANY, x, out, 2.0)
+    fork = multiprocessing.get_context("fork")
+    queue = fork.Queue()
+    child = fork.Process(target=_in_child, args=(queue,))
+    child.start()
+    assert queue.get(timeout=60) == out.tolist() == [0.0, 1.0, 4.0, 9.0, 16.0, 25.0]
+    child.join()
+
+
+def test_a_kernel_runs_where_nothing_can_be_kept(tmp_path, monkeypatch):
+    """In an image that a user without a home runs, neither the module's folder nor that of the user can be written."""
+    numba = pytest.importorskip("numba")
+
+    def refuse(**options):
+        if options.get("cache"):
+            raise RuntimeError("cannot cache function: no locator available")
+        return lambda function: function
+
+    monkeypatch.setattr(numba, "njit", refuse)
+    out = torch.zeros(3)
+    run_in_threads(cpu_kernel(square), 3, 1, torch.tensor([1.0, 2.0, 3.0]), out, 3.0)
+    assert out.tolist() == [1.0, 8.0, 27.0]
+
+
+@pytest.mark.parametrize("suffix", ["nbi", "nbc"])
+@pytest.mark.parametrize("left", [b"", b"half", bytes(range(256))])
+def test_damage_to_what_is_kept_is_mended(suffix, left, tmp_path, monkeypatch):
+    numba = pytest.importorskip("numba")
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+    (tmp_path / "doubling.py").write_text("def double(first, last, x):\n    x[first:last] *= 2\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    from doubling import double
+
+    for turn in range(3):
+        x = torch.ones(4)
+        run_in_threads(cpu_kernel(double), 4, 1, x)
+        assert x.tolist() == [2.0] * 4
+        (kept,) = tmp_path.rglob(f"*.{suffix}")
+        if turn == 1:
+            assert kept.read_bytes() != left  # mended
+        kept.write_bytes(left)
+    del sys.modules["doubling"]
+
+
+def test_sums_keep_what_is_infinite_or_no_number():
+    pytest.importorskip("numba")
+
+    @cpu_kernel
+    def add(first, last, x, sums):
+        for row in range(first, last):
+            for number in x[row]:
+                sums[row] += number
+
+    x = torch.ones(3, 100)
+    x[0, 7], x[1, 50], x[1, 51] = np.inf, np.inf, -np.inf
+    sums = torch.zeros(3)
+    run_in_threads(add, 3, 1, x, sums)
+    torch.testing.assert_close(sums, torch.tensor([np.inf, np.nan, 100.0]), equal_nan=True)

@@ -10,6 +10,17 @@ from graphbench_sft import maxout, maxout_scores
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
 
 
+@pytest.fixture(params=["numba", "torch"], autouse=True)
+def computed_by(request, monkeypatch):
+    """Every test runs with the loops and with torch's operations."""
+    if request.param == "torch":
+        monkeypatch.setattr(maxout, "runs_numba", lambda *tensors: False)
+    else:
+        pytest.importorskip("numba")
+        assert maxout.runs_numba(torch.zeros(1))
+    return request.param
+
+
 class LargestTensor(TorchDispatchMode):
     """Remembers the largest tensor that any operation returns."""
 
@@ -119,6 +130,26 @@ def test_no_tensor_over_queries_keys_and_channels():
     with LargestTensor() as largest:
         maxout_scores(query, key).sum().backward()
     assert largest.numel <= n * k < n * k * d
+
+
+def test_what_is_no_number_stays_none():
+    query, key = draw(2, 9, 6, dtype=torch.float32), draw(2, 40, 6, seed=1, dtype=torch.float32)
+    query[0, 3, 5], key[1, 17, 0], query[1, 2, 1], key[0, 1, 2] = torch.nan, torch.nan, torch.inf, -torch.inf
+    torch.testing.assert_close(maxout_scores(query, key), broadcast(query, key), equal_nan=True)
+
+
+def test_threads_change_no_bit(computed_by):
+    if computed_by == "torch":
+        pytest.skip("torch's own sums depend on its threads")
+    found, before = [], torch.get_num_threads()
+    for threads in (1, 2, 3):
+        torch.set_num_threads(threads)
+        query, key = draw(3, 300, 7).requires_grad_(), draw(3, 150, 7, seed=1).requires_grad_()
+        scores = maxout_scores(query, key)
+        found.append((scores, *torch.autograd.grad(scores, (query, key), draw(3, 300, 150, seed=2))))
+    torch.set_num_threads(before)
+    for others in found[1:]:
+        assert all(torch.equal(ours, theirs) for ours, theirs in zip(found[0], others, strict=True))
 
 
 def test_scores_are_convex_in_the_queries():
