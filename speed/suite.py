@@ -28,6 +28,7 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
     "limit": ((),),
     "roofline": ((),),
     "dropout": ((),),
+    "kernels": ((),),
     "architectures": ((),),
     "gps_throughput": (
         ("--steps", "30"),

@@ -14,6 +14,7 @@ RESULTS = Path(graphbench.__file__).parents[1] / "speed" / "results"
 ABOUT = {
     "gps_throughput": "Training steps of GPS beside PyG's `GPSConv` stack, with PyG's best arrangement of batches.",
     "architectures": "Training steps on molecules beside the same mathematics in plain PyG and torch, same weights.",
+    "kernels": "Kernels in Numba beside the same mathematics by torch's operations, forward and backward.",
     "dropout": "Dropout, forward and backward, beside torch's.",
     "large_graph": "Epochs on one generated graph of a tenth of ogbn-arxiv's size beside the loop of PyG's examples.",
     "data_path": "Seconds until the loader has a batch, beside PyG's.",

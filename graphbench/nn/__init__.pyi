@@ -1,8 +1,12 @@
 from .attention import MultiHeadAttention as MultiHeadAttention
 from .attention import attend as attend
+from .attention import attend_within_graphs as attend_within_graphs
 from .attention import attention_weights as attention_weights
 from .attention import compute_dtype as compute_dtype
 from .attention import mixed_values as mixed_values
+from .convolution import GCNConvolution as GCNConvolution
+from .convolution import GINConvolution as GINConvolution
+from .convolution import GINEConvolution as GINEConvolution
 from .convolution import GraphConvolution as GraphConvolution
 from .convolution import count_nodes as count_nodes
 from .convolution import gcn_edges as gcn_edges
@@ -43,6 +47,9 @@ from .local import ConvLayer as ConvLayer
 from .local import DropoutPlace as DropoutPlace
 from .local import LocalName as LocalName
 from .local import make_local_layer as make_local_layer
+from .messages import gated_messages as gated_messages
+from .messages import sum_neighbours as sum_neighbours
+from .messages import sum_rectified as sum_rectified
 from .norms import BatchNorm as BatchNorm
 from .norms import NormName as NormName
 from .norms import make_norm as make_norm

@@ -5,6 +5,8 @@ Legend: T nodes of all graphs, B graphs, N padded nodes, H heads, d head width, 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -12,6 +14,7 @@ from torch_geometric.data import Data
 
 from graphbench.contracts import LayerTrace, Traced
 from graphbench.errors import BadInput, check_range
+from graphbench.nn.block_attention import BlockAttention, runs_in_loops
 from graphbench.nn.dense import DenseLayout
 from graphbench.nn.dropout import dropped
 
@@ -93,9 +96,7 @@ class MultiHeadAttention(Traced):
         qkv = self.in_proj(x)
         biases = bias if isinstance(bias, tuple) else layout.block_biases(bias)
         dropout = self.dropout if self.training else 0.0
-        heads = layout.to_block_heads(qkv, 3, self.num_heads)
-        mixed = [attend(q, k, v, own, dropout) for (q, k, v), own in zip(heads, biases, strict=True)]
-        out = self.out_proj(layout.from_block_heads(mixed))
+        out = self.out_proj(attend_within_graphs(qkv, layout, self.num_heads, biases, dropout))
         self.trace(lambda: self._record(x, qkv, layout, biases, out))
         return out
 
@@ -170,3 +171,40 @@ def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None, dropout:
     if dropout and q.device.type == "cpu":
         return dropped(attention_weights(q, k, bias), dropout) @ v
     return F.scaled_dot_product_attention(q, k, v, None if bias is None else bias.to(q.dtype), dropout)
+
+
+def attend_within_graphs(
+    qkv: Tensor,
+    layout: DenseLayout,
+    num_heads: int,
+    biases: Sequence[Tensor | None] | None = None,
+    dropout: float = 0.0,
+) -> Tensor:
+    """`sum_j softmax_j(q_i . k_j / sqrt(d) + bias_ij) v_j`, each sum over the rows of one graph.
+
+    Args:
+        qkv: queries, keys and values of all heads side by side `[T, 3 H d]`.
+        layout: where the rows lie in padded graphs.
+        num_heads: heads H.
+        biases: added to the logits of each of `layout.blocks`, as `layout.block_biases` returns them; None: nothing.
+        dropout: probability of dropping a weight; 0 outside of training.
+
+    Returns:
+        `[T, H d]`, heads side by side.
+
+    Examples:
+        >>> layout = DenseLayout.from_batch(torch.tensor([0, 0, 1]))
+        >>> qkv = torch.tensor([[0.0, 0.0, 1.0], [0.0, 0.0, 3.0], [0.0, 0.0, 5.0]])  # equal keys: means of the values
+        >>> attend_within_graphs(qkv, layout, num_heads=1)
+        tensor([[2.],
+                [2.],
+                [5.]])
+    """
+    biases = layout.block_biases() if biases is None else biases
+    own = [None if bias is block.layout.key_bias else bias for bias, block in zip(biases, layout.blocks, strict=True)]
+    if runs_in_loops(qkv, layout, own, dropout):
+        mixed: Tensor = BlockAttention.apply(qkv, layout, num_heads, dropout, *own)
+        return mixed
+    heads = layout.to_block_heads(qkv, 3, num_heads)
+    mixed_heads = [attend(q, k, v, bias, dropout) for (q, k, v), bias in zip(heads, biases, strict=True)]
+    return layout.from_block_heads(mixed_heads)

@@ -1,4 +1,4 @@
-"""Edges as graph convolutions take them: made once per batch, for all layers.
+"""PyG's convolutions with sums by `messages`, and edges as they take them: made once per batch, for all layers.
 
 PyG's convolutions normalise edges and add self-loops in every layer, and on a graphics card each of these calls waits
 for the device, because how many loops a graph has already is read from it. Here the loops that are there get the weight
@@ -7,10 +7,14 @@ for the device, because how many loops a graph has already is read from it. Here
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
-from torch_geometric.nn import GCNConv
+from torch_geometric import nn as pyg
 from torch_geometric.utils import degree
+
+from graphbench.nn.messages import sum_neighbours, sum_rectified, sums_in_loops
 
 
 def gcn_edges(
@@ -50,7 +54,72 @@ def gcn_edges(
     return edge_index, (scale[edge_index[0]] * weight * scale[edge_index[1]]).to(dtype)
 
 
-class GraphConvolution(GCNConv):
+class GCNConvolution(pyg.GCNConv):
+    """`GCNConv` of PyG, which on a processor keeps no row for each edge.
+
+    Args:
+        arguments: of PyG's class.
+
+    Examples:
+        >>> index, weight = gcn_edges(torch.tensor([[0, 1], [1, 0]]), 2)
+        >>> GCNConvolution(4, 8, normalize=False)(torch.randn(2, 4), index, weight).shape
+        torch.Size([2, 8])
+    """
+
+    def forward(self, x: Any, edge_index: Any, edge_weight: Tensor | None = None) -> Tensor:
+        """Nodes `[T, out_channels]`; arguments as for PyG's."""
+        if self.normalize or not sums_in_loops(x, edge_index, edge_weight):
+            out: Tensor = super().forward(x, edge_index, edge_weight)
+            return out
+        new = sum_neighbours(self.lin(x), edge_index, edge_weight)
+        return new if self.bias is None else new + self.bias
+
+
+class GINConvolution(pyg.GINConv):
+    """`GINConv` of PyG, which on a processor keeps no row for each edge.
+
+    Args:
+        arguments: of PyG's class.
+
+    Examples:
+        >>> GINConvolution(torch.nn.Identity())(torch.eye(2), torch.tensor([[0], [1]]))
+        tensor([[1., 0.],
+                [1., 1.]])
+    """
+
+    def forward(self, x: Any, edge_index: Any, size: Any = None) -> Tensor:
+        """Nodes `[T, out_channels]`; arguments as for PyG's."""
+        if size is not None or not sums_in_loops(x, edge_index):
+            out: Tensor = super().forward(x, edge_index, size)
+            return out
+        new: Tensor = self.nn(sum_neighbours(x, edge_index) + (1 + self.eps) * x)
+        return new
+
+
+class GINEConvolution(pyg.GINEConv):
+    """`GINEConv` of PyG, which on a processor keeps no message for each edge.
+
+    Args:
+        arguments: of PyG's class.
+
+    Examples:
+        >>> GINEConvolution(torch.nn.Identity())(torch.eye(2), torch.tensor([[0], [1]]), torch.tensor([[-3.0, 2.0]]))
+        tensor([[1., 0.],
+                [0., 3.]])
+    """
+
+    def forward(self, x: Any, edge_index: Any, edge_attr: Tensor | None = None, size: Any = None) -> Tensor:
+        """Nodes `[T, out_channels]`; arguments as for PyG's."""
+        if size is None and edge_attr is not None and sums_in_loops(x, edge_index, edge_attr):
+            edges: Tensor = edge_attr if self.lin is None else self.lin(edge_attr)
+            if edges.shape[-1] == x.shape[-1]:
+                new: Tensor = self.nn(sum_rectified(x, edge_index, edges) + (1 + self.eps) * x)
+                return new
+        out: Tensor = super().forward(x, edge_index, edge_attr, size)  # which also says what does not fit
+        return out
+
+
+class GraphConvolution(GCNConvolution):
     """`GCNConv` of PyG with its weights, by `gcn_edges`; for a layer that has no edges made for it.
 
     Args:

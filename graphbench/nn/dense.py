@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import accumulate, pairwise
+from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch_geometric.data import Data
 
@@ -108,6 +111,14 @@ class DenseLayout:
     def blocks(self) -> tuple[SizeBlock, ...]:
         """What attention works on one after the other, so that little is padded: the cut, or the whole batch."""
         return self.cut or (SizeBlock(None, None, self),)
+
+    @cached_property
+    def places(self) -> tuple[BlockPlace, ...]:
+        """Where the graphs of each of `blocks` lie among the rows; on a CPU."""
+        starts, sizes = self.ptr[:-1].numpy(), self.ptr.diff().numpy()
+        chosen = (slice(None) if block.graphs is None else block.graphs.numpy() for block in self.blocks)
+        pairs = zip(chosen, self.blocks, strict=True)
+        return tuple(BlockPlace(starts[graphs], sizes[graphs], block.layout.max_nodes) for graphs, block in pairs)
 
     def to_dense(self, x: Tensor) -> Tensor:
         """Rows `[T, d]` to padded graphs `[B, N, d]`; padding is zero.
@@ -229,6 +240,20 @@ class DenseLayout:
     def from_block_heads(self, parts: Sequence[Tensor]) -> Tensor:
         """Rows `[T, H d]` of the padded heads `[b, H, n, d]` of each block; inverts `to_block_heads` of one map."""
         return self.from_blocks([part.transpose(1, 2).flatten(2) for part in parts])
+
+
+class BlockPlace(NamedTuple):
+    """Where the graphs of a block lie among the rows of a batch.
+
+    Args:
+        starts: first row of each graph `[b]`.
+        sizes: rows of each graph `[b]`.
+        length: rows of the largest graph.
+    """
+
+    starts: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+    length: int
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -57,10 +59,42 @@ def fill_factors(factors: Tensor, p: float, generator: torch.Generator | None = 
     steps = _steps(p) if factors.device.type == "cpu" else None
     if steps is None:
         return factors.uniform_(generator=generator).ge_(p).mul_(1 / (1 - p))
-    numbers = torch.empty(-(-factors.numel() * _BITS // 64), dtype=torch.int64)
-    numbers.random_(-(1 << 63), None, generator=generator)
-    bits = numbers.view(torch.int16)[: factors.numel()].view(factors.shape)
+    bits = _bits(factors.numel(), generator).view(factors.shape)
     return torch.ge(bits, steps - _VALUES // 2, out=factors).mul_(_VALUES / (_VALUES - steps))
+
+
+class DroppedBits(NamedTuple):
+    """What `dropped` draws for a number of entries, before it is made into factors.
+
+    Args:
+        bits: random int16 `[entries]`.
+        least: entries with at least this are kept.
+        factor: what kept ones are multiplied by.
+    """
+
+    bits: Tensor
+    least: int
+    factor: float
+
+
+def draw_bits(number: int, p: float) -> DroppedBits | None:
+    """Draw for so many entries on a CPU, or None where no multiple of 2^-16 is near enough to p, in (0, 1)."""
+    steps = _steps(p)
+    if steps is None:
+        return None
+    return DroppedBits(_bits(number), steps - _VALUES // 2, _VALUES / (_VALUES - steps))
+
+
+def draws_bits(p: float) -> bool:
+    """Whether p, in (0, 1), is near enough to a multiple of 2^-16, so that `draw_bits` draws for it."""
+    return _steps(p) is not None
+
+
+def _bits(number: int, generator: torch.Generator | None = None) -> Tensor:
+    """Random int16 `[number]`, four of them from each number of 64 bits."""
+    numbers = torch.empty(-(-number * _BITS // 64), dtype=torch.int64)
+    numbers.random_(-(1 << 63), None, generator=generator)
+    return numbers.view(torch.int16)[:number]
 
 
 def _steps(p: float) -> int | None:

@@ -11,10 +11,10 @@ from typing import Literal
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch_geometric.utils import scatter
 
 from graphbench.errors import check_choice
 from graphbench.nn.dropout import dropped
+from graphbench.nn.messages import gated_messages
 from graphbench.nn.norms import NormName, make_norm
 
 
@@ -107,15 +107,8 @@ class GatedGCNLayer(nn.Module):
         Returns:
             Nodes and edges, shaped as they came.
         """
-        source, target = edge_index[0], edge_index[1]
-        own, sent, at_target, at_source = self.node_maps(x).chunk(4, dim=-1)
-        edge_hat = at_target.index_select(0, target) + at_source.index_select(0, source) + self.edge_map(edge)
-        gates = torch.sigmoid(edge_hat)
-        if self.gate is not None and distances is not None:
-            gates = gates * self.gate(distances)
-        messages = torch.cat([gates * sent.index_select(0, source), gates], dim=-1)
-        total, weight = scatter(messages, target, 0, x.shape[0], reduce="sum").chunk(2, dim=-1)
-        x_hat = own + total / (weight + 1e-6)
+        gates = None if self.gate is None or distances is None else self.gate(distances)
+        x_hat, edge_hat = gated_messages(self.node_maps(x), edge_index, self.edge_map(edge), gates)
         return self._update(x, x_hat, self.node_norm), self._update(edge, edge_hat, self.edge_norm)
 
     def _update(self, old: Tensor, raw: Tensor, norm: nn.Module) -> Tensor:

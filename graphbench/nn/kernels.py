@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from graphbench.errors import check_choice
 
@@ -51,10 +52,10 @@ def runs_triton(device: torch.device) -> bool:
 def runs_numba(*tensors: Tensor) -> bool:
     """Whether kernels in Numba compute with these tensors.
 
-    They do on a processor, for float32 and float64, unless Numba is not installed, torch.compile or an exporter looks
-    at the program, or the environment says `GRAPHBENCH_KERNELS=torch`. What a module has in Numba stands in a module of
-    its own, which is imported after this says yes, because importing Numba takes a fifth of a second; everywhere else
-    the same is computed by torch.
+    They do on a processor, for float32 and float64, unless Numba is not installed, torch.compile, an exporter or a
+    `TorchDispatchMode` (which counts operations, say) looks at the program, or the environment says
+    `GRAPHBENCH_KERNELS=torch`. What a module has in Numba stands in a module of its own, which is imported after this
+    says yes, because importing Numba takes a fifth of a second; everywhere else the same is computed by torch.
 
     Args:
         tensors: all floating-point operands.
@@ -66,7 +67,7 @@ def runs_numba(*tensors: Tensor) -> bool:
         >>> runs_numba(torch.zeros(2, dtype=torch.float16))
         False
     """
-    if torch.compiler.is_compiling() or not _numba_is_there():
+    if torch.compiler.is_compiling() or is_in_torch_dispatch_mode() or not _numba_is_there():
         return False
     return all(
         type(x) in (Tensor, torch.nn.Parameter) and x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
@@ -130,14 +131,14 @@ def _forgive_damage(kept: Any) -> None:
     kept.load_overload = load_or_forget
 
 
-def run_in_threads(kernel: Callable[..., None], count: int, steps: int, *operands: Tensor | float | None) -> None:
+def run_in_threads(kernel: Callable[..., None], count: int, steps: int, *operands: Any) -> None:
     """Call `kernel(first, last, *arrays)` for all of `count` items, shared out among as many threads as torch has.
 
     Args:
         kernel: from `cpu_kernel`; computes the items from `first` on, before `last`, each as if it were alone.
         count: how many items there are.
         steps: of arithmetic, for all items together; few of them stay in this thread.
-        operands: tensors become arrays that share their memory; others are handed on.
+        operands: tensors without gradients become arrays that share their memory; others are handed on.
 
     Examples:
         >>> def fill(first, last, out, value):  # a kernel, but for its speed
@@ -147,8 +148,8 @@ def run_in_threads(kernel: Callable[..., None], count: int, steps: int, *operand
         >>> out
         tensor([2., 2., 2.])
     """
-    arrays = [x.detach().numpy() if isinstance(x, Tensor) else x for x in operands]
-    threads = min(torch.get_num_threads(), count, steps // _FEWEST_STEPS)
+    arrays = [x.numpy() if isinstance(x, Tensor) else x for x in operands]
+    threads = 1 if steps < 2 * _FEWEST_STEPS else min(torch.get_num_threads(), count, steps // _FEWEST_STEPS)
     if threads < 2:
         if count:
             kernel(0, count, *arrays)

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Literal, get_args
 
 from torch import Tensor, nn
-from torch_geometric.nn import GATConv, GINEConv
+from torch_geometric.nn import GATConv
 
 from graphbench.errors import BadInput, check_choice
-from graphbench.nn.convolution import GraphConvolution
+from graphbench.nn.convolution import GINEConvolution, GraphConvolution
 from graphbench.nn.dropout import dropped
 from graphbench.nn.gated_gcn import GatedGCNLayer
 from graphbench.nn.norms import NormName, make_norm
@@ -130,7 +130,7 @@ def make_local_layer(
         return GatedGCNLayer(dim, dropout, norm, gated_by_distance=gated_by_distance)
     if name == "GINE":
         mlp = nn.Sequential(nn.Linear(dim, dim), nn.ReLU(), nn.Linear(dim, dim))
-        return ConvLayer(GINEConv(mlp), dim, dropout, reads_edges=True)
+        return ConvLayer(GINEConvolution(mlp), dim, dropout, reads_edges=True)
     if name == "GCN":
         return ConvLayer(GraphConvolution(dim, dim), dim, dropout)
     if dim % num_heads:

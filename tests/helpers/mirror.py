@@ -9,6 +9,11 @@ from __future__ import annotations
 
 #: Source without a test of its name -> (test file that covers it, why that one).
 TESTED_BY = {
+    "graphbench/nn/block_attention_numba.py": ("tests/nn/test_block_attention.py", "its loops"),
+    "graphbench/nn/messages_numba.py": ("tests/nn/test_messages.py", "its loops"),
+    "plugins/sft/src/graphbench_sft/maxout_numba.py": (
+        "plugins/sft/tests/test_maxout.py", "every test runs with the loops and with torch",
+    ),
     "graphbench/cli/optimizers.py": ("tests/docs/test_lightning.py", "a row of the guide, and its own examples"),
     "graphbench/benchmarks/block_models/sampling.py": (
         "tests/benchmarks/block_models/test_pattern_cluster.py", "samples the graphs of PATTERN and CLUSTER",

@@ -8,11 +8,11 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
-from torch_geometric.nn import GINConv
 
 from graphbench.contracts import PositionalEncoder
 from graphbench.encodings import LapPE, Normalization
 from graphbench.errors import check_choice, check_range
+from graphbench.nn.convolution import GINConvolution
 from graphbench.nn.norms import BatchNorm
 from graphbench.nn.positional._fields import encoded_field, valid_eigenvectors
 
@@ -68,7 +68,7 @@ class SignNetEncoder(PositionalEncoder):
         self.encodings = (LapPE(num_eigenvectors, normalization),)
         self.deepset = model == "deepset"
         widths = [1, *[hidden_dim] * num_layers]
-        self.phi = nn.ModuleList(GINConv(_mlp([width, hidden_dim, hidden_dim])) for width in widths[:-1])
+        self.phi = nn.ModuleList(GINConvolution(_mlp([width, hidden_dim, hidden_dim])) for width in widths[:-1])
         self.norms = nn.ModuleList(BatchNorm(hidden_dim) for _ in range(num_layers - 1))
         slots = 1 if self.deepset else num_eigenvectors
         self.rho = _mlp([slots * hidden_dim, *[hidden_dim] * (num_post_layers - 1), dim])

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from graphbench import LayerTrace, Traced
 from graphbench.errors import BadInput
-from graphbench.nn import DenseLayout, attend, attention_weights, dropped, mixed_values
+from graphbench.nn import DenseLayout, attend_within_graphs, attention_weights, dropped, mixed_values
 from graphbench_baselines.depth import ReAttention
 
 
@@ -67,14 +67,14 @@ class StructuredAttention(Traced):
             structure: what queries and keys are made of `[T, dim]`; the tokens themselves when left out.
         """
         qkv = torch.cat([self.qk_map(x if structure is None else structure), self.v_map(x)], dim=-1)
-        blocks = layout.to_block_heads(qkv, 3, self.num_heads)
         if self.re_attention is None:
             dropout = self.dropout if self.training else 0.0
-            mixed = [attend(q, k, v, bias, dropout) for (q, k, v), bias in zip(blocks, biases, strict=True)]
+            mixed = attend_within_graphs(qkv, layout, self.num_heads, biases, dropout)
         else:
-            mixed = self._exchanged(self.re_attention, blocks, layout, biases)
-        out: Tensor = self.out_map(layout.from_block_heads(mixed))
-        self.trace(lambda: self._record(x, blocks, layout, biases, out))
+            blocks = layout.to_block_heads(qkv, 3, self.num_heads)
+            mixed = layout.from_block_heads(self._exchanged(self.re_attention, blocks, layout, biases))
+        out: Tensor = self.out_map(mixed)
+        self.trace(lambda: self._record(x, qkv, layout, biases, out))
         return out
 
     def _exchanged(
@@ -94,14 +94,14 @@ class StructuredAttention(Traced):
     def _record(
         self,
         x: Tensor,
-        blocks: Sequence[tuple[Tensor, ...]],
+        qkv: Tensor,
         layout: DenseLayout,
         biases: Sequence[Tensor | None],
         out: Tensor,
     ) -> LayerTrace:
         matrices = None
         if self.re_attention is None:
-            pairs = zip(blocks, biases, strict=True)
+            pairs = zip(layout.to_block_heads(qkv, 3, self.num_heads), biases, strict=True)
             matrices = layout.matrices_of_graphs([attention_weights(q, k, bias) for (q, k, _), bias in pairs])
         none = torch.zeros(len(x), dtype=torch.bool, device=x.device)
         return LayerTrace(

@@ -14,13 +14,22 @@ from typing import Literal, get_args
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch_geometric.nn import GCNConv, GINEConv
 from torch_geometric.utils import scatter
 
 from graphbench import BenchmarkSpec, GraphBatch, PositionalEncoder
 from graphbench.encodings import RRWP
 from graphbench.errors import BadInput, check_choice, check_range
-from graphbench.nn import Categorical, ConvLayer, FeedForward, GatedGCNLayer, NormName, gcn_edges, make_norm
+from graphbench.nn import (
+    Categorical,
+    ConvLayer,
+    FeedForward,
+    GatedGCNLayer,
+    GCNConvolution,
+    GINEConvolution,
+    NormName,
+    gcn_edges,
+    make_norm,
+)
 from graphbench_baselines.message_passing_network import MessagePassingNetwork
 
 PlusLayerName = Literal["GCN", "GINE", "GatedGCN"]
@@ -184,14 +193,15 @@ class GNNPlus(MessagePassingNetwork):
         def make_layer() -> nn.Module:
             act, act_module = _ACTIVATIONS[activation]
             message: nn.Module
+            conv: nn.Module
             if layer == "GatedGCN":
                 message = GatedGCNLayer(hidden_dim, dropout, norm, residual)  # ReLU, whatever `activation` is
             elif layer == "GINE":
-                conv = GINEConv(_plus_mlp(hidden_dim) if plus else _lrgb_mlp(hidden_dim, dropout, act_module))
+                conv = GINEConvolution(_plus_mlp(hidden_dim) if plus else _lrgb_mlp(hidden_dim, dropout, act_module))
                 last, rate = (F.relu, dropout) if plus else (None, 0.0)
                 message = ConvLayer(conv, hidden_dim, rate, "none", residual, True, activation=last)
             else:
-                conv = EdgeGCN(hidden_dim) if reads_edges else GCNConv(hidden_dim, hidden_dim, normalize=False)
+                conv = EdgeGCN(hidden_dim) if reads_edges else GCNConvolution(hidden_dim, hidden_dim, normalize=False)
                 own_norm: NormName = norm if plus else "none"
                 message = ConvLayer(conv, hidden_dim, dropout, own_norm, residual, True, activation=act)
             return PlusLayer(message, hidden_dim, dropout, norm, activation) if feed_forward else message

@@ -17,12 +17,22 @@ from typing import Literal
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch_geometric.nn import GATConv, GCNConv, GINConv, GINEConv, SAGEConv
+from torch_geometric.nn import GATConv, SAGEConv
 from torch_geometric.utils import add_remaining_self_loops
 
 from graphbench import BenchmarkSpec, PositionalEncoder
 from graphbench.errors import BadInput, check_choice
-from graphbench.nn import Categorical, ConvLayer, GatedGCNLayer, NormName, gcn_edges, make_norm
+from graphbench.nn import (
+    Categorical,
+    ConvLayer,
+    GatedGCNLayer,
+    GCNConvolution,
+    GINConvolution,
+    GINEConvolution,
+    NormName,
+    gcn_edges,
+    make_norm,
+)
 from graphbench_baselines.message_passing_network import MessagePassingNetwork
 
 
@@ -72,7 +82,7 @@ class GCN(MessagePassingNetwork):
         categorical: Categorical = "xavier_uniform",
     ) -> None:
         def layer() -> nn.Module:
-            conv = GCNConv(hidden_dim, hidden_dim, normalize=False)  # `make_edges` does, once
+            conv = GCNConvolution(hidden_dim, hidden_dim, normalize=False)  # `make_edges` does, once
             activation = _unit_relu if unit_length else F.relu
             return ConvLayer(conv, hidden_dim, dropout, norm, residual, True, activation, "output")
 
@@ -235,7 +245,7 @@ class GIN(MessagePassingNetwork):
         categorical: Categorical = "xavier_uniform",
     ) -> None:
         def layer() -> nn.Module:
-            conv = GINConv(_gin_mlp(hidden_dim, norm), train_eps=True)
+            conv = GINConvolution(_gin_mlp(hidden_dim, norm), train_eps=True)
             return ConvLayer(conv, hidden_dim, dropout, norm, residual, activation=F.relu, drops="output")
 
         super().__init__(spec, hidden_dim, num_layers, layer, positional_encoders, categorical, all_layers=all_layers)
@@ -279,7 +289,7 @@ class GINE(MessagePassingNetwork):
         categorical: Categorical = "xavier_uniform",
     ) -> None:
         def layer() -> nn.Module:
-            conv = GINEConv(_gin_mlp(hidden_dim, norm), train_eps=True)
+            conv = GINEConvolution(_gin_mlp(hidden_dim, norm), train_eps=True)
             return ConvLayer(conv, hidden_dim, dropout, norm, residual, True, activation=F.relu, drops="output")
 
         super().__init__(spec, hidden_dim, num_layers, layer, positional_encoders, categorical, True, edge_features)

@@ -11,12 +11,11 @@ from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.nn import GINEConv
 from torch_geometric.utils import degree, scatter
 
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, PositionalEncoder, Representation
 from graphbench.errors import check_choice, check_range
-from graphbench.nn import Categorical, EdgeEncoder, NodeEncoder, NormName, dropped, make_norm
+from graphbench.nn import Categorical, EdgeEncoder, GINEConvolution, NodeEncoder, NormName, dropped, make_norm
 
 LayerName = Literal["GCN", "GIN"]
 
@@ -120,4 +119,4 @@ def _make_conv(layer: LayerName, dim: int, norm: NormName) -> nn.Module:
     if layer == "GCN":
         return BondGCNConv(dim)
     mlp = nn.Sequential(nn.Linear(dim, dim), make_norm(norm, dim), nn.ReLU(), nn.Linear(dim, dim))
-    return GINEConv(mlp, train_eps=True)
+    return GINEConvolution(mlp, train_eps=True)

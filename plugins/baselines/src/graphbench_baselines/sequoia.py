@@ -27,7 +27,7 @@ from graphbench.nn import (
     GPSLayer,
     NodeEncoder,
     NormName,
-    attend,
+    attend_within_graphs,
     attention_weights,
     make_local_layer,
     make_norm,
@@ -203,9 +203,7 @@ class ClusterAttention(Traced):
         """Mixed nodes `[T, dim]`."""
         within, dropout = layout.layout, self.dropout if self.training else 0.0
         qkv = self.in_proj(x)
-        heads = within.to_block_heads(qkv.index_select(0, layout.order), 3, self.num_heads)
-        parts = zip(heads, within.block_biases(), strict=True)
-        mixed = within.from_block_heads([attend(q, k, v, bias, dropout) for (q, k, v), bias in parts])
+        mixed = attend_within_graphs(qkv.index_select(0, layout.order), within, self.num_heads, dropout=dropout)
         out: Tensor = self.out_proj(mixed.index_select(0, layout.place))
         self.trace(lambda: self._record(x, qkv, batch, layout, out))
         return out

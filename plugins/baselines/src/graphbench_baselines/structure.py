@@ -12,12 +12,12 @@ from typing import Literal, get_args
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch_geometric.nn import GCNConv, GINConv, GINEConv, GraphConv, SAGEConv
+from torch_geometric.nn import GraphConv, SAGEConv
 
 from graphbench import GraphBatch, PositionalEncoder
 from graphbench.encodings import RWSE, ShortestPaths
 from graphbench.errors import check_choice
-from graphbench.nn import NormName, count_nodes, make_norm, node_pairs
+from graphbench.nn import GCNConvolution, GINConvolution, GINEConvolution, NormName, count_nodes, make_norm, node_pairs
 from graphbench_baselines.pna import TowerPNA
 
 #: Message passing inside an extractor. PNA has the aggregators mean, sum and max and no degree scalers, as published.
@@ -221,10 +221,10 @@ def _make_convolution(gnn: GNN, dim: int, edge_dim: int | None, num_towers: int)
     if gnn in ("GIN", "GINE"):
         mlp = nn.Sequential(nn.Linear(dim, dim), nn.ReLU(), nn.Linear(dim, dim))
         if gnn == "GINE" and edge_dim is not None:
-            return GINEConv(mlp, train_eps=True, edge_dim=edge_dim)
-        return GINConv(mlp, train_eps=True)
+            return GINEConvolution(mlp, train_eps=True, edge_dim=edge_dim)
+        return GINConvolution(mlp, train_eps=True)
     if gnn == "PNA":
         return TowerPNA(dim, edge_dim, num_towers)
-    plain = {"GCN": GCNConv, "GraphConv": GraphConv, "GraphSAGE": SAGEConv}
+    plain = {"GCN": GCNConvolution, "GraphConv": GraphConv, "GraphSAGE": SAGEConv}
     made: nn.Module = plain[gnn](dim, dim)
     return made

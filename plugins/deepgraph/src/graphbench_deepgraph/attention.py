@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from graphbench import LayerTrace, Traced
 from graphbench.errors import BadInput
-from graphbench.nn import attend, attention_weights, mixed_values
+from graphbench.nn import attend_within_graphs, attention_weights, mixed_values
 from graphbench_deepgraph.tokens import TokenLayout
 
 
@@ -50,9 +50,7 @@ class TokenAttention(Traced):
         """
         qkv = self.in_proj(x)
         dropout = self.dropout if self.training else 0.0
-        heads = tokens.dense.to_block_heads(qkv, 3, self.num_heads)
-        mixed = [attend(q, k, v, bias, dropout) for (q, k, v), bias in zip(heads, biases, strict=True)]
-        out: Tensor = self.out_proj(tokens.dense.from_block_heads(mixed))
+        out: Tensor = self.out_proj(attend_within_graphs(qkv, tokens.dense, self.num_heads, biases, dropout))
         if tokens.traced:
             self.trace(lambda: self._record(x, qkv, tokens, biases, out))
         return out

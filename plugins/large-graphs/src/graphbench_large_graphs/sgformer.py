@@ -15,11 +15,19 @@ from typing import Any, Literal
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch_geometric.nn import GCNConv
 
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, LayerTrace, PositionalEncoder, Representation, Traced
 from graphbench.errors import check_choice, check_range
-from graphbench.nn import BatchNorm, Categorical, ConvLayer, DenseLayout, NodeEncoder, dropped, gcn_edges
+from graphbench.nn import (
+    BatchNorm,
+    Categorical,
+    ConvLayer,
+    DenseLayout,
+    GCNConvolution,
+    NodeEncoder,
+    dropped,
+    gcn_edges,
+)
 from graphbench_large_graphs.linear import check_width, linear_attention, unit_norm
 
 Normalisation = Literal["graph", "node"]
@@ -135,7 +143,7 @@ class GraphBranch(nn.Module):
         self.encoder = encoder
         self.norm = BatchNorm(dim)
         self.layers = nn.ModuleList(
-            ConvLayer(GCNConv(dim, dim, normalize=False), dim, dropout, "batch", False, True, F.relu)
+            ConvLayer(GCNConvolution(dim, dim, normalize=False), dim, dropout, "batch", False, True, F.relu)
             for _ in range(num_layers)
         )
         self.dropout = dropout

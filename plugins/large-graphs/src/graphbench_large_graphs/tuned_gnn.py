@@ -12,12 +12,12 @@ from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.nn import GATConv, GCNConv, SAGEConv
+from torch_geometric.nn import GATConv, SAGEConv
 from torch_geometric.utils import add_remaining_self_loops
 
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, PositionalEncoder, Representation
 from graphbench.errors import BadInput, check_choice
-from graphbench.nn import NormName, dropped, gcn_edges, make_norm
+from graphbench.nn import GCNConvolution, NormName, dropped, gcn_edges, make_norm
 from graphbench_large_graphs.inputs import InputFeatures
 
 LayerName = Literal["GCN", "GAT", "GraphSAGE"]
@@ -47,7 +47,7 @@ class TunedLayer(nn.Module):
         super().__init__()
         self.conv: nn.Module
         if layer == "GCN":
-            self.conv = GCNConv(in_dim, dim, normalize=False)
+            self.conv = GCNConvolution(in_dim, dim, normalize=False)
         elif layer == "GAT":
             self.conv = GATConv(in_dim, dim // num_heads, num_heads, add_self_loops=False, bias=False)
         else:

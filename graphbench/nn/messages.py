@@ -1,0 +1,212 @@
+"""Sums over the edges that arrive at nodes, as message passing needs them.
+
+On a processor loops go through the edges and add up what each sends, forward and backward (`messages_numba`); elsewhere
+torch gathers a row for each edge and scatters them. The loops can be differentiated once.
+
+Legend: T nodes, E edges, C channels; `edge_index` holds sources and targets `[2, E]`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch_geometric.utils import scatter
+
+from graphbench.nn.kernels import run_in_threads, runs_numba
+
+#: Added to a sum of gates before it divides.
+_EPSILON = 1e-6
+_ONES = np.empty(0, np.float32), np.empty(0, np.float64)
+
+
+def sum_neighbours(x: Tensor, edge_index: Tensor, weight: Tensor | None = None) -> Tensor:
+    """`sum_(j -> i) w_ij x_j` for every node i.
+
+    Args:
+        x: nodes `[T, C]`.
+        edge_index: sources and targets `[2, E]`.
+        weight: w of each edge `[E]`; None: ones.
+
+    Raises:
+        IndexError: an edge names a node that is not there.
+
+    Examples:
+        >>> sum_neighbours(torch.tensor([[1.0], [2.0], [4.0]]), torch.tensor([[0, 2, 1], [1, 1, 2]]))
+        tensor([[0.],
+                [5.],
+                [2.]])
+    """
+    if sums_in_loops(x, edge_index, weight):
+        out: Tensor = _SumOfNeighbours.apply(x, edge_index, weight)
+        return out
+    sent = x.index_select(0, edge_index[0])
+    return scatter(sent if weight is None else weight.unsqueeze(-1) * sent, edge_index[1], 0, x.shape[0], reduce="sum")
+
+
+def sum_rectified(x: Tensor, edge_index: Tensor, edges: Tensor) -> Tensor:
+    """`sum_(j -> i) relu(x_j + e_ij)` for every node i, the messages of GINE (Hu et al. 2020).
+
+    Args:
+        x: nodes `[T, C]`.
+        edge_index: sources and targets `[2, E]`.
+        edges: e `[E, C]`.
+
+    Raises:
+        IndexError: an edge names a node that is not there.
+
+    Examples:
+        >>> x, index = torch.tensor([[1.0], [2.0]]), torch.tensor([[0, 1], [1, 0]])
+        >>> sum_rectified(x, index, torch.tensor([[0.5], [-3.0]]))
+        tensor([[0.0000],
+                [1.5000]])
+    """
+    if sums_in_loops(x, edge_index, edges):
+        out: Tensor = _SumOfRectified.apply(x, edge_index, edges)
+        return out
+    return scatter((x.index_select(0, edge_index[0]) + edges).relu(), edge_index[1], 0, x.shape[0], reduce="sum")
+
+
+def gated_messages(
+    nodes: Tensor, edge_index: Tensor, edges: Tensor, extra_gates: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """The messages of GatedGCN, see `GatedGCNLayer`.
+
+        e^_ij = D x_i + E x_j + C e_ij,               s_ij = sigmoid(e^_ij) r_ij,
+        x^_i  = A x_i + (sum_j s_ij * B x_j) / (sum_j s_ij + 1e-6)
+
+    Args:
+        nodes: A x, B x, D x and E x side by side `[T, 4 C]`.
+        edge_index: sources j and targets i `[2, E]`.
+        edges: C e `[E, C]`.
+        extra_gates: r `[E, 1]`; None: ones.
+
+    Returns:
+        x^ `[T, C]` and e^ `[E, C]`.
+
+    Raises:
+        IndexError: an edge names a node that is not there.
+
+    Examples:
+        >>> nodes, index = torch.tensor([[1.0, 2.0, 0.0, 0.0], [3.0, 4.0, 0.0, 0.0]]), torch.tensor([[0], [1]])
+        >>> gated_messages(nodes, index, torch.zeros(1, 1))  # node 1 has one neighbour, whatever its gate
+        (tensor([[1.0000],
+                [5.0000]]), tensor([[0.]]))
+    """
+    if extra_gates is None and sums_in_loops(nodes, edge_index, edges):
+        found: tuple[Tensor, Tensor] = _GatedMessages.apply(nodes, edge_index, edges)
+        return found
+    source, target = edge_index[0], edge_index[1]
+    own, sent, at_target, at_source = nodes.chunk(4, dim=-1)
+    raw = at_target.index_select(0, target) + at_source.index_select(0, source) + edges
+    gates = torch.sigmoid(raw)
+    if extra_gates is not None:
+        gates = gates * extra_gates
+    messages = torch.cat([gates * sent.index_select(0, source), gates], dim=-1)
+    total, weight = scatter(messages, target, 0, nodes.shape[0], reduce="sum").chunk(2, dim=-1)
+    return own + total / (weight + _EPSILON), raw
+
+
+def sums_in_loops(x: Any, edge_index: Any, *others: Tensor | None) -> bool:
+    """Whether loops sum these: rows of real numbers of one type on a processor, and edges as `[2, E]`.
+
+    Examples:
+        >>> sums_in_loops(torch.zeros(3, 2, dtype=torch.float16), torch.zeros(2, 0, dtype=torch.int64))
+        False
+    """
+    if type(x) is not Tensor or x.dim() != 2 or type(edge_index) is not Tensor or edge_index.dtype != torch.int64:
+        return False
+    given = [other for other in others if other is not None]
+    same = all(other.dtype == x.dtype for other in given)
+    return same and runs_numba(x, *given) and not torch.is_autocast_enabled("cpu")
+
+
+def _ends(edge_index: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
+    """Sources and targets, all of which are nodes."""
+    from graphbench.nn.messages_numba import check
+
+    source, target = edge_index.contiguous().unbind(0)
+    check(source.numpy(), target.numpy(), num_nodes)
+    return source, target
+
+
+class _SumOfNeighbours(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, edge_index: Tensor, weight: Tensor | None) -> Tensor:
+        source, target = _ends(edge_index, x.shape[0])
+        x = x.contiguous()
+        ctx.save_for_backward(source, target, weight, x if weight is not None and weight.requires_grad else None)
+        return _added(source, target, weight, x)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        source, target, weight, x = ctx.saved_tensors
+        upstream = upstream.contiguous()
+        of_weight = None
+        if x is not None:
+            of_weight = (upstream.index_select(0, target) * x.index_select(0, source)).sum(-1)
+        return _added(target, source, weight, upstream) if ctx.needs_input_grad[0] else None, None, of_weight
+
+
+def _added(source: Tensor, target: Tensor, weight: Tensor | None, x: Tensor) -> Tensor:
+    from graphbench.nn.messages_numba import add_neighbours
+
+    sums = torch.zeros_like(x)
+    factors = _ONES[x.dtype == torch.float64] if weight is None else weight.contiguous()
+    run_in_threads(add_neighbours, x.shape[1], len(source) * x.shape[1], source, target, factors, x, sums)
+    return sums
+
+
+class _SumOfRectified(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, edge_index: Tensor, edges: Tensor) -> Tensor:
+        from graphbench.nn.messages_numba import add_rectified
+
+        x, edges, sums = x.contiguous(), edges.contiguous(), torch.zeros_like(x)
+        ends = _ends(edge_index, x.shape[0])
+        run_in_threads(add_rectified, x.shape[1], edges.numel(), *ends, x, edges, sums)
+        ctx.save_for_backward(*ends, x, edges)
+        return sums
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        from graphbench.nn.messages_numba import rectified_gradients
+
+        source, target, x, edges = ctx.saved_tensors
+        of_x, of_edges = torch.zeros_like(x), torch.empty_like(edges)
+        operands = (source, target, x, edges, upstream.contiguous(), of_x, of_edges)
+        run_in_threads(rectified_gradients, x.shape[1], edges.numel(), *operands)
+        return of_x, None, of_edges
+
+
+class _GatedMessages(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, nodes: Tensor, edge_index: Tensor, edges: Tensor) -> tuple[Tensor, Tensor]:
+        from graphbench.nn.messages_numba import gated_mean, raw_gates
+
+        nodes, edges, raw = nodes.contiguous(), edges.contiguous(), torch.empty_like(edges)
+        ends, width = _ends(edge_index, nodes.shape[0]), edges.shape[1]
+        run_in_threads(raw_gates, width, edges.numel(), *ends, nodes, edges, raw)
+        gates = torch.sigmoid(raw)
+        means, shares = nodes.new_zeros(2, nodes.shape[0], width)
+        out = torch.empty_like(means)
+        epsilon = gates.numpy().dtype.type(_EPSILON)
+        run_in_threads(gated_mean, width, 2 * edges.numel(), *ends, nodes, gates, epsilon, means, shares, out)
+        ctx.save_for_backward(*ends, nodes, gates, means, shares)
+        return out, raw
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, of_out: Tensor, of_raw: Tensor) -> tuple[Tensor | None, ...]:
+        from graphbench.nn.messages_numba import gated_gradients
+
+        nodes, gates = ctx.saved_tensors[2:4]
+        of_nodes, of_edges = torch.zeros_like(nodes), torch.empty_like(gates)
+        operands = (*ctx.saved_tensors, of_out.contiguous(), of_raw.contiguous(), of_nodes, of_edges)
+        run_in_threads(gated_gradients, gates.shape[1], 4 * gates.numel(), *operands)
+        return of_nodes, None, of_edges

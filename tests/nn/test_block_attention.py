@@ -1,0 +1,157 @@
+"""Attention in loops, against its definition graph by graph in float64 and against torch's operations."""
+
+import pytest
+import torch
+
+from graphbench.nn import DenseLayout, attend_within_graphs, attention, attention_weights
+from graphbench.nn.block_attention import runs_in_loops
+
+SIZES = (5, 1, 30, 4, 12, 17, 3, 33)
+HEADS, WIDTH = 3, 5
+
+
+@pytest.fixture(autouse=True)
+def _with_loops():
+    pytest.importorskip("numba")
+
+
+def draw(*shape, seed=0, dtype=torch.float32):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def layout_of(sizes=SIZES):
+    return DenseLayout.from_batch(torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes)))
+
+
+def by_torch(monkeypatch):
+    monkeypatch.setattr(attention, "runs_in_loops", lambda *arguments: False)
+
+
+def defined(qkv, sizes, bias=None):
+    """The definition for each graph; `bias` is `[B, H or 1, N or 1, N]`."""
+    parts = []
+    for graph, rows in enumerate(qkv.split(sizes)):
+        q, k, v = rows.unflatten(1, (3, HEADS, -1)).permute(1, 2, 0, 3)
+        n = len(rows)
+        own = None if bias is None else bias[graph, :, : min(n, bias.shape[2]), :n]
+        parts.append((attention_weights(q[None], k[None], own)[0] @ v).transpose(0, 1).flatten(1))
+    return torch.cat(parts)
+
+
+def results(qkv, bias, upstream, compute):
+    """Output and gradients."""
+    asked = [x.detach().clone().requires_grad_() for x in (qkv, bias) if x is not None]
+    out = compute(*asked)
+    return out, *torch.autograd.grad(out, asked, upstream.to(out.dtype))
+
+
+@pytest.mark.parametrize("shape", [None, (HEADS, 33, 33), (1, 33, 33), (HEADS, 1, 33)])
+@pytest.mark.parametrize("scale", [1.0, 30.0])
+def test_outputs_and_gradients_equal_the_definition(shape, scale, monkeypatch):
+    """Up to rounding, which is that of torch's own operations in float32: large logits have few digits left."""
+    layout, upstream = layout_of(), draw(sum(SIZES), HEADS * WIDTH, seed=3)
+    qkv = draw(sum(SIZES), 3 * HEADS * WIDTH) * scale
+    bias = None if shape is None else draw(len(SIZES), *shape, seed=2)
+    assert runs_in_loops(qkv, layout, [bias], 0.0)
+
+    def in_blocks(qkv, bias=None):
+        return attend_within_graphs(qkv, layout, HEADS, layout.block_biases(bias))
+
+    found = results(qkv, bias, upstream, in_blocks)
+    doubles = (qkv.double(), None if bias is None else bias.double())
+    exact = results(*doubles, upstream, lambda qkv, bias=None: defined(qkv, SIZES, bias))
+    by_torch(monkeypatch)
+    rounded = results(qkv, bias, upstream, in_blocks)
+    for ours, theirs, true in zip(found, rounded, exact, strict=True):
+        size = true.abs().max()
+        assert (ours - true).abs().max() <= 2 * (theirs - true).abs().max() + 2e-6 * size
+        assert (ours - true).abs().max() < 1e-3 * size
+
+
+def test_a_second_backward_pass_gives_the_same():
+    rows = draw(sum(SIZES), 3 * HEADS * WIDTH).requires_grad_()
+    out = attend_within_graphs(rows, layout_of(), HEADS, dropout=0.3)
+    first, second = (torch.autograd.grad(out.square().sum(), rows, retain_graph=True)[0] for _ in range(2))
+    assert torch.equal(first, second)
+
+
+@pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
+def test_the_same_weights_are_dropped_as_by_torch(p, monkeypatch):
+    """A seed gives the same run with and without the loops, but for rounding."""
+    layout, upstream, both = layout_of(), draw(sum(SIZES), HEADS * WIDTH, seed=3), []
+    for turn in range(2):
+        qkv = draw(sum(SIZES), 3 * HEADS * WIDTH).requires_grad_()
+        assert runs_in_loops(qkv, layout, [None], p)
+        if turn:
+            by_torch(monkeypatch)
+        torch.manual_seed(5)
+        out = attend_within_graphs(qkv, layout, HEADS, dropout=p)
+        both.append((out, *torch.autograd.grad(out, qkv, upstream), torch.rand(1)))
+    for one, other in zip(*both, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+
+
+def test_threads_change_nothing_but_rounding_of_products():
+    found, before = [], torch.get_num_threads()
+    sizes = (150, 90, 120, 7)
+    for threads in (1, 2, 3):
+        torch.set_num_threads(threads)
+        torch.manual_seed(5)
+        qkv = draw(sum(sizes), 3 * HEADS * WIDTH).requires_grad_()
+        out = attend_within_graphs(qkv, layout_of(sizes), HEADS, dropout=0.5)
+        found.append((out, *torch.autograd.grad(out.square().sum(), qkv)))
+    torch.set_num_threads(before)
+    for others in found[1:]:
+        for one, other in zip(found[0], others, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+
+
+def test_a_graph_has_the_same_output_in_every_batch():
+    rows = draw(sum(SIZES), 3 * HEADS * WIDTH)
+    whole = attend_within_graphs(rows, layout_of(), HEADS)
+    first = 0
+    for size in SIZES:
+        own = slice(first, first + size)
+        part = attend_within_graphs(torch.cat([rows[own], rows[:2]]), layout_of((size, 2)), HEADS)[:size]
+        torch.testing.assert_close(part, whole[own], rtol=1e-5, atol=1e-6)
+        first += size
+
+
+def test_a_number_that_is_none_spoils_its_own_graph_and_head_alone():
+    rows = draw(sum(SIZES), 3 * HEADS * WIDTH)
+    rows[7, 0], rows[40, 2 * WIDTH] = torch.nan, torch.inf
+    found = attend_within_graphs(rows, layout_of(), HEADS)
+    expected = defined(rows, SIZES)
+    assert torch.equal(found.isnan(), expected.isnan())
+    torch.testing.assert_close(found, expected, equal_nan=True)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_hidden_keys_weigh_nothing_and_rows_without_keys_are_zero(dropout):
+    layout = layout_of()
+    bias = torch.zeros(len(SIZES), 1, 33, 33)
+    bias[..., 0] = -torch.inf  # the graph of one node has no key then
+    rows = draw(sum(SIZES), 3 * HEADS * WIDTH)
+    firsts = layout.ptr[:-1]
+    rows[firsts, 2 * HEADS * WIDTH :] = 1e30  # values of hidden keys
+    rows.requires_grad_()
+    out = attend_within_graphs(rows, layout, HEADS, layout.block_biases(bias), dropout)
+    assert out.abs().max() < 1e3
+    assert torch.equal(out[5], torch.zeros(HEADS * WIDTH))
+    (grad,) = torch.autograd.grad(out.sum(), rows)
+    assert grad.isfinite().all()
+
+
+def test_what_is_left_to_torch():
+    layout, qkv = layout_of(), draw(sum(SIZES), 3 * HEADS * WIDTH)
+    assert runs_in_loops(qkv, layout, [None], 0.0)
+    assert not runs_in_loops(qkv.double(), layout, [None], 0.0)
+    assert not runs_in_loops(qkv, layout, [qkv.bfloat16()], 0.0)
+    assert not runs_in_loops(qkv[:0], layout, [None], 0.0)
+    assert not runs_in_loops(qkv, layout, [None], 1e-6), "no multiple of 2^-16 is near"
+    same, large = layout_of((6, 6)), layout_of((500, 3))
+    for other in (same, large):
+        assert not runs_in_loops(draw(len(other.index), 9), other, [None], 0.0)
+        assert runs_in_loops(draw(len(other.index), 9), other, [None], 0.5)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert not runs_in_loops(qkv, layout, [None], 0.0)

@@ -1,0 +1,169 @@
+"""Sums over edges in loops, against products with dense matrices in float64 and against torch's operations."""
+
+import pytest
+import torch
+from torch_geometric import nn as pyg
+
+from graphbench import nn as ours
+from graphbench.nn import gated_messages, messages, sum_neighbours, sum_rectified
+
+NODES, EDGES, WIDTH = 23, 61, 19
+
+
+@pytest.fixture(params=["numba", "torch"], autouse=True)
+def computed_by(request, monkeypatch):
+    """Every test runs with the loops and with torch's operations."""
+    if request.param == "torch":
+        monkeypatch.setattr(messages, "runs_numba", lambda *tensors: False)
+    else:
+        pytest.importorskip("numba")
+        assert messages.runs_numba(torch.zeros(1))
+    return request.param
+
+
+def draw(*shape, seed=0, dtype=torch.float64):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+@pytest.fixture
+def edge_index():
+    """With parallel edges, loops, and nodes that nothing arrives at."""
+    ends = torch.randint(0, NODES - 3, (2, EDGES), generator=torch.Generator().manual_seed(7))
+    ends[:, 1], ends[:, 2] = ends[:, 0], 5
+    return ends
+
+
+def incidence(ends):
+    """`[T, E]`, 1 where an edge has its end."""
+    return torch.nn.functional.one_hot(ends, NODES).T.double()
+
+
+def agree(found, expected, inputs, exact):
+    """Outputs and gradients of all inputs, with upstream gradients that are no contiguous rows."""
+    found, expected = (x if isinstance(x, tuple) else (x,) for x in (found, expected))
+    upstream = [draw(*x.shape[::-1], seed=9 + i).T for i, x in enumerate(expected)]
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one.double(), other, **tolerance(one))
+    ours = torch.autograd.grad(found, inputs, [u.to(found[0].dtype) for u in upstream])
+    for one, other in zip(ours, torch.autograd.grad(expected, exact, upstream), strict=True):
+        torch.testing.assert_close(one.double(), other, **tolerance(one))
+
+
+def tolerance(x):
+    return {"rtol": 1e-12, "atol": 1e-12} if x.dtype == torch.float64 else {"rtol": 1e-4, "atol": 1e-4}
+
+
+def both(dtype, *tensors):
+    """Leaves in this precision and, for the reference, in double."""
+    given = [x.to(dtype).requires_grad_() for x in tensors]
+    return given, [x.detach().double().requires_grad_() for x in given]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_sums_of_neighbours_are_a_product_with_the_adjacency(dtype, weighted, edge_index):
+    inputs, exact = both(dtype, draw(NODES, WIDTH), *([draw(EDGES, seed=1)] if weighted else []))
+    source, target = (incidence(ends) for ends in edge_index)
+    weight = exact[1] if weighted else torch.ones(EDGES, dtype=torch.float64)
+    expected = target @ (weight[:, None] * (source.T @ exact[0]))
+    agree(sum_neighbours(inputs[0], edge_index, *inputs[1:]), expected, inputs, exact)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_sums_of_rectified_messages(dtype, edge_index):
+    x, edges = draw(NODES, WIDTH), draw(EDGES, WIDTH, seed=1)
+    x[edge_index[0, 4]], edges[4] = 1.0, -1.0  # a message of exactly 0
+    inputs, exact = both(dtype, x, edges)
+    source, target = (incidence(ends) for ends in edge_index)
+    expected = target @ (source.T @ exact[0] + exact[1]).relu()
+    agree(sum_rectified(inputs[0], edge_index, inputs[1]), expected, inputs, exact)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("scale", [1.0, 50.0])
+def test_gated_messages(dtype, scale, edge_index):
+    inputs, exact = both(dtype, draw(NODES, 4 * WIDTH) * scale, draw(EDGES, WIDTH, seed=1) * scale)
+    source, target = (incidence(ends) for ends in edge_index)
+    own, sent, at_target, at_source = exact[0].chunk(4, 1)
+    raw = target.T @ at_target + source.T @ at_source + exact[1]
+    gates = raw.sigmoid()
+    expected = own + target @ (gates * (source.T @ sent)) / (target @ gates + 1e-6)
+    found = gated_messages(inputs[0], edge_index, inputs[1])
+    if dtype == torch.float64 or scale == 1:
+        agree(found, (expected, raw), inputs, exact)
+    else:  # gates of exp(-50) over 1e-6 are nothing in any precision
+        torch.testing.assert_close(found[0].double(), expected, rtol=1e-3, atol=1e-3)
+
+
+def test_a_number_that_is_none_reaches_its_neighbours_alone(edge_index):
+    x, edges = draw(NODES, WIDTH, dtype=torch.float32), draw(EDGES, WIDTH, seed=1, dtype=torch.float32)
+    x[3, 2], edges[8, 1], edges[9, 4] = torch.nan, torch.nan, -torch.inf
+    found = sum_rectified(x, edge_index, edges)
+    expected = torch.zeros_like(x).index_add_(0, edge_index[1], (x[edge_index[0]] + edges).relu())
+    torch.testing.assert_close(found, expected, equal_nan=True)
+
+
+def test_no_edges_and_no_nodes():
+    none = torch.empty(2, 0, dtype=torch.int64)
+    for nodes in (0, 3):
+        x = draw(nodes, 4).requires_grad_()
+        out = sum_neighbours(x, none) + sum_rectified(x, none, draw(0, 4))
+        assert torch.equal(out, torch.zeros(nodes, 4, dtype=torch.float64))
+        (grad,) = torch.autograd.grad(out.sum(), x)
+        assert torch.equal(grad, torch.zeros_like(x))
+
+
+@pytest.mark.parametrize("wrong", [NODES, -1])
+@pytest.mark.parametrize("end", [0, 1])
+def test_an_edge_to_a_node_that_is_not_there_is_refused(wrong, end, edge_index):
+    edge_index[end, 11] = wrong
+    x, edges = draw(NODES, WIDTH), draw(EDGES, WIDTH)
+    calls = (
+        lambda: sum_neighbours(x, edge_index),
+        lambda: sum_rectified(x, edge_index, edges),
+        lambda: gated_messages(draw(NODES, 4 * WIDTH), edge_index, edges),
+    )
+    for call in calls:
+        with pytest.raises((IndexError, RuntimeError)):
+            call()
+
+
+def test_threads_change_no_bit(edge_index, computed_by):
+    if computed_by == "torch":
+        pytest.skip("torch's own sums depend on its threads")
+    found, before = [], torch.get_num_threads()
+    ends = torch.randint(0, 900, (2, 9000), generator=torch.Generator().manual_seed(1))
+    for threads in (1, 2, 3):
+        torch.set_num_threads(threads)
+        nodes, edges = draw(900, 4 * 70).requires_grad_(), draw(9000, 70, seed=1).requires_grad_()
+        out, raw = gated_messages(nodes, ends, edges)
+        found.append((out, raw, *torch.autograd.grad(out.square().sum() + raw.sum(), (nodes, edges))))
+    torch.set_num_threads(before)
+    for others in found[1:]:
+        assert all(torch.equal(one, other) for one, other in zip(found[0], others, strict=True))
+
+
+@pytest.mark.parametrize("name", ["GCNConv", "GINConv", "GINEConv"])
+def test_convolutions_are_those_of_pyg(name, edge_index):
+    """With its weights: names, outputs and gradients."""
+    arguments = {
+        "GCNConv": ((WIDTH, 7), {"normalize": False}),
+        "GINConv": ((torch.nn.Linear(WIDTH, 7),), {"train_eps": True, "eps": 0.3}),
+        "GINEConv": ((torch.nn.Linear(WIDTH, 7),), {"train_eps": True, "edge_dim": 5}),
+    }[name]
+    theirs = getattr(pyg, name)(*arguments[0], **arguments[1]).double()
+    mine = getattr(ours, f"{name}olution")(*arguments[0], **arguments[1]).double()
+    mine.load_state_dict(theirs.state_dict())
+    x = draw(NODES, WIDTH).requires_grad_()
+    extra = {"GCNConv": (draw(EDGES, seed=3),), "GINConv": (), "GINEConv": (draw(EDGES, 5, seed=3),)}[name]
+    results = []
+    for layer in (mine, theirs):
+        out = layer(x, edge_index, *extra)
+        results.append((out, *torch.autograd.grad(out.square().sum(), (x, *layer.parameters()))))
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_what_does_not_fit_is_told_as_by_pyg(edge_index):
+    with pytest.raises(ValueError, match="edge_dim"):
+        ours.GINEConvolution(torch.nn.Identity())(draw(NODES, WIDTH), edge_index, draw(EDGES, 5))
