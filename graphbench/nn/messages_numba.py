@@ -3,7 +3,7 @@
 Imported by `messages` when `runs_numba` says yes, and never else. Nothing is stored for each edge but what is asked
 for. Items are channels, so that each thread goes through all edges and no two write to the same number. An inner loop
 writes to one or two rows: with more, the compiler gives up proving that they do not overlap, and computes number by
-number.
+number, as it does where an index might be negative, which is why channels are counted without sign.
 
 Legend: T nodes, E edges, C channels; edge e goes from node `source[e]` to node `target[e]`.
 """
@@ -35,11 +35,12 @@ def add_neighbours(
     first: int, last: int, source: Integers, target: Integers, weight: Array, x: Array, sums: Array
 ) -> None:
     """Add `weight_e x_source(e)` to `sums_target(e)`; x and sums `[T, C]`, weight `[E]` or of length 0 for ones."""
+    begin, stop = np.uint64(first), np.uint64(last)
     for edge in range(source.shape[0]):
-        sent, total = x[source[edge], first:last], sums[target[edge], first:last]
+        start, end = source[edge], target[edge]
         factor = weight[edge] if weight.shape[0] else sums.dtype.type(1)
-        for channel in range(last - first):
-            total[channel] += factor * sent[channel]
+        for c in range(begin, stop):
+            sums[end, c] += factor * x[start, c]
 
 
 @cpu_kernel
@@ -47,12 +48,12 @@ def add_rectified(
     first: int, last: int, source: Integers, target: Integers, x: Array, edges: Array, sums: Array
 ) -> None:
     """Add `relu(x_source(e) + edges_e)` to `sums_target(e)`; x and sums `[T, C]`, edges `[E, C]`."""
-    zero = sums.dtype.type(0)
+    begin, stop, zero = np.uint64(first), np.uint64(last), sums.dtype.type(0)
     for edge in range(source.shape[0]):
-        sent, own, total = x[source[edge], first:last], edges[edge, first:last], sums[target[edge], first:last]
-        for channel in range(last - first):
-            message = sent[channel] + own[channel]
-            total[channel] += zero if message < zero else message
+        start, end = source[edge], target[edge]
+        for c in range(begin, stop):
+            message = x[start, c] + edges[edge, c]
+            sums[end, c] += zero if message < zero else message
 
 
 @cpu_kernel
@@ -68,15 +69,13 @@ def rectified_gradients(
     of_edges: Array,
 ) -> None:
     """Gradients of `add_rectified`; to `of_x [T, C]` they are added, `of_edges [E, C]` is filled."""
-    zero = x.dtype.type(0)
+    begin, stop, zero = np.uint64(first), np.uint64(last), x.dtype.type(0)
     for edge in range(source.shape[0]):
         start, end = source[edge], target[edge]
-        sent, own, slope = x[start, first:last], edges[edge, first:last], upstream[end, first:last]
-        to_x, to_edge = of_x[start, first:last], of_edges[edge, first:last]
-        for channel in range(last - first):
-            through = slope[channel] if sent[channel] + own[channel] > zero else zero
-            to_x[channel] += through
-            to_edge[channel] = through
+        for c in range(begin, stop):
+            of_edges[edge, c] = upstream[end, c] if x[start, c] + edges[edge, c] > zero else zero
+        for c in range(begin, stop):
+            of_x[start, c] += of_edges[edge, c]
 
 
 @cpu_kernel
@@ -84,13 +83,12 @@ def raw_gates(
     first: int, last: int, source: Integers, target: Integers, nodes: Array, edges: Array, raw: Array
 ) -> None:
     """`raw_e = D x_target(e) + E x_source(e) + edges_e` `[E, C]`; `nodes [T, 4 C]` are A x, B x, D x and E x."""
-    width = edges.shape[1]
+    begin, stop, width = np.uint64(first), np.uint64(last), np.uint64(edges.shape[1])
+    received, sent = np.uint64(2) * width, np.uint64(3) * width
     for edge in range(source.shape[0]):
-        sent = nodes[source[edge], 3 * width + first : 3 * width + last]
-        received = nodes[target[edge], 2 * width + first : 2 * width + last]
-        own, out = edges[edge, first:last], raw[edge, first:last]
-        for channel in range(last - first):
-            out[channel] = received[channel] + sent[channel] + own[channel]
+        start, end = source[edge], target[edge]
+        for c in range(begin, stop):
+            raw[edge, c] = nodes[end, received + c] + nodes[start, sent + c] + edges[edge, c]
 
 
 @cpu_kernel
@@ -110,24 +108,19 @@ def gated_mean(
 
     `shares` gets one over that sum; it and `means` are 0 before.
     """
-    width = gates.shape[1]
+    begin, stop, width = np.uint64(first), np.uint64(last), np.uint64(gates.shape[1])
     for edge in range(source.shape[0]):
-        sent, gate = nodes[source[edge], width + first : width + last], gates[edge, first:last]
-        mean, share = means[target[edge], first:last], shares[target[edge], first:last]
-        for channel in range(last - first):
-            mean[channel] += gate[channel] * sent[channel]
-            share[channel] += gate[channel]
+        start, end = source[edge], target[edge]
+        for c in range(begin, stop):
+            means[end, c] += gates[edge, c] * nodes[start, width + c]
+        for c in range(begin, stop):
+            shares[end, c] += gates[edge, c]
     for node in range(nodes.shape[0]):
-        own, mean, share, result = (
-            nodes[node, first:last],
-            means[node, first:last],
-            shares[node, first:last],
-            out[node, first:last],
-        )
-        for channel in range(last - first):
-            share[channel] = 1 / (share[channel] + epsilon)
-            mean[channel] *= share[channel]
-            result[channel] = own[channel] + mean[channel]
+        for c in range(begin, stop):
+            shares[node, c] = 1 / (shares[node, c] + epsilon)
+            means[node, c] *= shares[node, c]
+        for c in range(begin, stop):
+            out[node, c] = nodes[node, c] + means[node, c]
 
 
 @cpu_kernel
@@ -146,24 +139,20 @@ def gated_gradients(
     of_edges: Array,
 ) -> None:
     """From gradients of `gated_mean`'s `out` and of `raw_gates`' `raw` to those of nodes and edges; `of_nodes` is 0."""
-    width = gates.shape[1]
+    begin, stop, width = np.uint64(first), np.uint64(last), np.uint64(gates.shape[1])
+    received, sent = np.uint64(2) * width, np.uint64(3) * width
     one = gates.dtype.type(1)
     for node in range(nodes.shape[0]):
-        of_nodes[node, first:last] = of_out[node, first:last]
+        for c in range(begin, stop):
+            of_nodes[node, c] = of_out[node, c]
     for edge in range(source.shape[0]):
         start, end = source[edge], target[edge]
-        sent, gate = nodes[start, width + first : width + last], gates[edge, first:last]
-        mean, share, slope = means[end, first:last], shares[end, first:last], of_out[end, first:last]
-        to_sent = of_nodes[start, width + first : width + last]
-        to_source = of_nodes[start, 3 * width + first : 3 * width + last]
-        to_target = of_nodes[end, 2 * width + first : 2 * width + last]
-        to_edge, direct = of_edges[edge, first:last], of_raw[edge, first:last]
-        for channel in range(last - first):
-            through = slope[channel] * share[channel] * (sent[channel] - mean[channel])
-            to_edge[channel] = direct[channel] + gate[channel] * (one - gate[channel]) * through
-        for channel in range(last - first):
-            to_sent[channel] += gate[channel] * slope[channel] * share[channel]
-        for channel in range(last - first):
-            to_target[channel] += to_edge[channel]
-        for channel in range(last - first):
-            to_source[channel] += to_edge[channel]
+        for c in range(begin, stop):
+            through = of_out[end, c] * shares[end, c] * (nodes[start, width + c] - means[end, c])
+            of_edges[edge, c] = of_raw[edge, c] + gates[edge, c] * (one - gates[edge, c]) * through
+        for c in range(begin, stop):
+            of_nodes[start, width + c] += gates[edge, c] * of_out[end, c] * shares[end, c]
+        for c in range(begin, stop):
+            of_nodes[end, received + c] += of_edges[edge, c]
+        for c in range(begin, stop):
+            of_nodes[start, sent + c] += of_edges[edge, c]
