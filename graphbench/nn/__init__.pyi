@@ -50,6 +50,7 @@ from .local import make_local_layer as make_local_layer
 from .messages import gated_messages as gated_messages
 from .messages import sum_neighbours as sum_neighbours
 from .messages import sum_rectified as sum_rectified
+from .messages import sum_rows as sum_rows
 from .norms import BatchNorm as BatchNorm
 from .norms import NormName as NormName
 from .norms import make_norm as make_norm

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from graphbench.contracts import BenchmarkSpec, Features, GraphBatch, PositionalEncoder
 from graphbench.errors import BadInput, check_choice
+from graphbench.nn.messages import sum_rows
 
 #: How categorical columns enter: embeddings sampled xavier-uniform (OGB) or standard normal (PyTorch), or one-hot
 #: columns into a linear map with bias (GraphGPS on PATTERN and CLUSTER).
@@ -75,7 +76,7 @@ class FeatureEncoder(nn.Module):
             if self.one_hot:
                 dense = self._with_one_hot(columns, dense)
             elif self.table is not None:
-                parts.append(F.embedding_bag(columns + self.offsets, self.table, mode="sum"))
+                parts.append(sum_rows(columns + self.offsets, self.table))
         if self.linear is not None:
             values = _required(dense, "dense", self.linear.in_features)
             parts.append(self.linear(values.to(self.linear.weight.dtype)))

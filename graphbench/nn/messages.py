@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch_geometric.utils import scatter
@@ -70,6 +71,30 @@ def sum_rectified(x: Tensor, edge_index: Tensor, edges: Tensor) -> Tensor:
     return scatter((x.index_select(0, edge_index[0]) + edges).relu(), edge_index[1], 0, x.shape[0], reduce="sum")
 
 
+def sum_rows(rows: Tensor, table: Tensor) -> Tensor:
+    """`sum_k table[rows_ik]` for every i: `embedding_bag`, whose gradient needs no sorting here.
+
+    Args:
+        rows: numbers of rows, int64 `[n, k]`.
+        table: `[R, C]`.
+
+    Returns:
+        `[n, C]`.
+
+    Raises:
+        IndexError: a row is not there; RuntimeError from torch's own operation.
+
+    Examples:
+        >>> sum_rows(torch.tensor([[0, 1], [1, 1]]), torch.tensor([[1.0], [10.0]]))
+        tensor([[11.],
+                [20.]])
+    """
+    if rows.dim() == 2 and sums_in_loops(table, rows):
+        out: Tensor = _SumOfRows.apply(rows, table)
+        return out
+    return F.embedding_bag(rows, table, mode="sum")
+
+
 def gated_messages(
     nodes: Tensor, edge_index: Tensor, edges: Tensor, extra_gates: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
@@ -117,7 +142,7 @@ def sums_in_loops(x: Any, edge_index: Any, *others: Tensor | None) -> bool:
         >>> sums_in_loops(torch.zeros(3, 2, dtype=torch.float16), torch.zeros(2, 0, dtype=torch.int64))
         False
     """
-    if type(x) is not Tensor or x.dim() != 2 or type(edge_index) is not Tensor or edge_index.dtype != torch.int64:
+    if not isinstance(x, Tensor) or x.dim() != 2 or type(edge_index) is not Tensor or edge_index.dtype != torch.int64:
         return False
     given = [other for other in others if other is not None]
     same = all(other.dtype == x.dtype for other in given)
@@ -126,11 +151,17 @@ def sums_in_loops(x: Any, edge_index: Any, *others: Tensor | None) -> bool:
 
 def _ends(edge_index: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
     """Sources and targets, all of which are nodes."""
+    source, target = edge_index.contiguous().unbind(0)
+    _check(source, target, num_nodes, num_nodes)
+    return source, target
+
+
+def _check(source: Tensor, target: Tensor, num_sources: int, num_targets: int) -> None:
+    """Raise IndexError where a number is not below its bound; the loops would read and write elsewhere."""
     from graphbench.nn.messages_numba import check
 
-    source, target = edge_index.contiguous().unbind(0)
-    check(source.numpy(), target.numpy(), num_nodes)
-    return source, target
+    if not check(source.numpy(), num_sources) or not check(target.numpy(), num_targets):
+        raise IndexError(f"an index is not in [0, {num_sources}), or not in [0, {num_targets})")
 
 
 class _SumOfNeighbours(torch.autograd.Function):
@@ -152,10 +183,27 @@ class _SumOfNeighbours(torch.autograd.Function):
         return _added(target, source, weight, upstream) if ctx.needs_input_grad[0] else None, None, of_weight
 
 
-def _added(source: Tensor, target: Tensor, weight: Tensor | None, x: Tensor) -> Tensor:
+class _SumOfRows(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, table: Tensor) -> Tensor:
+        source, target = rows.flatten(), torch.arange(rows.shape[0]).repeat_interleave(rows.shape[1])
+        _check(source, target, table.shape[0], rows.shape[0])
+        ctx.save_for_backward(source, target)
+        ctx.size = table.shape[0]
+        return _added(source, target, None, table.detach().contiguous(), rows.shape[0])
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, upstream: Tensor) -> tuple[None, Tensor]:
+        source, target = ctx.saved_tensors
+        return None, _added(target, source, None, upstream.contiguous(), ctx.size)
+
+
+def _added(source: Tensor, target: Tensor, weight: Tensor | None, x: Tensor, length: int | None = None) -> Tensor:
+    """Sums `[length, C]` of rows of x, as many as x has when left out."""
     from graphbench.nn.messages_numba import add_neighbours
 
-    sums = torch.zeros_like(x)
+    sums = x.new_zeros(x.shape[0] if length is None else length, x.shape[1])
     factors = _ONES[x.dtype == torch.float64] if weight is None else weight.contiguous()
     run_in_threads(add_neighbours, x.shape[1], len(source) * x.shape[1], source, target, factors, x, sums)
     return sums

@@ -20,14 +20,13 @@ Integers = NDArray[np.int64]
 
 
 @cpu_kernel
-def check(source: Integers, target: Integers, num_nodes: int) -> None:
-    """Raise IndexError where an edge names a node that is not there; the loops below would write elsewhere."""
+def check(numbers: Integers, bound: int) -> bool:
+    """Whether all numbers are from 0 to below the bound."""
     least, most = np.int64(0), np.int64(-1)
-    for edge in range(source.shape[0]):
-        least = min(least, min(source[edge], target[edge]))
-        most = max(most, max(source[edge], target[edge]))
-    if least < 0 or most >= num_nodes:
-        raise IndexError("edge_index names a node that is not among the nodes")
+    for j in range(numbers.shape[0]):
+        least = min(least, numbers[j])
+        most = max(most, numbers[j])
+    return least >= 0 and most < bound
 
 
 @cpu_kernel

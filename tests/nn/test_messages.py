@@ -5,7 +5,7 @@ import torch
 from torch_geometric import nn as pyg
 
 from graphbench import nn as ours
-from graphbench.nn import gated_messages, messages, sum_neighbours, sum_rectified
+from graphbench.nn import gated_messages, messages, sum_neighbours, sum_rectified, sum_rows
 
 NODES, EDGES, WIDTH = 23, 61, 19
 
@@ -93,6 +93,19 @@ def test_gated_messages(dtype, scale, edge_index):
         agree(found, (expected, raw), inputs, exact)
     else:  # gates of exp(-50) over 1e-6 are nothing in any precision
         torch.testing.assert_close(found[0].double(), expected, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("columns", [1, 3])
+def test_sums_of_rows_of_a_table(dtype, columns):
+    (table,), (exact,) = both(dtype, draw(11, WIDTH))
+    rows = torch.randint(0, 11, (40, columns), generator=torch.Generator().manual_seed(1))
+    expected = torch.nn.functional.one_hot(rows, 11).sum(1).double() @ exact
+    agree(sum_rows(rows, table), expected, [table], [exact])
+    for wrong in (-1, 11):
+        rows[7, columns - 1] = wrong
+        with pytest.raises((IndexError, RuntimeError)):
+            sum_rows(rows, table)
 
 
 def test_a_number_that_is_none_reaches_its_neighbours_alone(edge_index):
