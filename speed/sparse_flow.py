@@ -19,8 +19,10 @@ Memory is the greatest sum of what torch's allocator handed out and did not get 
 profiler's record of every allocation, each cell in a process of its own; inputs and gradients of inputs included.
 
 On Linux a tensor of more than 32 MB (N = 512) is by default mapped and cleared anew at every operation, which slows all
-that make such tensors. Set MALLOC_MMAP_THRESHOLD_ and MALLOC_TRIM_THRESHOLD_ (to 4294967296, say) to see the same
-without; the header says whether they are set.
+that make such tensors. So memory is kept between calls, as every `graphbench` command keeps it (see `allocator.py`);
+with GRAPHBENCH_MALLOC=system in the environment it is not, and the header says which.
+
+On a processor the fused flow runs by kernels in Numba; with GRAPHBENCH_KERNELS=torch it does without them.
 """
 
 from __future__ import annotations
@@ -42,6 +44,7 @@ from timing import note, peak_bytes
 from torch import Tensor
 from torch.nn import functional
 
+from graphbench.cli.allocator import keep_memory
 from graphbench_sfi_former import sparse_flow, sparse_flow_attention, sparse_flow_proximal, sparse_flow_weights
 
 BATCH, HEADS, WIDTH, ALPHA = 8, 4, 16, 0.1
@@ -164,11 +167,13 @@ def print_table(title: str, head: list[str], rows: list[list[str]]) -> None:
         print("| " + " | ".join(cell.rjust(w) for cell, w in zip(row, widths, strict=True)) + " |")
 
 
-def print_header(device: str) -> None:
+def print_header(device: str, keeps: bool) -> None:
     """What it ran on."""
     processor = torch.cuda.get_device_name() if device == "cuda" else platform.processor() or platform.machine()
-    malloc = {k: v for k, v in os.environ.items() if k.startswith("MALLOC_")} or "not set (defaults)"
-    print(f"torch {torch.__version__}, {processor}, {torch.get_num_threads()} threads, MALLOC_* {malloc}")
+    memory = "kept between calls" if keeps else "left to the system"
+    kernels = os.environ.get("GRAPHBENCH_KERNELS", "numba")
+    threads = torch.get_num_threads()
+    print(f"torch {torch.__version__}, {processor}, {threads} threads, memory {memory}, kernels {kernels}")
 
 
 def print_speed(sizes: list[int], names: list[str], rounds: int, device: str, clock: Clock, logits: float) -> None:
@@ -204,10 +209,11 @@ def main() -> None:
     parser.add_argument("--memory-cell", metavar="NAME", help=argparse.SUPPRESS)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
+    keeps = keep_memory()
     if options.memory_cell:
         print(memory_of_cell(options.memory_cell, options.sizes[0], options.device))
         return
-    print_header(options.device)
+    print_header(options.device, keeps)
     names = ["softmax", "SDPA", "fused flow", "composed flow", *(f"T={t}" for t in options.steps)]
     if options.only in (None, "speed"):
         print_speed(options.sizes, names, options.rounds, options.device, clocks[options.clock], options.logits)

@@ -11,6 +11,12 @@ from __future__ import annotations
 TESTED_BY = {
     "graphbench/nn/block_attention_numba.py": ("tests/nn/test_block_attention.py", "its loops"),
     "graphbench/nn/messages_numba.py": ("tests/nn/test_messages.py", "its loops"),
+    "plugins/sfi-former/src/graphbench_sfi_former/native.py": (
+        "plugins/sfi-former/tests/test_rows_numba.py", "calls the kernels and nothing else",
+    ),
+    "plugins/sfi-former/src/graphbench_sfi_former/powers_numba.py": (
+        "plugins/sfi-former/tests/test_rows_numba.py", "what kernels of rows begin with",
+    ),
     "plugins/sft/src/graphbench_sft/maxout_numba.py": (
         "plugins/sft/tests/test_maxout.py", "every test runs with the loops and with torch",
     ),

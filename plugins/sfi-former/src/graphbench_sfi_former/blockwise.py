@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from graphbench.nn import fill_factors
+from graphbench.nn import fill_factors, runs_numba
 from graphbench_sfi_former.fused import backward_block, fill_costs, fill_softmaxes, solve_block
 from graphbench_sfi_former.masking import KeyMask
 from graphbench_sfi_former.operands import Buffers, Energy, EnergyGradients, Projections
@@ -101,12 +101,17 @@ class BlockwiseAttention(torch.autograd.Function):
                     factors.fill(buffers.keep)
                 block = (part, part_energy, wall, rows, steep, output[at], upstream[at], buffers)
                 backward_block(*block, grads.cut(at), energy_grads.cut(at), at[1].start == 0)
-        for grad in energy_grads:
-            if grad is not None:  # finite in the dtype of the attention
-                grad.clamp_(torch.finfo(output.dtype).min, torch.finfo(output.dtype).max)
-        if energy_grads.alpha is not None and energy.alpha is not None:
-            energy_grads.alpha.div_(energy.alpha)  # it was by log alpha until here
+        finish_energy_gradients(energy_grads, energy, output.dtype)
         return (*(x.view(*ctx.lead, *x.shape[1:]) for x in grads), *energy_grads, None, None, None)
+
+
+def finish_energy_gradients(grads: EnergyGradients, energy: Energy, dtype: torch.dtype) -> None:
+    """Make the sums over rows the gradients of `energy`: finite in the attention's dtype, and by alpha, not its log."""
+    for grad in grads:
+        if grad is not None:
+            grad.clamp_(torch.finfo(dtype).min, torch.finfo(dtype).max)
+    if grads.alpha is not None and energy.alpha is not None:
+        grads.alpha.div_(energy.alpha)
 
 
 def _buffers(parts: Projections, at: Block, softmaxes: tuple[Tensor, ...], with_keep: bool) -> Buffers:
@@ -118,6 +123,11 @@ def _buffers(parts: Projections, at: Block, softmaxes: tuple[Tensor, ...], with_
 
 @torch.compiler.disable
 def blockwise_attention(*arguments: Any) -> Tensor:
-    """`BlockwiseAttention`, which decides by values when it is done and so cannot be traced."""
+    """`BlockwiseAttention`, or the same by kernels; neither can be traced, because values decide when it is done."""
+    attention: type[torch.autograd.Function] = BlockwiseAttention
+    if runs_numba(*arguments[:5]):
+        from graphbench_sfi_former.native import NativeAttention
+
+        attention = NativeAttention
     with torch.autocast(arguments[0].device.type, enabled=False):
-        return BlockwiseAttention.apply(*arguments)
+        return attention.apply(*arguments)

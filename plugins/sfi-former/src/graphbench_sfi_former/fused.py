@@ -55,7 +55,7 @@ def solve_block(
     """
     weight, cost, gap, flow = buffers[:4]
     resistance = _bounded(weight, wall, flow).reciprocal_()
-    unit, size = resistance.sum(-1, keepdim=True), _logit_bound(part)
+    unit, size = resistance.sum(-1, keepdim=True), logit_bound(part)
     hot = hot_rows(resistance, unit, cost, size)
     closed = None if wall is None else wall.closed
     if closed is not None:
@@ -70,9 +70,14 @@ def solve_block(
     state, rows = solve_rows(weight, cost, unit, rounded.alpha, guess, size, hot, closed, gap, flow)
     if not rows.numel():
         return state, None
+    return state, put_steep_flows(part, energy, wall, rows, flow)
+
+
+def put_steep_flows(part: Projections, energy: Energy, wall: Wall | None, rows: Tensor, flow: Tensor) -> SteepState:
+    """Solve the rows of a block with these numbers in logarithms, and put their flows into `flow [m, n, K]`."""
     steep, steep_flow = solve_steep(part, energy, wall, rows)
     put_rows(flow, rows, steep_flow)
-    return state, steep
+    return steep
 
 
 def backward_block(
@@ -152,7 +157,7 @@ def _add_energy_and_score_gradients(
     torch.mul(active, cost, out=spare)
     total, leak = spare.sum(-1, keepdim=True), mean * slack * level
     scale = _friction_scale(energy.penalty.to(unit.dtype), unit)
-    _add_energy_gradients(energy_grads, total / (scale * unit), leak, steep)
+    add_energy_gradients(energy_grads, total / (scale * unit), leak, steep)
 
     spare.addcmul_(cost, total / scale, value=-1)  # dL/d(Q~ K~^T / sqrt d)
     if steep is not None:
@@ -169,8 +174,8 @@ def _add_energy_and_score_gradients(
     grads.query.baddbmm_(gap, part.key, beta=0, alpha=root).mul_(gain)
     grads.key.baddbmm_(gap.transpose(1, 2), part.query * gain, beta=beta, alpha=root)
     if steep is not None:
-        _put_queries(part.friction_key, steep.rows, steep.friction_scores, grads.friction_query)
-        _put_queries(part.key, steep.rows, steep.scores, grads.query)
+        put_queries(part.friction_key, steep.rows, steep.friction_scores, grads.friction_query)
+        put_queries(part.key, steep.rows, steep.scores, grads.query)
 
 
 def _fill_upstream(upstream: Tensor, value: Tensor, mean: Tensor, keep: Tensor | None, out: Tensor) -> None:
@@ -183,13 +188,13 @@ def _fill_upstream(upstream: Tensor, value: Tensor, mean: Tensor, keep: Tensor |
         out.mul_(keep).sub_(mean)
 
 
-def _put_queries(key: Tensor, rows: Tensor, scores: Tensor, query_grad: Tensor) -> None:
+def put_queries(key: Tensor, rows: Tensor, scores: Tensor, query_grad: Tensor) -> None:
     """Set the gradients of the queries of steep rows, which cancel more than the dtype of the attention bears."""
     exact = gradient_of_queries(scores, key, rows, query_grad.shape[1])
     put_rows(query_grad, rows, exact * key.shape[-1] ** -0.5)
 
 
-def _add_energy_gradients(grads: EnergyGradients, penalty: Tensor, leak: Tensor, steep: SteepGradients | None) -> None:
+def add_energy_gradients(grads: EnergyGradients, penalty: Tensor, leak: Tensor, steep: SteepGradients | None) -> None:
     """Add those of each row, `[m, n, 1]`, of which `leak` is by log alpha."""
     for grad, of_rows, of_steep in ((grads.penalty, penalty, "penalty"), (grads.alpha, leak, "leak")):
         if grad is not None:
@@ -211,7 +216,7 @@ def _friction_scale(penalty: Tensor, unit: Tensor) -> Tensor:
     return (penalty / unit).clamp_(limits.eps**2, limits.max**0.8)
 
 
-def _logit_bound(part: Projections) -> Tensor:
+def logit_bound(part: Projections) -> Tensor:
     """A bound on the logits of each row `[m, n, 1]`, by the lengths of queries and keys."""
     bounds = [
         torch.linalg.vector_norm(query, dim=-1, keepdim=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -45,11 +46,19 @@ class KeyMask:
         lead = lead or (1,)
         mask = mask[(None,) * (len(lead) + 2 - mask.dim())]
         self._mask = mask.expand(*lead, mask.shape[-2], num_keys)
+        self._given = mask
         self._lead = lead
 
     def whole(self) -> Tensor:
         """All of it, with the leading dimensions flattened and a row axis of length 1 where rows share their keys."""
         return self._mask.reshape(-1, *self._mask.shape[-2:])
+
+    def own(self) -> tuple[Tensor, Tensor]:
+        """Its different matrices `[L, N or 1, K]`, and the number of the one that each of the M has, `[M]`."""
+        own_lead = self._given.shape[:-2]
+        numbers = torch.arange(math.prod(own_lead), device=self._given.device).view(own_lead)
+        own = self._given.expand(*self._given.shape[:-1], self._mask.shape[-1]).flatten(0, -3)
+        return own.contiguous(), numbers.expand(self._lead).reshape(-1)
 
     def wall(self, at: Block, like: Tensor) -> Wall:
         """The part in this block (matrices are numbered over all leading dimensions), in the dtype of `like`."""

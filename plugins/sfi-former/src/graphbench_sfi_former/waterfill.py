@@ -65,6 +65,11 @@ class Level(NamedTuple):
     settled: Tensor
 
 
+def level_tolerance(dtype: torch.dtype) -> float:
+    """Newton step, relative to the level, that is no more than rounding."""
+    return 8 * torch.finfo(dtype).eps
+
+
 def pick_rows(values: Tensor, rows: Tensor) -> Tensor:
     """Rows of `values [..., K]` with the given numbers, as `[n, K]`."""
     return values.view(-1, values.shape[-1]).index_select(0, rows)
@@ -92,7 +97,7 @@ def water_level(
         Level, slope and volume of every row, and whether it settled.
     """
     level = guess
-    tolerance = 8 * torch.finfo(guess.dtype).eps
+    tolerance = level_tolerance(guess.dtype)
     if runs_triton(guess.device):
         from graphbench_sfi_former import waterfill_triton
 
