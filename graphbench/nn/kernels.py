@@ -138,7 +138,8 @@ def run_in_threads(kernel: Callable[..., None], count: int, steps: int, *operand
         kernel: from `cpu_kernel`; computes the items from `first` on, before `last`, each as if it were alone.
         count: how many items there are.
         steps: of arithmetic, for all items together; few of them stay in this thread.
-        operands: tensors without gradients become arrays that share their memory; others are handed on.
+        operands: tensors without gradients become arrays that share their memory; others are handed on. Parameters
+            themselves are none of them: a storage that an array has shared can no longer be resized, as FSDP does.
 
     Examples:
         >>> def fill(first, last, out, value):  # a kernel, but for its speed

@@ -82,7 +82,7 @@ def sum_rows(rows: Tensor, table: Tensor) -> Tensor:
         `[n, C]`.
 
     Raises:
-        IndexError: a row is not there; RuntimeError from torch's own operation.
+        RuntimeError: a row is not there.
 
     Examples:
         >>> sum_rows(torch.tensor([[0, 1], [1, 1]]), torch.tensor([[1.0], [10.0]]))
@@ -151,17 +151,12 @@ def sums_in_loops(x: Any, edge_index: Any, *others: Tensor | None) -> bool:
 
 def _ends(edge_index: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
     """Sources and targets, all of which are nodes."""
+    from graphbench.nn.messages_numba import are_below
+
     source, target = edge_index.contiguous().unbind(0)
-    _check(source, target, num_nodes, num_nodes)
+    if not are_below(num_nodes, source.numpy()) or not are_below(num_nodes, target.numpy()):
+        raise IndexError(f"edge_index names a node that is not there: not all of it is in [0, {num_nodes})")
     return source, target
-
-
-def _check(source: Tensor, target: Tensor, num_sources: int, num_targets: int) -> None:
-    """Raise IndexError where a number is not below its bound; the loops would read and write elsewhere."""
-    from graphbench.nn.messages_numba import check
-
-    if not check(source.numpy(), num_sources) or not check(target.numpy(), num_targets):
-        raise IndexError(f"an index is not in [0, {num_sources}), or not in [0, {num_targets})")
 
 
 class _SumOfNeighbours(torch.autograd.Function):
@@ -186,11 +181,13 @@ class _SumOfNeighbours(torch.autograd.Function):
 class _SumOfRows(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows: Tensor, table: Tensor) -> Tensor:
-        source, target = rows.flatten(), torch.arange(rows.shape[0]).repeat_interleave(rows.shape[1])
-        _check(source, target, table.shape[0], rows.shape[0])
-        ctx.save_for_backward(source, target)
+        # torch's operation, which checks the numbers, because a storage whose memory an array has shared cannot be
+        # freed and filled again, as FSDP does with parameters.
+        out = F.embedding_bag(rows, table, mode="sum")
+        target = torch.arange(rows.shape[0]).repeat_interleave(rows.shape[1])
+        ctx.save_for_backward(rows.flatten(), target)
         ctx.size = table.shape[0]
-        return _added(source, target, None, table.detach().contiguous(), rows.shape[0])
+        return out
 
     @staticmethod
     @once_differentiable

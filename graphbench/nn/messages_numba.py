@@ -20,8 +20,8 @@ Integers = NDArray[np.int64]
 
 
 @cpu_kernel
-def check(numbers: Integers, bound: int) -> bool:
-    """Whether all numbers are from 0 to below the bound."""
+def are_below(bound: int, numbers: Integers) -> bool:
+    """Whether all numbers are from 0 to below the bound; with others the loops would read and write elsewhere."""
     least, most = np.int64(0), np.int64(-1)
     for j in range(numbers.shape[0]):
         least = min(least, numbers[j])
