@@ -52,10 +52,11 @@ def runs_triton(device: torch.device) -> bool:
 def runs_numba(*tensors: Tensor) -> bool:
     """Whether kernels in Numba compute with these tensors.
 
-    They do on a processor, for float32 and float64, unless Numba is not installed, torch.compile, an exporter or a
-    `TorchDispatchMode` (which counts operations, say) looks at the program, or the environment says
-    `GRAPHBENCH_KERNELS=torch`. What a module has in Numba stands in a module of its own, which is imported after this
-    says yes, because importing Numba takes a fifth of a second; everywhere else the same is computed by torch.
+    They do on a processor, for float32 and float64 but not for parameters themselves (see `run_in_threads`), unless
+    Numba is not installed, torch.compile, an exporter or a `TorchDispatchMode` (which counts operations, say) looks at
+    the program, or the environment says `GRAPHBENCH_KERNELS=torch`. What a module has in Numba stands in a module of
+    its own, which is imported after this says yes, because importing Numba takes a fifth of a second; everywhere else
+    the same is computed by torch.
 
     Args:
         tensors: all floating-point operands.
@@ -70,8 +71,7 @@ def runs_numba(*tensors: Tensor) -> bool:
     if torch.compiler.is_compiling() or is_in_torch_dispatch_mode() or not _numba_is_there():
         return False
     return all(
-        type(x) in (Tensor, torch.nn.Parameter) and x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
-        for x in tensors
+        type(x) is Tensor and x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64) for x in tensors
     )
 
 

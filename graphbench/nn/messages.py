@@ -89,7 +89,7 @@ def sum_rows(rows: Tensor, table: Tensor) -> Tensor:
         tensor([[11.],
                 [20.]])
     """
-    if rows.dim() == 2 and sums_in_loops(table, rows):
+    if rows.dim() == 2 and sums_in_loops(table.detach(), rows):  # the table itself is never handed to a loop
         out: Tensor = _SumOfRows.apply(rows, table)
         return out
     return F.embedding_bag(rows, table, mode="sum")

@@ -38,7 +38,7 @@ def incidence(ends):
     return torch.nn.functional.one_hot(ends, NODES).T.double()
 
 
-def agree(found, expected, inputs, exact):
+def assert_agree(found, expected, inputs, exact):
     """Outputs and gradients of all inputs, with upstream gradients that are no contiguous rows."""
     found, expected = (x if isinstance(x, tuple) else (x,) for x in (found, expected))
     upstream = [draw(*x.shape[::-1], seed=9 + i).T for i, x in enumerate(expected)]
@@ -66,7 +66,7 @@ def test_sums_of_neighbours_are_a_product_with_the_adjacency(dtype, weighted, ed
     source, target = (incidence(ends) for ends in edge_index)
     weight = exact[1] if weighted else torch.ones(EDGES, dtype=torch.float64)
     expected = target @ (weight[:, None] * (source.T @ exact[0]))
-    agree(sum_neighbours(inputs[0], edge_index, *inputs[1:]), expected, inputs, exact)
+    assert_agree(sum_neighbours(inputs[0], edge_index, *inputs[1:]), expected, inputs, exact)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -76,7 +76,7 @@ def test_sums_of_rectified_messages(dtype, edge_index):
     inputs, exact = both(dtype, x, edges)
     source, target = (incidence(ends) for ends in edge_index)
     expected = target @ (source.T @ exact[0] + exact[1]).relu()
-    agree(sum_rectified(inputs[0], edge_index, inputs[1]), expected, inputs, exact)
+    assert_agree(sum_rectified(inputs[0], edge_index, inputs[1]), expected, inputs, exact)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -90,7 +90,7 @@ def test_gated_messages(dtype, scale, edge_index):
     expected = own + target @ (gates * (source.T @ sent)) / (target @ gates + 1e-6)
     found = gated_messages(inputs[0], edge_index, inputs[1])
     if dtype == torch.float64 or scale == 1:
-        agree(found, (expected, raw), inputs, exact)
+        assert_agree(found, (expected, raw), inputs, exact)
     else:  # gates of exp(-50) over 1e-6 are nothing in any precision
         torch.testing.assert_close(found[0].double(), expected, rtol=1e-3, atol=1e-3)
 
@@ -101,7 +101,7 @@ def test_sums_of_rows_of_a_table(dtype, columns):
     (table,), (exact,) = both(dtype, draw(11, WIDTH))
     rows = torch.randint(0, 11, (40, columns), generator=torch.Generator().manual_seed(1))
     expected = torch.nn.functional.one_hot(rows, 11).sum(1).double() @ exact
-    agree(sum_rows(rows, table), expected, [table], [exact])
+    assert_agree(sum_rows(rows, table), expected, [table], [exact])
     for wrong in (-1, 11):
         rows[7, columns - 1] = wrong
         with pytest.raises((IndexError, RuntimeError)):

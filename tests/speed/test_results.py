@@ -80,7 +80,9 @@ def test_the_table_of_gps_is_that_of_the_kept_run():
         assert rounds_to(said, 1 / rows[case]["ratio"]), case
 
 
-@pytest.mark.parametrize(("heads", "samples"), [(16, 32), (16, 64), (16, 128), (16, 256), (16, 512), (8, 128), (8, 256)])
+@pytest.mark.parametrize(
+    ("heads", "samples"), [(16, 32), (16, 64), (16, 128), (16, 256), (16, 512), (8, 128), (8, 256)]
+)
 def test_the_table_of_sft_is_that_of_the_kept_run(heads, samples):
     table = SFT_PAGE[SFT_PAGE.index("Table 6") : SFT_PAGE.index("With 8 heads")]
     if heads == 8:
