@@ -40,6 +40,7 @@ def describe_environment() -> dict[str, Any]:
         "processor": _processor(),
         "cores": os.cpu_count(),
         "torch_threads": torch.get_num_threads(),
+        "kernels": os.environ.get("GRAPHBENCH_KERNELS", "numba"),
         "gpus": gpus,
         "commit": _commit(),
         "packages": versions,
