@@ -16,6 +16,7 @@ from torch import Tensor
 
 from graphbench.contracts.table import EDGE, GraphTable, pointer, ranges
 from graphbench.errors import BadInput
+from graphbench.kernels import run_in_threads, runs_numba
 
 Normalization = Literal["none", "symmetric", "random_walk"]
 
@@ -90,19 +91,29 @@ class SizeBlock:
         return self.source * self.num_nodes + self.target % self.num_nodes
 
 
-def size_blocks(graphs: GraphTable, max_entries: int = _BLOCK_ENTRIES) -> Iterator[SizeBlock]:
+def size_blocks(
+    graphs: GraphTable, max_entries: int = _BLOCK_ENTRIES, chosen: Tensor | None = None
+) -> Iterator[SizeBlock]:
     """Split a table into blocks of equal graph size, each of at most `max_entries` node pairs (or one graph).
 
     Graphs without nodes are in no block.
+
+    Args:
+        graphs: the table.
+        max_entries: node pairs of a block.
+        chosen: True for the graphs that blocks are made of `[G]`; all by default.
 
     Raises:
         BadInput: an edge names a node that its graph does not have.
     """
     order = graphs.num_nodes.argsort(stable=True)
-    order = order[graphs.num_nodes[order] > 0]
-    sizes = graphs.num_nodes[order]
-    if len(sizes) < len(graphs):  # an edge of a graph without nodes is in no block
+    inside = graphs.num_nodes > 0
+    if not inside.all():  # an edge of a graph without nodes is in no block
         check_edges(graphs)
+    if chosen is not None:
+        inside &= chosen
+    order = order[inside[order]]
+    sizes = graphs.num_nodes[order]
     starts = (_places(sizes, max_entries) == 0).nonzero().flatten().tolist()
     for start, stop in pairwise([*starts, len(order)]):
         yield _block(graphs, int(sizes[start]), order[start:stop])
@@ -133,7 +144,7 @@ def _places(sizes: Tensor, max_entries: int) -> Tensor:
 def check_edges(graphs: GraphTable) -> None:
     """Raise `BadInput` for the first edge that names a node which its graph does not have."""
     edges = graphs.columns["edge_index"]
-    if not len(edges) or (edges.min() >= 0 and edges.max() < graphs.num_nodes.min()):
+    if not len(edges) or not _some_outside(graphs):
         return
     limit = torch.repeat_interleave(graphs.num_nodes, graphs.num_edges, output_size=len(edges))
     outside = torch.zeros(len(edges), dtype=torch.bool)
@@ -146,6 +157,29 @@ def check_edges(graphs: GraphTable) -> None:
             f"Edge {first - int(graphs.ptr[EDGE][graph])} of graph {graph} joins nodes {edges[first].tolist()}, but "
             f"that graph has {int(graphs.num_nodes[graph])} nodes. Number the nodes of every graph from 0."
         )
+
+
+def checked_edges(graphs: GraphTable) -> Tensor:
+    """Source and target of every edge, numbered within its graph, for loops: contiguous int64 `[E, 2]`.
+
+    Raises:
+        BadInput: an edge names a node that its graph does not have.
+    """
+    check_edges(graphs)
+    return graphs.columns["edge_index"].to(torch.int64).contiguous()
+
+
+def _some_outside(graphs: GraphTable) -> bool:
+    """False if every edge names nodes of its graph; True if not, or if a closer look must tell."""
+    edges = graphs.columns["edge_index"]
+    if not runs_numba():
+        return bool(edges.min() < 0 or edges.max() >= graphs.num_nodes.min())
+    from graphbench.encodings._edges_numba import find_outside
+
+    outside = torch.empty(len(graphs), dtype=torch.bool)
+    operands = (graphs.num_nodes, graphs.ptr[EDGE], edges.to(torch.int64).contiguous(), outside)
+    run_in_threads(find_outside, len(graphs), 2 * len(edges), *operands)
+    return bool(outside.any())
 
 
 def laplacian(adjacency: Tensor, normalization: Normalization = "none") -> Tensor:

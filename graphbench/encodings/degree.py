@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from graphbench.contracts import Column, Encoded, Encoding, GraphTable
-from graphbench.contracts.table import NODE
-from graphbench.encodings._dense import check_edges
+from graphbench.contracts.table import EDGE, NODE
+from graphbench.encodings._dense import checked_edges
 from graphbench.errors import check_range
+from graphbench.kernels import run_in_threads, runs_numba
 
 
 class Degree(Encoding):
@@ -49,10 +51,21 @@ class Degree(Encoding):
 
     def compute(self, graphs: GraphTable) -> Encoded:
         """Two counts over all edges of the table."""
-        check_edges(graphs)
-        first_node = torch.repeat_interleave(graphs.ptr[NODE][:-1], graphs.num_edges)
-        ends = graphs.columns["edge_index"].to(torch.int64) + first_node[:, None]
-        total = int(graphs.ptr[NODE][-1])
         dtype = torch.int16 if self.max_degree <= torch.iinfo(torch.int16).max else torch.int32
-        degree = [torch.bincount(end, minlength=total).clamp(max=self.max_degree).to(dtype) for end in ends.unbind(1)]
+        degree = [count.clamp(max=self.max_degree).to(dtype) for count in _counts_of_ends(graphs)]
         return Encoded({"out_degree": degree[0], "in_degree": degree[1]})
+
+
+def _counts_of_ends(graphs: GraphTable) -> tuple[Tensor, Tensor]:
+    """How many edges begin and end at each node, int64 `[num_nodes]`."""
+    edges, total = checked_edges(graphs), int(graphs.ptr[NODE][-1])
+    if runs_numba():
+        from graphbench.encodings._edges_numba import count_ends
+
+        outgoing, ingoing = torch.zeros(2, total, dtype=torch.int64)
+        operands = (graphs.ptr[NODE], graphs.ptr[EDGE], edges, outgoing, ingoing)
+        run_in_threads(count_ends, len(graphs), 2 * len(edges), *operands)
+        return outgoing, ingoing
+    first_node = torch.repeat_interleave(graphs.ptr[NODE][:-1], graphs.num_edges)
+    sources, targets = (torch.bincount(end + first_node, minlength=total) for end in edges.unbind(1))
+    return sources, targets

@@ -9,12 +9,21 @@ import torch
 from torch import Tensor
 
 from graphbench.contracts import Column, Encoded, Encoding, GraphTable
-from graphbench.contracts.table import GRAPH, NODE
-from graphbench.encodings._dense import Normalization, SizeBlock, few_threads, inverse_root, laplacian, size_blocks
+from graphbench.contracts.table import EDGE, GRAPH, NODE
+from graphbench.encodings._dense import (
+    Normalization,
+    SizeBlock,
+    checked_edges,
+    few_threads,
+    inverse_root,
+    laplacian,
+    size_blocks,
+)
 from graphbench.encodings._eigenvectors import smallest_eigenpairs
 from graphbench.encodings._sparse import LARGE, adjacency_of
 from graphbench.encodings._sparse import smallest_eigenpairs as sparse_eigenpairs
 from graphbench.errors import check_choice, check_range
+from graphbench.kernels import run_in_threads, runs_numba
 
 
 class LapPE(Encoding):
@@ -84,17 +93,32 @@ class LapPE(Encoding):
         return 8 * num_nodes**2 * 4
 
     def compute(self, graphs: GraphTable) -> Encoded:
-        """One eigen-decomposition per block of equal-sized graphs, O(n^3) per graph; sparse ones of large graphs."""
+        """One eigen-decomposition per graph, O(n^3), or stack of graphs of a size; sparse ones of large graphs."""
         vectors = torch.zeros(int(graphs.ptr[NODE][-1]), self.num_eigenvectors)
         values = torch.zeros(len(graphs), self.num_eigenvectors)
+        left = self._decompose_in_loops(graphs, vectors, values) if runs_numba() else graphs.num_nodes > 0
         with few_threads(graphs):
-            for block in size_blocks(graphs):
+            for block in size_blocks(graphs, chosen=left):
                 rows = block.rows(graphs.ptr[NODE], block.num_nodes)
                 block_values, block_vectors = self._eigenpairs(block)
                 valid = block_values.shape[1]
                 vectors[rows, :valid] = block_vectors.flatten(0, 1).float()
                 values[block.graphs, :valid] = block_values.float()
         return Encoded({"lap_pe_vectors": vectors, "lap_pe_values": values})
+
+    def _decompose_in_loops(self, graphs: GraphTable, vectors: Tensor, values: Tensor) -> Tensor:
+        """Fill the rows of graphs that are not large; True for those that are left `[G]`, with one node at least."""
+        from graphbench.encodings.lap_pe_numba import decompose
+
+        left = graphs.num_nodes > 0
+        chosen = (left & (graphs.num_nodes <= LARGE)).nonzero().flatten()
+        failed = torch.zeros(len(chosen), dtype=torch.bool)
+        options = (self.normalization != "none", self.normalization == "random_walk", int(self.skip_trivial))
+        steps = 4 * int((graphs.num_nodes[chosen] ** 3).sum())
+        operands = (chosen, graphs.ptr[NODE], graphs.ptr[EDGE], checked_edges(graphs), *options, vectors, values, failed)
+        run_in_threads(decompose, len(chosen), steps, *operands)
+        left[chosen[~failed]] = False
+        return left
 
     def _eigenpairs(self, block: SizeBlock) -> tuple[Tensor, Tensor]:
         """Valid eigenvalues `[b, k]` and eigenvectors `[b, n, k]` of a block, float64."""

@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 
 from graphbench.contracts import Column, Encoded, Encoding, GraphTable
-from graphbench.contracts.table import NODE
+from graphbench.contracts.table import EDGE, NODE
 from graphbench.encodings import _sparse
-from graphbench.encodings._dense import few_threads, size_blocks
+from graphbench.encodings._dense import checked_edges, few_threads, size_blocks
 from graphbench.encodings._sparse import LARGE, adjacency_of
 from graphbench.errors import check_range
+from graphbench.kernels import run_in_threads, runs_numba
 
 
 class RWSE(Encoding):
@@ -64,10 +65,13 @@ class RWSE(Encoding):
         return 8 * num_nodes**2 * (math.isqrt(self.num_steps - 1) + 4)
 
     def compute(self, graphs: GraphTable) -> Encoded:
-        """About 2 sqrt(num_steps) products of `[b, n, n]` stacks per block of equal-sized graphs; see `_sparse`."""
+        """Sums over the edges of sparse graphs; of others about 2 sqrt(num_steps) products per block of equal sizes."""
         rwse = torch.zeros(int(graphs.ptr[NODE][-1]), self.num_steps)
+        by_edges = _walked_along_edges(graphs)
+        if by_edges.any():
+            self._walk_along_edges(graphs, by_edges.nonzero().flatten(), rwse)
         with few_threads(graphs):
-            for block in size_blocks(graphs):
+            for block in size_blocks(graphs, chosen=~by_edges):
                 if block.num_nodes > LARGE:
                     found = _sparse.return_probabilities(adjacency_of(block, simple=False), self.num_steps)
                     rwse[block.rows(graphs.ptr[NODE], block.num_nodes)] = found.float()
@@ -77,6 +81,23 @@ class RWSE(Encoding):
                 probabilities = return_probabilities(transition, self.num_steps)
                 rwse[block.rows(graphs.ptr[NODE], block.num_nodes)] = probabilities.flatten(0, 1).float()
         return Encoded({"rwse": rwse})
+
+    def _walk_along_edges(self, graphs: GraphTable, chosen: Tensor, rwse: Tensor) -> None:
+        from graphbench.encodings.rwse_numba import walk_along_edges
+
+        steps = self.num_steps * int((graphs.num_nodes * graphs.num_edges)[chosen].sum())
+        operands = (chosen, graphs.ptr[NODE], graphs.ptr[EDGE], checked_edges(graphs), rwse)
+        run_in_threads(walk_along_edges, len(chosen), steps, *operands)
+
+
+def _walked_along_edges(graphs: GraphTable) -> Tensor:
+    """Which graphs `[G]` have so few edges that sums over them take less time than products of matrices.
+
+    Products gain on sums as matrices grow: they take as long at 0.4 of all possible edges with 30 nodes, at 0.16 with
+    70, at 0.1 with 120 and at 0.05 with 500.
+    """
+    nodes, edges = graphs.num_nodes, graphs.num_edges
+    return (nodes <= LARGE) & (edges <= 10 * nodes + nodes**2 // 32) & runs_numba()
 
 
 def return_probabilities(transition: Tensor, num_steps: int) -> Tensor:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from itertools import pairwise
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -13,15 +14,19 @@ from torch import Tensor
 
 from graphbench.contracts import Column, Encoded, Encoding, GraphTable
 from graphbench.contracts.table import EDGE, NODE, PAIR, pointer
-from graphbench.encodings._dense import SizeBlock, few_threads, size_blocks
+from graphbench.encodings._dense import SizeBlock, checked_edges, few_threads, size_blocks
 from graphbench.errors import BadInput, check_range
+from graphbench.kernels import run_in_threads, runs_numba
 
 #: Distance of a pair that no path joins, while distances are computed.
 _NEVER = np.iinfo(np.int32).max // 2
 #: Numbers of paths above this are scaled down; only their ratios within a level matter.
 _MANY_PATHS = 2.0**900
-#: Entries of the largest table of edges and goals that is compared at once.
+#: Entries of the largest table of edges and goals that is compared at once, and pairs that are searched at once.
 _COMPARED = 1 << 22
+
+#: Keeps distances of some rows of the axis of pairs, in the order of the rows.
+Keep: TypeAlias = "Callable[[Tensor | slice, Tensor], None]"
 
 
 class ShortestPaths(Encoding):
@@ -109,30 +114,89 @@ class ShortestPaths(Encoding):
         return layout | (steps if self.with_edges else {})
 
     def compute(self, graphs: GraphTable) -> Encoded:
-        """Breadth-first search from all nodes of a block at once: one sparse product a level."""
-        ptr = pointer(graphs.num_nodes**2)
+        """Breadth-first search from every node."""
         dtype = torch.uint8 if self.unreachable <= torch.iinfo(torch.uint8).max else torch.int16
-        columns = {"shortest_path_distance": torch.empty(int(ptr[-1]), dtype=dtype)}
-        steps = [_Steps.none()]
-        with few_threads(graphs):
-            for block in size_blocks(graphs):
-                rows = block.rows(ptr, block.num_nodes**2)
-                distance, paths = _search(block, self.with_edges)
-                stored = np.where(distance == _NEVER, self.unreachable, distance.clip(max=self.max_distance))
-                columns["shortest_path_distance"][rows] = torch.from_numpy(stored).flatten().to(dtype)
-                if paths is not None:
-                    steps.append(_Steps.of(block, distance, paths))
+        stored = torch.empty(int((graphs.num_nodes**2).sum()), dtype=dtype)
+
+        def keep(rows: Tensor | slice, distance: Tensor) -> None:
+            bounded = torch.where(distance == _NEVER, self.unreachable, distance.clamp(max=self.max_distance))
+            stored[rows] = bounded.to(dtype)
+
+        steps = (_search_in_loops if runs_numba() else _search_by_products)(graphs, self.with_edges, keep)
+        columns = {"shortest_path_distance": stored}
         if not self.with_edges:
             return Encoded(columns)
-        graph, edge, goal, weight = (torch.cat(part) for part in zip(*(step.columns for step in steps), strict=True))
-        # Blocks come by size; the table wants graph after graph.
-        order = graph.argsort(stable=True)
-        columns |= {
-            "path_step_edge": edge[order],
-            "path_step_goal": goal[order],
-            "path_step_weight": weight[order],
-        }
-        return Encoded(columns, {"path_step": pointer(torch.bincount(graph, minlength=len(graphs)))})
+        columns |= {"path_step_edge": steps.edge, "path_step_goal": steps.goal, "path_step_weight": steps.weight}
+        return Encoded(columns, {"path_step": pointer(steps.counts)})
+
+
+class _Steps(NamedTuple):
+    """Edges that begin shortest paths, by graph and pair; none where nobody asks for them.
+
+    Args:
+        counts: how many each graph has, int64 `[G]`.
+        edge: number of the edge within its graph, int32 `[steps]`.
+        goal: number of the node within the graph where the paths end, int32 `[steps]`.
+        weight: share of the shortest paths of the pair, float32 `[steps]`.
+    """
+
+    counts: Tensor
+    edge: Tensor
+    goal: Tensor
+    weight: Tensor
+
+
+#: Types of edge, goal and weight.
+_STEP_TYPES = torch.int32, torch.int32, torch.float32
+
+
+def _search_in_loops(graphs: GraphTable, with_steps: bool, keep: Keep) -> _Steps:
+    """Graph after graph, see `shortest_paths_numba`; some at a time, as what is kept in between is larger."""
+    from graphbench.encodings import shortest_paths_numba as loops
+
+    edges = checked_edges(graphs)
+    pairs, work = pointer(graphs.num_nodes**2), graphs.num_nodes * graphs.num_edges
+    counts, lists = torch.zeros(len(graphs), dtype=torch.int64), [_empty_lists(0)]
+    cuts = torch.searchsorted(pairs, torch.arange(0, int(pairs[-1]), _COMPARED)).unique().tolist()
+    for first, last in pairwise([*cuts, len(graphs)]):
+        rows, here = slice(int(pairs[first]), int(pairs[last])), slice(first, last + 1)
+        count, steps = last - first, int(work[first:last].sum())
+        where = graphs.ptr[NODE][here], graphs.ptr[EDGE][here], pairs[here] - rows.start, edges
+        distance = torch.empty(rows.stop - rows.start, dtype=torch.int32)
+        if with_steps:
+            paths, found = torch.empty(len(distance), dtype=torch.float64), counts[first:last]
+            run_in_threads(loops.to_every_node, count, steps, *where, _NEVER, distance, paths, found)
+            listed = _empty_lists(int(found.sum()))
+            run_in_threads(loops.list_steps, count, steps, *where, distance, paths, pointer(found), *listed)
+            lists.append(listed)
+        else:
+            run_in_threads(loops.from_every_node, count, steps, *where, _NEVER, distance)
+        keep(rows, distance)
+    return _Steps(counts, *(torch.cat(parts) for parts in zip(*lists, strict=True)))
+
+
+def _empty_lists(length: int) -> tuple[Tensor, ...]:
+    """Room for so many steps."""
+    return tuple(torch.empty(length, dtype=dtype) for dtype in _STEP_TYPES)
+
+
+def _search_by_products(graphs: GraphTable, with_steps: bool, keep: Keep) -> _Steps:
+    """From all nodes of a block of graphs at once: one sparse product per level."""
+    ptr = pointer(graphs.num_nodes**2)
+    lists, numbers = [_empty_lists(0)], [torch.empty(0, dtype=torch.int64)]
+    with few_threads(graphs):
+        for block in size_blocks(graphs):
+            distance, paths = _search(block, with_steps)
+            keep(block.rows(ptr, block.num_nodes**2), torch.from_numpy(distance).flatten())
+            if paths is not None:
+                graph, *listed = _steps_of(block, distance, paths)
+                numbers.append(graph)
+                lists.append(tuple(x.to(dtype) for x, dtype in zip(listed, _STEP_TYPES, strict=True)))
+    # Blocks come by size; the table wants graph after graph.
+    graph = torch.cat(numbers)
+    order = graph.argsort(stable=True)
+    counts = torch.bincount(graph, minlength=len(graphs))
+    return _Steps(counts, *(torch.cat(parts)[order] for parts in zip(*lists, strict=True)))
 
 
 def _search(block: SizeBlock, count: bool) -> tuple[NDArray[np.int32], NDArray[np.float64] | None]:
@@ -169,39 +233,20 @@ def _search(block: SizeBlock, count: bool) -> tuple[NDArray[np.int32], NDArray[n
     return distance, paths
 
 
-class _Steps:
-    """Edges that begin shortest paths, by graph and pair.
-
-    Args:
-        graph: number of the graph in the table of each step `[steps]`.
-        edge: number of the edge within the graph `[steps]`.
-        goal: number of the node within the graph where the paths end `[steps]`.
-        weight: share of the shortest paths of the pair `[steps]`.
-    """
-
-    def __init__(self, graph: Tensor, edge: Tensor, goal: Tensor, weight: Tensor) -> None:
-        self.columns = (graph.to(torch.int64), edge.to(torch.int32), goal.to(torch.int32), weight.to(torch.float32))
-
-    @classmethod
-    def none(cls) -> _Steps:
-        """No step at all."""
-        return cls(*[torch.empty(0)] * 4)
-
-    @classmethod
-    def of(cls, block: SizeBlock, distance: NDArray[np.int32], paths: NDArray[np.float64]) -> _Steps:
-        """Those of a block: edge (i, k) begins a shortest path i -> j where k is one edge closer to j than i is."""
-        source, target, n = block.source.numpy(), block.target.numpy(), block.num_nodes
-        edges, goals = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
-        for first in range(0, len(source), max(1, _COMPARED // n)):
-            part = slice(first, first + max(1, _COMPARED // n))
-            edge, goal = np.nonzero(distance[source[part]] == distance[target[part]] + 1)
-            edges.append(edge + first)
-            goals.append(goal)
-        edge, goal = np.concatenate(edges), np.concatenate(goals)
-        pair = source[edge] * n + goal
-        order = np.argsort(pair, kind="stable")
-        edge, goal, pair = edge[order], goal[order], pair[order]
-        onward = paths[target[edge], goal]
-        weight = onward / np.bincount(pair, onward, minlength=1)[pair]
-        graph, number = block.graphs[torch.from_numpy(pair // n**2)], block.edge[torch.from_numpy(edge)]
-        return cls(graph, number, torch.from_numpy(goal), torch.from_numpy(weight))
+def _steps_of(block: SizeBlock, distance: NDArray[np.int32], paths: NDArray[np.float64]) -> tuple[Tensor, ...]:
+    """Graph, edge, goal and weight: edge (i, k) begins a shortest path i -> j where k is closer to j than i is."""
+    source, target, n = block.source.numpy(), block.target.numpy(), block.num_nodes
+    edges, goals = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
+    for first in range(0, len(source), max(1, _COMPARED // n)):
+        part = slice(first, first + max(1, _COMPARED // n))
+        edge, goal = np.nonzero(distance[source[part]] == distance[target[part]] + 1)
+        edges.append(edge + first)
+        goals.append(goal)
+    edge, goal = np.concatenate(edges), np.concatenate(goals)
+    pair = source[edge] * n + goal
+    order = np.argsort(pair, kind="stable")
+    edge, goal, pair = edge[order], goal[order], pair[order]
+    onward = paths[target[edge], goal]
+    weight = onward / np.bincount(pair, onward, minlength=1)[pair]
+    graph, number = block.graphs[torch.from_numpy(pair // n**2)], block.edge[torch.from_numpy(edge)]
+    return graph, number, torch.from_numpy(goal), torch.from_numpy(weight)

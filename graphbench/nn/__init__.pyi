@@ -38,10 +38,6 @@ from .heads import DotProductHead as DotProductHead
 from .heads import HeadConfig as HeadConfig
 from .heads import MLPHead as MLPHead
 from .heads import Pooling as Pooling
-from .kernels import cpu_kernel as cpu_kernel
-from .kernels import run_in_threads as run_in_threads
-from .kernels import runs_numba as runs_numba
-from .kernels import runs_triton as runs_triton
 from .local import EDGE_LAYERS as EDGE_LAYERS
 from .local import ConvLayer as ConvLayer
 from .local import DropoutPlace as DropoutPlace

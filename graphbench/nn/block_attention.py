@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from graphbench.kernels import run_in_threads, runs_numba
 from graphbench.nn.dense import BlockPlace, DenseLayout
 from graphbench.nn.dropout import DroppedBits, draw_bits, draws_bits
-from graphbench.nn.kernels import run_in_threads, runs_numba
 
 #: Rows of a graph up to which weights are kept where torch's fused attention would keep none: without dropout.
 _SMALL = 192

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from graphbench.nn.kernels import cpu_kernel
+from graphbench.kernels import cpu_kernel
 
 Array = NDArray[np.float32]
 Integers = NDArray[np.int64]

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch_geometric.utils import scatter
 
-from graphbench.nn.kernels import run_in_threads, runs_numba
+from graphbench.kernels import run_in_threads, runs_numba
 
 #: Added to a sum of gates before it divides.
 _EPSILON = 1e-6

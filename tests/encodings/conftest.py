@@ -6,7 +6,19 @@ import networkx as nx
 import pytest
 import torch
 
+from graphbench import kernels
 from graphbench.contracts import GraphTable
+
+
+@pytest.fixture(params=["numba", "torch"])
+def ways(request, monkeypatch) -> str:
+    """Both ways of computing what has loops in Numba; named by the modules whose tests use it."""
+    if request.param == "numba":
+        pytest.importorskip("numba")
+    monkeypatch.setenv(kernels.VARIABLE, request.param)
+    kernels._numba_is_there.cache_clear()
+    yield request.param
+    kernels._numba_is_there.cache_clear()
 
 
 def _as_mapping(graph: nx.Graph) -> dict:

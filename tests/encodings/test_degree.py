@@ -5,6 +5,8 @@ import pytest
 from graphbench.encodings import Degree
 from graphbench.errors import BadInput
 
+pytestmark = pytest.mark.usefixtures("ways")
+
 
 @pytest.mark.parametrize("max_degree", [3, 511, 40_000])
 def test_degree_equals_that_of_networkx_up_to_the_maximum(messy_graphs, messy_table, max_degree):

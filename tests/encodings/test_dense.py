@@ -10,6 +10,8 @@ from graphbench.encodings import RWSE, Degree, EffectiveResistance, LapPE, Short
 from graphbench.encodings._dense import few_threads, laplacian, size_blocks
 from graphbench.errors import BadInput
 
+pytestmark = pytest.mark.usefixtures("ways")
+
 ENCODINGS = [LapPE(3), RWSE(3), Degree(4), ShortestPaths(4, with_edges=True), EffectiveResistance()]
 
 
@@ -89,6 +91,20 @@ def test_stored_integer_widths_of_the_edge_list_do_not_matter(encoding, messy_ta
     table = GraphTable(narrow, messy_table.layout, messy_table.ptr)
     for name, column in encoding.compute(messy_table).columns.items():
         assert torch.equal(encoding.compute(table).columns[name], column)
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS, ids=repr)
+def test_threads_change_no_bit(encoding, as_table):
+    table = as_table([nx.gnp_random_graph(60 + i % 7, 0.05 if i % 2 else 0.5, seed=i) for i in range(30)])
+    before, found = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            found.append(encoding.compute(table).columns)
+    finally:
+        torch.set_num_threads(before)
+    for name, column in found[0].items():
+        assert all(torch.equal(column, other[name]) for other in found[1:]), name
 
 
 @pytest.mark.parametrize(("nodes", "expected"), [(20, 1), (300, 2)])

@@ -9,6 +9,8 @@ from graphbench.contracts import GraphTable
 from graphbench.encodings import LapPE
 from graphbench.errors import BadInput
 
+pytestmark = pytest.mark.usefixtures("ways")
+
 
 def reference_laplacian(graph: nx.Graph, normalization: str) -> np.ndarray:
     """Dense float64 Laplacian by networkx; D^-1 L row by row."""
@@ -38,6 +40,38 @@ def test_lap_pe_solves_the_dense_eigenproblem(simple_graphs, simple_table, norma
         np.testing.assert_allclose(vectors.norm(dim=0)[:valid], 1, atol=1e-6)
         assert not values[valid:].any()
         assert not vectors[:, valid:].any()
+
+
+REPEATED = {
+    "hypercube": nx.hypercube_graph(6),
+    "complete": nx.complete_graph(40),
+    "star": nx.star_graph(60),
+    "cycles": nx.disjoint_union_all([nx.cycle_graph(6)] * 9),
+    "tree": nx.balanced_tree(2, 6),
+    "no edges": nx.empty_graph(13),
+    "large": nx.gnp_random_graph(700, 0.01, seed=0),
+}
+
+
+@pytest.mark.parametrize("name", REPEATED)
+@pytest.mark.parametrize("normalization", ["none", "symmetric"])
+def test_lap_pe_of_repeated_eigenvalues_and_large_graphs(as_table, name, normalization):
+    """Eigenvalues by numpy in float64; vectors solve the equation, are orthonormal, and form the agreed basis."""
+    graph = nx.convert_node_labels_to_integers(REPEATED[name])
+    (vectors, values), *_ = per_graph(as_table([graph]), LapPE(11, normalization))
+    matrix = reference_laplacian(graph, normalization)
+    expected, full = np.linalg.eigh(matrix)
+    np.testing.assert_allclose(values, expected[:11], atol=1e-6 * max(1, expected[-1]))
+    np.testing.assert_allclose(matrix @ vectors.numpy(), (vectors * values).numpy(), atol=1e-5 * max(1, expected[-1]))
+    np.testing.assert_allclose(vectors.T @ vectors, np.eye(11), atol=1e-6)
+    first = np.flatnonzero(expected < expected[0] + 1e-9)  # of 0: by its projector, one pivot after the other
+    projector = full[:, first] @ full[:, first].T
+    for column in range(min(11, len(first))):
+        weights = np.diag(projector)
+        pivot = int(np.argmax(weights >= weights.max() - 1e-6))
+        agreed = projector[:, pivot] / np.sqrt(weights[pivot])
+        np.testing.assert_allclose(vectors[:, column], agreed, atol=1e-6)
+        projector = projector - np.outer(agreed, agreed)
 
 
 @pytest.mark.parametrize("normalization", ["none", "symmetric"])

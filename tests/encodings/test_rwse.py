@@ -12,6 +12,8 @@ from torch_geometric.transforms import AddRandomWalkPE
 from graphbench.encodings import RWSE
 from graphbench.errors import BadInput
 
+pytestmark = pytest.mark.usefixtures("ways")
+
 
 @pytest.mark.parametrize("num_steps", [1, 2, 3, 4, 5, 7, 16, 20])
 def test_rwse_is_the_diagonal_of_dense_powers(messy_graphs, messy_table, num_steps):
@@ -22,6 +24,17 @@ def test_rwse_is_the_diagonal_of_dense_powers(messy_graphs, messy_table, num_ste
         transition = adjacency / np.maximum(adjacency.sum(1, keepdims=True), 1)
         powers = [np.linalg.matrix_power(transition, k) for k in range(1, num_steps + 1)]
         np.testing.assert_allclose(rows, np.stack([np.diag(power) for power in powers], axis=1), atol=1e-7)
+
+
+def test_rwse_of_sparse_and_dense_graphs_of_one_table(as_table):
+    """Walked along their edges, or by products of matrices."""
+    graphs = [nx.gnp_random_graph(50, share, seed=i, directed=True) for i, share in enumerate((0.02, 0.9, 0.1, 0.6))]
+    rwse = RWSE(20).compute(as_table(graphs)).columns["rwse"].split(50)
+    for graph, rows in zip(graphs, rwse, strict=True):
+        adjacency = nx.to_numpy_array(graph, nodelist=range(50))
+        transition = adjacency / np.maximum(adjacency.sum(1, keepdims=True), 1)
+        diagonals = [np.diag(np.linalg.matrix_power(transition, k)) for k in range(1, 21)]
+        np.testing.assert_allclose(rows, np.stack(diagonals, axis=1), atol=1e-7)
 
 
 def test_rwse_equals_that_of_pyg(simple_table):

@@ -10,6 +10,8 @@ from graphbench.contracts import GraphTable
 from graphbench.encodings import ShortestPaths
 from graphbench.errors import BadInput
 
+pytestmark = pytest.mark.usefixtures("ways")
+
 
 def per_graph(table: GraphTable, encoding: ShortestPaths, name: str) -> list[torch.Tensor]:
     """Field `name` of every graph, `[n, n, ...]`."""

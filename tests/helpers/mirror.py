@@ -9,6 +9,10 @@ from __future__ import annotations
 
 #: Source without a test of its name -> (test file that covers it, why that one).
 TESTED_BY = {
+    "graphbench/encodings/_edges_numba.py": ("tests/encodings/test_dense.py", "its loops"),
+    "graphbench/encodings/lap_pe_numba.py": ("tests/encodings/test_lap_pe.py", "its loops"),
+    "graphbench/encodings/rwse_numba.py": ("tests/encodings/test_rwse.py", "its loops"),
+    "graphbench/encodings/shortest_paths_numba.py": ("tests/encodings/test_shortest_paths.py", "its loops"),
     "graphbench/nn/block_attention_numba.py": ("tests/nn/test_block_attention.py", "its loops"),
     "graphbench/nn/messages_numba.py": ("tests/nn/test_messages.py", "its loops"),
     "plugins/sfi-former/src/graphbench_sfi_former/native.py": (

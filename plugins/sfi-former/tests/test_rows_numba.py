@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from graphbench.nn import run_in_threads, runs_numba
+from graphbench.kernels import run_in_threads, runs_numba
 from graphbench_sfi_former import native, sparse_flow_attention, workspace
 from graphbench_sfi_former.blockwise import BlockwiseAttention
 from graphbench_sfi_former.masking import KeyMask

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from graphbench.nn import fill_factors, runs_numba
+from graphbench.kernels import runs_numba
+from graphbench.nn import fill_factors
 from graphbench_sfi_former.fused import backward_block, fill_costs, fill_softmaxes, solve_block
 from graphbench_sfi_former.masking import KeyMask
 from graphbench_sfi_former.operands import Buffers, Energy, EnergyGradients, Projections

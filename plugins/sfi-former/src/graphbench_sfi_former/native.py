@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from graphbench.nn import run_in_threads
+from graphbench.kernels import run_in_threads
 from graphbench_sfi_former.blockwise import Dropout, finish_energy_gradients
 from graphbench_sfi_former.fused import add_energy_gradients, put_queries, put_steep_flows
 from graphbench_sfi_former.masking import KeyMask

@@ -19,7 +19,7 @@ from numba import njit, types
 from numba.extending import overload
 from numpy.typing import NDArray
 
-from graphbench.nn import cpu_kernel
+from graphbench.kernels import cpu_kernel
 
 Array = NDArray[np.floating]
 Mask = NDArray[np.bool_]

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from graphbench.nn import cpu_kernel
+from graphbench.kernels import cpu_kernel
 from graphbench_sfi_former.powers_numba import (
     Array,
     Mask,

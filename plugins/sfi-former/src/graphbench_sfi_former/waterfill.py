@@ -19,7 +19,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from graphbench.nn import runs_triton
+from graphbench.kernels import runs_triton
 
 #: Passes before the first look at convergence: looking costs, and ordinary rows need at least as many.
 _UNCHECKED = 2

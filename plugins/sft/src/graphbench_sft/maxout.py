@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
 from graphbench.errors import BadInput
-from graphbench.nn import runs_numba, runs_triton
+from graphbench.kernels import runs_numba, runs_triton
 
 #: Numbers in a block. 0.5 MB of float32 is half of the second-level cache of today's server cores; on other devices a
 #: block only has to be large enough to keep them busy.

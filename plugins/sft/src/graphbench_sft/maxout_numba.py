@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from graphbench.nn import cpu_kernel, run_in_threads
+from graphbench.kernels import cpu_kernel, run_in_threads
 
 Array = NDArray[np.floating]
 #: Channels that are compared and added before a sum is written back.

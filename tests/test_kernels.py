@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import torch
 
+from graphbench import kernels
 from graphbench.errors import BadInput
-from graphbench.nn import cpu_kernel, kernels, run_in_threads, runs_numba
+from graphbench.kernels import cpu_kernel, run_in_threads, runs_numba
 
 CARD = torch.device("cuda", 0)
 MANY = 1 << 30

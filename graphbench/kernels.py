@@ -15,6 +15,8 @@ from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from graphbench.errors import check_choice
 
+__all__ = ["cpu_kernel", "run_in_threads", "runs_numba", "runs_triton"]
+
 #: `numba` (default) or `torch`, which computes everything by torch's own operations.
 VARIABLE = "GRAPHBENCH_KERNELS"
 
