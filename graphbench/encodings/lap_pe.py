@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, get_args
 
 import torch
+from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from graphbench.contracts import Column, Encoded, Encoding, GraphTable
@@ -115,8 +116,9 @@ class LapPE(Encoding):
         failed = torch.zeros(len(chosen), dtype=torch.bool)
         options = (self.normalization != "none", self.normalization == "random_walk", int(self.skip_trivial))
         steps = 4 * int((graphs.num_nodes[chosen] ** 3).sum())
-        operands = (chosen, graphs.ptr[NODE], graphs.ptr[EDGE], checked_edges(graphs), *options, vectors, values, failed)
-        run_in_threads(decompose, len(chosen), steps, *operands)
+        where = (chosen, graphs.ptr[NODE], graphs.ptr[EDGE], checked_edges(graphs))
+        with threadpool_limits(1, user_api="blas"):  # each of our threads has graphs of its own
+            run_in_threads(decompose, len(chosen), steps, *where, *options, vectors, values, failed)
         left[chosen[~failed]] = False
         return left
 

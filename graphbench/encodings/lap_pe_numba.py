@@ -24,6 +24,8 @@ from graphbench.kernels import cpu_kernel
 
 Integers = NDArray[np.int64]
 Numbers = NDArray[np.float64]
+Short = NDArray[np.int32]
+Letters = NDArray[np.uint8]
 
 _EPSILON = np.finfo(np.float64).eps
 #: What eigenvectors may be away from orthonormal ones, and from solving their equation in parts of the largest
@@ -90,12 +92,17 @@ def decompose(
         values: `[G, columns]`; likewise.
         failed: True for items whose eigenvectors are not good enough, of which nothing is filled.
     """
+    most = 1
+    for graph in chosen[first:last]:
+        most = max(most, node_ptr[graph + 1] - node_ptr[graph])
+    numbers, integers = np.empty(69 * most + 4160), np.empty(4 * most + 4, np.int32)
+    letters = np.array([ord("L"), ord("N")], np.uint8)
     for item in range(first, last):
         graph = chosen[item]
         start, n = node_ptr[graph], node_ptr[graph + 1] - node_ptr[graph]
         matrix, degree = _laplacian(edges[edge_ptr[graph] : edge_ptr[graph + 1]], n, scaled)
         count = min(vectors.shape[1] + skipped, n)
-        found, basis, good = _smallest_eigenpairs(matrix, count)
+        found, basis, good = _smallest_eigenpairs(matrix, count, numbers, integers[: 4 * n + 4], letters)
         failed[item] = not good
         if not good:
             continue
@@ -142,26 +149,31 @@ def _inverse_root(degree: float) -> float:
 
 
 @cpu_kernel
-def _smallest_eigenpairs(matrix: Numbers, count: int) -> tuple[Numbers, Numbers, bool]:
+def _smallest_eigenpairs(
+    matrix: Numbers, count: int, numbers: Numbers, integers: Short, letters: Letters
+) -> tuple[Numbers, Numbers, bool]:
     """See `_eigenvectors.smallest_eigenpairs`: values `[count]`, vectors `[>= count, n]`, and whether they are good.
 
-    `matrix [n, n]` is overwritten.
+    `matrix [n, n]` is overwritten. The others are room for what LAPACK works with: at least `69 n + 4160` numbers,
+    `4 n + 4` integers, and the letters L and N.
     """
     n = len(matrix)
-    size, info, room = np.array([n], np.int32), np.zeros(1, np.int32), np.array([64 * n + 4160], np.int32)
-    left, lower, plain = np.array([ord("L")], np.uint8), np.array([ord("L")], np.uint8), np.array([ord("N")], np.uint8)
-    work, diagonal, beside, reflectors = np.empty(room[0]), np.empty(n), np.empty(n), np.empty(n)
+    size, wanted, room, info = integers[0:1], integers[1:2], integers[2:3], integers[3:4]
+    blocks, ends, scratch, misses = integers[4:].reshape(4, -1)
+    diagonal, beside, reflectors, values, others = numbers[: 5 * n].reshape(5, n)
+    work = numbers[5 * n :]
+    left, lower, plain = letters[0:1], letters[0:1], letters[1:2]
+    size[0], room[0] = n, len(work)
     _dsytrd((lower, size, matrix, size, diagonal, beside, reflectors, work, room, info))
-    values, scratch = diagonal.copy(), beside.copy()
-    _dsterf((size, values, scratch, info))
+    values[:], others[:] = diagonal, beside
+    _dsterf((size, values, others, info))
     good, largest = info[0] == 0, values[n - 1]
     needed = count  # and what shares the eigenspace of the last one
     while needed < n and values[needed] - values[needed - 1] <= SAME_VALUE * largest:
         needed += 1
-    wanted, basis = np.array([needed], np.int32), np.empty((needed, n))
-    blocks, ends = np.ones(n, np.int32), np.full(n, n, np.int32)
-    integers, misses, five = np.empty(n, np.int32), np.empty(n, np.int32), np.empty(5 * n)
-    _dstein((size, diagonal, beside, wanted, values, blocks, ends, basis, size, five, integers, misses, info))
+    wanted[0], blocks[:], ends[:] = needed, 1, n
+    basis = np.empty((needed, n))
+    _dstein((size, diagonal, beside, wanted, values, blocks, ends, basis, size, work, scratch, misses, info))
     good = good and info[0] == 0 and _solves(diagonal, beside, values, basis, _TOLERANCE)
     _dormtr((left, lower, plain, size, wanted, matrix, size, reflectors, basis, size, work, room, info))
     begin = 0
@@ -169,7 +181,10 @@ def _smallest_eigenpairs(matrix: Numbers, count: int) -> tuple[Numbers, Numbers,
         end = begin + 1
         while end < needed and values[end] - values[end - 1] <= SAME_VALUE * largest:
             end += 1
-        _agree_on_basis(basis[begin:end], min(end - begin, count))
+        if end == begin + 1:
+            _agree_on_sign(basis[begin])
+        else:
+            _agree_on_basis(basis[begin:end], min(end - begin, count))
         begin = end
     for column in range(count):
         if values[column] <= n * _EPSILON * largest:
@@ -195,6 +210,20 @@ def _solves(diagonal: Numbers, beside: Numbers, values: Numbers, basis: Numbers,
             if not abs(away) <= tolerance * values[n - 1]:
                 return False
     return True
+
+
+@cpu_kernel
+def _agree_on_sign(vector: Numbers) -> None:
+    """The basis of `_agree_on_basis` where the eigenspace is a line."""
+    largest = 0.0
+    for entry in vector:
+        largest = max(largest, entry * entry)
+    for entry in vector:
+        if entry * entry >= largest - TIE:
+            if entry < 0.0:
+                for node in range(len(vector)):
+                    vector[node] = -vector[node]
+            return
 
 
 @cpu_kernel
