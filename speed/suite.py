@@ -43,6 +43,7 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
     "data_path": ((),),
     "large_graph": (("--quick", "--rounds", "5"),),
     "scaling": ((),),
+    "start_up": ((),),
     "growth": (("--quick",),),
 }
 

@@ -25,13 +25,14 @@ ABOUT = {
     "deepgraph": "DeepGraph's training step beside plain forms of the same mathematics.",
     "allocator": "`--allocator keep` beside the allocator as the system starts it.",
     "scaling": "The same work on each of two processes; 1 would be a second process that costs nothing.",
+    "start_up": "Commands, and the first training step of the quickstart, beside importing torch, Lightning and PyG.",
     "growth": "A training step of twice the size over one of half of it: 2 is linear growth, 4 quadratic.",
     "roofline": "A training step over the least time that the machine's rates of arithmetic and of memory allow its "
     "operations (`speed/roofline.py`).",
     "limit": "A training step over the bare products of matrices that it is made of; 1 would do nothing else.",
 }
 #: Scripts whose rows say how far from an ideal, not how far from a peer.
-IDEALS = ("limit", "roofline", "scaling", "allocator", "growth")
+IDEALS = ("limit", "roofline", "scaling", "allocator", "growth", "start_up")
 
 
 def row_of(row: dict[str, Any]) -> tuple[str, ...]:
