@@ -58,8 +58,8 @@ lint: env  ## ruff and mypy
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-speed: env  ## one table of speed against baselines and against the limit; JSON=now.json keeps it for speed/compare.py
-	$(BIN)/python speed/suite.py $(if $(JSON),--json $(JSON))
+speed: env  ## one table of speed against baselines and against the limit; JSON=now.json keeps it for speed/compare.py, THREADS=2
+	$(BIN)/python speed/suite.py $(if $(JSON),--json $(JSON)) $(if $(THREADS),--threads $(THREADS))
 
 docs: export OMP_NUM_THREADS ?= 1
 docs: env  ## the site, with its notebooks executed: docs/_build/html/index.html

@@ -19,15 +19,9 @@ import torch
 from timing import in_turns, medians, note
 from torch import Tensor
 
+from graphbench import kernels
 from graphbench.cli.allocator import keep_memory
-from graphbench.nn import (
-    DenseLayout,
-    attend_within_graphs,
-    gated_messages,
-    kernels,
-    sum_neighbours,
-    sum_rectified,
-)
+from graphbench.nn import DenseLayout, attend_within_graphs, gated_messages, sum_neighbours, sum_rectified
 from graphbench_sfi_former import sparse_flow_attention
 from graphbench_sft import maxout_scores
 

@@ -6,6 +6,7 @@ seconds with quartiles, and the median over rounds of the ratio to the other (be
     python speed/suite.py                       # all; about twenty minutes on a quiet machine
     python speed/suite.py --only gps sparse     # scripts whose name begins so
     python speed/suite.py --json now.json       # for speed/compare.py
+    python speed/suite.py --threads 2           # of the scripts that measure on several threads
 """
 
 from __future__ import annotations
@@ -47,12 +48,17 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
     "growth": (("--quick",),),
 }
 
+#: Scripts that measure on as many threads as `--threads` says; the others on one.
+ON_THREADS = ("kernels", "architectures", "gps_throughput", "sparse_flow", "encodings", "allocator", "large_graph")
+
 
 def measured(script: str, options: tuple[str, ...], threads: int) -> tuple[list[dict[str, object]], int]:
     """Comparisons of one call, those before a failure too, and its exit code; what the script prints is shown."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "notes.json"
         environment = os.environ | {VARIABLE: str(path), "OMP_NUM_THREADS": str(threads)}
+        if script in ON_THREADS:
+            options = (*options, "--threads", str(threads))
         print(f"== {script} {' '.join(options)}", flush=True)
         done = subprocess.run([sys.executable, str(HERE / f"{script}.py"), *options], env=environment)
         found: list[dict[str, object]] = json.loads(path.read_text()) if path.is_file() else []
@@ -67,8 +73,11 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="file to write")
     options = parser.parse_args()
     chosen = [name for name in PARTS if name.startswith(tuple(options.only))]
+    if options.threads > 1:
+        chosen = [name for name in chosen if name in ON_THREADS]
     if not chosen:
-        raise SystemExit(f"--only {' '.join(options.only)}: there is {', '.join(PARTS)}.")
+        there = ON_THREADS if options.threads > 1 else PARTS
+        raise SystemExit(f"--only {' '.join(options.only)}: there is {', '.join(there)}.")
     where = provenance(options.threads)
     rows: list[dict[str, object]] = []
     failed: list[str] = []

@@ -52,6 +52,9 @@ def test_ratios_pair_the_rounds(timing: ModuleType) -> None:
 
 def test_every_part_of_the_suite_is_a_script(monkeypatch: pytest.MonkeyPatch) -> None:
     suite = _load("suite", monkeypatch)
+    for name in suite.ON_THREADS:
+        assert name in suite.PARTS
+        assert '"--threads"' in (SPEED / f"{name}.py").read_text(), name
     for name, calls in suite.PARTS.items():
         assert (SPEED / f"{name}.py").is_file()
         assert calls, "a part without a call measures nothing"
@@ -74,6 +77,21 @@ def test_a_script_that_fails_costs_no_row_of_the_others(
     assert "speed/crashes.py --quick failed with exit code 1." in capfd.readouterr().err
     rows = json.loads((tmp_path / "table.json").read_text())["rows"]
     assert [(row["script"], row["ratio"]) for row in rows] == [("crashes", 0.5), ("works", 0.5)]
+
+
+def test_on_two_threads_only_scripts_run_that_measure_on_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    suite = _load("suite", monkeypatch)
+    for name in ("kernels", "limit"):
+        (tmp_path / f"{name}.py").write_text("import sys; print(sys.argv[1:])")
+    monkeypatch.setattr(suite, "HERE", tmp_path)
+    monkeypatch.setattr(suite, "PARTS", {"kernels": (("--rounds", "3"),), "limit": ((),)})
+    monkeypatch.setattr(sys, "argv", ["suite.py", "--threads", "2"])
+    assert suite.main() == 0
+    said = capfd.readouterr().out
+    assert "['--rounds', '3', '--threads', '2']" in said
+    assert "limit" not in said
 
 
 def _table(path: Path, ratio: float, **changed: Any) -> Path:
