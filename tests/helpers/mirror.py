@@ -230,6 +230,7 @@ TESTS_OF = {
     "plugins/deepgraph/tests/test_results.py": "what pages say of the rows in plugins/deepgraph/results",
     "plugins/linear-transformer/tests/test_results.py": "what the page says of plugins/linear-transformer/results",
     "plugins/sft/tests/test_results.py": "what pages say of the rows in plugins/sft/results",
+    "tests/speed/test_imports.py": "imports of the scripts that no test runs",
     "tests/speed/test_results.py": "what pages say of the runs in speed/results",
     "tests/speed/test_suite.py": "what the scripts of speed/ share",
     "tests/docs/test_reproduce.py": "docs/reproduce.md",
