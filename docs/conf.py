@@ -17,6 +17,7 @@ extensions = ["sphinx.ext.autodoc", "sphinx.ext.napoleon", "myst_nb", "sphinx_de
 exclude_patterns = ["_build", "_ext", "jupyter_execute"]
 source_suffix = {".md": "myst-nb", ".rst": "restructuredtext"}
 
+smartquotes_action = "qe"  # two hyphens are options, not dashes
 default_role = "py:obj"  # `GPS` in a docstring leads to its entry
 autodoc_inherit_docstrings = False  # those of PyTorch and Lightning say nothing about graphbench
 autodoc_member_order = "bysource"

@@ -50,15 +50,13 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
 
 #: Scripts that measure on as many threads as `--threads` says; the others on one.
 ON_THREADS = ("kernels", "architectures", "gps_throughput", "encodings", "allocator", "large_graph")
-#: What every `graphbench` command sets: threads of OpenMP that wait leave the cores to others.
-PASSIVE = {"OMP_WAIT_POLICY": "PASSIVE"}
 
 
 def measured(script: str, options: tuple[str, ...], threads: int) -> tuple[list[dict[str, object]], int]:
     """Comparisons of one call, those before a failure too, and its exit code; what the script prints is shown."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "notes.json"
-        environment = PASSIVE | os.environ | {VARIABLE: str(path), "OMP_NUM_THREADS": str(threads)}
+        environment = os.environ | {VARIABLE: str(path), "OMP_NUM_THREADS": str(threads)}
         if script in ON_THREADS:
             options = (*options, "--threads", str(threads))
         print(f"== {script} {' '.join(options)}", flush=True)

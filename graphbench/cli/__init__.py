@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from graphbench.cli.stopping import Stopped, exit_code, name_starter, stoppable
+from graphbench.cli.waiting import settle_waiting
 from graphbench.errors import GraphbenchError, UnknownName
 
 #: Command -> its function, as "module:function" of `commands/`, and what it does.
@@ -97,8 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         Exit code: 0 when all went well, 1 after an error, 130 after Ctrl-C and 143 after SIGTERM, else what the command
         says.
     """
-    # Threads that wait for each other must sleep: where cores are shared, spinning made training eight times slower.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    settle_waiting()
     given = list(sys.argv[1:] if arguments is None else arguments)
     for stream in ("stdout", "stderr"):  # None where whoever started this closed it, as `>&-` does
         if getattr(sys, stream) is None:
