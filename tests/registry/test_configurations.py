@@ -234,7 +234,7 @@ def test_the_quickstart_in_the_readme_is_what_its_configuration_expects():
     row = [cell.strip() for cell in re.search(r"│ GPS .*", README.read_text())[0].split("│")]
     shown = dict(zip(columns, row, strict=True))
     split, _, metric = expected.metric.partition("/")
-    assert abs(float(shown[f"{split} {metric}"]) - expected.value) <= expected.sd
+    assert abs(float(shown[f"{split} {metric}"]) - expected.value) <= 2 * expected.sd
     assert shown[f"{split} {metric}"] in expected.source
 
 
