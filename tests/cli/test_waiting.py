@@ -4,6 +4,7 @@ import os
 
 import pytest
 
+from graphbench.cli import main
 from graphbench.cli.waiting import VARIABLE, cores_are_shared, settle_waiting
 
 MANY = 64
@@ -60,3 +61,13 @@ def test_what_the_environment_says_is_kept(monkeypatch):
     monkeypatch.setenv(VARIABLE, "ACTIVE")
     settle_waiting()
     assert os.environ[VARIABLE] == "ACTIVE"
+
+
+@pytest.mark.parametrize(("rank", "policy"), [("0", "PASSIVE"), (None, None)])
+def test_every_command_settles_it(monkeypatch, capsys, rank, policy):
+    monkeypatch.setattr("graphbench.cli.waiting._granted", lambda groups: MANY)
+    if rank is not None:
+        monkeypatch.setenv("LOCAL_RANK", rank)
+    assert main(["--help"]) == 0
+    assert os.environ.get(VARIABLE) == policy
+    assert "fit" in capsys.readouterr().out
