@@ -88,11 +88,12 @@ def cpu_kernel(function: Function) -> Function:
     """Compile loops over NumPy arrays for this processor, at the first call; what was compiled is kept on disk.
 
     Loops over the last axis become vector instructions where each turn is independent of the others or adds to a sum.
-    Sums are taken in an order of the compiler's, the same in every call with the same shapes.
+    Sums are taken in an order of the compiler's, the same in every call with the same shapes, whether this process
+    compiled the function or found it on disk.
 
     Args:
-        function: what Numba understands; functions that it calls are decorated too, and stand in the same module, or
-            what is kept would outlive a change of them.
+        function: what Numba understands; functions that it calls are decorated too, become part of it, and stand in
+            the same module, or what is kept would outlive a change of them.
 
     Examples:
         >>> import numpy as np
@@ -108,7 +109,10 @@ def cpu_kernel(function: Function) -> Function:
     """
     from numba import njit
 
-    options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": _FAST}
+    # Of functions that are called, each caller has a copy, optimised for it. Unless they become part of the caller, the
+    # first copy that a process has loaded serves all: compiled anew that is another one than from disk, which adds in
+    # another order.
+    options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": _FAST, "forceinline": True}
     try:
         compiled = njit(cache=True, **options)(function)
     except RuntimeError:  # neither the module's folder nor the user's own can be written to

@@ -1,5 +1,9 @@
 """Attention in loops, against its definition graph by graph in float64 and against torch's operations."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -155,3 +159,32 @@ def test_what_is_left_to_torch():
         assert runs_in_loops(draw(len(other.index), 9), other, [None], 0.5)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert not runs_in_loops(qkv, layout, [None], 0.0)
+
+
+_DIGEST = """
+import hashlib
+import torch
+from graphbench.nn import DenseLayout, attend_within_graphs
+torch.set_num_threads(1)
+digest = hashlib.sha256()
+for rows in range(2, 90):
+    torch.manual_seed(rows)
+    qkv = torch.randn(rows + 3, 3 * 2 * 9, requires_grad=True)
+    layout = DenseLayout.from_batch((torch.arange(rows + 3) >= rows).long())
+    out = attend_within_graphs(qkv, layout, 2, dropout=0.1)
+    out.square().sum().backward()
+    for x in (out, qkv.grad):
+        digest.update(x.detach().numpy().tobytes())
+print(digest.hexdigest())
+"""
+
+
+def test_the_run_that_compiles_rounds_as_later_runs_do(tmp_path):
+    """A first training gave other losses than the same one repeated, with code kept on disk."""
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    first, second = (
+        subprocess.run([sys.executable, "-c", _DIGEST], env=environment, check=True, capture_output=True).stdout
+        for _ in range(2)
+    )
+    assert list(tmp_path.rglob("*.nbc"))
+    assert first == second != b""
