@@ -65,11 +65,13 @@ class RWSE(Encoding):
         return 8 * num_nodes**2 * (math.isqrt(self.num_steps - 1) + 4)
 
     def compute(self, graphs: GraphTable) -> Encoded:
-        """Sums over the edges of sparse graphs; of others about 2 sqrt(num_steps) products per block of equal sizes."""
+        """Sums over the edges of most graphs; of dense ones 2 sqrt(num_steps) products per block of one size."""
         rwse = torch.zeros(int(graphs.ptr[NODE][-1]), self.num_steps)
-        by_edges = _walked_along_edges(graphs)
-        if by_edges.any():
-            self._walk_along_edges(graphs, by_edges.nonzero().flatten(), rwse)
+        by_edges = torch.zeros(len(graphs), dtype=torch.bool)
+        if runs_numba():
+            undirected = _undirected(graphs)
+            by_edges = _walked_along_edges(graphs, undirected)
+            self._walk_along_edges(graphs, by_edges.nonzero().flatten(), undirected, rwse)
         with few_threads(graphs):
             for block in size_blocks(graphs, chosen=~by_edges):
                 if block.num_nodes > LARGE:
@@ -82,22 +84,33 @@ class RWSE(Encoding):
                 rwse[block.rows(graphs.ptr[NODE], block.num_nodes)] = probabilities.flatten(0, 1).float()
         return Encoded({"rwse": rwse})
 
-    def _walk_along_edges(self, graphs: GraphTable, chosen: Tensor, rwse: Tensor) -> None:
+    def _walk_along_edges(self, graphs: GraphTable, chosen: Tensor, undirected: Tensor, rwse: Tensor) -> None:
         from graphbench.encodings.rwse_numba import walk_along_edges
 
         steps = self.num_steps * int((graphs.num_nodes * graphs.num_edges)[chosen].sum())
-        operands = (chosen, graphs.ptr[NODE], graphs.ptr[EDGE], checked_edges(graphs), rwse)
+        operands = (chosen, undirected, graphs.ptr[NODE], graphs.ptr[EDGE], checked_edges(graphs), rwse)
         run_in_threads(walk_along_edges, len(chosen), steps, *operands)
 
 
-def _walked_along_edges(graphs: GraphTable) -> Tensor:
+def _undirected(graphs: GraphTable) -> Tensor:
+    """Which graphs `[G]` have as many edges i -> j as j -> i, so that half as many steps tell; large ones are not."""
+    from graphbench.encodings.rwse_numba import find_undirected
+
+    undirected = torch.empty(len(graphs), dtype=torch.bool)
+    operands = (graphs.ptr[NODE], graphs.ptr[EDGE], checked_edges(graphs), LARGE, undirected)
+    run_in_threads(find_undirected, len(graphs), 8 * int(graphs.num_edges.sum()), *operands)
+    return undirected
+
+
+def _walked_along_edges(graphs: GraphTable, undirected: Tensor) -> Tensor:
     """Which graphs `[G]` have so few edges that sums over them take less time than products of matrices.
 
-    Products gain on sums as matrices grow: they take as long at 0.4 of all possible edges with 30 nodes, at 0.16 with
-    70, at 0.1 with 120 and at 0.05 with 500.
+    Sums over all possible edges take as long as products with 100 nodes, over 0.4 of them with 250 or more, and of
+    directed graphs, which are walked twice as many steps, over half as many; a quarter leaves room for processors that
+    multiply faster than the one that this was measured on.
     """
-    nodes, edges = graphs.num_nodes, graphs.num_edges
-    return (nodes <= LARGE) & (edges <= 10 * nodes + nodes**2 // 32) & runs_numba()
+    nodes, passes = graphs.num_nodes, 2 - undirected.long()
+    return (nodes <= LARGE) & (passes * graphs.num_edges <= 30 * nodes + nodes**2 // 4)
 
 
 def return_probabilities(transition: Tensor, num_steps: int) -> Tensor:

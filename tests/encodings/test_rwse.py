@@ -37,6 +37,23 @@ def test_rwse_of_sparse_and_dense_graphs_of_one_table(as_table):
         np.testing.assert_allclose(rows, np.stack(diagonals, axis=1), atol=1e-7)
 
 
+@pytest.mark.parametrize("num_steps", [1, 2, 7, 20])
+def test_rwse_of_undirected_graphs_around_the_size_of_a_panel(as_table, num_steps):
+    """With loops, parallel edges and nodes without edges; and with one edge of theirs turned round at the end."""
+    graphs = []
+    for seed, (nodes, share) in enumerate([(1, 0), (2, 1), (31, 0.1), (32, 0.3), (33, 0.1), (64, 0.7), (65, 0.05)]):
+        graph = nx.MultiDiGraph(nx.gnp_random_graph(nodes, share, seed=seed))
+        graph.add_edges_from([(0, 0), *2 * [(0, nodes // 2), (nodes // 2, 0)]])
+        graphs += [graph, graph.copy()]
+        graphs[-1].add_edge(nodes - 1, 0)
+    rwse = RWSE(num_steps).compute(as_table(graphs)).columns["rwse"].split([len(graph) for graph in graphs])
+    for graph, rows in zip(graphs, rwse, strict=True):
+        adjacency = nx.to_numpy_array(graph, nodelist=range(len(graph)))
+        transition = adjacency / np.maximum(adjacency.sum(1, keepdims=True), 1)
+        powers = [np.linalg.matrix_power(transition, k) for k in range(1, num_steps + 1)]
+        np.testing.assert_allclose(rows, np.stack([np.diag(power) for power in powers], axis=1), rtol=1e-6, atol=1e-12)
+
+
 def test_rwse_equals_that_of_pyg(simple_table):
     rwse = RWSE(8).compute(simple_table).columns["rwse"].split(simple_table.num_nodes.tolist())
     for graph, rows in enumerate(rwse):
