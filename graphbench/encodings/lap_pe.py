@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, get_args
 
 import torch
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
 from graphbench.contracts import Column, Encoded, Encoding, GraphTable
@@ -117,7 +118,7 @@ class LapPE(Encoding):
         options = (self.normalization != "none", self.normalization == "random_walk", int(self.skip_trivial))
         steps = 4 * int((graphs.num_nodes[chosen] ** 3).sum())
         where = (chosen, graphs.ptr[NODE], graphs.ptr[EDGE], checked_edges(graphs))
-        with threadpool_limits(1, user_api="blas"):  # each of our threads has graphs of its own
+        with _libraries().limit(limits=1, user_api="blas"):  # each of our threads has graphs of its own
             run_in_threads(decompose, len(chosen), steps, *where, *options, vectors, values, failed)
         left[chosen[~failed]] = False
         return left
@@ -139,3 +140,9 @@ class LapPE(Encoding):
             vectors = vectors * torch.where(degree > 0, inverse_root(degree), 1.0)
             vectors = vectors / vectors.norm(dim=1, keepdim=True)
         return values[:, skipped:], vectors[:, :, skipped:]
+
+
+@cache
+def _libraries() -> ThreadpoolController:
+    """Those with threads of their own, SciPy's LAPACK among them; to look them up takes as long as 100 molecules."""
+    return ThreadpoolController()

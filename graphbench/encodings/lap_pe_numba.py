@@ -2,9 +2,10 @@
 
 Imported by `lap_pe` when `runs_numba` says yes, and never else. Every graph is decomposed by itself. A dense
 eigen-decomposition finds all eigenvectors; here a Laplacian is made tridiagonal (`dsytrd`), which gives all eigenvalues
-(`dsterf`), then the few eigenvectors that are kept (`dstein`, inverse iteration), turned back (`dormtr`).
+(`dsterf`), then the few eigenvectors that are kept (`dstein`, inverse iteration), turned back (`dormtr`). What LAPACK
+spends on calls of BLAS for a molecule is as much as the arithmetic: small Laplacians are made tridiagonal here.
 
-Legend: n nodes of a graph, k eigenvectors that are kept of it.
+Legend: n nodes of a graph, m the next multiple of `_REGISTER`, k eigenvectors that are kept of the graph.
 """
 
 from __future__ import annotations
@@ -31,6 +32,10 @@ _EPSILON = np.finfo(np.float64).eps
 #: What eigenvectors may be away from orthonormal ones, and from solving their equation in parts of the largest
 #: eigenvalue. LAPACK's are within some 1e-14.
 _TOLERANCE = 1e-11
+#: Numbers of a vector register; rows of matrices end with zeros that fill the last one.
+_REGISTER = 8
+#: Nodes from which on LAPACK makes a Laplacian tridiagonal in less time.
+_LAPACK_FROM = 80
 
 
 def _lapack(name: str) -> Any:
@@ -95,14 +100,14 @@ def decompose(
     most = 1
     for graph in chosen[first:last]:
         most = max(most, node_ptr[graph + 1] - node_ptr[graph])
-    numbers, integers = np.empty(69 * most + 4160), np.empty(4 * most + 4, np.int32)
+    numbers, integers = np.empty(69 * most + 4160), np.empty(4 * most + 5, np.int32)
     letters = np.array([ord("L"), ord("N")], np.uint8)
     for item in range(first, last):
         graph = chosen[item]
         start, n = node_ptr[graph], node_ptr[graph + 1] - node_ptr[graph]
         matrix, degree = _laplacian(edges[edge_ptr[graph] : edge_ptr[graph + 1]], n, scaled)
         count = min(vectors.shape[1] + skipped, n)
-        found, basis, good = _smallest_eigenpairs(matrix, count, numbers, integers[: 4 * n + 4], letters)
+        found, basis, good = _smallest_eigenpairs(matrix, count, numbers, integers[: 4 * n + 5], letters)
         failed[item] = not good
         if not good:
             continue
@@ -122,8 +127,8 @@ def decompose(
 
 @cpu_kernel
 def _laplacian(edges: Integers, n: int, scaled: bool) -> tuple[Numbers, Numbers]:
-    """See `_dense.laplacian`: the matrix `[n, n]` and the degrees `[n]` of the simple undirected graph."""
-    matrix, degree = np.zeros((n, n)), np.zeros(n)
+    """See `_dense.laplacian`: the matrix `[n, m]`, columns from n on 0, and degrees `[n]` of the simple graph."""
+    matrix, degree = np.zeros((n, (n + _REGISTER - 1) // _REGISTER * _REGISTER)), np.zeros(n)
     for edge in range(len(edges)):
         source, target = edges[edge, 0], edges[edge, 1]
         if source != target:
@@ -154,17 +159,20 @@ def _smallest_eigenpairs(
 ) -> tuple[Numbers, Numbers, bool]:
     """See `_eigenvectors.smallest_eigenpairs`: values `[count]`, vectors `[>= count, n]`, and whether they are good.
 
-    `matrix [n, n]` is overwritten. The others are room for what LAPACK works with: at least `69 n + 4160` numbers,
-    `4 n + 4` integers, and the letters L and N.
+    `matrix [n, m]` is overwritten. The others are room for what LAPACK works with: at least `69 n + 4160` numbers,
+    `4 n + 5` integers, and the letters L and N.
     """
     n = len(matrix)
-    size, wanted, room, info = integers[0:1], integers[1:2], integers[2:3], integers[3:4]
-    blocks, ends, scratch, misses = integers[4:].reshape(4, -1)
+    size, wanted, room, info, stride = integers[0:1], integers[1:2], integers[2:3], integers[3:4], integers[4:5]
+    blocks, ends, scratch, misses = integers[5:].reshape(4, -1)
     diagonal, beside, reflectors, values, others = numbers[: 5 * n].reshape(5, n)
     work = numbers[5 * n :]
     left, lower, plain = letters[0:1], letters[0:1], letters[1:2]
-    size[0], room[0] = n, len(work)
-    _dsytrd((lower, size, matrix, size, diagonal, beside, reflectors, work, room, info))
+    size[0], room[0], stride[0] = n, len(work), matrix.shape[1]
+    if n < _LAPACK_FROM:
+        _make_tridiagonal(matrix, diagonal, beside, reflectors, work)
+    else:
+        _dsytrd((lower, size, matrix, stride, diagonal, beside, reflectors, work, room, info))
     values[:], others[:] = diagonal, beside
     _dsterf((size, values, others, info))
     good, largest = info[0] == 0, values[n - 1]
@@ -175,7 +183,7 @@ def _smallest_eigenpairs(
     basis = np.empty((needed, n))
     _dstein((size, diagonal, beside, wanted, values, blocks, ends, basis, size, work, scratch, misses, info))
     good = good and info[0] == 0 and _solves(diagonal, beside, values, basis, _TOLERANCE)
-    _dormtr((left, lower, plain, size, wanted, matrix, size, reflectors, basis, size, work, room, info))
+    _dormtr((left, lower, plain, size, wanted, matrix, stride, reflectors, basis, size, work, room, info))
     begin = 0
     while begin < count:
         end = begin + 1
@@ -190,6 +198,56 @@ def _smallest_eigenpairs(
         if values[column] <= n * _EPSILON * largest:
             values[column] = 0.0
     return values[:count], basis, good
+
+
+@cpu_kernel
+def _make_tridiagonal(matrix: Numbers, diagonal: Numbers, beside: Numbers, reflectors: Numbers, work: Numbers) -> None:
+    """As `dsytrd`: `Q^T A Q` of symmetric A, `matrix [n, m]`, Q a product of reflections `1 - t v v^T`.
+
+    Column by column: t and v make it zero below the second diagonal, and then `A - v w^T - w v^T` is the reflected rest
+    of A, `w = t A v - (t / 2) (t v^T A v) v` (Golub & Van Loan, Matrix Computations, section 8.3.1).
+
+    Args:
+        matrix: receives v, from the second of its entries that are not 0 on, to the right of the second diagonal.
+        diagonal: receives the diagonal `[n]`.
+        beside: receives the second diagonal `[n]`, the last entry aside.
+        reflectors: receives t `[n]`, the last entry aside.
+        work: room for `2 m` numbers.
+    """
+    n, width = matrix.shape
+    columns = np.uint64(width)
+    v, w = work[:width], work[width : 2 * width]
+    w[n:] = 0.0
+    for k in range(n - 1):
+        diagonal[k], first, rest = matrix[k, k], matrix[k, k + 1], 0.0
+        for c in range(k + 2, n):
+            rest += matrix[k, c] ** 2
+        beside[k], reflectors[k] = first, 0.0
+        if rest == 0.0:
+            continue
+        length = np.sqrt(first * first + rest)
+        beside[k] = -length if first >= 0.0 else length
+        factor = (beside[k] - first) / beside[k]
+        reflectors[k] = factor
+        for c in range(columns):
+            v[c] = matrix[k, c] / (first - beside[k])
+        v[: k + 1], v[k + 1] = 0.0, 1.0
+        w[: k + 1] = 0.0
+        along = 0.0
+        for row in range(k + 1, n):
+            product = 0.0
+            for c in range(columns):
+                product += matrix[row, c] * v[c]
+            w[row] = factor * product
+            along += w[row] * v[row]
+        for row in range(k + 1, n):
+            w[row] -= 0.5 * factor * along * v[row]
+        for row in range(k + 1, n):
+            own, other = v[row], w[row]
+            for c in range(columns):
+                matrix[row, c] -= own * w[c] + other * v[c]
+        matrix[k, k + 2 : n] = v[k + 2 : n]
+    diagonal[n - 1] = matrix[n - 1, n - 1]
 
 
 @cpu_kernel

@@ -49,6 +49,8 @@ REPEATED = {
     "cycles": nx.disjoint_union_all([nx.cycle_graph(6)] * 9),
     "tree": nx.balanced_tree(2, 6),
     "no edges": nx.empty_graph(13),
+    "the largest that is made tridiagonal without LAPACK": nx.gnp_random_graph(79, 0.2, seed=0),
+    "the smallest that is made so by LAPACK": nx.gnp_random_graph(80, 0.2, seed=0),
     "large": nx.gnp_random_graph(700, 0.01, seed=0),
 }
 
