@@ -7,6 +7,7 @@ import sys
 import pytest
 import torch
 
+from graphbench import kernels
 from graphbench.nn import DenseLayout, attend_within_graphs, attention, attention_weights
 from graphbench.nn.block_attention import runs_in_loops
 
@@ -15,8 +16,11 @@ HEADS, WIDTH = 3, 5
 
 
 @pytest.fixture(autouse=True)
-def _with_loops():
+def _with_loops(monkeypatch):
+    """Whatever the environment says of kernels."""
     pytest.importorskip("numba")
+    monkeypatch.setattr(kernels, "_numba_is_there", lambda: True)
+    monkeypatch.delenv(kernels.VARIABLE, raising=False)  # of processes that are started
 
 
 def draw(*shape, seed=0, dtype=torch.float32):
