@@ -4,9 +4,6 @@ Imported by `native` and `rows_numba`, and only when `runs_numba` says yes. Numb
 view is made or a branch uses them, which takes longer than a short row itself. So rows are passed as an array and a
 number, functions have no branches around their loops, and what is not to be done for a row is done for its first 0
 keys.
-
-Kernels that were compiled are kept on disk until the file with the kernel changes: after changes to this file alone,
-`rows_numba.py` has to be touched.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -92,8 +93,8 @@ def cpu_kernel(function: Function) -> Function:
     compiled the function or found it on disk.
 
     Args:
-        function: what Numba understands; functions that it calls are decorated too, become part of it, and stand in
-            the same module, or what is kept would outlive a change of them.
+        function: what Numba understands. Functions that it calls are decorated too, and become part of it; they stand
+            in the same folder or in this package, whose changes make it compile anew.
 
     Examples:
         >>> import numpy as np
@@ -119,8 +120,17 @@ def cpu_kernel(function: Function) -> Function:
         compiled = njit(**options)(function)
     else:
         _forgive_damage(compiled._cache)
+        file = compiled._cache._cache_file  # goes by the time and size of the function's own file alone
+        file._source_stamp = (file._source_stamp, *_stamps(Path(function.__code__.co_filename).parent))
     kernel: Function = compiled
     return kernel
+
+
+@cache
+def _stamps(folder: Path) -> tuple[tuple[str, int, int], ...]:
+    """Names, times and sizes of the files whose functions may be part of a kernel that stands in a folder."""
+    files = (file for place in (folder, Path(__file__).parent) for file in sorted(place.glob("*_numba.py")))
+    return tuple((file.name, file.stat().st_mtime_ns, file.stat().st_size) for file in files)
 
 
 def _forgive_damage(kept: Any) -> None:
