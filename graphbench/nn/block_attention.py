@@ -1,13 +1,14 @@
 """Softmax attention within small graphs on a processor, from rows of queries, keys and values to rows of mixed values.
 
-The graphs of a block are packed, multiplied and unpacked: products by torch, all else by the loops of
-`block_attention_numba`. Forward and backward are one step of autograd each, where operations of torch are some thirty.
+Forward and backward are a call for each block and a step of autograd each, where operations of torch are some thirty;
+what is computed stands in `block_attention_numba`.
 
 Legend: T rows of all graphs, b graphs of a block, n rows of its largest one, H heads, d head width.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,14 +19,16 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from graphbench.kernels import run_in_threads, runs_numba
-from graphbench.nn.dense import BlockPlace, DenseLayout
+from graphbench.nn.dense import DenseLayout
 from graphbench.nn.dropout import DroppedBits, draw_bits, draws_bits
 
 #: Rows of a graph up to which weights are kept where torch's fused attention would keep none: without dropout.
 _SMALL = 192
 #: Steps of arithmetic of a softmax, for each logit: an exponential and four passes.
 _SOFTMAX_STEPS = 16
-_NO_BIAS, _NO_BITS = np.empty((0, 1, 1, 1), np.float32), np.empty(0, np.int16)
+#: Weights of a query are kept in a row whose length is a multiple of this, that of the kernels.
+_LANES = 16
+_NO_BIAS, _NO_STEPS, _NO_BITS = np.empty(0, np.float32), np.zeros(3, np.int64), np.empty(0, np.int16)
 
 
 def runs_in_loops(qkv: Tensor, layout: DenseLayout, biases: Sequence[Tensor | None], dropout: float) -> bool:
@@ -52,72 +55,56 @@ class BlockAttention(torch.autograd.Function):
         ctx: Any, qkv: Tensor, layout: DenseLayout, num_heads: int, dropout: float, *biases: Tensor | None
     ) -> Tensor:
         """Mixed values; `dropout` is 0 outside of training."""
-        from graphbench.nn.block_attention_numba import softmax
+        from graphbench.nn.block_attention_numba import attend
 
-        rows = qkv.contiguous().view(qkv.shape[0], 3, num_heads, -1)
-        mixed = rows.new_empty(qkv.shape[0], 1, num_heads, rows.shape[-1])
+        rows, width = qkv.contiguous(), qkv.shape[1] // (3 * num_heads)
+        mixed = rows.new_empty(rows.shape[0], num_heads * width)
         kept: list[Tensor] = []
         drawn: list[DroppedBits | None] = []
         for place, bias in zip(layout.places, biases, strict=True):
-            packed = _packed(rows, place, rows.shape[-1] ** -0.5)
-            weights = torch.bmm(packed[0], packed[1].mT)
-            drawn.append(draw_bits(weights.numel(), dropout) if dropout else None)
-            left = torch.empty_like(weights) if dropout else weights
-            by_head = weights.view(-1, num_heads, *weights.shape[1:])
-            operands = (_NO_BIAS if bias is None else bias, *_numbers(drawn[-1]), left.view_as(by_head))
-            steps = _SOFTMAX_STEPS * weights.numel()
-            run_in_threads(softmax, len(weights), steps, by_head, place.sizes, *operands)
-            _unpack(torch.bmm(left, packed[2]).unsqueeze(0), place, 1.0, mixed)
-            kept += [packed, by_head]
-        ctx.save_for_backward(*kept)
-        ctx.places, ctx.drawn = layout.places, drawn
+            pairs = len(place.sizes) * num_heads * place.length**2
+            padded = -(-place.length // _LANES) * _LANES
+            drawn.append(draw_bits(pairs, dropout) if dropout else None)
+            kept.append(rows.new_empty(pairs // place.length * padded if any(ctx.needs_input_grad) else 0))
+            sizes = (place.starts, place.sizes, place.length, num_heads, width)
+            operands = (rows.view(-1), *sizes, *_added(bias), *_numbers(drawn[-1]), kept[-1], mixed.view(-1))
+            steps = pairs * (2 * width + _SOFTMAX_STEPS)
+            run_in_threads(attend, len(place.sizes) * num_heads, steps, *operands)
+        ctx.save_for_backward(rows, *kept)
+        ctx.places, ctx.drawn, ctx.num_heads = layout.places, drawn, num_heads
         ctx.bias_shapes = [None if bias is None else bias.shape for bias in biases]
-        return mixed.view(qkv.shape[0], -1)
+        return mixed
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         """Gradients of the rows and of biases that ask for theirs."""
-        from graphbench.nn.block_attention_numba import softmax_gradient
+        from graphbench.nn.block_attention_numba import attend_gradient
 
-        kept, of_biases = ctx.saved_tensors, []
-        num_heads, width = kept[1].shape[1], kept[0].shape[-1]
-        upstream = upstream.contiguous().view(upstream.shape[0], 1, num_heads, width)
-        grad = upstream.new_empty(upstream.shape[0], 3, num_heads, width)
-        for number, (place, drawn) in enumerate(zip(ctx.places, ctx.drawn, strict=True)):
-            packed, weights = kept[2 * number : 2 * number + 2]
-            mixed = _packed(upstream, place, 1.0)[0]
-            slopes = torch.bmm(mixed, packed[2].mT)
-            by_head = slopes.view_as(weights)
-            left = torch.empty_like(weights) if drawn is not None else weights
-            operands = (weights, by_head, place.sizes, *_numbers(drawn), left)
-            run_in_threads(softmax_gradient, len(slopes), _SOFTMAX_STEPS * slopes.numel() // 2, *operands)
-            of_packed = torch.empty_like(packed)
-            torch.bmm(slopes, packed[1], out=of_packed[0])
-            torch.bmm(slopes.mT, packed[0], out=of_packed[1])
-            torch.bmm(left.view_as(slopes).mT, mixed, out=of_packed[2])
-            _unpack(of_packed, place, width**-0.5, grad)
-            shape = ctx.bias_shapes[number]
-            asked = shape is not None and ctx.needs_input_grad[4 + number]
-            of_biases.append(by_head.sum_to_size(shape) if asked else None)
-        return grad.view(grad.shape[0], -1), None, None, None, *of_biases
+        rows, *kept = ctx.saved_tensors
+        num_heads, width = ctx.num_heads, rows.shape[1] // (3 * ctx.num_heads)
+        upstream, of_rows = upstream.contiguous(), torch.empty_like(rows)
+        of_biases: list[Tensor | None] = []
+        for number, (place, weights, drawn) in enumerate(zip(ctx.places, kept, ctx.drawn, strict=True)):
+            shape = (len(place.sizes), num_heads, place.length, place.length)
+            asked = ctx.bias_shapes[number] is not None and ctx.needs_input_grad[4 + number]
+            of_scores = rows.new_zeros(shape if asked else 0)
+            sizes = (place.starts, place.sizes, place.length, num_heads, width)
+            results = (upstream.view(-1), of_rows.view(-1), of_scores.view(-1))
+            steps = math.prod(shape) * (4 * width + _SOFTMAX_STEPS // 2)
+            operands = (rows.view(-1), *sizes, *_numbers(drawn), weights, *results)
+            run_in_threads(attend_gradient, len(place.sizes) * num_heads, steps, *operands)
+            of_biases.append(of_scores.sum_to_size(ctx.bias_shapes[number]) if asked else None)
+        return of_rows, None, None, None, *of_biases
 
 
-def _packed(rows: Tensor, place: BlockPlace, scale: float) -> Tensor:
-    """The block's graphs of rows `[T, m, H, d]`, as padded heads `[m, b * H, n, d]`; the first map times `scale`."""
-    from graphbench.nn.block_attention_numba import pack
-
-    _, maps, num_heads, width = rows.shape
-    blocks = rows.new_empty(maps, len(place.sizes) * num_heads, place.length, width)
-    run_in_threads(pack, len(place.sizes), blocks.numel(), rows, place.starts, place.sizes, np.float32(scale), blocks)
-    return blocks
-
-
-def _unpack(blocks: Tensor, place: BlockPlace, scale: float, rows: Tensor) -> None:
-    """Write padded heads into the block's rows, see `_packed`."""
-    from graphbench.nn.block_attention_numba import unpack
-
-    run_in_threads(unpack, len(place.sizes), blocks.numel(), blocks, place.starts, place.sizes, np.float32(scale), rows)
+def _added(bias: Tensor | None) -> tuple[Tensor | NDArray[np.float32], NDArray[np.int64]]:
+    """The numbers of a bias `[b or 1, H or 1, n or 1, n]`, and how far its graphs, heads and queries lie apart."""
+    if bias is None:
+        return _NO_BIAS, _NO_STEPS
+    bias = bias.detach().contiguous()
+    steps = [step if size > 1 else 0 for size, step in zip(bias.shape[:3], bias.stride()[:3], strict=True)]
+    return bias.view(-1), np.array(steps)
 
 
 def _numbers(drawn: DroppedBits | None) -> tuple[Tensor | NDArray[np.int16], np.int16, np.float32]:

@@ -1,8 +1,13 @@
-"""What attention within the graphs of a block does beside its products of matrices, in loops that Numba compiles.
+"""Attention within the graphs of a block, one graph and head after the other, in loops that Numba compiles.
 
-Imported by `block_attention` when `runs_numba` says yes, and never else.
+Imported by `block_attention` when `runs_numba` says yes, and never else. A graph's queries, keys and values are read
+where they lie among the rows of the batch; scores become weights and weights mixed values while they are in the
+processor's cache.
 
-Legend: T rows of all graphs, b graphs of a block, n rows of its largest one, m maps (queries, keys, values), H heads,
+Arrays have one axis, and places in them are counted without sign: with views, references are counted, and with indices
+that might be negative, loops are not made of vector instructions.
+
+Legend: T rows of all graphs, b graphs of a block, n rows of its largest one, m = n up to a multiple of `LANES`, H heads,
 d head width.
 """
 
@@ -12,202 +17,303 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphbench.kernels import cpu_kernel
+from graphbench.kernels.products_numba import LANES, multiply
 
 Array = NDArray[np.float32]
 Integers = NDArray[np.int64]
 #: Random bits of each weight; of length 0 without dropout.
 Bits = NDArray[np.int16]
 
-_ZERO, _ONE = np.float32(0), np.float32(1)
-#: Below this the exponential is less than the smallest normal number.
-_LEAST_EXPONENT = np.float32(-87.0)
+#: Queries whose scores are in the cache at a time.
+_QUERIES = 32
+_ZERO, _ONE, _HIDDEN = np.float32(0), np.float32(1), np.float32(-np.inf)
+#: Scores are counted in units of log 2, so that a softmax is made of powers of two.
+_UNIT = np.float32(1 / np.log(2))
+#: Below this a power of two is less than the smallest normal number.
+_LEAST_EXPONENT = np.float32(-126.0)
 _LOWEST = np.int32(-(1 << 31))
 _ALL_BUT_SIGN = np.int32((1 << 31) - 1)
 
 
 @cpu_kernel
-def pack(
-    first: int, last: int, rows: Array, starts: Integers, sizes: Integers, scale: np.float32, blocks: Array
-) -> None:
-    """Graphs of `rows [T, m, H, d]` to `blocks [m, b * H, n, d]`, padded with 0; the first map times `scale`."""
-    maps, heads, width = rows.shape[1:]
-    length = blocks.shape[2]
-    for graph in range(first, last):
-        start, size = starts[graph], sizes[graph]
-        for number in range(maps):
-            factor = scale if number == 0 else _ONE
-            for head in range(heads):
-                matrix = blocks[number, graph * heads + head]
-                for row in range(size):
-                    for channel in range(width):
-                        matrix[row, channel] = rows[start + row, number, head, channel] * factor
-                for row in range(size, length):
-                    for channel in range(width):
-                        matrix[row, channel] = _ZERO
-
-
-@cpu_kernel
-def unpack(
-    first: int, last: int, blocks: Array, starts: Integers, sizes: Integers, scale: np.float32, rows: Array
-) -> None:
-    """What `pack` does, the other way."""
-    maps, heads, width = rows.shape[1:]
-    for graph in range(first, last):
-        start, size = starts[graph], sizes[graph]
-        for number in range(maps):
-            factor = scale if number == 0 else _ONE
-            for head in range(heads):
-                matrix = blocks[number, graph * heads + head]
-                for row in range(size):
-                    for channel in range(width):
-                        rows[start + row, number, head, channel] = matrix[row, channel] * factor
-
-
-@cpu_kernel
-def softmax(
+def attend(
     first: int,
     last: int,
-    logits: Array,
+    rows: Array,
+    starts: Integers,
     sizes: Integers,
+    length: int,
+    num_heads: int,
+    width: int,
     bias: Array,
+    bias_steps: Integers,
     bits: Bits,
     least: np.int16,
     factor: np.float32,
-    left: Array,
+    weights: Array,
+    mixed: Array,
 ) -> None:
-    """Logits `[b, H, n, n]` to weights, in place, and what dropout leaves of them to `left`.
-
-    Padding gets 0, and so do rows whose logits are all minus infinity.
+    """Mixed values of some graphs and heads, and the weights that they were mixed with.
 
     Args:
         first: number of the first item, counted over graphs and heads.
         last: the item before which to stop.
-        logits: of queries and keys.
-        sizes: rows of the graphs `[b]`.
-        bias: added to the logits `[b or 1, H or 1, n or 1, n]`; of length 0 for none.
-        bits: random ones of each weight `[b * H * n * n]`; of length 0 without dropout, which leaves `left` as it is.
+        rows: queries, keys and values `[T, 3, H, d]`.
+        starts: first row of each graph `[b]`.
+        sizes: rows of each graph `[b]`.
+        length: n.
+        num_heads: H.
+        width: d.
+        bias: added to the scores; of length 0 for none.
+        bias_steps: how far graphs, heads and queries lie apart in the bias; 0 where they share it.
+        bits: random ones of each weight `[b, H, n, n]`.
         least: weights whose bits are less are dropped.
         factor: what the others are multiplied by.
-        left: `[b, H, n, n]`.
+        weights: receives `[b, H, n, m]`, before dropout; of length 0: they are not kept.
+        mixed: receives `[T, H, d]`.
     """
-    heads, length = logits.shape[1], logits.shape[3]
+    own_row, three_rows = num_heads * width, 3 * num_heads * width
+    padded, wide = _up(length), _up(width)
+    scale = np.float32(1 / np.sqrt(width))
+    keys, values = np.empty(width * padded, np.float32), np.zeros(length * wide, np.float32)
+    scores, left = np.empty(_QUERIES * padded, np.float32), np.empty(_QUERIES * padded, np.float32)
+    out = np.empty(_QUERIES * wide, np.float32)
     for item in range(first, last):
-        graph, head = item // heads, item % heads
+        graph, head = item // num_heads, item % num_heads
         size = sizes[graph]
-        for row in range(size):
-            values = logits[graph, head, row]
-            if bias.shape[0]:
-                added = bias[min(graph, bias.shape[0] - 1), min(head, bias.shape[1] - 1), min(row, bias.shape[2] - 1)]
-                for j in range(size):
-                    values[j] += added[j]
-            _softmax_of_row(values, size)
-        logits[graph, head, size:] = _ZERO
-        if bits.shape[0]:
-            for row in range(length):
-                start = (item * length + row) * length
-                _drop(logits[graph, head, row], bits[start : start + length], least, factor, left[graph, head, row])
+        own, query = _up(size), starts[graph] * three_rows + head * width
+        key, value = query + own_row, query + 2 * own_row
+        _turn(rows, key, three_rows, keys, padded, size, width, scale * _UNIT)
+        _copy(rows, value, three_rows, values, 0, wide, size, width, _ONE)
+        for begin in range(0, size, _QUERIES):
+            count = min(_QUERIES, size - begin)
+            at = query + begin * three_rows
+            multiply(rows, at, three_rows, 1, keys, 0, padded, scores, 0, padded, count, own, width)
+            for row in range(count):
+                at, number = row * padded, item * length + begin + row
+                if bias.shape[0]:
+                    step = graph * bias_steps[0] + head * bias_steps[1] + (begin + row) * bias_steps[2]
+                    _add(bias, step, _UNIT, scores, at, size)
+                _fill(scores, at + size, own - size, _HIDDEN)
+                share = _powers(scores, at, own)
+                if weights.shape[0]:
+                    _scale(scores, at, share, weights, number * padded, own)
+                if bits.shape[0]:
+                    _drop(scores, at, share, bits, number * length, least, factor, left, at, size)
+                else:
+                    _scale(scores, at, share, left, at, own)
+            at = (starts[graph] + begin) * own_row + head * width
+            multiply(left, 0, padded, 1, values, 0, wide, out, 0, wide, count, wide, size)
+            _copy(out, 0, wide, mixed, at, own_row, count, width, _ONE)
 
 
 @cpu_kernel
-def softmax_gradient(
+def attend_gradient(
     first: int,
     last: int,
-    weights: Array,
-    grad: Array,
+    rows: Array,
+    starts: Integers,
     sizes: Integers,
+    length: int,
+    num_heads: int,
+    width: int,
     bits: Bits,
     least: np.int16,
     factor: np.float32,
-    left: Array,
+    weights: Array,
+    upstream: Array,
+    of_rows: Array,
+    of_scores: Array,
 ) -> None:
-    """Gradient of what dropout left of weights to that of logits, in place: `p (g - sum_j p_j g_j)`, 0 at padding.
+    """Gradients of what `attend` computes, `p (g - sum_j p_j g_j)` for scores with weights p and their gradients g.
 
     Args:
         first: number of the first item, counted over graphs and heads.
         last: the item before which to stop.
-        weights: as `softmax` returned them `[b, H, n, n]`.
-        grad: `[b, H, n, n]`, 0 at padded keys.
-        sizes: as for `softmax`.
-        bits: as for `softmax`.
-        least: as for `softmax`.
-        factor: as for `softmax`.
-        left: receives what dropout left `[b, H, n, n]`, once more.
+        rows: as for `attend`.
+        starts: as for `attend`.
+        sizes: as for `attend`.
+        length: as for `attend`.
+        num_heads: as for `attend`.
+        width: as for `attend`.
+        bits: as for `attend`.
+        least: as for `attend`.
+        factor: as for `attend`.
+        weights: as `attend` returned them.
+        upstream: gradient of the mixed values `[T, H, d]`.
+        of_rows: receives that of queries, keys and values `[T, 3, H, d]`.
+        of_scores: receives that of scores and bias `[b, H, n, n]`, 0 before; of length 0: it is not kept.
     """
-    heads, length = weights.shape[1], weights.shape[3]
+    own_row, three_rows = num_heads * width, 3 * num_heads * width
+    padded, wide = _up(length), _up(width)
+    scale = np.float32(1 / np.sqrt(width))
+    values, before = np.empty(width * padded, np.float32), np.empty(padded, np.float32)
+    left, slopes = np.empty(length * padded, np.float32), np.empty(length * padded, np.float32)
+    operand, out = np.zeros(length * wide, np.float32), np.empty(length * wide, np.float32)
     for item in range(first, last):
-        graph, head = item // heads, item % heads
-        for row in range(length):
-            values, slopes = weights[graph, head, row], grad[graph, head, row]
+        graph, head = item // num_heads, item % num_heads
+        size = sizes[graph]
+        own, query = _up(size), starts[graph] * three_rows + head * width
+        key, value, above = query + own_row, query + 2 * own_row, starts[graph] * own_row + head * width
+        _turn(rows, value, three_rows, values, padded, size, width, _ONE)
+        multiply(upstream, above, own_row, 1, values, 0, padded, slopes, 0, padded, size, own, width)
+        for row in range(size):
+            at, number = row * padded, item * length + row
             if bits.shape[0]:
-                start = (item * length + row) * length
-                drawn = bits[start : start + length]
-                _drop(values, drawn, least, factor, left[graph, head, row])
-                for j in range(length):  # not by `_drop`: what has two names is computed number by number
-                    slopes[j] = slopes[j] * factor if drawn[j] >= least else _ZERO
-            mean = _ZERO
-            for j in range(length):
-                mean += values[j] * slopes[j]
-            for j in range(length):
-                slopes[j] = values[j] * (slopes[j] - mean)
+                _drop(weights, number * padded, _ONE, bits, number * length, least, factor, left, at, size)
+                _scale(slopes, at, _ONE, before, 0, size)
+                _drop(before, 0, _ONE, bits, number * length, least, factor, slopes, at, size)
+            else:
+                _scale(weights, number * padded, _ONE, left, at, own)
+            mean = _dot(weights, number * padded, slopes, at, own)
+            _slope(weights, number * padded, mean, slopes, at, own)
+            if of_scores.shape[0]:
+                _scale(slopes, at, _ONE, of_scores, number * length, size)
+        _copy(rows, key, three_rows, operand, 0, wide, size, width, scale)
+        multiply(slopes, 0, padded, 1, operand, 0, wide, out, 0, wide, size, wide, size)
+        _copy(out, 0, wide, of_rows, query, three_rows, size, width, _ONE)
+        _copy(rows, query, three_rows, operand, 0, wide, size, width, scale)
+        multiply(slopes, 0, 1, padded, operand, 0, wide, out, 0, wide, size, wide, size)
+        _copy(out, 0, wide, of_rows, key, three_rows, size, width, _ONE)
+        _copy(upstream, above, own_row, operand, 0, wide, size, width, _ONE)
+        multiply(left, 0, 1, padded, operand, 0, wide, out, 0, wide, size, wide, size)
+        _copy(out, 0, wide, of_rows, value, three_rows, size, width, _ONE)
 
 
 @cpu_kernel
-def _softmax_of_row(values: Array, size: int) -> None:
-    """Softmax of the first numbers, in place; the others get 0."""
-    top = _largest(values, size)
+def _up(number: int) -> int:
+    """The number, up to a multiple of `LANES`."""
+    return (number + LANES - 1) // LANES * LANES
+
+
+@cpu_kernel
+def _turn(x: Array, at: int, step: int, out: Array, out_step: int, count: int, width: int, scale: np.float32) -> None:
+    """Rows `[count, width]` times `scale` as columns `[width, count]`, with 0 behind up to a multiple of `LANES`."""
+    apart, end = np.uint64(out_step), np.uint64(_up(count))
+    for row in range(np.uint64(count)):
+        place = np.uint64(at) + row * np.uint64(step)
+        for c in range(np.uint64(width)):
+            out[c * apart + row] = x[place + c] * scale
+    for c in range(np.uint64(width)):
+        for row in range(np.uint64(count), end):
+            out[c * apart + row] = _ZERO
+
+
+@cpu_kernel
+def _copy(
+    x: Array, at: int, step: int, out: Array, to: int, out_step: int, count: int, width: int, scale: np.float32
+) -> None:
+    """Rows `[count, width]` from one place to another, times `scale`."""
+    for row in range(np.uint64(count)):
+        source, place = np.uint64(at) + row * np.uint64(step), np.uint64(to) + row * np.uint64(out_step)
+        for c in range(np.uint64(width)):
+            out[place + c] = x[source + c] * scale
+
+
+@cpu_kernel
+def _fill(x: Array, at: int, count: int, value: np.float32) -> None:
+    start = np.uint64(at)
+    for j in range(np.uint64(count)):
+        x[start + j] = value
+
+
+@cpu_kernel
+def _add(x: Array, at: int, factor: np.float32, sums: Array, to: int, count: int) -> None:
+    start, place = np.uint64(at), np.uint64(to)
+    for j in range(np.uint64(count)):
+        sums[place + j] += x[start + j] * factor
+
+
+@cpu_kernel
+def _scale(x: Array, at: int, factor: np.float32, out: Array, to: int, count: int) -> None:
+    start, place = np.uint64(at), np.uint64(to)
+    for j in range(np.uint64(count)):
+        out[place + j] = x[start + j] * factor
+
+
+@cpu_kernel
+def _drop(
+    x: Array,
+    at: int,
+    share: np.float32,
+    bits: Bits,
+    bits_at: int,
+    least: np.int16,
+    factor: np.float32,
+    out: Array,
+    to: int,
+    count: int,
+) -> None:
+    """What dropout leaves of numbers times `share`."""
+    start, drawn, place = np.uint64(at), np.uint64(bits_at), np.uint64(to)
+    kept = share * factor
+    for j in range(np.uint64(count)):
+        out[place + j] = x[start + j] * kept if bits[drawn + j] >= least else _ZERO
+
+
+@cpu_kernel
+def _dot(x: Array, at: int, y: Array, y_at: int, count: int) -> np.float32:
+    start, place, total = np.uint64(at), np.uint64(y_at), _ZERO
+    for j in range(np.uint64(count)):
+        total += x[start + j] * y[place + j]
+    return total
+
+
+@cpu_kernel
+def _slope(weights: Array, at: int, mean: np.float32, slopes: Array, to: int, count: int) -> None:
+    start, place = np.uint64(at), np.uint64(to)
+    for j in range(np.uint64(count)):
+        slopes[place + j] = weights[start + j] * (slopes[place + j] - mean)
+
+
+@cpu_kernel
+def _powers(scores: Array, at: int, count: int) -> np.float32:
+    """Scores to their powers over that of the largest, in place; returns one over their sum.
+
+    Where all are minus infinity the powers are 0, and so is what is returned.
+    """
+    start, total = np.uint64(at), _ZERO
+    top = _largest(scores, at, count)
     if top == -np.inf:
         top = _ZERO
-    total = _ZERO
-    for j in range(size):
-        value = _exponential(values[j] - top)
-        values[j] = value
+    for j in range(np.uint64(count)):
+        value = _power_of_two(scores[start + j] - top)
+        scores[start + j] = value
         total += value
-    share = _ONE / total if total != _ZERO else _ZERO
-    for j in range(size):
-        values[j] *= share
-    for j in range(size, values.shape[0]):
-        values[j] = _ZERO
+    return _ONE / total if total != _ZERO else _ZERO
 
 
 @cpu_kernel
-def _drop(values: Array, drawn: Bits, least: np.int16, factor: np.float32, left: Array) -> None:
-    """What is left of a row."""
-    for j in range(values.shape[0]):
-        left[j] = values[j] * factor if drawn[j] >= least else _ZERO
-
-
-@cpu_kernel
-def _largest(values: Array, size: int) -> np.float32:
-    """The largest of the first numbers; what is no number counts as the largest.
+def _largest(x: Array, at: int, count: int) -> np.float32:
+    """The largest of some numbers; what is no number counts as the largest.
 
     As whole numbers, which are in the order of the floats once the bits of negative ones are turned round: those a
     processor compares many at a time, where the compiler leaves a maximum of floats to one after the other.
     """
-    largest = _LOWEST
-    for j in range(size):
-        bits = np.float32(values[j]).view(np.int32)
+    start, largest = np.uint64(at), _LOWEST
+    for j in range(np.uint64(count)):
+        bits = np.float32(x[start + j]).view(np.int32)
         ordered = np.int32(bits ^ np.int32(np.int32(bits >> np.int32(31)) & _ALL_BUT_SIGN))
         largest = ordered if ordered > largest else largest
     return np.int32(largest ^ np.int32(np.int32(largest >> np.int32(31)) & _ALL_BUT_SIGN)).view(np.float32)
 
 
 @cpu_kernel
-def _exponential(x: np.float32) -> np.float32:
-    """`exp(x)` of `x <= 0` to about one unit in the last place, in arithmetic that fills vector registers.
+def _power_of_two(x: np.float32) -> np.float32:
+    """`2^x` of `x <= 0` to within two units in the last place, in arithmetic that fills vector registers.
 
-    `exp(x) = 2^n exp(r)` with n the nearest whole number to `x / log 2`; log 2 is taken off in two parts, and exp(r) is
-    the polynomial of degree 7 of the Cephes library (Moshier 1992). Less than exp(-87) is 0.
+    `2^x = 2^n 2^f` with n the nearest whole number; the polynomial is Chebyshev's of `(2^f - 1) / f` for f in
+    [-1/2, 1/2]. What is below the smallest normal number is 0.
     """
     bounded = _LEAST_EXPONENT if x < _LEAST_EXPONENT else x
-    n = np.int32(bounded * np.float32(1.44269504) - np.float32(0.5))
-    r = bounded - np.float32(n) * np.float32(0.693359375)
-    r = r - np.float32(n) * np.float32(-2.12194440e-4)
-    p = np.float32(1.9875691500e-4)
-    p = p * r + np.float32(1.3981999507e-3)
-    p = p * r + np.float32(8.3334519073e-3)
-    p = p * r + np.float32(4.1665795894e-2)
-    p = p * r + np.float32(1.6666665459e-1)
-    p = p * r + np.float32(5.0000001201e-1)
-    p = p * r * r + r + _ONE
+    n = np.int32(bounded - np.float32(0.5))
+    f = bounded - np.float32(n)
+    p = np.float32(0.0001545318283)
+    p = p * f + np.float32(0.001339088633)
+    p = p * f + np.float32(0.009618082520)
+    p = p * f + np.float32(0.05550357071)
+    p = p * f + np.float32(0.2402265076)
+    p = p * f + np.float32(0.6931471880)
+    p = p * f + _ONE
     power = np.int32((n + np.int32(127)) << np.int32(23)).view(np.float32)
     return _ZERO if x < _LEAST_EXPONENT else p * power
