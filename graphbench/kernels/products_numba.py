@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from graphbench.kernels import cpu_kernel
 
-__all__ = ["LANES", "ROWS", "multiply"]
+__all__ = ["LANES", "ROWS", "add_product", "multiply"]
 
 Array = NDArray[np.floating]
 
@@ -34,10 +34,10 @@ _WIDE = 2 * LANES
 
 
 def _tile(rows: int, vectors: int) -> Any:
-    """An instruction for Numba: some rows and vectors of columns of a product; arguments as in `multiply`."""
+    """An instruction for Numba: some rows and vectors of columns of a product; arguments as in `_compute`."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        a_at, a_row, a_step, b_at, b_row, out_at, out_row, count = (arguments[i] for i in (1, 2, 3, 5, 6, 8, 9, 10))
+        a_at, a_row, a_step, b_at, b_row, out_at, out_row, count, adds = (arguments[i] for i in (1, 2, 3, 5, 6, 8, 9, 10, 11))
         starts = [context.make_array(signature.args[i])(context, builder, arguments[i]).data for i in (0, 4, 7)]
         integer, vector = count.type, ir.VectorType(starts[0].type.pointee, LANES)
         first_lane = ir.VectorType(ir.IntType(32), LANES)([0] * LANES)
@@ -52,8 +52,9 @@ def _tile(rows: int, vectors: int) -> Any:
             return builder.bitcast(lanes, vector.as_pointer())
 
         sums = {part: cgutils.alloca_once(builder, vector) for part in parts}
-        for held in sums.values():
-            builder.store(vector([0.0] * LANES), held)
+        for (row, part), held in sums.items():
+            before = builder.load(vectors_of(starts[2], out_at, row, out_row, part), align=align)
+            builder.store(builder.select(adds, before, vector([0.0] * LANES)), held)
         with cgutils.for_range(builder, count) as loop:
             a_now = builder.add(a_at, builder.mul(loop.index, a_step))
             b_now = builder.add(b_at, builder.mul(loop.index, b_row))
@@ -84,9 +85,10 @@ def _tile(rows: int, vectors: int) -> Any:
         out_at: Any,
         out_row: Any,
         count: Any,
+        adds: Any,
     ) -> Any:
         n = types.int64
-        return types.void(a, n, n, n, b, n, n, out, n, n, n), generate
+        return types.void(a, n, n, n, b, n, n, out, n, n, n, types.boolean), generate
 
     return tile
 
@@ -128,16 +130,56 @@ def multiply(
         columns: of `out`, a multiple of `LANES`.
         count: products of each sum.
     """
+    _compute(a, a_at, a_row, a_step, b, b_at, b_row, out, out_at, out_row, rows, columns, count, False)
+
+
+@cpu_kernel
+def add_product(
+    a: Array,
+    a_at: int,
+    a_row: int,
+    a_step: int,
+    b: Array,
+    b_at: int,
+    b_row: int,
+    out: Array,
+    out_at: int,
+    out_row: int,
+    rows: int,
+    columns: int,
+    count: int,
+) -> None:
+    """Add `sum_t a_rt b_tc` to `out_rc`; arguments as for `multiply`."""
+    _compute(a, a_at, a_row, a_step, b, b_at, b_row, out, out_at, out_row, rows, columns, count, True)
+
+
+@cpu_kernel
+def _compute(
+    a: Array,
+    a_at: int,
+    a_row: int,
+    a_step: int,
+    b: Array,
+    b_at: int,
+    b_row: int,
+    out: Array,
+    out_at: int,
+    out_row: int,
+    rows: int,
+    columns: int,
+    count: int,
+    adds: bool,
+) -> None:
     many, wide = rows // ROWS * ROWS, columns // _WIDE * _WIDE
     for row in range(0, many, ROWS):
         left, to = a_at + row * a_row, out_at + row * out_row
         for column in range(0, wide, _WIDE):
-            _four_wide(a, left, a_row, a_step, b, b_at + column, b_row, out, to + column, out_row, count)
+            _four_wide(a, left, a_row, a_step, b, b_at + column, b_row, out, to + column, out_row, count, adds)
         if wide < columns:
-            _four_narrow(a, left, a_row, a_step, b, b_at + wide, b_row, out, to + wide, out_row, count)
+            _four_narrow(a, left, a_row, a_step, b, b_at + wide, b_row, out, to + wide, out_row, count, adds)
     for row in range(many, rows):
         left, to = a_at + row * a_row, out_at + row * out_row
         for column in range(0, wide, _WIDE):
-            _one_wide(a, left, a_row, a_step, b, b_at + column, b_row, out, to + column, out_row, count)
+            _one_wide(a, left, a_row, a_step, b, b_at + column, b_row, out, to + column, out_row, count, adds)
         if wide < columns:
-            _one_narrow(a, left, a_row, a_step, b, b_at + wide, b_row, out, to + wide, out_row, count)
+            _one_narrow(a, left, a_row, a_step, b, b_at + wide, b_row, out, to + wide, out_row, count, adds)
