@@ -37,7 +37,9 @@ def _tile(rows: int, vectors: int) -> Any:
     """An instruction for Numba: some rows and vectors of columns of a product; arguments as in `_compute`."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        a_at, a_row, a_step, b_at, b_row, out_at, out_row, count, adds = (arguments[i] for i in (1, 2, 3, 5, 6, 8, 9, 10, 11))
+        a_at, a_row, a_step, b_at, b_row, out_at, out_row, count, adds = (
+            arguments[i] for i in (1, 2, 3, 5, 6, 8, 9, 10, 11)
+        )
         starts = [context.make_array(signature.args[i])(context, builder, arguments[i]).data for i in (0, 4, 7)]
         integer, vector = count.type, ir.VectorType(starts[0].type.pointee, LANES)
         first_lane = ir.VectorType(ir.IntType(32), LANES)([0] * LANES)

@@ -22,20 +22,18 @@ from graphbench.kernels import run_in_threads, runs_numba
 from graphbench.nn.dense import DenseLayout
 from graphbench.nn.dropout import DroppedBits, draw_bits, draws_bits
 
-#: Rows of a graph up to which weights are kept where torch's fused attention would keep none: without dropout.
-_SMALL = 192
-#: Steps of arithmetic of a softmax, for each logit: an exponential and four passes.
-_SOFTMAX_STEPS = 16
-#: Weights of a query are kept in a row whose length is a multiple of this, that of the kernels.
-_LANES = 16
+#: Rows of a graph up to which nothing in torch is quicker; without dropout it has a fused attention for larger ones.
+_SMALL = 512
+#: Steps of arithmetic for each pair: of a softmax, which has an exponential and four passes, and of the products, for
+#: each channel.
+_SOFTMAX_STEPS, _PRODUCT_STEPS = 16, 1
 _NO_BIAS, _NO_STEPS, _NO_BITS = np.empty(0, np.float32), np.zeros(3, np.int64), np.empty(0, np.int16)
 
 
 def runs_in_loops(qkv: Tensor, layout: DenseLayout, biases: Sequence[Tensor | None], dropout: float) -> bool:
     """Whether `BlockAttention` computes this: in float32 on a processor, where Numba is.
 
-    Without dropout it does so for graphs of different sizes that are not large; torch's fused attention is quicker at
-    others.
+    Without dropout it does so for graphs that are not large; torch's fused attention is as quick at others.
 
     Arguments as in `attend_within_graphs`, without the biases that only hide padding.
     """
@@ -44,7 +42,7 @@ def runs_in_loops(qkv: Tensor, layout: DenseLayout, biases: Sequence[Tensor | No
         return False
     if not qkv.numel() or not runs_numba(qkv, *given):
         return False
-    return draws_bits(dropout) if dropout else layout.max_nodes <= _SMALL and not layout.is_full
+    return draws_bits(dropout) if dropout else layout.max_nodes <= _SMALL
 
 
 class BlockAttention(torch.autograd.Function):
@@ -59,20 +57,18 @@ class BlockAttention(torch.autograd.Function):
 
         rows, width = qkv.contiguous(), qkv.shape[1] // (3 * num_heads)
         mixed = rows.new_empty(rows.shape[0], num_heads * width)
-        kept: list[Tensor] = []
+        found: list[Tensor] = []
         drawn: list[DroppedBits | None] = []
         for place, bias in zip(layout.places, biases, strict=True):
-            pairs = len(place.sizes) * num_heads * place.length**2
-            padded = -(-place.length // _LANES) * _LANES
-            drawn.append(draw_bits(pairs, dropout) if dropout else None)
-            kept.append(rows.new_empty(pairs // place.length * padded if any(ctx.needs_input_grad) else 0))
+            queries = len(place.sizes) * num_heads * place.length
+            drawn.append(draw_bits(queries * place.length, dropout) if dropout else None)
+            found.append(rows.new_empty(2, queries))
             sizes = (place.starts, place.sizes, place.length, num_heads, width)
-            operands = (rows.view(-1), *sizes, *_added(bias), *_numbers(drawn[-1]), kept[-1], mixed.view(-1))
-            steps = pairs * (2 * width + _SOFTMAX_STEPS)
+            operands = (rows.view(-1), *sizes, *_added(bias), *_numbers(drawn[-1]), *found[-1], mixed.view(-1))
+            steps = queries * place.length * (_PRODUCT_STEPS * width + _SOFTMAX_STEPS)
             run_in_threads(attend, len(place.sizes) * num_heads, steps, *operands)
-        ctx.save_for_backward(rows, *kept)
+        ctx.save_for_backward(rows, *found, *biases)
         ctx.places, ctx.drawn, ctx.num_heads = layout.places, drawn, num_heads
-        ctx.bias_shapes = [None if bias is None else bias.shape for bias in biases]
         return mixed
 
     @staticmethod
@@ -81,20 +77,20 @@ class BlockAttention(torch.autograd.Function):
         """Gradients of the rows and of biases that ask for theirs."""
         from graphbench.nn.block_attention_numba import attend_gradient
 
-        rows, *kept = ctx.saved_tensors
+        (rows, *kept), blocks = ctx.saved_tensors, len(ctx.places)
         num_heads, width = ctx.num_heads, rows.shape[1] // (3 * ctx.num_heads)
         upstream, of_rows = upstream.contiguous(), torch.empty_like(rows)
         of_biases: list[Tensor | None] = []
-        for number, (place, weights, drawn) in enumerate(zip(ctx.places, kept, ctx.drawn, strict=True)):
+        parts = zip(ctx.places, kept[:blocks], kept[blocks:], ctx.drawn, ctx.needs_input_grad[4:], strict=True)
+        for place, found, bias, drawn, asked in parts:
             shape = (len(place.sizes), num_heads, place.length, place.length)
-            asked = ctx.bias_shapes[number] is not None and ctx.needs_input_grad[4 + number]
             of_scores = rows.new_zeros(shape if asked else 0)
             sizes = (place.starts, place.sizes, place.length, num_heads, width)
             results = (upstream.view(-1), of_rows.view(-1), of_scores.view(-1))
-            steps = math.prod(shape) * (4 * width + _SOFTMAX_STEPS // 2)
-            operands = (rows.view(-1), *sizes, *_numbers(drawn), weights, *results)
+            operands = (rows.view(-1), *sizes, *_added(bias), *_numbers(drawn), *found, *results)
+            steps = math.prod(shape) * (3 * _PRODUCT_STEPS * width + _SOFTMAX_STEPS)
             run_in_threads(attend_gradient, len(place.sizes) * num_heads, steps, *operands)
-            of_biases.append(of_scores.sum_to_size(ctx.bias_shapes[number]) if asked else None)
+            of_biases.append(of_scores.sum_to_size(bias.shape) if asked else None)
         return of_rows, None, None, None, *of_biases
 
 

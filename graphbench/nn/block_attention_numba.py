@@ -1,14 +1,13 @@
 """Attention within the graphs of a block, one graph and head after the other, in loops that Numba compiles.
 
-Imported by `block_attention` when `runs_numba` says yes, and never else. A graph's queries, keys and values are read
-where they lie among the rows of the batch; scores become weights and weights mixed values while they are in the
-processor's cache.
+Imported by `block_attention` when `runs_numba` says yes, and never else. A graph's rows are read where they lie in the
+batch; scores of some queries become weights, and weights mixed values, while they are in the processor's cache. Nothing
+is kept for each pair: the backward pass makes weights again.
 
 Arrays have one axis, and places in them are counted without sign: with views, references are counted, and with indices
 that might be negative, loops are not made of vector instructions.
 
-Legend: T rows of all graphs, b graphs of a block, n rows of its largest one, m = n up to a multiple of `LANES`, H heads,
-d head width.
+Legend: T rows of all graphs, b graphs of a block, n rows of its largest one, H heads, d head width.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphbench.kernels import cpu_kernel
-from graphbench.kernels.products_numba import LANES, multiply
+from graphbench.kernels.products_numba import LANES, add_product, multiply
 
 Array = NDArray[np.float32]
 Integers = NDArray[np.int64]
@@ -27,7 +26,7 @@ Bits = NDArray[np.int16]
 #: Queries whose scores are in the cache at a time.
 _QUERIES = 32
 _ZERO, _ONE, _HIDDEN = np.float32(0), np.float32(1), np.float32(-np.inf)
-#: Scores are counted in units of log 2, so that a softmax is made of powers of two.
+#: Scores are products of queries and keys; over the root of d and in units of log 2 they are exponents of two.
 _UNIT = np.float32(1 / np.log(2))
 #: Below this a power of two is less than the smallest normal number.
 _LEAST_EXPONENT = np.float32(-126.0)
@@ -50,10 +49,11 @@ def attend(
     bits: Bits,
     least: np.int16,
     factor: np.float32,
-    weights: Array,
+    tops: Array,
+    shares: Array,
     mixed: Array,
 ) -> None:
-    """Mixed values of some graphs and heads, and the weights that they were mixed with.
+    """Mixed values of some graphs and heads.
 
     Args:
         first: number of the first item, counted over graphs and heads.
@@ -66,44 +66,41 @@ def attend(
         width: d.
         bias: added to the scores; of length 0 for none.
         bias_steps: how far graphs, heads and queries lie apart in the bias; 0 where they share it.
-        bits: random ones of each weight `[b, H, n, n]`.
+        bits: random ones of each weight `[b, H, n, n]`; of length 0 without dropout.
         least: weights whose bits are less are dropped.
         factor: what the others are multiplied by.
-        weights: receives `[b, H, n, m]`, before dropout; of length 0: they are not kept.
+        tops: receives the largest score of each query `[b, H, n]`, and
+        shares: one over the sum of its powers, with which its weights are made again.
         mixed: receives `[T, H, d]`.
     """
     own_row, three_rows = num_heads * width, 3 * num_heads * width
-    padded, wide = _up(length), _up(width)
-    scale = np.float32(1 / np.sqrt(width))
+    padded, wide, unit, root = _up(length), _up(width), np.float32(_UNIT / np.sqrt(width)), np.float32(np.sqrt(width))
     keys, values = np.empty(width * padded, np.float32), np.zeros(length * wide, np.float32)
-    scores, left = np.empty(_QUERIES * padded, np.float32), np.empty(_QUERIES * padded, np.float32)
+    weights, left = np.empty(_QUERIES * padded, np.float32), np.empty(_QUERIES * padded, np.float32)
     out = np.empty(_QUERIES * wide, np.float32)
     for item in range(first, last):
         graph, head = item // num_heads, item % num_heads
         size = sizes[graph]
         own, query = _up(size), starts[graph] * three_rows + head * width
-        key, value = query + own_row, query + 2 * own_row
-        _turn(rows, key, three_rows, keys, padded, size, width, scale * _UNIT)
-        _copy(rows, value, three_rows, values, 0, wide, size, width, _ONE)
+        _turn(rows, query + own_row, three_rows, keys, padded, size, width)
+        _copy(rows, query + 2 * own_row, three_rows, values, 0, wide, size, width, _ONE)
         for begin in range(0, size, _QUERIES):
-            count = min(_QUERIES, size - begin)
+            count, number = min(_QUERIES, size - begin), item * length + begin
+            added = graph * bias_steps[0] + head * bias_steps[1] + begin * bias_steps[2]
             at = query + begin * three_rows
-            multiply(rows, at, three_rows, 1, keys, 0, padded, scores, 0, padded, count, own, width)
+            multiply(rows, at, three_rows, 1, keys, 0, padded, weights, 0, padded, count, own, width)
             for row in range(count):
-                at, number = row * padded, item * length + begin + row
-                if bias.shape[0]:
-                    step = graph * bias_steps[0] + head * bias_steps[1] + (begin + row) * bias_steps[2]
-                    _add(bias, step, _UNIT, scores, at, size)
-                _fill(scores, at + size, own - size, _HIDDEN)
-                share = _powers(scores, at, own)
-                if weights.shape[0]:
-                    _scale(scores, at, share, weights, number * padded, own)
+                at = row * padded
+                _finish(bias, added + row * bias_steps[2], root, weights, at, size, own)
+                tops[number + row] = _largest(weights, at, own)
+                shares[number + row] = _powers(weights, at, tops[number + row], unit, own)
                 if bits.shape[0]:
-                    _drop(scores, at, share, bits, number * length, least, factor, left, at, size)
+                    place = (number + row) * length
+                    _drop(weights, at, shares[number + row], bits, place, least, factor, left, at, size)
                 else:
-                    _scale(scores, at, share, left, at, own)
-            at = (starts[graph] + begin) * own_row + head * width
+                    _scale(weights, at, shares[number + row], left, at, size)
             multiply(left, 0, padded, 1, values, 0, wide, out, 0, wide, count, wide, size)
+            at = (starts[graph] + begin) * own_row + head * width
             _copy(out, 0, wide, mixed, at, own_row, count, width, _ONE)
 
 
@@ -117,10 +114,13 @@ def attend_gradient(
     length: int,
     num_heads: int,
     width: int,
+    bias: Array,
+    bias_steps: Integers,
     bits: Bits,
     least: np.int16,
     factor: np.float32,
-    weights: Array,
+    tops: Array,
+    shares: Array,
     upstream: Array,
     of_rows: Array,
     of_scores: Array,
@@ -130,54 +130,73 @@ def attend_gradient(
     Args:
         first: number of the first item, counted over graphs and heads.
         last: the item before which to stop.
-        rows: as for `attend`.
-        starts: as for `attend`.
-        sizes: as for `attend`.
-        length: as for `attend`.
-        num_heads: as for `attend`.
-        width: as for `attend`.
-        bits: as for `attend`.
-        least: as for `attend`.
-        factor: as for `attend`.
-        weights: as `attend` returned them.
+        rows: as for `attend`, as are all up to `factor`.
+        starts: first row of each graph.
+        sizes: rows of each graph.
+        length: n.
+        num_heads: H.
+        width: d.
+        bias: added to the scores.
+        bias_steps: how far its parts lie apart.
+        bits: random ones of each weight.
+        least: weights whose bits are less are dropped.
+        factor: what the others are multiplied by.
+        tops: as `attend` returned them.
+        shares: as `attend` returned them.
         upstream: gradient of the mixed values `[T, H, d]`.
         of_rows: receives that of queries, keys and values `[T, 3, H, d]`.
         of_scores: receives that of scores and bias `[b, H, n, n]`, 0 before; of length 0: it is not kept.
     """
     own_row, three_rows = num_heads * width, 3 * num_heads * width
-    padded, wide = _up(length), _up(width)
+    padded, wide, unit, root = _up(length), _up(width), np.float32(_UNIT / np.sqrt(width)), np.float32(np.sqrt(width))
     scale = np.float32(1 / np.sqrt(width))
-    values, before = np.empty(width * padded, np.float32), np.empty(padded, np.float32)
-    left, slopes = np.empty(length * padded, np.float32), np.empty(length * padded, np.float32)
-    operand, out = np.zeros(length * wide, np.float32), np.empty(length * wide, np.float32)
+    keys, values = np.empty(width * padded, np.float32), np.empty(width * padded, np.float32)
+    queries, key_rows = np.zeros(length * wide, np.float32), np.zeros(length * wide, np.float32)
+    above, out = np.zeros(length * wide, np.float32), np.empty(_QUERIES * wide, np.float32)
+    of_keys, of_values = np.empty(length * wide, np.float32), np.empty(length * wide, np.float32)
+    weights, left = np.empty(_QUERIES * padded, np.float32), np.empty(_QUERIES * padded, np.float32)
+    before, slopes = np.empty(_QUERIES * padded, np.float32), np.empty(_QUERIES * padded, np.float32)
     for item in range(first, last):
         graph, head = item // num_heads, item % num_heads
         size = sizes[graph]
-        own, query = _up(size), starts[graph] * three_rows + head * width
-        key, value, above = query + own_row, query + 2 * own_row, starts[graph] * own_row + head * width
-        _turn(rows, value, three_rows, values, padded, size, width, _ONE)
-        multiply(upstream, above, own_row, 1, values, 0, padded, slopes, 0, padded, size, own, width)
-        for row in range(size):
-            at, number = row * padded, item * length + row
-            if bits.shape[0]:
-                _drop(weights, number * padded, _ONE, bits, number * length, least, factor, left, at, size)
-                _scale(slopes, at, _ONE, before, 0, size)
-                _drop(before, 0, _ONE, bits, number * length, least, factor, slopes, at, size)
-            else:
-                _scale(weights, number * padded, _ONE, left, at, own)
-            mean = _dot(weights, number * padded, slopes, at, own)
-            _slope(weights, number * padded, mean, slopes, at, own)
-            if of_scores.shape[0]:
-                _scale(slopes, at, _ONE, of_scores, number * length, size)
-        _copy(rows, key, three_rows, operand, 0, wide, size, width, scale)
-        multiply(slopes, 0, padded, 1, operand, 0, wide, out, 0, wide, size, wide, size)
-        _copy(out, 0, wide, of_rows, query, three_rows, size, width, _ONE)
-        _copy(rows, query, three_rows, operand, 0, wide, size, width, scale)
-        multiply(slopes, 0, 1, padded, operand, 0, wide, out, 0, wide, size, wide, size)
-        _copy(out, 0, wide, of_rows, key, three_rows, size, width, _ONE)
-        _copy(upstream, above, own_row, operand, 0, wide, size, width, _ONE)
-        multiply(left, 0, 1, padded, operand, 0, wide, out, 0, wide, size, wide, size)
-        _copy(out, 0, wide, of_rows, value, three_rows, size, width, _ONE)
+        own, query, mixed = _up(size), starts[graph] * three_rows + head * width, starts[graph] * own_row + head * width
+        key, value = query + own_row, query + 2 * own_row
+        _turn(rows, key, three_rows, keys, padded, size, width)
+        _turn(rows, value, three_rows, values, padded, size, width)
+        _copy(rows, query, three_rows, queries, 0, wide, size, width, scale)
+        _copy(rows, key, three_rows, key_rows, 0, wide, size, width, scale)
+        _copy(upstream, mixed, own_row, above, 0, wide, size, width, _ONE)
+        _fill(of_keys, 0, size * wide, _ZERO)
+        _fill(of_values, 0, size * wide, _ZERO)
+        for begin in range(0, size, _QUERIES):
+            count, number = min(_QUERIES, size - begin), item * length + begin
+            added = graph * bias_steps[0] + head * bias_steps[1] + begin * bias_steps[2]
+            at = query + begin * three_rows
+            multiply(rows, at, three_rows, 1, keys, 0, padded, weights, 0, padded, count, own, width)
+            multiply(above, begin * wide, wide, 1, values, 0, padded, before, 0, padded, count, own, width)
+            for row in range(count):
+                at, place, share = row * padded, (number + row) * length, shares[number + row]
+                _finish(bias, added + row * bias_steps[2], root, weights, at, size, own)
+                _powers(weights, at, tops[number + row], unit, own)
+                _derive(weights, before, at, share, bits, place, least, factor, left, slopes, size)
+                if of_scores.shape[0]:
+                    _scale(slopes, at, _ONE, of_scores, place, size)
+            multiply(slopes, 0, padded, 1, key_rows, 0, wide, out, 0, wide, count, wide, size)
+            _copy(out, 0, wide, of_rows, query + begin * three_rows, three_rows, count, width, _ONE)
+            add_product(slopes, 0, 1, padded, queries, begin * wide, wide, of_keys, 0, wide, size, wide, count)
+            add_product(left, 0, 1, padded, above, begin * wide, wide, of_values, 0, wide, size, wide, count)
+        _copy(of_keys, 0, wide, of_rows, key, three_rows, size, width, _ONE)
+        _copy(of_values, 0, wide, of_rows, value, three_rows, size, width, _ONE)
+
+
+@cpu_kernel
+def _finish(bias: Array, bias_at: int, root: np.float32, scores: Array, at: int, size: int, padded: int) -> None:
+    """Add the bias, times the root of d, to products of queries and keys, and hide what is padding."""
+    if bias.shape[0]:
+        start, place = np.uint64(bias_at), np.uint64(at)
+        for j in range(np.uint64(size)):
+            scores[place + j] += bias[start + j] * root
+    _fill(scores, at + size, padded - size, _HIDDEN)
 
 
 @cpu_kernel
@@ -187,13 +206,13 @@ def _up(number: int) -> int:
 
 
 @cpu_kernel
-def _turn(x: Array, at: int, step: int, out: Array, out_step: int, count: int, width: int, scale: np.float32) -> None:
-    """Rows `[count, width]` times `scale` as columns `[width, count]`, with 0 behind up to a multiple of `LANES`."""
+def _turn(x: Array, at: int, step: int, out: Array, out_step: int, count: int, width: int) -> None:
+    """Rows `[count, width]` as columns `[width, count]`, with 0 behind up to a multiple of `LANES`."""
     apart, end = np.uint64(out_step), np.uint64(_up(count))
     for row in range(np.uint64(count)):
         place = np.uint64(at) + row * np.uint64(step)
         for c in range(np.uint64(width)):
-            out[c * apart + row] = x[place + c] * scale
+            out[c * apart + row] = x[place + c]
     for c in range(np.uint64(width)):
         for row in range(np.uint64(count), end):
             out[c * apart + row] = _ZERO
@@ -215,13 +234,6 @@ def _fill(x: Array, at: int, count: int, value: np.float32) -> None:
     start = np.uint64(at)
     for j in range(np.uint64(count)):
         x[start + j] = value
-
-
-@cpu_kernel
-def _add(x: Array, at: int, factor: np.float32, sums: Array, to: int, count: int) -> None:
-    start, place = np.uint64(at), np.uint64(to)
-    for j in range(np.uint64(count)):
-        sums[place + j] += x[start + j] * factor
 
 
 @cpu_kernel
@@ -260,24 +272,43 @@ def _dot(x: Array, at: int, y: Array, y_at: int, count: int) -> np.float32:
 
 
 @cpu_kernel
-def _slope(weights: Array, at: int, mean: np.float32, slopes: Array, to: int, count: int) -> None:
-    start, place = np.uint64(at), np.uint64(to)
+def _derive(
+    powers: Array,
+    before: Array,
+    at: int,
+    share: np.float32,
+    bits: Bits,
+    bits_at: int,
+    least: np.int16,
+    factor: np.float32,
+    left: Array,
+    slopes: Array,
+    count: int,
+) -> None:
+    """Of a row: what dropout left of its weights, and gradients of scores from those `before` of what it left."""
+    if bits.shape[0]:
+        _drop(powers, at, share, bits, bits_at, least, factor, left, at, count)
+        _drop(before, at, _ONE, bits, bits_at, least, factor, slopes, at, count)
+    else:
+        _scale(powers, at, share, left, at, count)
+        _scale(before, at, _ONE, slopes, at, count)
+    mean = share * _dot(powers, at, slopes, at, count)
+    start = np.uint64(at)
     for j in range(np.uint64(count)):
-        slopes[place + j] = weights[start + j] * (slopes[place + j] - mean)
+        slopes[start + j] = share * powers[start + j] * (slopes[start + j] - mean)
 
 
 @cpu_kernel
-def _powers(scores: Array, at: int, count: int) -> np.float32:
+def _powers(scores: Array, at: int, top: np.float32, unit: np.float32, count: int) -> np.float32:
     """Scores to their powers over that of the largest, in place; returns one over their sum.
 
+    A score is multiplied by its unit after the largest is taken away, which keeps more of its digits.
     Where all are minus infinity the powers are 0, and so is what is returned.
     """
     start, total = np.uint64(at), _ZERO
-    top = _largest(scores, at, count)
-    if top == -np.inf:
-        top = _ZERO
+    top = _ZERO if top == -np.inf else top
     for j in range(np.uint64(count)):
-        value = _power_of_two(scores[start + j] - top)
+        value = _power_of_two((scores[start + j] - top) * unit)
         scores[start + j] = value
         total += value
     return _ONE / total if total != _ZERO else _ZERO
