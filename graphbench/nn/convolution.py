@@ -7,6 +7,8 @@ for the device, because how many loops a graph has already is read from it. Here
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -92,7 +94,7 @@ class GINConvolution(pyg.GINConv):
         if size is not None or not sums_in_loops(x, edge_index):
             out: Tensor = super().forward(x, edge_index, size)
             return out
-        new: Tensor = self.nn(sum_neighbours(x, edge_index) + (1 + self.eps) * x)
+        new: Tensor = self.nn(_with_own(partial(sum_neighbours, x, edge_index), x, self.eps))
         return new
 
 
@@ -113,10 +115,15 @@ class GINEConvolution(pyg.GINEConv):
         if size is None and edge_attr is not None and sums_in_loops(x, edge_index, edge_attr):
             edges: Tensor = edge_attr if self.lin is None else self.lin(edge_attr)
             if edges.shape[-1] == x.shape[-1]:
-                new: Tensor = self.nn(sum_rectified(x, edge_index, edges) + (1 + self.eps) * x)
+                new: Tensor = self.nn(_with_own(partial(sum_rectified, x, edge_index, edges), x, self.eps))
                 return new
         out: Tensor = super().forward(x, edge_index, edge_attr, size)  # which also says what does not fit
         return out
+
+
+def _with_own(sums: Callable[..., Tensor], x: Tensor, eps: Tensor) -> Tensor:
+    """`(1 + eps) x` and sums over neighbours, which begin with it where nobody learns eps; on a processor alone."""
+    return sums() + (1 + eps) * x if eps.requires_grad else sums(own=1 + eps.item())
 
 
 class GraphConvolution(GCNConvolution):

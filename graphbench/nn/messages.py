@@ -24,13 +24,14 @@ _EPSILON = 1e-6
 _ONES = np.empty(0, np.float32), np.empty(0, np.float64)
 
 
-def sum_neighbours(x: Tensor, edge_index: Tensor, weight: Tensor | None = None) -> Tensor:
-    """`sum_(j -> i) w_ij x_j` for every node i.
+def sum_neighbours(x: Tensor, edge_index: Tensor, weight: Tensor | None = None, own: float = 0.0) -> Tensor:
+    """`s x_i + sum_(j -> i) w_ij x_j` for every node i.
 
     Args:
         x: nodes `[T, C]`.
         edge_index: sources and targets `[2, E]`.
         weight: w of each edge `[E]`; None: ones.
+        own: s.
 
     Raises:
         IndexError: an edge names a node that is not there.
@@ -42,19 +43,21 @@ def sum_neighbours(x: Tensor, edge_index: Tensor, weight: Tensor | None = None) 
                 [2.]])
     """
     if sums_in_loops(x, edge_index, weight):
-        out: Tensor = _SumOfNeighbours.apply(x, edge_index, weight)
+        out: Tensor = _SumOfNeighbours.apply(x, edge_index, weight, own)
         return out
     sent = x.index_select(0, edge_index[0])
-    return scatter(sent if weight is None else weight.unsqueeze(-1) * sent, edge_index[1], 0, x.shape[0], reduce="sum")
+    sent = sent if weight is None else weight.unsqueeze(-1) * sent
+    return _with_own(scatter(sent, edge_index[1], 0, x.shape[0], reduce="sum"), x, own)
 
 
-def sum_rectified(x: Tensor, edge_index: Tensor, edges: Tensor) -> Tensor:
-    """`sum_(j -> i) relu(x_j + e_ij)` for every node i, the messages of GINE (Hu et al. 2020).
+def sum_rectified(x: Tensor, edge_index: Tensor, edges: Tensor, own: float = 0.0) -> Tensor:
+    """`s x_i + sum_(j -> i) relu(x_j + e_ij)` for every node i, the messages of GINE (Hu et al. 2020).
 
     Args:
         x: nodes `[T, C]`.
         edge_index: sources and targets `[2, E]`.
         edges: e `[E, C]`.
+        own: s.
 
     Raises:
         IndexError: an edge names a node that is not there.
@@ -66,9 +69,14 @@ def sum_rectified(x: Tensor, edge_index: Tensor, edges: Tensor) -> Tensor:
                 [1.5000]])
     """
     if sums_in_loops(x, edge_index, edges):
-        out: Tensor = _SumOfRectified.apply(x, edge_index, edges)
+        out: Tensor = _SumOfRectified.apply(x, edge_index, edges, own)
         return out
-    return scatter((x.index_select(0, edge_index[0]) + edges).relu(), edge_index[1], 0, x.shape[0], reduce="sum")
+    messages = (x.index_select(0, edge_index[0]) + edges).relu()
+    return _with_own(scatter(messages, edge_index[1], 0, x.shape[0], reduce="sum"), x, own)
+
+
+def _with_own(sums: Tensor, x: Tensor, own: float) -> Tensor:
+    return sums + own * x if own else sums
 
 
 def sum_rows(rows: Tensor, table: Tensor) -> Tensor:
@@ -161,11 +169,12 @@ def _ends(edge_index: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
 
 class _SumOfNeighbours(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, edge_index: Tensor, weight: Tensor | None) -> Tensor:
+    def forward(ctx: Any, x: Tensor, edge_index: Tensor, weight: Tensor | None, own: float) -> Tensor:
         source, target = _ends(edge_index, x.shape[0])
         x = x.contiguous()
         ctx.save_for_backward(source, target, weight, x if weight is not None and weight.requires_grad else None)
-        return _added(source, target, weight, x)
+        ctx.own = own
+        return _added(source, target, weight, x, _share_of(x, own))
 
     @staticmethod
     @once_differentiable
@@ -175,7 +184,10 @@ class _SumOfNeighbours(torch.autograd.Function):
         of_weight = None
         if x is not None:
             of_weight = (upstream.index_select(0, target) * x.index_select(0, source)).sum(-1)
-        return _added(target, source, weight, upstream) if ctx.needs_input_grad[0] else None, None, of_weight
+        of_x = None
+        if ctx.needs_input_grad[0]:
+            of_x = _added(target, source, weight, upstream, _share_of(upstream, ctx.own))
+        return of_x, None, of_weight, None
 
 
 class _SumOfRows(torch.autograd.Function):
@@ -193,14 +205,19 @@ class _SumOfRows(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[None, Tensor]:
         source, target = ctx.saved_tensors
-        return None, _added(target, source, None, upstream.contiguous(), ctx.size)
+        upstream = upstream.contiguous()
+        return None, _added(target, source, None, upstream, upstream.new_zeros(ctx.size, upstream.shape[1]))
 
 
-def _added(source: Tensor, target: Tensor, weight: Tensor | None, x: Tensor, length: int | None = None) -> Tensor:
-    """Sums `[length, C]` of rows of x, as many as x has when left out."""
+def _share_of(x: Tensor, own: float) -> Tensor:
+    """`own * x`, what sums begin with."""
+    return x * own if own else torch.zeros_like(x)
+
+
+def _added(source: Tensor, target: Tensor, weight: Tensor | None, x: Tensor, sums: Tensor) -> Tensor:
+    """Sums `[T, C]`, to which rows of x are added."""
     from graphbench.nn.messages_numba import add_neighbours
 
-    sums = x.new_zeros(x.shape[0] if length is None else length, x.shape[1])
     factors = _ONES[x.dtype == torch.float64] if weight is None else weight.contiguous()
     run_in_threads(add_neighbours, x.shape[1], len(source) * x.shape[1], source, target, factors, x, sums)
     return sums
@@ -208,13 +225,15 @@ def _added(source: Tensor, target: Tensor, weight: Tensor | None, x: Tensor, len
 
 class _SumOfRectified(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, edge_index: Tensor, edges: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, edge_index: Tensor, edges: Tensor, own: float) -> Tensor:
         from graphbench.nn.messages_numba import add_rectified
 
-        x, edges, sums = x.contiguous(), edges.contiguous(), torch.zeros_like(x)
+        x, edges = x.contiguous(), edges.contiguous()
+        sums = _share_of(x, own)
         ends = _ends(edge_index, x.shape[0])
         run_in_threads(add_rectified, x.shape[1], edges.numel(), *ends, x, edges, sums)
         ctx.save_for_backward(*ends, x, edges)
+        ctx.own = own
         return sums
 
     @staticmethod
@@ -223,10 +242,11 @@ class _SumOfRectified(torch.autograd.Function):
         from graphbench.nn.messages_numba import rectified_gradients
 
         source, target, x, edges = ctx.saved_tensors
-        of_x, of_edges = torch.zeros_like(x), torch.empty_like(edges)
-        operands = (source, target, x, edges, upstream.contiguous(), of_x, of_edges)
+        upstream, of_edges = upstream.contiguous(), torch.empty_like(edges)
+        of_x = _share_of(upstream, ctx.own)
+        operands = (source, target, x, edges, upstream, of_x, of_edges)
         run_in_threads(rectified_gradients, x.shape[1], edges.numel(), *operands)
-        return of_x, None, of_edges
+        return of_x, None, of_edges, None
 
 
 class _GatedMessages(torch.autograd.Function):

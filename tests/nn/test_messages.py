@@ -66,8 +66,9 @@ def test_sums_of_neighbours_are_a_product_with_the_adjacency(dtype, weighted, ed
     inputs, exact = both(dtype, draw(NODES, WIDTH), *([draw(EDGES, seed=1)] if weighted else []))
     source, target = (incidence(ends) for ends in edge_index)
     weight = exact[1] if weighted else torch.ones(EDGES, dtype=torch.float64)
-    expected = target @ (weight[:, None] * (source.T @ exact[0]))
-    assert_agree(sum_neighbours(inputs[0], edge_index, *inputs[1:]), expected, inputs, exact)
+    for own in (0.0, 1.5):
+        expected = own * exact[0] + target @ (weight[:, None] * (source.T @ exact[0]))
+        assert_agree(sum_neighbours(inputs[0], edge_index, *inputs[1:], own=own), expected, inputs, exact)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -76,8 +77,9 @@ def test_sums_of_rectified_messages(dtype, edge_index):
     x[edge_index[0, 4]], edges[4] = 1.0, -1.0  # a message of exactly 0
     inputs, exact = both(dtype, x, edges)
     source, target = (incidence(ends) for ends in edge_index)
-    expected = target @ (source.T @ exact[0] + exact[1]).relu()
-    assert_agree(sum_rectified(inputs[0], edge_index, inputs[1]), expected, inputs, exact)
+    for own in (0.0, 1.5):
+        expected = own * exact[0] + target @ (source.T @ exact[0] + exact[1]).relu()
+        assert_agree(sum_rectified(inputs[0], edge_index, inputs[1], own), expected, inputs, exact)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -158,12 +160,13 @@ def test_threads_change_no_bit(edge_index, computed_by):
 
 
 @pytest.mark.parametrize("name", ["GCNConv", "GINConv", "GINEConv"])
-def test_convolutions_are_those_of_pyg(name, edge_index):
-    """With its weights: names, outputs and gradients."""
+@pytest.mark.parametrize("learned", [True, False])
+def test_convolutions_are_those_of_pyg(name, learned, edge_index):
+    """With its weights: names, outputs and gradients; that of eps where it is learned."""
     arguments = {
         "GCNConv": ((WIDTH, 7), {"normalize": False}),
-        "GINConv": ((torch.nn.Linear(WIDTH, 7),), {"train_eps": True, "eps": 0.3}),
-        "GINEConv": ((torch.nn.Linear(WIDTH, 7),), {"train_eps": True, "edge_dim": 5}),
+        "GINConv": ((torch.nn.Linear(WIDTH, 7),), {"train_eps": learned, "eps": 0.3}),
+        "GINEConv": ((torch.nn.Linear(WIDTH, 7),), {"train_eps": learned, "eps": 0.3, "edge_dim": 5}),
     }[name]
     theirs = getattr(pyg, name)(*arguments[0], **arguments[1]).double()
     mine = getattr(ours, f"{name}olution")(*arguments[0], **arguments[1]).double()
