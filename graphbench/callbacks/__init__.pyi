@@ -4,6 +4,7 @@ from .batch_norm_momentum import BatchNormMomentum as BatchNormMomentum
 from .diagnostic_table import DiagnosticTable as DiagnosticTable
 from .epoch_lines import EpochLines as EpochLines
 from .exact_resume import ExactResume as ExactResume
+from .forecast import Forecast as Forecast
 from .last_checkpoint import LastCheckpoint as LastCheckpoint
 from .non_finite import NonFinite as NonFinite
 from .rank_progression import RankProgression as RankProgression

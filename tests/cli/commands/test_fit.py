@@ -47,6 +47,12 @@ def test_metrics_are_logged_once_an_epoch(finished_run):
     )
 
 
+def test_a_fit_says_how_long_it_will_take(data_options, tmp_path, capsys):
+    options = ["--data.batch_size", "1", "--trainer.max_epochs", "2", "--run", str(tmp_path / "run")]
+    assert main(["fit", *data_options, *SMALL_MODEL, *options]) == 0
+    assert "\nAn epoch of 96 batches takes about " in capsys.readouterr().err
+
+
 def test_a_taken_folder_is_refused(finished_run, data_options, capsys):
     message = fails(capsys, "fit", *data_options, *SMALL_MODEL, "--run", str(finished_run))
     assert "--resume" in message

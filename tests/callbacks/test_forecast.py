@@ -1,0 +1,91 @@
+"""The forecast of a training, with a clock that goes as the test says."""
+
+import logging
+import math
+from types import SimpleNamespace
+
+import pytest
+
+from graphbench.callbacks import forecast
+from graphbench.callbacks.forecast import Forecast
+
+
+def trainer(**options):
+    usual = {
+        "is_global_zero": True,
+        "num_training_batches": 100,
+        "max_epochs": 10,
+        "max_steps": -1,
+        "current_epoch": 0,
+        "global_step": 0,
+        "accumulate_grad_batches": 1,
+    }
+    return SimpleNamespace(**usual | options)
+
+
+@pytest.fixture
+def train(monkeypatch, caplog):
+    """Batches of given seconds, from a given one of the epoch on; returns what was said."""
+
+    def run(trainer, *epochs, first=0, pause=1000.0):
+        now = [0.0]
+        monkeypatch.setattr(forecast.time, "perf_counter", lambda: now[0])
+        caplog.set_level(logging.INFO)
+        callback = Forecast()
+        callback.on_train_start(trainer, None)
+        for steps in epochs:
+            now[0] += pause
+            callback.on_train_epoch_start(trainer, None)
+            for number, seconds in enumerate(steps):
+                now[0] += seconds
+                trainer.global_step += number % trainer.accumulate_grad_batches == 0
+                callback.on_train_batch_end(trainer, None, None, None, first + number)
+            trainer.current_epoch += 1
+        return [record.getMessage() for record in caplog.records]
+
+    return run
+
+
+SLOW_START = [60.0, 5.0, 5.0]
+
+
+def test_the_median_of_the_first_steps_counts_and_their_first_do_not(train):
+    told = train(trainer(), [*SLOW_START, *[0.1] * 15, *[9.0] * 5, *[0.1] * 30])
+    assert told == [
+        "An epoch of 100 batches takes about 10 s, what is left of the run about 1 min 38 s, without validation"
+    ]
+
+
+def test_few_slow_steps_are_enough(train):
+    told = train(trainer(num_training_batches=1000, max_epochs=100), [60.0, 5.0, 5.0, 4.0, 4.0, 4.0])
+    assert told[0].startswith("An epoch of 1,000 batches takes about 1 h 6 min, what is left of the run about 4 d 15 h")
+
+
+def test_short_epochs_are_counted_together_without_what_is_between_them(train):
+    told = train(trainer(num_training_batches=10, max_epochs=100), *[[*SLOW_START, *[0.1] * 7], *[[0.1] * 10] * 4])
+    assert told == [
+        "An epoch of 10 batches takes about 1.0 s, what is left of the run about 1 min 38 s, without validation"
+    ]
+
+
+def test_a_run_that_goes_on_has_less_left(train):
+    told = train(trainer(current_epoch=8), [0.5] * 40, first=50)
+    assert "what is left of the run about 1 min 8 s" in told[0]  # 13 of 50 batches are done, and there is an epoch more
+
+
+def test_a_limit_of_steps_is_heeded(train):
+    told = train(trainer(max_epochs=-1, max_steps=50, accumulate_grad_batches=2), [0.5] * 40)
+    assert "what is left of the run about 43 s" in told[0]  # 86 batches of 43 steps
+
+
+def test_a_run_without_an_end_has_epochs_alone(train):
+    assert train(trainer(max_epochs=-1), [0.5] * 40) == ["An epoch of 100 batches takes about 50 s, without validation"]
+
+
+@pytest.mark.parametrize("options", [{"is_global_zero": False}, {"num_training_batches": math.inf}])
+def test_other_processes_and_endless_epochs_say_nothing(train, options):
+    assert train(trainer(**options), [0.5] * 40) == []
+
+
+def test_a_short_training_says_nothing(train):
+    assert train(trainer(num_training_batches=5, max_epochs=2), *[[0.1] * 5] * 2) == []
