@@ -1,9 +1,13 @@
-"""How far a training step is from the limit: its time over that of its own matrix products alone.
+"""How far a training step is from the limit: its time over that of its own matrix products, its memory over what it needs.
 
 For every architecture a step (forward pass, loss, backward pass, fused AdamW) is recorded once: every product of
 matrices with the shapes, strides and types of its operands, and fused attention as the products that it is made of.
 Then the step and the bare products, on random operands of the same layout, take turns on one thread. A ratio of 1 would
 be a step that does nothing but multiply.
+
+Memory is the highest of a step, with parameters and optimizer state, over the sum of parameters, optimizer state (two
+numbers for each parameter) and activations: what the forward pass keeps for the backward pass, counted as autograd is
+handed it. Gradients and what comes and goes are the rest.
 
 Models are those of installed configurations, on batches of the molecules that RDKit ships (NCI, about 20 atoms). Memory
 is kept between steps, as every `graphbench` command keeps it (see `allocator.py`).
@@ -24,7 +28,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from timing import in_turns, medians, note
+from timing import in_turns, medians, note, note_memory, peak_bytes
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -149,6 +153,29 @@ def unwaited_step_of(
     return step
 
 
+def memory_of(step: Callable[[], None], model: BenchmarkModule, batch: GraphBatch) -> tuple[int, int]:
+    """Bytes that a step takes at its highest, and those that it needs; both with parameters and AdamW's two moments."""
+    parameters = sum(parameter.nbytes for parameter in model.parameters())
+    standing = {tensor.untyped_storage().data_ptr() for tensor in (*model.parameters(), *model.buffers())}
+    kept: dict[int, int] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        if tensor.layout is torch.strided and (place := tensor.untyped_storage().data_ptr()) not in standing:
+            kept[place] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        step()
+    if batch.ptr.is_cuda:
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        step()
+        highest = torch.cuda.max_memory_allocated() - before
+    else:
+        highest = peak_bytes(step)
+    return 3 * parameters + highest, 3 * parameters + sum(kept.values())
+
+
 def wait_for(batch: GraphBatch) -> None:
     """Wait until the device of a batch has done everything."""
     if batch.ptr.is_cuda:
@@ -177,7 +204,8 @@ def main() -> None:
     """Print one line per model."""
     options = parser_of(__doc__).parse_args()
     prepare()
-    print(f"{'configuration':<28}{'parameters':>12}{'products':>10}{'step ms':>10}{'products ms':>13}{'ratio':>8}")
+    heads = f"{'step ms':>10}{'products ms':>13}{'ratio':>8}{'peak MB':>10}{'needed MB':>11}{'ratio':>8}"
+    print(f"{'configuration':<28}{'parameters':>12}{'products':>10}{heads}")
     for configuration in options.configs:
         torch.manual_seed(0)
         model, batch = made(configuration, options.batch_size, options.device)
@@ -197,7 +225,10 @@ def main() -> None:
         ratio, middle = note(configuration, "step", "products", seconds), medians(seconds)
         count = sum(parameter.numel() for parameter in model.parameters())
         times = f"{1e3 * middle['step']:10.1f}{1e3 * middle['products']:13.1f}"
-        print(f"{configuration:<28}{count:12,}{len(operands):10,}{times}{ratio:8.2f}", flush=True)
+        peak, needed = memory_of(step, model, batch)
+        memory = note_memory(configuration, "peak of a step", "parameters, activations, optimizer state", peak, needed)
+        bytes_told = f"{peak / 1e6:10.1f}{needed / 1e6:11.1f}{memory:8.2f}"
+        print(f"{configuration:<28}{count:12,}{len(operands):10,}{times}{ratio:8.2f}{bytes_told}", flush=True)
 
 
 if __name__ == "__main__":

@@ -38,6 +38,7 @@ class Comparison:
         other: median seconds of the other.
         ratio: median over rounds of the contender's seconds over the other's.
         rounds: how many.
+        unit: of what is called seconds: s, or MB where memory is compared.
     """
 
     script: str
@@ -50,6 +51,7 @@ class Comparison:
     other: float
     ratio: float
     rounds: int
+    unit: str = "s"
 
 
 _NOTES: list[Comparison] = []
@@ -121,6 +123,14 @@ def note(case: str, contender: str, against: str, seconds: Mapping[str, list[flo
     values = (quartiles[1], quartiles[0], quartiles[2], statistics.median(other), found, len(own))
     _NOTES.append(Comparison(script, case, contender, against, *values))
     return found
+
+
+def note_memory(case: str, contender: str, against: str, own: int, other: int) -> float:
+    """Keep a comparison of bytes, which are counted and have no spread; returns their ratio."""
+    megabytes, held_against = own / 1e6, other / 1e6
+    script, values = Path(sys.argv[0]).stem, (megabytes, megabytes, megabytes, held_against, own / other, 1)
+    _NOTES.append(Comparison(script, case, contender, against, *values, unit="MB"))
+    return own / other
 
 
 @atexit.register

@@ -4,6 +4,7 @@ import importlib
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -62,3 +63,18 @@ def test_every_model_of_the_table_is_measured(limit):
     measured = {line.split()[0]: float(line.split()[-1]) for line in lines if line.split()[0] in limit.CONFIGURATIONS}
     assert measured.keys() == set(limit.CONFIGURATIONS)
     assert all(ratio > 1 for ratio in measured.values())
+
+
+def test_memory_that_a_step_needs_is_what_autograd_keeps(limit):
+    """Rows before and after the map, and its parameters three times; the gradient of the result comes on top."""
+    layer, x = torch.nn.Linear(64, 32), torch.randn(1000, 64)
+
+    def step():
+        layer.zero_grad()
+        layer(x).relu().square().sum().backward()
+
+    step()
+    peak, needed = limit.memory_of(step, layer, SimpleNamespace(ptr=x))
+    parameters, results = 4 * (64 * 32 + 32), 4 * 1000 * 32
+    assert needed == 3 * parameters + x.nbytes + results
+    assert 3 * parameters + 2 * results <= peak <= 4 * parameters + 4 * results + 4096
