@@ -1,4 +1,4 @@
-"""How far a training step is from the limit: its time over that of its own matrix products, its memory over what it needs.
+"""How far a training step is from the limit: its time over that of its own products, its memory over what it needs.
 
 For every architecture a step (forward pass, loss, backward pass, fused AdamW) is recorded once: every product of
 matrices with the shapes, strides and types of its operands, and fused attention as the products that it is made of.

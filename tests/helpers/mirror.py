@@ -18,9 +18,6 @@ TESTED_BY = {
     "plugins/sfi-former/src/graphbench_sfi_former/native.py": (
         "plugins/sfi-former/tests/test_rows_numba.py", "calls the kernels and nothing else",
     ),
-    "plugins/sfi-former/src/graphbench_sfi_former/powers_numba.py": (
-        "plugins/sfi-former/tests/test_rows_numba.py", "what kernels of rows begin with",
-    ),
     "plugins/sft/src/graphbench_sft/maxout_numba.py": (
         "plugins/sft/tests/test_maxout.py", "every test runs with the loops and with torch",
     ),

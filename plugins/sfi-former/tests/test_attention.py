@@ -11,6 +11,7 @@ from quick import slow
 from torch.autograd import gradcheck
 
 from graphbench.errors import BadInput
+from graphbench.kernels import runs_numba
 from graphbench_sfi_former import (
     sparse_flow,
     sparse_flow_attention,
@@ -148,7 +149,7 @@ def test_keeps_no_matrix_beyond_one_block(monkeypatch):
             sparse_flow_attention(*inputs, 1 / 32, 0.1)
         return max(sizes)
 
-    assert largest_kept() == 2 * 32 * 32
+    assert largest_kept() == (10 * 2 * 32 if runs_numba(torch.zeros(1)) else 2 * 32 * 32)  # kernels: ten by row
     monkeypatch.setattr(workspace, "BLOCK_CPU", 32 * 32)
     assert largest_kept() < 32 * 32
 

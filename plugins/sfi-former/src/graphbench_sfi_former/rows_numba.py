@@ -1,378 +1,389 @@
-"""Rows of sparse-flow attention on a processor: all that happens to a row between matrix products, in one kernel.
+"""Rows of sparse-flow attention on a processor: formulas for sixteen rows at a time, from their scores to their flow.
 
-Imported by `native` when `runs_numba` says yes, and never else. It is the arithmetic of `fused`, `rows` and
-`waterfill`, whose notation it shares, row by row: the numbers of a row stay in the first-level cache from its scores to
-its flow, and from the derivatives by its flow to those by its scores. The same conditions make a row steep; such rows
-are marked and left as they are.
+Imported by `attention_numba` alone. It is the arithmetic of `fused`, `rows` and `waterfill`, whose notation it shares:
+the numbers of rows stay in the nearest caches from their scores to their flow, and from the derivatives by their flow
+to those by their scores. The same conditions make a row steep; such rows are marked and get a flow and derivatives
+of 0.
 
 Scores come in units of log 2, so that a softmax is made of powers of two. Their largest is taken away only where the
-bound on the logits is large, and rounded, because any number near it will do.
-
-Legend: M matrices (graphs times heads), N queries, K keys; rows are counted over M and N.
+bound on the logits is large, because any number near it will do.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import math
 
 import numpy as np
+from llvmlite import ir
 from numpy.typing import NDArray
 
-from graphbench.kernels import cpu_kernel
-from graphbench_sfi_former.powers_numba import (
-    Array,
-    Mask,
-    bounded_powers,
-    bounded_powers_and_inverses,
-    close_keys,
+from graphbench.kernels.products_numba import LANES
+from graphbench_sfi_former.lanes_numba import (
+    Desk,
+    Lanes,
+    choose,
+    in_all_rows,
     inlined,
-    plain_powers,
-    plain_powers_and_inverses,
-    rounded_largest,
+    larger,
+    over_keys,
+    powers_of_two,
+    root,
+    smaller,
 )
 
-#: Columns of the state of a row, `[M N, STATE]`: the fields of `RowState`, the number that was taken from the scores
-#: and what their powers were multiplied by to give S, the same from the friction's scores to g, whether
-#: their powers were taken as they are, and the bound on logits.
-UNIT, LEVEL, SLOPE, GAIN, SHIFT, FACTOR, COST_SHIFT, COST_FACTOR, PLAIN, SIZE, STATE = range(11)
-#: Columns of what the backward pass finds by row, `[M N, SUMS]`: dL/dpenalty and dL/d(log alpha).
-OF_PENALTY, LEAK, SUMS = range(3)
+Array = NDArray[np.floating]
+
+#: Columns: S and g without their factors, before that the scores of both kinds; in the backward pass they become the
+#: derivatives by the scores. The third holds the derivatives by the flow, and then the flow itself.
+WEIGHT, COST, FLOW, COLUMNS = range(4)
+#: Numbers of rows that the backward pass wants again: the fields of `RowState`, the number that was taken from the
+#: scores and what their powers were multiplied by to give S, the same from the friction's scores to g, and which rows
+#: are not solved here.
+UNIT, LEVEL, SLOPE, GAIN, SHIFT, FACTOR, COST_SHIFT, COST_FACTOR, BOUNDED, MARK, STATE = range(11)
+#: Given numbers: weights of the energy, the number of allowed keys and of all, limits of the dtype from elsewhere, the
+#: greatest lengths of keys of both kinds, and the product of a row of the output with its gradient.
+PENALTY, ALPHA, NUM_KEYS, LENGTH, TOLERANCE, STEEPEST, LONGEST, FRICTION_LONGEST, DOT = range(STATE, STATE + 9)
+#: Intermediate ones.
+_TOTAL, _INVERSES, _COST_TOTAL, _SLACK, _SCALE, _VOLUME, _FITS = range(DOT + 1, DOT + 8)
+_WAITING, _SETTLED, _PASS, _NEAR, _DRY, _MEETS, _MEAN, _REST, _SHARE, _THROUGH = range(_FITS + 1, _FITS + 11)
+_SIZE, _SQUARE, _FRICTION_SQUARE = range(_THROUGH + 1, _THROUGH + 4)
+#: What the backward pass finds by row: dL/dpenalty and dL/d(log alpha).
+OF_PENALTY, LEAK, ROWS = range(_FRICTION_SQUARE + 1, _FRICTION_SQUARE + 4)
 #: Marks of rows that are not solved here: steep ones, and those without any key.
-STEEP, KEYLESS = 1, 2
-#: Numbers that depend on the dtype, in the order of `native._limits`.
-_TOLERANCE, _STEEPEST, _LEAST_UNIT, _TINY, _EPS, _LEAST_SCALE, _MOST_SCALE, _LEAST_EXPONENT = range(8)
+KEYLESS, STEEP = 1.0, 2.0
+#: Score of a key that is not allowed, whose power is 0, and what lies above it and below all others.
+CLOSED, _LOWEST = -1e30, -1e9
 #: Newton passes after which a row is given up, and after which it is where its condition is too large.
 _PASSES, _UNCHECKED = 24, 2
 #: Size of logits from which a softmax may be 1 to within rounding, what is nearly 1, and keys up to which all hot rows
 #: are steep: as in `rows`.
-_HOT, _NEAR_ONE, _FEW = 8.0, 0.9, 8
+_HOT, _NEAR_ONE, _FEW = 8.0, 0.9, 8.0
 #: Size of logits up to which powers and their sums are ordinary numbers without taking the largest away.
 _MODERATE = 30.0
 
 
-@inlined
-def _water_level(
-    weight: Array, factor: Any, cost: Array, cost_factor: Any, slack: Any, level: Any, limits: Array, count: int
-) -> tuple[Any, Any, Any, bool]:
-    """Level, slope, volume, and whether the level is right to within rounding, as `waterfill.water_level`."""
-    zero, one = weight.dtype.type(0), weight.dtype.type(1)
-    lowest, highest = weight.dtype.type(-0.999), weight.dtype.type(999.0)
-    tolerance, steepest = limits[_TOLERANCE], weight.dtype.type(100) * limits[_STEEPEST]
-    for number in range(_PASSES):
-        slope, volume = zero, zero
-        for j in range(count):
-            gap = level - cost_factor * cost[j]
-            w = weight[j] if gap > zero else zero
-            slope += w
-            volume += w * gap
-        slope, volume = slope * factor + slack, volume * factor
-        step = (one - volume - slack * level) / (slope * level)
-        settled = abs(step) <= tolerance
-        ordinary = slope * level <= steepest  # not where they are no numbers
-        if (ordinary and settled) or (number >= _UNCHECKED and not ordinary) or number == _PASSES - 1:
-            break
-        level += level * min(max(step, lowest), highest)
-    return level, slope, volume, settled
+def _yes(condition: Lanes, desk: Desk) -> Lanes:
+    """1 where a condition holds, else 0: answers are kept as numbers."""
+    return choose(condition, desk.number(1.0), 0.0)
 
 
-@inlined
-def _saturated(
-    weight: Array,
-    factor: Any,
-    cost: Array,
-    cost_factor: Any,
-    unit: Any,
-    scale: Any,
-    level: Any,
-    volume: Any,
-    few: bool,
-    count: int,
-) -> bool:
-    """Whether a row with large logits is hot and saturated, as `rows.hot_rows` and `rows._saturated` tell."""
-    zero, one = weight.dtype.type(0), weight.dtype.type(1)
-    near_one, share = weight.dtype.type(_NEAR_ONE), weight.dtype.type(0.01)
-    near, dry, meets = zero, zero, zero
-    for j in range(count):
-        w, g = weight[j] * factor, cost[j] * cost_factor
-        gap = level - g
-        nearly = (w > zero) & (unit > near_one * w) | (g > near_one * scale)
-        near += one if nearly else zero
-        dry += one if gap <= zero else zero
-        meets += gap if (gap > zero) & (w > zero) else zero
-    return near > zero and (few or dry == zero or meets * unit > share * volume)
+def _square(desk: Desk) -> tuple[Lanes, ...]:
+    return (desk.column(0) * desk.column(0),)
 
 
-@inlined
-def _friction_scale(penalty: Any, unit: Any, limits: Array) -> Any:
-    """As in `fused`."""
-    return min(max(penalty / unit, limits[_LEAST_SCALE]), limits[_MOST_SCALE])
+#: Squared lengths of rows, whose numbers take the place of keys.
+square_rows = over_keys(_square, (), (_SQUARE,))
+square_friction_rows = over_keys(_square, (), (_FRICTION_SQUARE,))
 
 
-@inlined
-def _solve_row(
-    scores: Array,
-    frictions: Array,
-    item: int,
-    num_keys: int,
-    length: int,
-    penalty: Any,
-    alpha: Any,
-    limits: Array,
-    state: Array,
-    row: int,
-    weight: Array,
-    cost: Array,
-) -> bool:
-    """From the scores of a row to its state, and to S and g without their factors; returns whether it can be used."""
-    number = scores.dtype.type
-    one, size, steepest, lowest = number(1), state[row, SIZE], limits[_STEEPEST], limits[_LEAST_EXPONENT]
-    fits = num_keys > 0 and size <= steepest  # no condition is below 1
-    plain = fits and size <= _MODERATE and num_keys == length
-    plainly, else_count = length if plain else 0, length if fits and not plain else 0
-    large = length if fits and size > _MODERATE else 0
-    shift, cost_shift = rounded_largest(scores, item, large), rounded_largest(frictions, item, large)
-    total, inverses = plain_powers_and_inverses(scores, item, weight, plainly)
-    more, more_inverses = bounded_powers_and_inverses(scores, item, shift, lowest, weight, else_count)
-    total, inverses = total + more, inverses + more_inverses
-    factor, unit = one / total, one / (total * inverses)
-    scale = _friction_scale(penalty, unit, limits)
-    total = plain_powers(frictions, item, cost, plainly)
-    total += bounded_powers(frictions, item, cost_shift, lowest, cost, else_count)
-    cost_factor, slack, keys = scale / total, unit / alpha, number(num_keys)
-    guess = (unit * keys * keys) ** number(-1 / 3) * (penalty * keys + one)
-    fits = fits and unit >= limits[_LEAST_UNIT]
-    count = length if fits else 0
-    level, slope, volume, settled = _water_level(weight, factor, cost, cost_factor, slack, guess, limits, count)
-    fits = fits and settled and slope * level * (one + size) <= steepest
-    hot = length if size > _HOT and fits else 0
-    few = length <= _FEW
-    saturated = _saturated(weight, factor, cost, cost_factor, unit, scale, level, volume, few, hot)
-    fits = fits and not saturated
-    gain = (one - slack * level) / max(volume, limits[_TINY])
-    if not fits:  # a level below every cost: no key is active
-        unit, level, slope, gain = one, -one, one, number(num_keys > 0)
-        factor, cost_factor = number(0), number(0)
-    state[row, UNIT], state[row, LEVEL], state[row, SLOPE], state[row, GAIN] = unit, level, slope, gain
-    state[row, SHIFT], state[row, FACTOR] = shift, factor
-    state[row, COST_SHIFT], state[row, COST_FACTOR] = cost_shift, cost_factor
-    state[row, PLAIN] = number(plain)
+@in_all_rows
+def _examine(desk: Desk) -> Lanes:
+    """Bounds on the logits, no numbers where there are none; whether powers need them, or because keys are closed."""
+    lengths = root(desk.row(_SQUARE)) * desk.row(LONGEST), root(desk.row(_FRICTION_SQUARE)) * desk.row(FRICTION_LONGEST)
+    none = (lengths[0] - lengths[0]) + (lengths[1] - lengths[1])
+    desk.put_row(_SIZE, larger(*lengths) + none)
+    return ~((desk.row(_SIZE) <= _MODERATE) & (desk.row(NUM_KEYS) >= desk.row(LENGTH)))
+
+
+def _scores(desk: Desk) -> tuple[Lanes, Lanes]:
+    return desk.column(WEIGHT), desk.column(COST)
+
+
+_find_largest = over_keys(_scores, (), (SHIFT, COST_SHIFT), larger)
+
+
+@in_all_rows
+def _choose_shifts(desk: Desk) -> Lanes:
+    """The largest score is taken away where it may be large, and no score that is closed ever is."""
+    large = desk.row(_SIZE) > _MODERATE
+    for kind in (SHIFT, COST_SHIFT):
+        desk.put_row(kind, choose(large, larger(desk.row(kind), _LOWEST), 0.0))
+    return large
+
+
+def _bounded_power(desk: Desk, kind: int, shift: Lanes) -> tuple[Lanes, Lanes]:
+    """A power, 0 where it is no normal number, and its inverse, infinite there but 0 at keys that are closed."""
+    lowest = math.log2(desk.limits.tiny)
+    x = desk.column(kind) - shift
+    inside = x >= lowest
+    power, inverse = powers_of_two(larger(x, lowest))
+    outside = choose(x > _LOWEST, desk.number(math.inf), 0.0)
+    return choose(inside, power, 0.0), choose(inside, inverse, outside)
+
+
+def _powers(desk: Desk, power: Lanes, inverse: Lanes, cost: Lanes) -> tuple[Lanes, ...]:
+    desk.put_column(WEIGHT, power)
+    desk.put_column(COST, cost)
+    return power, inverse, cost
+
+
+def _plain_powers(desk: Desk) -> tuple[Lanes, ...]:
+    return _powers(desk, *powers_of_two(desk.column(WEIGHT)), powers_of_two(desk.column(COST))[0])
+
+
+def _bounded_powers(desk: Desk, shift: Lanes, cost_shift: Lanes) -> tuple[Lanes, ...]:
+    return _powers(desk, *_bounded_power(desk, WEIGHT, shift), _bounded_power(desk, COST, cost_shift)[0])
+
+
+_SUMS_OF_POWERS = (_TOTAL, _INVERSES, _COST_TOTAL)
+_take_plain_powers = over_keys(_plain_powers, (), _SUMS_OF_POWERS)
+_take_bounded_powers = over_keys(_bounded_powers, (SHIFT, COST_SHIFT), _SUMS_OF_POWERS)
+
+
+def _cube_root_of_inverse(x: Lanes) -> Lanes:
+    """x^(-1/3) to within a few percent: the bits of a number are its logarithm but for a factor and an offset."""
+    builder, single = x.builder, isinstance(x.value.type.element, ir.FloatType)
+    digits, bias, integer = (23, 127, ir.IntType(32)) if single else (52, 1023, ir.IntType(64))
+    bits = ir.VectorType(integer, LANES)
+    logarithm = Lanes(builder, builder.sitofp(builder.bitcast(x.value, bits), x.value.type))
+    bits_of_root = logarithm * (-1 / 3) + (bias - 0.045) * 2.0**digits * (4 / 3)
+    return Lanes(builder, builder.bitcast(builder.fptosi(bits_of_root.value, bits), x.value.type))
+
+
+@in_all_rows
+def _begin(desk: Desk) -> Lanes:
+    """Factors of S and g, and the level to start from of `fused.solve_block`."""
+    total, size, keys, penalty = desk.row(_TOTAL), desk.row(_SIZE), desk.row(NUM_KEYS), desk.row(PENALTY)
+    factor, unit = 1.0 / total, 1.0 / (total * desk.row(_INVERSES))
+    scale = _friction_scale(penalty, unit, desk)
+    cost_factor, slack = scale / desk.row(_COST_TOTAL), unit / desk.row(ALPHA)
+    fits = (keys > 0.0) & (size <= desk.row(STEEPEST)) & (unit >= desk.limits.tiny**0.7)
+    guess = _cube_root_of_inverse(unit * keys * keys) * (penalty * keys + 1.0)
+    for kind, value in (
+        (FACTOR, factor),
+        (UNIT, unit),
+        (_SCALE, scale),
+        (COST_FACTOR, cost_factor),
+        (_SLACK, slack),
+        (LEVEL, guess),
+        (_FITS, _yes(fits, desk)),
+        (_WAITING, _yes(fits, desk)),
+        (_PASS, desk.number(0.0)),
+    ):
+        desk.put_row(kind, value)
     return fits
 
 
-@inlined
-def _flow(weight: Array, cost: Array, state: Array, row: int, flow: Array, item: int, count: int) -> None:
-    zero, level = weight.dtype.type(0), state[row, LEVEL]
-    gain, cost_factor = state[row, GAIN] * state[row, FACTOR], state[row, COST_FACTOR]
-    for j in range(count):
-        gap = level - cost_factor * cost[j]
-        flow[item, j] = weight[j] * gap * gain if gap > zero else zero
+def _friction_scale(penalty: Lanes, unit: Lanes, desk: Desk) -> Lanes:
+    """As in `fused`."""
+    return smaller(larger(penalty / unit, desk.limits.eps**2), desk.limits.max**0.8)
+
+
+def _water(desk: Desk, level: Lanes, cost_factor: Lanes) -> tuple[Lanes, ...]:
+    gap, weight = level - cost_factor * desk.column(COST), desk.column(WEIGHT)
+    open_weight = choose(gap > 0.0, weight, 0.0)
+    return open_weight, open_weight * gap
+
+
+_measure_water = over_keys(_water, (LEVEL, COST_FACTOR), (SLOPE, _VOLUME))
+
+
+@in_all_rows
+def _step(desk: Desk) -> Lanes:
+    """A Newton step of the rows that have not settled, as in `waterfill.water_level`; whether they are still at it."""
+    level, slack, factor, number = desk.row(LEVEL), desk.row(_SLACK), desk.row(FACTOR), desk.row(_PASS)
+    slope, volume = desk.row(SLOPE) * factor + slack, desk.row(_VOLUME) * factor
+    step = (1.0 - volume - slack * level) / (slope * level)
+    settled = larger(step, 0.0 - step) <= desk.row(TOLERANCE)
+    ordinary = slope * level <= desk.row(STEEPEST) * 100.0  # not where they are no numbers
+    done = (ordinary & settled) | (~ordinary & (number >= float(_UNCHECKED)))
+    waiting = (desk.row(_WAITING) > 0.0) & ~done
+    bounded = smaller(larger(step, -0.999), 999.0)
+    for kind, value in (
+        (SLOPE, slope),
+        (_VOLUME, volume),
+        (_SETTLED, _yes(settled, desk)),
+        (_WAITING, _yes(waiting, desk)),
+        (_PASS, number + 1.0),
+        (LEVEL, choose(waiting, level + level * bounded, level)),
+    ):
+        desk.put_row(kind, value)
+    return waiting
+
+
+@in_all_rows
+def _judge(desk: Desk) -> Lanes:
+    """Whether rows are solved; whether some of them are hot."""
+    size = desk.row(_SIZE)
+    steep = desk.row(SLOPE) * desk.row(LEVEL) * (size + 1.0)
+    fits = (desk.row(_FITS) > 0.0) & (desk.row(_SETTLED) > 0.0) & (steep <= desk.row(STEEPEST))
+    desk.put_row(_FITS, _yes(fits, desk))
+    return fits & (size > _HOT)
+
+
+def _heat(desk: Desk, level: Lanes, factor: Lanes, cost_factor: Lanes, unit: Lanes, scale: Lanes) -> tuple[Lanes, ...]:
+    """Of `rows.hot_rows` and `rows._saturated`."""
+    w, g = desk.column(WEIGHT) * factor, desk.column(COST) * cost_factor
+    gap = level - g
+    nearly = (w > 0.0) & (unit > w * _NEAR_ONE) | (g > scale * _NEAR_ONE)
+    return _yes(nearly, desk), _yes(gap <= 0.0, desk), choose((gap > 0.0) & (w > 0.0), gap, 0.0)
+
+
+_look_for_saturation = over_keys(_heat, (LEVEL, FACTOR, COST_FACTOR, UNIT, _SCALE), (_NEAR, _DRY, _MEETS))
+
+
+@in_all_rows
+def _finish(desk: Desk) -> Lanes:
+    """State of the rows; of those that are not solved, one in which no key is active."""
+    level, volume, unit = desk.row(LEVEL), desk.row(_VOLUME), desk.row(UNIT)
+    saturated = (desk.row(LENGTH) <= _FEW) | (desk.row(_DRY) <= 0.0) | (desk.row(_MEETS) * unit > volume * 0.01)
+    hot = desk.row(_SIZE) > _HOT
+    fits = (desk.row(_FITS) > 0.0) & ~(hot & (desk.row(_NEAR) > 0.0) & saturated)
+    has_keys = _yes(desk.row(NUM_KEYS) > 0.0, desk)
+    gain = (1.0 - desk.row(_SLACK) * level) / larger(volume, float(desk.limits.tiny))
+    mark = has_keys * (STEEP - KEYLESS) + KEYLESS
+    for kind, solved, else_value in (
+        (UNIT, unit, 1.0),
+        (LEVEL, level, -1.0),
+        (SLOPE, desk.row(SLOPE), 1.0),
+        (GAIN, gain, has_keys),
+        (FACTOR, desk.row(FACTOR), 0.0),
+        (COST_FACTOR, desk.row(COST_FACTOR), 0.0),
+        (MARK, desk.number(0.0), mark),
+    ):
+        desk.put_row(kind, choose(fits, solved, else_value))
+    return fits
+
+
+def _flow(desk: Desk, level: Lanes, factor: Lanes, gain: Lanes, cost_factor: Lanes) -> tuple[Lanes, ...]:
+    gap = level - cost_factor * desk.column(COST)
+    desk.put_column(FLOW, choose(gap > 0.0, desk.column(WEIGHT) * gap * (gain * factor), 0.0))
+    return ()
+
+
+_pour = over_keys(_flow, (LEVEL, FACTOR, GAIN, COST_FACTOR))
 
 
 @inlined
-def _fill(out: Array, item: int, number: Any, count: int) -> None:
-    for j in range(count):
-        out[item, j] = number
+def take_powers(work: Array, columns: int, count: int, rows: int) -> None:
+    """From scores to S and g without their factors, and the sums of them, as the row BOUNDED says."""
+    bounded = work[rows + BOUNDED * LANES] > 0
+    _take_plain_powers(work, columns, 0 if bounded else count, rows)
+    if bounded:
+        _take_bounded_powers(work, columns, count, rows)
 
 
 @inlined
-def _multiply(out: Array, factors: Array, item: int, count: int) -> None:
-    for j in range(count):
-        out[item, j] *= factors[item, j]
-
-
-@inlined
-def _put(numbers: Array, out: Array, row: int, count: int) -> None:
-    for j in range(count):
-        out[row, j] = numbers[j]
-
-
-@inlined
-def _take(numbers: Array, row: int, out: Array, count: int) -> None:
-    for j in range(count):
-        out[j] = numbers[row, j]
-
-
-@cpu_kernel
-def solve_rows(
-    first: int,
-    last: int,
-    start: int,
-    scores: Array,
-    frictions: Array,
-    allowed: Mask,
-    mask_of: NDArray[np.int64],
-    energy: Array,
-    limits: Array,
-    state: Array,
-    steep: NDArray[np.uint8],
-    kept_weight: Array,
-    kept_cost: Array,
-    flow: Array,
-) -> None:
-    """Rows of a block from their scores to their flow.
+def solve(work: Array, columns: int, count: int, rows: int) -> None:
+    """From the scores of LANES rows to their flow and state.
 
     Args:
-        first: row of the block to begin with.
-        last: row to end before.
-        start: number of the block's first row among all.
-        scores: Q K^T over sqrt d and log 2, `[rows, K]`; keys are closed in them.
-        frictions: Q~ K~^T likewise.
-        allowed: masks `[L, N or 1, K]`; `[0, 0, 0]` without one.
-        mask_of: number of the mask of each matrix, `[M]`.
-        energy: penalty and alpha, infinite for the hard constraint, `[M, 2]`.
-        limits: see `native._limits`.
-        state: `[M N, STATE]`, of which SIZE is there and the others are set.
-        steep: `[M N]`; becomes STEEP at steep rows, whose flow is not set, KEYLESS at those without any key, else 0.
-        kept_weight: where S, without its factors, is kept for the backward pass, `[M N, K]`; `[0, 0]` for not.
-        kept_cost: where g is kept likewise.
-        flow: receives the flow `[rows, K]`; may be the memory of `scores`.
+        work: holds everything.
+        columns: place of the columns; WEIGHT and COST hold the scores, FLOW receives the flow.
+        count: keys K.
+        rows: place of the numbers of rows.
     """
-    length, num_rows = scores.shape[1], state.shape[0] // energy.shape[0]
-    masked, by_row, keeps = allowed.shape[0] > 0, allowed.shape[1] > 1, length if kept_weight.shape[0] > 0 else 0
-    zero = scores.dtype.type(0)
-    weight, cost = np.empty(length, scores.dtype), np.empty(length, scores.dtype)
-    for item in range(first, last):
-        row = start + item
-        matrix = row // num_rows
-        mask, mask_row, num_keys = mask_of[matrix] if masked else 0, row % num_rows if by_row else 0, length
-        closable = close_keys(scores, frictions, item, allowed, mask, mask_row, length if masked else 0)
-        num_keys = closable if masked else length
-        penalty, alpha = energy[matrix, 0], energy[matrix, 1]
-        fits = _solve_row(scores, frictions, item, num_keys, length, penalty, alpha, limits, state, row, weight, cost)
-        steep[row] = 0 if fits else STEEP if num_keys > 0 else KEYLESS
-        _flow(weight, cost, state, row, flow, item, length if fits else 0)
-        _fill(flow, item, zero, length if num_keys == 0 else 0)
-        _put(weight, kept_weight, row, keeps)
-        _put(cost, kept_cost, row, keeps)
+    bounded = _examine(work, rows)
+    for lane in range(LANES):
+        work[rows + BOUNDED * LANES + lane] = 1 if bounded else 0
+    _find_largest(work, columns, count if bounded else 0, rows)
+    _choose_shifts(work, rows)
+    take_powers(work, columns, count, rows)
+    waiting = _begin(work, rows)
+    for _ in range(_PASSES):
+        _measure_water(work, columns, count, rows)
+        waiting = _step(work, rows)
+        if not waiting:
+            break
+    hot = _judge(work, rows)
+    _look_for_saturation(work, columns, count if hot else 0, rows)
+    _finish(work, rows)
+    _pour(work, columns, count, rows)
+
+
+@in_all_rows
+def _begin_back(desk: Desk) -> Lanes:
+    slack = desk.row(UNIT) / desk.row(ALPHA)
+    inside = larger(1.0 - slack * desk.row(LEVEL), float(desk.limits.eps))
+    desk.put_row(_SLACK, slack)
+    desk.put_row(_MEAN, desk.row(DOT) / inside)
+    return desk.row(MARK) > 0.0
+
+
+def _rest(desk: Desk, level: Lanes, cost_factor: Lanes, mean: Lanes) -> tuple[Lanes, ...]:
+    gap = level - cost_factor * desk.column(COST)
+    return (choose(gap > 0.0, desk.column(WEIGHT) * (desk.column(FLOW) - mean), 0.0),)
+
+
+_sum_rest = over_keys(_rest, (LEVEL, COST_FACTOR, _MEAN), (_REST,))
+
+
+@in_all_rows
+def _share_rest(desk: Desk) -> Lanes:
+    slope = desk.row(SLOPE)
+    desk.put_row(_REST, (desk.row(_REST) * desk.row(FACTOR) - desk.row(_SLACK) * desk.row(_MEAN)) / slope)
+    return slope > 0.0
+
+
+def _push(
+    desk: Desk, level: Lanes, cost_factor: Lanes, factor: Lanes, mean: Lanes, rest: Lanes
+) -> tuple[Lanes, Lanes, Lanes, Lanes]:
+    """S and the gap of an active key, dL/dg and g."""
+    g = cost_factor * desk.column(COST)
+    gap = level - g
+    w = choose(gap > 0.0, desk.column(WEIGHT) * factor, 0.0)
+    return w, gap, w * (rest - (desk.column(FLOW) - mean)), g
+
+
+def _pushes(desk: Desk, level: Lanes, cost_factor: Lanes, factor: Lanes, mean: Lanes, rest: Lanes) -> tuple[Lanes, ...]:
+    _, gap, push, g = _push(desk, level, cost_factor, factor, mean, rest)
+    return push * g, push * gap
+
+
+_sum_pushes = over_keys(_pushes, (LEVEL, COST_FACTOR, FACTOR, _MEAN, _REST), (_TOTAL, _THROUGH))
+
+
+@in_all_rows
+def _share_pushes(desk: Desk) -> Lanes:
+    unit, total = desk.row(UNIT), desk.row(_TOTAL)
+    scale = _friction_scale(desk.row(PENALTY), unit, desk)
+    desk.put_row(OF_PENALTY, total / (scale * unit))  # 0 without a key, and replaced in steep rows
+    desk.put_row(LEAK, (desk.row(_REST) + desk.row(_MEAN)) * desk.row(_SLACK) * desk.row(LEVEL))
+    desk.put_row(_SHARE, total / scale * desk.row(COST_FACTOR))
+    desk.put_row(_THROUGH, desk.row(_THROUGH) * unit / desk.row(FACTOR))
+    return unit > 0.0
+
+
+def _derivatives(
+    desk: Desk,
+    level: Lanes,
+    cost_factor: Lanes,
+    factor: Lanes,
+    mean: Lanes,
+    rest: Lanes,
+    gain: Lanes,
+    share: Lanes,
+    through: Lanes,
+    mark: Lanes,
+) -> tuple[Lanes, ...]:
+    """Derivatives by the scores in their places, and the flow in that of the derivatives by it."""
+    weight, cost, solved = desk.column(WEIGHT), desk.column(COST), mark <= 0.0
+    w, gap, push, g = _push(desk, level, cost_factor, factor, mean, rest)
+    rise = choose(weight > 0.0, through / weight, 0.0)  # none at keys that are not allowed
+    desk.put_column(WEIGHT, choose(solved, (rise - push * gap) * gain, 0.0))
+    desk.put_column(COST, choose(solved, push * g - cost * share, 0.0))
+    desk.put_column(FLOW, w * gap * gain)
+    return ()
+
+
+_derive = over_keys(_derivatives, (LEVEL, COST_FACTOR, FACTOR, _MEAN, _REST, GAIN, _SHARE, _THROUGH, MARK))
 
 
 @inlined
-def _dot(a: Array, b: Array, row: int) -> Any:
-    total = a.dtype.type(0)
-    for j in range(a.shape[1]):
-        total += a[row, j] * b[row, j]
-    return total
-
-
-@inlined
-def _derive_row(
-    scores: Array,
-    frictions: Array,
-    upstream: Array,
-    item: int,
-    weight: Array,
-    cost: Array,
-    penalty: Any,
-    alpha: Any,
-    dot: Any,
-    limits: Array,
-    state: Array,
-    sums: Array,
-    row: int,
-    count: int,
-) -> None:
-    """From S and g, without their factors, and u, in `upstream`, to the flow in its place and both derivatives."""
-    zero, one = weight.dtype.type(0), weight.dtype.type(1)
-    unit, level, slope, gain = state[row, UNIT], state[row, LEVEL], state[row, SLOPE], state[row, GAIN]
-    factor, cost_factor, slack = state[row, FACTOR], state[row, COST_FACTOR], unit / alpha
-    mean = dot / max(one - slack * level, limits[_EPS])
-    rest = zero
-    for j in range(count):
-        w = weight[j] if level - cost_factor * cost[j] > zero else zero
-        rest += w * (upstream[item, j] - mean)
-    rest = (rest * factor - slack * mean) / slope
-    total, through = zero, zero
-    for j in range(count):
-        g = cost_factor * cost[j]
-        gap = level - g
-        w = weight[j] * factor if gap > zero else zero
-        push = w * (rest - (upstream[item, j] - mean))  # dL/dg
-        by_cost, by_gap = push * g, push * gap
-        total += by_cost
-        through += by_gap
-        frictions[item, j] = by_cost
-        scores[item, j] = by_gap
-        upstream[item, j] = w * gap * gain
-    scale = _friction_scale(penalty, unit, limits)
-    sums[row, OF_PENALTY] = total / (scale * unit)  # 0 without a key, and replaced in steep rows
-    sums[row, LEAK] = (rest + mean) * slack * level
-    share, through = total / scale * cost_factor, through * unit / factor
-    for j in range(count):
-        w = weight[j]
-        rise = through / w if w > zero else zero  # none at keys that are not allowed
-        scores[item, j] = (rise - scores[item, j]) * gain
-        frictions[item, j] -= cost[j] * share
-
-
-@cpu_kernel
-def derive_rows(
-    first: int,
-    last: int,
-    start: int,
-    scores: Array,
-    frictions: Array,
-    upstream: Array,
-    keep: Array,
-    allowed: Mask,
-    mask_of: NDArray[np.int64],
-    energy: Array,
-    limits: Array,
-    state: Array,
-    steep: NDArray[np.uint8],
-    kept_weight: Array,
-    kept_cost: Array,
-    output: Array,
-    output_grad: Array,
-    sums: Array,
-) -> None:
-    """Rows of a block from the derivatives by their flow to those by their scores; steep ones are left alone.
+def derive(work: Array, columns: int, count: int, rows: int) -> None:
+    """From the derivatives by the flow of LANES rows to those by their scores; those of rows not solved here are 0.
 
     Args:
-        first: row of the block to begin with.
-        last: row to end before.
-        start: number of the block's first row among all.
-        scores: as `solve_rows` got them, or anything where S and g were kept; become dL/d(Q K^T / sqrt d).
-        frictions: likewise; become dL/d(Q~ K~^T / sqrt d).
-        upstream: derivatives by what V is multiplied with `[rows, K]`; becomes the flow, with dropout's factors.
-        keep: dropout's factors `[rows, K]`; `[0, 0]` without dropout.
-        allowed: as in `solve_rows`, like all up to `kept_cost`, of which nothing is changed.
-        mask_of: as there.
-        energy: as there.
-        limits: as there.
-        state: as it was left.
-        steep: as it was left.
-        kept_weight: as it was left.
-        kept_cost: as it was left.
-        output: of the attention `[M N, d_v]`.
-        output_grad: its gradient `[M N, d_v]`.
-        sums: `[M N, SUMS]`; is set, but for steep rows.
+        work: holds everything.
+        columns: place of the columns; WEIGHT and COST hold the scores and become the derivatives by them, FLOW holds
+            the derivatives by the flow and becomes the flow.
+        count: keys K.
+        rows: place of the numbers of rows, of which the state is as `solve` left it, and DOT is there.
     """
-    length, num_rows = scores.shape[1], state.shape[0] // energy.shape[0]
-    masked, by_row = allowed.shape[0] > 0, allowed.shape[1] > 1
-    drops, keeps = keep.shape[0] > 0, kept_weight.shape[0] > 0
-    zero, lowest = scores.dtype.type(0), limits[_LEAST_EXPONENT]
-    weight, cost = np.empty(length, scores.dtype), np.empty(length, scores.dtype)
-    for item in range(first, last):
-        row = start + item
-        matrix, none = row // num_rows, length if steep[row] == KEYLESS else 0
-        _fill(scores, item, zero, none)
-        _fill(frictions, item, zero, none)
-        _fill(upstream, item, zero, none)
-        count, plain = 0 if steep[row] else length, state[row, PLAIN] > zero
-        again, dropped = 0 if keeps else count, count if drops else 0
-        mask, mask_row = mask_of[matrix] if masked else 0, row % num_rows if by_row else 0
-        close_keys(scores, frictions, item, allowed, mask, mask_row, again if masked else 0)
-        plainly, else_count = again if plain else 0, 0 if plain else again
-        plain_powers(scores, item, weight, plainly)
-        plain_powers(frictions, item, cost, plainly)
-        bounded_powers(scores, item, state[row, SHIFT], lowest, weight, else_count)
-        bounded_powers(frictions, item, state[row, COST_SHIFT], lowest, cost, else_count)
-        _take(kept_weight, row, weight, count if keeps else 0)
-        _take(kept_cost, row, cost, count if keeps else 0)
-        _multiply(upstream, keep, item, dropped)
-        penalty, alpha = energy[matrix, 0], energy[matrix, 1]
-        dot = _dot(output, output_grad, row)
-        _derive_row(
-            scores, frictions, upstream, item, weight, cost, penalty, alpha, dot, limits, state, sums, row, count
-        )
-        _multiply(upstream, keep, item, dropped)
+    take_powers(work, columns, count, rows)
+    _begin_back(work, rows)
+    _sum_rest(work, columns, count, rows)
+    _share_rest(work, rows)
+    _sum_pushes(work, columns, count, rows)
+    _share_pushes(work, rows)
+    _derive(work, columns, count, rows)

@@ -11,10 +11,8 @@ from torch import Tensor
 #: Numbers in one buffer of a block of rows, on a CPU and elsewhere. On a CPU the handful of buffers of a block should
 #: stay in the last cache and yet be long enough to outweigh the cost of calling an operation.
 BLOCK_CPU, BLOCK_GPU = 2**19, 2**24
-#: Bytes of such a buffer where kernels in Numba compute: three of them should stay near a core's own cache.
-BLOCK_ROWS = 2**20
-#: Bytes of S, and of g, up to which they are kept there for the backward pass; more are faster computed again.
-KEPT_ROWS = 2**21
+#: Bytes of such a buffer where kernels in Numba compute and blocks are for steep rows and dropout's factors alone.
+BLOCK_ROWS = 2**21
 #: Shapes whose views are remembered; batches of graphs bring ever new ones.
 _MOST_VIEWS = 64
 
@@ -38,11 +36,6 @@ def block_size(device: torch.device) -> int:
 def row_block_size(like: Tensor) -> int:
     """Numbers of the dtype of `like` that a buffer of a block may hold where kernels in Numba compute."""
     return min(BLOCK_CPU, BLOCK_ROWS // like.element_size())
-
-
-def keeps_rows(numbers: int, like: Tensor) -> bool:
-    """Whether so many S and g of the dtype of `like` are kept for the backward pass, where kernels in Numba compute."""
-    return numbers <= min(BLOCK_CPU, KEPT_ROWS // like.element_size())
 
 
 def borrow(number: int, shape: tuple[int, ...], like: Tensor) -> tuple[Tensor, ...]:

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Literal, get_args
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from torch_geometric.data import Data
@@ -21,8 +22,9 @@ from graphbench.errors import BadInput, check_choice, check_range
 from graphbench.nn import DenseLayout, dropped, mixed_values
 from graphbench_sft.leaky import leaky_relu_attention, leaky_relu_mixture
 from graphbench_sft.maxout import maxout_scores
+from graphbench_sft.mixture import Operands, mixed_in_one_step, runs_in_one_step
 from graphbench_sft.names import LAYER, names_of_places, scramble
-from graphbench_sft.pairs import PairRelation
+from graphbench_sft.pairs import DistanceRelation, PairRelation
 from graphbench_sft.relative import Chunk, EdgeRelation, RelativeTerms, ScoreMap, layout_of
 from graphbench_sft.sampler import DifferentiableSampler, Evaluation, Sample, SamplingMode
 from graphbench_sft.traces import join_parts
@@ -50,8 +52,15 @@ class _Piece:
     terms: ScoreMap | None
 
 
-#: What a trace needs of a block: its graphs (None: all), its padded shape, what was sampled and the operands.
-_Seen = tuple[Tensor | None, torch.Size, Sample, list[_Piece]]
+@dataclass(frozen=True)
+class _Sampled:
+    """What the tokens of a block of graphs attend to; `leak` and `relation` may be absent."""
+
+    sample: Sample
+    key: Tensor  # [B, K, dim]
+    value: Tensor  # [B, K, dim]
+    leak: Tensor | None  # [B, K, H]
+    relation: Relation | None
 
 
 class SampledAttention(Traced):
@@ -67,8 +76,9 @@ class SampledAttention(Traced):
     With relative terms A becomes `A * R_mul + R_add` first. Parameters with leak and relative terms of width r:
     `4 (dim^2 + dim) + H (dim + 1) + 2 H (r + 1)`, and `dim + 1` of the sampler.
 
-    Scores are worked on in chunks that stay in the cache. A training step with more than 67 million scores keeps none
-    of them for the way back, and so takes no more memory than its tokens and one chunk.
+    Maxout scores on a processor with Numba are never stored (see `mixture`), but for relative terms of other kinds than
+    edges and distances. Elsewhere scores are worked on in chunks that stay in the cache, and a training step with more
+    than 67 million of them keeps none for the way back, and so takes no more memory than its tokens and one chunk.
 
     A trace holds the weights over the sampled tokens; its `columns` name them. Where the sampler mixes, in training
     and in evaluation as trained, a column is the sampled token mixed with its partner.
@@ -162,18 +172,17 @@ class SampledAttention(Traced):
         layout = layout_of(layout)
         names = None if self.training or self.sampler is None else self._own_names(layout, names)
         query = dropped(self.query_map(x), self.score_dropout, self.training)
-        mixed, seen = [], []
-        parts = zip(layout.blocks, layout.to_blocks(x), layout.to_blocks(query), strict=True)
-        for number, (block, tokens, queries) in enumerate(parts):
+        blocks = []
+        for number, (block, tokens) in enumerate(zip(layout.blocks, layout.to_blocks(x), strict=True)):
             own = (None if tensor is None else block.take(tensor) for tensor in (visible, names))
             sample = self._sample(block.layout, tokens, *own)
-            relation = None if relations is None else relations[number]
-            pieces = self._pieces(queries, sample, relation)
-            mixed.append(self._mix(pieces, block.layout))
-            if self.listening:
-                seen.append((block.graphs, block.layout.mask.shape, sample, pieces))
-        out = self.out_map(layout.from_blocks(mixed))
-        self.trace(lambda: self._record(x, layout, seen, out))
+            blocks.append(self._sampled(sample, None if relations is None else relations[number]))
+        mixed = self._mixed_in_one_step(query, layout, blocks)
+        if mixed is None:
+            parts = zip(layout.blocks, self._pieces(query, layout, blocks), strict=True)
+            mixed = layout.from_blocks([self._mix(pieces, block.layout) for block, pieces in parts])
+        out = self.out_map(mixed)
+        self.trace(lambda: self._record(x, query, layout, blocks, out))
         return out
 
     def _own_names(self, layout: DenseLayout, names: Tensor | None) -> Tensor:
@@ -192,13 +201,45 @@ class SampledAttention(Traced):
         index = torch.arange(layout.max_nodes, device=tokens.device).expand(layout.num_graphs, -1)
         return Sample(tokens, index, mask=mask)
 
-    def _pieces(self, query: Tensor, sample: Sample, relation: Relation | None) -> list[_Piece]:
-        """The operands of a block of graphs, cut into chunks in the order of padded rows; `query [B, N, dim]`."""
+    def _sampled(self, sample: Sample, relation: Relation | None) -> _Sampled:
         key = dropped(self.key_map(sample.tokens), self.score_dropout, self.training)
-        value = self.value_map(sample.tokens)
-        leak = None if self.leak_map is None else self.leak_map(sample.tokens).transpose(1, 2)
+        leak = None if self.leak_map is None else self.leak_map(sample.tokens)
+        return _Sampled(sample, key, self.value_map(sample.tokens), leak, relation)
+
+    def _mixed_in_one_step(self, query: Tensor, layout: DenseLayout, blocks: Sequence[_Sampled]) -> Tensor | None:
+        """Mixed values `[T, dim]` of queries `[T, dim]`, or None where no kernel computes them."""
+        numbers = [query, *(x for own in blocks for x in (own.key, own.value, own.leak) if x is not None)]
+        if self.attention == "softmax_dot" or self.compiled_scores or not runs_in_one_step(numbers):
+            return None
+        operands = [self._operands(own, query.dtype) for own in blocks]
+        known = [own for own in operands if own is not None]
+        if len(known) < len(operands):
+            return None
+        at_zero = None if self.relative is None else self.relative.at_zero()
+        return mixed_in_one_step(query, layout, self.num_heads, known, at_zero)
+
+    def _operands(self, own: _Sampled, dtype: torch.dtype) -> Operands | None:
+        """What a kernel works on, or None where its relative terms are not among those that a kernel makes."""
+        leak = None if own.leak is None else F.softplus(own.leak)
+        operands = Operands(own.key, own.value, leak, own.sample.mask)
+        if self.relative is None:
+            return operands
+        if isinstance(own.relation, EdgeRelation):
+            return operands._replace(pairs=own.relation.pairs(self.relative, own.sample))
+        if isinstance(own.relation, DistanceRelation) and own.relation.fits_kernels(dtype):
+            return operands._replace(places=own.relation.terms_of_places(self.relative, own.sample))
+        return None
+
+    def _pieces(self, query: Tensor, layout: DenseLayout, blocks: Sequence[_Sampled]) -> list[list[_Piece]]:
+        """The operands of each block; queries `[T, dim]`."""
+        return [self._cut(*part) for part in zip(layout.to_blocks(query), blocks, strict=True)]
+
+    def _cut(self, query: Tensor, own: _Sampled) -> list[_Piece]:
+        """The operands of a block of graphs, cut into chunks in the order of padded rows; `query [B, N, dim]`."""
+        sample, relation = own.sample, own.relation
+        leak = None if own.leak is None else own.leak.transpose(1, 2)
         mask = None if sample.mask is None else sample.mask.unsqueeze(1)
-        query, key, value = (t.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for t in (query, key, value))
+        query, key, value = (t.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for t in (query, own.key, own.value))
         graphs, rows = _chunk_shape(query, key)
         leaks, masks = (_split(tensor, graphs, query.shape[0]) for tensor in (leak, mask))
         groups = zip(query.split(graphs), key.split(graphs), value.split(graphs), leaks, masks, strict=True)
@@ -246,12 +287,15 @@ class SampledAttention(Traced):
         return torch.cat([run(piece) for piece in pieces]).unflatten(0, layout.mask.shape)
 
     @torch.no_grad()
-    def _record(self, x: Tensor, layout: DenseLayout, seen: list[_Seen], out: Tensor) -> LayerTrace:
+    def _record(
+        self, x: Tensor, query: Tensor, layout: DenseLayout, blocks: Sequence[_Sampled], out: Tensor
+    ) -> LayerTrace:
         sizes = layout.ptr.diff()
         found: dict[int, tuple[Tensor, Tensor]] = {}
-        for graphs, shape, sample, pieces in seen:
+        for block, own, pieces in zip(layout.blocks, blocks, self._pieces(query, layout, blocks), strict=True):
+            sample, graphs = own.sample, block.graphs
             rows = torch.cat([self._weights(piece).transpose(1, 2).flatten(0, 1) for piece in pieces])
-            matrices = rows.unflatten(0, shape).transpose(1, 2)
+            matrices = rows.unflatten(0, block.layout.mask.shape).transpose(1, 2)
             for place, graph in enumerate(range(len(sizes)) if graphs is None else graphs.tolist()):
                 filled = slice(None) if sample.mask is None else sample.mask[place]
                 matrix = matrices[place, :, : int(sizes[graph])]

@@ -5,7 +5,7 @@ comparisons, so the work is that of a matrix product without its fused instructi
 the processor's cache: one call compares all channels of a few queries with all keys, the next ones add the channels
 up. On one CPU core this takes less than half the time of `torch.cdist(p=1)`, which the identity
 `max(a, b) = (a + b + |a - b|) / 2` would allow. Where Numba is installed, the loops of `maxout_numba` take its place
-and less than a third of its time, and on a graphics card the kernels of `maxout_triton`.
+and a fraction of its time, and on a graphics card the kernels of `maxout_triton`.
 
 Legend: M matrices (batch x heads), n queries, k keys, d channels; p and s are n and k in either order.
 """
@@ -28,7 +28,7 @@ from graphbench.kernels import runs_numba, runs_triton
 #: block only has to be large enough to keep them busy.
 _CPU_BLOCK = 1 << 17
 _DEVICE_BLOCK = 1 << 24
-#: Comparisons run along the last axis; below this many keys the queries, when there are more of them, go there.
+#: torch compares along the last axis; below this many keys the queries, when there are more of them, go there.
 _SHORT_ROW = 128
 
 
@@ -69,7 +69,7 @@ def maxout_scores(query: Tensor, key: Tensor, compiled: bool = False) -> Tensor:
     )
     if compiled or torch.compiler.is_compiling():
         scores = _fused_sum_of_maxima(first, second)
-    elif second.shape[1] < min(_SHORT_ROW, first.shape[1]) and not runs_triton(first.device):
+    elif second.shape[1] < min(_SHORT_ROW, first.shape[1]) and not (runs_triton(first.device) or runs_numba(first)):
         scores = _SumOfMaxima.apply(second, first).transpose(1, 2).contiguous()
     else:
         scores = _SumOfMaxima.apply(first, second)

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from functools import partial
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from graphbench_sft.relative import AffineMap, Chunk, RelativeTerms, ScoreMap
+from graphbench_sft.relative import AffineMap, Chunk, PlaceTerms, RelativeTerms, ScoreMap
 from graphbench_sft.sampler import Sample
 
 
@@ -78,6 +79,23 @@ class DistanceRelation(PairRelation):
 
     position: Tensor
     normal: Tensor | None = None
+
+    def fits_kernels(self, dtype: torch.dtype) -> bool:
+        """Whether a kernel makes the terms itself: in float32, of up to three coordinates, which have no gradients."""
+        given = [self.position] if self.normal is None else [self.position, self.normal]
+        known = all(x.dtype is dtype is torch.float32 and not x.requires_grad for x in given)
+        return known and self.position.shape[-1] <= 3
+
+    def terms_of_places(self, terms: RelativeTerms, sample: Sample) -> PlaceTerms:
+        """What a kernel makes the terms of; a token without partner is its own."""
+        place = F.pad(self.position, (0, 3 - self.position.shape[-1]))
+        normal = torch.zeros_like(place) if self.normal is None else self.normal
+        linear = terms.linear
+        maps = torch.cat([F.pad(linear.weight, (0, 2 - linear.in_features)), linear.bias.unsqueeze(-1)], dim=1)
+        by_head = maps.view(2, terms.num_heads, 3).transpose(0, 1).flatten(1)
+        partner = sample.index if sample.partner is None else sample.partner
+        weight = torch.ones_like(sample.index, dtype=place.dtype) if sample.weight is None else sample.weight
+        return PlaceTerms(torch.cat([place, normal], dim=-1), sample.index, partner, weight, by_head)
 
     def at(self, chunk: Chunk, columns: Tensor) -> AffineMap:
         """See `PairRelation.at`."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -75,6 +76,40 @@ class RelativeTerms(nn.Module):
         return self(partial(F.linear, features.to(self.linear.weight.dtype)), -1)
 
 
+class PairTerms(NamedTuple):
+    """What the scores of some pairs of a token and a slot get more than those of all others.
+
+    Args:
+        row: padded number (`graph * N + node`) of the attending token `[P]`, ascending.
+        slot: of the sample `[P]`.
+        mul: what is added to the factor `[P, H]`.
+        add: what is added to the summand `[P, H]`.
+    """
+
+    row: Tensor
+    slot: Tensor
+    mul: Tensor
+    add: Tensor
+
+
+class PlaceTerms(NamedTuple):
+    """What makes relative terms of places: squared distances and dot products of normals, mapped and mixed.
+
+    Args:
+        places: three coordinates and the normal of each padded token `[B, N, 6]`, 0 where there are fewer.
+        chosen: sampled tokens `[B, K]`.
+        partner: what is mixed into them `[B, K]`.
+        weight: share of the sampled tokens `[B, K]`.
+        maps: of distance, product and 1 to a factor, before the softplus, and to a summand `[H, 6]`.
+    """
+
+    places: Tensor
+    chosen: Tensor
+    partner: Tensor
+    weight: Tensor
+    maps: Tensor
+
+
 @dataclass(frozen=True)
 class EdgeRelation:
     """Relative information that is zero except on edges: `x_R[i, j]` are the features of edge j -> i.
@@ -96,14 +131,11 @@ class EdgeRelation:
 
     def bind(self, terms: RelativeTerms, sample: Sample, chunks: Sequence[Chunk]) -> list[ScoreMap]:
         """What a layer does to the scores of each chunk (in the order of rows), in O(edges + scores)."""
-        edge, slot, share = self._at_samples(sample)
+        mul_zero, add_zero = terms.at_zero()
+        row, slot, mul, add = self.pairs(terms, sample)
         num_graphs, num_samples = sample.index.shape
         num_nodes = self.num_slots // max(num_graphs, 1)
-        row = self.row[edge]
         graph, place = row // num_nodes, row % num_nodes * num_samples + slot
-        mul_zero, add_zero = terms.at_zero()
-        mul, add = terms.of_rows(self.features[edge])
-        mul, add = (mul - mul_zero) * share.unsqueeze(-1), (add - add_zero) * share.unsqueeze(-1)
         # Views by `split`: its gradient is put together once, where each slice would cost a tensor of full size.
         sizes = _pairs_by_chunk(row, chunks, num_nodes)
         parts = zip(chunks, *(tensor.split(sizes) for tensor in (graph, place, mul, add)), strict=True)
@@ -123,6 +155,14 @@ class EdgeRelation:
             return apply
 
         return [make(*part) for part in parts]
+
+    def pairs(self, terms: RelativeTerms, sample: Sample) -> PairTerms:
+        """What the pairs of an edge and a slot get more than `terms.at_zero`."""
+        edge, slot, share = self._at_samples(sample)
+        mul_zero, add_zero = terms.at_zero()
+        mul, add = terms.of_rows(self.features[edge])
+        mul, add = (mul - mul_zero) * share.unsqueeze(-1), (add - add_zero) * share.unsqueeze(-1)
+        return PairTerms(self.row[edge], slot, mul, add)
 
     def _at_samples(self, sample: Sample) -> tuple[Tensor, Tensor, Tensor]:
         """Every pair of an edge and a slot that holds the node it comes from: edge, slot and share, each `[pairs]`."""
