@@ -59,6 +59,7 @@ lint: env  ## ruff and mypy
 	$(BIN)/mypy
 
 speed: env  ## one table of speed against baselines and against the limit; JSON=now.json keeps it for speed/compare.py, THREADS=2
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[speed]"
 	$(BIN)/python speed/suite.py $(if $(JSON),--json $(JSON)) $(if $(THREADS),--threads $(THREADS))
 
 docs: export OMP_NUM_THREADS ?= 1

@@ -10,9 +10,9 @@ from typing import Any
 
 import tomllib
 
-#: Optional dependencies that do not belong into the image: the tools of who works on the project, and packages of data
-#: beside those that its offline benchmarks need.
-LEFT_OUT = ("dev", "docs", "peptides", "qm9", "satellite", "trackers")
+#: Optional dependencies that do not belong into the image: the tools of who works on the project, the peers that it is
+#: timed against, and packages of data beside those that its offline benchmarks need.
+LEFT_OUT = ("dev", "docs", "peptides", "qm9", "satellite", "speed", "trackers")
 
 
 def third_party(projects: Iterable[dict[str, Any]]) -> list[str]:

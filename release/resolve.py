@@ -19,8 +19,8 @@ PROJECTS = [ROOT / "pyproject.toml", *sorted(ROOT.glob("plugins/*/pyproject.toml
 UV = (sys.executable, "-m", "uv", "pip")
 #: Certificates of the system, which a company's proxy may need.
 SYSTEM = ("--native-tls",)
-#: The extras of `make env`.
-EXTRAS = ("dev", "docs", "explain", "hub", "images", "mnist", "tune", "zinc")
+#: The extras of `make env` and of `make speed`.
+EXTRAS = ("dev", "docs", "explain", "hub", "images", "mnist", "speed", "tune", "zinc")
 WAYS: dict[str, tuple[str, ...]] = {
     "newest": (),
     "constraints": ("--constraint", "constraints.txt"),

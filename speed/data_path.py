@@ -1,10 +1,11 @@
-"""Speed and memory of the data path: padding, batches per second against PyG, warm start, and a set larger than memory.
+"""Speed and memory of the data path: padding, batches per second against peers, warm start, a set larger than memory.
 
     python speed/data_path.py            # padding, batches per second, warm start of 12,000 molecules
     python speed/data_path.py --large    # 123,286 graphs with 59 million nodes, in a temporary folder (4.4 GB)
 
 Molecules are real (SMILES of the ZINC validation split) where that file is at hand, else of similar size; the table
-says which. Baselines run by turns, so that a busy machine slows both.
+says which. Baselines run by turns, so that a busy machine slows all. They are PyG's `DataLoader` over graphs in memory
+and, where they are installed, the data sets of `speed/data_peers.py`, which read from a folder as ours can.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ import resource
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from data_peers import BATCH_SIZE, written_by_peers
 from rich.console import Console
 from rich.table import Table
 from timing import medians, note
@@ -95,33 +97,59 @@ def padding(zinc_sizes: Tensor, source: str) -> None:
 
 
 def throughput(graphs: list[dict[str, Any]], source: str, rounds: int = 7) -> None:
-    """Batches of 32 a second: `GraphLoader` and PyG's `DataLoader`, by turns, with and without workers."""
+    """Batches of 32 a second: `GraphLoader` and its peers, by turns, with and without workers."""
     generator = torch.Generator().manual_seed(0)
     for graph in graphs:
         graph["pe"] = torch.randn(graph["num_nodes"], 28, generator=generator)
     table = GraphTable.from_graphs(graphs, {"pe": Column("node")})
     data = [Data(**graph) for graph in graphs]
-    rows = []
-    for workers in (0, 1, 2):
-        sampler = SizeBucketSampler(table.num_nodes, 32, shuffle=True)
-        options: dict[str, Any] = {"num_workers": workers, "persistent_workers": workers > 0}
-        loaders = {
-            "GraphLoader": GraphLoader(table, sampler, workers),
-            "PyG": DataLoader(data, batch_size=32, shuffle=True, **options),
-        }
-        seconds: dict[str, list[float]] = {"GraphLoader": [], "PyG": []}
-        for turn in range(rounds + 1):
-            sampler.set_epoch(turn)
-            for name, loader in loaders.items():
-                started = time.perf_counter()
-                count = sum(1 for _ in loader)
-                if turn:  # the first turn starts workers and warms caches
-                    seconds[name].append((time.perf_counter() - started) / count)
-        ratio = note(f"a batch of 32, {workers} workers", "GraphLoader", "PyG", seconds)
-        ours, pyg = (1 / middle for middle in medians(seconds).values())
-        rows.append([workers, f"{ours:,.0f}", f"{pyg:,.0f}", f"{1 / ratio:.1f}", rounds])
-    header = ["workers", "GraphLoader", "PyG", "median ratio", "rounds"]
-    show(f"Batches of 32 a second, {len(graphs):,} {source} with 28 encoding columns", header, rows)
+    rows, peers = [], ["PyG"]
+    with tempfile.TemporaryDirectory() as folder:
+        makers = written_by_peers(graphs, Path(folder))
+        peers += makers
+        for workers in (0, 1, 2):
+            sampler = SizeBucketSampler(table.num_nodes, BATCH_SIZE, shuffle=True)
+            options: dict[str, Any] = {"num_workers": workers, "persistent_workers": workers > 0}
+            loaders: dict[str, Iterable[Data]] = {
+                "GraphLoader": GraphLoader(table, sampler, workers),
+                "PyG": DataLoader(data, batch_size=BATCH_SIZE, shuffle=True, **options),
+            }
+            loaders |= {name: make(workers) for name, make in makers.items()}
+            seconds = epochs_in_turns(loaders, sampler, rounds)
+            case = f"a batch of {BATCH_SIZE}, {workers} workers"
+            ratios = [f"{1 / note(case, 'GraphLoader', peer, seconds):.1f}" for peer in peers]
+            rows.append([workers, *(f"{1 / middle:,.0f}" for middle in medians(seconds).values()), *ratios, rounds])
+    header = ["workers", "GraphLoader", *peers, *(f"{peer} / ours" for peer in peers), "rounds"]
+    title = f"Batches of {BATCH_SIZE} a second, {len(graphs):,} {source} with 28 encoding columns; ratios of seconds"
+    show(title, header, rows)
+
+
+def epochs_in_turns(
+    loaders: Mapping[str, Iterable[Data]], sampler: SizeBucketSampler, rounds: int
+) -> dict[str, list[float]]:
+    """Seconds a batch of every loader's epochs, by turns, after one that starts workers and warms caches.
+
+    The first epoch also shows that all loaders hand out the same graphs.
+    """
+    contents = {name: contents_of(loader) for name, loader in loaders.items()}
+    assert len(set(contents.values())) == 1, contents
+    seconds: dict[str, list[float]] = {name: [] for name in loaders}
+    for turn in range(1, rounds + 1):
+        sampler.set_epoch(turn)
+        for name, loader in loaders.items():
+            started = time.perf_counter()
+            count = sum(1 for _ in loader)
+            seconds[name].append((time.perf_counter() - started) / count)
+    return seconds
+
+
+def contents_of(loader: Iterable[Data]) -> tuple[int, ...]:
+    """Numbers that depend on every graph of an epoch and on no order: of nodes, of edges, and sums of features."""
+    total = torch.zeros(5, dtype=torch.int64)
+    for batch in loader:
+        features = (batch.x.sum(), batch.edge_attr.sum(), (1e4 * batch.pe.double()).round().sum())
+        total += torch.tensor([batch.num_nodes, batch.num_edges, *map(int, features)])
+    return tuple(total.tolist())
 
 
 def warm_start(graphs: list[dict[str, Any]], source: str) -> None:

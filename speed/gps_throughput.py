@@ -1,11 +1,11 @@
-"""Training throughput of our GPS against a stack of PyG's `GPSConv` of the same size.
+"""Training throughput of our GPS against a stack of PyG's `GPSConv`, and against the layer that GraphGPS publishes.
 
-Both models have the ZINC configuration without positional encodings (GINE beside softmax attention with dropout 0.5)
-and see the same batches of random graphs, with as many nodes and edges as molecules, peptides or CLUSTER have. A step
-is forward, loss, backward, gradient clipping and AdamW; making the batch is left out. The models take turns step by
-step, so that a busy machine slows all.
+All models have the ZINC configuration without positional encodings (GINE beside softmax attention with dropout 0.5),
+the same number of parameters, and see the same batches of random graphs, with as many nodes and edges as molecules,
+peptides or CLUSTER have. A step is forward, loss, backward, gradient clipping and AdamW; making the batch is left out.
+The models take turns step by step, so that a busy machine slows all.
 
-Both have the fused AdamW, which `graphbench` takes by default and a user of PyG has to ask for; a third contender is
+All have the fused AdamW, which `graphbench` takes by default and a user of PyG has to ask for; a last contender is
 ours with the loop over parameters that PyTorch takes by default on a CPU.
 
     python speed/gps_throughput.py --steps 60 --threads 1
@@ -26,6 +26,7 @@ import torch.nn.functional as F
 from timing import in_turns, medians, note
 from torch import Tensor, nn
 from torch_geometric.nn import GINEConv, GPSConv, global_add_pool
+from torch_geometric.utils import to_dense_batch
 
 from graphbench import BenchmarkSpec, Features, GraphBatch, GraphTable
 from graphbench.nn import HeadConfig
@@ -52,6 +53,10 @@ KINDS = {
 }
 
 
+#: Contenders whose milliseconds are shown, ours first.
+RIVALS = ("ours", "PyG", "GraphGPS")
+
+
 class BaselineGPS(nn.Module):
     """The same network out of PyG's own layers."""
 
@@ -60,10 +65,12 @@ class BaselineGPS(nn.Module):
         dim = kind.hidden_dim
         self.node = nn.Embedding(28, dim)
         self.edge = nn.Embedding(4, dim)
-        self.layers = nn.ModuleList(
-            GPSConv(dim, GINEConv(_mlp(dim)), heads=4, attn_kwargs={"dropout": 0.5}) for _ in range(kind.num_layers)
-        )
+        self.layers = nn.ModuleList(self.layer(dim) for _ in range(kind.num_layers))
         self.head = HeadConfig(3, "halving").mlp(dim, 1)
+
+    def layer(self, dim: int) -> nn.Module:
+        """One GPS layer."""
+        return GPSConv(dim, GINEConv(_mlp(dim)), heads=4, attn_kwargs={"dropout": 0.5})
 
     def forward(self, batch: GraphBatch) -> Tensor:
         """Predictions `[num_graphs, 1]`."""
@@ -71,6 +78,42 @@ class BaselineGPS(nn.Module):
         for layer in self.layers:
             x = layer(x, batch.edge_index, batch.batch, edge_attr=edge)
         return self.head(global_add_pool(x, batch.batch, batch.num_graphs))
+
+
+class PublishedLayer(nn.Module):
+    """The layer as GraphGPS has it (`graphgps/layer/gps_layer.py`), in its configuration with GINE and a transformer.
+
+    Each branch reads the same nodes, adds them to what it found after dropout, and normalises; their sum goes through
+    a feed-forward network. Attention pads the graphs to the largest, in every layer anew.
+    """
+
+    def __init__(self, dim: int, num_heads: int, dropout: float = 0.0, attention_dropout: float = 0.5) -> None:
+        super().__init__()
+        self.local = GINEConv(_mlp(dim))
+        self.attention = nn.MultiheadAttention(dim, num_heads, attention_dropout, batch_first=True)
+        self.local_norm, self.attention_norm, self.norm = (nn.BatchNorm1d(dim) for _ in range(3))
+        self.dropout = nn.Dropout(dropout)
+        self.feed_forward = nn.Sequential(
+            nn.Linear(dim, 2 * dim), nn.ReLU(), nn.Dropout(dropout), nn.Linear(2 * dim, dim), nn.Dropout(dropout)
+        )
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor, edge_attr: Tensor) -> Tensor:
+        """Nodes `[num_nodes, dim]`, shaped as they came; called as PyG's `GPSConv` is."""
+        local = self.local_norm(x + self.dropout(self.local(x, edge_index, edge_attr)))
+        padded, mask = to_dense_batch(x, batch)
+        mixed, _ = self.attention(padded, padded, padded, key_padding_mask=~mask, need_weights=False)
+        found = self.attention_norm(x + self.dropout(mixed[mask]))
+        joined = local + found
+        out: Tensor = self.norm(joined + self.feed_forward(joined))
+        return out
+
+
+class PublishedGPS(BaselineGPS):
+    """The same network out of layers of GraphGPS."""
+
+    def layer(self, dim: int) -> nn.Module:
+        """One GPS layer."""
+        return PublishedLayer(dim, num_heads=4)
 
 
 class OurGPS(nn.Module):
@@ -130,17 +173,25 @@ def make_step(model: nn.Module, fused: bool) -> Callable[[GraphBatch], None]:
 
 
 def compare(table: GraphTable, kind: Kind, steps: int, bucketed: bool) -> dict[str, list[float]]:
-    """Seconds of every step of our model, of the baseline, and of ours without the fused optimizer."""
+    """Seconds of every step of our model, of both peers, and of ours without the fused optimizer."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.manual_seed(0)
-    contenders = {"ours": (OurGPS, True), "PyG": (BaselineGPS, True), "ours, loop": (OurGPS, False)}
+    contenders: dict[str, tuple[Callable[[Kind], nn.Module], bool]] = {
+        "ours": (OurGPS, True),
+        "PyG": (BaselineGPS, True),
+        "GraphGPS": (PublishedGPS, True),
+        "ours, loop": (OurGPS, False),
+    }
     order = table.num_nodes.argsort() if bucketed else torch.randperm(len(table))
     batches = [table.batch(part).to(device) for part in order.split(kind.batch_size) if len(part) == kind.batch_size]
-    calls = {}
-    for name, (model, fused) in contenders.items():
+    calls, sizes = {}, {}
+    for name, (make, fused) in contenders.items():
         turn = itertools.cycle(batches[(7 * number) % len(batches)] for number in range(len(batches)))
-        step = make_step(model(kind).to(device), fused)
+        model = make(kind).to(device)
+        sizes[name] = sum(parameter.numel() for parameter in model.parameters())
+        step = make_step(model, fused)
         calls[name] = lambda step=step, turn=turn: step(next(turn))
+    assert len(set(sizes.values())) == 1, f"Models of different sizes: {sizes}"
     return in_turns(calls, steps, warm_up=2)
 
 
@@ -157,16 +208,15 @@ def main() -> None:
     where = torch.cuda.get_device_name() if torch.cuda.is_available() else f"CPU, {args.threads} thread(s)"
     print(f"{args.kind}: batch {kind.batch_size}, {args.steps} steps, {where}, torch {torch.__version__}, ", end="")
     print(f"Python {platform.python_version()}")
-    heads = f"{'batches':>10} {'ours ms':>9} {'PyG ms':>9} {'ours graphs/s':>14} {'PyG graphs/s':>13} {'ratio':>6}"
-    print(f"{heads} {'loop/fused':>10}")
+    columns = (*(f"{name} ms" for name in RIVALS), "graphs/s", "PyG/ours", "GraphGPS/ours", "loop/fused")
+    print(f"{'batches':>10}" + "".join(f"{column:>14}" for column in columns))
     for name, bucketed in (("random", False), ("by size", True)):
         seconds = compare(table, kind, args.steps, bucketed)
-        against_pyg = note(f"{args.kind}, batches {name}", "ours", "PyG", seconds)
-        against_loop = note(f"{args.kind}, batches {name}", "ours", "ours, loop", seconds)
+        ratios = [note(f"{args.kind}, batches {name}", "ours", other, seconds) for other in (*RIVALS[1:], "ours, loop")]
         middle = medians(seconds)
-        times = f"{1e3 * middle['ours']:9.1f} {1e3 * middle['PyG']:9.1f}"
-        rates = f"{kind.batch_size / middle['ours']:14.0f} {kind.batch_size / middle['PyG']:13.0f}"
-        print(f"{name:>10} {times} {rates} {1 / against_pyg:6.2f} {1 / against_loop:10.2f}")
+        times = "".join(f"{1e3 * middle[rival]:14.1f}" for rival in RIVALS)
+        rest = "".join(f"{1 / ratio:14.2f}" for ratio in ratios)
+        print(f"{name:>10}{times}{kind.batch_size / middle['ours']:14.0f}{rest}")
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
     "roofline": ((),),
     "dropout": ((),),
     "kernels": ((),),
+    "nested": ((),),
     "architectures": ((),),
     "gps_throughput": (
         ("--steps", "30"),
@@ -49,7 +50,7 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
 }
 
 #: Scripts that measure on as many threads as `--threads` says; the others on one.
-ON_THREADS = ("kernels", "architectures", "gps_throughput", "encodings", "allocator", "large_graph")
+ON_THREADS = ("kernels", "nested", "architectures", "gps_throughput", "encodings", "allocator", "large_graph")
 
 
 def measured(script: str, options: tuple[str, ...], threads: int) -> tuple[list[dict[str, object]], int]:

@@ -12,12 +12,15 @@ import graphbench
 RESULTS = Path(graphbench.__file__).parents[1] / "speed" / "results"
 #: Script -> what its rows hold against what.
 ABOUT = {
-    "gps_throughput": "Training steps of GPS beside PyG's `GPSConv` stack, with PyG's best arrangement of batches.",
+    "gps_throughput": "Training steps of GPS beside stacks of PyG's `GPSConv` and of GraphGPS's layer; batches by size "
+    "are their best arrangement.",
     "architectures": "Training steps on molecules beside the same mathematics in plain PyG and torch, same weights.",
     "kernels": "Kernels in Numba beside the same mathematics by torch's operations, forward and backward.",
+    "nested": "An encoder over graphs of different sizes beside `nn.TransformerEncoder` with padding and a mask, with "
+    "nested tensors, and beside jagged tensors, same weights.",
     "dropout": "Dropout, forward and backward, beside torch's.",
     "large_graph": "Epochs on one generated graph of a tenth of ogbn-arxiv's size beside the loop of PyG's examples.",
-    "data_path": "Seconds until the loader has a batch, beside PyG's.",
+    "data_path": "Seconds until the loader has a batch, beside PyG's and that of Hugging Face's `datasets`.",
     "encodings": "Positional encodings of whole tables of graphs beside PyG, SciPy and NumPy.",
     "sparse_flow": "Sparse-flow attention, forward and backward, beside softmax attention and 20 steps of the paper's "
     "iteration.",
