@@ -53,7 +53,7 @@ class BlockAttention(torch.autograd.Function):
         ctx: Any, qkv: Tensor, layout: DenseLayout, num_heads: int, dropout: float, *biases: Tensor | None
     ) -> Tensor:
         """Mixed values; `dropout` is 0 outside of training."""
-        from graphbench.nn.block_attention_numba import attend
+        from graphbench.nn.block_attention_numba import LANES, attend
 
         rows, width = qkv.contiguous(), qkv.shape[1] // (3 * num_heads)
         mixed = rows.new_empty(rows.shape[0], num_heads * width)
@@ -61,7 +61,7 @@ class BlockAttention(torch.autograd.Function):
         drawn: list[DroppedBits | None] = []
         for place, bias in zip(layout.places, biases, strict=True):
             queries = len(place.sizes) * num_heads * place.length
-            drawn.append(draw_bits(queries * place.length, dropout) if dropout else None)
+            drawn.append(draw_bits(queries * place.length, dropout, LANES) if dropout else None)
             found.append(rows.new_empty(2, queries))
             sizes = (place.starts, place.sizes, place.length, num_heads, width)
             operands = (rows.view(-1), *sizes, *_added(bias), *_numbers(drawn[-1]), *found[-1], mixed.view(-1))

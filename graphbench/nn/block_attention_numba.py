@@ -66,7 +66,8 @@ def attend(
         width: d.
         bias: added to the scores; of length 0 for none.
         bias_steps: how far graphs, heads and queries lie apart in the bias; 0 where they share it.
-        bits: random ones of each weight `[b, H, n, n]`; of length 0 without dropout.
+        bits: random ones of each weight `[b, H, n, n]`, and `LANES` more that mean nothing, because rows are read in
+            whole vectors; of length 0 without dropout.
         least: weights whose bits are less are dropped.
         factor: what the others are multiplied by.
         tops: receives the largest score of each query `[b, H, n]`, and
@@ -88,18 +89,21 @@ def attend(
             count, number = min(_QUERIES, size - begin), item * length + begin
             added = graph * bias_steps[0] + head * bias_steps[1] + begin * bias_steps[2]
             at = query + begin * three_rows
-            multiply(rows, at, three_rows, 1, keys, 0, padded, weights, 0, padded, count, own, width)
+            multiply(rows, at, three_rows, 1, keys, 0, padded, weights, 0, own, count, own, width)
             for row in range(count):
-                at = row * padded
-                _finish(bias, added + row * bias_steps[2], root, weights, at, size, own)
-                tops[number + row] = _largest(weights, at, own)
-                shares[number + row] = _powers(weights, at, tops[number + row], unit, own)
+                _finish(bias, added + row * bias_steps[2], root, weights, row * own, size, own)
+                tops[number + row] = _largest(weights, row * own, own)
+                _lower(weights, row * own, tops[number + row], unit, own)
+            _raise(weights, count * own)
+            for row in range(count):
+                at, place = row * own, (number + row) * length
+                share = _share(weights, at, own)
+                shares[number + row] = share
                 if bits.shape[0]:
-                    place = (number + row) * length
-                    _drop(weights, at, shares[number + row], bits, place, least, factor, left, at, size)
+                    _drop(weights, at, share, bits, place, least, factor, left, at, own)
                 else:
-                    _scale(weights, at, shares[number + row], left, at, size)
-            multiply(left, 0, padded, 1, values, 0, wide, out, 0, wide, count, wide, size)
+                    _scale(weights, at, share, left, at, own)
+            multiply(left, 0, own, 1, values, 0, wide, out, 0, wide, count, wide, size)
             at = (starts[graph] + begin) * own_row + head * width
             _copy(out, 0, wide, mixed, at, own_row, count, width, _ONE)
 
@@ -172,19 +176,21 @@ def attend_gradient(
             count, number = min(_QUERIES, size - begin), item * length + begin
             added = graph * bias_steps[0] + head * bias_steps[1] + begin * bias_steps[2]
             at = query + begin * three_rows
-            multiply(rows, at, three_rows, 1, keys, 0, padded, weights, 0, padded, count, own, width)
-            multiply(above, begin * wide, wide, 1, values, 0, padded, before, 0, padded, count, own, width)
+            multiply(rows, at, three_rows, 1, keys, 0, padded, weights, 0, own, count, own, width)
+            multiply(above, begin * wide, wide, 1, values, 0, padded, before, 0, own, count, own, width)
             for row in range(count):
-                at, place, share = row * padded, (number + row) * length, shares[number + row]
-                _finish(bias, added + row * bias_steps[2], root, weights, at, size, own)
-                _powers(weights, at, tops[number + row], unit, own)
-                _derive(weights, before, at, share, bits, place, least, factor, left, slopes, size)
+                _finish(bias, added + row * bias_steps[2], root, weights, row * own, size, own)
+                _lower(weights, row * own, tops[number + row], unit, own)
+            _raise(weights, count * own)
+            for row in range(count):
+                at, place, share = row * own, (number + row) * length, shares[number + row]
+                _derive(weights, before, at, share, bits, place, least, factor, left, slopes, own)
                 if of_scores.shape[0]:
                     _scale(slopes, at, _ONE, of_scores, place, size)
-            multiply(slopes, 0, padded, 1, key_rows, 0, wide, out, 0, wide, count, wide, size)
+            multiply(slopes, 0, own, 1, key_rows, 0, wide, out, 0, wide, count, wide, size)
             _copy(out, 0, wide, of_rows, query + begin * three_rows, three_rows, count, width, _ONE)
-            add_product(slopes, 0, 1, padded, queries, begin * wide, wide, of_keys, 0, wide, size, wide, count)
-            add_product(left, 0, 1, padded, above, begin * wide, wide, of_values, 0, wide, size, wide, count)
+            add_product(slopes, 0, 1, own, queries, begin * wide, wide, of_keys, 0, wide, size, wide, count)
+            add_product(left, 0, 1, own, above, begin * wide, wide, of_values, 0, wide, size, wide, count)
         _copy(of_keys, 0, wide, of_rows, key, three_rows, size, width, _ONE)
         _copy(of_values, 0, wide, of_rows, value, three_rows, size, width, _ONE)
 
@@ -285,32 +291,42 @@ def _derive(
     slopes: Array,
     count: int,
 ) -> None:
-    """Of a row: what dropout left of its weights, and gradients of scores from those `before` of what it left."""
+    """Of a row: what dropout left of its weights, and gradients of scores from those `before` of what it left.
+
+    With what is left, `l_j = p_j d_j`, the gradient `p_j (d_j g_j - sum_i p_i d_i g_i)` needs d no second time.
+    """
     if bits.shape[0]:
         _drop(powers, at, share, bits, bits_at, least, factor, left, at, count)
-        _drop(before, at, _ONE, bits, bits_at, least, factor, slopes, at, count)
     else:
         _scale(powers, at, share, left, at, count)
-        _scale(before, at, _ONE, slopes, at, count)
-    mean = share * _dot(powers, at, slopes, at, count)
+    mean = share * _dot(left, at, before, at, count)
     start = np.uint64(at)
     for j in range(np.uint64(count)):
-        slopes[start + j] = share * powers[start + j] * (slopes[start + j] - mean)
+        slopes[start + j] = left[start + j] * before[start + j] - mean * powers[start + j]
 
 
 @cpu_kernel
-def _powers(scores: Array, at: int, top: np.float32, unit: np.float32, count: int) -> np.float32:
-    """Scores to their powers over that of the largest, in place; returns one over their sum.
-
-    A score is multiplied by its unit after the largest is taken away, which keeps more of its digits.
-    Where all are minus infinity the powers are 0, and so is what is returned.
-    """
-    start, total = np.uint64(at), _ZERO
+def _lower(scores: Array, at: int, top: np.float32, unit: np.float32, count: int) -> None:
+    """Take the largest away, and multiply by the unit, in this order, which keeps more of the digits."""
+    start = np.uint64(at)
     top = _ZERO if top == -np.inf else top
     for j in range(np.uint64(count)):
-        value = _power_of_two((scores[start + j] - top) * unit)
-        scores[start + j] = value
-        total += value
+        scores[start + j] = (scores[start + j] - top) * unit
+
+
+@cpu_kernel
+def _raise(exponents: Array, count: int) -> None:
+    """Exponents of many rows to powers of two: a row alone is too short to hide how long one takes."""
+    for j in range(np.uint64(count)):
+        exponents[j] = _power_of_two(exponents[j])
+
+
+@cpu_kernel
+def _share(powers: Array, at: int, count: int) -> np.float32:
+    """One over the sum; 0 where all powers are 0, because all scores are minus infinity."""
+    start, total = np.uint64(at), _ZERO
+    for j in range(np.uint64(count)):
+        total += powers[start + j]
     return _ONE / total if total != _ZERO else _ZERO
 
 

@@ -67,7 +67,7 @@ class DroppedBits(NamedTuple):
     """What `dropped` draws for a number of entries, before it is made into factors.
 
     Args:
-        bits: random int16 `[entries]`.
+        bits: random int16 `[entries]`, and as many more behind them as were asked for, which mean nothing.
         least: entries with at least this are kept.
         factor: what kept ones are multiplied by.
     """
@@ -77,12 +77,18 @@ class DroppedBits(NamedTuple):
     factor: float
 
 
-def draw_bits(number: int, p: float) -> DroppedBits | None:
-    """Draw for so many entries on a CPU, or None where no multiple of 2^-16 is near enough to p, in (0, 1)."""
+def draw_bits(number: int, p: float, more: int = 0) -> DroppedBits | None:
+    """Draw for so many entries on a CPU, or None where no multiple of 2^-16 is near enough to p, in (0, 1).
+
+    Args:
+        number: of entries.
+        p: probability of dropping one.
+        more: numbers behind those of the entries, for who reads several at a time.
+    """
     steps = _steps(p)
     if steps is None:
         return None
-    return DroppedBits(_bits(number), steps - _VALUES // 2, _VALUES / (_VALUES - steps))
+    return DroppedBits(_bits(number, more=more), steps - _VALUES // 2, _VALUES / (_VALUES - steps))
 
 
 def draws_bits(p: float) -> bool:
@@ -90,11 +96,12 @@ def draws_bits(p: float) -> bool:
     return _steps(p) is not None
 
 
-def _bits(number: int, generator: torch.Generator | None = None) -> Tensor:
-    """Random int16 `[number]`, four of them from each number of 64 bits."""
-    numbers = torch.empty(-(-number * _BITS // 64), dtype=torch.int64)
-    numbers.random_(-(1 << 63), None, generator=generator)
-    return numbers.view(torch.int16)[:number]
+def _bits(number: int, generator: torch.Generator | None = None, more: int = 0) -> Tensor:
+    """Random int16 `[number]`, four of them from each number of 64 bits, and some more that nobody has drawn."""
+    drawn = -(-number * _BITS // 64)
+    numbers = torch.empty(drawn + -(-more * _BITS // 64), dtype=torch.int64)
+    numbers[:drawn].random_(-(1 << 63), None, generator=generator)
+    return numbers.view(torch.int16)[: number + more]
 
 
 def _steps(p: float) -> int | None:
