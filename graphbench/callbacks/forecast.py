@@ -27,8 +27,9 @@ class Forecast(pl.Callback):
     """
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Forget the steps of another training."""
+        """Forget the steps of another training, and start the clock of one that goes on within an epoch."""
         self._seconds: list[float] = []
+        self._last = time.perf_counter()
         self._done = not trainer.is_global_zero or not math.isfinite(trainer.num_training_batches)
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

@@ -27,7 +27,7 @@ def trainer(**options):
 def train(monkeypatch, caplog):
     """Batches of given seconds, from a given one of the epoch on; returns what was said."""
 
-    def run(trainer, *epochs, first=0, pause=1000.0):
+    def run(trainer, *epochs, first=0, pause=1000.0, within=False):
         now = [0.0]
         monkeypatch.setattr(forecast.time, "perf_counter", lambda: now[0])
         caplog.set_level(logging.INFO)
@@ -35,7 +35,8 @@ def train(monkeypatch, caplog):
         callback.on_train_start(trainer, None)
         for steps in epochs:
             now[0] += pause
-            callback.on_train_epoch_start(trainer, None)
+            if not within:
+                callback.on_train_epoch_start(trainer, None)
             for number, seconds in enumerate(steps):
                 now[0] += seconds
                 trainer.global_step += number % trainer.accumulate_grad_batches == 0
@@ -71,6 +72,12 @@ def test_short_epochs_are_counted_together_without_what_is_between_them(train):
 def test_a_run_that_goes_on_has_less_left(train):
     told = train(trainer(current_epoch=8), [0.5] * 40, first=50)
     assert "what is left of the run about 1 min 8 s" in told[0]  # 13 of 50 batches are done, and there is an epoch more
+
+
+def test_a_run_that_goes_on_within_an_epoch_is_timed_from_its_start(train):
+    """Lightning starts no epoch then."""
+    told = train(trainer(), [0.1] * 40, first=50, pause=0.0, within=True)
+    assert told[0].startswith("An epoch of 100 batches takes about 10 s")
 
 
 def test_a_limit_of_steps_is_heeded(train):
