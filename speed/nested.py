@@ -187,8 +187,9 @@ def steps_of(name: str, training: bool) -> dict[str, Callable[[], Tensor]]:
         steps[contender] = partial(train, encode, x, batch, upstream) if training else partial(infer, encode, x, batch)
     expected = steps["ours"]()
     for contender, step in steps.items():
-        message = partial("{}: {}".format, contender)
-        torch.testing.assert_close(step(), expected, atol=1e-4, rtol=1e-3, msg=message)
+        apart = float((step() - expected).norm() / expected.norm())
+        # A number that rounding takes through the kink of a relu changes the gradients of its whole graph.
+        assert apart < (1e-2 if training else 1e-4), f"{contender}, {name}: {apart:.1e} of the size apart"
     return steps
 
 

@@ -38,7 +38,7 @@ def test_an_encoder_with_other_weights_is_found(nested, monkeypatch):
     monkeypatch.setattr(nested, "BATCHES", {"tiny": (2, 5, 3, 2.0)})
     nested.steps_of("tiny", training=False)
     monkeypatch.setattr(nested.EncoderLayer, "load", lambda own, theirs: None)
-    with pytest.raises(AssertionError, match=f"{nested.PADDED}: .*not close"):
+    with pytest.raises(AssertionError, match=f"{nested.PADDED}, tiny: .* apart"):
         nested.steps_of("tiny", training=False)
 
 
