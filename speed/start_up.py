@@ -50,7 +50,8 @@ def until_first_step(run: Path) -> None:
     register_optimizer_step_post_hook(stop)
     from graphbench.cli import main as graphbench
 
-    raise SystemExit(graphbench([*QUICKSTART, "--run", str(run)]))
+    sys.argv = ["graphbench", *QUICKSTART, "--run", str(run)]
+    raise SystemExit(graphbench())
 
 
 def main() -> None:
