@@ -98,8 +98,8 @@ def by_kernel(numbers, layout, mask, row, slot):
     return mixed_in_one_step(numbers["query"], layout, HEADS, [operands], at_zero)
 
 
-def compare(case, dtype):
-    """Outputs and the gradients of everything."""
+def assert_as_defined(case, dtype):
+    """Outputs and the gradients of everything, against the definition in float64."""
     numbers, *rest = case
     found = []
     for compute, precision in ((by_kernel, dtype), (definition, torch.float64)):
@@ -121,12 +121,12 @@ def compare(case, dtype):
     [((70, 64, 33), 40, 16), ((20, 9, 17, 1), 75, 9), ((1,), 1, 1), ((3, 1), 2, 32), ((5, 130), 17, 48)],
 )
 def test_values_and_gradients_are_those_of_the_definition(dtype, sizes, slots, width):
-    compare(draw_case(sizes, slots, width), dtype)
+    assert_as_defined(draw_case(sizes, slots, width), dtype)
 
 
 @pytest.mark.parametrize("options", [{"masked": False}, {"leaks": False}, {"pairs": False}])
 def test_what_may_be_absent(options):
-    compare(draw_case((19, 33, 4), 21, 8, **options), torch.float64)
+    assert_as_defined(draw_case((19, 33, 4), 21, 8, **options), torch.float64)
 
 
 def test_equal_numbers_share_the_gradient():
@@ -135,12 +135,12 @@ def test_equal_numbers_share_the_gradient():
     assert (numbers["query"][:18, None] == numbers["key"][1][None]).double().mean() > 0.1
     numbers["mul"].add_(0.5)  # where scores are 0 torch's own relu decides
     numbers["add"].add_(0.25)
-    compare(case, torch.float64)
+    assert_as_defined(case, torch.float64)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_scores_of_thirty_times_the_size(dtype):
-    compare(draw_case((40, 21), 33, 8, scale=30.0), dtype)
+    assert_as_defined(draw_case((40, 21), 33, 8, scale=30.0), dtype)
 
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
