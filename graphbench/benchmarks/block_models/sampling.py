@@ -3,7 +3,8 @@
 Legend: G graphs of a chunk with N nodes and E directed edges in all; a graph has n nodes.
 
 All pairs i > j of a graph are numbered row by row, so that pair number k is the same (i, j) in every graph. One random
-number per pair is compared with the probability of the pair's communities; nodes are shuffled afterwards.
+number per pair is compared with the probability of the pair's communities; nodes are shuffled afterwards. Random
+numbers are drawn for a whole chunk; edges are then found graph by graph, whose arrays stay in the processor's cache.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ NUM_PATTERNS = 100
 NUM_COLOURS = 3
 _PATTERN_COMMUNITIES, _CLUSTER_COMMUNITIES = 5, 6
 _MOST_NODES = (_PATTERN_COMMUNITIES + 1) * LARGEST
-_WIDTH = 256  # of the buffer: above the 204 nodes of the largest graph, and a power of two so that a row is a shift
-_PAIR_ROW, _PAIR_COLUMN = (part.astype(np.int32) for part in np.tril_indices(_MOST_NODES, -1))
+_WIDTH = 256  # of the buffer: above the 204 nodes of the largest graph, so that a place is two bytes, row and column
+_PAIR_ROW, _PAIR_COLUMN = np.tril_indices(_MOST_NODES, -1)
 
 
 @dataclass
@@ -84,8 +85,7 @@ def sample_patterns(seed: int, count: int = NUM_PATTERNS) -> Patterns:
     rng = random_state(seed)
     sizes = rng.randint(SMALLEST, LARGEST + 1, count)
     colours = rng.randint(0, NUM_COLOURS, sizes.sum()).astype(np.uint8)
-    num_pairs = sizes * (sizes - 1) // 2
-    pattern, pair = _ragged(num_pairs)
+    pattern, pair = _ragged(_num_pairs(sizes))
     kept = rng.random_sample(len(pair)) < 0.5
     edges = np.stack([_PAIR_ROW[pair[kept]], _PAIR_COLUMN[pair[kept]]], axis=1)
     return Patterns(sizes, colours, edges, np.bincount(pattern[kept], minlength=count))
@@ -109,12 +109,13 @@ def sample_pattern_graphs(chunk: Chunk, patterns: Patterns) -> BlockGraphs:
     inside[-1] = 0  # these edges are the pattern's own
     across = np.full(_PATTERN_COMMUNITIES + 1, 0.35)
     across[-1] = 0.5
-    edges = _draw_edges(rng, sizes, inside, across)
+    pairs = _draw_pairs(rng, sizes, inside, across)
 
-    graph = np.repeat(np.arange(chunk.count), patterns.num_edges[which])
-    first = _starts(sizes.sum(1)) + sizes[:, :-1].sum(1)  # row of each pattern's first node
-    own = first[graph, None] + patterns.edges[_rows(patterns.num_edges, which)]
-    return _shuffled(rng, sizes.sum(1), np.concatenate([edges, own]), colours, hidden)
+    # the pattern's nodes are the last of the graph
+    num_nodes, num_edges = sizes.sum(1), patterns.num_edges[which]
+    ends = patterns.edges[_rows(patterns.num_edges, which)] + np.repeat(num_nodes - sizes[:, -1], num_edges)[:, None]
+    pairs[np.repeat(_starts(_num_pairs(num_nodes)), num_edges) + _num_pairs(ends[:, 0]) + ends[:, 1]] = True
+    return _shuffled(rng, num_nodes, pairs, colours, hidden)
 
 
 def sample_cluster_graphs(chunk: Chunk) -> BlockGraphs:
@@ -131,12 +132,18 @@ def sample_cluster_graphs(chunk: Chunk) -> BlockGraphs:
     told = _starts(flat) + (rng.random_sample(len(flat)) * flat).astype(np.int64)
     hints[told] = np.tile(np.arange(1, _CLUSTER_COMMUNITIES + 1), chunk.count)
     inside, across = np.full(_CLUSTER_COMMUNITIES, 0.55), np.full(_CLUSTER_COMMUNITIES, 0.25)
-    return _shuffled(rng, sizes.sum(1), _draw_edges(rng, sizes, inside, across), hints, block)
+    return _shuffled(rng, sizes.sum(1), _draw_pairs(rng, sizes, inside, across), hints, block)
 
 
 def _starts(lengths: np.ndarray) -> np.ndarray:
     """First row of each range when ranges of `lengths` follow each other."""
     return np.cumsum(lengths) - lengths
+
+
+def _num_pairs(nodes: np.ndarray) -> np.ndarray:
+    """Pairs of so many nodes, which is also the number of the first pair (i, j) with i = `nodes`."""
+    pairs: np.ndarray = nodes * (nodes - 1) // 2
+    return pairs
 
 
 def _ragged(lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -157,8 +164,8 @@ def _blocks(sizes: np.ndarray) -> np.ndarray:
     return np.repeat(np.tile(np.arange(communities, dtype=np.uint8), graphs), sizes.reshape(-1))
 
 
-def _draw_edges(rng: np.random.RandomState, sizes: np.ndarray, inside: np.ndarray, across: np.ndarray) -> np.ndarray:
-    """Edges of all graphs while their nodes are still in the order of communities.
+def _draw_pairs(rng: np.random.RandomState, sizes: np.ndarray, inside: np.ndarray, across: np.ndarray) -> np.ndarray:
+    """Which pairs of nodes have an edge, while the nodes of each graph are still in the order of communities.
 
     Row i of the triangle of pairs then has two stretches of one probability each: columns before the community of i,
     and columns of that community.
@@ -170,50 +177,64 @@ def _draw_edges(rng: np.random.RandomState, sizes: np.ndarray, inside: np.ndarra
         across: probability of an edge between each community and any before it.
 
     Returns:
-        Rows among all `N` nodes, each edge once, `[edges, 2]`.
+        One bool per pair, graph after graph.
     """
-    num_nodes = sizes.sum(1)
     owner, place = _ragged(sizes.reshape(-1))
     before = (np.cumsum(sizes, axis=1) - sizes).reshape(-1)[owner]
     kind = owner % sizes.shape[1]
     stretches = np.stack([before, place], axis=1).reshape(-1)
     chances = np.stack([across[kind], inside[kind]], axis=1).reshape(-1)
-    thresholds = np.repeat(np.round(chances * (1 << 32)).astype(np.uint32), stretches)
-    drawn = np.flatnonzero(rng.randint(0, 1 << 32, len(thresholds), dtype=np.uint32) < thresholds).astype(np.int32)
-
-    pairs = num_nodes * (num_nodes - 1) // 2
-    counts = np.diff(np.searchsorted(drawn, np.cumsum(pairs)), prepend=0)
-    pair = drawn - np.repeat(_starts(pairs).astype(np.int32), counts)
-    first = np.repeat(_starts(num_nodes).astype(np.int32), counts)
-    return np.stack([first + _PAIR_ROW[pair], first + _PAIR_COLUMN[pair]], axis=1)
+    thresholds = np.round(chances * (1 << 32)).astype(np.uint32)
+    num_nodes = sizes.sum(1)
+    pairs = np.empty(_num_pairs(num_nodes).sum(), dtype=bool)
+    node = pair = 0
+    for n in num_nodes.tolist():
+        own, count = slice(2 * node, 2 * (node + n)), n * (n - 1) // 2
+        drawn = rng.randint(0, 1 << 32, count, dtype=np.uint32)
+        np.less(drawn, np.repeat(thresholds[own], stretches[own]), out=pairs[pair : pair + count])
+        node, pair = node + n, pair + count
+    return pairs
 
 
 def _shuffled(
-    rng: np.random.RandomState, num_nodes: np.ndarray, edges: np.ndarray, x: np.ndarray, y: np.ndarray
+    rng: np.random.RandomState, num_nodes: np.ndarray, pairs: np.ndarray, x: np.ndarray, y: np.ndarray
 ) -> BlockGraphs:
     """The graphs with the nodes of each in random order.
 
     Args:
         rng: samples the orders.
         num_nodes: per graph `[G]`.
-        edges: rows of nodes, each edge once `[edges, 2]`.
+        pairs: whether the nodes of each pair have an edge, graph after graph.
         x: feature of each node `[N]`.
         y: class of each node `[N]`.
     """
     graph, place = _ragged(num_nodes)
     order = np.argsort(graph + rng.random_sample(len(graph)), kind="stable")
-    moved = np.empty(len(order), dtype=np.int32)
-    moved[order] = np.arange(len(order))
-    ends = moved[edges]
-
-    # marked in a buffer with one row per node, both directions of all edges come out sorted
-    local = place.astype(np.int32)
-    buffer = np.zeros(len(order) * _WIDTH, dtype=bool)
-    buffer[ends[:, 0] * _WIDTH + local[ends[:, 1]]] = True
-    buffer[ends[:, 1] * _WIDTH + local[ends[:, 0]]] = True
-    found = np.flatnonzero(buffer).astype(np.int32)
-    edge_index = np.stack([place.astype(np.uint8)[found // _WIDTH], (found % _WIDTH).astype(np.uint8)], axis=1)
-    num_edges = np.diff(np.searchsorted(found, np.cumsum(num_nodes) * _WIDTH), prepend=0)
+    moved = np.empty(len(order), dtype=np.intp)
+    moved[order] = place
+    edges, node, pair = [], 0, 0
+    for n in num_nodes.tolist():
+        edges.append(_sorted_edges(pairs[pair : pair + n * (n - 1) // 2], moved[node : node + n]))
+        node, pair = node + n, pair + n * (n - 1) // 2
     return BlockGraphs(
-        num_nodes, num_edges, x[order, None].astype(np.uint8), y[order, None].astype(np.uint8), edge_index
+        num_nodes,
+        np.array([len(found) for found in edges]),
+        x[order, None].astype(np.uint8),
+        y[order, None].astype(np.uint8),
+        np.concatenate(edges),
     )
+
+
+def _sorted_edges(pairs: np.ndarray, moved: np.ndarray) -> np.ndarray:
+    """Both directions of a graph's edges, uint8 `[edges, 2]`, sorted.
+
+    Args:
+        pairs: whether the nodes of each pair have an edge `[n (n - 1) / 2]`.
+        moved: number that each node gets `[n]`.
+    """
+    drawn, start = np.flatnonzero(pairs), moved * _WIDTH
+    i, j = _PAIR_ROW[drawn], _PAIR_COLUMN[drawn]
+    buffer = np.zeros(len(moved) * _WIDTH, dtype=bool)
+    buffer[start[i] + moved[j]] = True
+    buffer[start[j] + moved[i]] = True
+    return np.flatnonzero(buffer).astype(">u2").view(np.uint8).reshape(-1, 2)
