@@ -1,6 +1,11 @@
-"""What `make test` leaves to `make test-slow` of the contract that every architecture inherits."""
+"""One thread for every test, and what `make test` leaves to `make test-slow` of the contract of architectures."""
+
+import os
 
 import pytest
+
+# Tests fork commands, and a fork waits forever for threads of OpenMP that this process has used.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 #: All other tests of the contract run in float32, and autocast runs the kernels of `bf16-true` and of float32.
 REPEATED = {"test_trains_in_32_true", "test_trains_in_bf16_mixed", "test_trains_in_16_mixed"}

@@ -10,8 +10,10 @@ of PyG would write it:
 - SAT: PyG's `PNAConv`, `to_dense_batch` in every layer, and the same attention;
 - SFi-Former: graphs padded to the largest, flows by the composed solver, and GatedGCN as above.
 
-Before anything is timed, both must give the same output. GIN, GAT and GraphSAGE are PyG's own layers here; GPS stands
-in `gps_throughput.py`, DeepGraph in `deepgraph.py`, SFT in `sft_attention.py`. Batches are those of `limit.py`.
+AdamW is what `torch.optim.AdamW(model.parameters())` gives them, as in PyG's examples; a last contender asks for the
+fused form, which `graphbench` takes by default. Before anything is timed, both must give the same output. GIN, GAT and
+GraphSAGE are PyG's own layers here; GPS stands in `gps_throughput.py`, DeepGraph in `deepgraph.py`, SFT in
+`sft_attention.py`. Batches are those of `limit.py`.
 
     python speed/architectures.py
     python speed/architectures.py --configs graphormer/zinc --rounds 15 --threads 2
@@ -227,18 +229,25 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     sys.argv = sys.argv[:1]  # LightningCLI warns of options that it was not given
     logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
-    print(f"{'configuration':<28}{'parameters':>12}{'ours ms':>10}{'plain ms':>10}{'ratio':>8}")
+    columns = ("ours ms", "plain ms", "+ fused", "ratio", "+ fused")
+    print(f"{'configuration':<24}{'parameters':>11}" + "".join(f"{column:>9}" for column in columns))
     for configuration in options.configs:
         torch.manual_seed(0)
         model, batch = made(configuration, options.batch_size, options.device)
         other = plain(model)
         check_equal(model, other, batch)
-        calls = {"ours": step_of(model, batch), "plain PyG and torch": padded(step_of(other, batch))}
+        fused = copy.deepcopy(other)
+        calls = {
+            "ours": step_of(model, batch),
+            "plain PyG and torch": padded(step_of(other, batch, fused=None)),
+            "plain, fused AdamW": padded(step_of(fused, batch)),
+        }
         seconds = in_turns(calls, options.rounds, warm_up=2)
-        ratio, middle = note(configuration, *calls, seconds), medians(seconds)
-        count = sum(parameter.numel() for parameter in model.parameters())
-        times = "".join(f"{1e3 * middle[name]:10.1f}" for name in calls)
-        print(f"{configuration:<28}{count:12,}{times}{ratio:8.2f}", flush=True)
+        names = tuple(calls)
+        ratios = [note(configuration, names[0], other_name, seconds) for other_name in names[1:]]
+        count, middle = sum(parameter.numel() for parameter in model.parameters()), medians(seconds)
+        times = "".join(f"{1e3 * middle[name]:9.1f}" for name in names)
+        print(f"{configuration:<24}{count:11,}{times}{ratios[0]:9.2f}{ratios[1]:9.2f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """Kernels in Numba beside the same mathematics by torch's operations, forward and backward, in one process.
 
-Attention within graphs, sums over the edges of message passing, maxout scores and sparse-flow attention, each as the
-models call it; what torch computes instead is what `GRAPHBENCH_KERNELS=torch` asks for. Sizes are those of batches of
-molecules (ZINC), of peptides and of CLUSTER. Memory is kept between steps, as every `graphbench` command keeps it.
+Attention within graphs and along edges, sums over the edges of message passing, maxout scores and sparse-flow
+attention, each as the models call it; what torch computes instead is what `GRAPHBENCH_KERNELS=torch` asks for. Sizes
+are those of batches of molecules (ZINC), of peptides and of CLUSTER. Memory is kept between steps, as every
+`graphbench` command keeps it.
 
     python speed/kernels.py
     python speed/kernels.py --threads 2 --rounds 31
@@ -13,15 +14,22 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 import torch
 from timing import in_turns, medians, note
 from torch import Tensor
 
-from graphbench import kernels
 from graphbench.cli.allocator import keep_memory
-from graphbench.nn import DenseLayout, attend_within_graphs, gated_messages, sum_neighbours, sum_rectified
+from graphbench.nn import (
+    DenseLayout,
+    attend_along_edges,
+    attend_within_graphs,
+    gated_messages,
+    sum_neighbours,
+    sum_rectified,
+)
+from graphbench.testing import computed_by
+from graphbench_baselines.pna import reduced_messages
 from graphbench_sfi_former import sparse_flow_attention
 from graphbench_sft import maxout_scores
 
@@ -81,11 +89,27 @@ def message_steps(dim: int = 64) -> dict[str, Step]:
         steps[f"rectified sums (GINE), {name}"] = differentiated(rectified, [rows, by_edge])
         gated = partial(_with_edges, gated_messages, index)
         steps[f"gated sums (GatedGCN), {name}"] = differentiated(gated, [draw(nodes, 4 * dim), by_edge])
+        along = partial(_along_edges, index)
+        steps[f"attention along edges (GT), {name}"] = differentiated(along, [draw(nodes, 3 * dim), by_edge])
+        arriving = torch.bincount(index[1], minlength=nodes)
+        in_order = torch.stack([index[0], index[1].sort().values])
+        reduced = partial(_reduced, in_order, arriving)
+        steps[f"sums and largest (PNA), {name}"] = differentiated(reduced, [rows, by_edge])
     return steps
 
 
 def _with_edges(compute: Callable[..., Tensor], index: Tensor, nodes: Tensor, edges: Tensor) -> Tensor:
     return compute(nodes, index, edges)
+
+
+def _along_edges(index: Tensor, qkv: Tensor, edges: Tensor) -> tuple[Tensor, ...]:
+    mixed, scores, _ = attend_along_edges(qkv, index, edges, num_heads=4, with_scores=True)
+    assert scores is not None
+    return mixed, scores
+
+
+def _reduced(index: Tensor, arriving: Tensor, sent: Tensor, edges: Tensor) -> tuple[Tensor, ...]:
+    return reduced_messages(sent, edges, index, arriving)
 
 
 def score_steps() -> dict[str, Step]:
@@ -100,12 +124,10 @@ def score_steps() -> dict[str, Step]:
 
 def by_torch(step: Step) -> Step:
     """The same without kernels."""
-    no: Any = lambda: False  # noqa: E731 - stands where a cached function stood
 
     def run() -> None:
-        asked, kernels._numba_is_there = kernels._numba_is_there, no
-        step()
-        kernels._numba_is_there = asked
+        with computed_by("torch"):
+            step()
 
     return run
 

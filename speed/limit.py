@@ -124,9 +124,9 @@ def made(configuration: str, batch_size: int, device: str = "cpu") -> tuple[Benc
     return cli.model.train().to(device), next(iter(cli.datamodule.train_dataloader())).to(device)
 
 
-def step_of(model: BenchmarkModule, batch: GraphBatch) -> Callable[[], None]:
+def step_of(model: BenchmarkModule, batch: GraphBatch, fused: bool | None = True) -> Callable[[], None]:
     """One training step, to its end on the device."""
-    step = unwaited_step_of(model, batch)
+    step = unwaited_step_of(model, batch, fused=fused)
 
     def waited() -> None:
         step()
@@ -136,11 +136,11 @@ def step_of(model: BenchmarkModule, batch: GraphBatch) -> Callable[[], None]:
 
 
 def unwaited_step_of(
-    model: BenchmarkModule, batch: GraphBatch, dtype: torch.dtype = torch.float32
+    model: BenchmarkModule, batch: GraphBatch, dtype: torch.dtype = torch.float32, fused: bool | None = True
 ) -> Callable[[], None]:
-    """One training step in a precision, which does not wait for the device."""
+    """One training step in a precision, which does not wait for the device; with `fused=None` AdamW as torch has it."""
     device = batch.ptr.device.type
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True, capturable=device == "cuda")
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=fused, capturable=device == "cuda")
     mixed = dtype is not torch.float32
 
     def step() -> None:

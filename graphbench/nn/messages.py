@@ -157,8 +157,16 @@ def sums_in_loops(x: Any, edge_index: Any, *others: Tensor | None) -> bool:
     return same and runs_numba(x, *given) and not torch.is_autocast_enabled("cpu")
 
 
-def _ends(edge_index: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
-    """Sources and targets, all of which are nodes."""
+def ends_of_edges(edge_index: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
+    """Sources and targets `[E]`, all of which are nodes.
+
+    Raises:
+        IndexError: one of them is not.
+
+    Examples:
+        >>> ends_of_edges(torch.tensor([[0, 1], [1, 1]]), 2)
+        (tensor([0, 1]), tensor([1, 1]))
+    """
     from graphbench.nn.messages_numba import are_below
 
     source, target = edge_index.contiguous().unbind(0)
@@ -170,7 +178,7 @@ def _ends(edge_index: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
 class _SumOfNeighbours(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, edge_index: Tensor, weight: Tensor | None, own: float) -> Tensor:
-        source, target = _ends(edge_index, x.shape[0])
+        source, target = ends_of_edges(edge_index, x.shape[0])
         x = x.contiguous()
         ctx.save_for_backward(source, target, weight, x if weight is not None and weight.requires_grad else None)
         ctx.own = own
@@ -230,7 +238,7 @@ class _SumOfRectified(torch.autograd.Function):
 
         x, edges = x.contiguous(), edges.contiguous()
         sums = _share_of(x, own)
-        ends = _ends(edge_index, x.shape[0])
+        ends = ends_of_edges(edge_index, x.shape[0])
         run_in_threads(add_rectified, x.shape[1], edges.numel(), *ends, x, edges, sums)
         ctx.save_for_backward(*ends, x, edges)
         ctx.own = own
@@ -255,7 +263,7 @@ class _GatedMessages(torch.autograd.Function):
         from graphbench.nn.messages_numba import gated_mean, raw_gates
 
         nodes, edges, raw = nodes.contiguous(), edges.contiguous(), torch.empty_like(edges)
-        ends, width = _ends(edge_index, nodes.shape[0]), edges.shape[1]
+        ends, width = ends_of_edges(edge_index, nodes.shape[0]), edges.shape[1]
         run_in_threads(raw_gates, width, edges.numel(), *ends, nodes, edges, raw)
         gates = torch.sigmoid(raw)
         means, shares = nodes.new_zeros(2, nodes.shape[0], width)
@@ -270,8 +278,9 @@ class _GatedMessages(torch.autograd.Function):
     def backward(ctx: Any, of_out: Tensor, of_raw: Tensor) -> tuple[Tensor | None, ...]:
         from graphbench.nn.messages_numba import gated_gradients
 
-        nodes, gates = ctx.saved_tensors[2:4]
+        saved = ctx.saved_tensors  # which may be asked for once
+        nodes, gates = saved[2:4]
         of_nodes, of_edges = torch.zeros_like(nodes), torch.empty_like(gates)
-        operands = (*ctx.saved_tensors, of_out.contiguous(), of_raw.contiguous(), of_nodes, of_edges)
+        operands = (*saved, of_out.contiguous(), of_raw.contiguous(), of_nodes, of_edges)
         run_in_threads(gated_gradients, gates.shape[1], 4 * gates.numel(), *operands)
         return of_nodes, None, of_edges

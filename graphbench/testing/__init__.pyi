@@ -4,6 +4,7 @@ from .benchmarks import BenchmarkContract as BenchmarkContract
 from .benchmarks import check_batch as check_batch
 from .encodings import EncodingContract as EncodingContract
 from .encodings import PositionalEncoderContract as PositionalEncoderContract
+from .kernels import computed_by as computed_by
 from .kernels import run_with_triton as run_with_triton
 from .tiny import FEATURE_KINDS as FEATURE_KINDS
 from .tiny import encode as encode

@@ -1,4 +1,4 @@
-"""Kernels in Triton, tested where there is no graphics card."""
+"""Kernels in Numba beside torch's operations, and kernels in Triton where there is no graphics card."""
 
 from __future__ import annotations
 
@@ -7,7 +7,41 @@ import subprocess
 import sys
 import textwrap
 import unittest
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
+from typing import Any, Literal
+
+from graphbench import kernels
+from graphbench.errors import check_choice
+
+
+@contextmanager
+def computed_by(way: Literal["numba", "torch"]) -> Iterator[None]:
+    """Let kernels in Numba compute, or torch's operations in their place, whatever the environment says.
+
+    Args:
+        way: which of them.
+
+    Raises:
+        BadInput: `way` is neither.
+        unittest.SkipTest: Numba is not installed.
+
+    Examples:
+        >>> import torch
+        >>> with computed_by("torch"):
+        ...     kernels.runs_numba(torch.zeros(1))
+        False
+    """
+    check_choice("way", way, ("numba", "torch"))
+    if way == "numba" and find_spec("numba") is None:
+        raise unittest.SkipTest("Numba is not installed")
+    answer: Any = lambda: way == "numba"  # noqa: E731 - stands where a cached function stood
+    asked, kernels._numba_is_there = kernels._numba_is_there, answer
+    try:
+        yield
+    finally:
+        kernels._numba_is_there = asked
 
 
 def run_with_triton(script: str, interpreted: bool = True) -> str:

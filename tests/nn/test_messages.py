@@ -2,24 +2,21 @@
 
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 from torch_geometric import nn as pyg
 
-from graphbench import kernels
 from graphbench import nn as ours
-from graphbench.nn import gated_messages, messages, sum_neighbours, sum_rectified, sum_rows
+from graphbench.nn import gated_messages, sum_neighbours, sum_rectified, sum_rows
+from graphbench.testing import computed_by
 
 NODES, EDGES, WIDTH = 23, 61, 19
 
 
 @pytest.fixture(params=["numba", "torch"], autouse=True)
-def computed_by(request, monkeypatch):
+def way(request):
     """Every test runs with the loops and with torch's operations."""
-    if request.param == "torch":
-        monkeypatch.setattr(messages, "runs_numba", lambda *tensors: False)
-    else:
-        pytest.importorskip("numba")
-        monkeypatch.setattr(kernels, "_numba_is_there", lambda: True)  # whatever the environment says
-    return request.param
+    with computed_by(request.param):
+        yield request.param
 
 
 def draw(*shape, seed=0, dtype=torch.float64):
@@ -144,8 +141,8 @@ def test_an_edge_to_a_node_that_is_not_there_is_refused(wrong, end, edge_index):
             call()
 
 
-def test_threads_change_no_bit(edge_index, computed_by):
-    if computed_by == "torch":
+def test_threads_change_no_bit(edge_index, way):
+    if way == "torch":
         pytest.skip("torch's own sums depend on its threads")
     found, before = [], torch.get_num_threads()
     ends = torch.randint(0, 900, (2, 9000), generator=torch.Generator().manual_seed(1))
@@ -184,3 +181,13 @@ def test_convolutions_are_those_of_pyg(name, learned, edge_index):
 def test_what_does_not_fit_is_told_as_by_pyg(edge_index):
     with pytest.raises(ValueError, match="edge_dim"):
         ours.GINEConvolution(torch.nn.Identity())(draw(NODES, WIDTH), edge_index, draw(EDGES, 5))
+
+
+def test_gradients_through_a_checkpoint(edge_index):
+    """Which lets a backward pass ask for what was saved once."""
+    nodes, edges = draw(NODES, 4 * WIDTH).requires_grad_(), draw(EDGES, WIDTH, seed=1).requires_grad_()
+    found = []
+    for call in (gated_messages, lambda *given: checkpoint(gated_messages, *given, use_reentrant=False)):
+        out, raw = call(nodes, edge_index, edges)
+        found.append(torch.autograd.grad(out.square().sum() + raw.sum(), (nodes, edges)))
+    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))

@@ -1,8 +1,11 @@
 import unittest
 
 import pytest
+import torch
 
-from graphbench.testing import kernels, run_with_triton
+from graphbench.errors import BadInput
+from graphbench.kernels import VARIABLE, runs_numba
+from graphbench.testing import computed_by, kernels, run_with_triton
 
 
 @pytest.fixture
@@ -28,3 +31,24 @@ def test_without_triton_the_test_is_skipped(monkeypatch):
     monkeypatch.setattr(kernels, "find_spec", lambda name: None)
     with pytest.raises(unittest.SkipTest, match="pip install triton"):
         run_with_triton("")
+
+
+@pytest.mark.parametrize("said", ["numba", "torch"])
+def test_kernels_compute_or_do_not_whatever_the_environment_says(said, monkeypatch):
+    pytest.importorskip("numba")
+    monkeypatch.setenv(VARIABLE, said)
+    before = runs_numba(torch.zeros(1))
+    for way in ("numba", "torch"):
+        with computed_by(way):
+            assert runs_numba(torch.zeros(1)) == (way == "numba")
+        assert runs_numba(torch.zeros(1)) == before
+
+
+def test_without_numba_only_torch_can_be_asked_for(monkeypatch):
+    monkeypatch.setattr(kernels, "find_spec", lambda name: None)
+    with pytest.raises(unittest.SkipTest, match="Numba"):
+        computed_by("numba").__enter__()
+    with computed_by("torch"):
+        assert not runs_numba(torch.zeros(1))
+    with pytest.raises(BadInput, match="way"):
+        computed_by("triton").__enter__()

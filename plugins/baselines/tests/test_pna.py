@@ -5,12 +5,20 @@ import torch
 from torch_geometric.nn import PNAConv
 
 from graphbench.errors import BadInput
-from graphbench_baselines.pna import TowerPNA
+from graphbench.testing import computed_by
+from graphbench_baselines.pna import TowerPNA, reduced_messages
 
 NODES, DIM, EDGE_DIM = 7, 12, 5
 #: Ascending targets; node 2 sends twice to node 3, node 4 to itself, and nothing arrives at nodes 5 and 6.
 EDGES = torch.tensor([[1, 2, 0, 3, 2, 2, 1, 4, 0, 6], [0, 0, 1, 1, 3, 3, 3, 4, 4, 4]])
 ARRIVING = torch.tensor([2, 2, 0, 3, 3, 0, 0])
+
+
+@pytest.fixture(params=["numba", "torch"], autouse=True)
+def way(request):
+    """Every test runs with the loops and with torch's operations."""
+    with computed_by(request.param):
+        yield request.param
 
 
 def pair(edge_dim, towers, dtype=torch.float64):
@@ -69,6 +77,46 @@ def test_graphs_without_edges():
     x, none = torch.randn(4, DIM, dtype=torch.float64), torch.zeros(2, 0, dtype=torch.long)
     found = ours(x, none, None, torch.zeros(4, dtype=torch.long))
     torch.testing.assert_close(found, theirs(x, none), atol=1e-12, rtol=1e-12)
+
+
+def test_threads_change_no_bit(way):
+    if way == "torch":
+        pytest.skip("torch's own sums depend on its threads")
+    found, before = [], torch.get_num_threads()
+    generator = torch.Generator().manual_seed(1)
+    arriving = torch.randint(0, 20, (900,), generator=generator)
+    count = int(arriving.sum())
+    source = torch.randint(0, 900, (count,), generator=generator)
+    index = torch.stack([source, torch.arange(900).repeat_interleave(arriving)])
+    for threads in (1, 2, 3):
+        torch.set_num_threads(threads)
+        torch.manual_seed(2)
+        sent, edges = torch.randn(900, 96, requires_grad=True), torch.randn(count, 96, requires_grad=True)
+        total, largest = reduced_messages(sent, edges, index, arriving)
+        some = arriving > 0
+        loss = total.square().sum() + largest[some].square().sum()
+        found.append((total, largest, *torch.autograd.grad(loss, (sent, edges))))
+    torch.set_num_threads(before)
+    for others in found[1:]:
+        assert all(torch.equal(one, other) for one, other in zip(found[0], others, strict=True))
+
+
+def test_what_is_no_number_is_the_largest():
+    sent = torch.randn(NODES, DIM)
+    sent[6, 3] = torch.nan
+    total, largest = reduced_messages(sent, None, EDGES, ARRIVING)
+    hit = torch.zeros(NODES, DIM, dtype=torch.bool)
+    hit[4, 3] = True  # node 6 sends to node 4 alone
+    assert torch.equal(total.isnan(), hit)
+    assert torch.equal(largest.isnan(), hit)
+
+
+@pytest.mark.parametrize("wrong", [NODES, -1])
+def test_an_edge_from_a_node_that_is_not_there_is_refused(wrong):
+    edges = EDGES.clone()
+    edges[0, 4] = wrong
+    with pytest.raises((IndexError, RuntimeError)):
+        reduced_messages(torch.randn(NODES, DIM), None, edges, ARRIVING)
 
 
 @pytest.mark.parametrize("towers", [0, 5])

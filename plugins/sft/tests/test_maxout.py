@@ -4,22 +4,18 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from graphbench import kernels
 from graphbench.errors import BadInput
+from graphbench.testing import computed_by
 from graphbench_sft import maxout, maxout_scores
 
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
 
 
 @pytest.fixture(params=["numba", "torch"], autouse=True)
-def computed_by(request, monkeypatch):
+def way(request):
     """Every test runs with the loops and with torch's operations."""
-    if request.param == "torch":
-        monkeypatch.setattr(maxout, "runs_numba", lambda *tensors: False)
-    else:
-        pytest.importorskip("numba")
-        monkeypatch.setattr(kernels, "_numba_is_there", lambda: True)  # whatever the environment says
-    return request.param
+    with computed_by(request.param):
+        yield request.param
 
 
 class LargestTensor(TorchDispatchMode):
@@ -139,8 +135,8 @@ def test_what_is_no_number_stays_none():
     torch.testing.assert_close(maxout_scores(query, key), broadcast(query, key), equal_nan=True)
 
 
-def test_threads_change_no_bit(computed_by):
-    if computed_by == "torch":
+def test_threads_change_no_bit(way):
+    if way == "torch":
         pytest.skip("torch's own sums depend on its threads")
     found, before = [], torch.get_num_threads()
     for threads in (1, 2, 3):

@@ -12,12 +12,19 @@ from typing import cast
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.utils import scatter, softmax
 
 from graphbench import BenchmarkSpec, GraphBatch, PositionalEncoder, Representation
 from graphbench.encodings import ExpanderEdges
 from graphbench.errors import BadInput, check_range
-from graphbench.nn import Categorical, DenseLayout, EdgeEncoder, GPSBackbone, LocalName, NormName
+from graphbench.nn import (
+    Categorical,
+    DenseLayout,
+    EdgeEncoder,
+    GPSBackbone,
+    LocalName,
+    NormName,
+    attend_along_edges,
+)
 
 #: Logits are clamped to this absolute value, as in the authors' code.
 _LARGEST_LOGIT = 5.0
@@ -65,13 +72,8 @@ class ExphormerAttention(nn.Module):
     def forward(self, x: Tensor, batch: GraphBatch, layout: Interactions) -> Tensor:
         """Mixed nodes `[N, dim]`; the virtual nodes of `layout` are renewed in place."""
         rows = torch.cat([x, layout.virtual.to(x.dtype)])
-        source, target = layout.index[0], layout.index[1]
-        q, k, v = (part.unflatten(-1, (self.num_heads, -1)) for part in self.qkv_map(rows).chunk(3, dim=-1))
-        steer = self.edge_map(layout.edge).unflatten(-1, (self.num_heads, -1)) * q.shape[-1] ** -0.5
-        logits = (q.index_select(0, target) * k.index_select(0, source) * steer).sum(-1)
-        weights = softmax(logits.clamp(-_LARGEST_LOGIT, _LARGEST_LOGIT), target, num_nodes=len(rows))
-        messages = (weights.unsqueeze(-1) * v.index_select(0, source)).flatten(1)
-        mixed = scatter(messages, target, 0, len(rows), reduce="sum")
+        steer = self.edge_map(layout.edge)
+        mixed, _, _ = attend_along_edges(self.qkv_map(rows), layout.index, steer, self.num_heads, _LARGEST_LOGIT)
         layout.virtual = mixed[len(x) :]
         return mixed[: len(x)]
 

@@ -11,11 +11,20 @@ import copy
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.utils import scatter, softmax
 
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, LayerTrace, PositionalEncoder, Representation, Traced
 from graphbench.errors import BadInput, check_range
-from graphbench.nn import Categorical, EdgeEncoder, FeedForward, NodeEncoder, NormName, dropped, make_norm, mixed_values
+from graphbench.nn import (
+    Categorical,
+    EdgeEncoder,
+    FeedForward,
+    NodeEncoder,
+    NormName,
+    attend_along_edges,
+    dropped,
+    make_norm,
+    mixed_values,
+)
 
 #: Logits are clamped to this absolute value, as in the authors' code.
 _LARGEST_LOGIT = 5.0
@@ -54,20 +63,15 @@ class EdgeAttention(Traced):
 
     def forward(self, x: Tensor, edge: Tensor | None, batch: GraphBatch) -> tuple[Tensor, Tensor | None]:
         """Mixed nodes `[num_nodes, dim]` and edges `[num_edges, dim]`, without residuals."""
-        source, target = batch.edge_index[0], batch.edge_index[1]
-        q, k, v = (part.unflatten(-1, (self.num_heads, -1)) for part in self.qkv_map(x).chunk(3, dim=-1))
-        scores = q.index_select(0, target) * k.index_select(0, source) * q.shape[-1] ** -0.5
-        if self.edge_map is not None:
-            scores = scores * self.edge_map(edge).unflatten(-1, (self.num_heads, -1))
-        logits = scores.sum(-1).clamp(-_LARGEST_LOGIT, _LARGEST_LOGIT)
-        weights = softmax(logits, target, num_nodes=x.shape[0])
-        messages = (weights.unsqueeze(-1) * v.index_select(0, source)).flatten(1)
-        mixed = scatter(messages, target, 0, x.shape[0], reduce="sum")
+        steer = None if self.edge_map is None else self.edge_map(edge)
+        mixed, scores, weights = attend_along_edges(
+            self.qkv_map(x), batch.edge_index, steer, self.num_heads, _LARGEST_LOGIT, with_scores=steer is not None
+        )
         out = self.node_out(dropped(mixed, self.dropout, self.training))
         self.trace(lambda: self._record(x, weights, batch, out))
-        if self.edge_out is None:
+        if self.edge_out is None or scores is None:
             return out, None
-        return out, self.edge_out(dropped(scores.flatten(1), self.dropout, self.training))
+        return out, self.edge_out(dropped(scores, self.dropout, self.training))
 
     @torch.no_grad()
     def _record(self, x: Tensor, weights: Tensor, batch: GraphBatch, out: Tensor) -> LayerTrace:
@@ -75,7 +79,7 @@ class EdgeAttention(Traced):
             tokens=out.detach(),
             batch=batch.batch,
             values=mixed_values(x, self.qkv_map.weight.chunk(3)[2], self.node_out.weight, self.num_heads),
-            attention=matrices_of_edges(weights.detach(), batch),
+            attention=matrices_of_edges(weights, batch),
             num_nodes=batch.ptr.diff(),
             input=x.detach(),
         )

@@ -1,5 +1,7 @@
 """PNA without a tensor per edge and tower: what depends on the target alone is added after the reduction.
 
+On a processor loops go through the edges, forward and backward (`pna_numba`); elsewhere torch makes a message of each.
+
 Legend: N nodes, E edges, T towers, t the width of one; dim = T t.
 """
 
@@ -11,9 +13,75 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch_geometric.nn import PNAConv
 
 from graphbench.errors import BadInput
+from graphbench.kernels import run_in_threads, runs_numba
+
+
+def reduced_messages(sent: Tensor, edges: Tensor | None, edge_index: Tensor, arriving: Tensor) -> tuple[Tensor, Tensor]:
+    """Sums and largest of the messages `sent_j + edges_ij`, over all that arrive at each node.
+
+    Args:
+        sent: what nodes send `[N, dim]`.
+        edges: `[E, dim]`; None: zeros.
+        edge_index: sources and targets `[2, E]`, targets ascending.
+        arriving: how many edges have each node for their target `[N]`, int64.
+
+    Returns:
+        `[N, dim]` each; the largest is minus infinity where nothing arrives.
+
+    Raises:
+        IndexError: a source is no node, or `arriving` counts other edges.
+
+    Examples:
+        >>> edges, arriving = torch.tensor([[1, 0, 2], [0, 1, 1]]), torch.tensor([1, 2, 0])
+        >>> total, largest = reduced_messages(torch.tensor([[1.0], [2.0], [5.0]]), None, edges, arriving)
+        >>> total.T, largest.T
+        (tensor([[2., 6., 0.]]), tensor([[2., 5., -inf]]))
+    """
+    operands = (sent,) if edges is None else (sent, edges)
+    if runs_numba(*operands) and all(x.dtype == sent.dtype for x in operands):
+        total, largest = _Reduced.apply(sent, edges, edge_index[0], arriving)
+        return total, largest
+    messages = sent.index_select(0, edge_index[0])
+    messages = messages if edges is None else messages + edges
+    total = torch.segment_reduce(messages, "sum", lengths=arriving, unsafe=True)
+    return total, _Largest.apply(messages, edge_index[1], arriving)
+
+
+class _Reduced(torch.autograd.Function):
+    """Both by loops."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, sent: Tensor, edges: Tensor | None, source: Tensor, arriving: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        from graphbench_baselines.pna_numba import fit_together, reduce_messages
+
+        sent, source, width = sent.contiguous(), source.contiguous(), sent.shape[1]
+        if not fit_together(source.numpy(), arriving.numpy()):
+            raise IndexError(f"edge_index names a node that is not in [0, {len(sent)}), or not all edges arrive")
+        rows = sent.new_zeros(1, width) if edges is None else edges.contiguous()
+        total, largest = torch.zeros_like(sent), torch.full_like(sent, -torch.inf)
+        run_in_threads(reduce_messages, width, 2 * len(source) * width, source, arriving, sent, rows, total, largest)
+        ctx.save_for_backward(source, arriving, sent, rows, largest)
+        ctx.has_edges = edges is not None
+        return total, largest
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, of_total: Tensor, of_largest: Tensor) -> tuple[Tensor | None, ...]:
+        from graphbench_baselines.pna_numba import message_gradients
+
+        saved = ctx.saved_tensors  # which may be asked for once
+        source, _, sent, rows, _ = saved
+        of_sent, of_rows, shares = torch.zeros_like(sent), torch.empty_like(rows), sent.new_empty(sent.shape[1])
+        upstream = (of_total.contiguous(), of_largest.contiguous())
+        operands = (*saved, *upstream, shares, of_sent, of_rows)
+        run_in_threads(message_gradients, sent.shape[1], 4 * len(source) * sent.shape[1], *operands)
+        return of_sent, of_rows if ctx.has_edges else None, None, None
 
 
 class _Largest(torch.autograd.Function):
@@ -90,17 +158,17 @@ class TowerPNA(PNAConv):
         before, bias = self._towers(self.pre_nns)  # [dim, 2 or 3, dim]
         ends = before[:, :2].transpose(0, 1).flatten(0, 1)
         own, sent = F.linear(x, ends).chunk(2, dim=-1)
-        messages = sent.index_select(0, edge_index[0])
+        mapped = None
         if edge is not None:
             # PyG maps every edge to one vector of width t, which all towers read.
             shared = before[:, 2].unflatten(1, (self.towers, -1)).sum(1)  # [dim, t], off-diagonal blocks are zero
-            messages = messages + F.linear(edge, shared @ self.edge_encoder.weight)
+            mapped = F.linear(edge, shared @ self.edge_encoder.weight)
             bias = bias + shared @ self.edge_encoder.bias
         own = own + bias
         count = arriving.unsqueeze(1).to(own.dtype)
-        total = torch.segment_reduce(messages, "sum", lengths=arriving, unsafe=True) + count * own
-        largest = _Largest.apply(messages, edge_index[1], arriving) + own
-        largest = torch.where(arriving.unsqueeze(1) > 0, largest, 0.0)  # minus infinity where nothing arrives
+        total, largest = reduced_messages(sent, mapped, edge_index, arriving)
+        total = total + count * own
+        largest = torch.where(arriving.unsqueeze(1) > 0, largest + own, 0.0)  # minus infinity where nothing arrives
         after, bias = self._towers(self.post_nns)
         parts = torch.cat([x, total / count.clamp(min=1), total, largest], dim=-1)
         out: Tensor = self.lin(F.linear(parts, after.flatten(1), bias))
