@@ -1,11 +1,13 @@
-"""Weak scaling: training on two processes of one thread each, against one process with as many graphs per process.
+"""Training on two processes of one thread each: weak scaling, and GPS beside a stack of PyG's `GPSConv`.
 
 Every process trains the GPS of ZINC on batches of 32 molecule-like graphs; two processes average their gradients with
 DDP over gloo, as `--trainer.strategy ddp` does. Where a second process costs nothing, the seconds of a round are equal
 and two processes train twice the graphs: the scaling that is printed is 2, and graphbench wants at least 1.8. Two
-processes that do not talk to each other show what the machine itself takes, by its memory and clock.
+processes that do not talk to each other show what the machine itself takes, by its memory and clock. Then two processes
+of ours and two of PyG's take turns at the batches of `gps_throughput.py`, random and by size.
 
     python speed/scaling.py --steps 20 --rounds 7
+    python speed/scaling.py --kinds zinc peptides cluster       # of larger graphs, too, which takes ten minutes
 
 It needs two free cores; beside other programs it measures those.
 """
@@ -13,17 +15,18 @@ It needs two free cores; beside other programs it measures those.
 from __future__ import annotations
 
 import argparse
+import itertools
 import multiprocessing
 import os
 import socket
 from collections.abc import Callable
 from contextlib import ExitStack
-from functools import partial
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from types import TracebackType
 
 import torch
-from gps_throughput import KINDS, OurGPS, make_step, molecule_like
+from gps_throughput import KINDS, BaselineGPS, OurGPS, make_step, molecule_like
 from timing import in_turns, note
 from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
@@ -39,22 +42,43 @@ def _free_port() -> int:
         return port
 
 
-def _work(orders: Connection, rank: int, port: int | None, steps: int, graphs: int) -> None:
-    """One process: it takes so many steps whenever it is told to."""
+@dataclass(frozen=True)
+class Work:
+    """What each process trains.
+
+    Args:
+        steps: whenever it is told to.
+        kind: of graphs and of the model, see `gps_throughput.py`.
+        model: ours or PyG's.
+        by_size: batches are of graphs of similar size, else random.
+        batches: that a process has.
+    """
+
+    steps: int
+    kind: str = "zinc"
+    model: type[nn.Module] = OurGPS
+    by_size: bool = False
+    batches: int = 8
+
+
+def _work(orders: Connection, rank: int, port: int | None, work: Work) -> None:
+    """One process: it takes its steps whenever it is told to."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    kind = KINDS["zinc"]
-    model: nn.Module = OurGPS(kind)
+    kind = KINDS[work.kind]
+    model: nn.Module = work.model(kind)
     if port is not None:
         os.environ.update(MASTER_ADDR=_ADDRESS, MASTER_PORT=str(port))
         distributed.init_process_group("gloo", rank=rank, world_size=2)
         model = DistributedDataParallel(model)
     step = make_step(model, fused=True)
-    table = molecule_like(graphs, kind, torch.Generator().manual_seed(rank))
-    batches = [table.batch(part) for part in torch.randperm(len(table)).split(kind.batch_size)]
+    table = molecule_like(work.batches * kind.batch_size, kind, torch.Generator().manual_seed(rank))
+    order = table.num_nodes.argsort() if work.by_size else torch.randperm(len(table))
+    parts = order.split(kind.batch_size)
+    batches = itertools.cycle([table.batch(parts[place]) for place in torch.randperm(len(parts)).tolist()])
     while orders.recv():
-        for number in range(steps):
-            step(batches[number % len(batches)])
+        for batch in itertools.islice(batches, work.steps):
+            step(batch)
         orders.send(True)
     if port is not None:
         distributed.destroy_process_group()
@@ -66,17 +90,16 @@ class Processes:
     Args:
         number: of processes.
         joined: whether they average their gradients.
-        steps: of each process, whenever `train` is called.
-        graphs: of each process.
+        work: of each process, whenever `train` is called.
     """
 
-    def __init__(self, number: int, joined: bool, steps: int, graphs: int = 256) -> None:
+    def __init__(self, number: int, joined: bool, work: Work) -> None:
         start = multiprocessing.get_context("spawn")
         port = _free_port() if joined else None
         self._pipes, self._processes = [], []
         for rank in range(number):
             here, there = start.Pipe()
-            process = start.Process(target=_work, args=(there, rank, port, steps, graphs), daemon=True)
+            process = start.Process(target=_work, args=(there, rank, port, work), daemon=True)
             process.start()
             self._pipes.append(here)
             self._processes.append(process)
@@ -98,30 +121,41 @@ class Processes:
             process.join(30)
 
 
-def scaling(steps: int, rounds: int) -> dict[str, float]:
+def scaling(work: Work, rounds: int) -> dict[str, float]:
     """How many times the graphs of one process the contenders train in the same time."""
-    kinds = {
-        "1 process": partial(Processes, 1, joined=False),
-        "2 processes": partial(Processes, 2, joined=True),
-        "2 processes apart": partial(Processes, 2, joined=False),
-    }
+    kinds = {"1 process": (1, False), "2 processes": (2, True), "2 processes apart": (2, False)}
     with ExitStack() as stack:
-        calls = {name: stack.enter_context(make(steps=steps)) for name, make in kinds.items()}
+        calls = {name: stack.enter_context(Processes(*how, work)) for name, how in kinds.items()}
         seconds = in_turns(calls, rounds)
     pairs = [("2 processes", "1 process"), ("2 processes apart", "1 process"), ("2 processes", "2 processes apart")]
-    case = f"GPS of ZINC, {steps} steps of 32 graphs per process"
+    case = f"GPS of ZINC, {work.steps} steps of 32 graphs per process"
     found = {f"{one} / {other}": note(case, one, other, seconds) for one, other in pairs}
     return {"2 processes": 2 / found["2 processes / 1 process"], "apart": 2 / found["2 processes apart / 1 process"]}
+
+
+def beside_pyg(work: Work, rounds: int) -> float:
+    """Our time over PyG's, on two processes each."""
+    contenders = {"ours, 2 processes": work, "PyG, 2 processes": replace(work, model=BaselineGPS)}
+    with ExitStack() as stack:
+        calls = {name: stack.enter_context(Processes(2, True, one)) for name, one in contenders.items()}
+        seconds = in_turns(calls, rounds)
+    return note(f"{work.kind}, batches {'by size' if work.by_size else 'random'}", *contenders, seconds)
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=20, help="of each process per round")
+    parser.add_argument("--steps", type=int, default=20, help="of each process per round, on molecules")
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--kinds", nargs="*", choices=sorted(KINDS), default=["zinc"], help="beside PyG")
     options = parser.parse_args()
-    found = scaling(options.steps, options.rounds)
+    found = scaling(Work(options.steps), options.rounds)
     print(f"weak scaling of 2 processes: {found['2 processes']:.2f} (of 2 that do not talk: {found['apart']:.2f})")
+    for kind in options.kinds:
+        steps = options.steps if kind == "zinc" else max(options.steps // 5, 1)  # of larger graphs
+        for by_size in (False, True):
+            ratio = beside_pyg(Work(steps, kind, by_size=by_size), options.rounds)
+            print(f"{kind}, batches {'by size' if by_size else 'random'}: PyG's time over ours {1 / ratio:.2f}")
 
 
 if __name__ == "__main__":
