@@ -72,10 +72,13 @@ def _work(orders: Connection, rank: int, port: int | None, work: Work) -> None:
         distributed.init_process_group("gloo", rank=rank, world_size=2)
         model = DistributedDataParallel(model)
     step = make_step(model, fused=True)
-    table = molecule_like(work.batches * kind.batch_size, kind, torch.Generator().manual_seed(rank))
-    order = table.num_nodes.argsort() if work.by_size else torch.randperm(len(table))
+    generator = torch.Generator().manual_seed(rank)  # its own, so that all models have the same batches in one order
+    table = molecule_like(work.batches * kind.batch_size, kind, generator)
+    order = table.num_nodes.argsort() if work.by_size else torch.randperm(len(table), generator=generator)
     parts = order.split(kind.batch_size)
-    batches = itertools.cycle([table.batch(parts[place]) for place in torch.randperm(len(parts)).tolist()])
+    batches = itertools.cycle(
+        [table.batch(parts[place]) for place in torch.randperm(len(parts), generator=generator).tolist()]
+    )
     while orders.recv():
         for batch in itertools.islice(batches, work.steps):
             step(batch)

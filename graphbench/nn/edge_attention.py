@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch_geometric.utils import scatter, softmax
 
-from graphbench.errors import check_range
+from graphbench.errors import BadInput, check_range
 from graphbench.kernels import run_in_threads
 from graphbench.nn.messages import ends_of_edges, sums_in_loops
 
@@ -50,7 +50,7 @@ def attend_along_edges(
         x' `[T, C]`; s `[E, C]` or None; w `[E, H]`, which no gradient goes through.
 
     Raises:
-        BadInput: `largest` is out of range.
+        BadInput: `largest` is out of range, or the maps do not divide into heads.
         IndexError: an edge names a node that is not there.
 
     Examples:
@@ -61,7 +61,10 @@ def attend_along_edges(
                 [3.]])
     """
     check_range("largest", largest, above=0, at_most=50)
-    if sums_in_loops(qkv, edge_index, steer):
+    if num_heads < 1 or qkv.shape[-1] % (3 * num_heads):
+        raise BadInput(f"Three maps of {num_heads} heads have as many channels each; qkv has {qkv.shape[-1]} in all.")
+    fits = steer is None or steer.shape == (edge_index.shape[1], qkv.shape[-1] // 3)  # others are torch's to refuse
+    if fits and sums_in_loops(qkv, edge_index, steer):
         mixed, scores, weights = _EdgeAttention.apply(qkv, edge_index, steer, num_heads, largest, with_scores)
         return mixed, scores if with_scores else None, weights
     source, target = edge_index[0], edge_index[1]

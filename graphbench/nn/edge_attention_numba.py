@@ -88,6 +88,18 @@ def mix_values(
 
 
 @cpu_kernel
+def add_up_per_head(first: int, last: int, left: Array, right: Array, sums: Array) -> None:
+    """`sums [T, H]`: sums over d of `left * right`, `[T, C]` each."""
+    d = np.uint64(left.shape[1]) // np.uint64(sums.shape[1])
+    for node in range(left.shape[0]):
+        for head in range(np.uint64(first), np.uint64(last)):
+            total = left.dtype.type(0)
+            for c in range(head * d, (head + np.uint64(1)) * d):
+                total += left[node, c] * right[node, c]
+            sums[node, head] = total
+
+
+@cpu_kernel
 def edge_gradients(
     first: int,
     last: int,
@@ -127,12 +139,7 @@ def edge_gradients(
     width, heads = np.uint64(mixed.shape[1]), np.uint64(weights.shape[1])
     d, steered = width // heads, steer.shape[0] == source.shape[0]
     keys, values = width, np.uint64(2) * width
-    for node in range(mixed.shape[0]):
-        for head in range(np.uint64(first), np.uint64(last)):
-            total = scale * 0
-            for c in range(head * d, (head + np.uint64(1)) * d):
-                total += mixed[node, c] * of_mixed[node, c]
-            shared[node, head] = total
+    add_up_per_head(first, last, mixed, of_mixed, shared)
     for edge in range(source.shape[0]):
         start, end, row = source[edge], target[edge], edge if steered else 0
         for head in range(np.uint64(first), np.uint64(last)):

@@ -42,7 +42,7 @@ def sum_neighbours(x: Tensor, edge_index: Tensor, weight: Tensor | None = None, 
                 [5.],
                 [2.]])
     """
-    if sums_in_loops(x, edge_index, weight):
+    if sums_in_loops(x, edge_index, weight) and (weight is None or weight.shape == edge_index.shape[1:]):
         out: Tensor = _SumOfNeighbours.apply(x, edge_index, weight, own)
         return out
     sent = x.index_select(0, edge_index[0])
@@ -68,7 +68,7 @@ def sum_rectified(x: Tensor, edge_index: Tensor, edges: Tensor, own: float = 0.0
         tensor([[0.0000],
                 [1.5000]])
     """
-    if sums_in_loops(x, edge_index, edges):
+    if sums_in_loops(x, edge_index, edges) and edges.shape == (edge_index.shape[1], x.shape[1]):
         out: Tensor = _SumOfRectified.apply(x, edge_index, edges, own)
         return out
     messages = (x.index_select(0, edge_index[0]) + edges).relu()
@@ -129,7 +129,8 @@ def gated_messages(
         (tensor([[1.0000],
                 [5.0000]]), tensor([[0.]]))
     """
-    if extra_gates is None and sums_in_loops(nodes, edge_index, edges):
+    fits = 4 * edges.shape[-1] == nodes.shape[-1] and edges.shape[:-1] == edge_index.shape[1:]
+    if extra_gates is None and fits and sums_in_loops(nodes, edge_index, edges):
         found: tuple[Tensor, Tensor] = _GatedMessages.apply(nodes, edge_index, edges)
         return found
     source, target = edge_index[0], edge_index[1]

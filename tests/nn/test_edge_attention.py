@@ -127,3 +127,15 @@ def test_an_edge_to_a_node_that_is_not_there_is_refused(wrong, end, edge_index):
 def test_a_clamp_whose_exponentials_overflow_is_refused(largest, edge_index):
     with pytest.raises(BadInput, match="largest"):
         attend_along_edges(draw(NODES, 3 * WIDTH), edge_index, None, HEADS, largest)
+
+
+@pytest.mark.parametrize("shape", [(EDGES - 1, WIDTH), (EDGES, WIDTH - HEADS)])
+def test_steering_of_another_shape_is_refused(shape, edge_index):
+    with pytest.raises(RuntimeError):
+        attend_along_edges(draw(NODES, 3 * WIDTH), edge_index, draw(*shape), HEADS)
+
+
+@pytest.mark.parametrize("num_heads", [0, 2])
+def test_heads_must_divide_the_channels(num_heads, edge_index):
+    with pytest.raises(BadInput, match=f"maps of {num_heads} heads"):
+        attend_along_edges(draw(NODES, 3 * WIDTH), edge_index, None, num_heads)

@@ -191,3 +191,19 @@ def test_gradients_through_a_checkpoint(edge_index):
         out, raw = call(nodes, edge_index, edges)
         found.append(torch.autograd.grad(out.square().sum() + raw.sum(), (nodes, edges)))
     assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
+
+
+def test_what_has_another_shape_is_broadcast_or_refused_as_by_torch(edge_index):
+    """One row for all edges is torch's to broadcast, too few rows are its to refuse; loops would read beyond them."""
+    x, row = draw(NODES, WIDTH), draw(1, WIDTH, seed=1)
+    expected = torch.zeros_like(x).index_add_(0, edge_index[1], (x[edge_index[0]] + row).relu())
+    torch.testing.assert_close(sum_rectified(x, edge_index, row), expected)
+    for call in (
+        lambda: sum_rectified(x, edge_index, draw(EDGES - 1, WIDTH)),
+        lambda: sum_rectified(x, edge_index, draw(EDGES, WIDTH - 1)),
+        lambda: sum_neighbours(x, edge_index, draw(EDGES - 1)),
+        lambda: gated_messages(draw(NODES, 4 * WIDTH), edge_index, draw(EDGES - 1, WIDTH)),
+        lambda: gated_messages(draw(NODES, 4 * WIDTH), edge_index, draw(EDGES, WIDTH - 1)),
+    ):
+        with pytest.raises(RuntimeError):
+            call()

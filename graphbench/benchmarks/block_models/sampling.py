@@ -3,8 +3,8 @@
 Legend: G graphs of a chunk with N nodes and E directed edges in all; a graph has n nodes.
 
 All pairs i > j of a graph are numbered row by row, so that pair number k is the same (i, j) in every graph. One random
-number per pair is compared with the probability of the pair's communities; nodes are shuffled afterwards. Random
-numbers are drawn for a whole chunk; edges are then found graph by graph, whose arrays stay in the processor's cache.
+number per pair is compared with the probability of the pair's communities; nodes are shuffled afterwards. A chunk has
+one stream of random numbers; pairs are drawn and edges found graph by graph, so that arrays stay in the cache.
 """
 
 from __future__ import annotations

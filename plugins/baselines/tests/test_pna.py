@@ -111,6 +111,11 @@ def test_what_is_no_number_is_the_largest():
     assert torch.equal(largest.isnan(), hit)
 
 
+def test_edges_of_another_number_are_refused():
+    with pytest.raises(RuntimeError):
+        reduced_messages(torch.randn(NODES, DIM), torch.randn(EDGES.shape[1] - 1, DIM), EDGES, ARRIVING)
+
+
 @pytest.mark.parametrize("wrong", [NODES, -1])
 def test_an_edge_from_a_node_that_is_not_there_is_refused(wrong):
     edges = EDGES.clone()

@@ -42,7 +42,8 @@ def reduced_messages(sent: Tensor, edges: Tensor | None, edge_index: Tensor, arr
         (tensor([[2., 6., 0.]]), tensor([[2., 5., -inf]]))
     """
     operands = (sent,) if edges is None else (sent, edges)
-    if runs_numba(*operands) and all(x.dtype == sent.dtype for x in operands):
+    fits = edges is None or (edges.dtype == sent.dtype and edges.shape == (edge_index.shape[1], sent.shape[1]))
+    if fits and runs_numba(*operands):
         total, largest = _Reduced.apply(sent, edges, edge_index[0], arriving)
         return total, largest
     messages = sent.index_select(0, edge_index[0])
