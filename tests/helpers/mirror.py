@@ -228,6 +228,7 @@ TESTS_OF = {
     "tests/speed/test_limit.py": "which products speed/limit.py counts",
     "tests/speed/test_nested.py": "the encoders that speed/nested.py compares",
     "tests/speed/test_roofline.py": "what operations speed/roofline.py counts",
+    "tests/speed/test_scaling.py": "what the processes of speed/scaling.py train on",
     "tests/speed/test_predict_memory.py": "what speed/predict_memory.py measures",
     "plugins/deepgraph/tests/test_results.py": "what pages say of the rows in plugins/deepgraph/results",
     "plugins/linear-transformer/tests/test_results.py": "what the page says of plugins/linear-transformer/results",
