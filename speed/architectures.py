@@ -198,7 +198,7 @@ def padded(step: Callable[[], None]) -> Callable[[], None]:
     """The step without our blocks of graphs of similar size: all are padded to the largest."""
 
     def run() -> None:
-        with mock.patch("graphbench.nn.dense._cut", return_value=()):
+        with mock.patch("graphbench.nn.dense.cut_by_size", return_value=None):
             step()
 
     return run
@@ -211,7 +211,7 @@ def check_equal(model: BenchmarkModule, other: BenchmarkModule, batch: GraphBatc
     Raises:
         AssertionError: they do not.
     """
-    with mock.patch("graphbench.nn.dense._cut", return_value=()):
+    with mock.patch("graphbench.nn.dense.cut_by_size", return_value=None):
         found = other.eval()(batch)
     torch.testing.assert_close(found, model.eval()(batch), atol=1e-4, rtol=1e-4)
     model.train(), other.train()

@@ -94,7 +94,7 @@ class MultiHeadAttention(Traced):
         """
         layout = layout if isinstance(layout, DenseLayout) else DenseLayout.from_batch(layout)
         qkv = self.in_proj(x)
-        biases = bias if isinstance(bias, tuple) else layout.block_biases(bias)
+        biases = bias if bias is None or isinstance(bias, tuple) else layout.block_biases(bias)
         dropout = self.dropout if self.training else 0.0
         out = self.out_proj(attend_within_graphs(qkv, layout, self.num_heads, biases, dropout))
         self.trace(lambda: self._record(x, qkv, layout, biases, out))
@@ -102,8 +102,9 @@ class MultiHeadAttention(Traced):
 
     @torch.no_grad()
     def _record(
-        self, x: Tensor, qkv: Tensor, layout: DenseLayout, biases: tuple[Tensor | None, ...], out: Tensor
+        self, x: Tensor, qkv: Tensor, layout: DenseLayout, biases: tuple[Tensor | None, ...] | None, out: Tensor
     ) -> LayerTrace:
+        biases = layout.block_biases() if biases is None else biases
         heads = layout.to_block_heads(qkv, 3, self.num_heads)
         weights = [attention_weights(q, k, bias) for (q, k, _), bias in zip(heads, biases, strict=True)]
         w_value = self.in_proj.weight.chunk(3)[2]
@@ -200,11 +201,18 @@ def attend_within_graphs(
                 [2.],
                 [5.]])
     """
-    biases = layout.block_biases() if biases is None else biases
-    own = [None if bias is block.layout.key_bias else bias for bias, block in zip(biases, layout.blocks, strict=True)]
+    own = _own_biases(layout, biases)
     if runs_in_loops(qkv, layout, own, dropout):
         mixed: Tensor = BlockAttention.apply(qkv, layout, num_heads, dropout, *own)
         return mixed
+    biases = layout.block_biases() if biases is None else biases
     heads = layout.to_block_heads(qkv, 3, num_heads)
     mixed_heads = [attend(q, k, v, bias, dropout) for (q, k, v), bias in zip(heads, biases, strict=True)]
     return layout.from_block_heads(mixed_heads)
+
+
+def _own_biases(layout: DenseLayout, biases: Sequence[Tensor | None] | None) -> list[Tensor | None]:
+    """The biases of blocks that do more than hide padding; without any, no block has to be made."""
+    if biases is None:
+        return [None] * layout.num_blocks
+    return [None if bias is block.layout.key_bias else bias for bias, block in zip(biases, layout.blocks, strict=True)]

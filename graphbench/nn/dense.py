@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
@@ -20,15 +20,15 @@ from torch_geometric.data import Data
 from graphbench.contracts import GraphBatch
 from graphbench.errors import BadInput
 from graphbench.nn.pyg import graphs_of_nodes
-
-#: What a block costs beside its pairs of nodes, in pairs: its calls of functions. `speed/blocks.py` prints the steps of
-#: several models on one CPU core with this and other numbers: from 2,000 to 8,000 they differ by less than a tenth.
-BLOCK_COST = 5_000
+from graphbench.nn.size_blocks import SizeCut, cut_by_size
 
 
 @dataclass(frozen=True)
 class DenseLayout:
     """Where every row lies in a padded tensor; built once per forward pass and shared by all layers.
+
+    On a CPU, where sizes are at hand, attention pads graphs of similar size together: in `blocks`, whose tensors are
+    made when they are first asked for. Kernels that need no padding ask for `places` alone.
 
     Args:
         index: slot of each row in the flattened padded tensor `[T]`, values in `0 .. B * N - 1`.
@@ -36,8 +36,7 @@ class DenseLayout:
         key_bias: 0 at slots that hold a row and minus infinity elsewhere, `[B, 1, 1, N]`, float32; hides padding
             from attention when it is added to the logits.
         ptr: first row of each graph `[B + 1]`.
-        cut: graphs of similar size together, a partition of the batch; empty where the batch is not cut.
-        slots: as `index`, in the padded tensors of all blocks of `cut`, one after the other `[T]`; None without a cut.
+        cut: which graphs are padded together; None where one block holds all.
 
     Examples:
         >>> layout = DenseLayout.from_batch(torch.tensor([0, 0, 0, 1]))
@@ -50,8 +49,7 @@ class DenseLayout:
     mask: Tensor
     key_bias: Tensor
     ptr: Tensor
-    cut: tuple[SizeBlock, ...] = ()
-    slots: Tensor | None = None
+    cut: SizeCut | None = None
 
     @classmethod
     def from_batch(cls, batch: Data | Tensor) -> DenseLayout:
@@ -78,19 +76,17 @@ class DenseLayout:
     def from_rows(cls, graph_of: Tensor, ptr: Tensor, max_rows: int) -> DenseLayout:
         """The layout of any rows that are grouped by graph.
 
-        Nothing here waits for the device, which is why `max_rows` is given and not computed. On a CPU, where sizes
-        are at hand, the batch is also cut into blocks of graphs of similar size.
+        Nothing here waits for the device, which is why `max_rows` is given and not computed.
 
         Args:
             graph_of: graph of each row `[T]`, ascending.
             ptr: first row of each graph `[B + 1]`.
             max_rows: rows of the largest graph N.
         """
-        whole = _whole_layout(graph_of, ptr, max_rows)
-        if ptr.device.type != "cpu" or whole.is_full or torch.compiler.is_compiling():
+        whole = _padded_together(graph_of, ptr, max_rows)
+        if ptr.device.type != "cpu" or torch.compiler.is_compiling() or whole.is_full:
             return whole
-        cut = _cut(ptr)
-        return replace(whole, cut=cut, slots=_slots(cut) if cut else None)
+        return replace(whole, cut=cut_by_size(ptr.diff().numpy()))
 
     @property
     def num_graphs(self) -> int:
@@ -110,15 +106,34 @@ class DenseLayout:
     @property
     def blocks(self) -> tuple[SizeBlock, ...]:
         """What attention works on one after the other, so that little is padded: the cut, or the whole batch."""
-        return self.cut or (SizeBlock(None, None, self),)
+        return (SizeBlock(None, None, self),) if self.cut is None else self._cut_blocks
+
+    @property
+    def num_blocks(self) -> int:
+        """How many `blocks` there are; does not make them."""
+        return 1 if self.cut is None else len(self.cut.starts) - 1
+
+    @cached_property
+    def _cut_blocks(self) -> tuple[SizeBlock, ...]:
+        assert self.cut is not None
+        return tuple(_block(self.ptr, torch.from_numpy(graphs)) for graphs in self.cut.parts)
+
+    @cached_property
+    def _slots(self) -> Tensor:
+        """As `index`, in the padded tensors of all blocks of a cut, one after the other `[T]`."""
+        lengths = [0, *(block.layout.mask.numel() for block in self._cut_blocks)]
+        parts = zip(self._cut_blocks, accumulate(lengths), strict=False)
+        slots = torch.cat([block.layout.index + first for block, first in parts])
+        rows = torch.cat([block.rows for block in self._cut_blocks if block.rows is not None])
+        return torch.empty_like(slots).index_copy_(0, rows, slots)
 
     @cached_property
     def places(self) -> tuple[BlockPlace, ...]:
         """Where the graphs of each of `blocks` lie among the rows; on a CPU."""
         starts, sizes = self.ptr[:-1].numpy(), self.ptr.diff().numpy()
-        chosen = (slice(None) if block.graphs is None else block.graphs.numpy() for block in self.blocks)
-        pairs = zip(chosen, self.blocks, strict=True)
-        return tuple(BlockPlace(starts[graphs], sizes[graphs], block.layout.max_nodes) for graphs, block in pairs)
+        if self.cut is None:
+            return (BlockPlace(starts, sizes, self.max_nodes),)
+        return tuple(BlockPlace(starts[graphs], sizes[graphs], int(sizes[graphs[0]])) for graphs in self.cut.parts)
 
     def to_dense(self, x: Tensor) -> Tensor:
         """Rows `[T, d]` to padded graphs `[B, N, d]`; padding is zero.
@@ -212,17 +227,18 @@ class DenseLayout:
             >>> [tuple(part.shape) for part in parts], layout.from_blocks(parts).shape
             ([(1, 80, 2), (1, 1, 2)], torch.Size([81, 2]))
         """
-        if not self.cut or self.slots is None:
+        if self.cut is None:
             return [self.to_dense(x)]
-        lengths = [block.layout.mask.numel() for block in self.cut]
-        parts = self._padded(x, self.slots, sum(lengths)).split(lengths)
-        return [part.view(*block.layout.mask.shape, x.shape[-1]) for part, block in zip(parts, self.cut, strict=True)]
+        shapes = [block.layout.mask.shape for block in self._cut_blocks]
+        lengths = [shape.numel() for shape in shapes]
+        parts = self._padded(x, self._slots, sum(lengths)).split(lengths)
+        return [part.view(*shape, x.shape[-1]) for part, shape in zip(parts, shapes, strict=True)]
 
     def from_blocks(self, parts: Sequence[Tensor]) -> Tensor:
         """Rows `[T, d]`, in the order of the batch, of the padded graphs `[b, n, d]` of each of `blocks`."""
-        if not self.cut or self.slots is None:
+        if self.cut is None:
             return self.to_ragged(parts[0])
-        return torch.cat([part.flatten(0, 1) for part in parts]).index_select(0, self.slots)
+        return torch.cat([part.flatten(0, 1) for part in parts]).index_select(0, self._slots)
 
     def to_block_heads(self, x: Tensor, num_maps: int, num_heads: int) -> list[tuple[Tensor, ...]]:
         """`to_heads` for each of `blocks`: rows `[T, num_maps H d]` as padded tensors `[b, H, n, d]`, one per map.
@@ -286,7 +302,7 @@ def _split_heads(dense: Tensor, num_maps: int, num_heads: int) -> tuple[Tensor, 
     return dense.unflatten(-1, (num_maps, num_heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
 
 
-def _whole_layout(graph_of: Tensor, ptr: Tensor, max_rows: int) -> DenseLayout:
+def _padded_together(graph_of: Tensor, ptr: Tensor, max_rows: int) -> DenseLayout:
     row = torch.arange(graph_of.shape[0], device=graph_of.device)
     index = row - ptr[graph_of] + graph_of * max_rows
     mask = torch.arange(max_rows, device=ptr.device) < ptr.diff()[:, None]
@@ -294,49 +310,10 @@ def _whole_layout(graph_of: Tensor, ptr: Tensor, max_rows: int) -> DenseLayout:
     return DenseLayout(index, mask, key_bias, ptr)
 
 
-def _cut(ptr: Tensor) -> tuple[SizeBlock, ...]:
-    """Blocks of graphs of similar size, largest first; none when one block would hold all."""
-    sizes, order = ptr.diff().sort(descending=True, stable=True)
-    starts = _block_starts(sizes.tolist())
-    if len(starts) == 2:
-        return ()
-    return tuple(_block(ptr, order[a:b], sizes[a:b]) for a, b in pairwise(starts))
-
-
-def _block(ptr: Tensor, graphs: Tensor, sizes: Tensor) -> SizeBlock:
+def _block(ptr: Tensor, graphs: Tensor) -> SizeBlock:
+    """The block of these graphs, the largest of them first."""
+    sizes = ptr.diff()[graphs]
     graph_of = torch.repeat_interleave(torch.arange(len(graphs)), sizes)
     own_ptr = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
     rows = torch.arange(len(graph_of)) + (ptr[graphs] - own_ptr[:-1])[graph_of]
-    return SizeBlock(graphs, rows, _whole_layout(graph_of, own_ptr, int(sizes[0])))
-
-
-def _slots(cut: tuple[SizeBlock, ...]) -> Tensor:
-    """Slot of each row of the batch in the padded tensors of all blocks, one after the other `[T]`."""
-    lengths = [0, *(block.layout.mask.numel() for block in cut)]
-    slots = torch.cat([block.layout.index + first for block, first in zip(cut, accumulate(lengths), strict=False)])
-    return torch.empty_like(slots).index_copy_(
-        0, torch.cat([block.rows for block in cut if block.rows is not None]), slots
-    )
-
-
-def _block_starts(sizes: list[int]) -> list[int]:
-    """First positions of the blocks in descending `sizes`, and the end.
-
-    Of all cuts the one whose blocks have the fewest pairs of nodes, padding included, and `BLOCK_COST` for each.
-    """
-    every = np.array(sizes)
-    firsts = np.flatnonzero(np.diff(every, prepend=-1))  # graphs of one size stay together
-    ends = np.append(firsts[1:], len(sizes))
-    pairs = every[firsts] ** 2
-    least, start_of = np.zeros(len(firsts) + 1), []
-    for last, end in enumerate(
-        ends
-    ):  # the least cost of all graphs before `end`, by that of those before the last block
-        costs = least[: last + 1] + (end - firsts[: last + 1]) * pairs[: last + 1] + BLOCK_COST
-        start_of.append(int(costs.argmin()))
-        least[last + 1] = costs.min()
-    starts, block = [len(sizes)], len(firsts)
-    while block:
-        block = start_of[block - 1]
-        starts.append(int(firsts[block]))
-    return starts[::-1]
+    return SizeBlock(graphs, rows, _padded_together(graph_of, own_ptr, int(sizes[0])))

@@ -27,7 +27,7 @@ from graphbench.contracts import Architecture, BenchmarkSpec, Encoding, GraphBat
 from graphbench.contracts.spec import TaskName
 from graphbench.diagnostics import record
 from graphbench.errors import BadInput
-from graphbench.nn import dense
+from graphbench.nn import size_blocks
 from graphbench.testing.representations import by_graph, check_representation, check_trace, parts
 from graphbench.testing.tiny import FEATURE_KINDS, encode, permute_edges, permute_nodes, tiny_spec, tiny_table
 from graphbench.testing.waiting import check_reads_nothing
@@ -186,7 +186,7 @@ class ArchitectureContract:
         batch = _batch(model, tiny_table(model.spec, sizes=[4, 24, 1]))
         weights, found = [weight for weight in model.parameters() if weight.requires_grad], []
         for cost in (math.inf, 0):
-            with patch.object(dense, "BLOCK_COST", cost):
+            with patch.object(size_blocks, "BLOCK_COST", cost):
                 outputs = [*parts(model(batch)).values()]
             total = torch.stack([output.square().sum() for output in outputs]).sum()
             found.append([*outputs, *(torch.autograd.grad(total, weights, allow_unused=True) if weights else ())])

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from graphbench import BenchmarkSpec, Features, GraphTable
-from graphbench.nn import dense
+from graphbench.nn import size_blocks
 
 #: Nodes of each graph; two of them have no edge, one of these is a single node.
 SIZES = (5, 1, 9, 4, 12, 3)
@@ -15,7 +15,7 @@ SIZES = (5, 1, 9, 4, 12, 3)
 @pytest.fixture(autouse=True)
 def _blocks_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """A block for each size, where graphs of a few nodes would share one."""
-    monkeypatch.setattr(dense, "BLOCK_COST", 0)
+    monkeypatch.setattr(size_blocks, "BLOCK_COST", 0)
 
 
 @pytest.fixture

@@ -1,11 +1,9 @@
-from itertools import combinations, pairwise
-
 import pytest
 import torch
 from torch_geometric.utils import to_dense_batch
 
 from graphbench.errors import BadInput
-from graphbench.nn import DenseLayout, dense
+from graphbench.nn import DenseLayout
 
 
 def rows_of(batch, dim=3):
@@ -54,28 +52,26 @@ def test_blocks_partition_the_batch(batch):
     assert torch.cat([block.rows for block in blocks]).sort()[0].tolist() == list(range(batch.num_nodes))
 
 
-def cost_of(sizes, starts):
-    """Pairs of nodes of padded blocks, and the cost of each block."""
-    blocks = [sizes[start:stop] for start, stop in pairwise(starts)]
-    return sum(len(block) * max(block) ** 2 + dense.BLOCK_COST for block in blocks)
-
-
-@pytest.mark.parametrize("cost", [0, 1, 30, 500, 5_000, 10**9])
-@pytest.mark.parametrize("sizes", [[7], [5, 5, 5], [30, 29, 12, 11, 11, 4, 1], [40, 9, 9, 9, 9, 8, 2, 2, 1], [3, 0, 0]])
-def test_blocks_cost_least_of_all_cuts(monkeypatch, sizes, cost):
-    monkeypatch.setattr(dense, "BLOCK_COST", cost)
-    starts = dense._block_starts(sizes)
-    inner = range(1, len(sizes))
-    every = [
-        cost_of(sizes, [0, *cuts, len(sizes)]) for count in range(len(sizes)) for cuts in combinations(inner, count)
-    ]
-    assert cost_of(sizes, starts) == min(every)
-    assert all(one > other for one, other in pairwise([sizes[start] for start in starts[:-1]]))
-
-
 def test_a_batch_without_graphs_has_no_blocks():
     layout = DenseLayout.from_rows(torch.zeros(0, dtype=torch.int64), torch.zeros(1, dtype=torch.int64), max_rows=0)
     assert len(layout.blocks) == 1
+
+
+def test_places_are_where_the_graphs_of_blocks_lie(batch):
+    """They stand before the blocks are made, which kernels that need no padding never do."""
+    layout = DenseLayout.from_batch(batch)
+    places = layout.places
+    assert len(places) == layout.num_blocks > 1
+    for place, block in zip(places, layout.blocks, strict=True):
+        assert place.starts.tolist() == batch.ptr[block.graphs].tolist()
+        assert place.sizes.tolist() == block.layout.ptr.diff().tolist()
+        assert place.length == block.layout.max_nodes == max(place.sizes)
+
+
+def test_place_of_equal_sizes_is_one(table):
+    (place,) = DenseLayout.from_batch(table.batch([4, 4])).places
+    assert place.starts.tolist() == [0, 12]
+    assert place.sizes.tolist() == [12, 12]
 
 
 def test_block_rows_belong_to_its_graphs(batch):

@@ -6,7 +6,7 @@ import torch
 
 from graphbench import GraphTable
 from graphbench.diagnostics import record
-from graphbench.nn import DenseLayout, dense
+from graphbench.nn import DenseLayout, size_blocks
 from graphbench.testing import encode
 from graphbench_baselines import SAT, Graphormer
 from graphbench_baselines.attention import StructuredAttention
@@ -19,7 +19,7 @@ SMALL = {"hidden_dim": 16, "num_layers": 3, "num_heads": 4, "fusion": True, "re_
 @pytest.fixture
 def ragged(monkeypatch):
     """Rows of graphs of 4, 1, 9 and 2 nodes, and the layout that cuts them into blocks."""
-    monkeypatch.setattr(dense, "BLOCK_COST", 0)
+    monkeypatch.setattr(size_blocks, "BLOCK_COST", 0)
     sizes = torch.tensor([4, 1, 9, 2])
     ptr = torch.cat([torch.zeros(1, dtype=torch.long), sizes.cumsum(0)])
     generator = torch.Generator().manual_seed(0)
@@ -59,7 +59,7 @@ def loop_attention(layer, x, structure, mix=None):
 def test_attention_agrees_with_loops(ragged, given):
     x, layout = ragged
     layer, structure = make_attention(), x.flip(1) if given else None
-    out = layer(x, layout, layout.block_biases(), structure)
+    out = layer(x, layout, structure=structure)
     for start, stop in zip(layout.ptr[:-1], layout.ptr[1:], strict=True):
         seen = x if structure is None else structure
         expected = loop_attention(layer, x[start:stop], seen[start:stop])
@@ -143,7 +143,7 @@ def test_traced_attention_explains_the_output(ragged):
     x, layout = ragged
     layer, records = make_attention(bias=False), []
     layer._recorder = records.append
-    out = layer(x, layout, layout.block_biases(), x.flip(1))
+    out = layer(x, layout, structure=x.flip(1))
     (trace,) = records
     for graph, weights in enumerate(trace.attention):
         rows = slice(layout.ptr[graph], layout.ptr[graph + 1])

@@ -116,7 +116,7 @@ def test_layer_agrees_with_its_equations(spec, graphs):
     layer, x = model.layers[0], model.node_encoder(batch)
     around = model._surroundings(batch, x.dtype)
     structure = layer.extractor(x, around.edges)
-    mixed = layer.attention(x, around.layout, around.biases, structure)
+    mixed = layer.attention(x, around.layout, structure=structure)
     y = layer.attention_norm(x + around.damping * mixed)
     torch.testing.assert_close(model(batch).node, layer.ffn_norm(y + layer.feed_forward(y)))
 

@@ -3,7 +3,7 @@ import torch
 import torch.nn.functional as F
 
 from graphbench import BenchmarkSpec, Features, GraphTable
-from graphbench.nn import DenseLayout, dense
+from graphbench.nn import DenseLayout, size_blocks
 from graphbench.testing import tiny_spec, tiny_table
 from graphbench_sft.pairs import DenseRelation
 from graphbench_sft.relative import (
@@ -114,7 +114,7 @@ def test_chunks_give_what_the_whole_gives(dense):
 
 
 def test_relations_follow_the_blocks_of_the_layout(monkeypatch):
-    monkeypatch.setattr(dense, "BLOCK_COST", 0)
+    monkeypatch.setattr(size_blocks, "BLOCK_COST", 0)
     sizes = [3, 20, 4, 19, 2]
     edge_index, layout = make_graphs(sizes)
     features = torch.arange(edge_index.shape[1], dtype=torch.float64).unsqueeze(1)

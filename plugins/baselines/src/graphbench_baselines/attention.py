@@ -56,14 +56,18 @@ class StructuredAttention(Traced):
         self.re_attention = ReAttention(num_heads, dim // num_heads) if re_attention else None
 
     def forward(
-        self, x: Tensor, layout: DenseLayout, biases: Sequence[Tensor | None], structure: Tensor | None = None
+        self,
+        x: Tensor,
+        layout: DenseLayout,
+        biases: Sequence[Tensor | None] | None = None,
+        structure: Tensor | None = None,
     ) -> Tensor:
         """Attend within each graph.
 
         Args:
             x: tokens `[T, dim]`.
             layout: where they lie in padded graphs.
-            biases: `layout.block_biases(bias)`.
+            biases: `layout.block_biases(bias)`; None where nothing is added.
             structure: what queries and keys are made of `[T, dim]`; the tokens themselves when left out.
         """
         qkv = torch.cat([self.qk_map(x if structure is None else structure), self.v_map(x)], dim=-1)
@@ -82,9 +86,10 @@ class StructuredAttention(Traced):
         exchange: ReAttention,
         blocks: Sequence[tuple[Tensor, ...]],
         layout: DenseLayout,
-        biases: Sequence[Tensor | None],
+        biases: Sequence[Tensor | None] | None,
     ) -> list[Tensor]:
         """Mixed values `[B, H, N, d]` of each block under re-attention."""
+        biases = layout.block_biases() if biases is None else biases
         weights = [attention_weights(q, k, bias) for (q, k, _), bias in zip(blocks, biases, strict=True)]
         weights = [dropped(weight, self.dropout, self.training) for weight in weights]
         exchanged = exchange(weights, [block.layout.mask for block in layout.blocks])
@@ -96,10 +101,10 @@ class StructuredAttention(Traced):
         x: Tensor,
         qkv: Tensor,
         layout: DenseLayout,
-        biases: Sequence[Tensor | None],
+        biases: Sequence[Tensor | None] | None,
         out: Tensor,
     ) -> LayerTrace:
-        matrices = None
+        matrices, biases = None, layout.block_biases() if biases is None else biases
         if self.re_attention is None:
             pairs = zip(layout.to_block_heads(qkv, 3, self.num_heads), biases, strict=True)
             matrices = layout.matrices_of_graphs([attention_weights(q, k, bias) for (q, k, _), bias in pairs])

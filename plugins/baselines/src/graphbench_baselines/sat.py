@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import get_args
 
@@ -44,13 +43,11 @@ class Surroundings:
 
     Args:
         layout: where nodes lie in padded graphs.
-        biases: what hides padding in each block of the layout.
         edges: what the extractors' networks run on.
         damping: `1 / sqrt(1 + out-degree)` of every node `[num_nodes, 1]`.
     """
 
     layout: DenseLayout
-    biases: Sequence[Tensor | None]
     edges: NetworkEdges
     damping: Tensor
 
@@ -93,7 +90,7 @@ class SATLayer(nn.Module):
     def forward(self, x: Tensor, around: Surroundings) -> Tensor:
         """Nodes `[num_nodes, dim]` after the layer."""
         structure = self.extractor(x, around.edges)
-        mixed = self.attention(x, around.layout, around.biases, structure)
+        mixed = self.attention(x, around.layout, structure=structure)
         x = self.attention_norm(x + dropped(around.damping * mixed, self.dropout, self.training))
         normed: Tensor = self.ffn_norm(x + self.feed_forward(x))
         return normed
@@ -203,7 +200,6 @@ class SAT(Architecture):
         degree = count_nodes(batch.edge_index[0], int(batch.num_nodes))
         return Surroundings(
             layout=layout,
-            biases=layout.block_biases(),
             edges=network_edges(
                 batch,
                 self.edge_encoder(batch) if self.edge_encoder is not None else None,

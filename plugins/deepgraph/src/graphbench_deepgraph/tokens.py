@@ -131,7 +131,7 @@ class TokenLayout:
             most = -(-most // _CUDA_ALIGNMENT) * _CUDA_ALIGNMENT
         dense = DenseLayout.from_rows(graph_of, ptr, most)
         return cls(
-            dense=dense if cut else replace(dense, cut=()),
+            dense=dense if cut else replace(dense, cut=None),
             batch=graph_of,
             node=node,
             graph=batch.ptr[1:] + before,

@@ -226,7 +226,7 @@ def edge_relations(
     source, target = edge_index[0], edge_index[1]
     size = layout.mask.numel()
     order = (owner[target] * size + place[target]).argsort(stable=True)
-    sizes = [len(order)] if not layout.cut else torch.bincount(owner[target], minlength=len(layout.cut)).tolist()
+    sizes = [len(order)] if layout.cut is None else torch.bincount(owner[target], minlength=layout.num_blocks).tolist()
     row, column, features = place[target[order]], place[source[order]], features[order]
     parts = zip(row.split(sizes), column.split(sizes), features.split(sizes), layout.blocks, strict=True)
     return tuple(EdgeRelation(r, c, f, block.layout.mask.numel()) for r, c, f, block in parts)
