@@ -77,6 +77,7 @@ PUBLIC = (
     "graphbench.encodings.substructures",
     "graphbench.errors",
     "graphbench.kernels",
+    "graphbench.kernels.lanes_numba",
     "graphbench.kernels.products_numba",
     "graphbench.benchmarks.molecules",
     "graphbench.nn",

@@ -14,7 +14,7 @@ from torch_geometric.data import Data
 
 from graphbench.contracts import LayerTrace, Traced
 from graphbench.errors import BadInput, check_range
-from graphbench.nn.block_attention import BlockAttention, runs_in_loops
+from graphbench.nn.block_attention import BlockAttention, draw_pairs, draws_pairs, factors_of_blocks, runs_in_loops
 from graphbench.nn.dense import DenseLayout
 from graphbench.nn.dropout import dropped
 
@@ -206,9 +206,13 @@ def attend_within_graphs(
         mixed: Tensor = BlockAttention.apply(qkv, layout, num_heads, dropout, *own)
         return mixed
     biases = layout.block_biases() if biases is None else biases
-    heads = layout.to_block_heads(qkv, 3, num_heads)
-    mixed_heads = [attend(q, k, v, bias, dropout) for (q, k, v), bias in zip(heads, biases, strict=True)]
-    return layout.from_block_heads(mixed_heads)
+    heads = zip(layout.to_block_heads(qkv, 3, num_heads), biases, strict=True)
+    drawn = draw_pairs(layout, num_heads, dropout) if dropout and draws_pairs(qkv, dropout) else None
+    if drawn is None:
+        return layout.from_block_heads([attend(q, k, v, bias, dropout) for (q, k, v), bias in heads])
+    factors = factors_of_blocks(drawn, layout, num_heads, qkv.dtype)
+    parts = zip(heads, factors, strict=True)
+    return layout.from_block_heads([attention_weights(q, k, bias) * kept @ v for ((q, k, v), bias), kept in parts])
 
 
 def _own_biases(layout: DenseLayout, biases: Sequence[Tensor | None] | None) -> list[Tensor | None]:

@@ -8,7 +8,6 @@ Legend: T rows of all graphs, b graphs of a block, n rows of its largest one, H 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,8 +17,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from graphbench.contracts.table import ranges
 from graphbench.kernels import run_in_threads, runs_numba
-from graphbench.nn.dense import DenseLayout
+from graphbench.nn.dense import BlockPlace, DenseLayout
 from graphbench.nn.dropout import DroppedBits, draw_bits, draws_bits
 
 #: Rows of a graph up to which nothing in torch is quicker; without dropout it has a fused attention for larger ones.
@@ -45,6 +45,33 @@ def runs_in_loops(qkv: Tensor, layout: DenseLayout, biases: Sequence[Tensor | No
     return draws_bits(dropout) if dropout else layout.max_nodes <= _SMALL
 
 
+def draws_pairs(x: Tensor, dropout: float) -> bool:
+    """Whether `draw_pairs` draws what attention over x drops, with this probability above 0."""
+    return x.device.type == "cpu" and not torch.compiler.is_compiling() and draws_bits(dropout)
+
+
+def draw_pairs(layout: DenseLayout, num_heads: int, dropout: float, more: int = 0) -> DroppedBits | None:
+    """Draw for the weights of all pairs, `[H, size, size]` for one graph after the other, and `more` behind them."""
+    return draw_bits(layout.num_pairs * num_heads, dropout, more)
+
+
+def factors_of_blocks(drawn: DroppedBits, layout: DenseLayout, num_heads: int, dtype: torch.dtype) -> list[Tensor]:
+    """What weights are multiplied by, `[b, H, n, n]` for each block of the layout; 0 where there is no pair.
+
+    A seed drops the same weights as with loops.
+    """
+    factors = []
+    for place, block in zip(layout.places, layout.blocks, strict=True):
+        counts = torch.from_numpy(place.sizes**2 * num_heads)
+        bits = drawn.bits[ranges(torch.from_numpy(place.pairs * num_heads), counts)]
+        mask = block.layout.mask
+        is_pair = (mask[:, None, :, None] & mask[:, None, None, :]).expand(-1, num_heads, -1, -1)
+        kept = torch.zeros(is_pair.shape, dtype=dtype)
+        kept[is_pair] = (bits >= drawn.least).to(dtype) * drawn.factor
+        factors.append(kept)
+    return factors
+
+
 class BlockAttention(torch.autograd.Function):
     """Rows `[T, 3 H d]` and a bias for each block, or None, to rows `[T, H d]`."""
 
@@ -56,19 +83,16 @@ class BlockAttention(torch.autograd.Function):
         from graphbench.nn.block_attention_numba import LANES, attend
 
         rows, width = qkv.contiguous(), qkv.shape[1] // (3 * num_heads)
-        mixed = rows.new_empty(rows.shape[0], num_heads * width)
-        found: list[Tensor] = []
-        drawn: list[DroppedBits | None] = []
-        for place, bias in zip(layout.places, biases, strict=True):
-            queries = len(place.sizes) * num_heads * place.length
-            drawn.append(draw_bits(queries * place.length, dropout, LANES) if dropout else None)
-            found.append(rows.new_empty(2, queries))
-            sizes = (place.starts, place.sizes, place.length, num_heads, width)
-            operands = (rows.view(-1), *sizes, *_added(bias), *_numbers(drawn[-1]), *found[-1], mixed.view(-1))
-            steps = queries * place.length * (_PRODUCT_STEPS * width + _SOFTMAX_STEPS)
+        places = (layout.place,) if all(bias is None for bias in biases) else layout.places
+        drawn = draw_pairs(layout, num_heads, dropout, LANES) if dropout else None
+        numbers, mixed = rows.new_empty(2, rows.shape[0] * num_heads), rows.new_empty(rows.shape[0], num_heads * width)
+        results = (*numbers, mixed.view(-1))
+        for place, bias in zip(places, biases, strict=False):
+            operands = (rows.view(-1), *place, num_heads, width, *_added(bias), *_numbers(drawn), *results)
+            steps = _pairs(place, num_heads) * (_PRODUCT_STEPS * width + _SOFTMAX_STEPS)
             run_in_threads(attend, len(place.sizes) * num_heads, steps, *operands)
-        ctx.save_for_backward(rows, *found, *biases)
-        ctx.places, ctx.drawn, ctx.num_heads = layout.places, drawn, num_heads
+        ctx.save_for_backward(rows, numbers, *biases)
+        ctx.places, ctx.drawn, ctx.num_heads = places, drawn, num_heads
         return mixed
 
     @staticmethod
@@ -77,21 +101,25 @@ class BlockAttention(torch.autograd.Function):
         """Gradients of the rows and of biases that ask for theirs."""
         from graphbench.nn.block_attention_numba import attend_gradient
 
-        (rows, *kept), blocks = ctx.saved_tensors, len(ctx.places)
+        rows, numbers, *biases = ctx.saved_tensors
         num_heads, width = ctx.num_heads, rows.shape[1] // (3 * ctx.num_heads)
         upstream, of_rows = upstream.contiguous(), torch.empty_like(rows)
-        of_biases: list[Tensor | None] = []
-        parts = zip(ctx.places, kept[:blocks], kept[blocks:], ctx.drawn, ctx.needs_input_grad[4:], strict=True)
-        for place, found, bias, drawn, asked in parts:
+        of_biases: list[Tensor | None] = [None] * len(biases)
+        for number, (place, bias) in enumerate(zip(ctx.places, biases, strict=False)):
+            asked = ctx.needs_input_grad[4 + number]
             shape = (len(place.sizes), num_heads, place.length, place.length)
             of_scores = rows.new_zeros(shape if asked else 0)
-            sizes = (place.starts, place.sizes, place.length, num_heads, width)
+            added = (*_added(bias), *_numbers(ctx.drawn), *numbers)
             results = (upstream.view(-1), of_rows.view(-1), of_scores.view(-1))
-            operands = (rows.view(-1), *sizes, *_added(bias), *_numbers(drawn), *found, *results)
-            steps = math.prod(shape) * (3 * _PRODUCT_STEPS * width + _SOFTMAX_STEPS)
-            run_in_threads(attend_gradient, len(place.sizes) * num_heads, steps, *operands)
-            of_biases.append(of_scores.sum_to_size(bias.shape) if asked else None)
+            steps = _pairs(place, num_heads) * (3 * _PRODUCT_STEPS * width + _SOFTMAX_STEPS)
+            count = len(place.sizes) * num_heads
+            run_in_threads(attend_gradient, count, steps, rows.view(-1), *place, num_heads, width, *added, *results)
+            of_biases[number] = of_scores.sum_to_size(bias.shape) if asked else None
         return of_rows, None, None, None, *of_biases
+
+
+def _pairs(place: BlockPlace, num_heads: int) -> int:
+    return len(place.sizes) * num_heads * place.length**2
 
 
 def _added(bias: Tensor | None) -> tuple[Tensor | NDArray[np.float32], NDArray[np.int64]]:

@@ -16,7 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphbench.kernels import cpu_kernel
+from graphbench.kernels.lanes_numba import transpose
 from graphbench.kernels.products_numba import LANES, add_product, multiply
+from graphbench.nn.softmax_rows_numba import derive_row, find_top, keep_row, raise_row, weigh_row
 
 Array = NDArray[np.float32]
 Integers = NDArray[np.int64]
@@ -25,13 +27,9 @@ Bits = NDArray[np.int16]
 
 #: Queries whose scores are in the cache at a time.
 _QUERIES = 32
-_ZERO, _ONE, _HIDDEN = np.float32(0), np.float32(1), np.float32(-np.inf)
+_ZERO, _ONE = np.float32(0), np.float32(1)
 #: Scores are products of queries and keys; over the root of d and in units of log 2 they are exponents of two.
 _UNIT = np.float32(1 / np.log(2))
-#: Below this a power of two is less than the smallest normal number.
-_LEAST_EXPONENT = np.float32(-126.0)
-_LOWEST = np.int32(-(1 << 31))
-_ALL_BUT_SIGN = np.int32((1 << 31) - 1)
 
 
 @cpu_kernel
@@ -41,6 +39,7 @@ def attend(
     rows: Array,
     starts: Integers,
     sizes: Integers,
+    pairs: Integers,
     length: int,
     num_heads: int,
     width: int,
@@ -61,16 +60,17 @@ def attend(
         rows: queries, keys and values `[T, 3, H, d]`.
         starts: first row of each graph `[b]`.
         sizes: rows of each graph `[b]`.
+        pairs: first pair of rows of each graph `[b]`, where those of all graphs of the batch stand in a line.
         length: n.
         num_heads: H.
         width: d.
         bias: added to the scores; of length 0 for none.
         bias_steps: how far graphs, heads and queries lie apart in the bias; 0 where they share it.
-        bits: random ones of each weight `[b, H, n, n]`, and `LANES` more that mean nothing, because rows are read in
-            whole vectors; of length 0 without dropout.
+        bits: random ones of each weight, `[H, size, size]` for one graph of the batch after the other, and `LANES` more
+            that mean nothing, because rows are read in whole vectors; of length 0 without dropout.
         least: weights whose bits are less are dropped.
         factor: what the others are multiplied by.
-        tops: receives the largest score of each query `[b, H, n]`, and
+        tops: receives the largest score of each query, `[H, size]` for one graph of the batch after the other, and
         shares: one over the sum of its powers, with which its weights are made again.
         mixed: receives `[T, H, d]`.
     """
@@ -83,26 +83,23 @@ def attend(
         graph, head = item // num_heads, item % num_heads
         size = sizes[graph]
         own, query = _up(size), starts[graph] * three_rows + head * width
+        vectors = own // LANES
         _turn(rows, query + own_row, three_rows, keys, padded, size, width)
         _copy(rows, query + 2 * own_row, three_rows, values, 0, wide, size, width, _ONE)
         for begin in range(0, size, _QUERIES):
-            count, number = min(_QUERIES, size - begin), item * length + begin
+            count, number = min(_QUERIES, size - begin), starts[graph] * num_heads + head * size + begin
+            drawn = pairs[graph] * num_heads + (head * size + begin) * size
             added = graph * bias_steps[0] + head * bias_steps[1] + begin * bias_steps[2]
             at = query + begin * three_rows
             multiply(rows, at, three_rows, 1, keys, 0, padded, weights, 0, own, count, own, width)
             for row in range(count):
-                _finish(bias, added + row * bias_steps[2], root, weights, row * own, size, own)
-                tops[number + row] = _largest(weights, row * own, own)
-                _lower(weights, row * own, tops[number + row], unit, own)
-            _raise(weights, count * own)
+                _add(bias, added + row * bias_steps[2], root, weights, row * own, size)
+                find_top(weights, row * own, vectors, size, tops, number + row)
             for row in range(count):
-                at, place = row * own, (number + row) * length
-                share = _share(weights, at, own)
-                shares[number + row] = share
-                if bits.shape[0]:
-                    _drop(weights, at, share, bits, place, least, factor, left, at, own)
-                else:
-                    _scale(weights, at, share, left, at, own)
+                raise_row(weights, row * own, vectors, unit, tops, shares, number + row)
+            for row in range(count):
+                kept = shares[number + row] * factor
+                keep_row(weights, row * own, vectors, kept, bits, drawn + row * size, least, left)
             multiply(left, 0, own, 1, values, 0, wide, out, 0, wide, count, wide, size)
             at = (starts[graph] + begin) * own_row + head * width
             _copy(out, 0, wide, mixed, at, own_row, count, width, _ONE)
@@ -115,6 +112,7 @@ def attend_gradient(
     rows: Array,
     starts: Integers,
     sizes: Integers,
+    pairs: Integers,
     length: int,
     num_heads: int,
     width: int,
@@ -137,6 +135,7 @@ def attend_gradient(
         rows: as for `attend`, as are all up to `factor`.
         starts: first row of each graph.
         sizes: rows of each graph.
+        pairs: first pair of rows of each graph.
         length: n.
         num_heads: H.
         width: d.
@@ -159,12 +158,14 @@ def attend_gradient(
     above, out = np.zeros(length * wide, np.float32), np.empty(_QUERIES * wide, np.float32)
     of_keys, of_values = np.empty(length * wide, np.float32), np.empty(length * wide, np.float32)
     weights, left = np.empty(_QUERIES * padded, np.float32), np.empty(_QUERIES * padded, np.float32)
+    means = np.empty(_QUERIES, np.float32)
     before, slopes = np.empty(_QUERIES * padded, np.float32), np.empty(_QUERIES * padded, np.float32)
     for item in range(first, last):
         graph, head = item // num_heads, item % num_heads
         size = sizes[graph]
         own, query, mixed = _up(size), starts[graph] * three_rows + head * width, starts[graph] * own_row + head * width
         key, value = query + own_row, query + 2 * own_row
+        vectors = own // LANES
         _turn(rows, key, three_rows, keys, padded, size, width)
         _turn(rows, value, three_rows, values, padded, size, width)
         _copy(rows, query, three_rows, queries, 0, wide, size, width, scale)
@@ -173,19 +174,23 @@ def attend_gradient(
         _fill(of_keys, 0, size * wide, _ZERO)
         _fill(of_values, 0, size * wide, _ZERO)
         for begin in range(0, size, _QUERIES):
-            count, number = min(_QUERIES, size - begin), item * length + begin
+            count, number = min(_QUERIES, size - begin), starts[graph] * num_heads + head * size + begin
+            drawn = pairs[graph] * num_heads + (head * size + begin) * size
             added = graph * bias_steps[0] + head * bias_steps[1] + begin * bias_steps[2]
             at = query + begin * three_rows
             multiply(rows, at, three_rows, 1, keys, 0, padded, weights, 0, own, count, own, width)
             multiply(above, begin * wide, wide, 1, values, 0, padded, before, 0, own, count, own, width)
             for row in range(count):
-                _finish(bias, added + row * bias_steps[2], root, weights, row * own, size, own)
-                _lower(weights, row * own, tops[number + row], unit, own)
-            _raise(weights, count * own)
+                at, top, share, place = row * own, tops[number + row], shares[number + row], drawn + row * size
+                _add(bias, added + row * bias_steps[2], root, weights, at, size)
+                weigh_row(
+                    weights, before, at, vectors, size, unit, top, share, bits, place, least, factor, left, means, row
+                )
             for row in range(count):
-                at, place, share = row * own, (number + row) * length, shares[number + row]
-                _derive(weights, before, at, share, bits, place, least, factor, left, slopes, own)
+                at = row * own
+                derive_row(weights, left, before, at, vectors, means[row], slopes)
                 if of_scores.shape[0]:
+                    place = (item * length + begin + row) * length
                     _scale(slopes, at, _ONE, of_scores, place, size)
             multiply(slopes, 0, own, 1, key_rows, 0, wide, out, 0, wide, count, wide, size)
             _copy(out, 0, wide, of_rows, query + begin * three_rows, three_rows, count, width, _ONE)
@@ -196,13 +201,12 @@ def attend_gradient(
 
 
 @cpu_kernel
-def _finish(bias: Array, bias_at: int, root: np.float32, scores: Array, at: int, size: int, padded: int) -> None:
-    """Add the bias, times the root of d, to products of queries and keys, and hide what is padding."""
+def _add(bias: Array, bias_at: int, root: np.float32, scores: Array, at: int, size: int) -> None:
+    """Add the bias, times the root of d, to products of queries and keys."""
     if bias.shape[0]:
         start, place = np.uint64(bias_at), np.uint64(at)
         for j in range(np.uint64(size)):
             scores[place + j] += bias[start + j] * root
-    _fill(scores, at + size, padded - size, _HIDDEN)
 
 
 @cpu_kernel
@@ -214,14 +218,18 @@ def _up(number: int) -> int:
 @cpu_kernel
 def _turn(x: Array, at: int, step: int, out: Array, out_step: int, count: int, width: int) -> None:
     """Rows `[count, width]` as columns `[width, count]`, with 0 behind up to a multiple of `LANES`."""
-    apart, end = np.uint64(out_step), np.uint64(_up(count))
-    for row in range(np.uint64(count)):
-        place = np.uint64(at) + row * np.uint64(step)
-        for c in range(np.uint64(width)):
-            out[c * apart + row] = x[place + c]
-    for c in range(np.uint64(width)):
-        for row in range(np.uint64(count), end):
-            out[c * apart + row] = _ZERO
+    wide = width // LANES * LANES if count >= LANES else 0
+    for c in range(0, wide, LANES):
+        for row in range(0, count - LANES, LANES):
+            transpose(x, at + row * step + c, step, out, c * out_step + row, out_step)
+        last = count - LANES  # the last rows, some of them again
+        transpose(x, at + last * step + c, step, out, c * out_step + last, out_step)
+    for row in range(count):
+        place, to = np.uint64(at + row * step), np.uint64(row)
+        for c in range(np.uint64(wide), np.uint64(width)):
+            out[c * np.uint64(out_step) + to] = x[place + c]
+    for c in range(width):
+        _fill(out, c * out_step + count, _up(count) - count, _ZERO)
 
 
 @cpu_kernel
@@ -247,120 +255,3 @@ def _scale(x: Array, at: int, factor: np.float32, out: Array, to: int, count: in
     start, place = np.uint64(at), np.uint64(to)
     for j in range(np.uint64(count)):
         out[place + j] = x[start + j] * factor
-
-
-@cpu_kernel
-def _drop(
-    x: Array,
-    at: int,
-    share: np.float32,
-    bits: Bits,
-    bits_at: int,
-    least: np.int16,
-    factor: np.float32,
-    out: Array,
-    to: int,
-    count: int,
-) -> None:
-    """What dropout leaves of numbers times `share`."""
-    start, drawn, place = np.uint64(at), np.uint64(bits_at), np.uint64(to)
-    kept = share * factor
-    for j in range(np.uint64(count)):
-        out[place + j] = x[start + j] * kept if bits[drawn + j] >= least else _ZERO
-
-
-@cpu_kernel
-def _dot(x: Array, at: int, y: Array, y_at: int, count: int) -> np.float32:
-    start, place, total = np.uint64(at), np.uint64(y_at), _ZERO
-    for j in range(np.uint64(count)):
-        total += x[start + j] * y[place + j]
-    return total
-
-
-@cpu_kernel
-def _derive(
-    powers: Array,
-    before: Array,
-    at: int,
-    share: np.float32,
-    bits: Bits,
-    bits_at: int,
-    least: np.int16,
-    factor: np.float32,
-    left: Array,
-    slopes: Array,
-    count: int,
-) -> None:
-    """Of a row: what dropout left of its weights, and gradients of scores from those `before` of what it left.
-
-    With what is left, `l_j = p_j d_j`, the gradient `p_j (d_j g_j - sum_i p_i d_i g_i)` needs d no second time.
-    """
-    if bits.shape[0]:
-        _drop(powers, at, share, bits, bits_at, least, factor, left, at, count)
-    else:
-        _scale(powers, at, share, left, at, count)
-    mean = share * _dot(left, at, before, at, count)
-    start = np.uint64(at)
-    for j in range(np.uint64(count)):
-        slopes[start + j] = left[start + j] * before[start + j] - mean * powers[start + j]
-
-
-@cpu_kernel
-def _lower(scores: Array, at: int, top: np.float32, unit: np.float32, count: int) -> None:
-    """Take the largest away, and multiply by the unit, in this order, which keeps more of the digits."""
-    start = np.uint64(at)
-    top = _ZERO if top == -np.inf else top
-    for j in range(np.uint64(count)):
-        scores[start + j] = (scores[start + j] - top) * unit
-
-
-@cpu_kernel
-def _raise(exponents: Array, count: int) -> None:
-    """Exponents of many rows to powers of two: a row alone is too short to hide how long one takes."""
-    for j in range(np.uint64(count)):
-        exponents[j] = _power_of_two(exponents[j])
-
-
-@cpu_kernel
-def _share(powers: Array, at: int, count: int) -> np.float32:
-    """One over the sum; 0 where all powers are 0, because all scores are minus infinity."""
-    start, total = np.uint64(at), _ZERO
-    for j in range(np.uint64(count)):
-        total += powers[start + j]
-    return _ONE / total if total != _ZERO else _ZERO
-
-
-@cpu_kernel
-def _largest(x: Array, at: int, count: int) -> np.float32:
-    """The largest of some numbers; what is no number counts as the largest.
-
-    As whole numbers, which are in the order of the floats once the bits of negative ones are turned round: those a
-    processor compares many at a time, where the compiler leaves a maximum of floats to one after the other.
-    """
-    start, largest = np.uint64(at), _LOWEST
-    for j in range(np.uint64(count)):
-        bits = np.float32(x[start + j]).view(np.int32)
-        ordered = np.int32(bits ^ np.int32(np.int32(bits >> np.int32(31)) & _ALL_BUT_SIGN))
-        largest = ordered if ordered > largest else largest
-    return np.int32(largest ^ np.int32(np.int32(largest >> np.int32(31)) & _ALL_BUT_SIGN)).view(np.float32)
-
-
-@cpu_kernel
-def _power_of_two(x: np.float32) -> np.float32:
-    """`2^x` of `x <= 0` to within two units in the last place, in arithmetic that fills vector registers.
-
-    `2^x = 2^n 2^f` with n the nearest whole number; the polynomial is Chebyshev's of `(2^f - 1) / f` for f in
-    [-1/2, 1/2]. What is below the smallest normal number is 0.
-    """
-    bounded = _LEAST_EXPONENT if x < _LEAST_EXPONENT else x
-    n = np.int32(bounded - np.float32(0.5))
-    f = bounded - np.float32(n)
-    p = np.float32(0.0001545318283)
-    p = p * f + np.float32(0.001339088633)
-    p = p * f + np.float32(0.009618082520)
-    p = p * f + np.float32(0.05550357071)
-    p = p * f + np.float32(0.2402265076)
-    p = p * f + np.float32(0.6931471880)
-    p = p * f + _ONE
-    power = np.int32((n + np.int32(127)) << np.int32(23)).view(np.float32)
-    return _ZERO if x < _LEAST_EXPONENT else p * power

@@ -130,10 +130,23 @@ class DenseLayout:
     @cached_property
     def places(self) -> tuple[BlockPlace, ...]:
         """Where the graphs of each of `blocks` lie among the rows; on a CPU."""
-        starts, sizes = self.ptr[:-1].numpy(), self.ptr.diff().numpy()
         if self.cut is None:
-            return (BlockPlace(starts, sizes, self.max_nodes),)
-        return tuple(BlockPlace(starts[graphs], sizes[graphs], int(sizes[graphs[0]])) for graphs in self.cut.parts)
+            return (self.place,)
+        starts, sizes, pairs = self.place.starts, self.place.sizes, self.place.pairs
+        return tuple(
+            BlockPlace(starts[graphs], sizes[graphs], pairs[graphs], int(sizes[graphs[0]])) for graphs in self.cut.parts
+        )
+
+    @cached_property
+    def place(self) -> BlockPlace:
+        """Where all graphs lie among the rows, for who needs no blocks; on a CPU."""
+        sizes = self.ptr.diff().numpy()
+        return BlockPlace(self.ptr[:-1].numpy(), sizes, np.cumsum(sizes**2) - sizes**2, self.max_nodes)
+
+    @cached_property
+    def num_pairs(self) -> int:
+        """Pairs of rows of one graph, in all graphs; on a CPU."""
+        return int((self.place.sizes**2).sum())
 
     def to_dense(self, x: Tensor) -> Tensor:
         """Rows `[T, d]` to padded graphs `[B, N, d]`; padding is zero.
@@ -264,11 +277,13 @@ class BlockPlace(NamedTuple):
     Args:
         starts: first row of each graph `[b]`.
         sizes: rows of each graph `[b]`.
+        pairs: first pair of rows of each graph `[b]`, where those of all graphs of the batch stand in a line.
         length: rows of the largest graph.
     """
 
     starts: NDArray[np.int64]
     sizes: NDArray[np.int64]
+    pairs: NDArray[np.int64]
     length: int
 
 

@@ -4,23 +4,29 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
+
+from graphbench.kernels import run_in_threads, runs_numba
 
 #: Random bits per entry. A probability is a multiple of 2^-16, or drawn as torch draws it.
 _BITS = 16
 _VALUES = 1 << _BITS
 #: How far, in parts of itself, a probability (and its complement) may be from the multiple that is taken for it.
 _TOLERANCE = 1e-3
+#: Numbers of SplitMix64 (Steele, Lea & Flood 2014, "Fast splittable pseudorandom number generators").
+STEP, FIRST_FACTOR, SECOND_FACTOR = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 
 
 def dropped(x: Tensor, p: float, training: bool = True) -> Tensor:
     """Dropout as `torch.nn.functional.dropout`: entries are 0 with probability p, and the others are over `1 - p`.
 
     On a CPU torch draws two numbers of 32 bits for every entry, one after the other, which costs more than the product
-    of matrices before it. Here four entries share a number of 64 bits: forward and backward take a third of the time
-    (`python speed/dropout.py`). Elsewhere, and inside torch.compile, it is torch's.
+    of matrices before it. Here four entries share a number of 64 bits, and torch draws the seed of all of them
+    (`random_numbers`): `python speed/dropout.py` prints the times. Elsewhere, and inside torch.compile, it is torch's.
 
     Args:
         x: any shape.
@@ -96,11 +102,41 @@ def draws_bits(p: float) -> bool:
     return _steps(p) is not None
 
 
+def random_numbers(seed: int, numbers: NDArray[np.uint64]) -> None:
+    """Fill an array with random numbers of 64 bits, each independent of how many there are.
+
+    The generator is SplitMix64: number i mixes `seed + (i + 1) STEP`, so that all can be made at once; the same with
+    and without Numba.
+
+    Args:
+        seed: any number of 64 bits.
+        numbers: receives them.
+
+    Examples:
+        >>> numbers = np.empty(2, np.uint64)
+        >>> random_numbers(1234567, numbers)
+        >>> numbers
+        array([6457827717110365317, 3203168211198807973], dtype=uint64)
+    """
+    if runs_numba():
+        from graphbench.nn.dropout_numba import fill_numbers
+
+        run_in_threads(fill_numbers, len(numbers), 8 * len(numbers), np.uint64(seed), numbers)
+        return
+    np.multiply(np.arange(1, len(numbers) + 1, dtype=np.uint64), np.uint64(STEP), out=numbers)
+    numbers += np.uint64(seed)
+    for shift, factor in ((30, FIRST_FACTOR), (27, SECOND_FACTOR)):
+        numbers ^= numbers >> np.uint64(shift)
+        numbers *= np.uint64(factor)
+    numbers ^= numbers >> np.uint64(31)
+
+
 def _bits(number: int, generator: torch.Generator | None = None, more: int = 0) -> Tensor:
     """Random int16 `[number]`, four of them from each number of 64 bits, and some more that nobody has drawn."""
     drawn = -(-number * _BITS // 64)
     numbers = torch.empty(drawn + -(-more * _BITS // 64), dtype=torch.int64)
-    numbers[:drawn].random_(-(1 << 63), None, generator=generator)
+    seed = int(torch.empty((), dtype=torch.int64).random_(-(1 << 63), None, generator=generator))
+    random_numbers(seed & ((1 << 64) - 1), numbers[:drawn].numpy().view(np.uint64))
     return numbers.view(torch.int16)[: number + more]
 
 

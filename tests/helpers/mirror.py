@@ -14,8 +14,10 @@ TESTED_BY = {
     "graphbench/encodings/rwse_numba.py": ("tests/encodings/test_rwse.py", "its loops"),
     "graphbench/encodings/shortest_paths_numba.py": ("tests/encodings/test_shortest_paths.py", "its loops"),
     "graphbench/nn/block_attention_numba.py": ("tests/nn/test_block_attention.py", "its loops"),
+    "graphbench/nn/dropout_numba.py": ("tests/nn/test_dropout.py", "its loop"),
     "graphbench/nn/edge_attention_numba.py": ("tests/nn/test_edge_attention.py", "its loops"),
     "graphbench/nn/messages_numba.py": ("tests/nn/test_messages.py", "its loops"),
+    "graphbench/nn/softmax_rows_numba.py": ("tests/nn/test_block_attention.py", "rows of its weights"),
     "plugins/baselines/src/graphbench_baselines/pna_numba.py": ("plugins/baselines/tests/test_pna.py", "its loops"),
     "plugins/sfi-former/src/graphbench_sfi_former/native.py": (
         "plugins/sfi-former/tests/test_rows_numba.py", "calls the kernels and nothing else",

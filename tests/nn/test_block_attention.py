@@ -10,6 +10,7 @@ import torch
 from graphbench import kernels
 from graphbench.nn import DenseLayout, attend_within_graphs, attention, attention_weights
 from graphbench.nn.block_attention import runs_in_loops
+from graphbench.nn.dropout import draw_bits
 
 SIZES = (5, 1, 30, 4, 12, 17, 3, 70)  # of the last more queries than are worked on at a time
 HEADS, WIDTH = 3, 5
@@ -100,6 +101,26 @@ def test_the_same_weights_are_dropped_as_by_torch(p, monkeypatch):
         both.append((out, *torch.autograd.grad(out, qkv, upstream), torch.rand(1)))
     for one, other in zip(*both, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("biased", [False, True])
+def test_dropped_weights_are_those_that_were_drawn(biased):
+    """In a line: for one graph of the batch after the other, and each head, queries and keys."""
+    layout, qkv = layout_of(), draw(sum(SIZES), 3 * HEADS * WIDTH)
+    bias = draw(len(SIZES), HEADS, 70, 70, seed=2) if biased else None
+    torch.manual_seed(5)
+    drawn = draw_bits(HEADS * sum(size**2 for size in SIZES), 0.3)
+    kept = iter((drawn.bits >= drawn.least).double() * drawn.factor)
+    expected = []
+    for graph, rows in enumerate(qkv.double().split(SIZES)):
+        n = len(rows)
+        q, k, v = rows.unflatten(1, (3, HEADS, -1)).permute(1, 2, 0, 3)
+        weights = attention_weights(q, k, None if bias is None else bias[graph, :, :n, :n])
+        factors = torch.tensor([next(kept) for _ in range(weights.numel())]).view(weights.shape)
+        expected.append((weights * factors @ v).transpose(0, 1).flatten(1))
+    torch.manual_seed(5)
+    found = attend_within_graphs(qkv, layout, HEADS, layout.block_biases(bias), dropout=0.3)
+    torch.testing.assert_close(found.double(), torch.cat(expected), rtol=1e-4, atol=1e-5)
 
 
 def test_nothing_is_kept_for_pairs():

@@ -2,11 +2,14 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
 
 from graphbench.nn import dropped, fill_factors
+from graphbench.nn.dropout import random_numbers
+from graphbench.testing import computed_by
 
 ENTRIES = 1 << 20
 
@@ -93,6 +96,41 @@ def test_compiled_it_is_that_of_torch():
     out = compiled(torch.ones(8))
     torch.manual_seed(1)
     assert torch.equal(out, F.dropout(torch.ones(8), 0.5))
+
+
+def test_random_numbers_are_those_of_the_published_generator():
+    """The first of seed 1234567, as other implementations of SplitMix64 have them; with Numba and without."""
+    published = [6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431]
+    for by in ("numba", "torch"):
+        numbers = np.empty(4, np.uint64)
+        with computed_by(by):
+            random_numbers(1234567, numbers)
+        assert numbers.tolist() == published
+
+
+def test_random_numbers_follow_the_definition_for_every_seed_and_length():
+    def mixed(z):
+        z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
+        z = (z ^ (z >> 27)) * 0x94D049BB133111EB % 2**64
+        return z ^ (z >> 31)
+
+    for seed in (0, 1, 2**63, 2**64 - 1):
+        exact = [mixed((seed + (i + 1) * 0x9E3779B97F4A7C15) % 2**64) for i in range(100_000)]
+        for by in ("numba", "torch"):
+            numbers = np.empty(100_000, np.uint64)
+            with computed_by(by):
+                random_numbers(seed, numbers)
+            assert numbers.tolist() == exact
+
+
+def test_threads_draw_the_same():
+    found, before = [], torch.get_num_threads()
+    for threads in (1, 3):
+        torch.set_num_threads(threads)
+        torch.manual_seed(1)
+        found.append(dropped(torch.ones(1 << 19), 0.5))
+    torch.set_num_threads(before)
+    assert torch.equal(*found)
 
 
 def test_factors_of_a_generator_of_its_own_leave_that_of_torch_alone():

@@ -23,7 +23,8 @@ def compiled(function):
 
 @pytest.mark.parametrize(("dtype", "lowest"), DTYPES)
 def test_powers_of_two_are_right_to_within_rounding(dtype, lowest):
-    from graphbench_sfi_former.lanes_numba import LANES, over_keys, powers_of_two
+    from graphbench.kernels.lanes_numba import powers_of_two
+    from graphbench_sfi_former.lanes_numba import LANES, over_keys
 
     def power(desk):
         for column, values in enumerate(powers_of_two(desk.column(0)), 1):
@@ -49,7 +50,8 @@ def test_powers_of_two_are_right_to_within_rounding(dtype, lowest):
 
 @pytest.mark.parametrize(("dtype", "_"), DTYPES)
 def test_answers_and_choices_go_lane_by_lane_and_keep_what_is_no_number(dtype, _):
-    from graphbench_sfi_former.lanes_numba import LANES, choose, in_all_rows, larger, root, smaller
+    from graphbench.kernels.lanes_numba import choose, larger, root, smaller
+    from graphbench_sfi_former.lanes_numba import LANES, in_all_rows
 
     @in_all_rows
     def ask(desk):
@@ -76,20 +78,3 @@ def test_answers_and_choices_go_lane_by_lane_and_keep_what_is_no_number(dtype, _
             np.testing.assert_allclose(rows[4], np.where((x >= 0) & (x <= 20), np.sqrt(x), 7), rtol=1e-6)
         np.testing.assert_allclose(rows[5], (1 - x) / 20, rtol=1e-6, equal_nan=True)
         assert np.isnan(rows[5][5])
-
-
-@pytest.mark.parametrize(("dtype", "_"), DTYPES)
-def test_transposed(dtype, _):
-    from graphbench_sfi_former.lanes_numba import LANES, transpose
-
-    @compiled
-    def run(work, apart, target):
-        transpose(work, 3, apart, target)
-
-    apart = 2 * LANES
-    numbers = np.arange(LANES * apart, dtype=dtype)
-    work = np.concatenate((np.zeros(3, dtype), numbers, np.zeros(LANES * LANES, dtype)))
-    run(work, apart, 3 + LANES * apart)
-    np.testing.assert_array_equal(
-        work[-LANES * LANES :].reshape(LANES, LANES), numbers.reshape(LANES, apart)[:, :LANES].T
-    )

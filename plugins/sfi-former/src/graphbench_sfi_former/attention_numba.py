@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphbench.kernels import cpu_kernel
+from graphbench.kernels.lanes_numba import transpose
 from graphbench.kernels.products_numba import LANES, add_product, multiply
-from graphbench_sfi_former.lanes_numba import inlined, transpose
+from graphbench_sfi_former.lanes_numba import inlined
 from graphbench_sfi_former.rows_numba import (
     ALPHA,
     CLOSED,
@@ -239,7 +240,7 @@ def _transpose_rows(work: Array, rows: int, width: int, to: int) -> None:
     """Transpose `[LANES, padded width]` to `[padded width, LANES]`."""
     padded = _padded(width)
     for column in range(0, padded, LANES):
-        transpose(work, rows + column, padded, to + column * LANES)
+        transpose(work, rows + column, padded, work, to + column * LANES, LANES)
 
 
 @inlined
