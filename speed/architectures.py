@@ -120,7 +120,11 @@ class PlainAttention(StructuredAttention):
         return out
 
     def forward(
-        self, x: Tensor, layout: DenseLayout, biases: Sequence[Tensor | None], structure: Tensor | None = None
+        self,
+        x: Tensor,
+        layout: DenseLayout,
+        biases: Sequence[Tensor | None] | None = None,
+        structure: Tensor | None = None,
     ) -> Tensor:
         """As `StructuredAttention.forward`, without biases."""
         dense, mask = to_dense_batch(x, layout.graph_of)

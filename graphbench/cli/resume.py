@@ -70,8 +70,9 @@ def find_start(request: Request) -> Start | None:
         return None
     path = Path(request.own.checkpoint) if request.own.checkpoint else run.resumable
     if path is None:
-        if run.is_begun:
-            raise BadInput(f"{run.path} has no {run.last.name} to continue from.")
+        if run.is_begun and not _is_first(run):
+            raise BadInput(f"{run.path} has no {run.last.name} to continue from. {_offer(run, run.last)}")
+        run.best.unlink(missing_ok=True)
         log.info("%s has no checkpoint: it stopped before its first one and starts anew.", run.path)
         return None
     try:
@@ -84,8 +85,16 @@ def find_start(request: Request) -> Start | None:
         raise CorruptData(f"{error} {_offer(run, path)}") from error
 
 
+def _is_first(run: RunFolder) -> bool:
+    """Whether a run has no more than the best checkpoint of its first epoch, which is written before the last one.
+
+    A run that was stopped between the two has lost that epoch alone, and comes to the same result from the start.
+    """
+    return not run.results.is_file() and load_checkpoint(run.best).get("epoch") == 0
+
+
 def _offer(run: RunFolder, damaged: Path) -> str:
-    """What to do about a damaged checkpoint."""
+    """What to do about a checkpoint that is damaged or gone."""
     for other in (run.previous, run.best):
         if other.is_file() and other.resolve() != damaged.resolve():
             try:

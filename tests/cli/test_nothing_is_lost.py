@@ -93,7 +93,7 @@ def assert_survives(whole, data_options, tmp_path, number, temporary):
     return ended.code != 0
 
 
-@pytest.mark.parametrize("number", [60, pytest.param(95, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("number", [39, 60, pytest.param(95, marks=pytest.mark.slow)])
 def test_a_kill_at_a_write_costs_nothing_on_two_file_systems(whole, data_options, tmp_path, number):
     temporary = other_file_system(tmp_path)
     if temporary is None:
