@@ -143,7 +143,7 @@ class GraphConvolution(GCNConvolution):
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:  # type: ignore[override]
         """Nodes `[T, out_channels]` of nodes `[T, in_channels]`."""
-        new: Tensor = super().forward(x, *gcn_edges(edge_index, len(x), x.dtype))
+        new: Tensor = super().forward(x, *gcn_edges(edge_index, x.shape[0], x.dtype))
         return new
 
 

@@ -71,9 +71,9 @@ def attend_along_edges(
     q, k, v = (part.unflatten(-1, (num_heads, -1)) for part in qkv.chunk(3, dim=-1))
     scores = q.index_select(0, target) * k.index_select(0, source) * q.shape[-1] ** -0.5
     scores = scores if steer is None else scores * steer.unflatten(-1, (num_heads, -1))
-    weights = softmax(scores.sum(-1).clamp(-largest, largest), target, num_nodes=len(qkv))
+    weights = softmax(scores.sum(-1).clamp(-largest, largest), target, num_nodes=qkv.shape[0])
     messages = (weights.unsqueeze(-1) * v.index_select(0, source)).flatten(1)
-    mixed = scatter(messages, target, 0, len(qkv), reduce="sum")
+    mixed = scatter(messages, target, 0, qkv.shape[0], reduce="sum")
     return mixed, scores.flatten(1) if with_scores else None, weights.detach()
 
 

@@ -202,8 +202,8 @@ class PathEdgeTerm(nn.Module):
         """The term of every node pair `[P, H]`."""
         steps = PathSteps(batch)
         edges = self.edges(batch)
-        first = steps.mean_over(steps.edge, len(edges))(edges)
-        onward = steps.mean_over(steps.following, len(first))
+        first = steps.mean_over(steps.edge, edges.shape[0])(edges)
+        onward = steps.mean_over(steps.following, first.shape[0])
         maps = self.hops.unbind()
         total = first @ maps[self.max_hops - 1]
         for hop in reversed(range(self.max_hops - 1)):

@@ -33,7 +33,7 @@ def rows_of(task: str, batch: GraphBatch) -> dict[str, Tensor]:
     if task == "link-ranking":
         names, nodes = ("head", "tail"), batch.contact_index
     else:
-        names, nodes = ("node",), torch.arange(len(batch.batch), device=batch.batch.device)[:, None]
+        names, nodes = ("node",), torch.arange(batch.batch.shape[0], device=batch.batch.device)[:, None]
     graph = batch.batch[nodes[:, 0]]
     within = nodes - batch.ptr[graph][:, None] if "node_id" not in batch else batch.node_id[:, None]
     return {"graph": batch.graph_id[graph]} | dict(zip(names, within.unbind(1), strict=True))

@@ -39,11 +39,11 @@ def batch_of(module, sizes, seed=0):
 @pytest.mark.parametrize(
     ("name", "task", "options"),
     [
-        pytest.param("GCN", "graph-classification", {}, marks=pytest.mark.slow),
+        ("GCN", "graph-classification", {}),
         pytest.param("GIN", "graph-multilabel", {}, marks=pytest.mark.slow),
         ("GPS", "graph-regression", {"positional_encoders": "lap and rwse", "local_layer": "GatedGCN"}),
         pytest.param("GPS", "node-classification", {}, marks=pytest.mark.slow),
-        pytest.param("Graphormer", "graph-regression", {"ffn_dim": 16, "num_heads": 4}, marks=pytest.mark.slow),
+        ("Graphormer", "graph-regression", {"ffn_dim": 16, "num_heads": 4}),
     ],
 )
 def test_a_program_answers_as_its_model_on_other_sizes(name, task, options):

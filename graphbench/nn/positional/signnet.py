@@ -80,7 +80,7 @@ class SignNetEncoder(PositionalEncoder):
         valid = valid_eigenvectors(batch, encoding)
         tokens = vectors[valid][:, None]
         encoded = self._phi(torch.cat([tokens, -tokens]), _both_signs(_token_edges(valid, batch.edge_index), tokens))
-        summed = encoded[: len(tokens)] + encoded[len(tokens) :]
+        summed = encoded[: tokens.shape[0]] + encoded[tokens.shape[0] :]
         slots = summed.new_zeros(*valid.shape, summed.shape[-1])
         slots[valid] = summed
         return self.rho(slots.sum(1) if self.deepset else slots.flatten(1))
@@ -113,4 +113,4 @@ def _token_edges(valid: Tensor, edge_index: Tensor) -> Tensor:
 
 def _both_signs(token_edges: Tensor, tokens: Tensor) -> Tensor:
     """Edges of two copies of the token graph, `tokens` and behind them their negatives."""
-    return torch.cat([token_edges, token_edges + len(tokens)], dim=1)
+    return torch.cat([token_edges, token_edges + tokens.shape[0]], dim=1)

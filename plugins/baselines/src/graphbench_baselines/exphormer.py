@@ -75,7 +75,7 @@ class ExphormerAttention(nn.Module):
         steer = self.edge_map(layout.edge)
         mixed, _, _ = attend_along_edges(self.qkv_map(rows), layout.index, steer, self.num_heads, _LARGEST_LOGIT)
         layout.virtual = mixed[len(x) :]
-        return mixed[: len(x)]
+        return mixed[: x.shape[0]]
 
 
 class Exphormer(GPSBackbone):
@@ -167,7 +167,7 @@ class Exphormer(GPSBackbone):
         if self.expander_row is not None:
             index.append(batch.expander_edges.t())
             vectors.append(self.expander_row.expand(len(batch.expander_edges), -1).to(edge.dtype))
-        num_nodes = len(batch.batch)
+        num_nodes = batch.batch.shape[0]
         node = torch.arange(num_nodes, device=batch.batch.device)
         for number, (inward, outward) in enumerate(zip(self.to_virtual, self.from_virtual, strict=True)):
             virtual = num_nodes + number * batch.num_graphs + batch.batch

@@ -51,7 +51,7 @@ class MambaBranch(nn.Module):
 
     def forward(self, x: Tensor, batch: GraphBatch, layout: DenseLayout) -> Tensor:
         """Mixed nodes `[N, dim]`, without residual."""
-        graph, num_nodes = layout.graph_of, len(x)
+        graph, num_nodes = layout.graph_of, x.shape[0]
         degree = count_nodes(batch.edge_index[0], num_nodes).float()
         if self.training:
             return self._read(x, graph, degree, torch.rand(num_nodes, 2, device=x.device), layout)

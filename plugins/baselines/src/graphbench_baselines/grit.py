@@ -62,7 +62,7 @@ def pairs_of(batch: GraphBatch) -> Pairs:
     source, target = batch.edge_index[0], batch.edge_index[1]
     home = batch.batch[target]
     edge = batch.pair_ptr[home] + (target - batch.ptr[home]) * sizes[home] + source - batch.ptr[home]
-    degree = count_nodes(source, len(batch.batch))
+    degree = count_nodes(source, batch.batch.shape[0])
     home = batch.batch
     place = torch.arange(len(home), device=device) - batch.ptr[home]
     own = batch.pair_ptr[home] + place * (sizes[home] + 1)
@@ -116,8 +116,8 @@ class GRITAttention(Traced):
         logits = torch.einsum("phd,dhc->phc", vectors, self.score).squeeze(-1)
         weights = softmax(logits.clamp(-_LARGEST_LOGIT, _LARGEST_LOGIT), pairs.query, num_nodes=len(x))
         kept = dropped(weights, self.attention_dropout, self.training).unsqueeze(-1)
-        mixed = scatter(kept * v.index_select(0, pairs.key), pairs.query, 0, len(x), reduce="sum")
-        gathered = scatter(kept * vectors, pairs.query, 0, len(x), reduce="sum")
+        mixed = scatter(kept * v.index_select(0, pairs.key), pairs.query, 0, x.shape[0], reduce="sum")
+        gathered = scatter(kept * vectors, pairs.query, 0, x.shape[0], reduce="sum")
         mixed = mixed + torch.einsum("nhd,dhc->nhc", gathered, self.pair_value)
         mixed = dropped(mixed.flatten(1), self.dropout, self.training)
         plain, scaled = self.degree.squeeze(0).unbind(-1)

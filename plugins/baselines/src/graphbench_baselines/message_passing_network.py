@@ -62,7 +62,7 @@ class MessagePassingNetwork(Architecture):
         x = self.node_encoder(batch)
         index, edge = batch.edge_index, self.edge_encoder(batch) if self.edge_encoder is not None else None
         if self.make_edges is not None:
-            index, edge = self.make_edges(index, len(x), x.dtype)
+            index, edge = self.make_edges(index, x.shape[0], x.dtype)
         depths = [x]
         for layer in self.layers:
             x, edge = layer(x, index, edge)

@@ -45,11 +45,11 @@ class BondGCNConv(nn.Module):
         """Nodes `[num_nodes, dim]` from nodes and vectors of edges `[num_edges, dim]`."""
         x = self.linear(x)
         source, target = edge_index
-        degrees = degree(source, len(x), torch.promote_types(x.dtype, torch.float32)) + 1
+        degrees = degree(source, x.shape[0], torch.promote_types(x.dtype, torch.float32)) + 1
         weights = (degrees[source] * degrees[target]).rsqrt()
         messages = weights.to(x.dtype)[:, None] * (x.index_select(0, source) + edge.to(x.dtype)).relu()
         own = (x + self.root.to(x.dtype)).relu() / degrees.to(x.dtype)[:, None]
-        return own + scatter(messages, target, 0, len(x), reduce="sum")
+        return own + scatter(messages, target, 0, x.shape[0], reduce="sum")
 
 
 class OGBGNN(Architecture):

@@ -115,7 +115,7 @@ class SANAttention(Traced):
         steer = self.edge_map(edge).unflatten(-1, (self.num_heads, -1)) * q.shape[-1] ** -0.5
         along = _weights((q.index_select(0, target) * k.index_select(0, source) * steer).sum(-1))  # [E, H]
         messages = torch.cat([along.unsqueeze(-1) * v.index_select(0, source), along.unsqueeze(-1)], dim=-1)
-        sums = scatter(messages, target, 0, len(x), reduce="sum")  # [N, H, d + 1]: mixed values, sum of weights
+        sums = scatter(messages, target, 0, x.shape[0], reduce="sum")  # [N, H, d + 1]: mixed values, sum of weights
         added: list[Tensor] = []
         if pairs is not None and row is not None and self.gamma is not None:
             added = self._added_weights(x, row, pairs)

@@ -67,7 +67,7 @@ class ShellLayer(nn.Module):
         weights = self.shell_logits.softmax(0).to(x.dtype)
         mixed = (1 + self.eps) * x
         for weight, (source, target) in zip(weights, shells, strict=True):
-            mixed = mixed + weight * scatter(x.index_select(0, source), target, 0, len(x), reduce="sum")
+            mixed = mixed + weight * scatter(x.index_select(0, source), target, 0, x.shape[0], reduce="sum")
         out: Tensor = self.mlp(mixed)
         return out
 

@@ -89,7 +89,7 @@ class GCNII(Architecture):
         else:
             x = dropped(self.inputs(batch, self.input_map.weight.dtype), self.dropout, self.training)
             start = x = self.input_map(x).relu()
-        index, weight = gcn_edges(batch.edge_index, len(x), x.dtype)
+        index, weight = gcn_edges(batch.edge_index, x.shape[0], x.dtype)
         for layer in self.layers:
             x = layer(dropped(x, self.dropout, self.training), start, index, weight).relu()
         return Representation(node=dropped(x, self.dropout, self.training))

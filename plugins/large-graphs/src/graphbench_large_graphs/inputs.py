@@ -48,7 +48,7 @@ class InputFeatures(nn.Module):
     def forward(self, batch: GraphBatch, dtype: torch.dtype) -> Tensor:
         """Features of all nodes `[T, dim]` in the precision of whatever reads them."""
         if self.constant:
-            return torch.ones(len(batch.batch), 1, dtype=dtype, device=batch.batch.device)
+            return torch.ones(batch.batch.shape[0], 1, dtype=dtype, device=batch.batch.device)
         parts: list[Tensor] = []
         if self.vocabularies:
             columns = zip(batch.x.unbind(1), self.vocabularies, strict=True)

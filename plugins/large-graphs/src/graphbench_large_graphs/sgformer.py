@@ -151,7 +151,7 @@ class GraphBranch(nn.Module):
     def forward(self, batch: GraphBatch) -> Tensor:
         """Nodes `[T, dim]`."""
         start = x = dropped(self.norm(self.encoder(batch)).relu(), self.dropout, self.training)
-        index, weight = gcn_edges(batch.edge_index, len(x), x.dtype)
+        index, weight = gcn_edges(batch.edge_index, x.shape[0], x.dtype)
         for layer in self.layers:
             new, _ = layer(x, index, weight)
             x = start + new

@@ -132,7 +132,7 @@ class TunedGNN(Architecture):
             x = dropped(self.input_map(x), self.dropout, self.training)
         weight = None
         if self.weighted:
-            edge_index, weight = gcn_edges(batch.edge_index, len(x), x.dtype)
+            edge_index, weight = gcn_edges(batch.edge_index, x.shape[0], x.dtype)
         else:
             edge_index, _ = add_remaining_self_loops(batch.edge_index, num_nodes=len(x))
         states = []
