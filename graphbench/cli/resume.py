@@ -72,7 +72,7 @@ def find_start(request: Request) -> Start | None:
     if path is None:
         if run.is_begun and not _is_first(run):
             raise BadInput(f"{run.path} has no {run.last.name} to continue from. {_offer(run, run.last)}")
-        run.best.unlink(missing_ok=True)
+        run.best.unlink(missing_ok=True)  # with it the folder would hold a run
         log.info("%s has no checkpoint: it stopped before its first one and starts anew.", run.path)
         return None
     try:
@@ -90,7 +90,12 @@ def _is_first(run: RunFolder) -> bool:
 
     A run that was stopped between the two has lost that epoch alone, and comes to the same result from the start.
     """
-    return not run.results.is_file() and load_checkpoint(run.best).get("epoch") == 0
+    if run.results.is_file():
+        return False
+    try:
+        return load_checkpoint(run.best).get("epoch") == 0
+    except BadInput:
+        return not run.best.is_file()  # another process of this job has removed it
 
 
 def _offer(run: RunFolder, damaged: Path) -> str:

@@ -23,7 +23,7 @@ _FLAGS = ("contract",)
 
 
 class Lanes:
-    """A number of each row, or the answer to a question; what is computed with it becomes an instruction.
+    """Sixteen numbers, or answers to a question; what is computed with them becomes an instruction.
 
     Args:
         builder: where instructions go.

@@ -210,9 +210,10 @@ def attend_within_graphs(
     drawn = draw_pairs(layout, num_heads, dropout) if dropout and draws_pairs(qkv, dropout) else None
     if drawn is None:
         return layout.from_block_heads([attend(q, k, v, bias, dropout) for (q, k, v), bias in heads])
-    factors = factors_of_blocks(drawn, layout, num_heads, qkv.dtype)
-    parts = zip(heads, factors, strict=True)
-    return layout.from_block_heads([attention_weights(q, k, bias) * kept @ v for ((q, k, v), bias), kept in parts])
+    parts = zip(heads, factors_of_blocks(drawn, layout, num_heads, qkv.dtype), strict=True)
+    return layout.from_block_heads(
+        [(attention_weights(q, k, bias) * kept).to(v.dtype) @ v for ((q, k, v), bias), kept in parts]
+    )
 
 
 def _own_biases(layout: DenseLayout, biases: Sequence[Tensor | None] | None) -> list[Tensor | None]:

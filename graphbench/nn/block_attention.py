@@ -58,8 +58,10 @@ def draw_pairs(layout: DenseLayout, num_heads: int, dropout: float, more: int = 
 def factors_of_blocks(drawn: DroppedBits, layout: DenseLayout, num_heads: int, dtype: torch.dtype) -> list[Tensor]:
     """What weights are multiplied by, `[b, H, n, n]` for each block of the layout; 0 where there is no pair.
 
-    A seed drops the same weights as with loops.
+    A seed drops the same weights as with loops. `dtype` is that of queries; half precision would round the factor, so
+    factors have at least float32.
     """
+    dtype = torch.promote_types(dtype, torch.float32)
     factors = []
     for place, block in zip(layout.places, layout.blocks, strict=True):
         counts = torch.from_numpy(place.sizes**2 * num_heads)

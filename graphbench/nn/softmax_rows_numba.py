@@ -3,7 +3,8 @@
 Imported by `block_attention_numba` alone. A row of a small graph has one or two vectors of numbers; loops of Numba's
 own, one for each thing that is done to them, would spend most of their time on beginning and ending.
 
-All numbers are float32. Rows have room for whole vectors, and what stands behind their end does not matter.
+All numbers are float32. Rows have room for whole vectors; what stands behind their end does not matter where nothing is
+said of it.
 """
 
 from __future__ import annotations

@@ -192,8 +192,8 @@ class ArchitectureContract:
             found.append([*outputs, *(torch.autograd.grad(total, weights, allow_unused=True) if weights else ())])
         for whole, cut in zip(*found, strict=True):
             assert (whole is None) == (cut is None), "a parameter has no gradient in blocks, or without them"
-            if whole is not None:  # in units of the largest: gradients of deep models without training are huge
-                unit = whole.abs().max().clamp(min=1) if whole.numel() else 1
+            if whole is not None and whole.numel():
+                unit = whole.abs().max().clamp(min=1)  # untrained deep models have huge gradients
                 self._assert_close(cut / unit, whole / unit, "outputs or gradients of a batch in blocks and as a whole")
 
     def test_smallest_graphs_work(self) -> None:

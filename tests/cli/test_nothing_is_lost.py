@@ -131,6 +131,17 @@ def test_a_flipped_bit_is_found_and_the_checkpoint_before_is_offered(whole, copy
     assert_equal_runs(whole, copy)
 
 
+def test_a_finished_run_without_its_last_checkpoints_is_left_alone_and_its_best_one_offered(copy, capsys):
+    for name in ("last", "previous"):
+        (copy / "checkpoints" / f"{name}.ckpt").unlink(missing_ok=True)
+    kept = (copy / "checkpoints" / "best.ckpt").read_bytes()
+    assert main(["fit", "--resume", str(copy)]) == 1
+    said = capsys.readouterr().err
+    assert "has no last.ckpt to continue from" in said
+    assert f"--checkpoint {copy / 'checkpoints' / 'best.ckpt'}" in said
+    assert (copy / "checkpoints" / "best.ckpt").read_bytes() == kept
+
+
 def test_where_all_checkpoints_are_damaged_nothing_is_offered(copy, capsys):
     for path in (copy / "checkpoints").iterdir():
         flip(path)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from pathlib import Path
 
 import pytest
 import torch
 from scipy.sparse.csgraph import connected_components
+from scripts import load_script
 from torch_geometric.nn import GCNConv, SAGEConv
 from torch_geometric.utils import is_undirected, to_scipy_sparse_matrix
 
@@ -19,12 +19,9 @@ SPEED = Path(__file__).parents[2] / "speed"
 def script():
     sys.path.insert(0, str(SPEED))
     try:
-        spec = importlib.util.spec_from_file_location("speed_large_graph", SPEED / "large_graph.py")
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
+        return load_script(SPEED / "large_graph.py")
     finally:
         sys.path.remove(str(SPEED))
-    return module
 
 
 def test_the_graph_is_connected_simple_and_has_heavy_degrees(script):

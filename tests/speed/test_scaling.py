@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 import torch
+from scripts import load_script
 
 SPEED = Path(__file__).parents[2] / "speed"
 
@@ -16,13 +15,7 @@ SPEED = Path(__file__).parents[2] / "speed"
 @pytest.fixture
 def scaling(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(str(SPEED))
-    spec = importlib.util.spec_from_file_location("scaling", SPEED / "scaling.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, spec.name, module)  # where dataclasses look their annotations up
-    spec.loader.exec_module(module)
-    return module
+    return load_script(SPEED / "scaling.py")
 
 
 class Orders:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -11,19 +10,14 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from scripts import load_script
 
 SPEED = Path(__file__).parents[2] / "speed"
 
 
 def _load(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(str(SPEED))
-    spec = importlib.util.spec_from_file_location(f"speed_{name}", SPEED / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, spec.name, module)  # where dataclasses look their annotations up
-    spec.loader.exec_module(module)
-    return module
+    return load_script(SPEED / f"{name}.py")
 
 
 @pytest.fixture
