@@ -7,10 +7,10 @@ from typing import Any
 
 import pandas as pd
 import torch
-from torch import Tensor
 from torch_geometric.data import Data
 
-from graphbench.contracts import BenchmarkSpec, Features, GraphTable, InputPart
+from graphbench.contracts import BenchmarkSpec, GraphTable, InputPart
+from graphbench.contracts.pyg import named_features
 from graphbench.data.checks import check_graphs
 from graphbench.errors import BadInput
 
@@ -61,36 +61,7 @@ def _fields(graph: Any, spec: BenchmarkSpec) -> dict[str, Any]:
     if not count:
         raise BadInput("the graph has no nodes")
     edges = data.edge_index if data.edge_index is not None else torch.empty(2, 0, dtype=torch.int64)
-    fields: dict[str, Any] = {"num_nodes": count, "edge_index": edges}
-    fields |= _features(data, spec.node, "x", "x_dense", count) | _features(
-        data, spec.edge, "edge_attr", "edge_dense", edges.shape[1]
-    )
-    if spec.coordinates:
-        fields["pos"] = _rows(data, "pos", count).float()
-    return fields
-
-
-def _features(data: Data, features: Features, categorical: str, dense: str, rows: int) -> dict[str, Tensor]:
-    found = {}
-    if features.vocabularies:
-        values = _rows(data, categorical, rows)
-        if values.is_floating_point() and not bool((values == values.round()).all()):
-            raise BadInput(f"{categorical} must hold the numbers of categories, not real numbers")
-        found[categorical] = values.to(torch.int64)
-    if features.dense:
-        name = dense if dense in data or features.vocabularies else categorical
-        found[dense] = _rows(data, name, rows).float()
-    return found
-
-
-def _rows(data: Data, name: str, rows: int) -> Tensor:
-    """A field as `[rows, width]`."""
-    if name not in data or data[name] is None:
-        raise BadInput(f"the graph has no field {name!r}; it has {', '.join(map(str, data.keys())) or 'none'}")
-    values = torch.as_tensor(data[name])
-    if values.dim() == 0 or len(values) != rows:
-        raise BadInput(f"{name!r} has {len(values) if values.dim() else 0} rows instead of {rows}")
-    return values[:, None] if values.dim() == 1 else values.flatten(1)
+    return {"num_nodes": count, "edge_index": edges} | named_features(data, spec, count, edges.shape[1])
 
 
 def _from_networkx(graph: Any) -> Data:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor, nn
+from torch_geometric.data import Data
 
-from graphbench.contracts.encoding import Encoding
+from graphbench.contracts.encoding import Encoding, check_encoded, declared_encodings, merge_encodings
+from graphbench.contracts.pyg import to_graph_batch
 from graphbench.contracts.spec import BenchmarkSpec
 from graphbench.contracts.table import GraphBatch
 from graphbench.errors import check_range
@@ -44,27 +46,6 @@ class Representation:
     tokens: Tensor | None = None
     tokens_batch: Tensor | None = None
     penalty: Tensor | None = None
-
-
-def merge_encodings(encodings: Iterable[Encoding]) -> tuple[Encoding, ...]:
-    """Each encoding once; raises `BadInput` when two of one kind ask for different parameters."""
-    from graphbench.errors import BadInput
-
-    merged: dict[str, Encoding] = {}
-    for encoding in encodings:
-        known = merged.setdefault(encoding.name, encoding)
-        if known.parameters() != encoding.parameters():
-            raise BadInput(
-                f"Two parts of the model need {encoding.name} with different parameters: {known.parameters()} and "
-                f"{encoding.parameters()}. A batch holds one {encoding.name}: give both parts the same options."
-            )
-    return tuple(merged.values())
-
-
-def declared_encodings(module: nn.Module) -> Iterator[Encoding]:
-    """What a module and its parts name in `encodings`, in the order in which they were added; some of them twice."""
-    for part in module.modules():
-        yield from getattr(part, "encodings", ())
 
 
 def check_common_options(options: Mapping[str, Any]) -> None:
@@ -140,6 +121,10 @@ class PositionalEncoder(_ChecksOptions):
     #: As that of `Architecture`.
     waits_for_device: str = ""
 
+    def __call__(self, batch: Data) -> Tensor:
+        """Features of every node `[num_nodes, dim]`, for PyG's `Batch` and `Data`, too."""
+        return super().__call__(to_graph_batch(batch))  # type: ignore[no-any-return]
+
     def forward(self, batch: GraphBatch) -> Tensor:
         """Features of every node `[num_nodes, dim]`."""
         raise TypeError(f"{type(self).__name__} must define forward(batch) -> [num_nodes, dim]")
@@ -191,6 +176,17 @@ class Architecture(_ChecksOptions):
         super().__init__()
         self.spec = spec
         self.dim = dim
+
+    def __call__(self, batch: Data) -> Representation:
+        """Run `forward`, which reads a `GraphBatch`, on PyG's `Batch` and `Data`, too.
+
+        Raises:
+            BadInput: features or encodings of the model are missing.
+        """
+        if not isinstance(batch, GraphBatch):
+            batch = to_graph_batch(batch, self.spec)
+            check_encoded(batch, self)
+        return super().__call__(batch)  # type: ignore[no-any-return]
 
     def forward(self, batch: GraphBatch) -> Representation:
         """Representations of a batch; the same graph gets the same answer whatever shares its batch."""

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from itertools import chain
+from typing import Any, ClassVar, TypeVar
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
 
-from graphbench.contracts.table import PAIR, Column, GraphTable
+from graphbench.contracts.pyg import EncodedData, device_of, graphs_of_nodes
+from graphbench.contracts.table import EDGE, EDGE_INDEX, GRAPH, NODE, PAIR, Column, GraphTable, pointer
+from graphbench.errors import BadInput
+
+Graphs = TypeVar("Graphs", bound=Data)
+
+#: What encodings may read beside the edges, where a batch has it: name -> axis.
+_READ = {"x": NODE, "x_dense": NODE, "pos": NODE, "edge_attr": EDGE, "edge_dense": EDGE}
 
 
 @dataclass
@@ -85,6 +96,10 @@ class Encoding(ABC):
         """
         return 8 * num_nodes**2 * sum(column.axis == PAIR for column in self.layout.values())
 
+    def __call__(self, graphs: Graphs) -> Graphs:
+        """Return the graphs with the fields of this encoding: a transform of PyG, see `add_encodings`."""
+        return add_encodings(graphs, self)
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Encoding) and (self.name, self.version, self.parameters()) == (
             other.name,
@@ -97,3 +112,113 @@ class Encoding(ABC):
 
     def __repr__(self) -> str:
         return f"{self.name}({', '.join(f'{k}={v!r}' for k, v in self.parameters().items())})"
+
+
+def merge_encodings(encodings: Iterable[Encoding]) -> tuple[Encoding, ...]:
+    """Return each encoding once; raises `BadInput` when two of one kind ask for different parameters."""
+    merged: dict[str, Encoding] = {}
+    for encoding in encodings:
+        known = merged.setdefault(encoding.name, encoding)
+        if known.parameters() != encoding.parameters():
+            raise BadInput(
+                f"Two parts of the model need {encoding.name} with different parameters: {known.parameters()} and "
+                f"{encoding.parameters()}. A batch holds one {encoding.name}: give both parts the same options."
+            )
+    return tuple(merged.values())
+
+
+def declared_encodings(module: nn.Module) -> Iterator[Encoding]:
+    """Yield what a module and its parts name in `encodings`, in their order; some of them twice."""
+    for part in module.modules():
+        yield from getattr(part, "encodings", ())
+
+
+def add_encodings(batch: Graphs, *parts: Encoding | nn.Module) -> Graphs:
+    """Return the same graphs with the fields of encodings, computed here and now on the CPU.
+
+    Benchmarks compute encodings once and keep them; this is for graphs that come from elsewhere. A single `Data`
+    becomes an `EncodedData`, which PyG's `Batch` and `DataLoader` put together rightly. An encoding is a transform of
+    PyG by itself: `T.Compose([LapPE(3), RWSE(8)])`.
+
+    Args:
+        batch: a `Batch` or `Data` of PyG, on any device. Encodings read its `edge_index`; those that read features
+            take `x`, `x_dense`, `pos`, `edge_attr` and `edge_dense`.
+        parts: encodings, or modules (positional encoders, whole models) whose encodings are meant.
+
+    Returns:
+        A shallow copy with the fields; `batch` stays as it is.
+
+    Raises:
+        BadInput: two parts want one encoding with different parameters; nodes or edges are not in the order of the
+            graphs; or a class of your own is to hold fields that PyG would batch wrongly.
+
+    Examples:
+        >>> from torch_geometric.data import Batch
+        >>> from graphbench.encodings import RWSE
+        >>> ring = Data(edge_index=torch.tensor([[0, 1, 2, 1, 2, 0], [1, 2, 0, 0, 1, 2]]), num_nodes=3)
+        >>> add_encodings(Batch.from_data_list([ring, ring]), RWSE(4)).rwse[0]
+        tensor([0.0000, 0.5000, 0.2500, 0.3750])
+    """
+    named = [(part,) if isinstance(part, Encoding) else declared_encodings(part) for part in parts]
+    encodings = merge_encodings(chain.from_iterable(named))
+    table = _table(batch)
+    for encoding in encodings:
+        encoded = encoding.compute(table)
+        table = table.with_columns(encoded.columns, encoding.layout, encoded.ptr)
+    layout = {name: column for encoding in encodings for name, column in encoding.layout.items()}
+    gathered, device, out = table.batch(range(len(table))), device_of(batch), _encodable(batch, layout)
+    axes = {column.axis for column in layout.values()} - {NODE, EDGE}
+    names = layout.keys() | ({f"{axis}_{what}" for axis in axes for what in ("ptr", "batch")} & set(gathered.keys()))
+    for name in sorted(names):
+        out[name] = gathered[name].to(device)
+    return out
+
+
+def _encodable(graphs: Graphs, layout: Mapping[str, Column]) -> Graphs:
+    """Return a shallow copy that can hold these columns; a single graph says how they batch."""
+    if "batch" in graphs:
+        return copy.copy(graphs)
+    if type(graphs) not in (Data, EncodedData):
+        special = [name for name, column in layout.items() if column.index_of or column.axis not in (NODE, EDGE, GRAPH)]
+        if special:
+            raise BadInput(
+                f"add_encodings cannot add {', '.join(special)} to a {type(graphs).__name__}, whose __inc__ and "
+                "__cat_dim__ do not know them. Give it a torch_geometric.data.Data, or a Batch of them."
+            )
+        return copy.copy(graphs)
+    out = EncodedData.from_dict(graphs.to_dict())
+    out.hold_columns(layout)
+    return out  # type: ignore[return-value]
+
+
+def check_encoded(batch: Data, module: nn.Module) -> None:
+    """Refuse graphs without the fields of the encodings that a module reads.
+
+    Raises:
+        BadInput: names the fields and the call that adds them.
+    """
+    for encoding in merge_encodings(declared_encodings(module)):
+        missing = [name for name in encoding.layout if name not in batch]
+        if missing:
+            raise BadInput(
+                f"The graphs have no {', '.join(missing)}, which {encoding} computes. Add what the model needs: "
+                "graphbench.nn.add_encodings(graphs, model)."
+            )
+
+
+def _table(batch: Data) -> GraphTable:
+    """Lay the graphs out as columns, with what encodings may read."""
+    graph_of, ptr = (tensor.cpu() for tensor in graphs_of_nodes(batch))
+    if batch.edge_index is None:
+        raise BadInput("add_encodings needs graphs with an edge_index, but the batch has none.")
+    edges = batch.edge_index.cpu()
+    graph_of_edge = graph_of[edges[0]]
+    if bool((graph_of_edge.diff() < 0).any()) or not torch.equal(graph_of_edge, graph_of[edges[1]]):
+        raise BadInput("edge_index must hold the edges of one graph after the other, and no edge between two graphs.")
+    columns, layout = {"edge_index": (edges - ptr[graph_of_edge]).t().contiguous()}, {"edge_index": EDGE_INDEX}
+    for name, axis in _READ.items():
+        value = batch.get(name)
+        if value is not None:
+            columns[name], layout[name] = value.cpu(), Column(axis)
+    of_edges = pointer(torch.bincount(graph_of_edge, minlength=len(ptr) - 1))
+    return GraphTable(columns, layout, {NODE: ptr, EDGE: of_edges})

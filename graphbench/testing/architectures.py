@@ -22,8 +22,12 @@ from unittest.mock import patch
 
 import torch
 from torch import Tensor
+from torch_geometric.data import Batch, Data
+from torch_geometric.loader import DataLoader
 
 from graphbench.contracts import Architecture, BenchmarkSpec, Encoding, GraphBatch, GraphTable, Representation, Traced
+from graphbench.contracts.encoding import add_encodings
+from graphbench.contracts.pyg import GraphDataset
 from graphbench.contracts.spec import TaskName
 from graphbench.diagnostics import record
 from graphbench.errors import BadInput
@@ -171,6 +175,23 @@ class ArchitectureContract:
         model = self._model()
         table = encode(tiny_table(model.spec), model.required_encodings())
         self._compare_with_alone(model, table)
+
+    def test_loaders_of_pyg_give_the_same(self) -> None:
+        """Graphs encoded one by one and put together by PyG's loader answer as a `GraphBatch` of them, and alone."""
+        spec = self._model().spec
+        torch.manual_seed(0)
+        model = self.make_model(spec).eval()
+        table = encode(tiny_table(spec, sizes=[6, 12, 1, 9]), model.required_encodings())
+        graphs = [*GraphDataset(tiny_table(spec, sizes=[6, 12, 1, 9]), spec)]
+        loaded = next(iter(DataLoader([add_encodings(graph, model) for graph in graphs], batch_size=len(graphs))))
+        forms = {
+            "graphs of PyG's loader": loaded,
+            "graphs encoded as one Batch": add_encodings(Batch.from_data_list(graphs), model),
+            "graphs of dataset()": Batch.from_data_list([*GraphDataset(table, spec)]),
+        }
+        for what, batch in forms.items():
+            self._assert_same_outputs(model, batch, table.batch(range(len(table))), what)
+        self._assert_same_outputs(model, add_encodings(graphs[1], model), table.batch([1]), "a single Data")
 
     def test_padding_does_not_matter(self) -> None:
         """A small graph gets the same answer beside one several times its size, and beside a single node."""
@@ -372,6 +393,13 @@ class ArchitectureContract:
         torch.testing.assert_close(
             actual, expected, rtol=self.tolerance, atol=self.tolerance, msg=lambda text: f"{what} differ.\n{text}"
         )
+
+    def _assert_same_outputs(self, model: Architecture, actual: Data, expected: GraphBatch, what: str) -> None:
+        torch.manual_seed(1)
+        wanted = parts(model(expected))
+        torch.manual_seed(1)
+        for part, tensor in parts(model(actual)).items():
+            self._assert_close(tensor, wanted[part], f"{part} outputs of {what}")
 
     def _compare_with_alone(self, model: Architecture, table: GraphTable) -> None:
         together = by_graph(model(_double(table)), _double(table))

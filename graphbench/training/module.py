@@ -13,14 +13,8 @@ from pytorch_lightning.cli import OptimizerCallable
 from torch import Tensor, nn
 from torchmetrics import Metric
 
-from graphbench.contracts.architecture import (
-    Architecture,
-    PositionalEncoder,
-    Representation,
-    declared_encodings,
-    merge_encodings,
-)
-from graphbench.contracts.encoding import Encoding
+from graphbench.contracts.architecture import Architecture, PositionalEncoder, Representation
+from graphbench.contracts.encoding import Encoding, declared_encodings, merge_encodings
 from graphbench.contracts.spec import BenchmarkSpec
 from graphbench.contracts.table import WEIGHT, GraphBatch
 from graphbench.errors import BadInput, check_range

@@ -1,0 +1,250 @@
+"""Graphs of PyG at the door: batch them with PyG's loader, and read them as a `GraphBatch`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data, Dataset
+
+from graphbench.contracts.spec import BenchmarkSpec, Features
+from graphbench.contracts.table import Column, GraphBatch, GraphTable
+from graphbench.errors import BadInput
+
+#: Field of an `EncodedData` that says how the others batch.
+_LAYOUT = "encoding_layout"
+#: Fields of a batch that PyG batches rightly by their names.
+_FIELDS = {"edge_index", "x", "x_dense", "pos", "edge_attr", "edge_dense", "y", "weight"}
+
+
+class EncodedData(Data):
+    """A single graph of PyG with the fields of encodings, which PyG's loaders batch as a `GraphTable` does.
+
+    PyG offsets a field by what its name looks like, and so leaves edges of an expander or members of a substructure
+    where they are. Here the layout of the encodings decides; it is kept as a string in `encoding_layout`, so that it
+    survives loaders, workers, `to_data_list` and what a PyG data set saves.
+
+    Examples:
+        >>> from torch_geometric.data import Batch
+        >>> from graphbench.encodings import ExpanderEdges
+        >>> path = ExpanderEdges()(Data(edge_index=torch.tensor([[0, 1], [1, 0]]), num_nodes=2))
+        >>> Batch.from_data_list([path, path]).expander_edges.tolist()
+        [[0, 1], [1, 0], [2, 3], [3, 2]]
+    """
+
+    @property
+    def encoding_columns(self) -> dict[str, Column]:
+        """How the fields of encodings batch, by name."""
+        return _parse_layout(self[_LAYOUT]) if _LAYOUT in self else {}
+
+    def hold_columns(self, columns: Mapping[str, Column]) -> None:
+        """Say how further fields batch, beside those that are there."""
+        merged = self.encoding_columns | dict(columns)
+        self[_LAYOUT] = json.dumps({name: [column.axis, column.index_of] for name, column in merged.items()})
+
+    def _is_pointer(self, key: str) -> bool:
+        return key.endswith("_ptr") and any(column.axis == key[:-4] for column in self.encoding_columns.values())
+
+    def __cat_dim__(self, key: str, value: Any, *args: Any, **kwargs: Any) -> Any:
+        """Rows of encodings follow each other; the two ends of an axis are stacked, `[num_graphs, 2]`."""
+        if self._is_pointer(key):
+            return None
+        return 0 if key in self.encoding_columns else super().__cat_dim__(key, value, *args, **kwargs)
+
+    def __inc__(self, key: str, value: Any, *args: Any, **kwargs: Any) -> Any:
+        """Add the offset of what a field numbers, as `GraphTable.batch` does."""
+        columns = self.encoding_columns
+        if self._is_pointer(key):
+            return 0
+        if key.endswith("_batch") and any(column.axis == key[:-6] for column in columns.values()):
+            return 1
+        if key not in columns:
+            return super().__inc__(key, value, *args, **kwargs)
+        match columns[key].index_of:
+            case None:
+                return 0
+            case "node":
+                return self.num_nodes
+            case "edge":
+                return self.num_edges
+            case axis:
+                return int(self[f"{axis}_ptr"][-1])
+
+
+@lru_cache(maxsize=64)
+def _parse_layout(text: str) -> dict[str, Column]:
+    return {name: Column(axis, index_of) for name, (axis, index_of) in json.loads(text).items()}
+
+
+def graphs_of_nodes(batch: Data | Tensor) -> tuple[Tensor, Tensor]:
+    """Return the graph of each node `[num_nodes]` and the first node of each graph `[num_graphs + 1]`.
+
+    Args:
+        batch: a `GraphBatch`; a `Batch` of PyG; a single `Data`, which is one graph; or the vector `batch` itself,
+            whose largest entry is the last graph.
+
+    Raises:
+        BadInput: the nodes of a graph do not stand together, in the order of the graphs.
+
+    Examples:
+        >>> graphs_of_nodes(torch.tensor([0, 0, 0, 1, 1]))[1]
+        tensor([0, 3, 5])
+        >>> graphs_of_nodes(Data(num_nodes=3))
+        (tensor([0, 0, 0]), tensor([0, 3]))
+    """
+    if isinstance(batch, GraphBatch):
+        return batch.batch, batch.ptr
+    vector = batch if isinstance(batch, Tensor) else batch.get("batch")
+    if vector is None:
+        assert isinstance(batch, Data)
+        vector = torch.zeros(int(batch.num_nodes or 0), dtype=torch.int64, device=device_of(batch))
+        return vector, torch.tensor([0, len(vector)], device=vector.device)
+    if vector.dim() != 1 or vector.is_floating_point() or bool((vector.diff() < 0).any()):
+        raise BadInput(
+            "batch must give the graph of every node, ascending, as PyG's Batch.from_data_list does; got "
+            f"{vector.dtype} {list(vector.shape)} that is not."
+        )
+    ptr = None if isinstance(batch, Tensor) else batch.get("ptr")
+    return vector, _pointer(vector) if ptr is None else ptr
+
+
+def to_graph_batch(graphs: Data, spec: BenchmarkSpec | None = None) -> GraphBatch:
+    """Read a `Batch` or a single `Data` of PyG as a `GraphBatch`; a `GraphBatch` is returned as it is.
+
+    Args:
+        graphs: nodes of all graphs one after the other, with the fields of `add_encodings` where a model needs them.
+        spec: what the features are called: `x` and `edge_attr` of real numbers are read as `x_dense` and `edge_dense`,
+            and `y` of a task on whole graphs gets a row per graph.
+
+    Raises:
+        BadInput: a feature of the specification is missing or has another number of rows, or nodes are out of order.
+
+    Examples:
+        >>> batch = to_graph_batch(Data(edge_index=torch.tensor([[0, 1], [1, 0]]), num_nodes=2))
+        >>> batch.num_graphs, batch.max_nodes, batch.ptr
+        (1, 2, tensor([0, 2]))
+    """
+    if isinstance(graphs, GraphBatch):
+        return graphs
+    graph_of, ptr = graphs_of_nodes(graphs)
+    out = GraphBatch.from_dict({name: value for name, value in graphs.to_dict().items() if name != _LAYOUT})
+    if "edge_index" not in out:
+        out.edge_index = torch.empty(2, 0, dtype=torch.int64, device=graph_of.device)
+    for name, value in out.to_dict().items():
+        if name.endswith("_ptr") and isinstance(value, Tensor) and value.dim() == 2:  # stacked by an EncodedData
+            out[name] = torch.cat([value.new_zeros(1), value[:, 1].cumsum(0)])
+    out.batch, out.ptr, out.num_nodes, out.num_graphs = graph_of, ptr, len(graph_of), len(ptr) - 1
+    out.max_nodes = int(ptr.diff().max()) if len(ptr) > 1 else 0
+    out.graph_id = torch.arange(len(ptr) - 1, device=graph_of.device)
+    if spec is not None:
+        for name, value in named_features(out, spec, len(graph_of), out.edge_index.shape[1]).items():
+            out[name] = value
+        if isinstance(out.get("y"), Tensor) and spec.task.startswith("graph-"):
+            out.y = out.y.reshape(out.num_graphs, -1)
+    return out
+
+
+class GraphDataset(Dataset):
+    """The graphs of a table as a data set of PyG: `dataset[3]`, `dataset[:10]`, `len(dataset)`, transforms.
+
+    Real numbers stand in `x` and `edge_attr` where the specification has no categories, as PyG's users call them.
+
+    Args:
+        table: the graphs, with the fields of encodings.
+        spec: what their features are called.
+        transform: changes a graph each time it is taken.
+
+    Examples:
+        >>> from graphbench.testing import tiny_spec, tiny_table
+        >>> spec = tiny_spec(kind="dense")
+        >>> graphs = GraphDataset(tiny_table(spec, sizes=[3, 5]), spec)
+        >>> len(graphs), graphs[1].num_nodes, graphs[1].x.dtype
+        (2, 5, torch.float32)
+    """
+
+    def __init__(
+        self, table: GraphTable, spec: BenchmarkSpec, transform: Callable[[Data], Data] | None = None
+    ) -> None:
+        super().__init__(None, transform)
+        self.table, self.spec = table, spec
+
+    def len(self) -> int:
+        """Return the number of graphs."""
+        return len(self.table)
+
+    def get(self, idx: int) -> Data:
+        """Return one graph, with its fields of encodings."""
+        gathered, layout = self.table.batch([idx]), self.table.layout
+        out = EncodedData(num_nodes=gathered.num_nodes)
+        for name in layout:
+            out[self._name(name)] = gathered[name]
+        added = {name: column for name, column in layout.items() if name not in _FIELDS}
+        for axis in {column.axis for column in added.values()} - {"graph", "node", "edge"}:
+            for what in ("ptr", "batch"):
+                if f"{axis}_{what}" in gathered:
+                    out[f"{axis}_{what}"] = gathered[f"{axis}_{what}"]
+        out.hold_columns(added)
+        return out
+
+    def _name(self, name: str) -> str:
+        dense = {"x_dense": ("x", self.spec.node), "edge_dense": ("edge_attr", self.spec.edge)}
+        usual, features = dense.get(name, (name, None))
+        return name if features is None or features.vocabularies else usual
+
+
+def named_features(data: Data, spec: BenchmarkSpec, num_nodes: int, num_edges: int) -> dict[str, Tensor]:
+    """Return the features of a specification under its names, out of fields as PyG users call them.
+
+    Args:
+        data: with `x`, `x_dense`, `pos`, `edge_attr`, `edge_dense`; `x` and `edge_attr` of real numbers are dense.
+        spec: which features there must be.
+        num_nodes: rows of node features.
+        num_edges: rows of edge features.
+
+    Raises:
+        BadInput: one is missing, has another number of rows, or holds real numbers where categories are expected.
+    """
+    features = _features(data, spec.node, "x", "x_dense", num_nodes)
+    features |= _features(data, spec.edge, "edge_attr", "edge_dense", num_edges)
+    if spec.coordinates:
+        features["pos"] = _rows(data, "pos", num_nodes).float()
+    return features
+
+
+def _features(data: Data, features: Features, categorical: str, dense: str, rows: int) -> dict[str, Tensor]:
+    named = {}
+    if features.vocabularies:
+        values = _rows(data, categorical, rows)
+        if values.is_floating_point() and not bool((values == values.round()).all()):
+            raise BadInput(f"{categorical} must hold the numbers of categories, not real numbers")
+        named[categorical] = values.to(torch.int64)
+    if features.dense:
+        name = dense if dense in data or features.vocabularies else categorical
+        named[dense] = _rows(data, name, rows).float()
+    return named
+
+
+def _rows(data: Data, name: str, rows: int) -> Tensor:
+    """Return a field as `[rows, width]`."""
+    if name not in data or data[name] is None:
+        raise BadInput(f"the graph has no field {name!r}; it has {', '.join(map(str, data.keys())) or 'none'}")
+    values = torch.as_tensor(data[name])
+    if values.dim() == 0 or len(values) != rows:
+        raise BadInput(f"{name!r} has {len(values) if values.dim() else 0} rows instead of {rows}")
+    return values[:, None] if values.dim() == 1 else values.flatten(1)
+
+
+def _pointer(vector: Tensor) -> Tensor:
+    """Return the first row of each graph; no graph is empty but by a gap in the numbers."""
+    sizes = torch.bincount(vector)
+    return torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
+
+
+def device_of(batch: Data) -> torch.device:
+    """Return the device of the edges; the CPU where there are none."""
+    edges = batch.get("edge_index")
+    return torch.device("cpu") if edges is None else edges.device
