@@ -5,14 +5,16 @@ from __future__ import annotations
 import logging
 import os
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch_geometric.data import Data
 
 from graphbench.benchmarks.objects import read_graphs
 from graphbench.contracts import SPLITS, Benchmark, Encoding, GraphBatch, GraphTable, InputPart
+from graphbench.contracts.pyg import GraphDataset
 from graphbench.contracts.spec import Split
 from graphbench.data.checks import check_table
 from graphbench.data.encode import encode, with_encoding
@@ -218,6 +220,20 @@ class GraphBenchmark(Benchmark):
             check_table(chunk, self.spec, split, first)
             first += len(chunk)
             yield single_precision(chunk)
+
+    def dataset(self, split: Split, transform: Callable[[Data], Data] | None = None) -> GraphDataset:
+        """Return a split as a data set of PyG, with the required encodings; prepares the data where nobody has.
+
+        Args:
+            split: train, val or test.
+            transform: changes a graph each time it is taken.
+
+        Raises:
+            BadInput: there is no such split.
+        """
+        check_choice("split", split, SPLITS)
+        self.open_tables()
+        return GraphDataset(self.tables[split], self.spec, transform)
 
     # -- batches -------------------------------------------------------------------------------------------------
 

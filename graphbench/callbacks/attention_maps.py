@@ -8,12 +8,23 @@ from pathlib import Path
 from typing import Literal
 
 import pytorch_lightning as pl
+import torch
 from matplotlib.figure import Figure
+from torch_geometric.data import Data
 
 from graphbench.callbacks.diagnostic_table import trained_for
-from graphbench.callbacks.probe import check_positive, choose_graphs, probed_module, split_table, undisturbed
+from graphbench.callbacks.probe import (
+    check_positive,
+    choose_graphs,
+    has_graphs,
+    probe_graphs,
+    run_layers,
+    split_size,
+    traced_part,
+    undisturbed,
+)
 from graphbench.callbacks.trackers import log_figure
-from graphbench.contracts import GraphBatch, GraphTable
+from graphbench.contracts import GraphTable
 from graphbench.contracts.spec import Split
 from graphbench.diagnostics import AttentionMap, attention_maps, record, spread_out
 from graphbench.errors import BadInput, check_choice, check_range
@@ -79,26 +90,29 @@ class AttentionMaps(pl.Callback):
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Refuse what cannot be drawn before hours are spent on training."""
-        module, rows = probed_module(pl_module), self._rows(trainer)
+        rows = self._rows(trainer)
         if self.layers is not None or self.heads is not None:
-            self._maps(trainer, module, split_table(trainer, self.split).batch(rows[:1]))
+            graphs = probe_graphs(trainer, self.split, torch.tensor(rows[:1]))
+            self._maps(trainer, pl_module, graphs.batch([0]))
         self._finished, self._drawn = trainer.current_epoch, -1
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Draw, if it is this epoch's turn."""
         self._finished = trainer.current_epoch + 1
         if self.every_n_epochs and self._finished % self.every_n_epochs == 0:
-            self._draw(trainer, probed_module(pl_module))
+            self._draw(trainer, pl_module)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Draw the trained model, unless its last epoch has been drawn."""
         if self._drawn != self._finished:
-            self._draw(trainer, probed_module(pl_module))
+            self._draw(trainer, pl_module)
 
     def on_test_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Draw the tested model."""
+        if not has_graphs(trainer, self.split, self):
+            return
         self._finished, _ = trained_for(trainer)
-        self._draw(trainer, probed_module(pl_module))
+        self._draw(trainer, pl_module)
 
     def on_predict_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Draw the predicting model."""
@@ -108,34 +122,36 @@ class AttentionMaps(pl.Callback):
         """Rows of the chosen graphs."""
         if self.graphs is None:
             return choose_graphs(trainer, self.split, self.num_graphs, self.seed).tolist()
-        count = len(split_table(trainer, self.split))
+        count = split_size(trainer, self.split)
         if max(self.graphs) >= count:
             raise BadInput(f"graphs must be rows of the {self.split} split, 0 .. {count - 1}, got {list(self.graphs)}.")
         return list(self.graphs)
 
-    def _draw(self, trainer: pl.Trainer, module: BenchmarkModule) -> None:
+    def _draw(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Look at the graphs and write their pictures; the first process alone."""
         self._drawn = self._finished
         if not trainer.is_global_zero or getattr(trainer, "fast_dev_run", False):
             return
-        table, rows = split_table(trainer, self.split), self._rows(trainer)
-        for row, maps in zip(rows, self._maps(trainer, module, table.batch(rows)), strict=False):
-            drawing = self._drawing(trainer, table, row)
-            number = row if table.graph_ids is None else int(table.graph_ids[row])
-            title = f"{module.spec.name}, {self.split} graph {number}, after epoch {self._finished}"
+        graphs = probe_graphs(trainer, self.split, torch.tensor(self._rows(trainer)))
+        name = module.spec.name if isinstance(module, BenchmarkModule) else type(module).__name__
+        rows = range(len(graphs.table))
+        for row, maps in zip(rows, self._maps(trainer, module, graphs.batch(rows)), strict=False):
+            drawing = self._drawing(trainer, graphs.table, row)
+            number = row if graphs.table.graph_ids is None else int(graphs.table.graph_ids[row])
+            title = f"{name}, {self.split} graph {number}, after epoch {self._finished}"
             for kind, figure in (
                 ("matrices", matrix_figure(maps, drawing.labels, title)),
                 ("drawing", drawing_figure(maps, drawing, title)),
             ):
                 self._keep(trainer, figure, f"{self.split}-{number}", kind)
 
-    def _maps(self, trainer: pl.Trainer, module: BenchmarkModule, batch: GraphBatch) -> list[list[AttentionMap]]:
+    def _maps(self, trainer: pl.Trainer, module: pl.LightningModule, batch: Data) -> list[list[AttentionMap]]:
         """Maps of every graph; an empty list for a model without attention matrices."""
-        with undisturbed(trainer, module, self.seed), record(module.architecture) as recording:
-            module.represent(batch.to(module.device))
+        with undisturbed(trainer, module, self.seed), record(traced_part(module)) as recording:
+            run_layers(module, batch.to(module.device))
         shown = [trace for trace in recording if trace.attention]
         if not shown:
-            name = type(module.architecture).__name__
+            name = type(traced_part(module)).__name__
             log.warning("%s has no attention matrices to look at: no attention_maps are drawn.", name)
             return []
         layers = self.layers
@@ -149,7 +165,7 @@ class AttentionMaps(pl.Callback):
         graph = table.slice(row, row + 1)
         edge_index, num_nodes = graph.columns["edge_index"].long().t(), int(graph.num_nodes[0])
         data = getattr(trainer, "datamodule", None)
-        if data is not None and data.spec.molecules and hasattr(data, "smiles"):
+        if hasattr(data, "smiles") and data.spec.molecules:
             number = row if table.graph_ids is None else int(table.graph_ids[row])
             try:
                 molecule = MoleculeDrawing.of(data.smiles(self.split)[number], edge_index, num_nodes)

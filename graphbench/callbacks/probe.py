@@ -9,17 +9,21 @@ from __future__ import annotations
 import contextlib
 import logging
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.utilities.seed import isolate_rng
-from torch import Tensor, distributed
+from torch import Tensor, distributed, nn
+from torch_geometric.data import Batch, Data
 
 from graphbench.callbacks.diagnostic_table import DiagnosticTable
 from graphbench.callbacks.trackers import log_histogram
 from graphbench.contracts import GraphBatch, GraphTable
+from graphbench.contracts.encoding import graph_table
+from graphbench.contracts.pyg import to_graph_batch
 from graphbench.contracts.spec import Split
 from graphbench.diagnostics import LayerSummary, Recording, Summary, merge, record
 from graphbench.errors import BadInput, check_range
@@ -40,14 +44,14 @@ def check_positive(callback: pl.Callback, **numbers: int) -> None:
 
 
 def split_table(trainer: pl.Trainer, split: str) -> GraphTable:
-    """The graphs of a split.
+    """Return the graphs of a split of a benchmark.
 
     Raises:
         BadInput: the trainer has no benchmark as its data module, or the split is empty.
     """
     tables = getattr(getattr(trainer, "datamodule", None), "tables", None)
     if not tables or split not in tables:
-        raise BadInput(f"Diagnostics on the {split} split need a graphbench benchmark as the trainer's data module.")
+        raise BadInput(f"Scores on the {split} split need a graphbench benchmark as the trainer's data module.")
     table: GraphTable = tables[split]
     if not len(table):
         raise BadInput(f"Diagnostics on the {split} split need graphs, but it is empty; choose another split.")
@@ -55,20 +59,100 @@ def split_table(trainer: pl.Trainer, split: str) -> GraphTable:
 
 
 def choose_graphs(trainer: pl.Trainer, split: str, num_graphs: int, seed: int) -> Tensor:
-    """Rows of the probe graphs of a split, ascending; all of a smaller split, and the same on every process."""
+    """Return rows of the probe graphs of a split, ascending; all of a smaller split, and the same on every process."""
     generator = torch.Generator().manual_seed(seed)
-    return torch.randperm(len(split_table(trainer, split)), generator=generator)[:num_graphs].sort().values
+    return torch.randperm(split_size(trainer, split), generator=generator)[:num_graphs].sort().values
+
+
+def split_size(trainer: pl.Trainer, split: str) -> int:
+    """Return the number of graphs of a split."""
+    if getattr(getattr(trainer, "datamodule", None), "tables", None):
+        return len(split_table(trainer, split))
+    return len(_loader(trainer, split).dataset)
+
+
+@dataclass(frozen=True)
+class ProbeGraphs:
+    """Chosen graphs of a split.
+
+    Args:
+        table: the graphs as columns.
+        batch: makes the batch that the module takes of some of them, by their rows of `table`.
+    """
+
+    table: GraphTable
+    batch: Callable[[Sequence[int]], Data]
+
+
+def probe_graphs(trainer: pl.Trainer, split: str, rows: Tensor) -> ProbeGraphs:
+    """Take graphs of a benchmark, or of any data loader of PyG that the trainer has for the split.
+
+    Raises:
+        BadInput: there is no such loader, or its items are no graphs of PyG.
+    """
+    if getattr(getattr(trainer, "datamodule", None), "tables", None):
+        table = split_table(trainer, split).select(rows)
+        return ProbeGraphs(table, table.batch)
+    loader = _loader(trainer, split)
+    graphs = [loader.dataset[row] for row in rows.tolist()]
+    strange = next((graph for graph in graphs if not isinstance(graph, Data)), None)
+    if strange is not None:
+        raise BadInput(
+            f"Diagnostics need graphs (torch_geometric.data.Data) in the {split} loader, but it has items of type "
+            f"{type(strange).__name__}."
+        )
+    table = graph_table(Batch.from_data_list(graphs)) if graphs else GraphTable.from_graphs([])
+    table.graph_ids = rows
+    collate = loader.collate_fn
+    return ProbeGraphs(table, lambda part: collate([graphs[row] for row in part]))
+
+
+def has_graphs(trainer: pl.Trainer, split: str, callback: pl.Callback) -> bool:
+    """Tell whether graphs of the split are at hand after a test; trainers of loaders have those of the test alone."""
+    try:
+        split_size(trainer, split)
+    except BadInput as error:
+        if getattr(getattr(trainer, "datamodule", None), "tables", None):
+            raise
+        log.warning("%s does not look at the tested model: %s", type(callback).__name__, error)
+        return False
+    return True
+
+
+def _loader(trainer: pl.Trainer, split: str) -> Any:
+    attribute = "train_dataloader" if split == "train" else f"{split}_dataloaders"
+    loader = getattr(trainer, attribute)
+    loader = loader[0] if isinstance(loader, (list, tuple)) and loader else loader
+    if not hasattr(loader, "dataset") or not hasattr(loader.dataset, "__len__"):
+        raise BadInput(
+            f"Diagnostics on the {split} split need a graphbench benchmark as the trainer's data module, or a "
+            f"DataLoader of PyG for that split; the trainer has {type(loader).__name__}. Choose another split."
+        )
+    return loader
 
 
 def probed_module(module: pl.LightningModule) -> BenchmarkModule:
-    """The module, if it is one that diagnostics can look into.
+    """Return the module, if it is one that has scores.
 
     Raises:
         BadInput: it is none.
     """
     if not isinstance(module, BenchmarkModule):
-        raise BadInput(f"Diagnostics look into a BenchmarkModule, but the trainer has a {type(module).__name__}.")
+        raise BadInput(f"Scores are those of a BenchmarkModule, but the trainer has a {type(module).__name__}.")
     return module
+
+
+def traced_part(module: pl.LightningModule) -> nn.Module:
+    """Return what diagnostics listen to: the architecture, or the whole of a module of another kind."""
+    return module.architecture if isinstance(module, BenchmarkModule) else module
+
+
+def run_layers(module: pl.LightningModule, batch: Data) -> None:
+    """Run the layers on a batch: without a head where there is one, else by Lightning's `predict_step`."""
+    if isinstance(module, BenchmarkModule):
+        module.represent(to_graph_batch(batch, module.spec))
+    else:
+        module.predict_step(batch, 0)
 
 
 @contextlib.contextmanager
@@ -135,7 +219,7 @@ class ProbeCallback(pl.Callback):
         self.num_graphs, self.split, self.every_n_epochs = num_graphs, split, every_n_epochs
         self.batch_size, self.seed = batch_size, seed
         self.table = DiagnosticTable(self.name, LAYER_COLUMNS)
-        self._batches: list[GraphBatch] = []
+        self._batches: list[Data] = []
 
     @abstractmethod
     def measure(self, recording: Recording, batch: GraphBatch, number: int) -> Summary:
@@ -163,12 +247,12 @@ class ProbeCallback(pl.Callback):
 
     def _choose(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Cut the batches of this process's probe graphs."""
-        probed_module(pl_module)
         rows = choose_graphs(trainer, self.split, self.num_graphs, self.seed)[trainer.global_rank :: trainer.world_size]
-        graphs = split_table(trainer, self.split).select(rows)
-        self._batches = [graphs.batch(part) for part in torch.arange(len(graphs)).split(self.batch_size) if len(part)]
-        if len(graphs):
-            self.prepare(graphs)
+        graphs = probe_graphs(trainer, self.split, rows)
+        parts = torch.arange(len(rows)).split(self.batch_size) if len(rows) else ()
+        self._batches = [graphs.batch(part.tolist()) for part in parts]
+        if len(rows):
+            self.prepare(graphs.table)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Look at the model, if it is this epoch's turn."""
@@ -182,8 +266,10 @@ class ProbeCallback(pl.Callback):
 
     def on_test_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Look at the tested model; its rows take the place of those that the table has of its epoch."""
+        if not has_graphs(trainer, self.split, self):
+            return
         self._choose(trainer, pl_module)
-        summary = gathered(self._summarise(trainer, probed_module(pl_module)))
+        summary = gathered(self._summarise(trainer, pl_module))
         self.table.replace(trainer, [row for layer in summary.values() for row in _rows(layer)])
 
     def on_predict_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -191,9 +277,9 @@ class ProbeCallback(pl.Callback):
         self.on_test_end(trainer, pl_module)
 
     def _look(self, trainer: pl.Trainer, pl_module: pl.LightningModule, finished: int) -> None:
-        summary = gathered(self._summarise(trainer, probed_module(pl_module)))
+        summary = gathered(self._summarise(trainer, pl_module))
         if not summary and finished == 0 and trainer.is_global_zero:
-            name = type(probed_module(pl_module).architecture).__name__
+            name = type(traced_part(pl_module)).__name__
             log.warning("%s has no attention layer that can be looked at: no %s is measured.", name, self.name)
         rows = [row for layer in summary.values() for row in _rows(layer)]
         if rows:
@@ -207,15 +293,15 @@ class ProbeCallback(pl.Callback):
             for measure in (name for name in self.histograms if layer.values.get(name)):
                 log_histogram(trainer, f"{self.name}/{measure}/layer_{layer.layer}", layer.values[measure])
 
-    def _summarise(self, trainer: pl.Trainer, module: BenchmarkModule) -> Summary:
+    def _summarise(self, trainer: pl.Trainer, module: pl.LightningModule) -> Summary:
         """Measures of this process's graphs."""
         parts = []
         with undisturbed(trainer, module, self.seed):
             for number, batch in enumerate(self._batches):
                 moved = batch.to(module.device)
-                with record(module.architecture) as recording:
-                    module.represent(moved)
-                parts.append(self.measure(recording, moved, number))
+                with record(traced_part(module)) as recording:
+                    run_layers(module, moved)
+                parts.append(self.measure(recording, to_graph_batch(moved), number))
         return merge(parts)
 
 

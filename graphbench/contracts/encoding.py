@@ -161,7 +161,7 @@ def add_encodings(batch: Graphs, *parts: Encoding | nn.Module) -> Graphs:
     """
     named = [(part,) if isinstance(part, Encoding) else declared_encodings(part) for part in parts]
     encodings = merge_encodings(chain.from_iterable(named))
-    table = _table(batch)
+    table = graph_table(batch)
     for encoding in encodings:
         encoded = encoding.compute(table)
         table = table.with_columns(encoded.columns, encoding.layout, encoded.ptr)
@@ -206,7 +206,7 @@ def check_encoded(batch: Data, module: nn.Module) -> None:
             )
 
 
-def _table(batch: Data) -> GraphTable:
+def graph_table(batch: Data) -> GraphTable:
     """Lay the graphs out as columns, with what encodings may read."""
     graph_of, ptr = (tensor.cpu() for tensor in graphs_of_nodes(batch))
     if batch.edge_index is None:

@@ -166,9 +166,7 @@ class GraphDataset(Dataset):
         (2, 5, torch.float32)
     """
 
-    def __init__(
-        self, table: GraphTable, spec: BenchmarkSpec, transform: Callable[[Data], Data] | None = None
-    ) -> None:
+    def __init__(self, table: GraphTable, spec: BenchmarkSpec, transform: Callable[[Data], Data] | None = None) -> None:
         super().__init__(None, transform)
         self.table, self.spec = table, spec
 

@@ -43,6 +43,7 @@ from .local import EDGE_LAYERS as EDGE_LAYERS
 from .local import ConvLayer as ConvLayer
 from .local import DropoutPlace as DropoutPlace
 from .local import LocalName as LocalName
+from .local import as_local_layer as as_local_layer
 from .local import make_local_layer as make_local_layer
 from .messages import gated_messages as gated_messages
 from .messages import sum_neighbours as sum_neighbours

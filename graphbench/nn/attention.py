@@ -80,7 +80,7 @@ class MultiHeadAttention(Traced):
     def forward(
         self,
         x: Tensor,
-        layout: DenseLayout | Data | Tensor,
+        layout: DenseLayout | Data | Tensor | None = None,
         bias: Tensor | tuple[Tensor | None, ...] | None = None,
     ) -> Tensor:
         """Attend within each graph.
@@ -88,11 +88,11 @@ class MultiHeadAttention(Traced):
         Args:
             x: nodes `[T, dim]`.
             layout: where they lie in padded graphs; or what `DenseLayout.from_batch` takes, a batch of PyG or its
-                vector `batch`. Layers that share a layout build it once.
+                vector `batch`; None for a single graph. Layers that share a layout build it once.
             bias: added to the logits, `[B, H, N, N]` or `[B, 1, N, N]`, rows are queries, padding is ignored; or
                 `layout.block_biases(bias)`, which layers with the same bias share.
         """
-        layout = layout if isinstance(layout, DenseLayout) else DenseLayout.from_batch(layout)
+        layout = DenseLayout.of(layout, x)
         qkv = self.in_proj(x)
         biases = bias if bias is None or isinstance(bias, tuple) else layout.block_biases(bias)
         dropout = self.dropout if self.training else 0.0

@@ -73,6 +73,18 @@ class DenseLayout:
         return cls.from_rows(graph_of, ptr, int(ptr.diff().max()) if len(ptr) > 1 else 0)
 
     @classmethod
+    def of(cls, graphs: DenseLayout | Data | Tensor | None, x: Tensor) -> DenseLayout:
+        """Return where the rows `x [T, d]` lie: a layout as it is, that of a batch, or one graph of all rows for None.
+
+        Examples:
+            >>> DenseLayout.of(None, torch.zeros(3, 8)).ptr
+            tensor([0, 3])
+        """
+        if isinstance(graphs, DenseLayout):
+            return graphs
+        return cls.from_batch(x.new_zeros(len(x), dtype=torch.int64) if graphs is None else graphs)
+
+    @classmethod
     def from_rows(cls, graph_of: Tensor, ptr: Tensor, max_rows: int) -> DenseLayout:
         """The layout of any rows that are grouped by graph.
 

@@ -18,7 +18,7 @@ from graphbench.nn.dense import DenseLayout
 from graphbench.nn.dropout import dropped
 from graphbench.nn.features import Categorical, EdgeEncoder, NodeEncoder
 from graphbench.nn.feed_forward import FeedForward
-from graphbench.nn.local import EDGE_LAYERS, LocalName, make_local_layer
+from graphbench.nn.local import EDGE_LAYERS, LocalName, as_local_layer, make_local_layer
 from graphbench.nn.norms import NormName, make_norm
 
 
@@ -63,8 +63,8 @@ class TransformerAttention(nn.Module):
         super().__init__()
         self.attention = MultiHeadAttention(dim, num_heads, dropout)
 
-    def forward(self, x: Tensor, batch: Data, layout: DenseLayout | None = None) -> Tensor:
-        """Mixed nodes `[num_nodes, dim]`; the edges of the batch, one of PyG or our own, play no part."""
+    def forward(self, x: Tensor, batch: Data | Tensor | None = None, layout: DenseLayout | None = None) -> Tensor:
+        """Mix nodes `[num_nodes, dim]`, of one graph where neither is given; edges of the batch play no part."""
         return self.attention(x, batch if layout is None else layout)
 
 
@@ -81,9 +81,10 @@ class GPSLayer(nn.Module):
 
     Args:
         dim: width of nodes and edges.
-        local: a local layer as `make_local_layer` returns it; None for no local branch.
+        local: a local layer as `make_local_layer` returns it, or any convolution of PyG that maps `dim` to `dim`, see
+            `as_local_layer`; None for no local branch.
         attention: a `GlobalAttention`; None for no global branch.
-        dropout: probability of every dropout outside the two branches.
+        dropout: probability of every dropout outside the two branches, and of that after a convolution of PyG.
         norm: batch, layer or none.
 
     Raises:
@@ -110,7 +111,7 @@ class GPSLayer(nn.Module):
         super().__init__()
         if local is None and attention is None:
             raise BadInput("A GPS layer needs a local layer, global attention or both, but got neither.")
-        self.local = local
+        self.local = None if local is None else as_local_layer(local, dim, dropout)
         self.local_norm = make_norm(norm, dim) if local is not None else None
         self.attention = attention
         self.attention_norm = make_norm(norm, dim) if attention is not None else None

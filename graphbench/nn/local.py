@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Literal, get_args
 
 from torch import Tensor, nn
-from torch_geometric.nn import GATConv
+from torch_geometric.nn import AntiSymmetricConv, GATConv, MessagePassing
 
 from graphbench.errors import BadInput, check_choice
 from graphbench.nn.convolution import GINEConvolution, GraphConvolution
@@ -87,6 +88,30 @@ class ConvLayer(nn.Module):
 
     def _drop(self, x: Tensor, place: DropoutPlace) -> Tensor:
         return dropped(x, self.dropout, self.training) if place == self.drops else x
+
+
+def as_local_layer(layer: nn.Module, dim: int, dropout: float = 0.0) -> nn.Module:
+    """Return a local layer as it is, and a convolution of PyG as the residual layer `x + Drop(conv(x))` around it.
+
+    Args:
+        layer: maps `(x, edge_index, edge, distances)` to nodes and edges, as `make_local_layer` makes them; or a
+            convolution that maps `(x, edge_index)` or `(x, edge_index, edge_attr)` to `[num_nodes, dim]`. Edge vectors
+            are given to one that takes `edge_attr`, unless it was made with `edge_dim=None`.
+        dim: width of nodes and edges.
+        dropout: probability of dropout before the residual of a convolution.
+
+    Examples:
+        >>> import torch
+        >>> from torch_geometric.nn import GATv2Conv
+        >>> layer = as_local_layer(GATv2Conv(8, 4, heads=2, edge_dim=8), dim=8)
+        >>> layer(torch.randn(3, 8), torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), torch.randn(4, 8))[0].shape
+        torch.Size([3, 8])
+    """
+    if not isinstance(layer, (MessagePassing, AntiSymmetricConv)):
+        return layer
+    takes_edges = "edge_attr" in inspect.signature(layer.forward).parameters
+    without = any(getattr(layer, option, dim) is None for option in ("edge_dim", "in_edge_channels"))
+    return ConvLayer(layer, dim, dropout, reads_edges=takes_edges and not without)
 
 
 def make_local_layer(

@@ -11,10 +11,18 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.cli import OptimizerCallable
 from torch import Tensor, nn
+from torch_geometric.data import Batch, Data
 from torchmetrics import Metric
 
 from graphbench.contracts.architecture import Architecture, PositionalEncoder, Representation
-from graphbench.contracts.encoding import Encoding, declared_encodings, merge_encodings
+from graphbench.contracts.encoding import (
+    Encoding,
+    add_encodings,
+    check_encoded,
+    declared_encodings,
+    merge_encodings,
+)
+from graphbench.contracts.pyg import to_graph_batch
 from graphbench.contracts.spec import BenchmarkSpec
 from graphbench.contracts.table import WEIGHT, GraphBatch
 from graphbench.errors import BadInput, check_range
@@ -223,17 +231,39 @@ class BenchmarkModule(pl.LightningModule):
             batch.x_dense = position if dense is None else torch.cat((dense, position), 1)
         return self.architecture(batch)
 
-    def forward(self, batch: GraphBatch) -> Tensor:
-        """Raw outputs of the head: `[num_graphs, output_dim]`, or `[num_nodes, output_dim]` for node tasks."""
+    def forward(self, batch: Data) -> Tensor:
+        """Raw outputs of the head: `[num_graphs, output_dim]`, or `[num_nodes, output_dim]` for node tasks.
+
+        Args:
+            batch: of the benchmark; or a `Batch` or `Data` of PyG with what `add_encodings(batch, module)` adds.
+
+        Raises:
+            BadInput: features or encodings of the model are missing.
+        """
+        batch = self.read_batch(batch)
         return self.task(self.represent(batch), batch)
 
+    def read_batch(self, batch: Data) -> GraphBatch:
+        """Return a batch of PyG as a `GraphBatch`, checked for what the model reads."""
+        if isinstance(batch, GraphBatch):
+            return batch
+        graphs = to_graph_batch(batch, self.spec)
+        check_encoded(graphs, self)
+        return graphs
+
     @torch.no_grad()
-    def predict(self, batch: GraphBatch) -> Tensor:
+    def predict(self, batch: Data | Sequence[Data]) -> Tensor:
         """Predictions in the units of the targets, or probabilities: `[num_graphs, C]`, `[num_nodes, C]` of node tasks.
 
         In evaluation mode and without gradients; `module(batch)` returns what the loss compares instead, which for
         standardised targets are standardised values.
+
+        Args:
+            batch: as for `forward`; or a list of graphs of PyG, whose encodings are computed here.
         """
+        if not isinstance(batch, Data):
+            batch = add_encodings(Batch.from_data_list(list(batch)), self)
+        batch = self.read_batch(batch).to(self.device)
         mode = self.training
         self.eval()
         try:
@@ -243,8 +273,9 @@ class BenchmarkModule(pl.LightningModule):
 
     # -- steps ---------------------------------------------------------------------------------------------------
 
-    def evaluate(self, batch: GraphBatch, split: str) -> Tensor:
+    def evaluate(self, batch: Data, split: str) -> Tensor:
         """Forward a batch and add it to the scores of `split`; returns the batch's loss."""
+        batch = self.read_batch(batch)
         return self.task.combine(*self.scores.of(split).update(self.task, self(batch), batch))
 
     @property
@@ -252,13 +283,14 @@ class BenchmarkModule(pl.LightningModule):
         """Metrics of the training split, which a checkpoint within an epoch keeps."""
         return self.scores.of("train")
 
-    def training_step(self, batch: GraphBatch, batch_idx: int) -> Tensor:
+    def training_step(self, batch: Data, batch_idx: int) -> Tensor:
         """One step; metrics of the training split are those of the moving model in training mode.
 
         Several processes train on the loss of all their rows, as one process would on the same graphs: strategies
         average gradients, so that of process r is `W * combine(sums_r, sum of counts)` on W processes. What is logged
         leaves the penalty of a representation out.
         """
+        batch = self.read_batch(batch)
         self.task.step = self.global_step
         representation = self.represent(batch)
         sums, counts = self.scores.of("train").update(self.task, self.task(representation, batch), batch)
@@ -268,16 +300,17 @@ class BenchmarkModule(pl.LightningModule):
         loss = processes * self.task.combine(sums, all_counts)
         return loss if representation.penalty is None else loss + representation.penalty
 
-    def validation_step(self, batch: GraphBatch, batch_idx: int) -> None:
+    def validation_step(self, batch: Data, batch_idx: int) -> None:
         """Add a batch to the validation metrics."""
         self.evaluate(batch, "val")
 
-    def test_step(self, batch: GraphBatch, batch_idx: int) -> None:
+    def test_step(self, batch: Data, batch_idx: int) -> None:
         """Add a batch to the test metrics."""
         self.evaluate(batch, "test")
 
-    def predict_step(self, batch: GraphBatch, batch_idx: int) -> dict[str, Tensor]:
+    def predict_step(self, batch: Data, batch_idx: int) -> dict[str, Tensor]:
         """Predictions, targets and the rows they belong to (see `rows_of`), on the CPU."""
+        batch = self.read_batch(batch)
         output = self(batch)
         predictions, targets = self.task.predict(output, batch)
         kind = next((name for name, task in TASKS.items() if isinstance(self.task, task)), self.spec.task)

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
-from torch_geometric.data import Batch, Data
+from torch_geometric import nn
+from torch_geometric.data import Batch, Data, InMemoryDataset
 from torch_geometric.loader import DataLoader
-from torch_geometric.transforms import AddRandomWalkPE
+from torch_geometric.transforms import AddRandomWalkPE, Compose
 
 from graphbench import Encoding, GraphBatch, GraphTable
 from graphbench.contracts import Column
-from graphbench.encodings import RWSE, Degree, EffectiveResistance, LapPE, ShortestPaths, Substructures
+from graphbench.contracts.pyg import to_graph_batch
+from graphbench.encodings import (
+    RRWP,
+    RWSE,
+    Degree,
+    EffectiveResistance,
+    ExpanderEdges,
+    LapPE,
+    ShortestPaths,
+    Substructures,
+)
 from graphbench.errors import BadInput
 from graphbench.nn import (
     DegreeEncoder,
@@ -164,6 +177,71 @@ def test_encoded_graphs_pass_through_a_loader_of_pyg(table: GraphTable, plain: B
     graphs = [add_encodings(graph, encoder) for graph in graphs_of(table)]
     (loaded,) = DataLoader(graphs, batch_size=len(graphs))
     torch.testing.assert_close(encoder(loaded), encoder(add_encodings(plain, encoder)))
+
+
+@pytest.mark.parametrize("encoding", [*ENCODINGS, ExpanderEdges(2), RRWP(3), ShortestPaths(with_edges=True)], ids=repr)
+@pytest.mark.parametrize("way", ["loader", "again", "saved"])
+def test_single_graphs_batch_as_a_table_does(table: GraphTable, encoding: Encoding, way: str, tmp_path: Path) -> None:
+    """By PyG's loader, by a second loader over what the first gave, and by a data set that was saved."""
+    edgeless = graphs_of(table)[0].subgraph(torch.tensor([0]))
+    plain = [*graphs_of(table), edgeless, edgeless]
+    graphs = [Compose([encoding])(graph) for graph in plain]
+    if way == "again":
+        graphs = Batch.from_data_list(graphs).to_data_list()
+    if way == "saved":
+        InMemoryDataset.save(graphs, str(tmp_path / "graphs.pt"))
+        saved = InMemoryDataset()
+        saved.load(str(tmp_path / "graphs.pt"), type(graphs[0]))
+        graphs = [*saved]
+    (loaded,) = DataLoader(graphs, batch_size=len(graphs))
+    whole = GraphTable.from_graphs([{"num_nodes": g.num_nodes, "edge_index": g.edge_index, "x": g.x} for g in plain])
+    expected = encode(whole, [encoding]).batch(range(len(whole)))
+    read = to_graph_batch(loaded)
+    axes = {column.axis for column in encoding.layout.values()} - {"node", "edge", "graph"}
+    for name in [*encoding.layout, *(f"{axis}_ptr" for axis in axes), "batch", "ptr", "edge_index"]:
+        assert torch.equal(read[name], expected[name]), name
+    assert (read.num_graphs, read.max_nodes) == (expected.num_graphs, expected.max_nodes)
+
+
+def test_graphs_of_another_class_take_fields_that_pyg_batches_rightly(table: GraphTable) -> None:
+    class Own(Data):
+        pass
+
+    graph = Own.from_dict(graphs_of(table)[0].to_dict())
+    assert type(add_encodings(graph, RWSE(3))) is Own
+    with pytest.raises(BadInput, match="expander_edges"):
+        add_encodings(graph, ExpanderEdges(2))
+
+
+@pytest.mark.parametrize("graphs", [None, "vector"])
+def test_layers_take_no_batch_for_a_single_graph(graphs: str | None) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(5, DIM)
+    for layer in (MultiHeadAttention(DIM, 2), TransformerAttention(DIM, 2)):
+        given = None if graphs is None else torch.zeros(5, dtype=torch.int64)
+        assert torch.equal(layer(x, given), layer(x, Data(num_nodes=5)))
+
+
+CONVOLUTIONS = {
+    "GATv2": lambda: nn.GATv2Conv(DIM, DIM // 2, heads=2, edge_dim=DIM),
+    "GATv2 without edges": lambda: nn.GATv2Conv(DIM, DIM // 2, heads=2),
+    "SAGE": lambda: nn.SAGEConv(DIM, DIM),
+    "TransformerConv": lambda: nn.TransformerConv(DIM, DIM // 2, heads=2, edge_dim=DIM),
+    "General without edges": lambda: nn.GeneralConv(DIM, DIM),
+    "AntiSymmetric": lambda: nn.AntiSymmetricConv(DIM),
+    "Cheb": lambda: nn.ChebConv(DIM, DIM, 3),
+}
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_gps_takes_convolutions_of_pyg(batch: GraphBatch, name: str) -> None:
+    """The local branch is the residual `x + conv(x)`."""
+    torch.manual_seed(0)
+    conv, (x, edge) = CONVOLUTIONS[name](), rows(batch)
+    layer = GPSLayer(DIM, conv, None, norm="none").eval()
+    reads = name in ("GATv2", "TransformerConv")
+    branch = x + (conv(x, batch.edge_index, edge) if reads else conv(x, batch.edge_index))
+    torch.testing.assert_close(layer(x, edge, batch)[0], branch + layer.feed_forward(branch))
 
 
 def test_random_walks_are_those_of_pyg(table: GraphTable) -> None:

@@ -25,7 +25,7 @@ from graphbench_sft.maxout import maxout_scores
 from graphbench_sft.mixture import Operands, mixed_in_one_step, runs_in_one_step
 from graphbench_sft.names import LAYER, names_of_places, scramble
 from graphbench_sft.pairs import DistanceRelation, PairRelation
-from graphbench_sft.relative import Chunk, EdgeRelation, RelativeTerms, ScoreMap, layout_of
+from graphbench_sft.relative import Chunk, EdgeRelation, RelativeTerms, ScoreMap
 from graphbench_sft.sampler import DifferentiableSampler, Evaluation, Sample, SamplingMode
 from graphbench_sft.traces import join_parts
 
@@ -149,7 +149,7 @@ class SampledAttention(Traced):
     def forward(
         self,
         x: Tensor,
-        layout: DenseLayout | Data | Tensor,
+        layout: DenseLayout | Data | Tensor | None = None,
         relations: Sequence[Relation] | None = None,
         visible: Tensor | None = None,
         names: Tensor | None = None,
@@ -159,7 +159,7 @@ class SampledAttention(Traced):
         Args:
             x: tokens `[T, dim]`.
             layout: where they lie in padded graphs, or what `DenseLayout.from_batch` makes it of: the graphs whose
-                nodes they are (PyG's `Batch` or `Data`), or the graph of each token `[T]`.
+                nodes they are (PyG's `Batch` or `Data`), or the graph of each token `[T]`; None for a single graph.
             relations: relative information of each of `layout.blocks`; needed with relative terms.
             visible: which tokens may be sampled, bool `[T]`; None: all.
             names: of the tokens, int64 `[T]`, for evaluation; None: by place and size of the graph.
@@ -169,7 +169,7 @@ class SampledAttention(Traced):
         """
         if (relations is None) != (self.relative is None):
             raise BadInput("A layer with relation_dim needs relations in forward, and one without takes none.")
-        layout = layout_of(layout)
+        layout = DenseLayout.of(layout, x)
         names = None if self.training or self.sampler is None else self._own_names(layout, names)
         query = dropped(self.query_map(x), self.score_dropout, self.training)
         blocks = []

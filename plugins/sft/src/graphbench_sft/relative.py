@@ -177,11 +177,6 @@ class EdgeRelation:
         return edge, slot[holder], share[holder]
 
 
-def layout_of(batch: DenseLayout | Data | Tensor) -> DenseLayout:
-    """A layout as it is, or that of whatever `DenseLayout.from_batch` takes."""
-    return batch if isinstance(batch, DenseLayout) else DenseLayout.from_batch(batch)
-
-
 def relative_width(spec: BenchmarkSpec) -> int:
     """Width r of what `relative_features` returns."""
     return sum(spec.edge.vocabularies) + spec.edge.dense + 1
@@ -217,7 +212,7 @@ def edge_relations(
         >>> SampledAttention(8, num_heads=2, num_samples=2, relation_dim=1)(graph.x, graph, relations).shape
         torch.Size([3, 8])
     """
-    layout = layout_of(layout)
+    layout = layout if isinstance(layout, DenseLayout) else DenseLayout.from_batch(layout)
     place = torch.empty_like(layout.index)
     owner = torch.zeros_like(layout.index)
     for number, block in enumerate(layout.blocks):
