@@ -165,7 +165,7 @@ class AttentionMaps(pl.Callback):
         graph = table.slice(row, row + 1)
         edge_index, num_nodes = graph.columns["edge_index"].long().t(), int(graph.num_nodes[0])
         data = getattr(trainer, "datamodule", None)
-        if hasattr(data, "smiles") and data.spec.molecules:
+        if data is not None and hasattr(data, "smiles") and data.spec.molecules:
             number = row if table.graph_ids is None else int(table.graph_ids[row])
             try:
                 molecule = MoleculeDrawing.of(data.smiles(self.split)[number], edge_index, num_nodes)

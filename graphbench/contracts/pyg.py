@@ -39,7 +39,8 @@ class EncodedData(Data):
     @property
     def encoding_columns(self) -> dict[str, Column]:
         """How the fields of encodings batch, by name."""
-        return _parse_layout(self[_LAYOUT]) if _LAYOUT in self else {}
+        text = self.get(_LAYOUT)  # PyG keeps the strings of a batch as a list
+        return _parse_layout(text if isinstance(text, str) else text[0]) if text else {}
 
     def hold_columns(self, columns: Mapping[str, Column]) -> None:
         """Say how further fields batch, beside those that are there."""
@@ -73,6 +74,9 @@ class EncodedData(Data):
                 return self.num_edges
             case axis:
                 return int(self[f"{axis}_ptr"][-1])
+
+
+torch.serialization.add_safe_globals([EncodedData])  # plain data: PyG's saved data sets stay readable by weights_only
 
 
 @lru_cache(maxsize=64)

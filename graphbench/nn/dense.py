@@ -18,8 +18,8 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphbench.contracts import GraphBatch
+from graphbench.contracts.pyg import graphs_of_nodes
 from graphbench.errors import BadInput
-from graphbench.nn.pyg import graphs_of_nodes
 from graphbench.nn.size_blocks import SizeCut, cut_by_size
 
 

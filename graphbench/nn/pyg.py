@@ -1,6 +1,5 @@
-"""Plain graphs of PyG in front of these layers."""
+"""Encodings for plain graphs of PyG, beside the layers that read them."""
 
 from graphbench.contracts.encoding import add_encodings
-from graphbench.contracts.pyg import graphs_of_nodes
 
-__all__ = ["add_encodings", "graphs_of_nodes"]
+__all__ = ["add_encodings"]

@@ -13,7 +13,7 @@ from torch_geometric.transforms import AddRandomWalkPE, Compose
 
 from graphbench import Encoding, GraphBatch, GraphTable
 from graphbench.contracts import Column
-from graphbench.contracts.pyg import to_graph_batch
+from graphbench.contracts.pyg import graphs_of_nodes, to_graph_batch
 from graphbench.encodings import (
     RRWP,
     RWSE,
@@ -39,7 +39,6 @@ from graphbench.nn import (
     add_encodings,
     make_local_layer,
 )
-from graphbench.nn.pyg import graphs_of_nodes
 from graphbench.testing import encode
 
 DIM = 8

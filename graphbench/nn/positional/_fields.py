@@ -7,9 +7,9 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphbench.contracts import Encoding
+from graphbench.contracts.pyg import graphs_of_nodes
 from graphbench.encodings import LapPE
 from graphbench.errors import BadInput
-from graphbench.nn.pyg import graphs_of_nodes
 
 
 def encoded_field(batch: Data, name: str, encoding: Encoding, dtype: torch.dtype | None = None) -> Tensor:

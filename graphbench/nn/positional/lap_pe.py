@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from graphbench.contracts import PositionalEncoder
+from graphbench.contracts.pyg import graphs_of_nodes
 from graphbench.encodings import LapPE, Normalization
 from graphbench.errors import BadInput, check_choice
 from graphbench.nn.positional._fields import encoded_field, valid_eigenvectors
-from graphbench.nn.pyg import graphs_of_nodes
 
 Model = Literal["deepset", "linear", "raw"]
 Sign = Literal["flip_graph", "flip_batch", "absolute", "none"]
