@@ -176,7 +176,8 @@ class GraphBenchmark(Benchmark):
         They are no part of the store's content, and a run is to go on with the same ones. A subclass that draws from
         stored graphs or changes them extends this method.
         """
-        return {"train_fraction": self.train_fraction}
+        chosen = {"seed": self.sampling_seed()} if self.train_fraction < 1 else {}
+        return {"train_fraction": self.train_fraction, **chosen}
 
     def open_split(self, entry: Entry, split: str) -> GraphTable:
         """One split with all required encodings."""

@@ -87,17 +87,34 @@ def _moved(value: Any, device: torch.device) -> Any:
     return [_moved(item, device) for item in value] if isinstance(value, list) else value
 
 
+def _watching(trainer: pl.Trainer) -> list[Any]:
+    """Schedules that follow a score."""
+    return [config for config in trainer.lr_scheduler_configs if config.reduce_on_plateau]
+
+
+def _watched_scores(trainer: pl.Trainer | None) -> dict[str, float]:
+    """Scores that schedules follow, of an epoch that is over and that they have not been told; empty within one."""
+    if trainer is None:
+        return {}
+    progress, scores = trainer.fit_loop.epoch_progress.total, trainer.callback_metrics
+    if progress.processed == progress.completed:
+        return {}
+    return {one.monitor: float(scores[one.monitor]) for one in _watching(trainer) if one.monitor in scores}
+
+
 class ExactResume(pl.Callback):
     """Stores what decides the steps to come and the scores of the epoch so far, and restores it when training goes on:
     the random state of every rank, the metrics of the training split, and the position in the training data.
 
     Lightning stores the position too, but does not restore it where the length of the run was asked for before the
-    checkpoint was read, as schedules do.
+    checkpoint was read, as schedules do. A schedule that watches a score is told the one of the epoch at whose end the
+    checkpoint was written: Lightning writes it before, and does not make up for it.
     """
 
     def __init__(self) -> None:
         self._restored: list[dict[str, Any]] | None = None
         self._position: dict[str, Any] | None = None
+        self._watched: dict[str, float] = {}
         self._trainer: pl.Trainer | None = None
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
@@ -114,17 +131,22 @@ class ExactResume(pl.Callback):
         else:
             states = [own]
         loader: Any = self._trainer.train_dataloader if self._trainer is not None else None
-        return {"ranks": states, "position": loader.state_dict() if hasattr(loader, "state_dict") else None}
+        position = loader.state_dict() if hasattr(loader, "state_dict") else None
+        return {"ranks": states, "position": position, "watched": _watched_scores(self._trainer)}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Keep the states until training starts: building workers and optimizers may sample numbers before."""
         self._restored, self._position = state_dict["ranks"], state_dict["position"]
+        self._watched = dict(state_dict.get("watched", {}))
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Restore; random states only if as many ranks go on as wrote the checkpoint."""
         loader: Any = trainer.train_dataloader
         if self._position is not None and hasattr(loader, "load_state_dict"):
             loader.load_state_dict(self._position)
+        for config in _watching(trainer):
+            if config.monitor in self._watched:
+                config.scheduler.step(torch.tensor(self._watched[config.monitor]))
         if self._restored is not None and len(self._restored) == trainer.world_size:
             own = self._restored[trainer.global_rank]
             restore(own)
@@ -136,3 +158,4 @@ class ExactResume(pl.Callback):
                 "numbers start afresh, so results differ from an uninterrupted run."
             )
         self._restored = self._position = None
+        self._watched = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import shutil
 import sys
 from collections.abc import Sequence
@@ -31,7 +32,7 @@ from graphbench.callbacks.progress import RunProgressBar
 from graphbench.callbacks.throughput import Throughput
 from graphbench.cli.collecting import collect_as_usual
 from graphbench.cli.complaints import constructed, explain, of_lightning, reason, with_whole_name
-from graphbench.cli.optimizers import with_optimizer
+from graphbench.cli.optimizers import AS_FUNCTION, DEFAULT, with_optimizer
 from graphbench.cli.signals import OrderlyStop, Signals
 from graphbench.cli.trainer_checks import check_trainer
 from graphbench.contracts.benchmark import Benchmark
@@ -247,10 +248,32 @@ class GraphbenchCLI(LightningCLI):
 
 
 class ParsedCLI(GraphbenchCLI):
-    """A command line that is parsed, while nothing is built."""
+    """A command line that is parsed, while nothing is built and nothing is seeded."""
+
+    def _set_seed(self) -> None:
+        """Nothing."""
 
     def instantiate_classes(self) -> None:
         """Nothing."""
+
+
+def resolve(arguments: Sequence[str]) -> dict[str, Any]:
+    """Return every option that a command line sets or leaves at its default, as the plain values of a `config.yaml`.
+
+    A module without an optimizer has the default one with its options, so that both ways to say it are equal.
+
+    Args:
+        arguments: what LightningCLI parses, see `graphbench.cli.options.Request`.
+
+    Raises:
+        BadInput: an option is unknown, missing, or has a value of the wrong type.
+    """
+    config: dict[str, Any] = yaml.safe_load(ParsedCLI(arguments).resolved_config())
+    if config["model"].get("optimizer") in AS_FUNCTION:
+        options = inspect.signature(torch.optim.AdamW).parameters.values()
+        values = {one.name: one.default for one in options if one.default is not one.empty}
+        config["model"]["optimizer"] = {"class_path": DEFAULT, "init_args": values}
+    return config
 
 
 def _with_checkpoint_io(configured: Any) -> list[Any]:

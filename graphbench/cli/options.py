@@ -81,6 +81,7 @@ class Request:
         run: the existing run that was named, if any.
         changed: options were given beside the run's own configuration.
         moved: options of its data that lead elsewhere than they say, see `moved_paths`.
+        stored: the part of `arguments` that the run's own configuration is, without what was given beside it.
     """
 
     own: argparse.Namespace
@@ -88,6 +89,7 @@ class Request:
     run: RunFolder | None
     changed: bool = False
     moved: dict[str, tuple[str, str]] = field(default_factory=dict)
+    stored: list[str] = field(default_factory=list)
 
 
 def own_parser(command: str, **help_texts: str) -> CommandParser:
@@ -159,14 +161,16 @@ def split(parser: CommandParser, arguments: Sequence[str], run_option: str | Non
     run = RunFolder.existing(folder) if folder else None
     changed = bool(rest)
     moved = moved_paths(run) if run is not None else {}
+    stored: list[str] = []
     if run is not None:
         trust.require(trust.Policy.of(run.config, own.trust))
         there = [word for name, (_, path) in moved.items() for word in (f"--data.{name}", path)]
-        rest = ["--config", str(run.config), *there, *rest]
+        stored = ["--config", str(run.config), *there]
+        rest = [*stored, *rest]
     if not rest:
         raise BadInput(
             f"{parser.prog} needs a configuration: --config NAME_OR_FILE, or --data NAME --model.architecture NAME"
             + (f", or --{run_option} FOLDER of an earlier run." if run_option else ".")
         )
     import_named(rest)
-    return Request(own, rest, run, changed, moved)
+    return Request(own, rest, run, changed, moved, stored)

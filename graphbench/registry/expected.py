@@ -8,6 +8,9 @@
       parameters: 423717
       epochs: 2000
 
+A run that differs from the recipe in an option that decides the score, such as its data, says so in `altered` of its own
+`config.yaml`, and is held against nothing.
+
 An overlay that changes the model names itself in `variant`; what is expected of it then comes from `variants` of the
 recipe that it goes over, so that a score is never held against one of another model.
 """
@@ -63,6 +66,9 @@ class Expected:
         cost: how long it took there.
         variant: name of the overlay that changed the model.
         variants: name of an overlay -> what is expected with it.
+        altered: options that decide the score and that a run gives other values than the recipe, in words; `fit` writes
+            them into the run's configuration, and nothing is expected of such a run.
+        resumed: options that were changed while the run was continued, with the steps, in words; so are these.
     """
 
     metric: str | None = None
@@ -77,6 +83,8 @@ class Expected:
     cost: str | None = None
     variant: str | None = None
     variants: dict[str, Variant] = field(default_factory=dict)
+    altered: list[str] = field(default_factory=list)
+    resumed: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         if self.metric is not None and self.metric.partition("/")[0] not in ("val", "test"):
@@ -232,7 +240,7 @@ def compare(expected: Expected, obtained: Obtained) -> Comparison | None:
     """Hold a run against what its configuration expects.
 
     Returns:
-        The comparison; None where nothing is expected, or the metric was not scored.
+        The comparison; None where nothing is expected, the run is not the recipe's, or the metric was not scored.
 
     Examples:
         >>> expected = Expected("test/MAE", 0.070, 0.004, "GraphGPS, table 2", epochs=2000)
@@ -243,6 +251,8 @@ def compare(expected: Expected, obtained: Obtained) -> Comparison | None:
     """
     chosen = expected.chosen
     if chosen.metric is None or chosen.value is None or chosen.metric not in obtained.scores:
+        return None
+    if expected.altered or expected.resumed:
         return None
     score = obtained.scores[chosen.metric]
     better = (score - chosen.value) * (1 if obtained.higher_is_better else -1)

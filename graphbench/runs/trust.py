@@ -25,6 +25,7 @@ from graphbench import registry
 from graphbench.errors import BadInput
 from graphbench.files.safe_yaml import load_yaml
 from graphbench.files.writing import write_text
+from graphbench.registry import plugins
 
 #: Packages whose classes any run may name; subpackages are meant as well.
 ADMITTED = (
@@ -99,6 +100,8 @@ class Policy:
         Raises:
             BadInput: names the path and what to do.
         """
+        if owner := plugins.absent_owner(path):
+            raise BadInput(f"{self.config} names {path}. {plugins.advice(owner)}")
         if "." in path and not self.admits(path):
             raise BadInput(
                 f"{self.config} names {path}, which is no registered class and not in the list of what a run may "

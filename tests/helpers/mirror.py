@@ -26,6 +26,7 @@ TESTED_BY = {
     "plugins/sft/src/graphbench_sft/maxout_numba.py": (
         "plugins/sft/tests/test_maxout.py", "every test runs with the loops and with torch",
     ),
+    "graphbench/callbacks/changed_options.py": ("tests/cli/test_resumed.py", "what it sets, in runs that go on"),
     "graphbench/cli/optimizers.py": ("tests/docs/test_lightning.py", "a row of the guide, and its own examples"),
     "graphbench/benchmarks/block_models/sampling.py": (
         "tests/benchmarks/block_models/test_pattern_cluster.py", "samples the graphs of PATTERN and CLUSTER",

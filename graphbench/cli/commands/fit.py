@@ -18,6 +18,7 @@ from pytorch_lightning.callbacks import BatchSizeFinder, LearningRateFinder, Sto
 from pytorch_lightning.utilities.exceptions import SIGTERMException
 from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
+from graphbench.callbacks.changed_options import ChangedOptions
 from graphbench.callbacks.non_finite import Diverged
 from graphbench.cli.appended import without_repeats
 from graphbench.cli.complaints import of_logger, of_training, reason
@@ -28,7 +29,9 @@ from graphbench.cli.measures import count_parameters, peak_memory_mb, scores_of
 from graphbench.cli.names import configurations
 from graphbench.cli.options import OWN, Request, own_parser, split
 from graphbench.cli.parsers import CommandParser, folder_to_write
+from graphbench.cli.recipes import altered_options
 from graphbench.cli.resume import find_start
+from graphbench.cli.resumed import changed_options
 from graphbench.cli.same_data import SameData
 from graphbench.cli.stopping import Stopped, exit_code
 from graphbench.errors import BadInput, CorruptData, GraphbenchError, check_choice
@@ -63,12 +66,18 @@ def fit(arguments: Sequence[str], callbacks: Sequence[pl.Callback] = ()) -> int:
     parser = own_parser("fit", **OWN["fit"])
     request = split(parser, _resuming(parser, arguments), run_option="resume")
     start = find_start(request)
+    changed = changed_options(request) if start is not None else []
     if request.run is not None and start is not None:
         cli = GraphbenchCLI(request.arguments, request.run, continue_at=start.step)
+        _note(cli, "resumed", [f"{one} from step {start.step} on" for one in changed if one.decides_score])
     else:
+        altered = [str(one) for one in altered_options(request)]  # before anything is seeded
         cli = GraphbenchCLI(request.arguments, request.run or _new_folder(request.own.run), fresh=True)
+        _note(cli, "altered", altered)
         _introduce(cli)
     cli.trainer.callbacks += list(callbacks)  # type: ignore[attr-defined]
+    if changed:
+        cli.trainer.callbacks.insert(0, ChangedOptions(changed))  # type: ignore[attr-defined]
     with _alone(cli):
         if request.run is not None and start is not None:
             start.refuse_past(cli.trainer, request.run)
@@ -91,6 +100,12 @@ def _resuming(parser: CommandParser, arguments: Sequence[str]) -> Sequence[str]:
         known = load_yaml(config.read_text(encoding="utf-8")) or {}
         rest = without_repeats(rest, known, configurations(with_files(rest)))
     return ["--resume", str(own.run), *rest]
+
+
+def _note(cli: GraphbenchCLI, what: str, told: Sequence[str]) -> None:
+    """Write into the run's configuration what it does otherwise than its recipe, so that no score is held against it."""
+    if told:
+        cli.config[f"expected.{what}"] = [*cli.config[f"expected.{what}"], *told]
 
 
 def _rank() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,9 +13,10 @@ from graphbench.cli.console import show_table
 from graphbench.cli.lightning import GraphbenchCLI
 from graphbench.cli.measures import count_parameters, scores_of
 from graphbench.cli.options import OWN, Request, own_parser, split
+from graphbench.cli.recipes import altered_options
 from graphbench.cli.same_data import SameData
 from graphbench.errors import BadInput
-from graphbench.registry.expected import Comparison, Obtained, compare, kind_of_data
+from graphbench.registry.expected import Comparison, Expected, Obtained, compare, kind_of_data
 from graphbench.runs import RunFolder
 from graphbench.runs.checkpoints import load_checkpoint, trained_weights
 from graphbench.runs.trained_options import warn_of_other_options
@@ -23,6 +25,8 @@ log = logging.getLogger(__name__)
 Baselines = dict[str, dict[str, dict[str, float]]]
 #: Relative difference of scores that another order of additions explains.
 _ROUNDING = 1e-5
+#: Options of a recipe that a line names as altered.
+_MOST_ALTERED = 6
 
 
 def checkpoint_of(request: Request) -> Path:
@@ -101,7 +105,14 @@ def _beside_expected(
         data=kind_of_data(cli.model.spec),
         higher_is_better=cli.model.spec.higher_is_better,
     )
-    return compare(cli.config_init["expected"], obtained)
+    expected: Expected = cli.config_init["expected"]
+    here = [str(one) for one in altered_options(request)]
+    expected = dataclasses.replace(expected, altered=[*expected.altered, *here])
+    others = [*expected.altered, *expected.resumed]
+    if others and expected.chosen.value is not None:
+        more = f", and {len(others) - _MOST_ALTERED} more" if len(others) > _MOST_ALTERED else ""
+        log.info("No score is expected of a run that alters its recipe: %s%s.", "; ".join(others[:_MOST_ALTERED]), more)
+    return compare(expected, obtained)
 
 
 def _record(

@@ -43,6 +43,7 @@ import yaml
 from graphbench import registry
 from graphbench.errors import BadInput, NameClash, UnknownName
 from graphbench.files.safe_yaml import load_yaml
+from graphbench.registry import plugins
 from graphbench.registry.configurations import folder_of
 
 log = logging.getLogger(__name__)
@@ -336,6 +337,8 @@ def find_table(name: str) -> Table:
     """
     files = table_files()
     if name not in files:
-        raise UnknownName("table", name, files, "`graphbench reproduce --list` shows what each is.")
+        absent = plugins.absent_supplier("tables", name)
+        shown = "`graphbench reproduce --list` shows what each is."
+        raise UnknownName("table", name, files, shown if absent is None else plugins.advice(absent))
     path, owner = files[name]
     return read_table(path, name, owner)

@@ -1,0 +1,109 @@
+"""The comparison of two configurations by meaning."""
+
+from __future__ import annotations
+
+import pytest
+
+from graphbench.runs.differences import NOTHING, Difference, differing, told
+
+BEFORE = {
+    "seed_everything": 0,
+    "data": {
+        "class_path": "graphbench.benchmarks.NCI",
+        "init_args": {"root": "a", "seed": None, "fractions": [0.8, 0.2]},
+    },
+    "model": {
+        "architecture": {
+            "class_path": "old.place.GPS",
+            "init_args": {"num_heads": 4, "encoders": [{"class_path": "x.RWSE", "init_args": {"steps": 8}}]},
+        },
+        "compile": False,
+        "lr_scales": {"head": 2.0},
+        "metrics": None,
+    },
+    "trainer": {"max_epochs": 3, "callbacks": None, "devices": 1},
+}
+
+
+def changed(*path, to):
+    """The configuration with one value replaced."""
+
+    def put(content, keys):
+        return {**content, keys[0]: put(content[keys[0]], keys[1:]) if len(keys) > 1 else to}
+
+    return put(BEFORE, path)
+
+
+@pytest.mark.parametrize(
+    "now",
+    [
+        BEFORE,
+        changed("data", "class_path", to="graphbench.benchmarks.molecules.NCI"),
+        changed("data", "init_args", "fractions", to=(0.8, 0.2)),
+        changed("trainer", "max_epochs", to=3.0),
+        changed("trainer", "callbacks", to=[]),
+        changed("model", "architecture", "init_args", to={**BEFORE["model"]["architecture"]["init_args"], "later": 1}),
+    ],
+)
+def test_the_same_by_meaning(now):
+    assert differing(BEFORE, now) == []
+    assert differing(now, BEFORE) == []
+
+
+@pytest.mark.parametrize(
+    ("now", "found"),
+    [
+        (changed("data", "init_args", "seed", to=1), Difference("data.seed", None, 1)),
+        (
+            changed("data", "init_args", "fractions", to=[0.7, 0.3]),
+            Difference("data.fractions", [0.8, 0.2], [0.7, 0.3]),
+        ),
+        (changed("model", "compile", to=True), Difference("model.compile", False, True)),
+        (changed("model", "compile", to=0), Difference("model.compile", False, 0)),
+        (changed("model", "lr_scales", "head", to=3.0), Difference("model.lr_scales.head", 2.0, 3.0)),
+        (changed("model", "lr_scales", to={"head": 2.0, "a": 1.0}), Difference("model.lr_scales.a", NOTHING, 1.0)),
+        (
+            changed(
+                "model", "architecture", "init_args", "encoders", to=[{"class_path": "RWSE", "init_args": {"steps": 9}}]
+            ),
+            Difference("model.architecture.encoders.RWSE.steps", 8, 9),
+        ),
+        (changed("trainer", "callbacks", to=["a.Timer"]), Difference("trainer.callbacks.Timer", NOTHING, "a.Timer")),
+    ],
+)
+def test_each_difference_is_named(now, found):
+    assert differing(BEFORE, now) == [found]
+
+
+def test_another_class_is_one_difference():
+    other = {"class_path": "x.GT", "init_args": {"dim": 3}}
+    (found,) = differing(BEFORE, changed("model", "architecture", to=other))
+    assert str(found) == "model.architecture is GT instead of GPS"
+
+
+def test_items_of_a_list_are_found_by_class_and_their_order_counts():
+    one, two = {"class_path": "a.One", "init_args": {"x": 1}}, {"class_path": "a.Two", "init_args": {"x": 1}}
+    first = {"callbacks": [one, two, {**two, "init_args": {"x": 2}}]}
+    second = {"callbacks": [two, one, {**two, "init_args": {"x": 3}}]}
+    assert [one.option for one in differing(first, second)] == ["callbacks.Two-2.x", "callbacks"]
+
+
+@pytest.mark.parametrize(
+    ("option", "decides"),
+    [
+        ("seed_everything", False), ("data", True), ("data.root", False), ("data.graphs.store", False),
+        ("data.batch_size", True), ("data.split_seed", True), ("model.compile", False), ("model.optimizer.lr", True),
+        ("model.architecture", True), ("model.metrics", False), ("trainer.limit_train_batches", True),
+        ("trainer.devices", False), ("trainer.max_epochs", False), ("trainer.precision", True),
+        ("trainer.gradient_clip_val", True), ("trainer.callbacks.EarlyStopping.patience", True),
+        ("trainer.callbacks.AttentionCapacity", False), ("trainer.callbacks.RunProgressBar", False),
+        ("expected.value", False),
+    ],
+)  # fmt: skip
+def test_what_a_score_follows_from(option, decides):
+    assert Difference(option, 1, 2).decides_score is decides
+
+
+def test_a_line_names_the_first_and_counts_the_others():
+    found = [Difference(f"data.{name}", 1, 2) for name in "abc"]
+    assert told(found, most=2) == "data.a is 2 instead of 1; data.b is 2 instead of 1; and 1 more"
