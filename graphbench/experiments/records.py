@@ -52,6 +52,7 @@ class Record:
         date: on which it was started.
         curve: scores by epoch, `{"epoch": 1, "train": ..., "val": ...}`, of at most about `MOST_POINTS` epochs.
         note: what to know about it.
+        altered: what decides the score and differs from the recipe and `options`, in words.
     """
 
     experiment: str
@@ -77,6 +78,7 @@ class Record:
     date: str | None = None
     curve: tuple[Mapping[str, float], ...] = ()
     note: str = ""
+    altered: tuple[str, ...] = ()
 
     @classmethod
     def parse(cls, content: Any, where: str) -> Record:
@@ -101,13 +103,13 @@ class Record:
         ]
         if lacking:
             raise BadInput(f"{where}: a record lacks {', '.join(lacking)}; what is not known is null.")
-        for name in ("recipe", "options", "curve"):
+        for name in ("recipe", "options", "curve", "altered"):
             if not isinstance(content.get(name, []), (list, tuple)):
                 raise BadInput(f"{where}: {name} must be a list, not {content[name]!r}.")
         for name in ("test", "val", "seconds", "parameters", "epochs", "steps", "seed"):
             if not isinstance(content.get(name), (int, float, type(None))):
                 raise BadInput(f"{where}: {name} must be a number or null, not {content[name]!r}.")
-        lists = {name: tuple(content[name]) for name in ("recipe", "options", "curve") if name in content}
+        lists = {name: tuple(content[name]) for name in ("recipe", "options", "curve", "altered") if name in content}
         return cls(**{**content, **lists})
 
     def as_dict(self) -> dict[str, Any]:

@@ -161,13 +161,14 @@ def provenance(folder: Path) -> dict[str, Any]:
     path, stored = RunFolder(folder).environment, results(folder)
     environment = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     packages = environment.get("packages", {})
+    parts = [environment, *environment.get("continued", ())]
     processor = f"{environment['processor']}, {environment['torch_threads']} threads" if environment else ""
     return {
         "graphs": stored.get("data", ""),
         "seconds": stored.get("fit_seconds", ""),
         "hardware": " + ".join(environment.get("gpus", ())) or processor,
         "versions": ", ".join(f"{name} {packages[name]}" for name in _NAMED_PACKAGES if name in packages),
-        "commit": environment.get("commit", ""),
+        "commit": ", ".join(dict.fromkeys(part["commit"] for part in parts if part.get("commit"))),
     }
 
 

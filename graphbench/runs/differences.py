@@ -60,7 +60,12 @@ class Difference:
 
     @property
     def decides_score(self) -> bool:
-        """Whether a score may follow from it: not from folders, devices, loggers and callbacks that look on."""
+        """Whether a score may follow from it: not from folders, devices, loggers and callbacks that look on.
+
+        Several processes train on batches that are as many times as large.
+        """
+        if self.option in ("trainer.devices", "trainer.num_nodes"):
+            return _is_several(self.now) or _is_several(self.before)
         return not (_BESIDE.fullmatch(self.option) or _ONLOOKERS.fullmatch(self.option))
 
     def __str__(self) -> str:
@@ -161,6 +166,13 @@ def _same(one: Any, other: Any) -> bool:
     if _is_path(one) and _is_path(other):
         return bool(one.rpartition(".")[2] == other.rpartition(".")[2])
     return bool(one == other)
+
+
+def _is_several(value: Any) -> bool:
+    """Whether a number or list of devices or nodes is more than one by itself; `auto` depends on the machine."""
+    if isinstance(value, (list, tuple)):
+        return len(value) > 1
+    return bool(re.fullmatch(r"[1-9]\d*", str(value))) and int(value) > 1
 
 
 def _shown(value: Any) -> str:

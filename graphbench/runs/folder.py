@@ -211,6 +211,24 @@ class RunFolder:
         """Sizes and feature values of the training graphs: `training.json`."""
         return self.path / "training.json"
 
+    def note_environment(self, step: int, now: Mapping[str, Any]) -> None:
+        """Note code and versions with which a run goes on, where they are others than before.
+
+        Args:
+            step: at which it goes on.
+            now: as `describe_environment` gives it.
+        """
+        try:
+            stored = json.loads(self.environment.read_text(encoding="utf-8"))
+            last = [stored, *stored.get("continued", [])][-1]
+            if all(last.get(name) == now.get(name) for name in ("commit", "packages")):
+                return
+            part = {name: now[name] for name in ("started", "commit", "packages")} | {"step": step}
+            stored["continued"] = [*stored.get("continued", []), part]
+        except (OSError, ValueError, AttributeError):  # of an earlier version, or damaged: nothing is known of before
+            return
+        write_text(self.environment, json.dumps(stored, indent=2) + "\n")
+
     def read_results(self) -> dict[str, Any]:
         """Scores recorded so far; empty before the first.
 

@@ -94,7 +94,7 @@ def test_items_of_a_list_are_found_by_class_and_their_order_counts():
         ("seed_everything", False), ("data", True), ("data.root", False), ("data.graphs.store", False),
         ("data.batch_size", True), ("data.split_seed", True), ("model.compile", False), ("model.optimizer.lr", True),
         ("model.architecture", True), ("model.metrics", False), ("trainer.limit_train_batches", True),
-        ("trainer.devices", False), ("trainer.max_epochs", False), ("trainer.precision", True),
+        ("trainer.devices", True), ("trainer.accelerator", False), ("trainer.max_epochs", False), ("trainer.precision", True),
         ("trainer.gradient_clip_val", True), ("trainer.callbacks.EarlyStopping.patience", True),
         ("trainer.callbacks.AttentionCapacity", False), ("trainer.callbacks.RunProgressBar", False),
         ("expected.value", False),

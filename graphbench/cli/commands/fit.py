@@ -103,7 +103,7 @@ def _resuming(parser: CommandParser, arguments: Sequence[str]) -> Sequence[str]:
 
 
 def _note(cli: GraphbenchCLI, what: str, told: Sequence[str]) -> None:
-    """Write into the run's configuration what it does otherwise than its recipe, so that no score is held against it."""
+    """Write into the configuration what differs from the recipe, so that no score is held against that of the recipe."""
     if told:
         cli.config[f"expected.{what}"] = [*cli.config[f"expected.{what}"], *told]
 
@@ -178,6 +178,8 @@ class _WriteDown(pl.Callback):
             write_config(run.config, self._cli)
             trust.remember(run.config)
             write_text(run.environment, json.dumps(describe_environment(), indent=2) + "\n")
+        elif trainer.is_global_zero and run is not None:
+            run.note_environment(self._cli.continue_at or 0, describe_environment())
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int

@@ -7,6 +7,7 @@ import json
 import logging
 import sys
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -127,7 +128,9 @@ def _reproduce(chosen: Sequence[Table], own: argparse.Namespace, extra: tuple[st
     kept: dict[str, Record] = {}
     for table, cells, request in asked:
         _write(table, cells, request, output)
-        kept = records_of(table, cells, request, output) | kept  # a run that several tables share is the first one's
+        kept = (
+            records_of(table, cells, request, output, _resolve) | kept
+        )  # a run that several tables share is the first one's
     if own.records:
         write_records(kept, Path(own.records[0]))
     if own.page is not None:
@@ -149,7 +152,7 @@ def _write(table: Table, cells: Sequence[Cell], request: Request, output: Path) 
     """Write one table."""
     from graphbench.experiments.reproduce.rendering import write_table
 
-    for path in write_table(table, obtain(table, cells, request, output, _count), request, output):
+    for path in write_table(table, obtain(table, cells, request, output, _count, _resolve), request, output):
         log.info("Wrote %s", path)
 
 
@@ -169,6 +172,19 @@ def _count(arguments: Sequence[str]) -> int:
     from graphbench.cli.options import own_parser, split
 
     return count_parameters(GraphbenchCLI(split(own_parser("params"), arguments, None).arguments).model)
+
+
+def _resolve(arguments: Sequence[str]) -> dict[str, Any]:
+    """Every option of a command line."""
+    return _resolved(tuple(arguments))
+
+
+@cache
+def _resolved(arguments: tuple[str, ...]) -> dict[str, Any]:
+    from graphbench.cli.lightning import resolve
+    from graphbench.cli.options import own_parser, split
+
+    return resolve(split(own_parser("params"), arguments, None).arguments)
 
 
 def _list(chosen: Sequence[Table], as_json: bool, details: bool) -> None:

@@ -11,14 +11,17 @@ from typing import Any
 
 from graphbench.experiments import provenance, read_csv, results
 from graphbench.experiments.records import Record, record_of
-from graphbench.experiments.reproduce.plan import Request, is_trained, job_of
+from graphbench.experiments.reproduce.plan import Request, altering, is_trained, job_of
 from graphbench.experiments.reproduce.recipes import Length, benchmark_of, expected, fact, length_of, setting
 from graphbench.experiments.reproduce.tables import Cell, Column, Printed, Table
+from graphbench.files.safe_yaml import load_yaml
+from graphbench.runs import RunFolder
+from graphbench.runs.differences import differing
 
-#: Options that leave out a part of every epoch.
-_CUTS = ("--trainer.limit_train_batches", "--trainer.overfit_batches", "--trainer.fast_dev_run")
 #: Counts the trainable parameters of what a command line builds.
 Count = Callable[[Sequence[str]], int]
+#: Returns every option of a command line, defaults included, as plain values.
+Resolve = Callable[[Sequence[str]], Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,7 @@ class Obtained:
         better: `higher` or `lower`.
         data_wanted: where the graphs of the printed score are from; "" where the recipe does not say.
         diverged: seeds whose loss or gradients stopped being finite.
+        altered: options that decide the score and that the runs gave other values than the recipe, in words.
     """
 
     cell: Cell
@@ -58,6 +62,7 @@ class Obtained:
     better: str = ""
     data_wanted: str = ""
     diverged: tuple[int, ...] = ()
+    altered: tuple[str, ...] = ()
 
     @property
     def verdict(self) -> str:
@@ -71,7 +76,8 @@ class Obtained:
             return ""
         if self.cell.way != "recipe":
             return "met" if abs(self.mean - printed.value) <= printed.unit * (1 + 1e-9) else "not met"
-        reasons = [] if self.full else ["shorter than the recipe"]
+        reasons = [] if self.full or self.altered else ["shorter than the recipe"]
+        reasons += [f"altered: {one}" for one in self.altered]
         reasons += [f"{self.data} data"] if self.data_wanted and self.data != self.data_wanted else []
         if reasons:
             return f"not comparable: {', '.join(reasons)}"
@@ -117,13 +123,34 @@ def _score(folder: Path, metric: str) -> float | None:
     return None if value is None else float(value)
 
 
-def _is_whole(length: Length, stored: Mapping[str, Any], request: Request) -> bool:
-    """Whether a run was as long as its recipe says; epochs that were cut to some batches are not."""
-    cut = any(word.startswith(_CUTS) for word in request.extra)
-    return not cut and length.reached(stored.get("epochs"), stored.get("steps"))
+def alterations(folder: Path, cell: Cell, resolve: Resolve) -> tuple[str, ...]:
+    """Hold the configuration in the folder of a run against the recipe of a cell and the cell's own options.
+
+    Args:
+        folder: of the run.
+        cell: what the run is to be of.
+        resolve: gives all options of a command line.
+
+    Returns:
+        What decides the score and differs, in words, and what was changed while the run was continued.
+    """
+    path = RunFolder(folder).config
+    if not path.is_file():
+        return ("its configuration is gone",)
+    content = load_yaml(path.read_text(encoding="utf-8"))
+    configs = [word for name in cell.recipe for word in ("--config", name)]
+    found = [one for one in differing(resolve([*configs, *cell.options]), content) if one.decides_score]
+    if cell.after:  # where the weights of the training before lie
+        found = [one for one in found if one.option != "model.init_from"]
+    return (*map(str, found), *((content.get("expected") or {}).get("resumed") or ()))
 
 
-def trained(cell: Cell, column: Column, request: Request, output: Path) -> Obtained:
+def _is_whole(length: Length, stored: Mapping[str, Any], altered: Sequence[str]) -> bool:
+    """Whether a run is that of its recipe and was as long."""
+    return not altered and length.reached(stored.get("epochs"), stored.get("steps"))
+
+
+def trained(cell: Cell, column: Column, request: Request, output: Path, resolve: Resolve) -> Obtained:
     """The scores of the finished runs of a cell."""
     folders: dict[int, Path] = {}
     jobs = {seed: job_of(cell, seed, request, output) for seed in request.seeds}
@@ -139,7 +166,9 @@ def trained(cell: Cell, column: Column, request: Request, output: Path) -> Obtai
     values = [score * column.scale for score in scores.values()]
     rows = [results(folders[seed]) for seed in scores]
     length = length_of(cell)
-    origin = provenance(folders[next(iter(scores))])
+    altered = {seed: _altered(folders[seed], cell, request, resolve) for seed in scores}
+    origins = [provenance(folders[seed]) for seed in scores]
+    origin = origins[0]
     return Obtained(
         cell,
         tuple(scores),
@@ -148,14 +177,21 @@ def trained(cell: Cell, column: Column, request: Request, output: Path) -> Obtai
         parameters=rows[0].get("parameters"),
         epochs=min((row["epochs"] for row in rows if row.get("epochs") is not None), default=None),
         steps=min((row["steps"] for row in rows if row.get("steps") is not None), default=None),
-        full=all(_is_whole(length, row, request) for row in rows),
+        full=request.scale == "full"
+        and all(_is_whole(length, results(folders[seed]), altered[seed]) for seed in scores),
         data=" and ".join(sorted({str(row.get("data", "")) for row in rows})),
         hardware=str(origin["hardware"]),
-        commit=str(origin["commit"])[:7],
+        commit=", ".join(dict.fromkeys(one[:7] for row in origins for one in str(row["commit"]).split(", "))),
         better=column.better or ("higher" if rows[0].get("higher_is_better") else "lower"),
         data_wanted=expected(cell.recipe).data or "",
         diverged=diverged,
+        altered=tuple(dict.fromkeys(one for told in altered.values() for one in told)),
     )
+
+
+def _altered(folder: Path, cell: Cell, request: Request, resolve: Resolve) -> tuple[str, ...]:
+    """As `alterations`; a smoke test is no training and is held against nothing."""
+    return () if request.scale == "smoke" else alterations(folder, cell, resolve)
 
 
 def _looked_up(cell: Cell, column: Column) -> Obtained:
@@ -170,7 +206,9 @@ def _looked_up(cell: Cell, column: Column) -> Obtained:
     return Obtained(cell, text=str(value))
 
 
-def obtain(table: Table, cells: Sequence[Cell], request: Request, output: Path, count: Count) -> list[Obtained]:
+def obtain(
+    table: Table, cells: Sequence[Cell], request: Request, output: Path, count: Count, resolve: Resolve
+) -> list[Obtained]:
     """What is there for each cell.
 
     Args:
@@ -179,12 +217,13 @@ def obtain(table: Table, cells: Sequence[Cell], request: Request, output: Path, 
         request: how runs were asked for.
         output: where they lie.
         count: counts parameters; called for cells of the way `count` alone.
+        resolve: gives all options of a command line; called for cells with finished runs.
     """
     found = []
     for cell in cells:
         column = table.columns[cell.column]
         if is_trained(cell):
-            found.append(trained(cell, column, request, output))
+            found.append(trained(cell, column, request, output, resolve))
         elif cell.way == "count":
             configs = [word for name in cell.recipe for word in ("--config", name)]
             number = count([*configs, *cell.options])
@@ -196,7 +235,9 @@ def obtain(table: Table, cells: Sequence[Cell], request: Request, output: Path, 
     return found
 
 
-def records_of(table: Table, cells: Iterable[Cell], request: Request, output: Path) -> dict[str, Record]:
+def records_of(
+    table: Table, cells: Iterable[Cell], request: Request, output: Path, resolve: Resolve
+) -> dict[str, Record]:
     """Records of the finished runs behind cells, by the names of their files. A smoke test leaves none.
 
     Args:
@@ -204,11 +245,12 @@ def records_of(table: Table, cells: Iterable[Cell], request: Request, output: Pa
         cells: some or all of its cells.
         request: how runs were asked for.
         output: where they lie.
+        resolve: gives all options of a command line.
     """
     found: dict[str, Record] = {}
     if request.scale == "smoke":
         return found
-    given = [word for word in request.extra if not word.startswith("--trainer.")]  # those may make another model
+    given = altering(request.extra)
     for cell in filter(is_trained, cells):
         length = length_of(cell)
         for seed in request.seeds:
@@ -217,12 +259,14 @@ def records_of(table: Table, cells: Iterable[Cell], request: Request, output: Pa
             if chosen is None or not chosen.is_finished(output):
                 continue
             folder = chosen.folder(output)
+            altered = alterations(folder, cell, resolve)
             told = {
                 "experiment": f"{table.paper}: {table.title}",
                 "name": cell.row_name,
                 "column": cell.column_name,
                 "options": (*cell.options, *given),
-                "full": _is_whole(length, results(folder), request),
+                "full": _is_whole(length, results(folder), altered),
+                "altered": altered,
                 "benchmark": benchmark_of(cell.recipe),
             }
             found[f"{folder.name}.json"] = record_of(chosen, folder, told)

@@ -92,8 +92,11 @@ def _commit(commit: str) -> str:
     Examples:
         >>> _commit("3c6c5078cbb5-dirty")
         '3c6c507 with changes'
+        >>> _commit("3c6c5078cbb5, 7e8f90a1b2c3")  # of a run that went on with other code
+        '3c6c507 and 7e8f90a'
     """
-    return commit[:7] + (" with changes" if commit.endswith("-dirty") else "")
+    parts = commit.split(", ")
+    return " and ".join(part[:7] + (" with changes" if part.endswith("-dirty") else "") for part in parts)
 
 
 def _short(option: str) -> str:
@@ -136,6 +139,8 @@ class Page:
 
     def _beside(self, record: Record) -> str:
         """Printed values of the same recipe, in the unit in which they are printed."""
+        if record.altered:
+            return ""
         found = self.printed.get((record.recipe, record.options, record.metric), [])
         return "<br>".join(
             dict.fromkeys(f"{cell.printed.text} ({table.paper}, {table.place})" for table, cell in found)
@@ -144,6 +149,7 @@ class Page:
     def _row(self, group: Sequence[Record]) -> list[str]:
         one = group[0]
         recipe = " + ".join(one.recipe) + "".join(f" `{_short(option)}`" for option in one.options)
+        recipe += f" (altered: {'; '.join(one.altered)})" if one.altered else ""
         name = f"{one.name}, {one.column}" if one.column else one.name
         seeds = ", ".join(str(record.seed) for record in group)
         data = " ".join(filter(None, (one.data, one.benchmark)))

@@ -6,6 +6,7 @@ Cells that share recipe and options share a run, whatever table they are in.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -16,6 +17,7 @@ from graphbench.errors import BadInput, check_choice
 from graphbench.experiments import Training, results
 from graphbench.experiments.reproduce.recipes import can_be_offline, length_of, offline_options, setting
 from graphbench.experiments.reproduce.tables import Cell, Table
+from graphbench.runs.differences import NOTHING, Difference
 
 Scale = Literal["full", "short", "smoke"]
 SCALES: tuple[Scale, ...] = get_args(Scale)
@@ -30,6 +32,8 @@ _SMOKE = (
     "--trainer.check_val_every_n_epoch=1",
     "--data.init_args.batch_size=4",
 )
+#: Characters of altered options in the name of a folder.
+_LONGEST = 80
 _CONSTANT = ("--model.schedule.name=constant", "--model.schedule.warmup=0")
 #: Trials of one seed have numbers `seed * MOST_STARTS + start`, so that no two seeds share one.
 MOST_STARTS = 100
@@ -141,12 +145,40 @@ def scaled(cell: Cell, request: Request) -> tuple[str, ...]:
     return words
 
 
+def altering(words: Iterable[str]) -> tuple[str, ...]:
+    """Options for every training that make another one of a recipe: all but those of folders, devices and loggers.
+
+    Examples:
+        >>> altering(["--trainer.accelerator=gpu", "--data.init_args.batch_size=4", "--trainer.limit_val_batches=2"])
+        ('--data.init_args.batch_size=4', '--trainer.limit_val_batches=2')
+    """
+    return tuple(word for word in words if _decides(word))
+
+
+def _decides(word: str) -> bool:
+    name, _, value = word.removeprefix("--").partition("=")
+    if name in ("trainer.max_epochs", "trainer.max_steps", "trainer.min_epochs", "trainer.min_steps"):
+        return True  # a run of another length is another run, which says how long it was
+    return Difference(name.replace(".init_args", ""), NOTHING, value).decides_score
+
+
+def _shown(words: Sequence[str]) -> str:
+    """Options as a part of a folder's name, and a checksum that tells apart what is too long for one."""
+    told = ",".join(
+        word.removeprefix("--").partition("=")[0].rpartition(".")[2] + "=" + word.partition("=")[2] for word in words
+    )
+    short = re.sub(r"[^\w.=,-]", "", told)[:_LONGEST]
+    return f"{short}.{hashlib.sha256(' '.join(words).encode()).hexdigest()[:8]}"
+
+
 def run_name(recipe: Iterable[str], options: Sequence[str], request: Request) -> str:
     """Name of the runs of a recipe with these options.
 
     Examples:
         >>> run_name(["sfi-former/pattern", "sfi-former/overlays/dense"], [], Request("short", offline=True))
         'sfi-former-pattern+dense.short.offline'
+        >>> run_name(["sft/listops"], [], Request(extra=("--data.init_args.batch_size=4",)))
+        'sft-listops.altered.batch_size=4.30dc2560'
     """
     first, *overlays = recipe
     name = "+".join([first.replace("/", "-"), *(overlay.rpartition("/")[2] for overlay in overlays)])
@@ -154,7 +186,9 @@ def run_name(recipe: Iterable[str], options: Sequence[str], request: Request) ->
         name += f".{hashlib.sha256(' '.join(options).encode()).hexdigest()[:8]}"
     if request.scale != "full":
         name += f".{request.scale}"
-    return name + (".offline" if request.offline and request.scale != "smoke" else "")
+    name += ".offline" if request.offline and request.scale != "smoke" else ""
+    extra = altering(request.extra)
+    return f"{name}.altered.{_shown(extra)}" if extra else name
 
 
 def _training(cell: Cell, seed: int, request: Request, own: Sequence[str]) -> Training:

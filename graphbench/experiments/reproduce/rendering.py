@@ -17,7 +17,7 @@ from graphbench.files.writing import write_text
 
 _COLUMNS = (
     "table", "row", "column", "printed", "printed_sd", "way", "recipe", "obtained", "sd", "seeds", "verdict", "full",
-    "epochs", "steps", "parameters", "data", "hardware", "commit", "why", "source",
+    "epochs", "steps", "parameters", "data", "hardware", "commit", "altered", "why", "source",
 )  # fmt: skip
 _PAGE = """<!DOCTYPE html>
 <html lang="en">
@@ -106,7 +106,8 @@ def _trained(one: Obtained) -> str:
     if not one.seeds:
         return ""
     length = several(one.steps or 0, "step") if one.epochs is None else several(one.epochs, "epoch")
-    return f"{'full' if one.full else 'short'}, {length}, {several(len(one.seeds), 'seed')}"
+    kind = "altered" if one.altered else "full" if one.full else "short"
+    return f"{kind}, {length}, {several(len(one.seeds), 'seed')}"
 
 
 def several(count: int, noun: str) -> str:
@@ -136,6 +137,7 @@ def csv_rows(table: Table, found: Sequence[Obtained]) -> list[dict[str, Any]]:
             "data": one.data,
             "hardware": one.hardware,
             "commit": one.commit,
+            "altered": "; ".join(one.altered),
             "why": _why(one),
             "source": one.cell.source,
         }
@@ -151,11 +153,15 @@ def _csv(rows: Sequence[dict[str, Any]]) -> str:
     return text.getvalue()
 
 
-def _told(table: Table, request: Request) -> str:
+def _told(table: Table, found: Sequence[Obtained], request: Request) -> str:
     """What the table says, and how its runs were asked for."""
     scale = {"full": "the whole recipes", "short": "short runs", "smoke": "a few steps each, which no score says"}
     seeds = several(len(request.seeds), "seed")
     told = f"{table.paper}, {table.place}. Printed values above, obtained ones below: {scale[request.scale]}, {seeds}."
+    altered = [one for one in found if one.altered] if request.scale != "smoke" else []
+    if altered:
+        which = "; ".join(dict.fromkeys(text for one in altered for text in one.altered))
+        told += f" {several(len(altered), 'value')} of altered runs, which meet or miss nothing: {which}."
     return f"{told} {table.note}".strip()
 
 
@@ -187,7 +193,7 @@ def _below(one: Obtained) -> str:
 def markdown(table: Table, found: Sequence[Obtained], request: Request) -> str:
     """The grid, then every value with what is known of it."""
     header, grid = _grid(table, found)
-    lines = [f"# {table.name}: {table.title}", "", _told(table, request), ""]
+    lines = [f"# {table.name}: {table.title}", "", _told(table, found, request), ""]
     lines += markdown_table(
         ["", *header],
         [
@@ -223,7 +229,7 @@ def html(table: Table, found: Sequence[Obtained], request: Request) -> str:
     ]
     template = Environment(autoescape=True).from_string(_PAGE)
     return template.render(
-        title=f"{table.name}: {table.title}", told=_told(table, request), header=["", *header], rows=rows,
+        title=f"{table.name}: {table.title}", told=_told(table, found, request), header=["", *header], rows=rows,
         details_header=_DETAILS, details=_detail_rows(found),
     )  # fmt: skip
 

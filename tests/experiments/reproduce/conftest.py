@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from resolved import RECIPE
 
 from graphbench.experiments.reproduce.tables import read_table
 
@@ -64,7 +65,7 @@ def diverge():
 def finish():
     """Leaves in a run's folder what a finished training leaves."""
 
-    def leave(folder, test, data="published", epochs=200, **more):
+    def leave(folder, test, data="published", epochs=200, config=RECIPE, **more):
         folder.mkdir(parents=True, exist_ok=True)
         stored = {
             "metric": "class_accuracy", "higher_is_better": True, "data": data, "parameters": 222_213,
@@ -72,5 +73,6 @@ def finish():
             "test": {"test/class_accuracy": test}, **more,
         }  # fmt: skip
         (folder / "results.json").write_text(json.dumps(stored), encoding="utf-8")
+        (folder / "config.yaml").write_text(json.dumps(config), encoding="utf-8")
 
     return leave

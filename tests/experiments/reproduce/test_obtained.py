@@ -5,11 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from resolved import RECIPE
 
 from graphbench.experiments.reproduce.obtained import met, obtain, records_of, trained
 from graphbench.experiments.reproduce.plan import Request, job_of, select
-from graphbench.experiments.reproduce.rendering import spread
+from graphbench.experiments.reproduce.rendering import csv_rows, markdown, spread
 from graphbench.experiments.reproduce.tables import Printed, find_table
+
+
+def resolve_all(arguments):
+    """As the command line resolves it: what every recipe is in these tests."""
+    return RECIPE
 
 
 def never(arguments):
@@ -36,7 +42,7 @@ def runs(table, row, request, output, finish, scores, **more):
     cell = table.by_place[row, "pattern"]
     for seed, score in zip(request.seeds, scores, strict=False):
         finish(job_of(cell, seed, request, output).training.folder(output), score, **more)
-    return trained(cell, table.columns["pattern"], request, output)
+    return trained(cell, table.columns["pattern"], request, output, resolve_all)
 
 
 def test_mean_and_deviation_in_the_unit_of_the_table(table, tmp_path, finish):
@@ -56,7 +62,7 @@ def test_a_run_that_diverged_is_shown_and_never_meets_what_is_printed(table, tmp
     request, cell = Request(seeds=(0, 1, 2)), table.by_place["ours", "pattern"]
     for seed in (0, 1, 2):
         diverge(job_of(cell, seed, request, tmp_path).training.folder(tmp_path))
-    none = trained(cell, table.columns["pattern"], request, tmp_path)
+    none = trained(cell, table.columns["pattern"], request, tmp_path, resolve_all)
     assert (none.text, none.mean, none.verdict) == ("diverged", None, "not met: 3 of 3 diverged")
     assert spread(none) == "diverged"
     one = runs(table, "ours", request, tmp_path, finish, (0.866,))
@@ -67,7 +73,7 @@ def test_a_run_that_diverged_is_shown_and_never_meets_what_is_printed(table, tmp
 def test_where_nothing_is_printed_a_run_that_diverged_has_no_verdict(table, tmp_path, diverge):
     cell = replace(table.by_place["ours", "pattern"], printed=Printed.read(None))
     diverge(job_of(cell, 0, Request(), tmp_path).training.folder(tmp_path))
-    one = trained(cell, table.columns["pattern"], Request(), tmp_path)
+    one = trained(cell, table.columns["pattern"], Request(), tmp_path, resolve_all)
     assert (one.text, one.verdict) == ("diverged", "")
 
 
@@ -77,18 +83,56 @@ def test_shorter_runs_and_other_data_do_not_compare(table, tmp_path, finish):
     assert one.verdict == "not comparable: shorter than the recipe, generated data"
 
 
-def test_epochs_of_a_few_batches_are_no_whole_run(table, tmp_path, finish):
-    request = Request(extra=("--trainer.limit_train_batches=2",))
-    assert runs(table, "ours", request, tmp_path, finish, (0.868,)).full is False
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [
+        ({**RECIPE, "trainer": {"limit_train_batches": 2}}, "trainer.limit_train_batches is 2 instead of null"),
+        (
+            {**RECIPE, "data": {"class_path": "PATTERN", "init_args": {"batch_size": 4}}},
+            "data.batch_size is 4 instead of 16",
+        ),
+        ({**RECIPE, "data": {"class_path": "CLUSTER", "init_args": {}}}, "data is CLUSTER instead of PATTERN"),
+        (
+            {**RECIPE, "expected": {"resumed": ["model.optimizer.lr is 1 instead of 2 from step 7 on"]}},
+            "model.optimizer.lr is 1 instead of 2 from step 7 on",
+        ),
+    ],
+)
+def test_an_altered_run_is_not_whole_and_has_no_verdict(table, tmp_path, finish, config, told):
+    """Whatever this call asks for: the run's own configuration says what it was."""
+    one = runs(table, "ours", Request(), tmp_path, finish, (0.8674, 0.8674), config=config)
+    assert (one.full, one.altered) == (False, (told,))
+    assert one.verdict == f"not comparable: altered: {told}"
+    (record,) = {found.altered for found in records_of(table, [one.cell], Request(), tmp_path, resolve_all).values()}
+    assert record == (told,)
+    request = Request()
+    text = markdown(table, [one], request)
+    assert f"1 value of altered runs, which meet or miss nothing: {told}." in text
+    assert csv_rows(table, [one])[0]["altered"] == told
+
+
+def test_folders_and_devices_alter_nothing(table, tmp_path, finish):
+    config = {**RECIPE, "trainer": {"limit_train_batches": None, "accelerator": "gpu"}, "seed_everything": 3}
+    one = runs(table, "ours", Request(), tmp_path, finish, (0.8674, 0.8674), config=config)
+    assert (one.full, one.altered, one.verdict) == (True, (), "met")
+
+
+def test_a_run_that_does_not_say_what_it_was_is_not_whole(table, tmp_path, finish):
+    one = runs(table, "ours", Request(), tmp_path, finish, (0.8674,))
+    assert one.full
+    for path in tmp_path.rglob("config.yaml"):
+        path.unlink()
+    one = trained(one.cell, table.columns["pattern"], Request(), tmp_path, resolve_all)
+    assert one.verdict == "not comparable: altered: its configuration is gone"
 
 
 def test_nothing_is_obtained_without_runs(table, tmp_path):
-    found = obtain(table, select(table, ["ours", "other"], ["pattern"]), Request(), tmp_path, never)
+    found = obtain(table, select(table, ["ours", "other"], ["pattern"]), Request(), tmp_path, never, resolve_all)
     assert [(one.mean, one.verdict) for one in found] == [(None, ""), (None, "")]
 
 
 def test_settings_are_looked_up_in_the_recipe(table, tmp_path):
-    (one,) = obtain(table, select(table, ["ours"], ["epochs"]), Request(), tmp_path, never)
+    (one,) = obtain(table, select(table, ["ours"], ["epochs"]), Request(), tmp_path, never, resolve_all)
     assert (one.mean, one.verdict) == (200.0, "met")
 
 
@@ -99,14 +143,14 @@ def test_printed_settings_are_those_of_the_recipes():
         table = find_table(name)
         cells = [cell for cell in table.cells if cell.way == "setting"]
         assert cells
-        found = obtain(table, cells, Request(), None, never)
+        found = obtain(table, cells, Request(), None, never, resolve_all)
         wrong += [(name, one.cell.row, one.cell.column, one.mean, one.text) for one in found if one.verdict != "met"]
     assert not wrong
 
 
 def test_sizes_of_data_are_those_of_the_specifications():
     table = find_table("sfi-former/table-4")
-    found = obtain(table, [cell for cell in table.cells if cell.way == "fact"], Request(), None, never)
+    found = obtain(table, [cell for cell in table.cells if cell.way == "fact"], Request(), None, never, resolve_all)
     other = {(one.cell.row, one.cell.column) for one in found if one.verdict == "not met"}
     assert other == {("nodes", "pattern"), ("nodes", "cluster"), ("edges", "pcqm-contact")}
     assert all(table.by_place[place].note for place in other)
@@ -119,7 +163,7 @@ def test_parameters_are_counted_with_the_recipes_options(tmp_path):
         asked.append(list(arguments))
         return 1_078_225
 
-    (one,) = obtain(table, select(table, ["deepgraph-x2"], ["zinc"]), Request(), tmp_path, count)
+    (one,) = obtain(table, select(table, ["deepgraph-x2"], ["zinc"]), Request(), tmp_path, count, resolve_all)
     assert asked == [
         ["--config", "deepgraph/zinc", "--config", "deepgraph/overlays/zinc-24",
          "--model.architecture.init_args.released=true"],
@@ -132,19 +176,19 @@ def test_a_diagnostic_is_the_mean_of_its_last_epoch(tmp_path, finish):
     cell = table.by_place["zeros", "peptides-func"]
     folder = job_of(cell, 0, Request(), tmp_path).training.folder(tmp_path)
     finish(folder, 0.6, epochs=250)
-    assert trained(cell, table.columns["peptides-func"], Request(), tmp_path).mean is None
+    assert trained(cell, table.columns["peptides-func"], Request(), tmp_path, resolve_all).mean is None
     (folder / "diagnostics").mkdir()
     rows = "epoch,layer,head,zeros\n1,0,0,0.9\n2,0,0,0.04\n2,0,1,0.08\n"
     (folder / "diagnostics" / "flow_sparsity.csv").write_text(rows)
-    assert trained(cell, table.columns["peptides-func"], Request(), tmp_path).mean == pytest.approx(6.0)
+    assert trained(cell, table.columns["peptides-func"], Request(), tmp_path, resolve_all).mean == pytest.approx(6.0)
 
 
 def test_finished_runs_of_cells_are_kept_as_records(table, tmp_path, finish):
     extra = ("--trainer.accelerator=cpu", "--model.schedule.warmup=3")
     cell, request = table.by_place["ours", "pattern"], Request(seeds=(0, 3), extra=extra)
     finish(job_of(cell, 3, request, tmp_path).training.folder(tmp_path), 0.866, epochs=10)
-    found = records_of(table, select(table, ["ours", "other"], ["pattern"]), request, tmp_path)
-    assert list(found) == ["sfi-former-pattern-3.json"]
+    found = records_of(table, select(table, ["ours", "other"], ["pattern"]), request, tmp_path, resolve_all)
+    assert list(found) == ["sfi-former-pattern.altered.warmup=3.5d0aa99e-3.json"]
     (record,) = found.values()
     assert (record.experiment, record.name, record.column) == (
         "Somebody, 2026: Two models on PATTERN", "SFi-Former", "PATTERN, %",
@@ -156,4 +200,4 @@ def test_finished_runs_of_cells_are_kept_as_records(table, tmp_path, finish):
 def test_a_smoke_test_leaves_no_record(table, tmp_path, finish):
     request, cell = Request("smoke"), table.by_place["ours", "pattern"]
     finish(job_of(cell, 0, request, tmp_path).training.folder(tmp_path), 0.5)
-    assert records_of(table, [cell], request, tmp_path) == {}
+    assert records_of(table, [cell], request, tmp_path, resolve_all) == {}

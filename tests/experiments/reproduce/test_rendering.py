@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 
 import pytest
+from resolved import RECIPE
 
 from graphbench.experiments.reproduce.obtained import obtain
 from graphbench.experiments.reproduce.plan import Request, job_of, select
@@ -17,7 +18,7 @@ def written(table, tmp_path, finish):
     cell = table.by_place["ours", "pattern"]
     for seed, score in ((0, 0.866), (1, 0.87)):
         finish(job_of(cell, seed, request, tmp_path).training.folder(tmp_path), score)
-    found = obtain(table, select(table), request, tmp_path, lambda words: 0)
+    found = obtain(table, select(table), request, tmp_path, lambda words: 0, lambda words: RECIPE)
     return {path.suffix: path for path in write_table(table, found, request, tmp_path)}
 
 
