@@ -57,7 +57,7 @@ ARROWS = {
     "report": {"errors", "figures", "files", "runs"},
     "runs": {"errors", "files", "registry"},
     "tasks": {"contracts", "errors", "nn", "registry"},
-    "testing": {"contracts", "diagnostics", "errors", "kernels", "nn", "registry", "tasks", "training"},
+    "testing": {"benchmarks", "contracts", "diagnostics", "errors", "kernels", "nn", "registry", "tasks", "training"},
     "training": {"contracts", "errors", "files", "nn", "registry", "runs", "tasks"},
 }
 

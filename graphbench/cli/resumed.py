@@ -23,7 +23,9 @@ _NEW_RUN = "Train a new run from its weights instead: graphbench fit --model.ini
 #: What decided about the checkpoint before it was written: pattern of options -> why it stays.
 _STAYS = {
     r"seed_everything": "the random numbers go on from the checkpoint. Another seed needs a new run.",
-    r"model\.(loss|quantiles|class_weights|standardize_targets)(\..*)?": f"it decides what the weights mean. {_NEW_RUN}",
+    r"model\.(loss|quantiles|class_weights|standardize_targets)(\..*)?": (
+        f"it decides what the weights mean. {_NEW_RUN}"
+    ),
     r"model\.select_by|data\.(.*\.)?metric": "the best epoch so far was chosen by the other one. " + _NEW_RUN,
     r"model\.init_from": f"the weights are those of the checkpoint. {_NEW_RUN}",
     r"model\.freeze(\..*)?": f"the optimizer's state is of the parameters that were trained. {_NEW_RUN}",

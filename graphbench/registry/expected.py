@@ -8,8 +8,8 @@
       parameters: 423717
       epochs: 2000
 
-A run that differs from the recipe in an option that decides the score, such as its data, says so in `altered` of its own
-`config.yaml`, and is held against nothing.
+A run that differs from the recipe in an option that decides the score, such as its data, says so in `altered` of its
+own `config.yaml`, and is held against nothing.
 
 An overlay that changes the model names itself in `variant`; what is expected of it then comes from `variants` of the
 recipe that it goes over, so that a score is never held against one of another model.

@@ -6,6 +6,7 @@ from .encodings import EncodingContract as EncodingContract
 from .encodings import PositionalEncoderContract as PositionalEncoderContract
 from .kernels import computed_by as computed_by
 from .kernels import run_with_triton as run_with_triton
+from .stand_in import StandIn as StandIn
 from .tiny import FEATURE_KINDS as FEATURE_KINDS
 from .tiny import encode as encode
 from .tiny import permute_edges as permute_edges

@@ -103,7 +103,7 @@ def _resuming(parser: CommandParser, arguments: Sequence[str]) -> Sequence[str]:
 
 
 def _note(cli: GraphbenchCLI, what: str, told: Sequence[str]) -> None:
-    """Write into the configuration what differs from the recipe, so that no score is held against that of the recipe."""
+    """Write into the configuration what differs from the recipe, so that nothing is expected of its score."""
     if told:
         cli.config[f"expected.{what}"] = [*cli.config[f"expected.{what}"], *told]
 

@@ -19,7 +19,7 @@ from graphbench.errors import BadInput, check_range
 from graphbench.experiments.records import Record, read_records, write_records
 from graphbench.experiments.reproduce.listing import records, summary
 from graphbench.experiments.reproduce.obtained import obtain, records_of
-from graphbench.experiments.reproduce.plan import SCALES, Job, Request, jobs, select
+from graphbench.experiments.reproduce.plan import SCALES, Job, Request, coverage, jobs, select
 from graphbench.experiments.reproduce.running import devices, missing, run_beside, run_here, write_slurm
 from graphbench.experiments.reproduce.tables import Cell, Table, find_table, table_files, tables
 from graphbench.files.writing import write_text
@@ -118,6 +118,7 @@ def _reproduce(chosen: Sequence[Table], own: argparse.Namespace, extra: tuple[st
         if not 0 <= own.job < len(plan):
             raise BadInput(f"--job {own.job}: the plan has jobs 0 to {len(plan) - 1}.")
         return 1 if run_here(plan, [own.job], output, lambda: None) else 0
+    log.info("%s", coverage([cell for _, cells, _ in asked for cell in cells], own.scale))
     lacking = missing(plan, output)
     log.info("%d of %d trainings are still to run", len(lacking), len(plan))
     if own.slurm:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -15,7 +16,13 @@ from typing import Any, Literal, get_args
 
 from graphbench.errors import BadInput, check_choice
 from graphbench.experiments import Training, results
-from graphbench.experiments.reproduce.recipes import can_be_offline, length_of, offline_options, setting
+from graphbench.experiments.reproduce.recipes import (
+    can_be_offline,
+    length_of,
+    offline_options,
+    setting,
+    stand_in_options,
+)
 from graphbench.experiments.reproduce.tables import Cell, Table
 from graphbench.runs.differences import NOTHING, Difference
 
@@ -46,7 +53,8 @@ class Request:
     Args:
         scale: the whole recipe, a twentieth of it, or a few steps.
         seeds: `seed_everything` of each run.
-        offline: take the data that need no network, where the recipe would download; a smoke test always does.
+        offline: take the data that need no network, where the recipe would download; a smoke test always does, and
+            takes random graphs where there are none.
         extra: options for every `graphbench fit`.
     """
 
@@ -136,7 +144,9 @@ def scaled(cell: Cell, request: Request) -> tuple[str, ...]:
     """Options that make the training of a cell as long as asked for, on the data asked for."""
     words: tuple[str, ...] = ()
     smoke = request.scale == "smoke"
-    if request.offline or smoke:
+    if smoke and not can_be_offline(cell.recipe):
+        words += stand_in_options(cell.recipe, cell.options)
+    elif request.offline or smoke:
         words += offline_options(cell.recipe, small=smoke)
     if smoke:
         words += _SMOKE + (_CONSTANT if setting(cell.recipe, "model.schedule") else ())
@@ -226,11 +236,9 @@ def is_trained(cell: Cell) -> bool:
 def jobs(cells: Iterable[Cell], request: Request, output: Path) -> list[Job]:
     """The jobs of cells, each once: all of the first seed, then of the next; those that start from others last.
 
-    A smoke test leaves out what cannot be had offline.
+    A smoke test takes random graphs in the place of data that are not here, see `stand_in_options`.
     """
     chosen = [cell for cell in cells if is_trained(cell)]
-    if request.scale == "smoke":
-        chosen = [cell for cell in chosen if can_be_offline(cell.recipe)]
     found: dict[Path, Job] = {}
     for seed in request.seeds:
         for cell in chosen:
@@ -239,6 +247,25 @@ def jobs(cells: Iterable[Cell], request: Request, output: Path) -> list[Job]:
                 found.setdefault(job.before.folder(output), Job(job.before))
             found.setdefault(job.training.folder(output), job)
     return sorted(found.values(), key=lambda job: job.before is not None)
+
+
+def coverage(cells: Sequence[Cell], scale: Scale) -> str:
+    """Return in a line how many values are trained, on what, and how many are left out and why.
+
+    Args:
+        cells: all that were asked for.
+        scale: how long trainings are.
+    """
+    trained = [cell for cell in cells if is_trained(cell)]
+    random = [cell for cell in trained if scale == "smoke" and not can_be_offline(cell.recipe)]
+    looked_up = [cell for cell in cells if cell.is_open and not is_trained(cell) and cell.way != "script"]
+    left = Counter(cell.way for cell in cells if not cell.is_open or cell.way == "script")
+    told = f"Of {len(cells):,} values {len(trained):,} are trained"
+    if random:
+        told += f", {len(random):,} of them on random graphs in the place of data that are not here"
+    told += f"; {len(looked_up):,} are counted or looked up"
+    reasons = ", ".join(f"{count:,} {way}" for way, count in left.items())
+    return told + (f"; {left.total():,} are left out: {reasons}." if left else ".")
 
 
 def select(table: Table, rows: Sequence[str] = (), columns: Sequence[str] = ()) -> list[Cell]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from math import ceil
 from typing import Any
+
+import yaml
 
 from graphbench import registry
 from graphbench.experiments.reproduce.tables import Cell
@@ -35,6 +38,9 @@ class Offline:
         return all(importlib.util.find_spec(name) is not None for name in self.packages)
 
 
+#: What gives random graphs by the specification of another benchmark, and options of loading that it has itself.
+_STAND_IN = "graphbench.testing.stand_in.StandIn"
+_OF_LOADING = ("batch_size", "eval_batch_size", "num_workers", "root", "store", "seed", "bucketing", "train_fraction")
 _FEW = {"sizes": "[8,4,4]"}
 #: Benchmarks of published tables that can do without a network; the others have to be downloaded.
 OFFLINE = {
@@ -185,6 +191,26 @@ def can_be_offline(recipe: Sequence[str]) -> bool:
     names = [name for name in (benchmark_of(recipe), graphs) if name]
     ways = [OFFLINE.get(name) for name in names]
     return bool(names) and all(way is not None and way.is_installed for way in ways)
+
+
+def stand_in_options(recipe: Sequence[str], options: Sequence[str] = ()) -> tuple[str, ...]:
+    """Options that take random graphs of the same specification in the place of data that are not here.
+
+    Args:
+        recipe: configurations, first to last.
+        options: of a cell; those of the data decide its specification as well.
+    """
+    benchmark, given = benchmark_of(recipe), dict(setting(recipe, "data.init_args") or {})
+    for word in options:
+        name, _, value = word.partition("=")
+        if name.startswith("--data.init_args."):
+            given[name.removeprefix("--data.init_args.")] = yaml.safe_load(value)
+    own = {name: value for name, value in given.items() if name not in _OF_LOADING}
+    return (
+        f"--data={_STAND_IN}",
+        f"--data.init_args.of={benchmark}",
+        f"--data.init_args.of_options={json.dumps(own)}",
+    )
 
 
 def offline_options(recipe: Sequence[str], small: bool = False) -> tuple[str, ...]:

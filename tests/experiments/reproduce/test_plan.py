@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
+
 import pytest
 
 from graphbench.errors import BadInput
 from graphbench.experiments.reproduce import plan
-from graphbench.experiments.reproduce.plan import Job, Request, job_of, jobs, run_name, scaled, select
-from graphbench.experiments.reproduce.tables import find_table
+from graphbench.experiments.reproduce.plan import Job, Request, coverage, job_of, jobs, run_name, scaled, select
+from graphbench.experiments.reproduce.recipes import can_be_offline
+from graphbench.experiments.reproduce.tables import find_table, tables
 
 
 def test_rows_and_columns_are_chosen_by_key(table):
@@ -60,7 +64,22 @@ def test_a_smoke_test_is_two_steps_on_data_at_hand(table, tmp_path):
     assert {"--data.init_args.source=generated", "--trainer.limit_train_batches=2"} <= set(words)
     assert "--data.init_args.source=generated" in scaled(table.by_place["ours", "pattern"], Request(offline=True))
     coco = find_table("sfi-former/table-1")
-    assert jobs(select(coco, columns=["coco-sp"]), Request("smoke"), tmp_path) == []
+    (first, *_) = jobs(select(coco, columns=["coco-sp"]), Request("smoke"), tmp_path)
+    assert {"--data=graphbench.testing.stand_in.StandIn", "--data.init_args.of=COCOSP"} <= set(first.training.options)
+
+
+def test_every_recipe_smokes_and_a_line_counts_what_is_left_out(tmp_path):
+    for table in tables().values():
+        trained = [cell for cell in table.cells if cell.way == "recipe"]
+        folders = {job.training.folder(tmp_path) for job in jobs(table.cells, Request("smoke"), tmp_path)}
+        for cell in trained:
+            assert job_of(cell, 0, Request("smoke"), tmp_path).training.folder(tmp_path) in folders
+    cells = find_table("sfi-former/table-1").cells
+    counts = [int(number.replace(",", "")) for number in re.findall(r"[\d,]*\d", coverage(cells, "smoke"))]
+    ways = Counter(cell.way for cell in cells)
+    assert counts[:2] == [len(cells), ways["recipe"]]
+    assert counts[2] == sum(cell.way == "recipe" and not can_be_offline(cell.recipe) for cell in cells)
+    assert sum(counts[4:5]) == sum(ways[way] for way in ("missing", "unwritten", "quoted", "script"))
 
 
 def test_an_unknown_scale_is_refused():
