@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import pytorch_lightning as pl
 from jsonargparse import Namespace
@@ -40,6 +41,28 @@ def take_over_found(cli: GraphbenchCLI) -> None:
             _check_search(callback, cli.trainer)
             log.info("Learning rate found: %.3g", cli.model.lr)
             _write_rate(cli)
+
+
+def found_options(config: Mapping[str, Any]) -> list[str]:
+    """Return what finders found for a run, as options behind the command that began it and is given again.
+
+    Args:
+        config: configuration of the run.
+
+    Examples:
+        >>> trainer = {"callbacks": [{"class_path": "pytorch_lightning.callbacks.BatchSizeFinder"}]}
+        >>> found_options({"trainer": trainer, "data": {"class_path": "NCI", "init_args": {"batch_size": 48}}})
+        ['--data.batch_size=48']
+    """
+    callbacks = (config.get("trainer") or {}).get("callbacks") or ()
+    names = {str(one.get("class_path") if isinstance(one, Mapping) else one).rpartition(".")[2] for one in callbacks}
+    found = []
+    if BatchSizeFinder.__name__ in names:
+        found.append(f"--data.batch_size={config['data']['init_args']['batch_size']}")
+    optimizer = (config.get("model") or {}).get("optimizer")
+    if LearningRateFinder.__name__ in names and isinstance(optimizer, Mapping) and "lr" in optimizer["init_args"]:
+        found.append(f"--model.optimizer.lr={optimizer['init_args']['lr']}")
+    return found
 
 
 def _write_rate(cli: GraphbenchCLI) -> None:

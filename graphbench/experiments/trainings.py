@@ -69,6 +69,7 @@ class Training:
             class must come before the options of the class.
         facts: columns of tables, in front of all others; without any there is the column `name`.
         room: folder of such trainings in OUTPUT.
+        place: options of the machine, such as `--trainer.accelerator=gpu`, that a training which goes on gets as well.
 
     Examples:
         >>> training = Training("gps", 1, ["gps/zinc"], ["--trainer.max_epochs=10"])
@@ -86,6 +87,7 @@ class Training:
     options: Sequence[str] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
     room: str = "runs"
+    place: Sequence[str] = ()
 
     def folder(self, output: Path) -> Path:
         """Where the run lies."""
@@ -100,7 +102,7 @@ class Training:
                 write_text(path, yaml.safe_dump(dict(config)))
                 config = path
             words += ["--config", str(config)]
-        return [*words, *self.options, f"--seed_everything={self.seed}"]
+        return [*words, *self.options, *self.place, f"--seed_everything={self.seed}"]
 
     def run(self, output: Path) -> dict[str, Any]:
         """Train and test, from wherever an earlier call stopped; what is finished is not run again.
@@ -111,7 +113,7 @@ class Training:
         Raises:
             SystemExit: a command failed; what is finished stays.
         """
-        train(self.folder(output), lambda: self.arguments(output))
+        train(self.folder(output), lambda: self.arguments(output), place=self.place)
         return results(self.folder(output))
 
     def is_finished(self, output: Path) -> bool:
@@ -260,13 +262,19 @@ def results(folder: Path) -> dict[str, Any]:
     return RunFolder(folder).read_results()
 
 
-def train(folder: Path, options: Callable[[], Sequence[str]], command: Callable[..., None] | None = None) -> None:
+def train(
+    folder: Path,
+    options: Callable[[], Sequence[str]],
+    command: Callable[..., None] | None = None,
+    place: Sequence[str] = (),
+) -> None:
     """Train and test, from wherever an earlier call stopped; what stopped before its first checkpoint starts anew.
 
     Args:
         folder: of the run.
         options: gives the options of `graphbench fit`; called only where a training starts.
         command: takes a command line and runs it; `graphbench` by default.
+        place: options of the machine for a training that goes on.
 
     Raises:
         SystemExit: a command failed; what is finished stays.
@@ -274,7 +282,7 @@ def train(folder: Path, options: Callable[[], Sequence[str]], command: Callable[
     run = command or graphbench
     if "val" not in results(folder):
         if RunFolder(folder).resumable is not None:
-            run("fit", "--resume", str(folder))
+            run("fit", "--resume", str(folder), *place)
         else:
             run("fit", *options(), "--run", str(folder))
     if "test" not in results(folder):

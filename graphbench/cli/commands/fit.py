@@ -23,7 +23,7 @@ from graphbench.callbacks.non_finite import Diverged
 from graphbench.cli.appended import without_repeats
 from graphbench.cli.complaints import of_logger, of_training, reason
 from graphbench.cli.elastic import join_again
-from graphbench.cli.finders import take_over_found
+from graphbench.cli.finders import found_options, take_over_found
 from graphbench.cli.lightning import GraphbenchCLI, write_config
 from graphbench.cli.measures import count_parameters, peak_memory_mb, scores_of
 from graphbench.cli.names import configurations
@@ -98,7 +98,7 @@ def _resuming(parser: CommandParser, arguments: Sequence[str]) -> Sequence[str]:
         return arguments
     with contextlib.suppress(OSError, ValueError, yaml.YAMLError):  # a damaged one is told where it is read
         known = load_yaml(config.read_text(encoding="utf-8")) or {}
-        rest = without_repeats(rest, known, configurations(with_files(rest)))
+        rest = [*without_repeats(rest, known, configurations(with_files(rest))), *found_options(known)]
     return ["--resume", str(own.run), *rest]
 
 

@@ -203,8 +203,10 @@ def run_name(recipe: Iterable[str], options: Sequence[str], request: Request) ->
 
 def _training(cell: Cell, seed: int, request: Request, own: Sequence[str]) -> Training:
     name = run_name(cell.recipe, own, request)
-    options = [*cell.options, *scaled(cell, request), *request.extra]
-    return Training(name, seed, list(cell.recipe), options, {"recipe": " + ".join(cell.recipe)})
+    extra = altering(request.extra)
+    place = [word for word in request.extra if word not in extra]
+    options = [*cell.options, *scaled(cell, request), *extra]
+    return Training(name, seed, list(cell.recipe), options, {"recipe": " + ".join(cell.recipe)}, place=place)
 
 
 def job_of(cell: Cell, seed: int, request: Request, output: Path) -> Job:
