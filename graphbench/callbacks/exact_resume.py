@@ -96,7 +96,8 @@ def _watched_scores(trainer: pl.Trainer | None) -> dict[str, float]:
     """Scores that schedules follow, of an epoch that is over and that they have not been told; empty within one."""
     if trainer is None:
         return {}
-    progress, scores = trainer.fit_loop.epoch_progress.total, trainer.callback_metrics
+    progress: Any = trainer.fit_loop.epoch_progress.total
+    scores = trainer.callback_metrics
     if progress.processed == progress.completed:
         return {}
     return {one.monitor: float(scores[one.monitor]) for one in _watching(trainer) if one.monitor in scores}
