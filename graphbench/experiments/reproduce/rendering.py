@@ -157,8 +157,10 @@ def _told(table: Table, found: Sequence[Obtained], request: Request) -> str:
     """What the table says, and how its runs were asked for."""
     scale = {"full": "the whole recipes", "short": "short runs", "smoke": "a few steps each, which no score says"}
     seeds = several(len(request.seeds), "seed")
-    told = f"{table.paper}, {table.place}. Printed values above, obtained ones below: {scale[request.scale]}, {seeds}."
-    altered = [one for one in found if one.altered] if request.scale != "smoke" else []
+    altered = [one for one in found if one.altered]
+    whole = [one for one in found if one.seeds and not one.altered]
+    kind = "altered recipes" if altered and not whole else scale[request.scale]
+    told = f"{table.paper}, {table.place}. Printed values above, obtained ones below: {kind}, {seeds}."
     if altered:
         which = "; ".join(dict.fromkeys(text for one in altered for text in one.altered))
         told += f" {several(len(altered), 'value')} of altered runs, which meet or miss nothing: {which}."
