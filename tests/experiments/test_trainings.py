@@ -222,3 +222,23 @@ def test_runs_of_earlier_versions_have_gaps_in_their_provenance(tmp_path):
     assert set(provenance(tmp_path / "run").values()) == {""}
     (tmp_path / "run" / "environment.json").write_text('{"processor": "Z80", "torch_threads": 2, "gpus": ["A", "B"]}')
     assert provenance(tmp_path / "run")["hardware"] == "A + B"
+
+
+def test_a_training_that_goes_on_gets_the_options_of_the_machine(tmp_path, monkeypatch):
+    from graphbench.experiments import trainings
+
+    made = []
+    monkeypatch.setattr(trainings, "graphbench", lambda *words, **more: made.append(words))
+    training = trainings.Training(
+        "gps", 0, ["gps/zinc"], ["--data.init_args.batch_size=4"], place=["--trainer.devices=1"]
+    )
+    folder = training.folder(tmp_path)
+    training.run(tmp_path)
+    assert made[0] == (
+        "fit", "--config", "gps/zinc", "--data.init_args.batch_size=4", "--trainer.devices=1", "--seed_everything=0",
+        "--run", str(folder),
+    )  # fmt: skip
+    (folder / "checkpoints").mkdir(parents=True)
+    (folder / "checkpoints" / "last.ckpt").touch()
+    training.run(tmp_path)
+    assert made[2] == ("fit", "--resume", str(folder), "--trainer.devices=1")
