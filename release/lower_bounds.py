@@ -5,7 +5,7 @@
     python release/lower_bounds.py --folder lowest         keeps the environment
     python release/lower_bounds.py -- tests/nn             another part of the suite
 
-Without a path the part below runs: everything that computes. What is left out starts processes, signals and browsers,
+Without a path the part below runs: everything that computes, and hostile checkpoints and folders. What is left out starts processes, signals and browsers,
 and depends on the tools of the environment rather than on its oldest libraries.
 """
 
@@ -23,8 +23,9 @@ from resolve import ROOT, SYSTEM, UV, requirements, resolve
 #: The part of the suite that computes.
 PART = (
     "tests/benchmarks", "tests/contracts", "tests/data", "tests/diagnostics", "tests/encodings", "tests/figures",
-    "tests/nn", "tests/tasks", "tests/runs/test_checkpoints.py", "tests/training/test_module.py",
-    "tests/training/test_optim.py", "plugins",
+    "tests/nn", "tests/tasks", "tests/runs/test_checkpoints.py", "tests/training/test_hyperparameters.py",
+    "tests/training/test_module.py", "tests/training/test_optim.py", "tests/cli/test_every_way_in.py",
+    "tests/cli/test_sent_runs.py", "plugins",
 )  # fmt: skip
 #: What the suite needs beside the project; their versions do not matter here.
 TOOLS = ("hatchling", "hypothesis", "mpmath", "packaging", "pytest", "pytest-xdist")

@@ -163,7 +163,9 @@ def split(parser: CommandParser, arguments: Sequence[str], run_option: str | Non
     moved = moved_paths(run) if run is not None else {}
     stored: list[str] = []
     if run is not None:
-        trust.require(trust.Policy.of(run.config, own.trust))
+        trust.require(
+            trust.Policy.of(run.config, own.trust, trust.named_in([*rest, getattr(own, "input", None) or ""]))
+        )
         there = [word for name, (_, path) in moved.items() for word in (f"--data.{name}", path)]
         stored = ["--config", str(run.config), *there]
         rest = [*stored, *rest]

@@ -6,7 +6,7 @@ import io
 import logging
 import re
 import zipfile
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,10 @@ from graphbench.runs import RunFolder, hub, weights
 
 log = logging.getLogger(__name__)
 
+#: Lightning's function that makes a module of hyper-parameters, the only one that a checkpoint may name for that.
+INSTANTIATOR = "pytorch_lightning.cli.instantiate_module"
+#: Where a checkpoint keeps those of module and data; the last two are of Lightning before 0.8.
+_HYPER_PARAMETERS = ("hyper_parameters", "datamodule_hyper_parameters", "hparams", "module_arguments")
 #: How torch names a class that it does not build, in the error of a file with more than tensors.
 _FOREIGN = re.compile(r"GLOBAL (\S+) was not an allowed global|Trying to load unsupported GLOBAL (\S+)")
 
@@ -94,7 +98,29 @@ def load_checkpoint(path: str | Path) -> dict[str, Any]:
         loaded: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # whatever the parts of a damaged pickle lead to
         raise CorruptData(f"The checkpoint {path} cannot be read: {_why(Path(path), error)}") from error
+    check_instantiator(loaded, path)
     return loaded
+
+
+def check_instantiator(content: Any, path: str | Path) -> None:
+    """Refuse a checkpoint that names a function to make a module with, which Lightning before 2.6.6 would call.
+
+    Args:
+        content: of the checkpoint, or hyper-parameters alone.
+        path: for the message.
+
+    Raises:
+        BadInput: hyper-parameters name another function than Lightning's own.
+    """
+    if not isinstance(content, Mapping):
+        return
+    for hyper_parameters in (content, *(content.get(key) for key in _HYPER_PARAMETERS)):
+        found = hyper_parameters.get("_instantiator") if isinstance(hyper_parameters, Mapping) else None
+        if found is not None and found != INSTANTIATOR:
+            raise BadInput(
+                f"The checkpoint {path} names {found!r} as _instantiator, a function that would be called to make its "
+                f"module; expected {INSTANTIATOR}. Do not use it, unless you know who wrote it and why."
+            )
 
 
 def _why(path: Path, error: Exception) -> str:

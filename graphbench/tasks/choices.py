@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -11,6 +10,7 @@ from torchmetrics import Metric
 
 from graphbench.contracts.spec import BenchmarkSpec
 from graphbench.errors import BadInput, UnknownName
+from graphbench.importing import import_object
 from graphbench.tasks.base import Task
 
 #: What `--model.metrics` takes.
@@ -92,9 +92,11 @@ def _made(path: str, options: dict[str, Any]) -> tuple[str, Metric]:
     """The metric of a dotted path."""
     module, _, name = path.rpartition(".")
     try:
-        made = getattr(importlib.import_module(module), name)(**options)
+        make = import_object(module, name)
     except (ImportError, AttributeError) as error:
         raise BadInput(f"metrics: {path!r} cannot be imported: {error}.") from error
+    try:
+        made = make(**options)
     except (TypeError, ValueError) as error:
         raise BadInput(
             f"metrics: {path} needs other options ({error}). Write it as class_path: {path} with init_args."

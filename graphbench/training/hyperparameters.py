@@ -11,14 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from jsonargparse import ArgumentError
+from torch import nn
+from torch.optim import Optimizer
 
 from graphbench.contracts.spec import BenchmarkSpec
 from graphbench.errors import BadInput, GraphbenchError
 from graphbench.files.safe_yaml import load_yaml
 from graphbench.runs import trust
+from graphbench.runs.checkpoints import INSTANTIATOR as INSTANTIATOR
+from graphbench.runs.checkpoints import check_instantiator
 
-#: Lightning's function that makes a module of such values; it makes the checkpoint name it.
-INSTANTIATOR = "pytorch_lightning.cli.instantiate_module"
 #: What nobody can rebuild a module without.
 _NEEDED = ("spec", "architecture")
 
@@ -110,6 +112,8 @@ def rebuilding(
     stored = checkpoint.get("hyper_parameters", {})
     if file is not None:
         stored = load_yaml(Path(file).read_text(encoding="utf-8"))
+    check_instantiator(stored, file or path)
+    check_instantiator(options, path)
     found = dict(stored) | dict(options)
     missing = [name for name in _NEEDED if name not in found]
     if missing:
@@ -119,9 +123,9 @@ def rebuilding(
             f"load_from_checkpoint(path, {', '.join(f'{name}=...' for name in missing)})."
         )
     named = list(_dotted({name: value for name, value in found.items() if name != "spec"}))
-    policy = trust.Policy.naming(Path(path), named, *(where for text in named for where in _imported(text)))
+    imported = frozenset(where for text in named for where in _imported(text))
     try:
-        with contextlib.nullcontext() if trusted else trust.enforced(policy):
+        with trust.enforced(trust.Policy(Path(path), imported, trusted)):
             yield
     except GraphbenchError:
         raise
@@ -143,9 +147,12 @@ def _dotted(content: Any) -> Iterator[str]:
 
 
 def _imported(path: str) -> Iterator[str]:
-    """A path whose class this process has imported already, and where that is defined; loading it runs no new code."""
+    """A part of a model whose class this process has imported already, and where that is defined.
+
+    Other classes are left out: `subprocess.Popen` is imported in most processes.
+    """
     module, _, name = path.rpartition(".")
     found = getattr(sys.modules.get(module), name, None)
-    if isinstance(found, type):
+    if isinstance(found, type) and issubclass(found, (nn.Module, Optimizer)):
         yield path
         yield f"{found.__module__}.{found.__qualname__}"

@@ -27,6 +27,10 @@ TESTED_BY = {
         "plugins/sft/tests/test_maxout.py", "every test runs with the loops and with torch",
     ),
     "graphbench/callbacks/changed_options.py": ("tests/cli/test_resumed.py", "what it sets, in runs that go on"),
+    "graphbench/benchmarks/graphs/foreign_downloads.py": (
+        "tests/benchmarks/graphs/test_pyg_sets.py", "servers that data sets of PyG must not believe",
+    ),
+    "graphbench/importing.py": ("tests/cli/test_every_way_in.py", "what a sent run may not import, by every command"),
     "graphbench/cli/optimizers.py": ("tests/docs/test_lightning.py", "a row of the guide, and its own examples"),
     "graphbench/benchmarks/block_models/sampling.py": (
         "tests/benchmarks/block_models/test_pattern_cluster.py", "samples the graphs of PATTERN and CLUSTER",
@@ -222,6 +226,7 @@ TESTS_OF = {
     "tests/docs/test_plugin_diagnostics.py": "docs/plugin-diagnostics.md",
     "tests/cli/test_slurm_file.py": "configs/slurm/fit.sbatch",
     "tests/cli/test_two_hosts.py": "training on two hosts",
+    "tests/cli/test_every_way_in.py": "every spelling that might import something, by every command",
     "tests/docs/test_predict.py": "docs/predict.md",
     "tests/cli/test_closed_streams.py": "commands whose output is closed",
     "tests/contracts/test_compiled.py": "that all architectures compile",

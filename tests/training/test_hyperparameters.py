@@ -92,6 +92,24 @@ def test_a_class_that_nobody_registered_is_imported_when_trusted_alone(spec, tmp
     assert type(BenchmarkModule.load_from_checkpoint(path, trust=True).architecture).__name__ == "Strange"
 
 
+@pytest.mark.parametrize("place", ["hyper_parameters", "datamodule_hyper_parameters", "hparams", "module_arguments"])
+def test_a_function_that_a_checkpoint_names_is_not_called(spec, tmp_path, monkeypatch, place):
+    canary = tmp_path / "canary"
+    code = f"import pathlib\npathlib.Path({str(canary)!r}).touch()\ndef make(cls, options): return 1\n"
+    (tmp_path / "instantiates.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    path = saved(BenchmarkModule(spec, partial(Small, hidden_dim=4)), tmp_path / "m.ckpt")
+    content = torch.load(path, weights_only=True)
+    content.setdefault(place, {})["_instantiator"] = "instantiates.make"
+    torch.save(content, path)
+    for trust in (False, True):
+        with pytest.raises(BadInput, match=r"instantiates\.make.*_instantiator"):
+            BenchmarkModule.load_from_checkpoint(path, trust=trust)
+    with pytest.raises(BadInput, match=r"instantiates\.make.*_instantiator"):
+        load_checkpoint(path)
+    assert not canary.exists()
+
+
 def test_what_has_no_plain_form_is_left_out():
     made = plain_arguments({"a": nn.Linear(1, 1), "b": lambda: 0, "c": [1, {"d": (2.0, None)}], "e": partial(print, 1)})
     assert made == {"c": [1, {"d": [2.0, None]}]}

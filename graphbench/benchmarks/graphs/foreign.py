@@ -15,10 +15,11 @@ import numpy as np
 import torch
 from torch.serialization import safe_globals
 
+from graphbench.benchmarks.graphs.foreign_downloads import checked_downloads
 from graphbench.benchmarks.graphs.plain_pickles import plain_pickles
 from graphbench.benchmarks.graphs.saved import PARTS_OF_DATA
 from graphbench.data.package_files import file_sha256
-from graphbench.errors import BadInput, MissingData
+from graphbench.errors import BadInput, GraphbenchError, MissingData
 
 
 @dataclass(frozen=True)
@@ -59,13 +60,18 @@ def raw_key(base: Path) -> dict[str, str]:
 def made(source: str, folder: Path, make: Callable[[], Any]) -> Any:
     """A data set of another package, made without its prints, its effect on random numbers, or pickles of its files.
 
+    What it downloads comes through `graphbench.data.download.fetch`.
+
     Raises:
         MissingData: its files could not be fetched.
+        CorruptData: one is not what was first downloaded.
         BadInput: it could not be made for another reason.
     """
     try:
-        with _quietly():
+        with _quietly(), checked_downloads(source, folder):
             return make()
+    except GraphbenchError:
+        raise
     except (OSError, ConnectionError) as error:
         raise MissingData(
             f"--data.source {source}: its files are not in {folder} and could not be fetched "

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import inspect
 import os
 import re
 import subprocess
@@ -15,18 +13,16 @@ from typing import Any
 
 import yaml
 
-from graphbench.benchmarks.graphs import ogb_sets
-from graphbench.benchmarks.graphs.foreign import Named, made, raw_files, raw_key
+from graphbench.benchmarks.graphs import ogb_sets, pyg_sets
+from graphbench.benchmarks.graphs.foreign import Named
 from graphbench.benchmarks.graphs.saved import load_saved
-from graphbench.contracts import SPLITS
 from graphbench.data.package_files import file_sha256
-from graphbench.errors import BadInput, GraphbenchError, UnknownName
+from graphbench.errors import BadInput, GraphbenchError
+from graphbench.importing import check, import_object
 
 #: Where graphbench-lib is installed; its modules have the name of ours.
 LIBRARY = "GRAPHBENCH_LIB"
 _LIBRARY_PREFIX = "graphbench-lib:"
-#: Defaults of an option `split` of PyG's classes that names one of the splits; others say how nodes are split.
-_BY_SPLIT = (None, "train", "trainval")
 #: Run by another Python, in which the name graphbench is graphbench-lib's.
 _EXPORT = """
 import sys
@@ -58,8 +54,8 @@ def find(source: str, arguments: Mapping[str, Any], root: Path) -> Named | None:
     name, _, given = source.partition(":")
     if not all(part.isidentifier() for part in name.split(".")):
         return None
-    if "." not in name and name[:1].isupper():  # never a module: a run that somebody sends may name these
-        return _from_pyg(source, name, _parsed(given) | dict(arguments), root)
+    if "." not in name and name[:1].isupper():  # never a module
+        return pyg_sets.from_pyg(source, name, _parsed(given) | dict(arguments), root)
     return _from_function(source, name, given, arguments) if given else None
 
 
@@ -99,12 +95,11 @@ def _from_function(source: str, module: str, name: str, arguments: Mapping[str, 
 
 
 def _imported(source: str, module: str, name: str) -> Callable[..., Any]:
+    check(f"{module}.{name}", listed=False)  # it is called with arguments of the configuration
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.append(here)  # the command does not begin in the folder of a script, as Python itself would
     try:
-        loaded: Any = importlib.import_module(module)
-        for part in name.split("."):
-            loaded = getattr(loaded, part)
+        loaded = import_object(module, name, listed=False)
     except (ImportError, AttributeError) as error:
         raise BadInput(
             f"--data.source {source}: {error}. It must be MODULE:FUNCTION, importable from {here} or installed."
@@ -116,61 +111,13 @@ def _imported(source: str, module: str, name: str) -> Callable[..., Any]:
     return loaded  # type: ignore[no-any-return]
 
 
-# -- PyG -----------------------------------------------------------------------------------------------------------
-
-
-def _is_pyg(name: str) -> bool:
-    import torch_geometric.datasets
-
-    return name in torch_geometric.datasets.__all__
-
-
-def _from_pyg(source: str, name: str, arguments: dict[str, Any], root: Path) -> Named:
-    """A class of `torch_geometric.datasets`; its published splits where it has an option `split` that names them."""
-    import torch_geometric.datasets
-
-    if not _is_pyg(name):
-        raise UnknownName("data set of PyG", name, torch_geometric.datasets.__all__)
-    cls = getattr(torch_geometric.datasets, name)
-    options = inspect.signature(cls.__init__).parameters
-    positional = [option for option in options if option not in ("self", "root")]
-    for key in [key for key in arguments if key.isdecimal()]:
-        if int(key) >= len(positional):
-            raise BadInput(f"--data.source {source}: {name} takes {', '.join(positional)}.")
-        arguments.setdefault(positional[int(key)], arguments.pop(key))
-    for key in arguments:
-        if key not in positional and not any(p.kind is p.VAR_KEYWORD for p in options.values()):
-            raise UnknownName(f"argument of {name}", key, positional)
-    folder = root / name
-    fixed = {"root": str(folder)} if "root" in options else {}
-
-    @cache
-    def load() -> Any:
-        if "split" not in options or "split" in arguments or options["split"].default not in _BY_SPLIT:
-            return list(made(source, folder, lambda: cls(**fixed, **arguments)))
-        make = lambda split: cls(**fixed, **arguments, split=split)  # noqa: E731
-        return {split: list(made(source, folder, lambda split=split: make(split))) for split in SPLITS}  # type: ignore[misc]
-
-    def known_by() -> dict[str, Any]:
-        if not fixed:
-            return {}
-        inner = next((folder / value for value in arguments.values() if isinstance(value, str) and value), folder)
-        base = inner if inner.is_dir() else folder
-        if not raw_files(base):
-            load()  # fetches them
-            base = inner if inner.is_dir() else folder
-        known = {"class": name, "arguments": {k: str(v) for k, v in arguments.items()}}
-        return known | {"version": importlib.import_module("torch_geometric").__version__, "raw": raw_key(base)}
-
-    return Named(source, "pyg", load, known_by, local="root" not in options)
-
-
 # -- graphbench-lib ------------------------------------------------------------------------------------------------
 
 
 def _from_library(source: str, arguments: Mapping[str, Any], root: Path) -> Named:
     """A set of graphbench-lib, loaded by a Python of its own and kept as plain graphs."""
     name = source.removeprefix(_LIBRARY_PREFIX)
+    check(source, listed=False)  # it reads files of `root` with pickle
     library = Path(os.environ.get(LIBRARY, ""))
     if not os.environ.get(LIBRARY) or not (library / "graphbench").is_dir():
         raise BadInput(
