@@ -5,8 +5,8 @@
     python release/lower_bounds.py --folder lowest         keeps the environment
     python release/lower_bounds.py -- tests/nn             another part of the suite
 
-Without a path the part below runs: everything that computes, and hostile checkpoints and folders. What is left out starts processes, signals and browsers,
-and depends on the tools of the environment rather than on its oldest libraries.
+Without a path the part below runs: everything that computes, and hostile checkpoints and folders. What is left out
+starts processes, signals and browsers, and depends on the tools of the environment rather than on its oldest libraries.
 """
 
 from __future__ import annotations

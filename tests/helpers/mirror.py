@@ -27,9 +27,6 @@ TESTED_BY = {
         "plugins/sft/tests/test_maxout.py", "every test runs with the loops and with torch",
     ),
     "graphbench/callbacks/changed_options.py": ("tests/cli/test_resumed.py", "what it sets, in runs that go on"),
-    "graphbench/benchmarks/graphs/foreign_downloads.py": (
-        "tests/benchmarks/graphs/test_pyg_sets.py", "servers that data sets of PyG must not believe",
-    ),
     "graphbench/importing.py": ("tests/cli/test_every_way_in.py", "what a sent run may not import, by every command"),
     "graphbench/cli/optimizers.py": ("tests/docs/test_lightning.py", "a row of the guide, and its own examples"),
     "graphbench/benchmarks/block_models/sampling.py": (

@@ -1,8 +1,8 @@
 """Downloads of PyG's and OGB's data sets by graphbench's own `fetch`, in place of theirs, which believe any server.
 
-PyG's `download_url` takes no look at certificates, and both packages take plain http. While `checked_downloads` is open,
-their functions fetch over verified https, and `SHA256SUMS` in the data set's folder has the checksum of each first
-download. A data set that opens a connection in another way is refused it.
+PyG's `download_url` takes no look at certificates, and both packages take plain http. While `checked_downloads` is
+open, their functions fetch over verified https, and `SHA256SUMS` in the data set's folder has the checksum of each
+first download. A data set that opens a connection in another way is refused it.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def _replaced(package: str, function: Callable[..., Any], by: Callable[..., Any]
 
 @contextlib.contextmanager
 def _no_connections(what: str, fetching: Callable[[], bool]) -> Iterator[None]:
-    """This thread, and that of fsspec, connect to no other computer but to fetch; other threads do as they like."""
+    """Let this thread, and that of fsspec, connect to nobody but to fetch; other threads do as they like."""
     here, before = threading.get_ident(), socket.socket.connect
 
     def connect(self: socket.socket, address: Any) -> None:
