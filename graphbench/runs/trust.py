@@ -168,7 +168,7 @@ def _is_registered(path: str) -> bool:
 def _definitions(path: str) -> Iterator[str]:
     """Where an object that is imported already is defined, if elsewhere than it is named."""
     module, _, name = path.rpartition(".")
-    found = getattr(sys.modules.get(module), name, None)
+    found: Any = getattr(sys.modules.get(module), name, None)
     if hasattr(found, "__qualname__"):
         yield f"{found.__module__}.{found.__qualname__}"
 

@@ -60,7 +60,7 @@ def test_every_name_leads_to_its_package(core_alone, tmp_path, distribution):
     config = tmp_path / "config.yaml"
     config.write_text(f"model: {{architecture: {{class_path: {distribution.replace('-', '_')}.Model}}}}\n")
     with pytest.raises(BadInput, match=own) as error:
-        trust.Policy.of(config)
+        trust.Policy.of(config).check(f"{distribution.replace('-', '_')}.Model")
     assert "--trust" not in str(error.value)
 
 

@@ -116,7 +116,7 @@ def _no_connections(what: str, fetching: Callable[[], bool]) -> Iterator[None]:
         return 0
 
     saved = {name: vars(socket.socket).get(name) for name in ("connect", "connect_ex")}
-    socket.socket.connect, socket.socket.connect_ex = connect, connect_ex  # type: ignore[method-assign]
+    socket.socket.connect, socket.socket.connect_ex = connect, connect_ex  # type: ignore[method-assign, assignment]
     try:
         yield
     finally:

@@ -98,7 +98,8 @@ def _check_admitted(name: str, arguments: Mapping[str, Any]) -> None:
     taken, path = ADMITTED.get(name), f"torch_geometric.datasets.{name}"
     if taken is None:
         check(path, listed=False)
-    for key, value in arguments.items() if taken is not None else ():
+        return
+    for key, value in arguments.items():
         if key not in taken or not _is_plain(value):
             check(path, listed=False, shown=f"{path} with {key}={value!r}")
 
