@@ -16,10 +16,11 @@ from graphbench.importing import check
 
 #: Defaults of an option `split` of PyG's classes that names one of the splits; others say how nodes are split.
 _BY_SPLIT = (None, "train", "trainval")
-#: Class -> the arguments that a run which somebody sent may give it, of PyG 2.6 to 2.8. The source of each was read for
+#: Class -> the arguments that a run which somebody sent may give it. The module of each, in PyG 2.8.1, was searched for
 #: `eval`, for pickles that are read by other means than `pickle.load` (which `foreign.made` restricts, for NumPy as
-#: well), and for what it fetches. Classes of graphs with several kinds of nodes, of meshes and of language models are
-#: left out, and arguments that name files, addresses, functions, classes, numbers of processes or further options.
+#: well), and for other ways to the network; a test searches that of the installed PyG. Most classes of graphs with
+#: several kinds of nodes, of meshes and of language models are left out, and arguments that name files, addresses,
+#: functions, classes, numbers of processes or further options.
 ADMITTED: dict[str, tuple[str, ...]] = {
     "AQSOL": ("split",),
     "Actor": (),
