@@ -69,7 +69,6 @@ TESTED_BY = {
     ),
     "graphbench/callbacks/best_checkpoint.py": ("tests/cli/commands/test_fit.py", "the checkpoint that a fit leaves"),
     "graphbench/callbacks/csv_logger.py": ("tests/cli/test_nothing_is_lost.py", "rows of a killed and continued run"),
-    "graphbench/callbacks/diagnostic_table.py": ("tests/callbacks/test_probe.py", "written by every probe"),
     "graphbench/callbacks/epoch_lines.py": ("tests/cli/commands/test_fit.py", "what a fit prints"),
     "graphbench/callbacks/last_checkpoint.py": ("tests/cli/test_nothing_is_lost.py", "kills at its writes"),
     "graphbench/callbacks/non_finite.py": ("tests/cli/test_diverged.py", "its policies, as users choose them"),
@@ -99,7 +98,6 @@ TESTED_BY = {
     "graphbench/figures/attention.py": ("tests/callbacks/test_attention_maps.py", "the callback that draws with it"),
     "graphbench/moved.py": ("tests/moves/test_saved_run.py", "every old path is imported"),
     "graphbench/runs/holding.py": ("tests/cli/test_nothing_is_lost.py", "two processes and one folder"),
-    "graphbench/runs/tables.py": ("tests/report/test_loading.py", "tables as the report reads them"),
     "graphbench/runs/trust.py": ("tests/cli/test_sent_runs.py", "runs that somebody sends, as users load them"),
     "graphbench/testing/precision.py": ("tests/testing/test_architectures.py", "a part of the architecture's contract"),
     "plugins/baselines/src/graphbench_baselines/attention.py": (
