@@ -10,6 +10,7 @@ from pathlib import Path
 import pytorch_lightning as pl
 
 from graphbench.callbacks.trackers import log_table
+from graphbench.files.together import place_of
 from graphbench.runs import RunFolder
 from graphbench.runs.checkpoints import load_checkpoint
 from graphbench.runs.tables import POSITION, append_rows, load_table, write_table
@@ -56,7 +57,7 @@ class DiagnosticTable:
         if not _writes(trainer):
             return
         if not self.path(trainer).is_file():
-            self.start(trainer)
+            write_table(self.path(trainer), self.columns, self.rows(trainer))
         position = {"epoch": epoch, "step": trainer.global_step if step is None else step}
         append_rows(self.path(trainer), self.columns, ({**position, **row} for row in rows))
 
@@ -73,7 +74,10 @@ class DiagnosticTable:
 
     def rows(self, trainer: pl.Trainer) -> list[dict[str, str]]:
         """The table so far, up to a row that is torn, as every column was written; none of a table of other columns."""
-        table = load_table(self.path(trainer))
+        path = self.path(trainer)
+        table = load_table(path if path.is_file() else place_of(path))
+        if table.torn is not None:
+            log.warning("%s is torn in line %d, which is left out with all that follows.", place_of(path), table.torn)
         if table.columns and set(table.columns) != set(self.columns):
             log.warning("%s has other columns than %s: it is begun anew.", self.path(trainer), ", ".join(self.columns))
             return []
