@@ -23,7 +23,7 @@ ARROWS = {
     "__main__": {"cli"},
     "attributions": {"contracts", "data", "errors", "figures", "nn", "prediction", "tasks", "training"},
     "benchmarks": {"contracts", "data", "errors"},
-    "callbacks": {"contracts", "diagnostics", "encodings", "errors", "figures", "runs", "training"},
+    "callbacks": {"contracts", "diagnostics", "encodings", "errors", "figures", "files", "runs", "training"},
     "cli": {
         "__init__",
         "attributions",

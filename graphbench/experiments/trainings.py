@@ -31,7 +31,6 @@ from __future__ import annotations
 
 import contextlib
 import glob
-import json
 import os
 import signal
 import subprocess
@@ -44,6 +43,7 @@ from typing import Any
 import yaml
 
 from graphbench.errors import BadInput
+from graphbench.files.json_files import load_json
 from graphbench.files.writing import write_text
 from graphbench.runs import RunFolder
 from graphbench.runs.tables import load_table, write_table
@@ -160,7 +160,7 @@ def provenance(folder: Path) -> dict[str, Any]:
         folder: of the run.
     """
     path, stored = RunFolder(folder).environment, results(folder)
-    environment = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    environment = load_json(path) if path.is_file() else {}
     packages = environment.get("packages", {})
     parts = [environment, *environment.get("continued", ())]
     processor = f"{environment['processor']}, {environment['torch_threads']} threads" if environment else ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import math
 from collections.abc import Mapping, Sequence
@@ -16,6 +15,7 @@ import pandas as pd
 import yaml
 
 from graphbench.errors import BadInput
+from graphbench.files.json_files import load_json
 from graphbench.files.safe_yaml import load_yaml
 from graphbench.report.metrics import Curves, curves_of, logged_in
 from graphbench.runs import RunFolder
@@ -196,7 +196,7 @@ def _read_json(run: Run, path: Path, consequence: str) -> dict[str, Any]:
         run.problems.append(f"There is no {path.name}, {consequence}.")
         return {}
     try:
-        loaded = json.loads(path.read_text(encoding="utf-8"))
+        loaded = load_json(path)
     except (OSError, ValueError) as error:
         run.problems.append(f"{path.name} cannot be read ({_first_line(error)}); it is left out.")
         return {}

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from graphbench.errors import BadInput, CorruptData
+from graphbench.files.json_files import load_json
 from graphbench.files.together import finish_writing
 from graphbench.files.writing import write_text
 from graphbench.runs.holding import locked
@@ -252,7 +253,7 @@ class RunFolder:
         if not self.results.is_file():
             return {}
         try:
-            loaded = json.loads(self.results.read_text(encoding="utf-8"))
+            loaded = load_json(self.results)
         except (OSError, ValueError, RecursionError) as error:
             raise CorruptData(f"{self.results} cannot be read: {error}. Remove it to have it written anew.") from error
         if not isinstance(loaded, dict):

@@ -23,6 +23,7 @@ import yaml
 
 from graphbench import registry
 from graphbench.errors import BadInput
+from graphbench.files.json_files import load_json
 from graphbench.files.safe_yaml import load_yaml
 from graphbench.files.writing import write_text
 from graphbench.registry import plugins
@@ -166,7 +167,7 @@ def _key(config: Path) -> str:
 def _remembered() -> dict[str, list[str]]:
     """Configuration -> dotted paths; empty where nothing is known."""
     try:
-        found = json.loads(_memory().read_text(encoding="utf-8"))
+        found = load_json(_memory())
     except (OSError, ValueError, RuntimeError):  # no home directory
         return {}
     if not isinstance(found, dict):

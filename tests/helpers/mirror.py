@@ -10,6 +10,7 @@ from __future__ import annotations
 #: Source without a test of its name -> (test file that covers it, why that one).
 TESTED_BY = {
     "graphbench/contracts/pyg.py": ("tests/nn/test_pyg.py", "beside the layers that read such graphs"),
+    "graphbench/files/json_files.py": ("tests/data/test_foreign.py", "JSON that is damaged or nested too deep"),
     "graphbench/encodings/_edges_numba.py": ("tests/encodings/test_dense.py", "its loops"),
     "graphbench/encodings/lap_pe_numba.py": ("tests/encodings/test_lap_pe.py", "its loops"),
     "graphbench/encodings/rwse_numba.py": ("tests/encodings/test_rwse.py", "its loops"),
@@ -160,6 +161,7 @@ TESTED_BY = {
 TESTS_OF = {
     "tests/callbacks/test_other_modules.py": "graphbench/callbacks/probe.py",
     "tests/training/test_plain_loaders.py": "graphbench/training/module.py",
+    "tests/cli/test_written_together.py": "commands killed between their files",
     "tests/docs/test_lightning.py": "docs/lightning.md",
     "tests/docs/test_how_to.py": "docs/how-to/",
     "plugins/baselines/tests/test_all_architectures.py": "the contract, for every architecture of the package",
