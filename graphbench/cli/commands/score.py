@@ -91,7 +91,7 @@ def written_together(request: Request) -> Iterator[tuple[RunFolder | None, list[
     """
     if request.run is None:
         yield None, []
-    elif rank_zero_only.rank:
+    elif getattr(rank_zero_only, "rank", None):
         yield request.run, ["--trainer.default_root_dir", str(request.run.path)]
     else:
         with writing_together(request.run.path) as staged:
