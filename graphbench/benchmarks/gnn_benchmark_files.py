@@ -5,7 +5,6 @@ An archive holds one file, `NAME.pt`: train, validation and test as lists of dic
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from torch import Tensor
 from graphbench.contracts import SPLITS, GraphTable
 from graphbench.contracts.table import EDGE, EDGE_INDEX, NODE, Column, pointer
 from graphbench.data.download import fetch_members
+from graphbench.data.foreign import FETCH_AGAIN, foreign, load_tensors
 from graphbench.data.progress import track
 from graphbench.errors import CorruptData
 
@@ -25,8 +25,6 @@ Convert = Callable[[Sequence[Graph]], dict[str, tuple[Tensor, str]]]
 
 _CHUNK = 1000  # graphs per table
 _MOST_NODES = 256  # node numbers are stored in one byte
-#: What torch raises on files that are cut short, altered, or hold anything but tensors.
-_BAD_TENSORS = (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError, AttributeError, OSError)
 
 
 def address(name: str) -> str:
@@ -65,20 +63,21 @@ def read_splits(path: Path, convert: Convert) -> dict[str, Iterator[GraphTable]]
     Raises:
         CorruptData: the file is damaged or holds something else; also while the tables are taken.
     """
-    try:
-        splits = torch.load(path, map_location="cpu", weights_only=True)
-    except _BAD_TENSORS as error:
-        raise CorruptData(f"{path} was not read: {error}\nDelete it to fetch it again.") from error
+    with foreign(path, FETCH_AGAIN):
+        splits = load_tensors(path)
     if not isinstance(splits, list | tuple) or len(splits) != len(SPLITS):
         raise CorruptData(f"{path}: expected train, validation and test graphs, got {type(splits).__name__}.")
     return {name: _tables(path, name, graphs, convert) for name, graphs in zip(SPLITS, splits, strict=True)}
 
 
 def _tables(path: Path, split: str, graphs: Sequence[Graph], convert: Convert) -> Iterator[GraphTable]:
+    if not isinstance(graphs, list | tuple):
+        raise CorruptData(f"{path}: expected a list of {split} graphs, got {type(graphs).__name__}.")
     starts = range(0, len(graphs), _CHUNK)
     for start in track(starts, f"Reading {path.name}, {split}", unit=f"chunks of {_CHUNK} graphs"):
         part = graphs[start : start + _CHUNK]
-        try:
+        last = start + len(part) - 1
+        with foreign(f"{path}: {split} graphs {start} to {last}", is_not="are not what the GNN benchmark holds"):
             columns = convert(part)
             nodes = torch.tensor([len(graph["x"]) for graph in part])
             edges = [graph["edge_index"].t() for graph in part]
@@ -87,13 +86,9 @@ def _tables(path: Path, split: str, graphs: Sequence[Graph], convert: Convert) -
             ends = torch.cat(edges)
             if len(ends) and not 0 <= int(ends.min()) <= int(ends.max()) < _MOST_NODES:
                 raise ValueError("edge_index leads to nodes that do not exist")
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError) as error:
-            raise CorruptData(
-                f"{path}: {split} graphs {start} to {start + len(part) - 1} are not what the GNN benchmark holds "
-                f"({type(error).__name__}: {error})."
-            ) from error
-        yield GraphTable(
-            {"edge_index": ends.to(torch.uint8)} | {name: column for name, (column, _) in columns.items()},
-            {"edge_index": EDGE_INDEX} | {name: Column(axis) for name, (_, axis) in columns.items()},
-            {NODE: pointer(nodes), EDGE: pointer(torch.tensor([len(part) for part in edges]))},
-        )
+            table = GraphTable(
+                {"edge_index": ends.to(torch.uint8)} | {name: column for name, (column, _) in columns.items()},
+                {"edge_index": EDGE_INDEX} | {name: Column(axis) for name, (_, axis) in columns.items()},
+                {NODE: pointer(nodes), EDGE: pointer(torch.tensor([len(part) for part in edges]))},
+            )
+        yield table

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
 
@@ -12,8 +10,8 @@ from pytorch_lightning.loggers import CSVLogger
 from pytorch_lightning.loggers.csv_logs import ExperimentWriter
 from pytorch_lightning.loggers.logger import rank_zero_experiment
 
-from graphbench.files.writing import write_text
 from graphbench.runs import RunFolder
+from graphbench.runs.tables import append_rows, load_table, write_table
 
 Row = Mapping[str, float]
 
@@ -50,7 +48,7 @@ class RunCSVLogger(CSVLogger):
 
 
 class _Writer(ExperimentWriter):
-    """Goes on with a file; a new header replaces it as a whole."""
+    """Goes on with a file."""
 
     def __init__(self, log_dir: str, kept: list[dict[str, float]]) -> None:
         self._kept = kept
@@ -62,12 +60,19 @@ class _Writer(ExperimentWriter):
         path = Path(self.metrics_file_path)
         if self._kept:
             self.metrics_keys = names
-            _write_rows(path, names, self._kept)
+            write_table(path, names, self._kept)
         else:
             path.unlink(missing_ok=True)
 
-    def _rewrite_with_new_header(self, fieldnames: list[str]) -> None:
-        _write_rows(Path(self.metrics_file_path), fieldnames, read_rows(Path(self.metrics_file_path)))
+    def save(self) -> None:
+        """Append what was logged since the last call; a new column makes the file anew."""
+        if not self.metrics:
+            return
+        path = Path(self.metrics_file_path)
+        if self._record_new_keys() and path.is_file():
+            write_table(path, self.metrics_keys, read_rows(path))
+        append_rows(path, self.metrics_keys, self.metrics)
+        self.metrics = []
 
 
 def read_rows(path: Path) -> list[dict[str, float]]:
@@ -75,19 +80,15 @@ def read_rows(path: Path) -> list[dict[str, float]]:
 
     A row that a killed process wrote to its half, and everything behind it, is left out.
     """
-    if not path.is_file():
-        return []
-    text = path.read_text(encoding="utf-8", errors="replace")
-    whole = text[: text.rfind("\n") + 1]
     rows: list[dict[str, float]] = []
-    try:
-        for row in csv.DictReader(io.StringIO(whole)):
+    for row in load_table(path).as_dicts():
+        try:
             values = {name: _number(value) for name, value in row.items() if value != ""}
-            if "step" not in values:
-                break
-            rows.append(values)
-    except (AttributeError, ValueError, csv.Error):  # fewer or more cells than the header, no number, or no table
-        pass
+        except ValueError:
+            break
+        if "step" not in values:
+            break
+        rows.append(values)
     return rows
 
 
@@ -107,11 +108,3 @@ def counted_from_one(rows: list[dict[str, float]]) -> list[dict[str, float]]:
 
 def _number(text: str) -> float:
     return int(text) if text.isdigit() else float(text)
-
-
-def _write_rows(path: Path, names: list[str], rows: Iterable[Row]) -> None:
-    text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, names)
-    writer.writeheader()
-    writer.writerows(rows)
-    write_text(path, text.getvalue())

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import csv
+import logging
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path
 
 import pytorch_lightning as pl
 
 from graphbench.callbacks.trackers import log_table
+from graphbench.files.together import place_of
 from graphbench.runs import RunFolder
 from graphbench.runs.checkpoints import load_checkpoint
-from graphbench.runs.tables import POSITION
+from graphbench.runs.tables import POSITION, append_rows, load_table, write_table
+
+log = logging.getLogger(__name__)
 
 
 class DiagnosticTable:
@@ -36,15 +40,8 @@ class DiagnosticTable:
         """Begin an empty table, or keep the rows of a run that goes on: those up to the step it goes on from."""
         if not _writes(trainer):
             return
-        path, rows = self.path(trainer), []
-        if trainer.global_step and path.is_file():
-            with path.open(newline="", encoding="utf-8") as file:
-                rows = [row for row in csv.DictReader(file) if int(row["step"]) <= trainer.global_step]
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, self.columns)
-            writer.writeheader()
-            writer.writerows(rows)
+        rows = [row for row in self.rows(trainer) if trainer.global_step and float(row["step"]) <= trainer.global_step]
+        write_table(self.path(trainer), self.columns, rows)
 
     def add(
         self, trainer: pl.Trainer, epoch: int, rows: Iterable[Mapping[str, object]], step: int | None = None
@@ -60,33 +57,31 @@ class DiagnosticTable:
         if not _writes(trainer):
             return
         if not self.path(trainer).is_file():
-            self.start(trainer)
+            write_table(self.path(trainer), self.columns, self.rows(trainer))
         position = {"epoch": epoch, "step": trainer.global_step if step is None else step}
-        with self.path(trainer).open("a", newline="", encoding="utf-8") as file:
-            csv.DictWriter(file, self.columns).writerows({**position, **row} for row in rows)
+        append_rows(self.path(trainer), self.columns, ({**position, **row} for row in rows))
 
     def replace(self, trainer: pl.Trainer, rows: Iterable[Mapping[str, object]]) -> None:
         """Put rows of the model that a test or prediction looked at in place of those that the table has of it."""
         if not _writes(trainer):
             return
         epoch, step = trained_for(trainer)
-        path = self.path(trainer)
         kept: list[dict[str, object]] = [
-            dict(row) for row in self.rows(trainer) if (int(row["epoch"]), int(row["step"])) != (epoch, step)
+            dict(row) for row in self.rows(trainer) if (float(row["epoch"]), float(row["step"])) != (epoch, step)
         ]
         kept += [{"epoch": epoch, "step": step, **row} for row in rows]
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, self.columns)
-            writer.writeheader()
-            writer.writerows(sorted(kept, key=lambda row: int(str(row["step"]))))
+        write_table(self.path(trainer), self.columns, sorted(kept, key=lambda row: float(str(row["step"]))))
 
     def rows(self, trainer: pl.Trainer) -> list[dict[str, str]]:
-        """The table so far; none where there is no file."""
-        if not self.path(trainer).is_file():
+        """The table so far, up to a row that is torn, as every column was written; none of a table of other columns."""
+        path = self.path(trainer)
+        table = load_table(path if path.is_file() else place_of(path))
+        if table.torn is not None:
+            log.warning("%s is torn in line %d, which is left out with all that follows.", place_of(path), table.torn)
+        if table.columns and set(table.columns) != set(self.columns):
+            log.warning("%s has other columns than %s: it is begun anew.", self.path(trainer), ", ".join(self.columns))
             return []
-        with self.path(trainer).open(newline="", encoding="utf-8") as file:
-            return list(csv.DictReader(file))
+        return list(takewhile(lambda row: all(row[name] for name in POSITION), table.as_dicts()))
 
     def publish(self, trainer: pl.Trainer) -> None:
         """Hand the whole table to the run's trackers."""

@@ -7,7 +7,6 @@ configuration mentions are imported before parsing, and nothing else is.
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import yaml
 
 from graphbench import registry
 from graphbench.errors import BadInput
+from graphbench.files.json_files import load_json
 from graphbench.files.safe_yaml import load_yaml
 from graphbench.registry.configurations import read
 from graphbench.registry.expected import Expected
@@ -61,7 +61,7 @@ def moved_paths(run: RunFolder) -> dict[str, tuple[str, str]]:
         Option of the data -> the path in the configuration and the absolute one to take instead.
     """
     try:
-        started = Path(json.loads(run.environment.read_text(encoding="utf-8"))["folder"])
+        started = Path(load_json(run.environment)["folder"])
         data = yaml.safe_load(run.config.read_text(encoding="utf-8"))["data"]
         options, benchmark = data["init_args"], data["class_path"].rpartition(".")[2]
         names = (*_PATHS, *_PATHS_OF.get(benchmark, ()))

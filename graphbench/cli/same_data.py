@@ -10,6 +10,7 @@ from typing import Any
 import pytorch_lightning as pl
 
 from graphbench.errors import BadInput, CorruptData, check_choice
+from graphbench.files.json_files import load_json
 from graphbench.files.writing import write_text
 from graphbench.runs import RunFolder
 
@@ -115,7 +116,7 @@ def read_record(run: RunFolder) -> dict[str, Any] | None:
     if not run.data.is_file():
         return None
     try:
-        record = json.loads(run.data.read_text(encoding="utf-8"))
+        record = load_json(run.data)
         {name: (split["graphs"], split["content"]) for name, split in record["splits"].items()}
         dict(record.get("source", {})), list(record.get("earlier", [])), dict(record.get(_BATCHES, {}))
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:

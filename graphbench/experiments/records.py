@@ -16,6 +16,7 @@ from typing import Any
 
 from graphbench.errors import BadInput
 from graphbench.experiments.trainings import Training, provenance, read_csv, results
+from graphbench.files.json_files import load_json
 from graphbench.files.writing import write_text
 from graphbench.registry.configurations import configurations
 from graphbench.runs import RunFolder
@@ -157,7 +158,7 @@ def record_of(training: Training, folder: Path, told: Mapping[str, Any]) -> Reco
     stored, origin = results(folder), provenance(folder)
     metric = str(stored["metric"])
     environment = RunFolder(folder).environment
-    known = json.loads(environment.read_text(encoding="utf-8")) if environment.is_file() else {}
+    known = load_json(environment) if environment.is_file() else {}
     fields: dict[str, Any] = {
         "recipe": tuple(map(_name_of, training.configs)),
         "seed": training.seed,
@@ -226,7 +227,7 @@ def read_file(path: Path) -> list[Record]:
         BadInput: it holds something else.
     """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = load_json(path)
     except (ValueError, RecursionError) as error:
         raise BadInput(f"{path} is not valid JSON: {error}") from error
     return [Record.parse(one, str(path)) for one in (content if isinstance(content, list) else [content])]

@@ -30,10 +30,7 @@ and its table has, per training, what tells it from the others, its scores, and 
 from __future__ import annotations
 
 import contextlib
-import csv
 import glob
-import io
-import json
 import os
 import signal
 import subprocess
@@ -46,8 +43,10 @@ from typing import Any
 import yaml
 
 from graphbench.errors import BadInput
+from graphbench.files.json_files import load_json
 from graphbench.files.writing import write_text
 from graphbench.runs import RunFolder
+from graphbench.runs.tables import load_table, write_table
 
 #: Packages whose versions a table names, of those that a run records.
 _NAMED_PACKAGES = ("graphbench-lightning", "torch", "pytorch-lightning", "torch-geometric")
@@ -161,7 +160,7 @@ def provenance(folder: Path) -> dict[str, Any]:
         folder: of the run.
     """
     path, stored = RunFolder(folder).environment, results(folder)
-    environment = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    environment = load_json(path) if path.is_file() else {}
     packages = environment.get("packages", {})
     parts = [environment, *environment.get("continued", ())]
     processor = f"{environment['processor']}, {environment['torch_threads']} threads" if environment else ""
@@ -290,9 +289,8 @@ def train(
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:
-    """Rows of a table, every value as text."""
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
+    """Rows of a table of a run or an experiment, every value as text, up to a row that is torn; none without a file."""
+    return load_table(path).as_dicts()
 
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -305,10 +303,5 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     Raises:
         ValueError: a row has a key that the first has not.
     """
-    if not rows:
-        return
-    text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, rows[0].keys(), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    write_text(path, text.getvalue())
+    if rows:
+        write_table(path, rows[0], rows)

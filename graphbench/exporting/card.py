@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -13,6 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from graphbench import registry
 from graphbench.contracts import Benchmark, BenchmarkSpec
 from graphbench.errors import BadInput, CorruptData
+from graphbench.files.json_files import load_json
 from graphbench.runs import RunFolder
 from graphbench.runs.tables import SCORED
 from graphbench.training.module import BenchmarkModule
@@ -131,7 +131,7 @@ def _graphs(run: RunFolder) -> dict[str, int]:
     if not run.data.is_file():
         return {}
     try:
-        splits = json.loads(run.data.read_text(encoding="utf-8"))["splits"]
+        splits = load_json(run.data)["splits"]
         return {SCORED.get(name, name): int(split["graphs"]) for name, split in splits.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptData(f"{run.data} cannot be read ({type(error).__name__}: {error}).") from error

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
+from graphbench.files.together import place_of
+
 
 @contextlib.contextmanager
 def writing(path: Path, keep: Path | None = None) -> Iterator[IO[bytes]]:
@@ -38,7 +40,7 @@ def writing(path: Path, keep: Path | None = None) -> Iterator[IO[bytes]]:
     except BaseException as error:
         Path(temporary).unlink(missing_ok=True)
         if isinstance(error, OSError) and error.filename in (None, temporary):
-            error.filename = str(path)  # what was to be written is what a person knows
+            error.filename = str(place_of(path))  # what was to be written is what a person knows
         raise
     _sync_folder(path.parent)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Literal
 
 from graphbench.errors import BadInput, GraphbenchError
+from graphbench.files.together import place_of
 from graphbench.files.writing import writing
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def write_frames(frames: Iterable[pd.DataFrame], path: Path, after: Callable[[pd
         with writing(path) as file:
             write(frames, file, after)
     except OSError as error:
-        raise GraphbenchError(f"{path} cannot be written: {error.strerror or error}.") from error
+        raise GraphbenchError(f"{place_of(path)} cannot be written: {error.strerror or error}.") from error
 
 
 def _csv(frames: Iterable[pd.DataFrame], file: IO[bytes], after: Callable[[pd.DataFrame], None]) -> None:

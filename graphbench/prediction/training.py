@@ -13,6 +13,7 @@ from torch import Tensor
 from graphbench.contracts import Benchmark, BenchmarkSpec, Features, GraphTable
 from graphbench.contracts.table import EDGE, NODE
 from graphbench.errors import CorruptData
+from graphbench.files.json_files import load_json
 from graphbench.files.writing import write_text
 from graphbench.runs import RunFolder
 
@@ -61,7 +62,7 @@ class TrainingFacts:
         if not run.training.is_file():
             return None
         try:
-            found: dict[str, Any] = json.loads(run.training.read_text(encoding="utf-8"))
+            found: dict[str, Any] = load_json(run.training)
             low, high = found["nodes"]
             return cls(
                 (int(low), int(high)),

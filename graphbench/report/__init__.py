@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from graphbench.errors import BadInput
+from graphbench.files.together import writing_together
 from graphbench.files.writing import write_text
 from graphbench.report.datasets import on_same_data, table_names
 from graphbench.report.formats import as_csv, as_latex, as_markdown
@@ -84,6 +85,7 @@ def write_comparison(runs: Sequence[RunFolder], folder: Path) -> list[Path]:
         "table.csv": as_csv(tables),
         "table.tex": as_latex(tables),
     }
-    for name, text in texts.items():
-        write_text(folder / name, text)
+    with writing_together(folder) as staged:
+        for name, text in texts.items():
+            write_text(staged / name, text)
     return [folder / name for name in texts]

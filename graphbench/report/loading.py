@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 import logging
 import math
 from collections.abc import Mapping, Sequence
@@ -15,11 +15,12 @@ import pandas as pd
 import yaml
 
 from graphbench.errors import BadInput
+from graphbench.files.json_files import load_json
 from graphbench.files.safe_yaml import load_yaml
-from graphbench.report.metrics import Curves, curves_of, read_logged
+from graphbench.report.metrics import Curves, curves_of, logged_in
 from graphbench.runs import RunFolder
 from graphbench.runs.folder import with_present_keys
-from graphbench.runs.tables import GAP_COLUMNS, NUMBERS, SHOWN_OF_LAYERS
+from graphbench.runs.tables import GAP_COLUMNS, NUMBERS, SHOWN_OF_LAYERS, RunTable, load_table
 
 log = logging.getLogger(__name__)
 
@@ -195,7 +196,7 @@ def _read_json(run: Run, path: Path, consequence: str) -> dict[str, Any]:
         run.problems.append(f"There is no {path.name}, {consequence}.")
         return {}
     try:
-        loaded = json.loads(path.read_text(encoding="utf-8"))
+        loaded = load_json(path)
     except (OSError, ValueError) as error:
         run.problems.append(f"{path.name} cannot be read ({_first_line(error)}); it is left out.")
         return {}
@@ -220,8 +221,8 @@ def _read_metrics(run: Run) -> None:
         run.problems.append("There is no metrics.csv, so it has no learning curves.")
         return
     try:
-        run.curves = curves_of(read_logged(path))
-    except (OSError, ValueError, KeyError) as error:  # pandas' parser errors are ValueErrors
+        run.curves = curves_of(logged_in(_load_table(run, path)))
+    except (OSError, ValueError, KeyError) as error:
         run.problems.append(f"metrics.csv cannot be read ({_first_line(error)}), so it has no learning curves.")
         return
     if not run.curves:
@@ -252,17 +253,31 @@ def _read_diagnostics(run: Run) -> None:
             run.problems.append(f"diagnostics/{path.name} is not shown: it has not the columns {columns}.")
 
 
+def _load_table(run: Run, path: Path) -> RunTable:
+    """A table of the run; says where rows are left out because one of them is torn."""
+    table = load_table(path)
+    if table.torn is not None and table.columns:
+        place = path.relative_to(run.folder.path).as_posix()
+        run.problems.append(f"{place}: line {table.torn} is torn; it is left out with all that follows.")
+    return table
+
+
 def _read_table(run: Run, path: Path) -> pd.DataFrame:
-    """A CSV table; its numeric columns as numbers."""
+    """A CSV table; columns of numbers as numbers."""
     try:
-        table = pd.read_csv(path)
+        table = _load_table(run, path)
+        if not table.columns:
+            raise ValueError("no header")
     except (OSError, ValueError) as error:
         run.problems.append(f"{path.parent.name}/{path.name} cannot be read ({_first_line(error)}); it is left out.")
         return pd.DataFrame()
-    for column in NUMBERS:
-        if column in table:
-            table[column] = pd.to_numeric(table[column], errors="coerce")
-    return table
+    frame = pd.DataFrame(table.rows, columns=list(table.columns))
+    for place, name in enumerate(table.columns):
+        cells = frame.iloc[:, place].mask(frame.iloc[:, place] == "")
+        with contextlib.suppress(ValueError):
+            cells = pd.to_numeric(cells, errors="coerce" if name in NUMBERS else "raise")
+        frame.isetitem(place, cells)
+    return frame
 
 
 def _read_predictions(run: Run) -> None:

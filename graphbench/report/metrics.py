@@ -6,25 +6,24 @@ that the number was not finite. The two are kept apart: a run that diverged must
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pandas as pd
+
+from graphbench.runs.tables import RunTable
 
 #: Logged name -> values, indexed by finished epochs (1.0 is the end of the first; within an epoch by steps).
 Curves = dict[str, "pd.Series[float]"]
 
 
-def read_logged(path: Path) -> pd.DataFrame:
-    """The table as text, "" where nothing was logged.
+def logged_in(table: RunTable) -> pd.DataFrame:
+    """The rows as text, "" where nothing was logged.
 
     Raises:
-        ValueError: there is no table in the file, or it has no column `step` or `epoch`.
+        ValueError: there is no table, or it has no column `step` or `epoch`.
     """
-    table = pd.read_csv(path, dtype=str, keep_default_na=False)
-    missing = {"step", "epoch"} - set(table)
+    missing = {"step", "epoch"} - set(table.columns)
     if missing:
         raise ValueError(f"no column {' and '.join(sorted(missing))}")
-    return table
+    return pd.DataFrame(table.rows, columns=list(table.columns), dtype=str)
 
 
 def curves_of(logged: pd.DataFrame) -> Curves:
@@ -34,7 +33,7 @@ def curves_of(logged: pd.DataFrame) -> Curves:
     step: step s of a run with S steps per epoch at `(s + 1) / S`.
 
     Args:
-        logged: see `read_logged`.
+        logged: see `logged_in`.
     """
     step, epoch = (pd.to_numeric(logged[name], errors="coerce") for name in ("step", "epoch"))
     epoch = epoch + 1 if bool((epoch == 0).any()) else epoch  # older versions counted from 0

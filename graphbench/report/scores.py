@@ -269,7 +269,8 @@ def _quantities(runs: Sequence[Run], metric: str, unit: str) -> tuple[Quantity, 
     """Validation and test score in the benchmark's metric, then other metrics, size, time and memory."""
     found = dict.fromkeys(name for run in runs for split in SCORED for name in run.scores(split) if name != "loss")
     names = [metric] * bool(metric) + [name for name in found if name != metric]
-    absent = {"val": "not scored", "test": "not looked at"}
+    looked = any(len(run.gap) and (run.gap["split"] == "test").any() for run in runs if not run.scores("test"))
+    absent = {"val": "not scored", "test": "not recorded" if looked else "not looked at"}
     scores = [
         Quantity(
             f"{split}/{name}",

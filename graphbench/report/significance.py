@@ -13,7 +13,6 @@ Equations and sources:
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
+from graphbench.files.json_files import load_json
 from graphbench.report.groups import Group, replicate
 
 PAIRED, CORRECTED = "paired t test", "corrected resampled t test"
@@ -156,7 +156,7 @@ def _test_share(group: Group) -> float:
     found = []
     for run in group.runs:
         try:
-            splits = json.loads(run.folder.data.read_text(encoding="utf-8"))["splits"]
+            splits = load_json(run.folder.data)["splits"]
             found.append(splits["test"]["graphs"] / splits["train"]["graphs"])
         except (OSError, ValueError, KeyError, TypeError, ZeroDivisionError):  # a run of an earlier version
             continue

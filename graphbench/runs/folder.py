@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import math
 import os
 import shutil
@@ -19,8 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from graphbench.errors import BadInput, CorruptData
+from graphbench.files.json_files import load_json
+from graphbench.files.together import finish_writing
 from graphbench.files.writing import write_text
 from graphbench.runs.holding import locked
+
+log = logging.getLogger(__name__)
 
 _FOLDER_VARIABLE = "GRAPHBENCH_RUN"
 
@@ -46,6 +51,7 @@ class RunFolder:
             BadInput: there is no run in it.
         """
         run = cls(Path(path))
+        run.finish_writing()
         if not run.config.is_file():
             raise BadInput(
                 f"{path} is not the folder of a run: it has no config.yaml. Give the folder that `graphbench fit` "
@@ -104,6 +110,7 @@ class RunFolder:
         with locked(self.path):
             try:
                 self._sweep()
+                self.finish_writing()
                 yield
             finally:
                 if new and not self.is_begun and not self.metrics.is_file():
@@ -115,6 +122,13 @@ class RunFolder:
             for name in (self.config.name, self.metrics.name, self.report.name, "*.json", "*.ckpt", ".holder"):
                 for torn in folder.glob(f".{name}-*"):
                     torn.unlink(missing_ok=True)
+
+    def finish_writing(self) -> None:
+        """Let what a killed command had ready take its place, see `graphbench.files.together`."""
+        try:
+            finish_writing(self.path)
+        except OSError as error:
+            log.warning("%s holds files of a command that was killed, which cannot be moved: %s.", self.path, error)
 
     def clear(self) -> None:
         """Remove what a run left that stopped before its first checkpoint; other files stay."""
@@ -235,10 +249,11 @@ class RunFolder:
         Raises:
             CorruptData: the file is not what `write_results` wrote.
         """
+        self.finish_writing()
         if not self.results.is_file():
             return {}
         try:
-            loaded = json.loads(self.results.read_text(encoding="utf-8"))
+            loaded = load_json(self.results)
         except (OSError, ValueError, RecursionError) as error:
             raise CorruptData(f"{self.results} cannot be read: {error}. Remove it to have it written anew.") from error
         if not isinstance(loaded, dict):

@@ -13,6 +13,7 @@ from pathlib import Path
 from filelock import BaseFileLock, FileLock, Timeout
 
 from graphbench.errors import BadInput
+from graphbench.files.json_files import load_json
 from graphbench.files.writing import write_text
 from graphbench.runs.environment import timestamp
 
@@ -63,7 +64,7 @@ def _acquired(folder: Path) -> BaseFileLock:
 def _described(holder: Path) -> tuple[str, bool]:
     """Who holds a lock, in words, and whether that process may be alive."""
     try:
-        said = json.loads(holder.read_text(encoding="utf-8"))
+        said = load_json(holder)
         words = f"process {said['process']} on {said['host']} (since {said['since']})"
         if said["host"] == socket.gethostname():
             os.kill(int(said["process"]), 0)

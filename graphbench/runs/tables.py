@@ -1,6 +1,15 @@
-"""Columns of the tables in `diagnostics/`, which callbacks write and the report reads; what splits are called."""
+"""The one reader and writer of a run's CSV tables; columns of those in `diagnostics/`; what splits are called."""
 
 from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from graphbench.files.writing import write_text
 
 #: Every table begins with these: finished epochs, and optimizer steps done.
 POSITION = ("epoch", "step")
@@ -14,3 +23,101 @@ GAP_COLUMNS = ("split", "measure", "train", "unseen", "gap", "stage")
 NUMBERS = ("epoch", "layer", "value", "train", "unseen", "gap")
 #: The splits with scores, and what they are called in tables for people.
 SCORED = {"val": "validation", "test": "test"}
+
+
+@dataclass(frozen=True)
+class RunTable:
+    """Rows of a table as text.
+
+    Args:
+        columns: names in the header; none where there is no table.
+        rows: the cells of every whole row.
+        torn: line of the first row that is not whole, which is left out with all that follows; None without.
+    """
+
+    columns: tuple[str, ...] = ()
+    rows: tuple[tuple[str, ...], ...] = ()
+    torn: int | None = None
+
+    def as_dicts(self) -> list[dict[str, str]]:
+        """A mapping for every row."""
+        return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
+
+
+def load_table(path: Path) -> RunTable:
+    """Read a table up to the first row that a killed process or a full disk left half written; empty without a file.
+
+    A row is whole when its line ends, it has a cell for every column, and its epoch and step are numbers or empty.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    if not path.is_file():
+        return RunTable()
+    with path.open(encoding="utf-8", errors="replace", newline="") as file:
+        text = file.read()
+    whole = text[: text.rfind("\n") + 1]
+    reader = csv.reader(io.StringIO(whole, newline=""), strict=True)
+    columns: tuple[str, ...] = ()
+    rows: list[tuple[str, ...]] = []
+    line = 1
+    try:
+        for cells in reader:
+            if not cells:
+                continue
+            if not columns:
+                columns = tuple(cells)
+                if len(set(columns)) < len(columns):
+                    return RunTable(torn=line)
+            elif _is_whole(cells, columns):
+                rows.append(tuple(cells))
+            else:
+                return RunTable(columns, tuple(rows), line)
+            line = reader.line_num + 1
+    except csv.Error:
+        return RunTable(columns, tuple(rows), line)
+    return RunTable(columns, tuple(rows), line if whole != text else None)
+
+
+def _is_whole(cells: Sequence[str], columns: Sequence[str]) -> bool:
+    """Whether a row has a cell for every column, and a number or nothing where it stands."""
+    return len(cells) == len(columns) and all(
+        name not in POSITION or not cell or _is_finite(cell) for name, cell in zip(columns, cells, strict=True)
+    )
+
+
+def _is_finite(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
+
+
+def write_table(path: Path, columns: Iterable[str], rows: Iterable[Mapping[str, object]]) -> None:
+    """Replace a table as a whole, so that a reader never sees half of it.
+
+    Raises:
+        ValueError: a row has a column that is not among `columns`.
+        OSError: the file cannot be written.
+    """
+    write_text(path, _as_csv(list(columns), rows, header=True))
+
+
+def append_rows(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> None:
+    """Add rows to a table, which is begun where there is none; its folder must be there.
+
+    Raises:
+        ValueError: a row has a column that is not among `columns`.
+        OSError: the file cannot be written.
+    """
+    with path.open("a", newline="", encoding="utf-8") as file:
+        file.write(_as_csv(columns, rows, header=not file.tell()))
+
+
+def _as_csv(columns: Sequence[str], rows: Iterable[Mapping[str, object]], header: bool) -> str:
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    if header:
+        writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()

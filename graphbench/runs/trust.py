@@ -27,6 +27,7 @@ import yaml
 
 from graphbench import importing, registry
 from graphbench.errors import BadInput
+from graphbench.files.json_files import load_json
 from graphbench.files.safe_yaml import load_yaml
 from graphbench.files.writing import write_text
 from graphbench.moved import MOVED
@@ -298,8 +299,8 @@ def _digest(text: bytes) -> str:
 def _remembered() -> dict[str, str]:
     """Configuration -> its SHA-256 when it was trusted; empty where nothing is known."""
     try:
-        found = json.loads(_memory().read_text(encoding="utf-8"))
-    except (OSError, ValueError, RuntimeError, RecursionError):  # RuntimeError: no home directory
+        found = load_json(_memory())
+    except (OSError, ValueError, RuntimeError):  # no home directory
         return {}
     if not isinstance(found, dict):
         return {}

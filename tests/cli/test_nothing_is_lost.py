@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import signal
-import sys
 import tempfile
 from pathlib import Path
 
@@ -16,7 +15,7 @@ import torch
 import yaml
 from command_line import SMALL_MODEL
 from equal_runs import OPTIONS, assert_equal_runs, content
-from forked import at, forked, signal_at_step, start, wait
+from forked import at, forked, killed_at_write, signal_at_step, start, wait
 
 from graphbench.cli import main
 from graphbench.runs import RunFolder
@@ -54,29 +53,6 @@ def other_file_system(folder: Path) -> str | None:
         ),
         None,
     )
-
-
-def killed_at_write(run: Path, number: int, temporary: str | None):
-    """A `prepare` that kills the process before its n-th change of a file in the run folder."""
-
-    def prepare():
-        if temporary is not None:
-            os.environ["TMPDIR"], tempfile.tempdir = temporary, None
-        seen = 0
-
-        def hook(event, arguments):
-            nonlocal seen
-            changes = event in ("os.rename", "os.link", "os.remove", "os.chmod") or (
-                event == "open" and isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR)
-            )
-            if changes and str(run) in str(arguments[0]):
-                seen += 1
-                if seen == number:
-                    os.kill(os.getpid(), signal.SIGKILL)
-
-        sys.addaudithook(hook)
-
-    return prepare
 
 
 def assert_survives(whole, data_options, tmp_path, number, temporary):

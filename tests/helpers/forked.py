@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
+import tempfile
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -110,3 +112,26 @@ def signal_at_step(step: int, signum: int) -> Callable[[pl.Trainer], None]:
             os.kill(os.getpid(), signum)
 
     return action
+
+
+def killed_at_write(run: Path, number: int, temporary: str | None = None) -> Callable[[], None]:
+    """A `prepare` that kills the process before its n-th change of a file in the run folder."""
+
+    def prepare() -> None:
+        if temporary is not None:
+            os.environ["TMPDIR"], tempfile.tempdir = temporary, None
+        seen = 0
+
+        def hook(event: str, arguments: tuple[Any, ...]) -> None:
+            nonlocal seen
+            changes = event in ("os.rename", "os.link", "os.remove", "os.chmod") or (
+                event == "open" and isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR)
+            )
+            if changes and str(run) in str(arguments[0]):
+                seen += 1
+                if seen == number:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        sys.addaudithook(hook)
+
+    return prepare

@@ -10,6 +10,7 @@ from __future__ import annotations
 #: Source without a test of its name -> (test file that covers it, why that one).
 TESTED_BY = {
     "graphbench/contracts/pyg.py": ("tests/nn/test_pyg.py", "beside the layers that read such graphs"),
+    "graphbench/files/json_files.py": ("tests/data/test_foreign.py", "JSON that is damaged or nested too deep"),
     "graphbench/encodings/_edges_numba.py": ("tests/encodings/test_dense.py", "its loops"),
     "graphbench/encodings/lap_pe_numba.py": ("tests/encodings/test_lap_pe.py", "its loops"),
     "graphbench/encodings/rwse_numba.py": ("tests/encodings/test_rwse.py", "its loops"),
@@ -70,7 +71,6 @@ TESTED_BY = {
     ),
     "graphbench/callbacks/best_checkpoint.py": ("tests/cli/commands/test_fit.py", "the checkpoint that a fit leaves"),
     "graphbench/callbacks/csv_logger.py": ("tests/cli/test_nothing_is_lost.py", "rows of a killed and continued run"),
-    "graphbench/callbacks/diagnostic_table.py": ("tests/callbacks/test_probe.py", "written by every probe"),
     "graphbench/callbacks/epoch_lines.py": ("tests/cli/commands/test_fit.py", "what a fit prints"),
     "graphbench/callbacks/last_checkpoint.py": ("tests/cli/test_nothing_is_lost.py", "kills at its writes"),
     "graphbench/callbacks/non_finite.py": ("tests/cli/test_diverged.py", "its policies, as users choose them"),
@@ -100,7 +100,6 @@ TESTED_BY = {
     "graphbench/figures/attention.py": ("tests/callbacks/test_attention_maps.py", "the callback that draws with it"),
     "graphbench/moved.py": ("tests/moves/test_saved_run.py", "every old path is imported"),
     "graphbench/runs/holding.py": ("tests/cli/test_nothing_is_lost.py", "two processes and one folder"),
-    "graphbench/runs/tables.py": ("tests/report/test_loading.py", "tables as the report reads them"),
     "graphbench/runs/trust.py": ("tests/cli/test_sent_runs.py", "runs that somebody sends, as users load them"),
     "graphbench/testing/precision.py": ("tests/testing/test_architectures.py", "a part of the architecture's contract"),
     "plugins/baselines/src/graphbench_baselines/attention.py": (
@@ -163,6 +162,7 @@ TESTED_BY = {
 TESTS_OF = {
     "tests/callbacks/test_other_modules.py": "graphbench/callbacks/probe.py",
     "tests/training/test_plain_loaders.py": "graphbench/training/module.py",
+    "tests/cli/test_written_together.py": "commands killed between their files",
     "tests/docs/test_lightning.py": "docs/lightning.md",
     "tests/docs/test_how_to.py": "docs/how-to/",
     "plugins/baselines/tests/test_all_architectures.py": "the contract, for every architecture of the package",

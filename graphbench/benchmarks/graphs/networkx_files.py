@@ -14,7 +14,8 @@ import pandas as pd
 from graphbench.benchmarks.graphs.frames import read_frame, table_file
 from graphbench.benchmarks.graphs.raw import OneGraph, RawGraphs, Unread, as_array, stack
 from graphbench.contracts.table import EDGE, GRAPH, NODE
-from graphbench.errors import BadInput, CorruptData
+from graphbench.data.foreign import foreign
+from graphbench.errors import BadInput
 
 #: Suffix of a file -> how networkx reads it, as `(path, directed)`.
 READERS: dict[str, Callable[[Path, bool], Any]] = {
@@ -28,7 +29,6 @@ READERS: dict[str, Callable[[Path, bool], Any]] = {
 TARGETS = "targets"
 #: What GEXF and GML write of every node and edge beside their own attributes.
 _WRITTEN = {NODE: ("label", "viz", "start", "end"), EDGE: ("id", "viz", "start", "end")}
-_BAD = (ValueError, TypeError, LookupError, OSError, SyntaxError, AttributeError, nx.NetworkXException)
 
 
 def graph_files(folder: Path) -> list[Path]:
@@ -73,10 +73,8 @@ def _graph(path: Path, directed: bool) -> OneGraph:
 
 
 def _read(path: Path, directed: bool) -> Any:
-    try:
+    with foreign(path, is_not="cannot be read by networkx"):
         return READERS[path.suffix.lower()](path, directed)
-    except _BAD as error:
-        raise CorruptData(f"{path} cannot be read by networkx ({type(error).__name__}: {error}).") from error
 
 
 def _targets(table: Path, files: Sequence[Path]) -> dict[str, np.ndarray]:

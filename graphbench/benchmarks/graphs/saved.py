@@ -14,13 +14,13 @@ from torch_geometric.data import Data, InMemoryDataset  # registers Data and oth
 from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
 from torch_geometric.data.storage import BaseStorage, EdgeStorage, GlobalStorage, NodeStorage
 
-from graphbench.errors import BadInput, CorruptData
+from graphbench.data.foreign import foreign, load_tensors
+from graphbench.errors import BadInput
 
 SUFFIXES = (".pt", ".pth")
 PICKLES = (".pkl", ".pickle")
 #: What a saved `Data` consists of beside tensors; PyG registers the other half itself.
 PARTS_OF_DATA = [BaseStorage, GlobalStorage, NodeStorage, EdgeStorage, DataEdgeAttr, DataTensorAttr]
-_BAD = (RuntimeError, ValueError, TypeError, LookupError, OSError, EOFError, AttributeError, AssertionError)
 _WAY_OUT = (
     "Reading it would run code of the file. Save plain graphs where you made it: "
     "torch.save([Data(x=..., edge_index=..., y=...), ...], 'graphs.pt'); or write a function that returns the graphs, "
@@ -40,15 +40,13 @@ def load_saved(path: Path) -> Any:
     """
     if path.suffix.lower() in PICKLES:
         raise BadInput(f"{path} is a pickle. {_WAY_OUT}")
-    try:
-        with safe_globals(PARTS_OF_DATA):
-            content = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path) or None)
-    except pickle.UnpicklingError as error:
-        named = re.search(r"GLOBAL (\S+)", str(error))
-        held = named[1] if named else "it is a pickle"
-        raise BadInput(f"{path} holds more than tensors and graphs ({held}). {_WAY_OUT}") from error
-    except _BAD as error:
-        raise CorruptData(f"{path} cannot be read ({type(error).__name__}: {error}).") from error
+    with foreign(path), safe_globals(PARTS_OF_DATA):
+        try:
+            content = load_tensors(path, mmap=zipfile.is_zipfile(path))
+        except pickle.UnpicklingError as error:
+            named = re.search(r"GLOBAL (\S+)", str(error))
+            held = named[1] if named else "it is a pickle"
+            raise BadInput(f"{path} holds more than tensors and graphs ({held}). {_WAY_OUT}") from error
     return _unpacked(content, path)
 
 
@@ -60,10 +58,8 @@ def _unpacked(content: Any, path: Path) -> Any:
     data = content[0] if isinstance(content[0], Data) else Data.from_dict(content[0])
     if content[1] is None:
         return data
-    try:
+    with foreign(path, is_not="has slices that do not fit its tensors"):
         return separate(data, content[1])
-    except _BAD as error:
-        raise CorruptData(f"{path}: its slices do not fit its tensors ({type(error).__name__}: {error}).") from error
 
 
 def separate(data: Data, slices: Any) -> list[Data]:

@@ -6,7 +6,6 @@ is a tuple of tensors. The files lie where PyG's `LRGBDataset` puts them below i
 
 from __future__ import annotations
 
-import pickle
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
@@ -19,6 +18,7 @@ from torch import Tensor
 from graphbench.benchmarks.lrgb.pickles import read_pickled_graphs
 from graphbench.contracts import GraphTable
 from graphbench.contracts.table import EDGE, EDGE_INDEX, GRAPH, NODE, Column, pointer
+from graphbench.data.foreign import FETCH_AGAIN, foreign, load_tensors
 from graphbench.data.progress import track
 from graphbench.errors import CorruptData
 
@@ -29,9 +29,6 @@ Convert = Callable[[Sequence[Graph]], GraphTable]
 CONTACT, CONTACTS = "contact", "contact_index"
 _CHUNK = 1000  # graphs per table: about 60 MB of superpixel graphs
 _INDEX = torch.int16  # node numbers within a graph
-_BAD_GRAPHS = (TypeError, ValueError, IndexError, AttributeError, RuntimeError)
-#: What torch raises on files that are cut short, altered, or hold anything but tensors.
-_BAD_FILE = (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError, AttributeError, OSError)
 #: COCO's category numbers, with background first; their places are the classes of COCO-SP.
 COCO_CATEGORIES = (
     *range(12),
@@ -99,10 +96,8 @@ def read_molecules(path: Path, convert: Convert) -> Iterator[GraphTable]:
     Raises:
         CorruptData: the file is damaged or holds something else; also while the tables are taken.
     """
-    try:
-        graphs = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
-    except _BAD_FILE as error:
-        raise CorruptData(f"{path} was not read: {error}\nDelete it to fetch it again.") from error
+    with foreign(path, FETCH_AGAIN):
+        graphs = load_tensors(path, mmap=zipfile.is_zipfile(path))
     if not isinstance(graphs, list | tuple):
         raise CorruptData(f"{path}: expected a list of graphs, got {type(graphs).__name__}.")
     return _in_parts(path, graphs, convert)
@@ -168,12 +163,8 @@ def _in_parts(path: Path, graphs: Iterable[Graph], convert: Convert) -> Iterator
 
     unit = f"chunks of {_CHUNK} graphs"
     for number, part in enumerate(track(parts(), f"Reading {path.parent.parent.name} {path.stem}", unit=unit)):
-        try:
+        first = number * _CHUNK
+        place = f"{path}: graphs {first} to {first + len(part) - 1}"
+        with foreign(place, is_not="are not what this set holds"):
             table = convert(part)
-        except _BAD_GRAPHS as error:
-            first = number * _CHUNK
-            raise CorruptData(
-                f"{path}: graphs {first} to {first + len(part) - 1} are not what this set holds "
-                f"({type(error).__name__}: {error})."
-            ) from error
         yield table

@@ -9,9 +9,7 @@ out as they come, and forgets them.
 from __future__ import annotations
 
 import io
-import pickle
 import pickletools
-import struct
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,14 +18,10 @@ from typing import Any, BinaryIO
 import numpy as np
 import torch
 
+from graphbench.data.foreign import FETCH_AGAIN, foreign, load_tensors
 from graphbench.errors import CorruptData
 
 _KINDS = "biuf"  # booleans, integers and real numbers: arrays of Python objects are refused
-#: What reading raises on files that are cut short, altered, or hold something else.
-_BAD = (
-    *(ValueError, TypeError, LookupError, AttributeError, ArithmeticError, AssertionError),
-    *(EOFError, OSError, RuntimeError, MemoryError, struct.error, pickle.UnpicklingError),
-)
 
 
 class _Refused(ValueError):
@@ -36,7 +30,7 @@ class _Refused(ValueError):
 
 def _load_storage(content: bytes) -> Any:
     """A tensor's memory, as `torch.storage._load_from_bytes` gives it, but without running code."""
-    return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    return load_tensors(io.BytesIO(content))
 
 
 def _empty_array(kind: Any, shape: Any, letter: Any) -> np.ndarray:
@@ -202,15 +196,14 @@ def _graphs(path: Path, file: BinaryIO) -> Iterator[tuple[Any, ...]]:
     machine = _Machine()
     instructions = pickletools.genops(file)
     while not machine.done:
-        try:
-            opcode, argument, _ = next(instructions)
-            items = machine.run(opcode.name, argument)
-            if not all(isinstance(item, tuple) for item in items):
-                raise _Refused("a list of other things than tuples")
-        except _Refused as error:
-            raise CorruptData(f"{path}: holds {error}, which no list of graphs needs. Nothing was run.") from error
-        except StopIteration as error:
-            raise CorruptData(f"{path} ends before its list does. Delete it to fetch it again.") from error
-        except _BAD as error:
-            raise CorruptData(f"{path} was not read: {error}\nDelete it to fetch it again.") from error
+        with foreign(path, FETCH_AGAIN):
+            try:
+                opcode, argument, _ = next(instructions)
+                items = machine.run(opcode.name, argument)
+                if not all(isinstance(item, tuple) for item in items):
+                    raise _Refused("a list of other things than tuples")
+            except _Refused as error:
+                raise CorruptData(f"{path}: holds {error}, which no list of graphs needs. Nothing was run.") from error
+            except StopIteration as error:
+                raise CorruptData(f"{path} ends before its list does. {FETCH_AGAIN}") from error
         yield from items

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 from torch.serialization import safe_globals
 
 from graphbench.data.archives import open_gzip
+from graphbench.data.foreign import FETCH_AGAIN, foreign, load_tensors
 from graphbench.errors import CorruptData
 
-#: What pandas raises on tables that are cut short, altered, or no tables.
-_BAD_TABLE = (ValueError, EOFError, OSError, zlib.error, KeyError, OverflowError)
 #: What a pickled NumPy array of whole numbers is made of, under NumPy's old and new names.
 _RECONSTRUCT = np.empty(0).__reduce__()[0]
 _ARRAY_PARTS: list[Any] = [
@@ -35,13 +32,8 @@ def read_table_file(path: Path, columns: Sequence[str]) -> pd.DataFrame:
     Raises:
         CorruptData: the file is damaged or lacks a column.
     """
-    try:
-        with open_gzip(path) as file:
-            return pd.read_csv(file, usecols=list(columns))
-    except _BAD_TABLE as error:
-        raise CorruptData(
-            f"{path} cannot be read ({type(error).__name__}: {error}). Delete it to fetch it again."
-        ) from error
+    with foreign(path, FETCH_AGAIN), open_gzip(path) as file:
+        return pd.read_csv(file, usecols=list(columns))
 
 
 def read_numbers(path: Path, num_columns: int, dtype: type[np.generic]) -> np.ndarray:
@@ -50,15 +42,11 @@ def read_numbers(path: Path, num_columns: int, dtype: type[np.generic]) -> np.nd
     Raises:
         CorruptData: the file is damaged, or has other columns or numbers.
     """
-    try:
+    with foreign(path, FETCH_AGAIN):
         with open_gzip(path) as file:
             table = pd.read_csv(file, header=None).to_numpy()
         values = table.astype(dtype)
         same = values == table
-    except _BAD_TABLE as error:
-        raise CorruptData(
-            f"{path} cannot be read ({type(error).__name__}: {error}). Delete it to fetch it again."
-        ) from error
     if values.shape[1] != num_columns or not (same | (table != table)).all():
         raise CorruptData(
             f"{path} should hold {num_columns} columns of {np.dtype(dtype).name}, but holds other numbers."
@@ -77,14 +65,10 @@ def load_split_dict(path: Path, names: Sequence[str], num_rows: int) -> dict[str
     Raises:
         CorruptData: the file is damaged, holds something else, or has rows twice or out of range.
     """
-    try:
+    with foreign(path, FETCH_AGAIN, "holds no splits"):
         with safe_globals(_ARRAY_PARTS):
-            content = torch.load(path, map_location="cpu", weights_only=True)
+            content = load_tensors(path)
         found = {name: np.asarray(content[name]).astype(np.int64, casting="safe") for name in names}
-    except Exception as error:  # torch raises whatever a damaged pickle leads to
-        raise CorruptData(
-            f"{path} holds no splits ({type(error).__name__}: {error}). Delete it to fetch it again."
-        ) from error
     every = np.concatenate(list(found.values()))
     if len(every) == 0 or every.min() < 0 or every.max() >= num_rows or len(np.unique(every)) != len(every):
         raise CorruptData(

@@ -16,6 +16,7 @@ from graphbench.benchmarks.molecules.zinc_smiles import read_index
 from graphbench.contracts import SPLITS, GraphTable
 from graphbench.contracts.table import EDGE, EDGE_INDEX, GRAPH, NODE, Column, pointer
 from graphbench.data.download import fetch, fetch_members
+from graphbench.data.foreign import foreign
 from graphbench.errors import CorruptData
 
 _BLOCK = 1 << 20
@@ -98,10 +99,8 @@ def load_tensors(file: BinaryIO) -> Any:
     Raises:
         CorruptData: the file holds anything else, or is no pickle.
     """
-    try:
+    with foreign(getattr(file, "name", "The pickle")):
         return _TensorUnpickler(file).load()
-    except Exception as error:  # a damaged pickle leads to whatever its parts raise
-        raise CorruptData(f"{getattr(file, 'name', 'The pickle')} was not read: {error}") from error
 
 
 def read_published(raw: Path, subset: bool, advance: Advance | None = None) -> dict[str, GraphTable]:

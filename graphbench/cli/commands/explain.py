@@ -23,6 +23,7 @@ from graphbench.cli.several_devices import chosen_devices
 from graphbench.cli.trained import on_split, predictor_of
 from graphbench.contracts import SPLITS
 from graphbench.errors import BadInput, check_choice
+from graphbench.files.together import writing_together
 from graphbench.prediction import Predictor
 from graphbench.prediction.output import write_frames
 from graphbench.prediction.predictor import parts_of_split
@@ -50,7 +51,8 @@ def explain(arguments: Sequence[str]) -> int:
         raise BadInput(f"--trainer.devices asks for {count}: explain works on one device, since rows are few.")
     target = target_column(predictor, request.own.target)
     node = None if request.own.node is None else whole_number("--node", request.own.node, at_least=0)
-    _write(predictor, rows, target, steps, output, node)
+    with writing_together(output) as staged:
+        _write(predictor, rows, target, steps, staged, node)
     log.info("Attributions of %d row%s: %s", len(rows), "s" * (len(rows) != 1), output)
     return 0
 
@@ -91,7 +93,6 @@ def _write(
             "row": row.number, **({} if node is None else {"node": node}), "smiles": row.smiles, "target": name,
             "prediction": found.prediction, "without_features": found.without_features, "gap": found.gap,
         })  # fmt: skip
-        output.mkdir(parents=True, exist_ok=True)
         figure_of(row, found, drawing, name, unit, node).savefig(output / f"row-{row.number}.png")
     frame = pd.DataFrame(summary)
     if frame["smiles"].isna().all():

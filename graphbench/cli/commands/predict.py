@@ -16,7 +16,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from graphbench.cli.commands.score import checkpoint_of
+from graphbench.cli.commands.score import checkpoint_of, written_together
 from graphbench.cli.lightning import GraphbenchCLI
 from graphbench.cli.options import OWN, Request, own_parser, split
 from graphbench.cli.parsers import CommandParser, file_to_write
@@ -175,8 +175,14 @@ def _predict_split(request: Request, chosen: str) -> int:
     output = file_to_write("--output", check_output(request.own.output or str(_default_output(request, chosen))))
     if _is_noted(request.run, output):
         request.run.read_results()  # a torn file must be named before anything is computed
+    with written_together(request) as (staged, folder):
+        return _predict_split_into(staged, output, request, chosen, path, folder)
+
+
+def _predict_split_into(
+    staged: RunFolder | None, output: Path, request: Request, chosen: str, path: Path, folder: Sequence[str]
+) -> int:
     same = SameData(request.run, request.own.data_changed)
-    folder = ["--trainer.default_root_dir", str(request.run.path)] if request.run is not None else []
     cli = GraphbenchCLI([*_over_run(request, ONE_PROCESS), *folder])
     cli.trainer.callbacks.append(same)  # type: ignore[attr-defined]
     cli.datamodule.predict_split = chosen
@@ -186,9 +192,19 @@ def _predict_split(request: Request, chosen: str) -> int:
     if not cli.trainer.is_global_zero:
         return 0
     frame = table(cli.datamodule, columns, chosen)
-    write_frames([frame], output, lambda written: log.info("%d predictions: %s", len(written), output))
-    _note(request.run, output, None)
+    _write_split(frame, output, request.run, staged, None)
     return 0
+
+
+def _write_split(
+    frame: pd.DataFrame, output: Path, run: RunFolder | None, staged: RunFolder | None, ensemble: Ensemble | None
+) -> None:
+    """Write predictions; what lies in the run, and its note in the results, appear together."""
+    file = output
+    if run is not None and staged is not None and output.resolve().is_relative_to(run.path.resolve()):
+        file = staged.path / output.resolve().relative_to(run.path.resolve())
+    write_frames([frame], file, lambda written: log.info("%d predictions: %s", len(written), output))
+    _note(run, staged, output, ensemble)
 
 
 def _over_run(request: Request, options: Sequence[str]) -> list[str]:
@@ -216,8 +232,11 @@ def _predict_split_together(requests: Sequence[Request], chosen: str) -> int:
     ensemble.require_one_split(chosen, f"--split {chosen}")
     _learn_from_validation(ensemble, first)
     frame = pd.concat(list(_split_frames(ensemble, chosen)), ignore_index=True)
-    write_frames([frame], output, lambda written: log.info("%d predictions: %s", len(written), output))
-    _note(first.run if len(requests) == 1 else None, output, ensemble)
+    if len(requests) > 1:
+        _write_split(frame, output, None, None, ensemble)
+        return 0
+    with written_together(first) as (staged, _):
+        _write_split(frame, output, first.run, staged, ensemble)
     return 0
 
 
@@ -249,9 +268,9 @@ def _is_noted(run: RunFolder | None, output: Path) -> TypeGuard[RunFolder]:
     return run is not None and output.resolve() == run.predictions("test").resolve()
 
 
-def _note(run: RunFolder | None, output: Path, ensemble: Ensemble | None) -> None:
+def _note(run: RunFolder | None, staged: RunFolder | None, output: Path, ensemble: Ensemble | None) -> None:
     """Say in the run's results how its predictions of the test split were made, for the report."""
-    if not _is_noted(run, output):
+    if not _is_noted(run, output) or staged is None:
         return
     told: dict[str, Any] = {}
     if ensemble is not None and (found := ensemble.intervals) is not None:
@@ -264,7 +283,9 @@ def _note(run: RunFolder | None, output: Path, ensemble: Ensemble | None) -> Non
         told[TEMPERATURE] = ensemble.temperature.value
     before = run.read_results()
     if told or {INTERVALS, TEMPERATURE} & before.keys():
-        run.write_results({key: value for key, value in before.items() if key not in (INTERVALS, TEMPERATURE)} | told)
+        staged.write_results(
+            {key: value for key, value in before.items() if key not in (INTERVALS, TEMPERATURE)} | told
+        )
 
 
 def table(data: Benchmark, columns: dict[str, Tensor], chosen: str) -> pd.DataFrame:

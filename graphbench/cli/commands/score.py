@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
 from graphbench.cli.console import show_table
 from graphbench.cli.lightning import GraphbenchCLI
@@ -16,6 +19,7 @@ from graphbench.cli.options import OWN, Request, own_parser, split
 from graphbench.cli.recipes import altered_options
 from graphbench.cli.same_data import SameData
 from graphbench.errors import BadInput
+from graphbench.files.together import writing_together
 from graphbench.registry.expected import Comparison, Expected, Obtained, compare, kind_of_data
 from graphbench.runs import RunFolder
 from graphbench.runs.checkpoints import load_checkpoint, trained_weights
@@ -69,27 +73,53 @@ def _score(arguments: Sequence[str], command: str, splits: Sequence[str]) -> int
     path = checkpoint_of(request)
     if request.run is not None and request.own.checkpoint is None:
         request.run.read_results()  # a torn file must be named before anything is computed
-    folder = ["--trainer.default_root_dir", str(request.run.path)] if request.run is not None else []
+    with written_together(request) as (staged, folder):
+        is_recorded = _score_splits(request, path, splits, folder, staged)
+    if is_recorded and request.run is not None:
+        from graphbench.report import write_report
+
+        write_report([request.run], request.run.report)
+        log.info("Report: %s", request.run.report)
+    return 0
+
+
+@contextlib.contextmanager
+def written_together(request: Request) -> Iterator[tuple[RunFolder | None, list[str]]]:
+    """Where a command writes what belongs to a run, so that all of it appears there or nothing; and options for that.
+
+    Only the first process of several writes.
+    """
+    if request.run is None:
+        yield None, []
+    elif getattr(rank_zero_only, "rank", None):
+        yield request.run, ["--trainer.default_root_dir", str(request.run.path)]
+    else:
+        with writing_together(request.run.path) as staged:
+            yield RunFolder(staged), ["--trainer.default_root_dir", str(staged)]
+
+
+def _score_splits(
+    request: Request, checkpoint: Path, splits: Sequence[str], folder: Sequence[str], staged: RunFolder | None
+) -> bool:
+    """Score and show; whether the scores are recorded in `staged`."""
     same = SameData(request.run, request.own.data_changed)
     cli = GraphbenchCLI([*request.arguments, *folder])
     cli.trainer.callbacks.append(same)  # type: ignore[attr-defined]
     scores: dict[str, Mapping[str, float]] = {}
     for name in splits:
         evaluate = cli.trainer.validate if name == "val" else cli.trainer.test
-        logged = evaluate(cli.model, cli.datamodule, ckpt_path=str(path), verbose=False, weights_only=True)[0]
+        logged = evaluate(cli.model, cli.datamodule, ckpt_path=str(checkpoint), verbose=False, weights_only=True)[0]
         scores[name] = scores_of(name, logged)
     if not cli.trainer.is_global_zero:
-        return 0
+        return False
     others = cli.datamodule.baselines()
     comparison = _beside_expected(cli, request, scores)
     _show(cli, scores, others, comparison)
-    if request.run is not None and request.own.checkpoint is None:
-        _record(request.run, scores, others, comparison, "; ".join(same.differences))
-        from graphbench.report import write_report
-
-        write_report([request.run], request.run.report)
-        log.info("Report: %s", request.run.report)
-    return 0
+    if request.run is None or staged is None or request.own.checkpoint is not None:
+        return False
+    _record(request.run, staged, scores, others, comparison, "; ".join(same.differences))
+    request.run.report.unlink(missing_ok=True)  # a kill before the next one is written must not leave it beside these
+    return True
 
 
 def _beside_expected(
@@ -117,12 +147,13 @@ def _beside_expected(
 
 def _record(
     run: RunFolder,
+    staged: RunFolder,
     scores: Mapping[str, Mapping[str, float]],
     others: Baselines,
     comparison: Comparison | None,
     data_changed: str,
 ) -> None:
-    """Hold the validation scores against those at the end of fit, then write what is new; on other data, say so."""
+    """Hold the validation scores against those at the end of fit, then stage what is new; on other data, say so."""
     stored = run.read_results().get("val")
     if stored is not None:
         log.info("Validation scores %s those stored at the end of fit.", _agreement(stored, scores["val"]))
@@ -130,7 +161,7 @@ def _record(
         kept = {name: value for name, value in run.read_results().items() if name not in ("expected", "data_changed")}
         noted: dict[str, Any] = {} if comparison is None else {"expected": comparison.as_dict()}
         noted |= {"data_changed": data_changed} if data_changed else {}
-        run.write_results(kept | {"test": dict(scores["test"]), "baselines": others} | noted)
+        staged.write_results(kept | {"test": dict(scores["test"]), "baselines": others} | noted)
 
 
 def _agreement(stored: Mapping[str, Any], found: Mapping[str, float]) -> str:

@@ -20,6 +20,7 @@ from graphbench.experiments import write_csv
 from graphbench.experiments.tuning.space import Space, probes, read_space
 from graphbench.experiments.tuning.space import arguments as written
 from graphbench.experiments.tuning.study import Begun, Study, require_optuna
+from graphbench.files.together import writing_together
 from graphbench.files.writing import write_text
 from graphbench.registry.configurations import with_files
 from graphbench.runs import RunFolder
@@ -184,17 +185,15 @@ def _write(study: Study, base: dict[str, Any]) -> int:
         )
         for trial in study.trials()
     ]
-    write_csv(
-        study.folder / "trials.csv",
-        [
-            {"trial": one.number, "state": one.state, study.metric: "" if one.score is None else one.score}
-            | {option: one.options.get(option, "") for option in study.space}
-            | {"problem": one.problem}
-            for one in attempts
-        ],
-    )
+    rows = [
+        {"trial": one.number, "state": one.state, study.metric: "" if one.score is None else one.score}
+        | {option: one.options.get(option, "") for option in study.space}
+        | {"problem": one.problem}
+        for one in attempts
+    ]
     best = study.best()
     if best is None:
+        write_csv(study.folder / "trials.csv", rows)
         reasons = dict.fromkeys(one.problem for one in attempts if one.problem)
         log.error("No trial has finished: %s", "; ".join(reasons) or "all were pruned")
         return 1
@@ -203,9 +202,11 @@ def _write(study: Study, base: dict[str, Any]) -> int:
     content.pop("expected", None)  # said of the options before
     content["trainer"]["devices"] = base["trainer"]["devices"]
     head = f"# Trial {best.number} of {len(attempts)}: {study.metric} {best.value}\n"
-    write_text(study.folder / "best.yaml", head + yaml.safe_dump(content, sort_keys=False))
     tuning = Tuning(study.metric, study.maximize, attempts, best.number, study.importances())
-    write_tuning(tuning, run, study.folder / "report.html")
+    with writing_together(study.folder) as staged:
+        write_csv(staged / "trials.csv", rows)
+        write_text(staged / "best.yaml", head + yaml.safe_dump(content, sort_keys=False))
+        write_tuning(tuning, run, staged / "report.html")
     for name in ("best.yaml", "trials.csv", "report.html"):
         log.info("Wrote %s", study.folder / name)
     return 0

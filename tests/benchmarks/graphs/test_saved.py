@@ -67,5 +67,5 @@ def test_damaged_files_and_other_content(graphs, tmp_path):
     with pytest.raises(BadInput, match=r"three\.pt holds Tensor|three\.pt, graph 0 is a Tensor"):
         read(torch.zeros(3), tmp_path / "three.pt")
     data, slices = InMemoryDataset.collate(graphs)
-    with pytest.raises(CorruptData, match="slices do not fit"):
+    with pytest.raises(CorruptData, match="slices that do not fit"):
         read((data, slices | {"y": slices["y"][:5]}), tmp_path / "short.pt")

@@ -257,7 +257,7 @@ def test_truncated_file_of_tensors_is_told(tmp_path):
     write(PeptidesFunc, tmp_path)
     file = tmp_path / "LRGB" / "peptides-func" / "raw" / "val.pt"
     file.write_bytes(file.read_bytes()[:-1000])
-    with pytest.raises(CorruptData, match=r"val\.pt was not read"):
+    with pytest.raises(CorruptData, match=r"val\.pt cannot be read"):
         opened(PeptidesFunc, tmp_path)
 
 

@@ -111,7 +111,7 @@ class _Storage:
 @pytest.mark.parametrize("content", [b"", b"no pickle", pickle.dumps([molecule(0)])[:-40]])
 def test_broken_pickles_are_told(raw, content):
     (raw / "val.pickle").write_bytes(content)
-    with pytest.raises(CorruptData, match=r"val\.pickle was not read"):
+    with pytest.raises(CorruptData, match=r"val\.pickle cannot be read"):
         read_published(raw, subset=False)
 
 

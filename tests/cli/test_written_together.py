@@ -1,0 +1,105 @@
+"""A command that is killed at any of its writes leaves all of its files in a folder or none of them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from command_line import SMALL_MODEL
+from forked import forked, killed_at_write
+
+from graphbench.files.together import finish_writing
+from graphbench.runs.tables import load_table
+
+GAP = "diagnostics/train_test_gap.csv"
+
+
+@pytest.fixture(scope="module")
+def fitted(data_options, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("together")
+    options = ["--trainer.max_epochs", "2", "--trainer.callbacks+=TrainTestGap"]
+    ended = forked(folder, "fit", *data_options, *SMALL_MODEL, *options, "--run", folder / "run")
+    assert ended.code == 0, ended.text
+    return folder / "run"
+
+
+def of_test(run):
+    """Which of the command's outputs are there: scores, and rows of the table; a report shows the scores."""
+    stages = [row["stage"] for row in load_table(run / GAP).as_dicts()]
+    assert stages[:4] == ["fit"] * 4, "rows of the training stay"
+    results = json.loads((run / "results.json").read_text())
+    if "test" in results and (run / "report.html").is_file():
+        assert f"{results['test']['test/MAE']:.4f}" in (run / "report.html").read_text()
+    return {"test" in results, "test" in stages}
+
+
+def of_prediction(run):
+    table = run / "predictions-test.csv"
+    intervals = "intervals" in json.loads((run / "results.json").read_text())
+    return {intervals, table.is_file() and len(pd.read_csv(table).filter(like="_low").columns) == 1}
+
+
+def of_comparison(run):
+    names = ("report.html", "table.md", "table.csv", "table.tex")
+    return {(run / "page" / name).is_file() for name in names}
+
+
+def of_explanation(run):
+    return {(run / "why" / name).is_file() for name in ("nodes.csv", "edges.csv", "rows.csv", "row-0.png")}
+
+
+COMMANDS = {
+    "test": (lambda run: ["test", "--run", run], of_test),
+    "predict": (lambda run: ["predict", "--run", run, "--interval", "0.5"], of_prediction),
+    "report": (lambda run: ["report", run, "--output", run / "page"], of_comparison),
+    "explain": (
+        lambda run: ["explain", "--run", run, "--rows", "0", "--steps", "2", "--output", run / "why"],
+        of_explanation,
+    ),
+}
+
+
+def survives(fitted, folder, name, number, where=""):
+    """Kill a command at its n-th write, and look at what is there; whether it ended before, and the outputs."""
+    run = shutil.copytree(fitted, folder / "run")
+    words, outputs = COMMANDS[name]
+    ended = forked(folder, *words(run), prepare=killed_at_write(Path(f"{run}{where}"), number))
+    assert ended.code in (-signal.SIGKILL, 0), ended.text
+    for folder_of_files in (run, run / "page", run / "why"):  # as the next command that opens them
+        finish_writing(folder_of_files)
+    there = outputs(run)
+    assert len(there) == 1, f"in part after a kill at write {number}: {ended.text}"
+    assert not [*run.rglob(".commit-*"), *run.rglob(".staged-*")]
+    shutil.rmtree(run)
+    return ended.code == 0, there
+
+
+def test_a_test_that_is_killed_between_its_files_is_whole_when_the_run_is_opened(fitted, tmp_path):
+    assert survives(fitted, tmp_path, "test", 2, "/.commit-") == (False, {True})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_kill_at_any_write_leaves_all_or_nothing(fitted, tmp_path, name):
+    number, seen, finished = 0, set(), False
+    while not finished:
+        number += 1
+        finished, there = survives(fitted, tmp_path / str(number), name, number)
+        seen |= there
+    assert there == {True}
+    assert number > 3
+    assert seen == {True, False}
+
+
+def test_scores_of_a_named_checkpoint_do_not_count_as_not_looked_at(fitted, tmp_path):
+    run = shutil.copytree(fitted, tmp_path / "run")
+    ended = forked(tmp_path, "test", "--run", run, "--checkpoint", run / "checkpoints" / "last.ckpt")
+    assert ended.code == 0, ended.text
+    assert forked(tmp_path, "report", run, "--output", tmp_path / "page").code == 0
+    page = (tmp_path / "page" / "report.html").read_text()
+    assert "not recorded" in page
+    assert page.count("not looked at") == 1, "in the explanation of the columns alone"

@@ -1,0 +1,170 @@
+"""Files of others that are damaged in any way end in one line of ours: hundreds of damages, in one process."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+
+import networkx as nx
+import pytest
+import torch
+from torch_geometric.data import Data
+
+from graphbench.benchmarks.gnn_benchmark_files import read_splits
+from graphbench.benchmarks.graphs.networkx_files import READERS, read_networkx
+from graphbench.benchmarks.graphs.saved import load_saved
+from graphbench.benchmarks.lrgb.files import contact_table, peptide_table, read_molecules, read_superpixels
+from graphbench.benchmarks.molecules.ogb_files import load_split_dict
+from graphbench.data.foreign import foreign
+from graphbench.errors import BadInput, CorruptData, GraphbenchError
+from graphbench.files.json_files import load_json
+from graphbench.runs import RunFolder
+
+EDGES = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+ATOMS, BONDS = torch.zeros(3, 9, dtype=torch.int64), torch.zeros(4, 3, dtype=torch.int64)
+
+
+def of_gnn_benchmark(path):
+    graphs = [{"x": torch.rand(3, 1), "edge_index": EDGES, "y": torch.tensor([1])} for _ in range(3)]
+    torch.save([graphs, graphs, graphs], path)
+
+
+def convert(graphs):
+    return {"x": (torch.cat([graph["x"] for graph in graphs]), "node")}
+
+
+def read_benchmark(path):
+    return [list(tables) for tables in read_splits(path, convert).values()]
+
+
+def saved(content, **options):
+    return lambda path: torch.save(content, path, **options)
+
+
+def superpixels(path):
+    import pickle
+
+    graph = (torch.rand(3, 14), torch.rand(4, 2), EDGES, torch.zeros(3, dtype=torch.int64))
+    path.write_bytes(pickle.dumps([graph] * 3, protocol=4))
+
+
+SETS = {
+    "gnn-benchmark": ("MNIST_v2.pt", of_gnn_benchmark, read_benchmark),
+    "lrgb-peptides": (
+        "train.pt",
+        saved([(ATOMS, BONDS, EDGES, torch.rand(1, 10))] * 3),
+        lambda path: list(read_molecules(path, peptide_table)),
+    ),
+    "lrgb-contacts": (
+        "train.pt",
+        saved([(ATOMS, BONDS, EDGES, EDGES, torch.ones(4))] * 3),
+        lambda path: list(read_molecules(path, contact_table)),
+    ),
+    "lrgb-old-format": (
+        "train.pt",
+        saved([(ATOMS, BONDS, EDGES, torch.rand(1, 10))] * 3, _use_new_zipfile_serialization=False),
+        lambda path: list(read_molecules(path, peptide_table)),
+    ),
+    "lrgb-superpixels": ("train.pickle", superpixels, lambda path: list(read_superpixels(path, range(21)))),
+    "ogb-splits": (
+        "split_dict.pt",
+        saved({"train": [0, 1], "valid": [2], "test": [3]}),
+        lambda path: load_split_dict(path, ("train", "valid", "test"), 4),
+    ),
+    "saved-graphs": ("graphs.pt", saved([Data(x=torch.rand(3, 1), edge_index=EDGES)] * 3), load_saved),
+    **{
+        f"networkx{suffix}": (
+            f"graph{suffix}",
+            lambda path, write=write: write(nx.path_graph(4), path),
+            lambda path: read_networkx([path], None, False, str(path)),
+        )
+        for suffix, write in {
+            ".graphml": nx.write_graphml,
+            ".gexf": nx.write_gexf,
+            ".gml": nx.write_gml,
+            ".adjlist": nx.write_adjlist,
+            ".edgelist": nx.write_edgelist,
+        }.items()
+    },
+}
+
+
+def damaged(content, rng, count):
+    """The content cut short, with bits turned, with parts that changed places, went, or came twice."""
+    size = len(content)
+    for number in range(count):
+        start, length = rng.randrange(size), rng.randrange(1, 40)
+        kind = number % 6
+        if kind == 0:
+            yield content[:start]
+        elif kind == 1:
+            yield content[:start] + bytes([content[start] ^ (1 << rng.randrange(8))]) + content[start + 1 :]
+        elif kind == 2:
+            other = rng.randrange(size)
+            a, b = sorted((start, other))
+            yield content[:a] + content[b : b + length] + content[a + length : b] + content[a : a + length]
+        elif kind == 3:
+            yield content[:start] + content[start + length :]
+        elif kind == 4:
+            yield content[:start] + content[start : start + length] * 2 + content[start + length :]
+        else:
+            yield content[:start] + rng.randbytes(length) + content[start + length :]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", SETS)
+def test_damaged_files_end_in_one_line(name, tmp_path):
+    file, write, read = SETS[name]
+    path = tmp_path / file
+    write(path)
+    read(path)
+    told = []
+    for content in damaged(path.read_bytes(), random.Random(7), 240):
+        path.write_bytes(content)
+        try:
+            read(path)
+        except GraphbenchError as error:
+            told.append(error)
+    assert len(told) > 20
+    assert all(path.name in str(error) for error in told)
+    assert [str(error) for error in told if "\n" in str(error) and not isinstance(error, BadInput)] == []
+
+
+def test_networkx_files_cover_every_suffix_that_is_read():
+    assert {name.removeprefix("networkx") for name in SETS if name.startswith("networkx")} == set(READERS)
+
+
+DEEP = 100_000
+
+
+@pytest.mark.parametrize("content", ["[" * DEEP, "[" * 500 + "]" * 500, '{"a":' * 300 + "1" + "}" * 300])
+def test_json_that_is_nested_too_deep_is_refused(tmp_path, content):
+    (tmp_path / "results.json").write_text(content)
+    with pytest.raises(ValueError, match="nested more than 100 deep"):
+        load_json(tmp_path / "results.json")
+    with pytest.raises(CorruptData, match=re.escape(str(tmp_path / "results.json"))):
+        RunFolder(tmp_path).read_results()
+
+
+def test_json_as_deep_as_records_are_is_read(tmp_path):
+    value = {"a": [{"b": [1, {"c": None}]}]}
+    (tmp_path / "a.json").write_text(json.dumps(value))
+    assert load_json(tmp_path / "a.json") == value
+
+
+@pytest.mark.parametrize("depth", [500, 20_000])
+def test_gml_that_is_nested_too_deep_is_refused(tmp_path, depth):
+    (tmp_path / "a.gml").write_text("graph [ " * depth + "]" * depth)
+    with pytest.raises(GraphbenchError, match=r"a\.gml"):
+        read_networkx([tmp_path / "a.gml"], None, False, "here")
+
+
+def test_errors_of_ours_pass_and_others_get_one_line():
+    with pytest.raises(BadInput, match=r"^as it is$"), foreign("a.pt"):
+        raise BadInput("as it is")
+    with (
+        pytest.raises(CorruptData, match=r"^a\.pt cannot be read \(KeyError: 'x'\)\. Fetch it\.$"),
+        foreign("a.pt", "Fetch it."),
+    ):
+        raise KeyError("x")
