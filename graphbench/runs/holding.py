@@ -15,6 +15,7 @@ from filelock import BaseFileLock, FileLock, Timeout
 from graphbench.errors import BadInput
 from graphbench.files.writing import write_text
 from graphbench.runs.environment import timestamp
+from graphbench.runs.place import Place
 
 log = logging.getLogger(__name__)
 
@@ -22,10 +23,11 @@ _HOLDER = ".holder"
 
 
 @contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path) -> Iterator[Place]:
     """Let nobody else write to a folder until the block ends; the lock ends with the process, however that ends.
 
-    The lock is `.lock`, and `.holder` says whose it is. The folder is made where it is missing.
+    The lock is `.lock`, and `.holder` says whose it is. The folder is made where it is missing. The block gets the
+    folder's place, which tells when somebody moves or removes it.
 
     Raises:
         BadInput: another process writes here, which is named; or nobody can.
@@ -33,15 +35,17 @@ def locked(folder: Path) -> Iterator[None]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = _acquired(folder)
+        place = Place(folder)
     except OSError as error:
         raise BadInput(f"The run folder {folder} cannot be written to: {error.strerror}.") from error
-    holder = folder / _HOLDER
     try:
         own = {"host": socket.gethostname(), "process": os.getpid(), "since": timestamp()}
-        write_text(holder, json.dumps(own) + "\n")
-        yield
+        write_text(folder / _HOLDER, json.dumps(own) + "\n")
+        yield place
     finally:
-        holder.unlink(missing_ok=True)
+        if (now := place.current()) is not None:
+            (now / _HOLDER).unlink(missing_ok=True)
+        place.close()
         lock.release()
 
 
