@@ -120,7 +120,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (MemoryError, RuntimeError) as error:
-        from graphbench.cli.lost_memory import explain_memory
+        from graphbench.data.lost_memory import explain_memory
 
         said = explain_memory(error)
         if said is None:

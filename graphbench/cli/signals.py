@@ -1,4 +1,4 @@
-"""Signals, and a run's folder that moves, while a fit trains: all processes end at the same step, with one checkpoint."""
+"""Signals, and a folder that moves, while a fit trains: all processes end at the same step, with one checkpoint."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from graphbench.callbacks.last_checkpoint import LastCheckpoint, validates_now
 from graphbench.cli.stopping import Stopped, by_default, handled, leave_terminal
 from graphbench.errors import GraphbenchError
 from graphbench.runs import RunFolder
-from graphbench.runs.place import Place
+from graphbench.runs.holding import Place
 
 log = logging.getLogger(__name__)
 

@@ -20,8 +20,7 @@ from typing import Any
 
 from graphbench.errors import BadInput, CorruptData
 from graphbench.files.writing import write_text
-from graphbench.runs.holding import locked
-from graphbench.runs.place import Place
+from graphbench.runs.holding import Place, locked
 
 _FOLDER_VARIABLE = "GRAPHBENCH_RUN"
 

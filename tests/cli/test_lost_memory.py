@@ -5,15 +5,24 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+from pathlib import Path
 
 import pytest
 import torch
 from equal_runs import OPTIONS
 from forked import at, forked
 
-from graphbench.cli.lost_memory import explain_memory
+from graphbench.data.lost_memory import explain_memory
 
+resource = pytest.importorskip("resource")
 WORKERS = ["--data.num_workers", "2"]
+
+
+def use_up_memory():
+    """Ask for more than the process may have from now on, as `ulimit -v` says it."""
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + (64 << 20), used + (64 << 20)))
+    torch.zeros(64 << 20)
 
 
 @pytest.mark.parametrize("within_logger", [False, True])
@@ -45,7 +54,6 @@ def test_a_killed_data_worker_is_named_with_its_memory(data_options, tmp_path, w
 
 def test_a_data_worker_without_memory_is_told_what_to_set(data_options, tmp_path):
     """As `ulimit -v` does it, for the workers alone."""
-    resource = pytest.importorskip("resource")
 
     def prepare():
         from graphbench.data import loader
@@ -54,9 +62,7 @@ def test_a_data_worker_without_memory_is_told_what_to_set(data_options, tmp_path
 
         def limited(self, indices):
             if loader.get_worker_info() is not None:
-                used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
-                resource.setrlimit(resource.RLIMIT_AS, (used + (64 << 20), used + (64 << 20)))
-                torch.zeros(64 << 20)
+                use_up_memory()
             return original(self, indices)
 
         loader._Rows.__getitems__ = limited
@@ -68,13 +74,9 @@ def test_a_data_worker_without_memory_is_told_what_to_set(data_options, tmp_path
 
 
 def test_a_limit_of_the_whole_process_is_named(data_options, tmp_path):
-    resource = pytest.importorskip("resource")
-
     def limit(trainer):
         if trainer.global_step == 5:
-            used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
-            resource.setrlimit(resource.RLIMIT_AS, (used + (64 << 20), used + (64 << 20)))
-            torch.zeros(64 << 20)
+            use_up_memory()
 
     run = tmp_path / "run"
     ended = forked(tmp_path, "fit", *data_options, *OPTIONS, "--run", run, prepare=at("on_train_batch_end", limit))
@@ -94,10 +96,8 @@ def test_other_errors_are_not_explained_by_memory(error):
 
 
 def test_a_cause_counts():
-    try:
-        try:
-            torch.empty(1 << 60)
-        except RuntimeError as error:
-            raise ValueError("no batch") from error
-    except ValueError as error:
-        assert "--data.batch_size" in explain_memory(error)
+    with pytest.raises(RuntimeError) as raised:
+        torch.empty(1 << 60)
+    error = ValueError("no batch")
+    error.__cause__ = raised.value
+    assert "--data.batch_size" in explain_memory(error)

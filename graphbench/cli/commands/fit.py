@@ -25,7 +25,6 @@ from graphbench.cli.complaints import of_logger, of_training, reason
 from graphbench.cli.elastic import join_again
 from graphbench.cli.finders import found_options, take_over_found
 from graphbench.cli.lightning import GraphbenchCLI, write_config
-from graphbench.cli.lost_memory import explain_memory
 from graphbench.cli.measures import count_parameters, peak_memory_mb, scores_of
 from graphbench.cli.names import configurations
 from graphbench.cli.options import OWN, Request, own_parser, split
@@ -36,6 +35,7 @@ from graphbench.cli.resumed import changed_options
 from graphbench.cli.same_data import SameData
 from graphbench.cli.signals import FolderLost, is_in_place, lost_folder
 from graphbench.cli.stopping import Stopped, exit_code, shared_exit_code
+from graphbench.data.lost_memory import explain_memory
 from graphbench.errors import BadInput, CorruptData, GraphbenchError, check_choice
 from graphbench.files.safe_yaml import load_yaml
 from graphbench.files.writing import write_text
