@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 
-from filelock import BaseFileLock, FileLock, Timeout
+from filelock import BaseFileLock, Timeout
 
 from graphbench.errors import BadInput
+from graphbench.files.locking import acquire_lock
 from graphbench.files.writing import write_text
 from graphbench.runs.environment import timestamp
-
-log = logging.getLogger(__name__)
 
 _HOLDER = ".holder"
 
@@ -114,18 +112,15 @@ def locked(folder: Path) -> Iterator[Place]:
 
 
 def _acquired(folder: Path) -> BaseFileLock:
-    lock = FileLock(folder / ".lock")
+    path = folder / ".lock"
     try:
-        lock.acquire(timeout=0)
+        return acquire_lock(path, timeout=0)
     except Timeout:
         name, alive = _described(folder / _HOLDER)
         try:  # the workers of a killed process hold its lock until they notice, which takes seconds
-            lock.acquire(timeout=0 if alive else 15)
+            return acquire_lock(path, timeout=0 if alive else 15)
         except Timeout:
             raise BadInput(f"{folder} is in use: {name} writes to it. Wait for it or end it.") from None
-    except NotImplementedError:
-        log.warning("%s lies on a file system without locks: see that nobody else writes to it.", folder)
-    return lock
 
 
 def _described(holder: Path) -> tuple[str, bool]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from typing import Any
 
@@ -70,3 +71,8 @@ def waits_of_steps(arguments: list[str], first: int, steps: int) -> Counter[str]
         except Measured:
             return counting.waits
     raise AssertionError("the fit ended before enough steps were counted")
+
+
+if __name__ == "__main__":
+    for line, number in waits_of_steps(sys.argv[3:], int(sys.argv[1]), int(sys.argv[2])).items():
+        print(f"waits: {number} times {line}")
