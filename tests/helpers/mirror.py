@@ -209,6 +209,7 @@ TESTS_OF = {
     "tests/cli/test_published_counts.py": "parameters of GraphGPS's configurations",
     "tests/cli/test_sent_runs.py": "graphbench/runs/trust.py, by every command that takes a run",
     "tests/cli/test_equal_bits.py": "runs that must be equal, whatever the workers, the clock and the stops",
+    "tests/cli/test_signal_phases.py": "signals in every phase of a fit",
     "tests/cli/test_waits.py": "steps of fits on a pretended card",
     "tests/cli/test_lost_folder.py": "folders of runs that are moved, removed or emptied in training",
     "tests/cli/test_lost_memory.py": "memory that runs out in a fit",
