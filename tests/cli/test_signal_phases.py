@@ -104,7 +104,7 @@ def test_in_a_validation_and_at_the_end(whole, data_options, tmp_path, hook):
     def prepare():
         from graphbench.callbacks.throughput import Throughput
 
-        def send(self, *rest):
+        def send(self, *rest, **options):
             if not (tmp_path / "sent").exists():
                 (tmp_path / "sent").write_text(str(time.time()))
                 os.kill(os.getpid(), signal.SIGTERM)

@@ -24,52 +24,57 @@ class _Accelerator(CPUAccelerator):
 
 
 def waits_of_steps(arguments: list[str], first: int, steps: int) -> Counter[str]:
-    """Who waits for the device in steps of `graphbench fit`, from the end of step `first` on.
+    """Who waits for the device in steps of `graphbench fit`: from the start of one to the start of one behind the last.
 
     The process is of no further use: it knows a device more.
 
     Args:
         arguments: the command line after `fit`.
-        first: steps before, in which everything is made.
+        first: optimizer steps before, in which everything is made.
         steps: that are counted.
     """
     from graphbench.benchmarks import base
     from graphbench.callbacks import non_finite
-    from graphbench.cli import lightning
-    from graphbench.cli.commands.fit import fit
+    from graphbench.callbacks.throughput import Throughput
+    from graphbench.cli import lightning, main
     from graphbench.training import optim
 
-    class Counting(pl.Callback):
-        def __init__(self) -> None:
-            self.waits: Counter[str] = Counter()
-
-        def on_train_batch_end(self, trainer: pl.Trainer, *rest: Any) -> None:
-            if trainer.global_step == first:
-                self.block = counted_waits()
-                self.waits = self.block.__enter__()
-            if trainer.global_step == first + steps:
-                self.block.__exit__(None, None, None)
-                raise Measured
-
-    original = lightning.GraphbenchCLI.instantiate_trainer
+    made = lightning.GraphbenchCLI.instantiate_trainer
+    block, waits = counted_waits(), Counter[str]()
 
     def instantiate(cli: Any, **options: Any) -> pl.Trainer:
         cli.trainer_class = lambda **config: pl.Trainer(
             **{name: value for name, value in config.items() if name not in ("accelerator", "devices", "strategy")},
             strategy=SingleDeviceStrategy(device=pretended_device(), accelerator=_Accelerator()),
         )
-        return original(cli, **options)
+        return made(cli, **options)
 
-    counting = Counting()
+    def count(callback: Throughput, trainer: pl.Trainer, *rest: Any) -> None:
+        nonlocal waits
+        if trainer.global_step == first and not waits["begun"]:
+            waits = block.__enter__()
+            waits["begun"] += 1
+        if trainer.global_step == first + steps:
+            block.__exit__(None, None, None)
+            raise Measured
+
     lightning.GraphbenchCLI.instantiate_trainer = instantiate  # type: ignore[method-assign]
+    Throughput.on_train_batch_start = count  # type: ignore[method-assign]
+    for module in (non_finite, base):
+        module._RUNS_AHEAD |= {NAME}
     optim._FUSED_ON = (*optim._FUSED_ON, NAME)  # type: ignore[assignment]
-    non_finite._RUNS_AHEAD |= {NAME}
-    base._RUNS_AHEAD |= {NAME}
-    with on_pretended_device():
-        try:
-            fit(arguments, [counting])
-        except Measured:
-            return counting.waits
+    train = pl.Trainer.fit
+
+    def train_there(trainer: pl.Trainer, *given: Any, **options: Any) -> None:
+        with on_pretended_device():
+            train(trainer, *given, **options)
+
+    pl.Trainer.fit = train_there  # type: ignore[method-assign]
+    try:
+        main(["fit", *arguments])
+    except Measured:
+        del waits["begun"]
+        return waits
     raise AssertionError("the fit ended before enough steps were counted")
 
 
