@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import Tensor
@@ -116,11 +117,37 @@ def on_pretended_device() -> Iterator[torch.device]:
     torch.__future__.set_overwrite_module_params_on_conversion(True)
     torch._C._set_only_lift_cpu_tensors(True)  # type: ignore[attr-defined] # `torch.tensor` copies where modes see it
     try:
-        with _Making():
+        with _Making(), mock.patch.object(torch, "Generator", _Generator):
             yield device
     finally:
         torch._C._set_only_lift_cpu_tensors(lifted)  # type: ignore[attr-defined]
         torch.__future__.set_overwrite_module_params_on_conversion(before)
+
+
+class PretendedGenerator(torch._C.Generator):
+    """A generator of the device; it draws on the CPU, where the numbers are."""
+
+    def __new__(cls) -> PretendedGenerator:
+        """Make one."""
+        return super().__new__(cls, "cpu")
+
+    @property
+    def device(self) -> torch.device:
+        """The device of what is drawn."""
+        return pretended_device()
+
+
+class _Generators(type):
+    def __instancecheck__(cls, value: Any) -> bool:
+        return isinstance(value, torch._C.Generator)
+
+
+class _Generator(metaclass=_Generators):
+    """What `torch.Generator` is within `on_pretended_device`."""
+
+    def __new__(cls, device: Any = "cpu") -> Any:
+        """Make a generator of that device."""
+        return PretendedGenerator() if _is_here(device) else torch._C.Generator(device)
 
 
 class _Making(TorchDispatchMode):
