@@ -46,8 +46,8 @@ class PretendedTensor(Tensor):
         inner: holds the numbers, on the CPU.
     """
 
-    inner: Tensor
-    __torch_function__ = torch._C._disabled_torch_function_impl
+    numbers: Tensor
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     @staticmethod
     def __new__(cls: type[PretendedTensor], inner: Tensor) -> PretendedTensor:
@@ -61,20 +61,20 @@ class PretendedTensor(Tensor):
             layout=inner.layout,
             device=pretended_device(),
         )
-        made.inner = inner
+        made.numbers = inner
         return made
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
         return _computed(func, args, kwargs or {})
 
     def __tensor_flatten__(self) -> tuple[list[str], None]:
         """What PyTorch asks before it moves parameters of other kinds between devices."""
-        return ["inner"], None
+        return ["numbers"], None
 
     @staticmethod
     def __tensor_unflatten__(inner: dict[str, Tensor], context: None, size: Any, stride: Any) -> PretendedTensor:
-        return PretendedTensor(inner["inner"])
+        return PretendedTensor(inner["numbers"])
 
     def __repr__(self) -> str:  # type: ignore[override]
         return f"PretendedTensor({tuple(self.shape)}, {self.dtype})"
@@ -82,7 +82,7 @@ class PretendedTensor(Tensor):
     def tolist(self) -> Any:
         """Read all numbers."""
         _wait("tolist")
-        return self.inner.detach().tolist()
+        return self.numbers.detach().tolist()
 
 
 _counts: Counter[str] | None = None
@@ -129,10 +129,10 @@ class PretendedGenerator(torch._C.Generator):
 
     def __new__(cls) -> PretendedGenerator:
         """Make one."""
-        return super().__new__(cls, "cpu")
+        return super().__new__(cls, "cpu")  # type: ignore[call-arg]
 
     @property
-    def device(self) -> torch.device:
+    def device(self) -> torch.device:  # type: ignore[override]
         """The device of what is drawn."""
         return pretended_device()
 
@@ -164,7 +164,8 @@ def _wait(operation: str) -> None:
 
 def _caller() -> str:
     """The lines outside of PyTorch that led here, the innermost first."""
-    frame, lines = sys._getframe(1), []
+    frame = sys._getframe(1)
+    lines: list[str] = []
     while frame is not None and len(lines) < 3:
         name = frame.f_code.co_filename
         if name != __file__ and "/torch/" not in name and not name.startswith("<"):
@@ -206,7 +207,7 @@ def _computed(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     if _is_here(device):
         kwargs = {**kwargs, "device": torch.device("cpu"), **({"pin_memory": False} if "pin_memory" in kwargs else {})}
     made = func(*tree_map(_inner, args), **tree_map(_inner, kwargs))
-    written = {id(one.inner): one for one in here} if func._schema.is_mutable else {}
+    written = {id(one.numbers): one for one in here} if func._schema.is_mutable else {}
     return tree_map(lambda one: written[id(one)] if id(one) in written else _outer(one), made)
 
 
@@ -223,7 +224,7 @@ def _copied(func: Any, args: Any, kwargs: dict[str, Any]) -> Tensor:
 
 
 def _inner(value: Any) -> Any:
-    return value.inner if isinstance(value, PretendedTensor) else value
+    return value.numbers if isinstance(value, PretendedTensor) else value
 
 
 def _outer(value: Any) -> Any:
