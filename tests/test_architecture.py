@@ -41,7 +41,7 @@ ARROWS = {
         "training",
     },
     "contracts": {"errors"},
-    "data": {"contracts", "errors"},
+    "data": {"contracts", "errors", "files"},
     "diagnostics": {"contracts", "errors"},
     "encodings": {"contracts", "errors", "kernels"},
     "errors": set(),

@@ -28,6 +28,9 @@ from graphbench.errors import BadInput, check_choice, check_range
 
 logger = logging.getLogger(__name__)
 
+#: Devices to which a copy out of page-locked memory need not be waited for.
+_RUNS_AHEAD = {"cuda"}
+
 Chunks = GraphTable | Iterable[GraphTable]
 
 
@@ -291,7 +294,7 @@ class GraphBenchmark(Benchmark):
 
     def transfer_batch_to_device(self, batch: GraphBatch, device: torch.device, dataloader_idx: int) -> GraphBatch:
         """Copy without waiting: the batch lies in page-locked memory when the device is a GPU."""
-        return batch.to(device, non_blocking=device.type == "cuda")
+        return batch.to(device, non_blocking=device.type in _RUNS_AHEAD)
 
     def teardown(self, stage: str) -> None:
         """End the workers of all loaders."""

@@ -41,6 +41,23 @@ class RunCSVLogger(CSVLogger):
             )
         return cast(ExperimentWriter, self._experiment)
 
+    def follow(self, folder: Path | None) -> None:
+        """Go on in another place, after the run's folder was moved there; None where nothing is to be written any more.
+
+        Args:
+            folder: where the run's folder is now.
+        """
+        writer = self._experiment
+        if folder is not None:
+            self._folder = RunFolder(folder)
+        if writer is None:
+            return
+        if folder is None:
+            writer.metrics.clear()
+            return
+        writer.log_dir, writer.metrics_file_path = str(folder), str(self._folder.metrics)
+        self.save()
+
     def has(self, row: Row) -> bool:
         """Whether one row of the file has all values of `row`."""
         rows = read_rows(self._folder.metrics)

@@ -75,7 +75,7 @@ class LastCheckpoint(Checkpoint):
         if not self.every_n_steps or trainer.global_step // self.every_n_steps == self._saved_at // self.every_n_steps:
             return
         whole = (batch_idx + 1) % trainer.accumulate_grad_batches == 0
-        if whole and not trainer.is_last_batch and not _validates_now(trainer, batch_idx):
+        if whole and not trainer.is_last_batch and not validates_now(trainer, batch_idx):
             self._save(trainer)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -92,8 +92,8 @@ class LastCheckpoint(Checkpoint):
             log.info("Stopped in epoch %d: checkpoint written", trainer.current_epoch + 1)
 
 
-def _validates_now(trainer: pl.Trainer, batch_idx: int) -> bool:
-    """Whether a validation within the epoch follows this batch."""
+def validates_now(trainer: pl.Trainer, batch_idx: int) -> bool:
+    """Return whether a validation within the epoch follows this batch."""
     every = trainer.val_check_batch
     done = trainer.fit_loop.total_batch_idx if trainer.check_val_every_n_epoch is None else batch_idx
     return isinstance(every, int) and (done + 1) % every == 0

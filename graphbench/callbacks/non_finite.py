@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Literal
 
 import pytorch_lightning as pl
@@ -25,11 +26,49 @@ class Diverged(GraphbenchError):
     """Training met a loss or gradient that is not finite."""
 
 
+#: Devices that compute while the program goes on, so that reading a number of theirs waits.
+_RUNS_AHEAD = {"cuda"}
+#: Optimizers whose fused kernels leave a step out where a number on their device says so.
+_LEAVES_OUT = (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD, torch.optim.Adagrad)
+
+
+class _Look:
+    """Whether the gradients of a step are finite: the device knows at once, the program when it asks.
+
+    Args:
+        gradients: by parameter, on one device.
+    """
+
+    def __init__(self, gradients: Mapping[str, Tensor]) -> None:
+        self._names = list(gradients)
+        self._norms = torch.stack(torch._foreach_norm(list(gradients.values())))
+        #: 1 where the step must not be taken, else 0; stays on the device.
+        self.bad = (~torch.linalg.vector_norm(self._norms).isfinite()).float()
+        self._copy = self.bad.to("cpu", non_blocking=True)
+        self._copied = torch.cuda.Event() if self.bad.is_cuda else None
+        if self._copied is not None:
+            self._copied.record()
+
+    def is_bad(self) -> bool:
+        """Return whether they were not; waits for the end of that step, and not for what was asked since."""
+        if self._copied is not None:
+            self._copied.synchronize()
+        return bool(self._copy)
+
+    def bad_names(self) -> list[str]:
+        """Return the parameters whose gradients were not."""
+        return [name for name, finite in zip(self._names, self._norms.isfinite().tolist(), strict=True) if not finite]
+
+
 class NonFinite(pl.Callback):
     """Looks at the norm of all gradients before every optimizer step and acts where it is not finite.
 
     Gradients are looked at and not losses, because every process has the same ones, so that all of them act alike. In
     16-bit training with a scaled loss the scaler skips such steps by itself and nothing is done here.
+
+    On a graphics card nobody waits for the norm: the fused kernels of Adam, AdamW, SGD and Adagrad leave a step out
+    where it is not finite, and the program learns of it, and acts, before the next step, validation or checkpoint.
+    Other optimizers, and strategies that shard gradients, wait for the norm in every step.
 
     Args:
         policy: "stop" ends the fit with an error, and the checkpoints of the steps before stay; "skip" leaves the step
@@ -51,9 +90,11 @@ class NonFinite(pl.Callback):
         self._skipped, self._in_a_row, self._lowered = 0, 0, False
         self._batches: list[Any] = []
         self._losses: list[Tensor] = []
+        self._judge_last_step: Callable[[], None] | None = None
 
     def state_dict(self) -> dict[str, Any]:
-        """How often it acted."""
+        """How often it acted, the last step included."""
+        self._settle()
         return {"skipped": self._skipped, "in_a_row": self._in_a_row, "lowered": self._lowered}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -79,22 +120,62 @@ class NonFinite(pl.Callback):
         Raises:
             Diverged: by `policy`.
         """
+        self._settle()
         batches, losses, self._batches, self._losses = self._batches, self._losses, [], []
-        gradients = [p.grad for p in pl_module.parameters() if p.grad is not None]
-        if not gradients or getattr(trainer.precision_plugin, "scaler", None) is not None:
+        named = {name: p.grad for name, p in pl_module.named_parameters() if p.grad is not None}
+        if not named or getattr(trainer.precision_plugin, "scaler", None) is not None:
             return
-        bad = not math.isfinite(float(nn.utils.get_total_norm(gradients)))
-        if not isinstance(trainer.strategy, (SingleDeviceStrategy, DDPStrategy)):  # each process has other gradients
+        step = f"Step {trainer.global_step + 1} (epoch {trainer.current_epoch + 1}): "
+        shared = isinstance(trainer.strategy, (SingleDeviceStrategy, DDPStrategy))
+        if shared and _leaves_out(optimizer):
+            look = _Look(named)
+            optimizer.found_inf = look.bad  # type: ignore[attr-defined] # as torch's GradScaler says it
+            self._judge_last_step = partial(self._judge, look, trainer, pl_module, optimizer, step, batches, losses)
+            return
+        bad = not math.isfinite(float(nn.utils.get_total_norm(named.values())))
+        if not shared:  # each process has other gradients
             bad = trainer.strategy.reduce_boolean_decision(bad, all=False)
         if not bad:
             self._in_a_row = 0
             return
-        finding = f"Step {trainer.global_step + 1} (epoch {trainer.current_epoch + 1}): " + describe(
-            pl_module, batches, losses, trainer
-        )
-        self._act(trainer, optimizer, finding)
+        names = [name for name, gradient in named.items() if not bool(gradient.isfinite().all())]
+        self._act(trainer, optimizer, step + describe(pl_module, batches, losses, names, trainer))
         for parameter in pl_module.parameters():
             parameter.grad = None  # optimizers leave parameters without a gradient as they are
+
+    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Learn of the last step before a validation."""
+        self._settle()
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Learn of the last step of an epoch."""
+        self._settle()
+
+    def _settle(self) -> None:
+        """Act on the last step, if nobody looked at it yet.
+
+        Raises:
+            Diverged: by `policy`.
+        """
+        judge, self._judge_last_step = self._judge_last_step, None
+        if judge is not None:
+            judge()
+
+    def _judge(
+        self,
+        look: _Look,
+        trainer: pl.Trainer,
+        module: pl.LightningModule,
+        optimizer: torch.optim.Optimizer,
+        step: str,
+        batches: list[Any],
+        losses: list[Tensor],
+    ) -> None:
+        """Act on a step that was left out; the weights are those that it was computed with."""
+        if look.is_bad():
+            self._act(trainer, optimizer, step + describe(module, batches, losses, look.bad_names(), trainer))
+        else:
+            self._in_a_row = 0
 
     def _act(self, trainer: pl.Trainer, optimizer: torch.optim.Optimizer, finding: str) -> None:
         if self.policy == "stop" or (self.policy == "lower_rate" and self._lowered):
@@ -127,12 +208,29 @@ _ADVICE = (
 )
 
 
-def describe(module: pl.LightningModule, batches: list[Any], losses: list[Tensor], trainer: pl.Trainer) -> str:
-    """Where the numbers stop being finite: in which batch, in which layer or gradient."""
+def _leaves_out(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether the device itself can keep a step from the weights, and runs ahead so that it is worth it."""
+    return isinstance(optimizer, _LEAVES_OUT) and all(
+        group.get("fused") and all(parameter.device.type in _RUNS_AHEAD for parameter in group["params"])
+        for group in optimizer.param_groups
+    )
+
+
+def describe(
+    module: pl.LightningModule, batches: list[Any], losses: list[Tensor], names: list[str], trainer: pl.Trainer
+) -> str:
+    """Say where the numbers stop being finite: in which batch, in which layer or gradient.
+
+    Args:
+        module: with the weights of the step.
+        batches: of the step.
+        losses: of the batches.
+        names: of parameters whose gradients are not finite.
+        trainer: of the module.
+    """
     values = [float(loss) * trainer.accumulate_grad_batches for loss in losses]
     bad = next((i for i, value in enumerate(values) if not math.isfinite(value)), None)
     if bad is None:
-        names = [n for n, p in module.named_parameters() if p.grad is not None and not bool(p.grad.isfinite().all())]
         where = f"the gradient of {names[-1]} ({len(names)} in all)" if names else "the norm of all gradients"
         shown = batches
         said = f"{where} is not finite, though the loss here is ({', '.join(f'{v:.4g}' for v in values)})."

@@ -119,6 +119,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader, say `head`, went away; nothing may be flushed to it at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except (MemoryError, RuntimeError) as error:
+        from graphbench.data.lost_memory import explain_memory
+
+        said = explain_memory(error)
+        if said is None:
+            raise
+        print(f"graphbench: {said}", file=sys.stderr)
+        return 1
     except OSError as error:
         if error.errno not in _PLACES or error.filename is None:
             raise

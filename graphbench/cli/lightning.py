@@ -15,7 +15,7 @@ import torch
 import yaml
 from jsonargparse import ArgumentError
 from jsonargparse.typing import register_type
-from pytorch_lightning.callbacks import LearningRateMonitor, ModelCheckpoint, ProgressBar, Timer
+from pytorch_lightning.callbacks import Checkpoint, LearningRateMonitor, ModelCheckpoint, ProgressBar, Timer
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
 from pytorch_lightning.loggers import CSVLogger, TensorBoardLogger
 from pytorch_lightning.plugins import CheckpointIO
@@ -33,7 +33,7 @@ from graphbench.callbacks.throughput import Throughput
 from graphbench.cli.collecting import collect_as_usual
 from graphbench.cli.complaints import constructed, explain, of_lightning, reason, with_whole_name
 from graphbench.cli.optimizers import AS_FUNCTION, DEFAULT, with_optimizer
-from graphbench.cli.signals import OrderlyStop, Signals
+from graphbench.cli.signals import FolderWatch, OrderlyStop, Signals
 from graphbench.cli.trainer_checks import check_trainer
 from graphbench.contracts.benchmark import Benchmark
 from graphbench.errors import BadInput, GraphbenchError
@@ -141,9 +141,17 @@ class GraphbenchCLI(LightningCLI):
             raise BadInput(reason(error)) from error
         self.signals = Signals(self.trainer)
         self.trainer._signal_connector = self.signals
+        self.stop = OrderlyStop(self.signals)
         if self.run_folder is not None:
-            self.trainer.callbacks.append(OrderlyStop(self.signals))  # type: ignore[attr-defined]
+            self._watch()
         collect_as_usual()
+
+    def _watch(self) -> None:
+        """Notes are compared behind what a step does, and before checkpoints are written."""
+        callbacks: list[pl.Callback] = self.trainer.callbacks  # type: ignore[attr-defined]
+        writers = [number for number, callback in enumerate(callbacks) if isinstance(callback, Checkpoint)]
+        callbacks.insert(writers[0] if writers else len(callbacks), self.stop)
+        callbacks.insert(0, FolderWatch(self.stop))
 
     def _check_sizes(self) -> None:
         """Refuse depths and widths that nobody means, which take long, or all memory, to be made at all."""

@@ -1,4 +1,4 @@
-"""Signals while a fit trains: all processes end at the same step, with one checkpoint."""
+"""Signals, and a folder that moves, while a fit trains: all processes end at the same step, with one checkpoint."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import subprocess
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -13,9 +14,15 @@ import pytorch_lightning as pl
 import torch
 from lightning_fabric.plugins.environments import SLURMEnvironment
 from pytorch_lightning.trainer.connectors.signal_connector import _SignalConnector
+from torch import distributed
 from torch.utils.data import get_worker_info
 
-from graphbench.cli.stopping import Stopped, by_default, handled
+from graphbench.callbacks.csv_logger import RunCSVLogger
+from graphbench.callbacks.last_checkpoint import LastCheckpoint, validates_now
+from graphbench.cli.stopping import Stopped, by_default, handled, leave_terminal
+from graphbench.errors import GraphbenchError
+from graphbench.runs import RunFolder
+from graphbench.runs.holding import Place
 
 log = logging.getLogger(__name__)
 
@@ -66,9 +73,11 @@ class Signals(_SignalConnector):
             if get_worker_info() is None:  # those that cut batches end with this process, which still needs them
                 by_default(signum)
         elif self.waiting and not (signum == signal.SIGINT and self.noted):
+            leave_terminal()
             self.noted = self.noted or signum
             log.warning("%s: leaving after this step.", signal.Signals(signum).name)
         else:
+            leave_terminal()
             raise Stopped(signum)
 
     def teardown(self) -> None:
@@ -92,10 +101,18 @@ class Signals(_SignalConnector):
             log.warning("SLURM does not queue job %s again: %s", job, error)
 
 
+class FolderLost(GraphbenchError):
+    """The run's folder was moved or removed while it was trained in."""
+
+
 class OrderlyStop(pl.Callback):
     """Lets the processes compare, after every optimizer step, whether one of them was asked to stop.
 
-    Between batches whose gradients are accumulated nobody stops: a checkpoint holds no gradients.
+    Notes are compared on the host, over gloo, so that no step waits for a graphics card. Between batches whose
+    gradients are accumulated nobody stops: a checkpoint holds no gradients.
+
+    The first process also looks whether the run's folder is still where it was; a stop without it is `FolderLost` in
+    every process.
 
     Args:
         signals: the notes of this process.
@@ -103,13 +120,47 @@ class OrderlyStop(pl.Callback):
 
     def __init__(self, signals: Signals) -> None:
         self._signals = signals
+        self._group: Any = None
+        #: The run's folder, in the process that writes into it.
+        self.place: Place | None = None
 
-    def _compare(self, trainer: pl.Trainer) -> None:
-        own = torch.tensor(float(self._signals.noted), device=trainer.strategy.root_device)
-        self._signals.agreed = int(trainer.strategy.reduce(own, reduce_op="max"))
+    def compare(self, trainer: pl.Trainer, whole: bool = False) -> None:
+        """Compare notes, and leave where the run's folder is gone.
+
+        Args:
+            trainer: whose processes these are.
+            whole: a checkpoint that is written now holds all that a run needs to go on.
+
+        Raises:
+            FolderLost: it is no longer where it was.
+        """
+        lost = self.place is not None and not is_in_place(self.place)
+        notes = torch.tensor([self._signals.noted, lost])
+        if self._group is not None:
+            distributed.all_reduce(notes, op=distributed.ReduceOp.MAX, group=self._group)
+        self._signals.agreed, gone = notes.tolist()
+        if gone:
+            self._leave(trainer, whole)
+
+    def _leave(self, trainer: pl.Trainer, whole: bool) -> None:
+        """Let loggers and a last checkpoint follow the folder to where it is now."""
+        now = self.place.current() if self.place is not None else None
+        for logger in trainer.loggers:
+            if isinstance(logger, RunCSVLogger):
+                logger.follow(now)
+        if now is not None and not RunFolder(now).config.is_file():
+            whole = False
+        now, whole = trainer.strategy.broadcast((now, whole))
+        if whole and now is not None and any(isinstance(one, LastCheckpoint) for one in trainer.checkpoint_callbacks):
+            trainer.save_checkpoint(RunFolder(now).last)
+        raise FolderLost(lost_folder(Path(trainer.default_root_dir), now, trainer.global_step))
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """From here on a signal waits for the end of a step."""
+        if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
+            self._group = self._group or distributed.new_group(backend="gloo")
+            # Lightning's own question after every batch is asked on the device; `agreed` answers it
+            trainer.fit_loop.epoch_loop._broadcast_sigterm_tensor = lambda: None  # type: ignore[method-assign]
         self._signals.waiting = True
 
     def on_train_batch_end(
@@ -117,12 +168,57 @@ class OrderlyStop(pl.Callback):
     ) -> None:
         """Compare after an optimizer step."""
         if trainer.is_last_batch or (batch_idx + 1) % trainer.accumulate_grad_batches == 0:
-            self._compare(trainer)
+            self.compare(trainer, whole=not trainer.is_last_batch and not validates_now(trainer, batch_idx))
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Compare after a validation."""
-        self._compare(trainer)
+        self.compare(trainer)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """All checkpoints are written."""
         self._signals.waiting = False
+
+
+class FolderWatch(pl.Callback):
+    """Looks for the run's folder before other callbacks write at the end of a validation or an epoch.
+
+    Args:
+        stop: compares the notes of all processes.
+    """
+
+    def __init__(self, stop: OrderlyStop) -> None:
+        self._stop = stop
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Look before the best checkpoint and tables of diagnostics are written."""
+        if trainer.state.fn == "fit" and not trainer.sanity_checking:
+            self._stop.compare(trainer)
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Look before the last checkpoint is written."""
+        self._stop.compare(trainer)
+
+
+def is_in_place(place: Place) -> bool:
+    """Return whether a run's folder is where it was and holds its configuration, without which nothing goes on."""
+    return place.is_there() and RunFolder(place.path).config.is_file()
+
+
+def lost_folder(path: Path, now: Path | None, step: int) -> str:
+    """What a person is told about a run's folder that is no longer where it was, or is empty.
+
+    Args:
+        path: where it was.
+        now: where it is; None where nobody knows.
+        step: optimizer steps done.
+    """
+    what = "emptied" if now == path.absolute() else "moved or removed"
+    said = f"The run's folder {path} was {what} while it was trained in: the fit ended after step {step}."
+    if now is None:
+        return f"{said} Where it was moved to, `graphbench fit --resume FOLDER` goes on from its last checkpoint."
+    run = RunFolder(now)
+    if not run.config.is_file():
+        return f"{said} Without its {run.config.name} nothing goes on from there."
+    if run.resumable is None:
+        return f"{said} It is {now} now and holds no checkpoint yet: give the command again to start anew."
+    return f"{said} It is {now} now. Continue with: graphbench fit --resume {now}"

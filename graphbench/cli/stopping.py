@@ -6,8 +6,10 @@ While a fit trains, `graphbench.cli.signals` takes over and lets the step in pro
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from types import FrameType
@@ -32,11 +34,31 @@ class Stopped(BaseException):
 
 
 def handled() -> list[signal.Signals]:
-    """Signals that ask for an end: SIGTERM, Ctrl-C, and under SLURM its warning before the time is over."""
+    """Signals that ask for an end: SIGTERM, Ctrl-C, a closed terminal, and under SLURM its warning before the time is
+    over. Whoever starts a command with `nohup` has it ignore a closed terminal.
+    """
     asked = [signal.SIGTERM, signal.SIGINT]
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        asked.append(signal.SIGHUP)
     if "SLURM_JOB_ID" in os.environ and hasattr(signal, "SIGUSR1"):
         asked.append(signal.SIGUSR1)
     return asked
+
+
+def leave_terminal() -> None:
+    """Send what is still written to nowhere where the terminal is gone: each write to it is an error now."""
+    if sys.platform == "win32":
+        return
+    import termios
+
+    for handle in (0, 1, 2):
+        try:
+            termios.tcgetattr(handle)
+        except termios.error as error:
+            if error.args[0] == errno.EIO:
+                null = os.open(os.devnull, os.O_RDWR)
+                os.dup2(null, handle)
+                os.close(null)
 
 
 @contextlib.contextmanager
@@ -51,6 +73,7 @@ def stoppable() -> Iterator[None]:
         if os.getpid() != owner:
             by_default(signum)
             return
+        leave_terminal()
         for other in handled():  # a launcher passes on what the terminal or the scheduler has sent already
             signal.signal(other, signal.SIG_IGN)
         raise Stopped(signum)
@@ -79,9 +102,14 @@ def name_starter() -> None:
 
 
 def exit_code(signum: int) -> int:
-    """128 more than the signal; 0 in a process that another of ours started for a further device.
+    """128 more than the signal; see `shared_exit_code`."""
+    return shared_exit_code(128 + signum)
 
-    Lightning's first process kills itself and all others when one of them ends with an exit code, so those must end
-    with 0 where all of them were asked to leave.
+
+def shared_exit_code(code: int) -> int:
+    """The exit code where all processes of a training leave together: 0 in one that another of ours started for a
+    further device.
+
+    Lightning's first process kills itself and all others when one of them ends with another exit code.
     """
-    return 0 if _started else 128 + signum
+    return 0 if _started else code

@@ -17,10 +17,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
+from filelock import Timeout
 
 from graphbench.data.entry import Entry, EntryWriter, digest, read_entry, sync_entry
 from graphbench.errors import BadInput, CorruptData, GraphbenchError
+from graphbench.files.locking import acquire_lock
 
 logger = logging.getLogger(__name__)
 
@@ -115,12 +116,12 @@ class Store:
         locks = self.root / _LOCKS
         try:
             locks.mkdir(parents=True, exist_ok=True)
-            lock = FileLock(locks / f"{folder.name}.lock")
+            path = locks / f"{folder.name}.lock"
             try:
-                lock.acquire(timeout=0)
+                lock = acquire_lock(path, timeout=0)
             except Timeout:
                 logger.warning("Waiting for another process that builds %s in %s.", describe, self.root)
-                lock.acquire()
+                lock = acquire_lock(path)
         except OSError as error:
             raise self._no_room(error, describe) from error
         try:

@@ -23,7 +23,7 @@ from graphbench.errors import BadInput, CorruptData
 from graphbench.files.json_files import load_json
 from graphbench.files.together import finish_writing
 from graphbench.files.writing import write_text
-from graphbench.runs.holding import locked
+from graphbench.runs.holding import Place, locked
 
 log = logging.getLogger(__name__)
 
@@ -94,10 +94,10 @@ class RunFolder:
         return cls(Path(os.environ[_FOLDER_VARIABLE]))
 
     @contextlib.contextmanager
-    def held(self, new: bool = False) -> Iterator[None]:
+    def held(self, new: bool = False) -> Iterator[Place]:
         """Let nobody else write here until the block ends; the lock ends with the process, however that ends.
 
-        The folder is made where it is missing.
+        The folder is made where it is missing. The block gets its place, which tells when somebody moves or removes it.
 
         Args:
             new: the folder was made for this run; like one made here it is removed where the block left nothing in it
@@ -107,13 +107,13 @@ class RunFolder:
             BadInput: another process writes here, which is named; or nobody can.
         """
         new = new or not self.path.exists()
-        with locked(self.path):
+        with locked(self.path) as place:
             try:
                 self._sweep()
                 self.finish_writing()
-                yield
+                yield place
             finally:
-                if new and not self.is_begun and not self.metrics.is_file():
+                if new and place.is_there() and not self.is_begun and not self.metrics.is_file():
                     shutil.rmtree(self.path, ignore_errors=True)
 
     def _sweep(self) -> None:

@@ -295,7 +295,8 @@ class BenchmarkModule(pl.LightningModule):
         representation = self.represent(batch)
         sums, counts = self.scores.of("train").update(self.task, self.task(representation, batch), batch)
         all_sums, all_counts, processes = over_processes(sums.detach(), counts)
-        told: dict[str, Any] = {"train/loss_step": self.task.combine(all_sums, all_counts), "epoch": self.epoch_number}
+        epoch = torch.full((), self.epoch_number, device=self.device)  # filled there: a float would be copied, and wait
+        told = {"train/loss_step": self.task.combine(all_sums, all_counts), "epoch": epoch}
         self.log_dict(told, batch_size=batch.num_graphs)
         loss = processes * self.task.combine(sums, all_counts)
         return loss if representation.penalty is None else loss + representation.penalty

@@ -8,19 +8,28 @@ import math
 import pytest
 import torch
 from command_line import SMALL_MODEL
-from equal_runs import OPTIONS, content
+from equal_runs import OPTIONS, assert_equal_runs, content
 
 from graphbench.cli import main
 from graphbench.training.module import BenchmarkModule
 
+
+@pytest.fixture(params=["here", "on a device that runs ahead"])
+def looked_at(request, monkeypatch):
+    """Who leaves a step out: the program before it, or the optimizer's kernel, of which the program hears later."""
+    if request.param != "here":
+        monkeypatch.setattr("graphbench.callbacks.non_finite._RUNS_AHEAD", {"cpu", "cuda"})
+    return request.param
+
+
 NON_FINITE = "--trainer.callbacks+=graphbench.callbacks.non_finite.NonFinite"
 
 
-def test_a_loss_that_is_no_number_ends_the_fit_by_name(data_options, tmp_path, capsys, monkeypatch):
+def test_a_loss_that_is_no_number_ends_the_fit_by_name(looked_at, data_options, tmp_path, capsys, monkeypatch):
     original = BenchmarkModule.represent
 
     def represent(self, batch):
-        if self.training and self.trainer.global_step == 4:
+        if self.training and self.trainer.global_step >= 4:
             result = original(self, batch)
             result.node.mul_(math.nan)
             return result
@@ -43,7 +52,7 @@ def test_a_loss_that_is_no_number_ends_the_fit_by_name(data_options, tmp_path, c
     assert "diverged" not in json.loads((run / "results.json").read_text())
 
 
-def test_skipped_steps_leave_weights_and_optimizer_as_they_were(data_options, tmp_path, capsys, monkeypatch):
+def test_skipped_steps_leave_weights_and_optimizer_as_they_were(looked_at, data_options, tmp_path, capsys, monkeypatch):
     seen = []
     original = BenchmarkModule.training_step
 
@@ -62,7 +71,7 @@ def test_skipped_steps_leave_weights_and_optimizer_as_they_were(data_options, tm
     assert content(run)["callbacks"]["NonFinite"] == {"skipped": 1, "in_a_row": 0, "lowered": False}
 
 
-def test_the_rate_is_lowered_once(data_options, tmp_path, capsys, monkeypatch):
+def test_the_rate_is_lowered_once(looked_at, data_options, tmp_path, capsys, monkeypatch):
     original = BenchmarkModule.training_step
 
     def step(self, batch, batch_idx):
@@ -79,6 +88,33 @@ def test_the_rate_is_lowered_once(data_options, tmp_path, capsys, monkeypatch):
     assert "Step 8 (epoch 3)" in said
     assert "was lowered once already" in said
     assert content(run)["optimizer_states"][0]["param_groups"][0]["lr"] == pytest.approx(1e-4)
+
+
+@pytest.mark.parametrize("step", [4, 5])  # the second of an epoch, and the last
+def test_a_gradient_that_is_no_number_is_named_and_left_out(
+    looked_at, data_options, tmp_path, capsys, monkeypatch, step
+):
+    def spoil(self, trainer, module):
+        if trainer.global_step == step:
+            for name, parameter in module.named_parameters():
+                if name.startswith("task."):
+                    parameter.grad.fill_(math.inf)
+
+    monkeypatch.setattr("graphbench.callbacks.throughput.Throughput.on_after_backward", spoil, raising=False)
+    run = tmp_path / "run"
+    assert main(["fit", *data_options, *OPTIONS, "--run", str(run)]) == 1
+    said = capsys.readouterr().err
+    assert f"Step {step + 1} (epoch 2): the gradient of task." in said
+    assert "is not finite, though the loss here is (" in said
+    assert content(run)["global_step"] == 3
+
+
+def test_steps_without_a_fault_are_the_same_whoever_looks(data_options, tmp_path, monkeypatch):
+    options = ["fit", *data_options, *OPTIONS, "--trainer.max_epochs", "2", "--run"]
+    assert main([*options, str(tmp_path / "here")]) == 0
+    monkeypatch.setattr("graphbench.callbacks.non_finite._RUNS_AHEAD", {"cpu", "cuda"})
+    assert main([*options, str(tmp_path / "ahead")]) == 0
+    assert_equal_runs(tmp_path / "here", tmp_path / "ahead")
 
 
 @pytest.mark.slow

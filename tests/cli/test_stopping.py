@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import pty
+import select
 import signal
+import sys
 
 import pytest
 import torch
 from equal_runs import OPTIONS, assert_equal_runs, content
 from forked import at, forked, signal_at_step
+
+from graphbench.cli import main
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +25,9 @@ def whole(data_options, tmp_path_factory):
     return folder / "run"
 
 
-@pytest.mark.parametrize(("signum", "code", "step"), [(signal.SIGTERM, 143, 6), (signal.SIGINT, 130, 5)])
+@pytest.mark.parametrize(
+    ("signum", "code", "step"), [(signal.SIGTERM, 143, 6), (signal.SIGINT, 130, 5), (signal.SIGHUP, 129, 4)]
+)
 def test_a_signal_in_a_step_leaves_a_checkpoint_of_that_step(whole, data_options, tmp_path, signum, code, step):
     run = tmp_path / "run"
     arguments = ["fit", *data_options, *OPTIONS, "--run", run]
@@ -29,6 +37,49 @@ def test_a_signal_in_a_step_leaves_a_checkpoint_of_that_step(whole, data_options
     assert "Traceback" not in ended.text
     assert content(run)["global_step"] == step
     assert forked(tmp_path, "fit", "--resume", run).code == 0
+    assert_equal_runs(whole, run)
+
+
+def test_nohup_goes_on_when_the_terminal_closes(data_options, tmp_path):
+    prepare = at("on_train_batch_end", signal_at_step(2, signal.SIGHUP))
+
+    def ignoring():
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        prepare()
+
+    short = [*OPTIONS, "--trainer.max_epochs", "1"]
+    ended = forked(tmp_path, "fit", *data_options, *short, "--run", tmp_path / "run", prepare=ignoring)
+    assert ended.code == 0, ended.text
+
+
+@pytest.mark.parametrize("progress", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_a_fit_leaves_a_checkpoint_when_its_terminal_closes(whole, data_options, tmp_path, progress):
+    """A real terminal, of which only the other end is closed: writing to it is an error from then on."""
+    run, begun = tmp_path / "run", tmp_path / "begun"
+
+    def wait_for_the_end(trainer):
+        if trainer.global_step == 4:
+            begun.touch()
+            signal.pause()
+
+    options = [*OPTIONS, "--trainer.enable_progress_bar", str(progress).lower()]
+    child, terminal = pty.fork()
+    if not child:
+        code = 70
+        try:
+            torch.cuda.is_available = lambda: False
+            at("on_train_batch_end", wait_for_the_end)()
+            sys.stdout, sys.stderr = os.fdopen(1, "w", buffering=1), os.fdopen(2, "w", buffering=1)
+            code = main([*map(str, ["fit", *data_options, *options, "--run", run])])
+        finally:
+            os._exit(code)
+    while not begun.exists():
+        if select.select([terminal], [], [], 0.05)[0]:
+            os.read(terminal, 1 << 16)
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 129
+    assert content(run)["global_step"] == 4
+    assert forked(tmp_path, "fit", "--resume", run, "--trainer.enable_progress_bar", "true").code == 0
     assert_equal_runs(whole, run)
 
 

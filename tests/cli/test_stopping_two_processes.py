@@ -100,3 +100,26 @@ def test_both_leave_with_one_checkpoint_and_go_on_equally(whole, data_options, t
     assert again.wait(300) == 0, (tmp_path / "output.txt").read_text()[-3000:]
     one, two = content(whole)["state_dict"], content(run)["state_dict"]
     assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+def test_both_leave_where_the_folder_moves(whole, data_options, tmp_path):
+    """The first process sees it; a checkpoint is written by both, where the folder is now."""
+    run, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
+    process = begin(tmp_path, "fit", *data_options, *TWO, "--run", run)
+    numbers = ranks(process, tmp_path)
+    time.sleep(0.9)
+    run.rename(elsewhere)
+    assert process.wait(30) == 1, (tmp_path / "output.txt").read_text()[-3000:]
+    end = time.monotonic() + 30
+    while not all(gone(number) for number in numbers):
+        assert time.monotonic() < end, "a process stays"
+        time.sleep(0.1)
+    text = (tmp_path / "output.txt").read_text()
+    assert f"Continue with: graphbench fit --resume {elsewhere}" in text or "holds no checkpoint yet" in text
+    assert "Traceback" not in text
+    assert not run.exists()
+    if "Continue with" in text:
+        again = begin(tmp_path, "fit", "--resume", elsewhere, seconds=0)
+        assert again.wait(300) == 0, (tmp_path / "output.txt").read_text()[-3000:]
+        one, two = content(whole)["state_dict"], content(elsewhere)["state_dict"]
+        assert all(torch.equal(one[name], two[name]) for name in one)

@@ -1,12 +1,33 @@
+import os
+import traceback
+
 import pytest
 import torch
 from torch import nn
 from torch_geometric.data import Batch, Data
 
 from graphbench.contracts import Representation
+from graphbench.testing.pretend import counted_waits, on_pretended_device
 from graphbench.testing.waiting import check_reads_nothing
 
 GRAPH = Data(x=torch.randn(3, 2), edge_index=torch.tensor([[0, 1], [1, 0]]))
+
+
+def in_a_fork(action):
+    """The traceback of a process of its own, which alone knows a device more then; "" where all went well."""
+    reading, writing = os.pipe()
+    if not os.fork():
+        try:
+            action()
+        except BaseException:
+            os.write(writing, traceback.format_exc().encode()[-4000:])
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as file:
+        said = file.read()
+    os.wait()
+    return said
 
 
 class Model(nn.Module):
@@ -77,3 +98,40 @@ def test_autocast_is_off_there_and_as_before_behind_it():
         run(step)
         assert torch.is_autocast_enabled("cpu")
         assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize(
+    ("step", "waits"),
+    [
+        (lambda x: x @ x + x[x.long().flatten().clamp(0, 0)].sum(), 0),
+        (lambda x: torch.full((), 3.0, device=x.device) * x, 0),
+        (lambda x: x.to("cpu", non_blocking=True), 0),
+        (lambda x: torch.zeros(2, 2).to(x.device, non_blocking=True) + x, 0),
+        (lambda x: float(x.sum()), 1),
+        (lambda x: x.tolist(), 1),
+        (lambda x: x.cpu(), 1),
+        (lambda x: x[x > 0], 1),
+        (lambda x: x if (x > 0).any() else -x, 1),
+        (lambda x: torch.tensor(3.0, device=x.device) * x, 1),
+        (lambda x: torch.zeros(2, 2).to(x.device) + x, 1),
+        (lambda x: x.unique(), 1),
+        (lambda x: torch.repeat_interleave(x[0], x[0].abs().long()), 1),
+    ],
+)
+def test_waits_for_a_pretended_card_are_counted(step, waits):
+    def count():
+        with on_pretended_device() as device:
+            x = torch.randn(2, 2).to(device)
+            with counted_waits() as counted:
+                step(x)
+            assert sum(counted.values()) == waits, counted
+
+    assert in_a_fork(count) == ""
+
+
+def test_a_pretended_card_and_the_processor_do_not_mix():
+    def mix():
+        with on_pretended_device() as device, pytest.raises(RuntimeError, match="on one device"):
+            torch.ones(2).to(device) + torch.ones(2)
+
+    assert in_a_fork(mix) == ""

@@ -33,7 +33,9 @@ from graphbench.cli.recipes import altered_options
 from graphbench.cli.resume import find_start
 from graphbench.cli.resumed import changed_options
 from graphbench.cli.same_data import SameData
-from graphbench.cli.stopping import Stopped, exit_code
+from graphbench.cli.signals import FolderLost, is_in_place, lost_folder
+from graphbench.cli.stopping import Stopped, exit_code, shared_exit_code
+from graphbench.data.lost_memory import explain_memory
 from graphbench.errors import BadInput, CorruptData, GraphbenchError, check_choice
 from graphbench.files.safe_yaml import load_yaml
 from graphbench.files.writing import write_text
@@ -144,7 +146,8 @@ def _alone(cli: GraphbenchCLI) -> Iterator[None]:
         yield
         return
     try:
-        with cli.run_folder.held(new=cli.made_up or cli.passing):
+        with cli.run_folder.held(new=cli.made_up or cli.passing) as place:
+            cli.stop.place = place
             if cli.continue_at is None:
                 if cli.run_folder.is_begun:  # between the first look and the lock
                     raise BadInput(f"--run {cli.run_folder.path}: another process has just finished a run in it.")
@@ -218,6 +221,11 @@ def _train(cli: GraphbenchCLI, checkpoint: Path | None, request: Request) -> int
         return _finish(cli)
     except Stopped as stop:
         return _stopped(cli, stop.signum)
+    except FolderLost as error:
+        if _rank() == 0:
+            raise
+        log.debug("%s", error)
+        return shared_exit_code(1)
     except Diverged as error:
         if _rank() == 0 and not cli.passing:  # an outcome, which `graphbench reproduce` shows
             cli.run_folder.update_results({"diverged": str(error)})
@@ -228,6 +236,10 @@ def _train(cli: GraphbenchCLI, checkpoint: Path | None, request: Request) -> int
         if cli.signals.noted:  # another process left at once, and this one lost its connection
             log.debug("while leaving", exc_info=True)
             return _stopped(cli, cli.signals.noted)
+        if not isinstance(error, GraphbenchError):
+            _check_place(cli)  # a logger opened a file by its old name
+        if not isinstance(error, GraphbenchError) and (said := explain_memory(error)):
+            raise GraphbenchError(f"{said} {_how_to_go_on(cli.run_folder)}") from error
         if of_logger(error) and not isinstance(error, GraphbenchError):
             raise BadInput(f"--trainer.logger: {reason(error)}") from error
         if of_training(error):
@@ -258,10 +270,16 @@ def _stopped(cli: GraphbenchCLI, signum: int) -> int:
     if run.resumable is None:
         log.warning("Stopped by %s before the first checkpoint: give the same command again to start anew.", name)
     else:
-        log.warning("Stopped by %s. Continue with: graphbench fit --resume %s", name, run.path)
+        log.warning("Stopped by %s. %s", name, _how_to_go_on(run))
     if signum == cli.signals.requeue_signal:
         cli.signals.requeue()
     return exit_code(signum)
+
+
+def _how_to_go_on(run: RunFolder) -> str:
+    if run.resumable is None:
+        return "There is no checkpoint yet: give the same command again to start anew."
+    return f"Continue with: graphbench fit --resume {run.path}"
 
 
 def _finish(cli: GraphbenchCLI) -> int:
@@ -286,6 +304,7 @@ def _finish(cli: GraphbenchCLI) -> int:
         "fit_seconds": round(_timer(trainer).time_elapsed(), 1),
         "peak_memory_mb": round(peak_memory_mb()),
     }
+    _check_place(cli)
     _keep_averaged(trainer, run)
     if run.best.is_file():
         results["best_epoch"] = load_checkpoint(run.best)["epoch"] + 1
@@ -293,6 +312,7 @@ def _finish(cli: GraphbenchCLI) -> int:
         trainer.loggers = []  # the best epoch's scores are in the logs already
         scores = trainer.validate(model, cli.datamodule, ckpt_path=str(run.best), verbose=False, weights_only=True)
         results["val"] = scores_of("val", scores[0])
+    _check_place(cli)
     _record(run, results)
     if "val" not in results:
         return 0
@@ -302,6 +322,17 @@ def _finish(cli: GraphbenchCLI) -> int:
         return 1
     log.info("Best epoch %d: %s %.4f", results["best_epoch"], model.monitor, score)
     return 0
+
+
+def _check_place(cli: GraphbenchCLI) -> None:
+    """Refuse to write scores where the run's folder is no longer.
+
+    Raises:
+        FolderLost: it was moved or removed.
+    """
+    place = cli.stop.place
+    if place is not None and not is_in_place(place):
+        raise FolderLost(lost_folder(place.path, place.current(), cli.trainer.global_step))
 
 
 def _keep_averaged(trainer: pl.Trainer, run: RunFolder) -> None:

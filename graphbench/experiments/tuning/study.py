@@ -23,6 +23,7 @@ from filelock import FileLock, Timeout
 
 from graphbench.errors import BadInput, CorruptData, MissingExtra
 from graphbench.experiments.tuning.space import Space
+from graphbench.files.locking import is_without_locks
 from graphbench.runs import RunFolder
 
 if TYPE_CHECKING:
@@ -109,7 +110,15 @@ class Study:
         self._lock = FileLock(folder / ".study.lock")
         self._worker = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
         self._alive = FileLock(self._worker_file(self._worker))
-        self._alive.acquire()
+        try:
+            self._alive.acquire()
+        except (NotImplementedError, OSError) as error:
+            if not is_without_locks(error):
+                raise
+            raise BadInput(
+                f"--run {folder} lies on a file system without locks, and the processes of a study write to one "
+                "database: name a folder on a disk of this machine."
+            ) from error
         try:
             with self._lock:
                 self._study = self._open()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import sys
 import time
@@ -211,3 +213,12 @@ def test_nothing_is_pruned_where_nobody_wants_it(study):
         begun = one.next(7)
         assert not epoch(PruneTrial(begun.trial, "val/MAE"), 0, score)
         one.finish(begun, score)
+
+
+def test_a_study_on_a_file_system_without_locks_is_refused(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(BadInput, match="--run"):
+        Study(tmp_path / "study", SPACE, {}, "val/MAE", False)

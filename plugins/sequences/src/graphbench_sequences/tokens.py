@@ -62,7 +62,7 @@ class TokenEncoder(nn.Module):
         """`[num_nodes, dim]`."""
         seen = copy.copy(batch)  # containers only: the tensors are shared
         if self.columns:
-            seen.x = batch.x[:, self.columns]
+            seen.x = torch.stack([batch.x[:, column] for column in self.columns], 1)  # a list would be copied, and wait
         if self.largest is not None:
             seen.x_dense = seen.x.float() * (2 / self.largest) - 1
         return self.encoder(seen)

@@ -1,0 +1,84 @@
+"""What a person is told where memory ran out, in this process or in one that cuts batches for it."""
+
+from __future__ import annotations
+
+import multiprocessing
+import re
+import sys
+
+#: What torch's DataLoader says of a process that ended, in the order of what is known about it.
+_ENDED = re.compile(
+    r"DataLoader worker \(pid(?:\(s\))? ([\d, ]+)\) (?:is killed by signal: ([\w ]+)|exited unexpectedly)"
+)
+_IN_WORKER = re.compile(r"Caught \w+ in DataLoader worker process \d+")
+#: How torch's allocators and threads, and the system, say that there is no memory.
+_NO_MEMORY = ("can't allocate memory", "out of memory", "Cannot allocate memory", "can't start new thread", "bad_alloc")
+_WORKERS = "--data.num_workers: fewer processes take less memory, and 0 cuts batches in this one"
+
+
+def explain_memory(error: BaseException) -> str | None:
+    """Return what to do about an error that comes from a lack of memory or a killed worker; None for any other.
+
+    torch raises the end of a data worker wherever the program happens to be, often within a logger, which is not to be
+    blamed.
+
+    Args:
+        error: of a command.
+
+    Examples:
+        >>> explain_memory(RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed. ")).partition(":")[0]
+        'A process that cuts batches (7) was ended from outside (Killed)'
+        >>> explain_memory(RuntimeError("shapes do not fit")) is None
+        True
+    """
+    chain = list(_chain(error))
+    texts = [str(one) for one in chain]
+    ended = next((match for text in texts if (match := _ENDED.search(text))), None)
+    if ended is not None:
+        how = f" ({ended[2].strip()})" if ended[2] else ""
+        return (
+            f"A process that cuts batches ({ended[1].strip()}) was ended from outside{how}: most likely by the kernel, "
+            f"for lack of memory{_peak_of_workers()}. Free some memory, or set {_WORKERS}."
+        )
+    if not any(
+        isinstance(one, MemoryError) or any(said in text for said in _NO_MEMORY)
+        for one, text in zip(chain, texts, strict=True)
+        if isinstance(one, (MemoryError, RuntimeError, OSError))
+    ):
+        return None
+    if any(_IN_WORKER.search(text) for text in texts):
+        where, what = "A process that cuts batches has no memory left", f"set {_WORKERS}"
+    else:
+        where, what = "There is no memory left", "set --data.batch_size lower, or --data.num_workers to 0"
+    return f"{where}{_limit()}. Free some memory, or {what}."
+
+
+def _chain(error: BaseException | None) -> list[BaseException]:
+    chain: list[BaseException] = []
+    while error is not None and error not in chain:
+        chain.append(error)
+        error = error.__cause__ or error.__context__
+    return chain
+
+
+def _peak_of_workers() -> str:
+    """The most memory that an ended process of this one held, as the system counts it."""
+    if sys.platform == "win32":
+        return ""
+    import resource
+
+    multiprocessing.active_children()  # those that ended are counted once somebody asked for them
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    if not peak:
+        return ""
+    return f" (the largest held up to {peak / 1e6:,.0f} MB, with what it shares with the process that started it)"
+
+
+def _limit() -> str:
+    """The limit of this process's address space, where `ulimit -v` set one."""
+    if sys.platform == "win32":
+        return ""
+    import resource
+
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return "" if limit == resource.RLIM_INFINITY else f" (`ulimit -v` allows {limit / 1e6:,.0f} MB)"

@@ -1,0 +1,231 @@
+"""A pretended graphics card: tensors that hold numbers, say that they lie elsewhere, and count who waits for them.
+
+A program runs ahead of a card until it reads a number from it, copies to it from ordinary memory, or asks for a shape
+that depends on numbers. On this device all of it works, on any machine, and is counted with the line that asked.
+Tensors of the device and of the processor do not mix, as with a card.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
+
+#: PyTorch's name of the device.
+NAME = "pretend"
+#: Operations whose results depend on numbers in their shape, or are numbers of the host.
+_WAITING = {
+    "_local_scalar_dense", "_unique", "_unique2", "argwhere", "bincount", "equal", "histc", "is_nonzero",
+    "linalg_cholesky", "linalg_eigh", "linalg_qr", "linalg_svd", "masked_select", "multinomial", "nonzero",
+    "unique_consecutive", "unique_dim", "unique_dim_consecutive",
+}  # fmt: skip
+_INDEXING = {"index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index", "_unsafe_index_put"}
+
+
+@cache
+def pretended_device() -> torch.device:
+    """Return the device; the first call tells PyTorch about it, for the rest of the process."""
+    _setup_privateuseone_for_python_backend(NAME)
+    return torch.device(NAME, 0)
+
+
+class PretendedTensor(Tensor):
+    """A tensor of the pretended device.
+
+    Args:
+        inner: holds the numbers, on the CPU.
+    """
+
+    numbers: Tensor
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+
+    @staticmethod
+    def __new__(cls: type[PretendedTensor], inner: Tensor) -> PretendedTensor:
+        """Make a tensor of this size and kind without memory on the device."""
+        made: PretendedTensor = torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+            cls,
+            inner.size(),
+            strides=inner.stride(),
+            storage_offset=inner.storage_offset(),
+            dtype=inner.dtype,
+            layout=inner.layout,
+            device=pretended_device(),
+        )
+        made.numbers = inner
+        return made
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
+        return _computed(func, args, kwargs or {})
+
+    def __tensor_flatten__(self) -> tuple[list[str], None]:
+        """What PyTorch asks before it moves parameters of other kinds between devices."""
+        return ["numbers"], None
+
+    @staticmethod
+    def __tensor_unflatten__(inner: dict[str, Tensor], context: None, size: Any, stride: Any) -> PretendedTensor:
+        return PretendedTensor(inner["numbers"])
+
+    def __repr__(self) -> str:  # type: ignore[override]
+        return f"PretendedTensor({tuple(self.shape)}, {self.dtype})"
+
+    def tolist(self) -> Any:
+        """Read all numbers."""
+        _wait("tolist")
+        return self.numbers.detach().tolist()
+
+
+_counts: Counter[str] | None = None
+
+
+@contextlib.contextmanager
+def counted_waits() -> Iterator[Counter[str]]:
+    """Count who waits for the device within the block: operation and line -> how often.
+
+    Examples:
+        >>> with on_pretended_device():
+        ...     numbers = torch.ones(3).to(pretended_device())
+        ...     with counted_waits() as waits:
+        ...         total = float((2 * numbers).sum())
+        >>> total, sum(waits.values())
+        (6.0, 1)
+    """
+    global _counts
+    before, _counts = _counts, Counter()
+    try:
+        yield _counts
+    finally:
+        _counts = before
+
+
+@contextlib.contextmanager
+def on_pretended_device() -> Iterator[torch.device]:
+    """Let tensors be made on the device within the block, and modules be moved to it."""
+    device = pretended_device()
+    before = torch.__future__.get_overwrite_module_params_on_conversion()
+    lifted = torch._C._only_lift_cpu_tensors()  # type: ignore[attr-defined]
+    torch.__future__.set_overwrite_module_params_on_conversion(True)
+    torch._C._set_only_lift_cpu_tensors(True)  # type: ignore[attr-defined] # `torch.tensor` copies where modes see it
+    try:
+        with _Making(), mock.patch.object(torch, "Generator", _Generator):
+            yield device
+    finally:
+        torch._C._set_only_lift_cpu_tensors(lifted)  # type: ignore[attr-defined]
+        torch.__future__.set_overwrite_module_params_on_conversion(before)
+
+
+class PretendedGenerator(torch._C.Generator):
+    """A generator of the device; it draws on the CPU, where the numbers are."""
+
+    def __new__(cls) -> PretendedGenerator:
+        """Make one."""
+        return super().__new__(cls, "cpu")  # type: ignore[call-arg]
+
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]
+        """The device of what is drawn."""
+        return pretended_device()
+
+
+class _Generators(type):
+    def __instancecheck__(cls, value: Any) -> bool:
+        return isinstance(value, torch._C.Generator)
+
+
+class _Generator(metaclass=_Generators):
+    """What `torch.Generator` is within `on_pretended_device`."""
+
+    def __new__(cls, device: Any = "cpu") -> Any:
+        """Make a generator of that device."""
+        return PretendedGenerator() if _is_here(device) else torch._C.Generator(device)
+
+
+class _Making(TorchDispatchMode):
+    """Operations without a tensor of the device that make one."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return _computed(func, args, kwargs or {})
+
+
+def _wait(operation: str) -> None:
+    if _counts is not None:
+        _counts[f"{operation} at {_caller()}"] += 1
+
+
+def _caller() -> str:
+    """The lines outside of PyTorch that led here, the innermost first."""
+    frame = sys._getframe(1)
+    lines: list[str] = []
+    while frame is not None and len(lines) < 3:
+        name = frame.f_code.co_filename
+        if name != __file__ and "/torch/" not in name and not name.startswith("<"):
+            lines.append(f"{name.split('site-packages/')[-1]}:{frame.f_lineno}")
+        frame = frame.f_back  # type: ignore[assignment]
+    return " < ".join(lines) or "a gradient"
+
+
+def _is_here(device: Any) -> bool:
+    return device is not None and torch.device(device).type == NAME
+
+
+def _computed(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """What an operation makes, on the device where its operands lie or where it was asked for."""
+    leaves = tree_leaves((args, kwargs))
+    here = [leaf for leaf in leaves if isinstance(leaf, PretendedTensor)]
+    others = [leaf for leaf in leaves if isinstance(leaf, Tensor) and not isinstance(leaf, PretendedTensor)]
+    device = kwargs.get("device")
+    if not here and not _is_here(device):
+        return func(*args, **kwargs)
+    name = func._schema.name.removeprefix("aten::")
+    if name == "_to_copy":
+        return _copied(func, args, dict(kwargs))
+    if name == "copy_":
+        waits = bool(here) and bool(others) and not (args[2] if len(args) > 2 else kwargs.get("non_blocking"))
+        if waits:
+            _wait(name)
+    elif name in _INDEXING:
+        indices = [index for index in args[1] if index is not None]
+        if any(index.dtype in (torch.bool, torch.uint8) for index in indices) or any(
+            not isinstance(index, PretendedTensor) for index in indices
+        ):
+            _wait(name)
+        others = [other for other in others if not any(other is index for index in indices)]
+    elif name in _WAITING or (name == "repeat_interleave" and kwargs.get("output_size") is None):
+        _wait(name)
+    if name != "copy_" and here and any(other.dim() for other in others):
+        raise RuntimeError(f"{name}: all tensors must be on one device, but got {NAME}:0 and cpu at {_caller()}")
+    if _is_here(device):
+        kwargs = {**kwargs, "device": torch.device("cpu"), **({"pin_memory": False} if "pin_memory" in kwargs else {})}
+    made = func(*tree_map(_inner, args), **tree_map(_inner, kwargs))
+    written = {id(one.numbers): one for one in here} if func._schema.is_mutable else {}
+    return tree_map(lambda one: written[id(one)] if id(one) in written else _outer(one), made)
+
+
+def _copied(func: Any, args: Any, kwargs: dict[str, Any]) -> Tensor:
+    """A copy between devices: one to the host waits unless told otherwise, as does one from ordinary memory."""
+    device, without_waiting = kwargs.pop("device", None), kwargs.pop("non_blocking", False)
+    kwargs.pop("pin_memory", None)
+    source = args[0]
+    to_here = _is_here(device if device is not None else source.device)
+    if to_here != isinstance(source, PretendedTensor) and not without_waiting:
+        _wait("copy to the device" if to_here else "copy to the host")
+    made: Tensor = func(_inner(source), **kwargs)
+    return PretendedTensor(made) if to_here else made
+
+
+def _inner(value: Any) -> Any:
+    return value.numbers if isinstance(value, PretendedTensor) else value
+
+
+def _outer(value: Any) -> Any:
+    return PretendedTensor(value) if isinstance(value, Tensor) and not isinstance(value, PretendedTensor) else value

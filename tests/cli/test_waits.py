@@ -1,0 +1,57 @@
+"""Steps of real fits on a pretended graphics card: nobody waits for it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HELPER = Path(__file__).parents[1] / "helpers" / "pretended.py"
+SMALL = ["--model.architecture.hidden_dim", "32", "--data.batch_size", "4", "--trainer.enable_progress_bar", "false"]
+FEW = ["--data.sizes", "[60, 4, 4]"]
+
+
+def waits(tmp_path, *options, first=3, steps=3):
+    """The lines that waited in some steps; a process of its own, which alone knows the device."""
+    places = ["--data.root", tmp_path, "--data.store", tmp_path / "store", "--run", tmp_path / "run"]
+    arguments = [*options, *SMALL, *places]
+    done = subprocess.run(
+        [sys.executable, HELPER, str(first), str(steps), *map(str, arguments)],
+        capture_output=True, text=True, timeout=600, cwd=tmp_path, env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-1000:]
+    return [line for line in done.stdout.splitlines() if line.startswith("waits: ")]
+
+
+def test_a_step_of_the_quickstart_waits_nowhere(molecule_file, tmp_path):
+    data = ["--data", "Molecules", "--data.file", molecule_file, "--data.target", "length"]
+    assert waits(tmp_path, "--config", "quickstart", *data) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--config", "gps/cluster", "--data", "CLUSTER", "--data.source", "generated", *FEW,
+         "--model.architecture.num_layers", "2"],
+        ["--config", "point-clouds/pointnet-modelnet40", "--data", "Solids", "--data.num_points", "64", *FEW],
+        ["--config", "sequences/listops", "--data.min_length", "10", "--data.max_length", "40", *FEW,
+         "--trainer.val_check_interval", "1.0"],
+        ["--config", "quickstart", "--data", "CSL", "--trainer.accumulate_grad_batches", "2"],
+    ],
+    ids=["nodes", "points", "sequence", "accumulated"],
+)  # fmt: skip
+def test_a_step_waits_nowhere(tmp_path, options):
+    assert waits(tmp_path, *options) == []
+
+
+@pytest.mark.slow
+def test_a_step_that_is_logged_reads_what_it_logs_alone(molecule_file, tmp_path):
+    data = ["--data", "Molecules", "--data.file", molecule_file, "--data.target", "length"]
+    found = waits(tmp_path, "--config", "quickstart", *data, "--trainer.log_every_n_steps", "4")
+    assert found
+    logging = ("lightning_fabric/utilities/apply_func.py", "pytorch_lightning/callbacks/lr_monitor.py")
+    assert all(any(place in line for place in logging) for line in found), found
