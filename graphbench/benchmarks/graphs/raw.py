@@ -254,6 +254,8 @@ def stack(graphs: Sequence[OneGraph], origin: str) -> RawGraphs:
     columns: dict[str, dict[str, np.ndarray]] = {}
     for level in LEVELS:
         per_graph = [getattr(graph, level) for graph in graphs]
+        if level == EDGE:
+            per_graph = _with_no_rows(per_graph, graphs)
         columns[level] = {}
         for name in dict.fromkeys(name for found in per_graph for name in found):
             fault = _misfit(name, level, per_graph, graphs)
@@ -291,6 +293,20 @@ def stack(graphs: Sequence[OneGraph], origin: str) -> RawGraphs:
         faults=faults,
         node_names=_joined_names(graphs),
     )
+
+
+def _with_no_rows(
+    columns: Sequence[Mapping[str, np.ndarray]], graphs: Sequence[OneGraph]
+) -> list[dict[str, np.ndarray]]:
+    """Columns of edges, of which a graph without edges has all that others have, with no row."""
+    first: dict[str, np.ndarray] = {}
+    for found, graph in zip(columns, graphs, strict=True):
+        for name in found if graph.edges.size else ():
+            first.setdefault(name, found[name])
+    none = {name: values[:0] for name, values in first.items()}
+    return [
+        dict(found) if graph.edges.size else {**found, **none} for found, graph in zip(columns, graphs, strict=True)
+    ]
 
 
 def _concatenated(parts: Sequence[np.ndarray]) -> np.ndarray:

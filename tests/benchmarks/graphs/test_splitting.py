@@ -7,14 +7,12 @@ import pytest
 from own_graphs import make_graphs
 
 from graphbench.benchmarks.graphs.data_objects import raw_from_objects
+from graphbench.benchmarks.graphs.shares import fold_split, group_split, stratified_split
 from graphbench.benchmarks.graphs.splitting import (
     SplitRequest,
     Units,
-    fold_split,
-    group_split,
     split_level,
     split_units,
-    stratified_split,
     used_columns,
 )
 from graphbench.errors import BadInput
@@ -93,6 +91,25 @@ def test_groups_stay_together():
     assert sum(len(set(groups[fold].tolist())) for fold in folds) == 20
 
 
+@pytest.mark.parametrize("fractions", [FRACTIONS, (0.34, 0.33, 0.33), (0.9, 0.05, 0.05)])
+def test_small_classes_and_groups_are_in_every_split_where_that_can_be(fractions):
+    for size in range(1, 12):
+        classes = np.repeat([0, 1], [100 - size, size])
+        split = stratified_split(classes, fractions, seed=size)
+        counts = [int((classes[split[name]] == 1).sum()) for name in SPLITS]
+        assert whole(split, 100)
+        assert sum(counts) == size
+        assert min(counts) > 0 or size < 3
+        assert counts[0] == max(counts)
+    for number in range(3, 12):
+        groups = np.repeat(np.arange(number), 10)
+        split = group_split(groups, fractions, seed=number)
+        assert whole(split, 10 * number)
+        assert all(len(split[name]) for name in SPLITS)
+    six = group_split(np.repeat(np.arange(6), 10), FRACTIONS, seed=0)
+    assert [len(six[name]) for name in SPLITS] == [40, 10, 10]
+
+
 def test_given_splits_by_word_mask_and_list():
     words = ["Train"] * 20 + ["valid"] * 10 + ["test"] * 10
     masks = {
@@ -103,7 +120,7 @@ def test_given_splits_by_word_mask_and_list():
     named = {"train": by_list[:20], "val": by_list[20:30], "test": by_list[30:]}
     for graphs, told in (
         (raw({"split": words}), "as split says"),
-        (raw(masks), "as train_mask, val_mask, test_mask says"),
+        (raw(masks), "as train_mask, val_mask, test_mask say"),
         (raw_from_objects(named, "mine"), "as mine gives it"),
     ):
         split, why = split_units(units(graphs), request())
@@ -119,8 +136,8 @@ def test_given_splits_by_word_mask_and_list():
 def test_what_cannot_be_split_is_refused():
     with pytest.raises(BadInput, match=r"mine, graph 3: split is 'trian'; expected train, val or test"):
         split_units(units(raw({"split": ["train"] * 3 + ["trian"] * 37})), request())
-    with pytest.raises(BadInput, match="val split is empty"):
-        split_units(units(raw({"split": ["train"] * 20 + ["test"] * 20})), request())
+    with pytest.raises(BadInput, match="column split of graphs holds numbers"):
+        split_units(units(raw({"split": [0] * 20 + [1] * 20})), request())
     with pytest.raises(BadInput, match="only 10 graphs or groups"):
         split_units(units(raw({})), request(kind="k-fold", group="batch_number", num_folds=11))
     with pytest.raises(BadInput, match="group_column belongs to split=groups or k-fold"):
@@ -167,4 +184,4 @@ def test_masks_of_several_splits_are_chosen_by_the_fold():
         split_units(whole, request(fold=3))
     split, told = split_units(units(mine, [0, 2, 3]), request(fold=0))
     assert [split[name].tolist() for name in SPLITS] == [[0], [2], [3]]
-    assert told == "as train_mask, val_mask, test_mask says, column 0; --data.fold"
+    assert told == "as train_mask, val_mask, test_mask say, column 0; --data.fold"
