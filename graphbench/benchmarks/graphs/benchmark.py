@@ -20,7 +20,14 @@ from graphbench.benchmarks.graphs.inputs import parts_of_objects, parts_of_sourc
 from graphbench.benchmarks.graphs.inspection import POSITION, FeatureRequest, lacking_classes, unused_masks
 from graphbench.benchmarks.graphs.raw import RawGraphs, undirected
 from graphbench.benchmarks.graphs.sources import open_source
-from graphbench.benchmarks.graphs.splitting import SplitRequest, split_level, split_units, units_of, used_columns
+from graphbench.benchmarks.graphs.splitting import (
+    SplitRequest,
+    given_splits,
+    split_level,
+    split_units,
+    units_of,
+    used_columns,
+)
 from graphbench.benchmarks.graphs.summary import summary_rows, summary_text
 from graphbench.benchmarks.graphs.targets import Target, find_target, labelled, target_array
 from graphbench.benchmarks.graphs.weights import weight_array
@@ -167,6 +174,26 @@ class Graphs(NodeLevel):
         """Checksum of the source, and every option that decides about columns, targets or splits."""
         return dict(self._key)
 
+    def fold_options(self, count: int) -> list[dict[str, Any]]:
+        """Folds of graphs or nodes, stratified for classes; or the splits of masks with so many columns."""
+        given = self.facts["given"]
+        if given and given != count:
+            columns = f" of {given} columns" if given > 1 else ""
+            raise BadInput(
+                f"--folds {count}: {self.spec.source} gives a split{columns} ({self.facts['split']}). Add "
+                "--data.split k-fold to cut folds of your own."
+            )
+        shared = {} if given else {"split": "k-fold", "num_folds": count}
+        return [{**shared, "fold": fold} for fold in range(count)]
+
+    def check_split_seed(self) -> None:
+        """Refuse seeds where the source gives the whole split."""
+        if self.facts["given"] and "cut" not in self.facts["split"] and "taken" not in self.facts["split"]:
+            raise BadInput(
+                f"--split-seeds: {self.spec.source} gives the split ({self.facts['split']}). Add --data.split random "
+                "or stratified to split it anew."
+            )
+
     def _inspected(self) -> Entry:
         """What the data are, from the store; the source is read where it has changed or was not seen before."""
         self._key: dict[str, Any] = {
@@ -217,6 +244,7 @@ class Graphs(NodeLevel):
             "plans": {level: plan.as_json() for level, plan in plans.items()},
             "coordinates": self.wanted.coordinates(raw),
             "split": told,
+            "given": given_splits(units, self.request),
             "split_level": level,
             "unlabelled": 0 if target.level == "link" else int((~labelled(raw, target)).sum()),
             "in_no_split": len(units) - sum(map(len, rows.values())),

@@ -167,6 +167,17 @@ def split_units(units: Units, request: SplitRequest) -> tuple[Rows, str]:
     return {name: units.rows[rows] for name, rows in split.items()}, told
 
 
+def given_splits(units: Units, request: SplitRequest) -> int:
+    """How many splits the source gives, of which one is taken; 0 where they are made here.
+
+    Masks with several columns are as many; a column of words, or lists of graphs, are one.
+    """
+    if (request.kind or _usual(units, request)) != "given":
+        return 0
+    masks = {} if request.column else split_masks(units.raw, units.level)
+    return max((mask_values(units.raw, units.level, name).shape[1] for name in masks.values()), default=1)
+
+
 def _random(units: Units, request: SplitRequest) -> tuple[Rows, str]:
     found = random_split(len(units), dict(zip(SPLITS, request.fractions, strict=True)), request.seed)
     return {name: rows.numpy() for name, rows in found.items()}, "random"
