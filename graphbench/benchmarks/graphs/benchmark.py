@@ -15,9 +15,10 @@ import torch
 from graphbench.benchmarks.graphs.by_nodes.level import NodeLevel
 from graphbench.benchmarks.graphs.by_nodes.splits import known_in
 from graphbench.benchmarks.graphs.features import FeaturePlan, feature_arrays
-from graphbench.benchmarks.graphs.inference import LOSSES, METRICS, TASKS
+from graphbench.benchmarks.graphs.inference import LOSSES, METRICS, OF_NEGATIVES, TASKS
 from graphbench.benchmarks.graphs.inputs import parts_of_objects, parts_of_source, told_as_input
 from graphbench.benchmarks.graphs.inspection import POSITION, FeatureRequest, lacking_classes, unused_masks
+from graphbench.benchmarks.graphs.links import are_of_one_graph, split_links
 from graphbench.benchmarks.graphs.raw import RawGraphs, undirected
 from graphbench.benchmarks.graphs.sources import open_source
 from graphbench.benchmarks.graphs.splitting import (
@@ -29,7 +30,7 @@ from graphbench.benchmarks.graphs.splitting import (
     used_columns,
 )
 from graphbench.benchmarks.graphs.summary import summary_rows, summary_text
-from graphbench.benchmarks.graphs.targets import Target, find_target, labelled, target_array
+from graphbench.benchmarks.graphs.targets import Target, find_target, labelled, predicts_links, target_array
 from graphbench.benchmarks.graphs.weights import weight_array
 from graphbench.contracts import SPLITS, BenchmarkSpec, Features, GraphTable, InputPart
 from graphbench.contracts.spec import TaskName
@@ -221,6 +222,8 @@ class Graphs(NodeLevel):
             self._raw.check()
             if self.to_undirected:
                 self._raw = undirected(self._raw)
+            if len(self._raw) == 1 and predicts_links(self._raw, self.target, self.task):
+                self._raw = split_links(self._raw, self.request)
         return self._raw
 
     def _inspect(self, writer: EntryWriter) -> None:
@@ -256,6 +259,8 @@ class Graphs(NodeLevel):
             "max_nodes": int(raw.num_nodes.max()),
             "mean_edges": float(raw.num_edges.mean()),
             "num_links": None if raw.num_links is None else int(raw.num_links.sum()),
+            "num_negatives": 0 if raw.negatives is None else len(raw.negatives),
+            "of_one_graph": are_of_one_graph(raw),
             "metric": raw.hints.get("metric"),
         }
 
@@ -267,6 +272,7 @@ class Graphs(NodeLevel):
         self._plan = {level: FeaturePlan.from_json(plan) for level, plan in self.facts["plans"].items()}
         target = self._target
         known = [m for m in METRICS[target.task] if m != "AUROC" or target.num_classes in (None, 2)]
+        known += OF_NEGATIVES if target.level == "link" and self.facts["num_negatives"] else ()
         self._chosen(metric, "metric", known, target.task)
         self._chosen(loss, "loss", LOSSES[target.task], target.task)
         self.spec = replace(
@@ -287,7 +293,7 @@ class Graphs(NodeLevel):
             mean_edges=self.facts["mean_edges"],
             offline=self.source.local,
             source=self.source.origin,
-            extra={"split": "nodes"} if self._by_nodes else {},
+            extra=self._extra(),
         )
         if self._by_nodes and self.train_fraction < 1:
             raise BadInput(
@@ -295,6 +301,14 @@ class Graphs(NodeLevel):
                 "graphs are in all splits. Set data.fractions instead."
             )
         self.check_sampled()
+
+    def _extra(self) -> dict[str, str]:
+        """Facts that the specification has no field for."""
+        found = {"split": "nodes"} if self._by_nodes else {}
+        if self._target.level == "link":
+            found |= {"links": "edges"} if self.facts["of_one_graph"] else {}
+            found |= {"negatives": "given"} if self.facts["num_negatives"] else {}
+        return found
 
     def _sizes(self) -> list[int]:
         """Graphs in each split."""
@@ -383,7 +397,7 @@ class Graphs(NodeLevel):
         return parts_of_objects(objects, self.directed, self._features_only, size)
 
     def _features_only(self, raw: RawGraphs) -> GraphTable:
-        raw = replace(raw, links=None, num_links=None)
+        raw = raw.without_links()
         return self._table(undirected(raw) if self.to_undirected else raw)
 
     def value_words(self, feature: str, value: int) -> str:

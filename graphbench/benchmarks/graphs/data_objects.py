@@ -114,7 +114,8 @@ def _with_levels(found: Sequence[Mapping[str, Any]], places: Sequence[str], name
     level = {key: _level(key, arrays, sizes) for key in dict.fromkeys(key for values in arrays for key in values)}
     graphs = []
     for graph, values, place, name in zip(found, arrays, places, names, strict=True):
-        one = OneGraph(place, name, int(graph["num_nodes"]), graph["edge_index"], links=_links(graph, place))
+        one = OneGraph(place, name, int(graph["num_nodes"]), graph["edge_index"])
+        one.links, one.negatives = _links(graph, place)
         for key, value in values.items():
             if level[key] == GRAPH:
                 one.graph[key] = value.reshape(-1)
@@ -150,15 +151,31 @@ def _level(key: str, arrays: Sequence[Mapping[str, np.ndarray]], sizes: Sequence
     return EDGE if fits(1) and not all(len(value) == 1 for value, _ in shared) else GRAPH
 
 
-def _links(graph: Mapping[str, Any], place: str) -> np.ndarray | None:
-    """True pairs `[2, L]`, as PyG's RandomLinkSplit calls them."""
-    pairs = as_array(graph.get("edge_label_index"))
-    if pairs is None:
-        return None
-    label = as_array(graph.get("edge_label"))
-    if pairs.ndim != 2 or pairs.shape[0] != 2 or (label is not None and label.size != pairs.shape[1]):
+def _links(graph: Mapping[str, Any], place: str) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """True and wrong pairs `[2, L]`, as PyG's RandomLinkSplit calls them; None where there are none.
+
+    Raises:
+        BadInput: they are no pairs, or labels say more than that a pair is true or wrong.
+    """
+    true, wrong = (_pairs_of(graph, f"{sign}_edge_label_index", place) for sign in ("pos", "neg"))
+    if true is not None:
+        return true, wrong
+    pairs, label = _pairs_of(graph, "edge_label_index", place), as_array(graph.get("edge_label"))
+    if pairs is None or label is None:
+        return pairs, None
+    label = label.reshape(-1)
+    if label.size != pairs.shape[1]:
         raise BadInput(f"{place}: edge_label_index must be [2, pairs], with one edge_label per pair.")
-    return pairs if label is None else pairs[:, label.reshape(-1) > 0]
+    if other := sorted(set(label.tolist()) - {0, 1})[:3]:
+        raise BadInput(f"{place}: edge_label holds {other}; expected 1 for true pairs and 0 for wrong ones.")
+    return pairs[:, label == 1], pairs[:, label == 0] if (label == 0).any() else None
+
+
+def _pairs_of(graph: Mapping[str, Any], name: str, place: str) -> np.ndarray | None:
+    pairs = as_array(graph.get(name))
+    if pairs is not None and (pairs.ndim != 2 or pairs.shape[0] != 2):
+        raise BadInput(f"{place}: {name} must be [2, pairs], with one edge_label per pair.")
+    return pairs
 
 
 def _is_networkx(value: Any) -> bool:
@@ -172,6 +189,7 @@ def raw_key(raw: RawGraphs) -> str:
     parts: dict[str, np.ndarray | None] = {"num_nodes": raw.num_nodes, "edges": raw.edges, "num_edges": raw.num_edges}
     parts |= {f"{level}.{name}": values for level, found in raw.columns.items() for name, values in found.items()}
     parts |= {"links": raw.links, "num_links": raw.num_links} if raw.links is not None else {}
+    parts |= {"negatives": raw.negatives, "num_negatives": raw.num_negatives} if raw.negatives is not None else {}
     parts |= {f"split.{name}": rows for name, rows in (raw.splits or {}).items()}
     for name, values in parts.items():
         assert values is not None

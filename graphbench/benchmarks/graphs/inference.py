@@ -28,6 +28,8 @@ METRICS: dict[TaskName, tuple[str, ...]] = {
     "node-regression": ("MAE", "RMSE"),
     "link-ranking": ("MRR", "filtered_MRR", "filtered_no_self_MRR", "hits@1", "hits@3", "hits@10"),
 }
+#: Metrics of pairs beside wrong pairs of one's own, as OGB's evaluators define them.
+OF_NEGATIVES = ("ogb_MRR", "ogb_hits@20", "ogb_hits@50", "ogb_hits@100")
 #: Losses of each task, the default first.
 LOSSES: dict[TaskName, tuple[str, ...]] = {
     "graph-regression": ("L1", "MSE"),

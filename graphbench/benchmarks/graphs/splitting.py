@@ -244,7 +244,7 @@ def _given(units: Units, request: SplitRequest) -> tuple[Rows, str]:
         told += f", column {request.fold}; --data.fold" if several else ""
         parts = {split: _mask(units, name, request.fold) for split, name in masks.items()}
     elif lists is not None and not request.column:
-        parts, told = lists, f"as {units.raw.origin} gives it"
+        parts, told = lists, units.raw.hints.get("split", f"as {units.raw.origin} gives it")
     else:
         columns = (request.column,) if request.column else word_columns(units.raw, units.level, request.target)
         if not columns:

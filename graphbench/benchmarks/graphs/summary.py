@@ -43,6 +43,9 @@ def summary_rows(
         rows.append(("positions", f"{spec.coordinates} coordinates", "column pos; --data.positions"))
     what = ", ".join(_few(target.names)) if target.names else f"{facts['num_links']:,} pairs of nodes"
     rows.append(("target", what, "--data.target"))
+    if target.level == "link" and facts["num_negatives"]:
+        why = "of your own: trained on where a batch has some, else sampled; ogb_MRR and ogb_hits@K rank against them"
+        rows.append(("wrong pairs", f"{facts['num_negatives']:,}", why))
     rows.append(("task", spec.task, f"{target.why}; --data.task"))
     if spec.num_classes is not None:
         names = ", ".join(_few(target.classes)) if target.classes else f"0 to {spec.num_classes - 1}"

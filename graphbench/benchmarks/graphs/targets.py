@@ -18,6 +18,7 @@ from graphbench.errors import BadInput, UnknownName
 
 _CLASSES = ("graph-classification", "node-classification")
 _LABELS = "y"
+LINKS_HINT = " --data.task link-ranking predicts the edges of the graph."
 #: What says that a row has no class, where two or more classes are left without it and none of them is negative.
 UNLABELLED = -1
 #: The rule, in words.
@@ -85,7 +86,7 @@ def find_target(
         UnknownName: there is no such column.
         BadInput: the target is missing somewhere, or does not fit the task; names the row.
     """
-    if wanted is None and (task == "link-ranking" or (task is None and _only_links(raw))):
+    if predicts_links(raw, wanted, task):
         if raw.links is None:
             raise BadInput(
                 f"{raw.origin} holds no pairs to rank: task=link-ranking reads edge_label_index of Data objects, links "
@@ -129,6 +130,11 @@ def find_target(
     return replace(target, one_hot=False)
 
 
+def predicts_links(raw: RawGraphs, wanted: Sequence[str] | None, task: TaskName | None) -> bool:
+    """Whether pairs of nodes are to be ranked: that is asked for, or there is nothing else to predict."""
+    return wanted is None and (task == "link-ranking" or (task is None and _only_links(raw)))
+
+
 def _only_links(raw: RawGraphs) -> bool:
     return raw.links is not None and not any(_LABELS in raw.columns[level] for level in LEVELS)
 
@@ -142,7 +148,7 @@ def _default(raw: RawGraphs, other: Sequence[str]) -> tuple[str, ...]:
     columns = [f"{', '.join(raw.columns[level])} (of each {level})" for level in LEVELS if raw.columns[level]]
     raise BadInput(
         f"{raw.origin}: say with --data.target which column is to be predicted. There are "
-        f"{'; '.join(columns) or 'none'}."
+        f"{'; '.join(columns) or 'none'}.{LINKS_HINT if len(raw) == 1 else ''}"
     )
 
 
