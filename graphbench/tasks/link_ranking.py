@@ -228,12 +228,12 @@ class LinkRanking(Task):
         owner = batch.batch[pairs[:, 0]]
         raw = tail_ranks(node, pairs, batch, filtered=False)
         values = {"MRR": 1 / raw} | {f"hits@{k}": (raw <= k).float() for k in (1, 3, 10)}
-        if "filtered_MRR" in metrics:
+        if any(name.startswith("filtered") for name in metrics):
             known = self._known(batch)
             values["filtered_MRR"] = 1 / tail_ranks(node, pairs, batch, True, known=known)
             values["filtered_no_self_MRR"] = 1 / tail_ranks(node, pairs, batch, True, self_counts=False, known=known)
         scored = {name: (value, owner) for name, value in values.items()}
-        if "ogb_MRR" in metrics:
+        if any(name.startswith("ogb") for name in metrics):
             scored |= self._beside_negatives(node, batch)
         for name, metric in metrics.items():
             metric.update(*scored[name], batch.num_graphs)

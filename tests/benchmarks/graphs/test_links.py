@@ -128,6 +128,10 @@ def test_scores_beside_wrong_pairs_are_those_of_ogb(tmp_path):
     ranks = {"y_pred_pos": true, "y_pred_neg": wrong.expand(len(true), -1)}
     assert found["ogb_MRR"] == pytest.approx(float(Evaluator("ogbl-citation2").eval(ranks)["mrr_list"].mean()))
     assert np.isnan(scores_of(link_task(data), node, batches["val"])["ogb_hits@100"]), "fewer wrong pairs than that"
+    task = link_task(data)
+    for name, metric in task.build_metrics().items():  # training computes some alone
+        task.update({name: metric}, node, batch)
+        assert float(metric.compute()) == found[name]
 
 
 def test_filtered_ranking_leaves_training_edges_out(tmp_path):
