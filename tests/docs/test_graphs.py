@@ -6,7 +6,7 @@ import re
 import shlex
 from pathlib import Path
 
-from graphbench.benchmarks.graphs.splitting import _KINDS
+from graphbench.benchmarks.graphs.splits.splitting import _KINDS
 from graphbench.cli import main
 
 GUIDE = Path(__file__).parents[2] / "docs" / "graphs.md"

@@ -17,20 +17,19 @@ from graphbench.benchmarks.graphs.by_nodes.splits import known_in
 from graphbench.benchmarks.graphs.features import FeaturePlan, feature_arrays
 from graphbench.benchmarks.graphs.inference import LOSSES, METRICS, OF_NEGATIVES, TASKS
 from graphbench.benchmarks.graphs.inputs import parts_of_objects, parts_of_source, told_as_input
-from graphbench.benchmarks.graphs.inspection import POSITION, FeatureRequest, lacking_classes, unused_masks
-from graphbench.benchmarks.graphs.links import are_of_one_graph, split_links
+from graphbench.benchmarks.graphs.inspection import POSITION, FeatureRequest, size_facts, split_facts
 from graphbench.benchmarks.graphs.raw import RawGraphs, undirected
 from graphbench.benchmarks.graphs.sources import open_source
-from graphbench.benchmarks.graphs.splitting import (
+from graphbench.benchmarks.graphs.splits.links import split_links
+from graphbench.benchmarks.graphs.splits.splitting import (
     SplitRequest,
-    given_splits,
     split_level,
     split_units,
     units_of,
     used_columns,
 )
 from graphbench.benchmarks.graphs.summary import summary_rows, summary_text
-from graphbench.benchmarks.graphs.targets import Target, find_target, labelled, predicts_links, target_array
+from graphbench.benchmarks.graphs.targets import Target, find_target, predicts_links, target_array
 from graphbench.benchmarks.graphs.weights import weight_array
 from graphbench.contracts import SPLITS, BenchmarkSpec, Features, GraphTable, InputPart
 from graphbench.contracts.spec import TaskName
@@ -246,22 +245,9 @@ class Graphs(NodeLevel):
             "target": target.as_json(),
             "plans": {level: plan.as_json() for level, plan in plans.items()},
             "coordinates": self.wanted.coordinates(raw),
+            **split_facts(units, self.request, target, rows),
+            **size_facts(raw),
             "split": told,
-            "given": given_splits(units, self.request),
-            "split_level": level,
-            "unlabelled": 0 if target.level == "link" else int((~labelled(raw, target)).sum()),
-            "in_no_split": len(units) - sum(map(len, rows.values())),
-            "unused_masks": unused_masks(raw, self.request, target, level),
-            "lacking": lacking_classes(units, rows, target),
-            "names": None if raw.names == [str(number) for number in range(len(raw))] else raw.names,
-            "num_graphs": len(raw),
-            "mean_nodes": float(raw.num_nodes.mean()),
-            "max_nodes": int(raw.num_nodes.max()),
-            "mean_edges": float(raw.num_edges.mean()),
-            "num_links": None if raw.num_links is None else int(raw.num_links.sum()),
-            "num_negatives": 0 if raw.negatives is None else len(raw.negatives),
-            "of_one_graph": are_of_one_graph(raw),
-            "metric": raw.hints.get("metric"),
         }
 
     def _take_over(self, entry: Entry, metric: str | None, loss: str | None) -> None:

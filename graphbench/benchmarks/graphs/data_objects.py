@@ -11,8 +11,8 @@ import torch
 from torch_geometric.data import Batch, Data, HeteroData
 
 from graphbench.benchmarks.graphs.attributes import EXPECTED, STRUCTURE, TYPES, attributes_of, hetero_refusal
-from graphbench.benchmarks.graphs.masks import SPLIT_WORDS, masks_from_indices
 from graphbench.benchmarks.graphs.raw import OneGraph, RawGraphs, as_array, as_rows, stack
+from graphbench.benchmarks.graphs.splits.masks import SPLIT_WORDS, masks_from_indices
 from graphbench.contracts import SPLITS
 from graphbench.contracts.table import EDGE, GRAPH, NODE
 from graphbench.errors import BadInput

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from graphbench.benchmarks.graphs.features import FeaturePlan, plan_features
-from graphbench.benchmarks.graphs.masks import counted_mask, split_masks
 from graphbench.benchmarks.graphs.raw import RawGraphs
-from graphbench.benchmarks.graphs.splitting import SplitRequest, Units
-from graphbench.benchmarks.graphs.targets import Target, class_name
+from graphbench.benchmarks.graphs.splits.links import are_of_one_graph
+from graphbench.benchmarks.graphs.splits.masks import counted_mask, split_masks
+from graphbench.benchmarks.graphs.splits.splitting import SplitRequest, Units, given_splits
+from graphbench.benchmarks.graphs.targets import Target, class_name, labelled
 from graphbench.contracts import SPLITS
 from graphbench.contracts.table import EDGE, GRAPH, NODE
 from graphbench.errors import BadInput
@@ -126,7 +128,7 @@ def lacking_classes(units: Units, rows: Mapping[str, np.ndarray], target: Target
     """
     if units.classes is None or target.num_classes is None:
         return []
-    found = []
+    found: list[tuple[str, str]] = []
     for split in SPLITS:
         chosen = units.classes[np.isin(units.rows, rows[split])]
         absent = np.flatnonzero(np.bincount(chosen, minlength=target.num_classes)[: target.num_classes] == 0)
@@ -134,3 +136,38 @@ def lacking_classes(units: Units, rows: Mapping[str, np.ndarray], target: Target
         if names:
             found.append((split, ", ".join([*names[:8], *(["..."] if len(names) > 8 else [])])))
     return found
+
+
+def split_facts(units: Units, request: SplitRequest, target: Target, rows: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """What people and the specification are told of a split, as plain values.
+
+    Args:
+        units: what was split.
+        request: how to split.
+        target: what is predicted.
+        rows: of each split, among all graphs or nodes.
+    """
+    raw = units.raw
+    return {
+        "given": given_splits(units, request),
+        "split_level": units.level,
+        "unlabelled": 0 if target.level == "link" else int((~labelled(raw, target)).sum()),
+        "in_no_split": len(units) - sum(map(len, rows.values())),
+        "unused_masks": unused_masks(raw, request, target, units.level),
+        "lacking": lacking_classes(units, rows, target),
+        "of_one_graph": are_of_one_graph(raw),
+    }
+
+
+def size_facts(raw: RawGraphs) -> dict[str, Any]:
+    """Sizes and names of graphs, as plain values."""
+    return {
+        "names": None if raw.names == [str(number) for number in range(len(raw))] else raw.names,
+        "num_graphs": len(raw),
+        "mean_nodes": float(raw.num_nodes.mean()),
+        "max_nodes": int(raw.num_nodes.max()),
+        "mean_edges": float(raw.num_edges.mean()),
+        "num_links": None if raw.num_links is None else int(raw.num_links.sum()),
+        "num_negatives": 0 if raw.negatives is None else len(raw.negatives),
+        "metric": raw.hints.get("metric"),
+    }

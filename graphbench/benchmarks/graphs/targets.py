@@ -10,8 +10,8 @@ from typing import Any, cast
 import numpy as np
 
 from graphbench.benchmarks.graphs.inference import infer_task, is_one_hot
-from graphbench.benchmarks.graphs.masks import counted_rows
 from graphbench.benchmarks.graphs.raw import LEVELS, RawGraphs, as_rows
+from graphbench.benchmarks.graphs.splits.masks import counted_rows
 from graphbench.contracts.spec import TaskName
 from graphbench.contracts.table import EDGE, GRAPH, NODE
 from graphbench.errors import BadInput, UnknownName
@@ -103,6 +103,7 @@ def find_target(
     if not present.any():
         raise BadInput(f"{raw.origin}: {', '.join(names)} is missing everywhere.")
     one_hot = is_one_hot(values[present])
+    found: TaskName
     if task is not None:
         found, why = task, "as asked"
     elif one_hot and "task" not in raw.hints:
@@ -210,7 +211,7 @@ def target_values(raw: RawGraphs, level: str, names: Sequence[str]) -> np.ndarra
 
 def labelled(raw: RawGraphs, target: Target) -> np.ndarray:
     """Which nodes or graphs have a target `[rows]`: one that the source leaves in, and that is not missing."""
-    return ~_absent(raw, target).all(1)
+    return np.asarray(~_absent(raw, target).all(1))
 
 
 def _absent(raw: RawGraphs, target: Target) -> np.ndarray:
@@ -319,7 +320,7 @@ def _check_numbers(raw: RawGraphs, target: Target, values: np.ndarray) -> None:
     if values.dtype == object:
         raise BadInput(f"target: {', '.join(target.names)} is text, which task={target.task} cannot predict.")
     numbers = np.where(_absent(raw, target), np.nan, values.astype(float))
-    _refuse_rows(raw, target, np.isinf(numbers).any(1), values, "is infinite")
+    _refuse_rows(raw, target, np.asarray(np.isinf(numbers).any(1)), values, "is infinite")
     if target.task.endswith("-multilabel"):
         wrong = ~((numbers == 0) | (numbers == 1) | np.isnan(numbers))
         _refuse_rows(raw, target, wrong.any(1), values, "is neither 0 nor 1")

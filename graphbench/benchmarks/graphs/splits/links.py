@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from graphbench.benchmarks.graphs.raw import WRONG, RawGraphs
-from graphbench.benchmarks.graphs.shares import random_parts
-from graphbench.benchmarks.graphs.splitting import SplitRequest
+from graphbench.benchmarks.graphs.splits.shares import random_parts
+from graphbench.benchmarks.graphs.splits.splitting import SplitRequest
 from graphbench.contracts import SPLITS
 from graphbench.contracts.table import EDGE, GRAPH, NODE
 from graphbench.errors import BadInput

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from graphbench.benchmarks.graphs.masks import SPLIT_WORDS, mask_values, split_masks, word_columns
 from graphbench.benchmarks.graphs.raw import RawGraphs
-from graphbench.benchmarks.graphs.shares import (
+from graphbench.benchmarks.graphs.splits.masks import SPLIT_WORDS, mask_values, split_masks, word_columns
+from graphbench.benchmarks.graphs.splits.shares import (
     Rows,
     fold_split,
     group_numbers,
