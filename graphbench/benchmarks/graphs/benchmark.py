@@ -383,8 +383,7 @@ class Graphs(NodeLevel):
         return parts_of_objects(objects, self.directed, self._features_only, size)
 
     def _features_only(self, raw: RawGraphs) -> GraphTable:
-        raw = raw.without_links()
-        return self._table(undirected(raw) if self.to_undirected else raw)
+        return self._table((undirected(raw) if self.to_undirected else raw).without_links())
 
     def value_words(self, feature: str, value: int) -> str:
         """A category by what the source calls it."""
