@@ -88,6 +88,27 @@ class Benchmark(pl.LightningDataModule):
         """
         return {}
 
+    def fold_options(self, count: int) -> list[dict[str, Any]]:
+        """Options of this benchmark that make each of `count` folds test in turn.
+
+        Args:
+            count: folds, three or more.
+
+        Raises:
+            BadInput: the split is fixed, or has another number of folds; says what would be right.
+        """
+        raise BadInput(
+            f"--folds {count}: {self.spec.name} has a fixed split, on which its scores are compared. Molecules and "
+            "graphs of your own (--data Molecules, --data Graphs) can be split in other ways."
+        )
+
+    def check_split_seed(self) -> None:
+        """Refuse seeds of the split that change nothing.
+
+        Raises:
+            BadInput: says why, and what would be right.
+        """
+
     # -- inputs that nobody trained on: none of it needs the benchmark's own data ---------------------------------
 
     def read_input(self, source: str, column: str | None = None, size: int = 1024) -> Iterator[InputPart]:

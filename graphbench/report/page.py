@@ -12,6 +12,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
+from graphbench.report.across import across_section
 from graphbench.report.comparison import comparison_section
 from graphbench.report.curves import learning_curves
 from graphbench.report.datasets import split_sizes
@@ -84,7 +85,8 @@ def render(tables: Sequence[ResultTable], first: Sequence[Section] = ()) -> str:
     """The page of some result tables and the runs behind them; with sections that come before all others."""
     runs = [run for table in tables for group in table.groups for run in group.runs]
     parts = [_part(table, f"p{number}") for number, table in enumerate(tables)]
-    parts[0].sections[:0] = first
+    together = across_section(tables)
+    parts[0].sections[:0] = [*first, *([together] if together is not None else [])]
     return _template().render(
         title=_title(tables),
         lead=_lead(runs),

@@ -157,6 +157,14 @@ def weights_file(source: str | Path) -> Path:
     return trained_weights(RunFolder(Path(source))) if Path(source).is_dir() else Path(source)
 
 
+#: What became of weights that were not loaded -> whose names they are, and why in words.
+_NOT_LOADED = (
+    ("missing", "model", "the file lacks them, so that they stay as initialised"),
+    ("unused", "file", "this model has none of these names"),
+    ("other_shape", "model", "the file has them in another shape, so that they stay as initialised"),
+)
+
+
 def load_matching(module: nn.Module, path: str | Path) -> dict[str, list[str]]:
     """Copy the weights of a checkpoint into `module` where name and shape agree, and log what did not.
 
@@ -167,8 +175,8 @@ def load_matching(module: nn.Module, path: str | Path) -> dict[str, list[str]]:
         path: where from, see `weights_file`.
 
     Returns:
-        Names by what became of them: `loaded`, `missing` (kept as initialised), `unused` (not in the module) and
-        `reshaped` (in both, with different shapes; kept as initialised).
+        Names by what became of them: `loaded`; not loaded, so that they stay as initialised: `missing` (the file lacks
+        them) and `other_shape` (the file has them in another one); and `unused` (the module lacks them).
 
     Raises:
         BadInput: no file, or nothing in it fits.
@@ -176,12 +184,12 @@ def load_matching(module: nn.Module, path: str | Path) -> dict[str, list[str]]:
     """
     content = load_checkpoint(weights_file(path))
     source, own = _tensors(content.get("state_dict", content)), _tensors(module.state_dict())
-    outcome: dict[str, list[str]] = {"loaded": [], "missing": [], "unused": [], "reshaped": []}
+    outcome: dict[str, list[str]] = {"loaded": [], "missing": [], "unused": [], "other_shape": []}
     for name, value in own.items():
         if name not in source:
             outcome["missing"].append(name)
         elif source[name].shape != value.shape:
-            outcome["reshaped"].append(name)
+            outcome["other_shape"].append(name)
         else:
             outcome["loaded"].append(name)
     outcome["unused"] = [name for name in source if name not in own]
@@ -189,9 +197,10 @@ def load_matching(module: nn.Module, path: str | Path) -> dict[str, list[str]]:
         raise BadInput(f"init_from: no weight of {path} fits this model by name and shape.")
     module.load_state_dict({name: source[name] for name in outcome["loaded"]}, strict=False)
     log.info("init_from %s: %d tensors loaded", path, len(outcome["loaded"]))
-    for kind, every in (("missing", own), ("unused", source), ("reshaped", own)):
+    for kind, every, words in _NOT_LOADED:
         if outcome[kind]:
-            log.warning("init_from %s: %s: %s", path, kind, ", ".join(folded(outcome[kind], every)))
+            names = ", ".join(folded(outcome[kind], own if every == "model" else source))
+            log.warning("init_from %s: not loaded, since %s: %s", path, words, names)
     return outcome
 
 

@@ -154,7 +154,7 @@ def check_loaded(frozen: Collection[str], outcome: Mapping[str, Collection[str]]
     Raises:
         BadInput: names a frozen parameter that the file lacks or has in another shape.
     """
-    for kind, words in (("missing", "does not have it"), ("reshaped", "has it in another shape")):
+    for kind, words in (("missing", "does not have it"), ("other_shape", "has it in another shape")):
         random = [name for name in outcome[kind] if name in frozen]
         if random:
             more = f" and {len(random) - 1} more" if len(random) > 1 else ""

@@ -6,7 +6,7 @@ import re
 import shlex
 from pathlib import Path
 
-from graphbench.benchmarks.graphs.splitting import _KINDS
+from graphbench.benchmarks.graphs.splits.splitting import _KINDS
 from graphbench.cli import main
 
 GUIDE = Path(__file__).parents[2] / "docs" / "graphs.md"
@@ -27,7 +27,7 @@ def test_every_example_runs(tmp_path, monkeypatch, capsys):
             assert program == "graphbench"
             assert main([*arguments, *(SMALL if "GPS" in arguments else [])]) == 0, capsys.readouterr().err
             commands += 1
-    assert commands == 10
+    assert commands == 11
     assert names["data"].spec.task == "graph-regression"
     told = capsys.readouterr().err
     for inferred in ("order", "dry, wet", "fold 2 of 10 tests", "friends", "club"):

@@ -10,7 +10,7 @@ import torch
 from graphbench.benchmarks.base import GraphBenchmark
 from graphbench.contracts import SPLITS, BenchmarkSpec, Features, GraphTable
 from graphbench.contracts.table import EDGE, EDGE_INDEX, GRAPH, NODE, Column, pointer
-from graphbench.errors import check_range
+from graphbench.errors import BadInput, check_range
 
 _NODES = 41
 _SKIPS = (2, 3, 4, 5, 6, 9, 11, 12, 13, 16)  # one per class
@@ -62,6 +62,12 @@ class CSL(GraphBenchmark):
         super().__init__(**options)
         check_range("fold", fold, at_least=0, at_most=_FOLDS - 1, whole=True)
         self.fold, self.graph_seed = fold, graph_seed
+
+    def fold_options(self, count: int) -> list[dict[str, Any]]:
+        """The published number of folds, which is the only one."""
+        if count != _FOLDS:
+            raise BadInput(f"--folds {count}: {self.spec.name} has {_FOLDS} folds, on which its scores are compared.")
+        return [{"fold": fold} for fold in range(count)]
 
     def source_key(self) -> dict[str, Any]:
         """Seed and fold."""

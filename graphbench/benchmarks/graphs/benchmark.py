@@ -7,28 +7,29 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 import torch
 
 from graphbench.benchmarks.graphs.by_nodes.level import NodeLevel
 from graphbench.benchmarks.graphs.by_nodes.splits import known_in
-from graphbench.benchmarks.graphs.features import FeaturePlan, feature_arrays, plan_features
+from graphbench.benchmarks.graphs.features import FeaturePlan, feature_arrays
+from graphbench.benchmarks.graphs.inference import LOSSES, METRICS, OF_NEGATIVES, TASKS
 from graphbench.benchmarks.graphs.inputs import parts_of_objects, parts_of_source, told_as_input
+from graphbench.benchmarks.graphs.inspection import POSITION, FeatureRequest, size_facts, split_facts
 from graphbench.benchmarks.graphs.raw import RawGraphs, undirected
 from graphbench.benchmarks.graphs.sources import open_source
-from graphbench.benchmarks.graphs.splitting import MASKS, SplitRequest, split_level, split_units, units_of, used_columns
-from graphbench.benchmarks.graphs.summary import summary_rows, summary_text
-from graphbench.benchmarks.graphs.targets import (
-    LOSSES,
-    METRICS,
-    TASKS,
-    Target,
-    find_target,
-    labelled,
-    target_array,
+from graphbench.benchmarks.graphs.splits.links import split_links
+from graphbench.benchmarks.graphs.splits.splitting import (
+    SplitRequest,
+    split_level,
+    split_units,
+    units_of,
+    used_columns,
 )
+from graphbench.benchmarks.graphs.summary import summary_rows, summary_text
+from graphbench.benchmarks.graphs.targets import Target, find_target, predicts_links, target_array
 from graphbench.benchmarks.graphs.weights import weight_array
 from graphbench.contracts import SPLITS, BenchmarkSpec, Features, GraphTable, InputPart
 from graphbench.contracts.spec import TaskName
@@ -39,8 +40,6 @@ from graphbench.data.row_weights import scaled_weights
 from graphbench.errors import BadInput, check_choice
 
 logger = logging.getLogger(__name__)
-
-_POSITION = "pos"
 
 
 class Graphs(NodeLevel):
@@ -62,6 +61,9 @@ class Graphs(NodeLevel):
         task: graph-regression, graph-classification, graph-multilabel, node-classification, node-multilabel,
             node-regression or link-ranking.
         num_classes: of a classification whose data do not show all classes.
+        missing: values of the target that mean that there is none, beside empty cells and NaN: `[-999]`. By default -1
+            of classes, beside two or more of them of which none is negative; `[]` for none, so that -1 is a class.
+        on_error: stop at a graph without a target, or skip such graphs. Nodes without one are in no split.
         node_features: columns of nodes; by default `x` of PyG's graphs, all columns of other sources.
         edge_features: columns of edges; by default `edge_attr` of PyG's graphs, all columns of other sources.
         categorical: columns to read as categories though they are real numbers.
@@ -110,12 +112,16 @@ class Graphs(NodeLevel):
         source="your graphs",
     )
 
+    data_version: ClassVar[int] = 2
+
     def __init__(
         self,
         source: str | list[Any] | dict[str, Any],
         target: str | list[str] | None = None,
         task: str | None = None,
         num_classes: int | None = None,
+        missing: list[int | float | str] | None = None,
+        on_error: Literal["stop", "skip"] = "stop",
         node_features: list[str] | None = None,
         edge_features: list[str] | None = None,
         categorical: list[str] | None = None,
@@ -141,16 +147,19 @@ class Graphs(NodeLevel):
         super().__init__(**options)
         if task is not None:
             check_choice("task", task, TASKS)
+        check_choice("on_error", on_error, ("stop", "skip"))
+        self.target = (target,) if isinstance(target, str) else None if target is None else tuple(target)
         self.request = SplitRequest(
-            split, split_column, group_column, fractions, fold, num_folds, split_seed, split_level
+            split, split_column, group_column, fractions, fold, num_folds, split_seed, split_level, self.target or ()
         )
         self.request.check()
-        self.target = (target,) if isinstance(target, str) else None if target is None else tuple(target)
         self.task = cast("TaskName | None", task)
-        self.num_classes, self.weight, self.positions = num_classes, weight, positions
-        self.wanted: dict[str, list[str] | None] = {NODE: node_features, EDGE: edge_features}
-        self.categorical, self.continuous = list(categorical or []), list(continuous or [])
-        self.directed, self.to_undirected, self.normalize_features = directed, to_undirected, normalize_features
+        self.num_classes, self.weight, self.missing, self.on_error = num_classes, weight, missing, on_error
+        wanted = {NODE: node_features, EDGE: edge_features}
+        self.wanted = FeatureRequest(
+            wanted, list(categorical or []), list(continuous or []), normalize_features, positions
+        )
+        self.directed, self.to_undirected = directed, to_undirected
         if directed and to_undirected:
             raise BadInput("directed and to_undirected exclude each other.")
         checksum = partial(remembered_sha256, store=self.store.root)
@@ -165,15 +174,42 @@ class Graphs(NodeLevel):
         """Checksum of the source, and every option that decides about columns, targets or splits."""
         return dict(self._key)
 
+    def fold_options(self, count: int) -> list[dict[str, Any]]:
+        """Folds of graphs or nodes, stratified for classes; or the splits of masks with so many columns."""
+        given = self.facts["given"]
+        if given and given != count:
+            columns = f" of {given} columns" if given > 1 else ""
+            raise BadInput(
+                f"--folds {count}: {self.spec.source} gives a split{columns} ({self.facts['split']}). Add "
+                "--data.split k-fold to cut folds of your own."
+            )
+        shared = {} if given else {"split": "k-fold", "num_folds": count}
+        return [{**shared, "fold": fold} for fold in range(count)]
+
+    def check_split_seed(self) -> None:
+        """Refuse seeds where the source gives the whole split."""
+        if self.facts["given"] and "cut" not in self.facts["split"] and "taken" not in self.facts["split"]:
+            raise BadInput(
+                f"--split-seeds: {self.spec.source} gives the split ({self.facts['split']}). Add --data.split random "
+                "or stratified to split it anew."
+            )
+
     def _inspected(self) -> Entry:
         """What the data are, from the store; the source is read where it has changed or was not seen before."""
         self._key: dict[str, Any] = {
             "source": self.source.key() | ({"to_undirected": True} if self.to_undirected else {}),
             "target": [self.target and list(self.target), self.task, self.num_classes],
-            "features": [self.wanted[NODE], self.wanted[EDGE], self.categorical, self.continuous, self.positions],
+            "features": [
+                *self.wanted.wanted.values(),
+                self.wanted.categorical,
+                self.wanted.continuous,
+                self.wanted.positions,
+            ],
             "split": self.request.as_json(),
             **({} if self.weight is None else {"weight": self.weight}),
-            **({"normalize_features": True} if self.normalize_features else {}),
+            **({"normalize_features": True} if self.wanted.normalized else {}),
+            **({} if self.missing is None else {"missing": list(self.missing)}),
+            **({} if self.on_error == "stop" else {"on_error": self.on_error}),
         }
         key = {"kind": "inspection", "version": self.data_version, **self._key}
         return self.store.open_or_build(key, self._inspect, f"description of {self.source.origin}")
@@ -185,6 +221,8 @@ class Graphs(NodeLevel):
             self._raw.check()
             if self.to_undirected:
                 self._raw = undirected(self._raw)
+            if len(self._raw) == 1 and predicts_links(self._raw, self.target, self.task):
+                self._raw = split_links(self._raw, self.request)
         return self._raw
 
     def _inspect(self, writer: EntryWriter) -> None:
@@ -192,74 +230,25 @@ class Graphs(NodeLevel):
         raw = self._graphs()
         weight = () if self.weight is None else (self.weight,)
         used = (*used_columns(raw, self.request), *weight)
-        target = find_target(raw, self.target, self.task, self.num_classes, used)
+        skip = self.on_error == "skip"
+        target = find_target(raw, self.target, self.task, self.num_classes, used, self.missing, skip)
         if self.weight is not None:
             weight_array(raw, target, self.weight)  # says what is wrong with it
         level = split_level(raw, self.request, target.level == NODE)
         by_nodes = used_columns(raw, self.request, NODE) if level == NODE else ()
-        plans = self._plans(raw, target, (*by_nodes, *(weight if target.level == NODE else ())))
-        rows, told = split_units(units_of(raw, target, level), self.request)
+        plans = self.wanted.plans(raw, target, (*by_nodes, *(weight if target.level == NODE else ())))
+        units = units_of(raw, target, level)
+        rows, told = split_units(units, self.request)
         for split in SPLITS:
             writer.append(f"rows.{split}", rows[split].astype(np.int64))
         writer.meta |= {
             "target": target.as_json(),
             "plans": {level: plan.as_json() for level, plan in plans.items()},
-            "coordinates": self._coordinates(raw),
+            "coordinates": self.wanted.coordinates(raw),
+            **split_facts(units, self.request, target, rows),
+            **size_facts(raw),
             "split": told,
-            "split_level": level,
-            "unlabelled": int((~labelled(raw, target)).sum()) if target.level == NODE else 0,
-            "names": None if raw.names == [str(number) for number in range(len(raw))] else raw.names,
-            "num_graphs": len(raw),
-            "mean_nodes": float(raw.num_nodes.mean()),
-            "max_nodes": int(raw.num_nodes.max()),
-            "mean_edges": float(raw.num_edges.mean()),
-            "num_links": None if raw.num_links is None else int(raw.num_links.sum()),
-            "metric": raw.hints.get("metric"),
         }
-
-    def _plans(self, raw: RawGraphs, target: Target, other: Sequence[str]) -> dict[str, FeaturePlan]:
-        """Features of nodes and of edges; `other` are columns of nodes that say how to split."""
-        unknown = [
-            name
-            for name in (*self.categorical, *self.continuous)
-            if not any(name in raw.columns[level] for level in (NODE, EDGE))
-        ]
-        if unknown:
-            raw.column(NODE, unknown[0])  # says which there are
-        both = sorted(set(self.categorical) & set(self.continuous))
-        if both:
-            raise BadInput(f"{', '.join(both)} cannot be both categorical and continuous.")
-        taken = {
-            NODE: {*MASKS, *other, *((_POSITION,) if self._coordinates(raw) else ())},
-            EDGE: set(),
-        }
-        if target.level == NODE:
-            taken[NODE] |= {name.partition(":")[0] for name in target.names} | set(target.names)
-        plans = {}
-        for level in (NODE, EDGE):
-            wanted = self.wanted[level]
-            if wanted is not None and (leak := [name for name in wanted if name in taken[level]]):
-                raise BadInput(
-                    f"{level}_features: {leak[0]} is the target, a split, a weight or a position, so it is no feature."
-                )
-            normalized = self.normalize_features and level == NODE
-            options = (wanted, self.categorical, self.continuous, taken[level], normalized)
-            plans[level] = plan_features(raw, level, *options)
-        return plans
-
-    def _coordinates(self, raw: RawGraphs) -> int:
-        """Width of positions; 0 where there are none.
-
-        Raises:
-            BadInput: positions are asked for and are not there, or are no numbers.
-        """
-        values = raw.columns[NODE].get(_POSITION)
-        usable = values is not None and values.ndim == 2 and values.dtype.kind == "f"
-        if self.positions and not usable:
-            raise BadInput(f"positions: {raw.origin} has no column {_POSITION} of real numbers, [nodes, width].")
-        if self.positions is False or not usable or values is None:
-            return 0
-        return int(values.shape[1])
 
     def _take_over(self, entry: Entry, metric: str | None, loss: str | None) -> None:
         """The specification, out of what was inferred."""
@@ -269,6 +258,7 @@ class Graphs(NodeLevel):
         self._plan = {level: FeaturePlan.from_json(plan) for level, plan in self.facts["plans"].items()}
         target = self._target
         known = [m for m in METRICS[target.task] if m != "AUROC" or target.num_classes in (None, 2)]
+        known += OF_NEGATIVES if target.level == "link" and self.facts["num_negatives"] else ()
         self._chosen(metric, "metric", known, target.task)
         self._chosen(loss, "loss", LOSSES[target.task], target.task)
         self.spec = replace(
@@ -289,7 +279,7 @@ class Graphs(NodeLevel):
             mean_edges=self.facts["mean_edges"],
             offline=self.source.local,
             source=self.source.origin,
-            extra={"split": "nodes"} if self._by_nodes else {},
+            extra=self._extra(),
         )
         if self._by_nodes and self.train_fraction < 1:
             raise BadInput(
@@ -297,6 +287,14 @@ class Graphs(NodeLevel):
                 "graphs are in all splits. Set data.fractions instead."
             )
         self.check_sampled()
+
+    def _extra(self) -> dict[str, str]:
+        """Facts that the specification has no field for."""
+        found = {"split": "nodes"} if self._by_nodes else {}
+        if self._target.level == "link":
+            found |= {"links": "edges"} if self.facts["of_one_graph"] else {}
+            found |= {"negatives": "given"} if self.facts["num_negatives"] else {}
+        return found
 
     def _sizes(self) -> list[int]:
         """Graphs in each split."""
@@ -323,6 +321,8 @@ class Graphs(NodeLevel):
         """Log the table of what was inferred, once."""
         if not self._shown:
             logger.info("%s", summary_text(self.spec.source, self.summary()))
+            for split, names in self.facts["lacking"]:
+                logger.warning("%s: the %s split has no row of class %s", self.spec.name, split, names)
         self._shown = True
 
     def summary(self) -> list[tuple[str, str, str]]:
@@ -335,6 +335,7 @@ class Graphs(NodeLevel):
         raw = self._graphs()
         table = self._table(raw, targets=True)
         self._raw = None  # what is stored need not stay in memory
+        self.left_out = 0 if self._target.level == NODE else self.facts["unlabelled"]
         if self._by_nodes:
             return scaled_weights({split: known_in(table, self._rows[split]) for split in SPLITS})
         return scaled_weights({split: table.select(torch.from_numpy(self._rows[split])) for split in SPLITS})
@@ -347,7 +348,7 @@ class Graphs(NodeLevel):
             columns |= {coded_name: (level, coded)} if coded is not None else {}
             columns |= {dense_name: (level, dense)} if dense is not None else {}
         if self.facts["coordinates"]:
-            columns["pos"] = (NODE, raw.column(NODE, _POSITION).astype(np.float32))
+            columns["pos"] = (NODE, raw.column(NODE, POSITION).astype(np.float32))
         if targets and (y := target_array(raw, self._target)) is not None:
             columns["y"] = y
             if self.weight is not None:
@@ -382,8 +383,7 @@ class Graphs(NodeLevel):
         return parts_of_objects(objects, self.directed, self._features_only, size)
 
     def _features_only(self, raw: RawGraphs) -> GraphTable:
-        raw = replace(raw, links=None, num_links=None)
-        return self._table(undirected(raw) if self.to_undirected else raw)
+        return self._table((undirected(raw) if self.to_undirected else raw).without_links())
 
     def value_words(self, feature: str, value: int) -> str:
         """A category by what the source calls it."""

@@ -10,16 +10,12 @@ import numpy as np
 import torch
 from torch_geometric.data import Batch, Data, HeteroData
 
+from graphbench.benchmarks.graphs.attributes import EXPECTED, STRUCTURE, TYPES, attributes_of, hetero_refusal
 from graphbench.benchmarks.graphs.raw import OneGraph, RawGraphs, as_array, as_rows, stack
+from graphbench.benchmarks.graphs.splits.masks import SPLIT_WORDS, masks_from_indices
 from graphbench.contracts import SPLITS
 from graphbench.contracts.table import EDGE, GRAPH, NODE
 from graphbench.errors import BadInput
-
-#: Attributes of a `Data` object that are structure, not columns.
-_STRUCTURE = ("edge_index", "num_nodes", "batch", "ptr", "edge_label_index", "edge_label")
-#: How the splits of a mapping of lists may be called.
-_SPLIT_NAMES = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
-_EXPECTED = "expected PyG's Data objects, mappings with an edge_index, or networkx graphs"
 
 
 def flatten(content: Any, origin: str) -> tuple[list[Any], dict[str, np.ndarray] | None]:
@@ -31,19 +27,26 @@ def flatten(content: Any, origin: str) -> tuple[list[Any], dict[str, np.ndarray]
     if isinstance(content, Batch):
         return content.to_data_list(), None
     if isinstance(content, HeteroData):
-        raise BadInput(f"{origin} holds a HeteroData: turn it into a Data with its method to_homogeneous() first.")
+        raise hetero_refusal(origin)
     if isinstance(content, Data) or _is_networkx(content):
         return [content], None
-    if isinstance(content, Mapping) and "edge_index" in content:
+    if isinstance(content, Mapping) and ("edge_index" in content or "adj_t" in content):
         return [content], None
     if isinstance(content, Mapping):
         return _by_split(content, origin)
     if isinstance(content, str | bytes) or not isinstance(content, Sequence | Iterable):
-        raise BadInput(f"{origin} holds {type(content).__name__}; {_EXPECTED}, or a list of such.")
+        raise BadInput(f"{origin} holds {type(content).__name__}; {EXPECTED}, or a list of such.")
     graphs = list(content)
-    if len(graphs) == len(SPLITS) and all(_is_list(part) for part in graphs):
+    if len(graphs) == len(SPLITS) and (all(map(_is_list, graphs)) or all(map(_holds_pairs, graphs))):
         return _by_split(dict(zip(SPLITS, graphs, strict=True)), origin)
+    if len(graphs) == 2 and all(map(_is_list, graphs)):
+        return _by_split({"train": graphs[0], "test": graphs[1]}, origin)
     return graphs, None
+
+
+def _holds_pairs(value: Any) -> bool:
+    """Whether it is a part of what PyG's `RandomLinkSplit` returns for one graph."""
+    return isinstance(value, Data) and any(key in value for key in ("edge_label_index", "pos_edge_label_index"))
 
 
 def _is_list(value: Any) -> bool:
@@ -52,18 +55,17 @@ def _is_list(value: Any) -> bool:
 
 
 def _by_split(content: Mapping[Any, Any], origin: str) -> tuple[list[Any], dict[str, np.ndarray]]:
-    named = {_SPLIT_NAMES.get(str(name).lower()): part for name, part in content.items()}
-    if set(named) != set(SPLITS):
+    """Graphs of lists by split; `train` is one of them, and what else is missing is cut from it later."""
+    named = {SPLIT_WORDS.get(str(name).lower(), str(name)): part for name, part in content.items()}
+    if "train" not in named or len(named) < 2 or len(named) != len(content) or not named.keys() <= set(SPLITS):
         raise BadInput(
             f"{origin} holds a mapping with the names {', '.join(map(str, content)) or 'none'}; expected lists of "
             "graphs named train, val and test, or one graph with edge_index."
         )
-    parts = {name: flatten(named[name], origin)[0] for name in SPLITS}
-    ends = np.cumsum([0, *(len(parts[name]) for name in SPLITS)])
-    rows: dict[str, np.ndarray] = {
-        name: np.arange(ends[number], ends[number + 1]) for number, name in enumerate(SPLITS)
-    }
-    return [graph for name in SPLITS for graph in parts[name]], rows
+    parts = {name: flatten(named[name], origin)[0] for name in SPLITS if name in named}
+    ends = np.cumsum([0, *map(len, parts.values())])
+    rows: dict[str, np.ndarray] = {name: np.arange(ends[number], ends[number + 1]) for number, name in enumerate(parts)}
+    return [graph for part in parts.values() for graph in part], rows
 
 
 def raw_from_objects(
@@ -90,58 +92,37 @@ def raw_from_objects(
         raw = stack([convert(g, p, n, directed) for g, p, n in zip(objects, places, names, strict=True)], origin)
         raw.splits = splits
         return raw
-    found = [_mapping(graph, place) for graph, place in zip(objects, places, strict=True)]
+    found = [attributes_of(graph, place) for graph, place in zip(objects, places, strict=True)]
     raw = stack(_with_levels(found, places, names), origin)
     raw.splits = splits
+    usual = {NODE: ("x", TYPES[NODE]), EDGE: ("edge_attr", TYPES[EDGE])}
     raw.features = {
-        NODE: tuple(name for name in ("x",) if any(name in graph for graph in found)),
-        EDGE: tuple(name for name in ("edge_attr",) if any(name in graph for graph in found)),
+        level: tuple(name for name in names if name in raw.columns[level] or (level, name) in raw.faults)
+        for level, names in usual.items()
     }
     return raw
-
-
-def _mapping(graph: Any, place: str) -> dict[str, Any]:
-    """The attributes of one graph."""
-    if isinstance(graph, HeteroData):
-        raise BadInput(f"{place} is a HeteroData: turn it into a Data with its method to_homogeneous() first.")
-    if isinstance(graph, Data):
-        values = {str(key): value for key, value in graph.to_dict().items() if value is not None}
-        if graph.num_nodes is not None:
-            values["num_nodes"] = graph.num_nodes
-    elif isinstance(graph, Mapping):
-        values = {str(key): value for key, value in graph.items() if value is not None}
-    else:
-        raise BadInput(f"{place} is a {type(graph).__name__}; {_EXPECTED}.")
-    edges = as_array(values.get("edge_index"))
-    if edges is None or edges.ndim != 2 or edges.shape[0] != 2:
-        shape = "it has none" if edges is None else f"its shape is {list(edges.shape)}"
-        raise BadInput(f"{place}: edge_index must be [2, edges], but {shape}.")
-    if edges.dtype.kind not in "iu" and edges.size:
-        raise BadInput(f"{place}: edge_index must hold integers, but is {edges.dtype}.")
-    if "num_nodes" not in values:
-        x = as_array(values.get("x"))
-        if x is None:
-            raise BadInput(f"{place} has neither x nor num_nodes, so that its nodes cannot be counted.")
-        values["num_nodes"] = len(x)
-    return values | {"edge_index": edges}
 
 
 def _with_levels(found: Sequence[Mapping[str, Any]], places: Sequence[str], names: Sequence[str]) -> list[OneGraph]:
     """Every attribute where it belongs: with the nodes, the edges or the graph, the same for all graphs."""
     arrays: list[dict[str, np.ndarray]] = []
     for graph in found:
-        read = {key: as_array(value) for key, value in graph.items() if key not in _STRUCTURE}
+        read = {key: as_array(value) for key, value in graph.items() if key not in STRUCTURE}
         arrays.append({key: value for key, value in read.items() if value is not None})
     sizes = [(int(graph["num_nodes"]), graph["edge_index"].shape[1]) for graph in found]
+    masks_from_indices(arrays, [nodes for nodes, _ in sizes], places)
     level = {key: _level(key, arrays, sizes) for key in dict.fromkeys(key for values in arrays for key in values)}
     graphs = []
     for graph, values, place, name in zip(found, arrays, places, names, strict=True):
-        one = OneGraph(place, name, int(graph["num_nodes"]), graph["edge_index"], links=_links(graph, place))
+        one = OneGraph(place, name, int(graph["num_nodes"]), graph["edge_index"])
+        one.links, one.negatives = _links(graph, place)
         for key, value in values.items():
             if level[key] == GRAPH:
                 one.graph[key] = value.reshape(-1)
             else:
                 rows = one.num_nodes if level[key] == NODE else one.edges.shape[1]
+                if rows == 0 and not value.size and not (value.ndim == 2 and len(value) == 0):
+                    continue  # an edgeless graph needs no columns of edges, in no shape
                 if value.ndim == 0 or len(value) != rows:
                     told = f"{len(value)} rows" if value.ndim else "a single value"
                     raise BadInput(f"{place}: {key} has {told}, but there are {rows} {level[key]}s.")
@@ -170,15 +151,31 @@ def _level(key: str, arrays: Sequence[Mapping[str, np.ndarray]], sizes: Sequence
     return EDGE if fits(1) and not all(len(value) == 1 for value, _ in shared) else GRAPH
 
 
-def _links(graph: Mapping[str, Any], place: str) -> np.ndarray | None:
-    """True pairs `[2, L]`, as PyG's RandomLinkSplit calls them."""
-    pairs = as_array(graph.get("edge_label_index"))
-    if pairs is None:
-        return None
-    label = as_array(graph.get("edge_label"))
-    if pairs.ndim != 2 or pairs.shape[0] != 2 or (label is not None and label.size != pairs.shape[1]):
+def _links(graph: Mapping[str, Any], place: str) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """True and wrong pairs `[2, L]`, as PyG's RandomLinkSplit calls them; None where there are none.
+
+    Raises:
+        BadInput: they are no pairs, or labels say more than that a pair is true or wrong.
+    """
+    true, wrong = (_pairs_of(graph, f"{sign}_edge_label_index", place) for sign in ("pos", "neg"))
+    if true is not None:
+        return true, wrong
+    pairs, label = _pairs_of(graph, "edge_label_index", place), as_array(graph.get("edge_label"))
+    if pairs is None or label is None:
+        return pairs, None
+    label = label.reshape(-1)
+    if label.size != pairs.shape[1]:
         raise BadInput(f"{place}: edge_label_index must be [2, pairs], with one edge_label per pair.")
-    return pairs if label is None else pairs[:, label.reshape(-1) > 0]
+    if other := sorted(set(label.tolist()) - {0, 1})[:3]:
+        raise BadInput(f"{place}: edge_label holds {other}; expected 1 for true pairs and 0 for wrong ones.")
+    return pairs[:, label == 1], pairs[:, label == 0] if (label == 0).any() else None
+
+
+def _pairs_of(graph: Mapping[str, Any], name: str, place: str) -> np.ndarray | None:
+    pairs = as_array(graph.get(name))
+    if pairs is not None and (pairs.ndim != 2 or pairs.shape[0] != 2):
+        raise BadInput(f"{place}: {name} must be [2, pairs], with one edge_label per pair.")
+    return pairs
 
 
 def _is_networkx(value: Any) -> bool:
@@ -192,6 +189,7 @@ def raw_key(raw: RawGraphs) -> str:
     parts: dict[str, np.ndarray | None] = {"num_nodes": raw.num_nodes, "edges": raw.edges, "num_edges": raw.num_edges}
     parts |= {f"{level}.{name}": values for level, found in raw.columns.items() for name, values in found.items()}
     parts |= {"links": raw.links, "num_links": raw.num_links} if raw.links is not None else {}
+    parts |= {"negatives": raw.negatives, "num_negatives": raw.num_negatives} if raw.negatives is not None else {}
     parts |= {f"split.{name}": rows for name, rows in (raw.splits or {}).items()}
     for name, values in parts.items():
         assert values is not None

@@ -20,6 +20,7 @@ from graphbench.errors import BadInput, UnknownName
 Level = Literal["graph", "node", "edge"]
 LEVELS: tuple[Level, ...] = ("graph", "node", "edge")
 LINK, LINKS = "contact", "contact_index"  # the names under which the task of links reads its pairs
+WRONG, NEGATIVES = "negative", "negative_index"  # and pairs that are known to be wrong
 
 
 @dataclass
@@ -33,6 +34,7 @@ class OneGraph:
         edges: `[2, edges]`, integers.
         node, edge, graph: columns by name; one row per node or edge, and one value (or row of values) of the graph.
         links: pairs to be ranked `[2, links]`, or None.
+        negatives: pairs that are wrong `[2, negatives]`, or None.
         node_names: what the source calls the nodes; None where it numbers them.
     """
 
@@ -45,6 +47,7 @@ class OneGraph:
     graph: dict[str, np.ndarray] = field(default_factory=dict)
     links: np.ndarray | None = None
     node_names: Sequence[str] | None = None
+    negatives: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -96,6 +99,7 @@ class RawGraphs:
         names: what predictions call the graphs.
         place: `(level, row)` -> where that row stands.
         links, num_links: pairs `[L, 2]` and their number in each graph `[G]`; None where there are none.
+        negatives, num_negatives: the same for pairs that the source calls wrong.
         splits: rows of "train", "val" and "test" where the source says so.
         faults: `(level, name)` -> why a column cannot be used; said when it is asked for.
         features: level -> columns that are features unless others are named; None means all that are left over.
@@ -117,6 +121,8 @@ class RawGraphs:
     features: dict[str, tuple[str, ...] | None] = field(default_factory=dict)
     hints: dict[str, str] = field(default_factory=dict)
     node_names: np.ndarray | None = None
+    negatives: np.ndarray | None = None
+    num_negatives: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.num_nodes)
@@ -147,6 +153,12 @@ class RawGraphs:
         self._check_ends(self.edges, self.num_edges, EDGE)
         if self.links is not None and self.num_links is not None:
             self._check_ends(self.links, self.num_links, "link")
+        if self.negatives is not None and self.num_negatives is not None:
+            self._check_ends(self.negatives, self.num_negatives, WRONG)
+
+    def without_links(self) -> RawGraphs:
+        """The graphs without pairs."""
+        return replace(self, links=None, num_links=None, negatives=None, num_negatives=None)
 
     def _check_ends(self, pairs: np.ndarray, counts: np.ndarray, level: str) -> None:
         if not pairs.size or (pairs.min() >= 0 and pairs.max() < self.num_nodes.min()):
@@ -175,6 +187,8 @@ class RawGraphs:
         rows = {level: np.flatnonzero(np.repeat(chosen, counts)) for level, counts in of_level.items()}
         if self.links is not None and self.num_links is not None:
             rows["link"] = np.flatnonzero(np.repeat(chosen, self.num_links))
+        if self.negatives is not None and self.num_negatives is not None:
+            rows[WRONG] = np.flatnonzero(np.repeat(chosen, self.num_negatives))
         return replace(
             self,
             num_nodes=self.num_nodes[chosen],
@@ -188,6 +202,8 @@ class RawGraphs:
             place=lambda level, row: self.place(level, int(rows[level][row])),
             links=None if self.links is None else self.links[rows["link"]],
             num_links=None if self.num_links is None else self.num_links[chosen],
+            negatives=None if self.negatives is None else self.negatives[rows[WRONG]],
+            num_negatives=None if self.num_negatives is None else self.num_negatives[chosen],
             splits=None,
             node_names=None if self.node_names is None else self.node_names[rows[NODE]],
         )
@@ -207,6 +223,9 @@ class RawGraphs:
         if self.links is not None and self.num_links is not None:
             tensors[LINKS], layout[LINKS] = torch.from_numpy(self.links), Column(LINK, index_of=NODE)
             ptr[LINK] = pointer(torch.from_numpy(self.num_links))
+        if self.negatives is not None and self.num_negatives is not None:
+            tensors[NEGATIVES], layout[NEGATIVES] = torch.from_numpy(self.negatives), Column(WRONG, index_of=NODE)
+            ptr[WRONG] = pointer(torch.from_numpy(self.num_negatives))
         return GraphTable(tensors, layout, ptr)
 
 
@@ -254,6 +273,8 @@ def stack(graphs: Sequence[OneGraph], origin: str) -> RawGraphs:
     columns: dict[str, dict[str, np.ndarray]] = {}
     for level in LEVELS:
         per_graph = [getattr(graph, level) for graph in graphs]
+        if level == EDGE:
+            per_graph = _with_no_rows(per_graph, graphs)
         columns[level] = {}
         for name in dict.fromkeys(name for found in per_graph for name in found):
             fault = _misfit(name, level, per_graph, graphs)
@@ -267,10 +288,8 @@ def stack(graphs: Sequence[OneGraph], origin: str) -> RawGraphs:
         NODE: np.cumsum([0, *(graph.num_nodes for graph in graphs)]),
         EDGE: np.cumsum([0, *map(len, edges)]),
     }
-    linked = any(graph.links is not None for graph in graphs)
-    none = np.empty((0, 2), dtype=np.int64)
-    links = [none if g.links is None else g.links.T.reshape(-1, 2).astype(np.int64) for g in graphs]
-    starts["link"] = np.cumsum([0, *map(len, links)])
+    links, starts["link"] = _pairs([graph.links for graph in graphs])
+    negatives, starts[WRONG] = _pairs([graph.negatives for graph in graphs])
 
     def place(level: str, row: int) -> str:
         if level == GRAPH:
@@ -286,11 +305,35 @@ def stack(graphs: Sequence[OneGraph], origin: str) -> RawGraphs:
         columns=columns,
         names=[graph.name for graph in graphs],
         place=place,
-        links=np.concatenate(links) if linked else None,
-        num_links=np.diff(starts["link"]) if linked else None,
+        links=links,
+        num_links=None if links is None else np.diff(starts["link"]),
+        negatives=negatives,
+        num_negatives=None if negatives is None else np.diff(starts[WRONG]),
         faults=faults,
         node_names=_joined_names(graphs),
     )
+
+
+def _pairs(parts: Sequence[np.ndarray | None]) -> tuple[np.ndarray | None, np.ndarray]:
+    """Pairs of all graphs `[L, 2]`, None where no graph has any, and where those of each graph begin and end."""
+    none = np.empty((0, 2), dtype=np.int64)
+    rows = [none if part is None else part.T.reshape(-1, 2).astype(np.int64) for part in parts]
+    joined = None if all(part is None for part in parts) else np.concatenate(rows)
+    return joined, np.cumsum([0, *map(len, rows)])
+
+
+def _with_no_rows(
+    columns: Sequence[Mapping[str, np.ndarray]], graphs: Sequence[OneGraph]
+) -> list[dict[str, np.ndarray]]:
+    """Columns of edges, of which a graph without edges has all that others have, with no row."""
+    first: dict[str, np.ndarray] = {}
+    for found, graph in zip(columns, graphs, strict=True):
+        for name in found if graph.edges.size else ():
+            first.setdefault(name, found[name])
+    none = {name: values[:0] for name, values in first.items()}
+    return [
+        dict(found) if graph.edges.size else {**found, **none} for found, graph in zip(columns, graphs, strict=True)
+    ]
 
 
 def _concatenated(parts: Sequence[np.ndarray]) -> np.ndarray:

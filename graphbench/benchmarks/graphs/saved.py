@@ -2,25 +2,41 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import re
 import zipfile
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch.serialization import safe_globals
-from torch_geometric.data import Data, InMemoryDataset  # registers Data and others as safe to load
+from torch.serialization import add_safe_globals, clear_safe_globals, get_safe_globals
+from torch_geometric.data import Batch, Data, HeteroData, InMemoryDataset  # registers Data and others as safe to load
 from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
-from torch_geometric.data.storage import BaseStorage, EdgeStorage, GlobalStorage, NodeStorage
+from torch_geometric.data.storage import AttrType, BaseStorage, EdgeStorage, GlobalStorage, NodeStorage
+from torch_geometric.transforms.rooted_subgraph import RootedSubgraphData
 
 from graphbench.data.foreign import foreign, load_tensors
 from graphbench.errors import BadInput
 
 SUFFIXES = (".pt", ".pth")
 PICKLES = (".pkl", ".pickle")
-#: What a saved `Data` consists of beside tensors; PyG registers the other half itself.
-PARTS_OF_DATA = [BaseStorage, GlobalStorage, NodeStorage, EdgeStorage, DataEdgeAttr, DataTensorAttr]
+#: What a saved `Data` consists of beside tensors; PyG registers the other half itself. Each was looked at: none does
+#: more than keep what it is given. `AttrType` is an Enum, `RootedSubgraphData` says how its indices add up in batches.
+PARTS_OF_DATA = [
+    BaseStorage,
+    GlobalStorage,
+    NodeStorage,
+    EdgeStorage,
+    DataEdgeAttr,
+    DataTensorAttr,
+    AttrType,
+    RootedSubgraphData,
+]
+#: Where a storage of PyG remembers, for `is_node_attr()`, which of its attributes are of nodes; it is found anew.
+_CACHE = "_cached_attr"
 _WAY_OUT = (
     "Reading it would run code of the file. Save plain graphs where you made it: "
     "torch.save([Data(x=..., edge_index=..., y=...), ...], 'graphs.pt'); or write a function that returns the graphs, "
@@ -40,14 +56,74 @@ def load_saved(path: Path) -> Any:
     """
     if path.suffix.lower() in PICKLES:
         raise BadInput(f"{path} is a pickle. {_WAY_OUT}")
-    with foreign(path), safe_globals(PARTS_OF_DATA):
+    with foreign(path), _safe_parts():
         try:
             content = load_tensors(path, mmap=zipfile.is_zipfile(path))
         except pickle.UnpicklingError as error:
             named = re.search(r"GLOBAL (\S+)", str(error))
             held = named[1] if named else "it is a pickle"
             raise BadInput(f"{path} holds more than tensors and graphs ({held}). {_WAY_OUT}") from error
+    _forget_caches(content)
     return _unpacked(content, path)
+
+
+def _plain_dict(factory: Any = None) -> dict[Any, Any]:
+    """A dict for a defaultdict, which torch's restricted reader makes but refuses to fill."""
+    return {}
+
+
+def _rebuilt_batch(cls: Any, base: Any) -> Any:
+    """An empty `Batch` of `Data`, as PyG rebuilds it: its class is made when it is asked for.
+
+    Raises:
+        pickle.UnpicklingError: it is one of other objects.
+    """
+    if cls is not Batch or base is not Data:
+        raise pickle.UnpicklingError("a Batch of other objects than Data")
+    return Batch(_base_cls=Data)
+
+
+class _BatchGetter:
+    """Stands for PyG's `DynamicInheritanceGetter`, whose objects are called."""
+
+    def __new__(cls) -> Any:
+        return _rebuilt_batch
+
+
+@contextlib.contextmanager
+def _safe_parts() -> Iterator[None]:
+    """PyG's graphs are safe to load meanwhile, with the caches that PyG fills and saves along."""
+    before = get_safe_globals()
+    clear_safe_globals()
+    add_safe_globals([known for known in before if known is not defaultdict])
+    add_safe_globals(
+        [
+            *PARTS_OF_DATA,
+            (_plain_dict, "collections.defaultdict"),
+            (_BatchGetter, "torch_geometric.data.batch.DynamicInheritanceGetter"),
+            _rebuilt_batch,
+            Batch,
+            type(Batch(_base_cls=Data)),
+        ]
+    )
+    try:
+        yield
+    finally:
+        clear_safe_globals()
+        add_safe_globals(before)
+
+
+def _forget_caches(content: Any) -> None:
+    """Take caches out of graphs: PyG reads them as defaultdicts, which they are no longer."""
+    if isinstance(content, Data | HeteroData):
+        for store in content.stores:
+            store.__dict__.pop(_CACHE, None)
+    elif isinstance(content, Mapping):
+        for part in content.values():
+            _forget_caches(part)
+    elif isinstance(content, list | tuple):
+        for part in content:
+            _forget_caches(part)
 
 
 def _unpacked(content: Any, path: Path) -> Any:

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from graphbench.benchmarks.graphs.features import FeaturePlan
-from graphbench.benchmarks.graphs.targets import Target
+from graphbench.benchmarks.graphs.targets import MISSING_WORDS, Target
 from graphbench.contracts import SPLITS, BenchmarkSpec
 
 _SHOWN = 8
@@ -43,6 +43,9 @@ def summary_rows(
         rows.append(("positions", f"{spec.coordinates} coordinates", "column pos; --data.positions"))
     what = ", ".join(_few(target.names)) if target.names else f"{facts['num_links']:,} pairs of nodes"
     rows.append(("target", what, "--data.target"))
+    if target.level == "link" and facts["num_negatives"]:
+        why = "of your own: trained on where a batch has some, else sampled; ogb_MRR and ogb_hits@K rank against them"
+        rows.append(("wrong pairs", f"{facts['num_negatives']:,}", why))
     rows.append(("task", spec.task, f"{target.why}; --data.task"))
     if spec.num_classes is not None:
         names = ", ".join(_few(target.classes)) if target.classes else f"0 to {spec.num_classes - 1}"
@@ -50,11 +53,20 @@ def summary_rows(
     elif spec.num_targets > 1:
         rows.append(("targets", f"{spec.num_targets}", ""))
     rows.append(("metric, loss", f"{spec.metric}, {spec.loss}", "--data.metric, --data.loss"))
-    if facts.get("unlabelled"):
-        rows.append(("no label", f"{facts['unlabelled']:,} nodes", "in no split: loss and metrics leave them out"))
+    if facts["unlabelled"]:
+        rows.append(("no target", f"{facts['unlabelled']:,} {target.level}s", f"in no split: {MISSING_WORDS}"))
     counts = " / ".join(f"{split_rows[split]:,}" for split in SPLITS)
     nodes = "nodes, " if spec.extra.get("split") == "nodes" else ""
     rows.append(("split", f"{counts} ({nodes}{', '.join(SPLITS)})", f"{facts['split']}; --data.split"))
+    if facts["in_no_split"]:
+        rows.append(
+            ("  in none", f"{facts['in_no_split']:,}", "the source leaves them out: neither trained on nor scored")
+        )
+    rows += [("  not used", name, why) for name, why in facts["unused_masks"]]
+    rows += [
+        ("  lacking", f"{split}: class {names}", "no row of it, so that scores of it are undefined there")
+        for split, names in facts["lacking"]
+    ]
     return rows
 
 

@@ -2,52 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from typing import Any, cast
 
 import numpy as np
 
+from graphbench.benchmarks.graphs.inference import infer_task, is_one_hot
 from graphbench.benchmarks.graphs.raw import LEVELS, RawGraphs, as_rows
+from graphbench.benchmarks.graphs.splits.masks import counted_rows
 from graphbench.contracts.spec import TaskName
 from graphbench.contracts.table import EDGE, GRAPH, NODE
 from graphbench.errors import BadInput, UnknownName
 
-TASKS: tuple[TaskName, ...] = (
-    "graph-regression",
-    "graph-classification",
-    "graph-multilabel",
-    "node-classification",
-    "node-multilabel",
-    "node-regression",
-    "link-ranking",
-)
-#: Metrics of each task, the default first.
-METRICS: dict[TaskName, tuple[str, ...]] = {
-    "graph-regression": ("MAE", "RMSE"),
-    "graph-classification": ("accuracy", "class_accuracy", "macro_F1", "AUROC"),
-    "graph-multilabel": ("AP", "AUROC"),
-    "node-classification": ("accuracy", "class_accuracy", "macro_F1", "AUROC"),
-    "node-multilabel": ("AP", "AUROC"),
-    "node-regression": ("MAE", "RMSE"),
-    "link-ranking": ("MRR", "filtered_MRR", "filtered_no_self_MRR", "hits@1", "hits@3", "hits@10"),
-}
-#: Losses of each task, the default first.
-LOSSES: dict[TaskName, tuple[str, ...]] = {
-    "graph-regression": ("L1", "MSE"),
-    "graph-classification": ("cross_entropy", "weighted_cross_entropy"),
-    "graph-multilabel": ("BCE",),
-    "node-classification": ("cross_entropy", "weighted_cross_entropy"),
-    "node-multilabel": ("BCE",),
-    "node-regression": ("L1", "MSE"),
-    "link-ranking": ("contrastive_BCE",),
-}
 _CLASSES = ("graph-classification", "node-classification")
-#: Whole numbers of more different values than this, which are also more than half of the rows, may be amounts.
-_FEW = 20
 _LABELS = "y"
-#: What says that a node has no class, where two or more classes are left without it and none of them is negative.
-_UNLABELLED = -1
+LINKS_HINT = " --data.task link-ranking predicts the edges of the graph."
+#: What says that a row has no class, where two or more classes are left without it and none of them is negative.
+UNLABELLED = -1
+#: The rule, in words.
+MISSING_WORDS = "empty, NaN, or -1 beside two or more classes of which none is negative; --data.missing"
 
 
 @dataclass(frozen=True)
@@ -62,6 +37,8 @@ class Target:
         width: columns of `y`.
         classes: what the classes are in the source, as text; empty where they are numbered from 0.
         num_classes: of a classification.
+        missing: values that say that a row has no target, beside empty cells and NaN.
+        one_hot: the classes are columns of 0 and 1, exactly one of them 1 in each row.
     """
 
     level: str
@@ -71,6 +48,8 @@ class Target:
     width: int = 1
     classes: tuple[str, ...] = ()
     num_classes: int | None = None
+    missing: tuple[Any, ...] = ()
+    one_hot: bool = False
 
     def as_json(self) -> dict[str, Any]:
         """Plain values, for the store."""
@@ -79,7 +58,7 @@ class Target:
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> Target:
         """What `as_json` gave."""
-        return cls(**record | {"names": tuple(record["names"]), "classes": tuple(record["classes"])})
+        return cls(**record | {name: tuple(record[name]) for name in ("names", "classes", "missing")})
 
 
 def find_target(
@@ -88,6 +67,8 @@ def find_target(
     task: TaskName | None,
     num_classes: int | None,
     other: Sequence[str] = (),
+    missing: Sequence[Any] | None = None,
+    skip: bool = False,
 ) -> Target:
     """Find the target and its task.
 
@@ -98,12 +79,14 @@ def find_target(
         task: to override what is inferred.
         num_classes: to override the number of classes.
         other: columns of graphs with another use, such as the split.
+        missing: values that mean no target; by default -1 of classes, see `MISSING_WORDS`.
+        skip: leave graphs without a target out.
 
     Raises:
         UnknownName: there is no such column.
         BadInput: the target is missing somewhere, or does not fit the task; names the row.
     """
-    if wanted is None and (task == "link-ranking" or (task is None and _only_links(raw))):
+    if predicts_links(raw, wanted, task):
         if raw.links is None:
             raise BadInput(
                 f"{raw.origin} holds no pairs to rank: task=link-ranking reads edge_label_index of Data objects, links "
@@ -115,16 +98,42 @@ def find_target(
     names = tuple(wanted) if wanted is not None else _default(raw, other)
     level = _level(raw, names, task)
     values = target_values(raw, level, names)
-    found, why = (task, "as asked") if task is not None else _infer(raw, level, names, values)
+    marked = _marked(raw, level, values, missing or ())
+    present = ~(marked | _empty(values)).all(1)
+    if not present.any():
+        raise BadInput(f"{raw.origin}: {', '.join(names)} is missing everywhere.")
+    one_hot = is_one_hot(values[present])
+    found: TaskName
+    if task is not None:
+        found, why = task, "as asked"
+    elif one_hot and "task" not in raw.hints:
+        found = cast("TaskName", f"{level}-classification")
+        why = f"each row has exactly one 1, or --data.task {level}-multilabel"
+    else:
+        found, why = infer_task(raw, level, names, values[~marked.all(1)])
     if found.startswith("node-") != (level == NODE):
         raise BadInput(f"task={found} does not fit {', '.join(names)}, which belongs to each {level}.")
+    if found in _CLASSES and values.shape[1] > 1 and not one_hot:
+        raise BadInput(
+            f"target: a classification predicts one column, or columns of which each row has exactly one 1; "
+            f"{', '.join(names)} have {values.shape[1]}."
+        )
+    rule = _usual_missing(values[present]) if missing is None and found in _CLASSES and not one_hot else missing
+    target = Target(level, names, found, why, values.shape[1], missing=tuple(rule or ()), one_hot=one_hot)
+    if level == GRAPH and not skip:
+        _refuse_missing(raw, target)
     if found in _CLASSES:
-        classes, count = _classes(raw, level, names, values, num_classes)
-        return Target(level, names, found, why, 1, classes, count)
+        classes, count = _classes(raw, target, num_classes)
+        return replace(target, width=1, classes=classes, num_classes=count)
     if num_classes is not None:
         raise BadInput(f"num_classes belongs to a classification, not to task={found}.")
-    _check_numbers(raw, level, names, values, found)
-    return Target(level, names, found, why, values.shape[1])
+    _check_numbers(raw, target, values)
+    return replace(target, one_hot=False)
+
+
+def predicts_links(raw: RawGraphs, wanted: Sequence[str] | None, task: TaskName | None) -> bool:
+    """Whether pairs of nodes are to be ranked: that is asked for, or there is nothing else to predict."""
+    return wanted is None and (task == "link-ranking" or (task is None and _only_links(raw)))
 
 
 def _only_links(raw: RawGraphs) -> bool:
@@ -140,7 +149,7 @@ def _default(raw: RawGraphs, other: Sequence[str]) -> tuple[str, ...]:
     columns = [f"{', '.join(raw.columns[level])} (of each {level})" for level in LEVELS if raw.columns[level]]
     raise BadInput(
         f"{raw.origin}: say with --data.target which column is to be predicted. There are "
-        f"{'; '.join(columns) or 'none'}."
+        f"{'; '.join(columns) or 'none'}.{LINKS_HINT if len(raw) == 1 else ''}"
     )
 
 
@@ -200,103 +209,104 @@ def target_values(raw: RawGraphs, level: str, names: Sequence[str]) -> np.ndarra
     return np.concatenate(parts, axis=1)
 
 
-def _infer(raw: RawGraphs, level: str, names: tuple[str, ...], values: np.ndarray) -> tuple[TaskName, str]:
-    """The task that fits the values."""
-    hint = raw.hints.get("task")
-    if hint is not None:
-        return hint, f"as {raw.origin} says"  # type: ignore[return-value]
-    what = ", ".join(names)
-    if level == NODE and (values.dtype.kind == "f" or values.shape[1] > 1):
-        return _infer_of_nodes(raw, what, values)
-    single, kind = values.shape[1] == 1, values.dtype.kind
-    if kind == "f":
-        only_labels = bool((np.isnan(values) | (values == 0) | (values == 1)).all()) and not np.isnan(values).all()
-        if only_labels and not (single and not np.isnan(values).any()):
-            return "graph-multilabel", "0, 1 and missing values" if single else "several columns of 0 and 1"
-        return ("graph-classification", "only 0 and 1") if only_labels else ("graph-regression", "real numbers")
-    if not single:
-        if kind in "biu" and bool(np.isin(values, (0, 1)).all()):
-            return "graph-multilabel", "several columns of 0 and 1"
-        if kind in "iu":
-            return "graph-regression", "several columns of integers"
-        raise BadInput(f"{raw.origin}: {what} are several columns of text; classification predicts one.")
-    task: TaskName = "node-classification" if level == NODE else "graph-classification"
-    distinct = len(set(values[:, 0].tolist()))
-    if kind in "iu" and distinct > _FEW and distinct > len(values) / 2:
-        raise BadInput(
-            f"{raw.origin}: {what} has {distinct:,} different integers in {len(values):,} rows, so it may be an amount "
-            f"or a class. Say which with --data.task graph-regression or --data.task {task}."
-        )
-    return task, "text" if kind == "O" else "integers" if kind in "iu" else "yes or no"
-
-
-def _infer_of_nodes(raw: RawGraphs, what: str, values: np.ndarray) -> tuple[TaskName, str]:
-    """The task that fits real numbers, or several columns, of each node."""
-    if values.dtype == object:
-        raise BadInput(f"{raw.origin}: {what} are several columns of text; classification predicts one.")
-    known = values[~np.isnan(values)] if values.dtype.kind == "f" else values
-    binary = bool(np.isin(known, (0, 1)).all())
-    if values.shape[1] > 1:
-        if binary:
-            return "node-multilabel", "several columns of 0 and 1 for each node"
-        return "node-regression", "several columns of numbers for each node"
-    whole = bool((known % 1 == 0).all()) and (binary or len(known) < len(values)) and len(set(known.tolist())) <= _FEW
-    if whole:  # a column of integers with empty cells is one of real numbers
-        return "node-classification", "whole numbers, missing for some nodes" if len(known) < len(values) else "0 and 1"
-    return "node-regression", "real numbers of nodes"
-
-
 def labelled(raw: RawGraphs, target: Target) -> np.ndarray:
-    """Which nodes have a target `[N]`: it is not missing, nor -1 unless that is a class."""
+    """Which nodes or graphs have a target `[rows]`: one that the source leaves in, and that is not missing."""
+    return np.asarray(~_absent(raw, target).all(1))
+
+
+def _absent(raw: RawGraphs, target: Target) -> np.ndarray:
+    """Which cells of a target are missing `[rows, width]`."""
     values = target_values(raw, target.level, target.names)
-    return _known(values, target.num_classes is not None and str(_UNLABELLED) not in target.classes)
+    return _empty(values) | _marked(raw, target.level, values, target.missing)
 
 
-def _known(values: np.ndarray, negative_is_missing: bool) -> np.ndarray:
+def _empty(values: np.ndarray) -> np.ndarray:
     if values.dtype == object:
-        return np.array([any(value is not None for value in row) for row in values], dtype=bool)
-    known = ~np.isnan(values.astype(float)).all(1)
-    return known & (values[:, 0] != _UNLABELLED) if negative_is_missing else known
+        return np.array([[value is None for value in row] for row in values], dtype=bool).reshape(values.shape)
+    return np.isnan(values.astype(float))
 
 
-def _labelled_nodes(raw: RawGraphs, names: tuple[str, ...], values: np.ndarray) -> np.ndarray:
-    """Classes of the nodes that have one `[known]`."""
-    present = values[_known(values, negative_is_missing=False), 0]
-    if not len(present):
-        raise BadInput(f"{raw.origin}: {', '.join(names)} is missing everywhere.")
-    if present.dtype == object:
-        return present
-    others = present[present != _UNLABELLED]
-    return others if len(others) and others.min() >= 0 and others.min() < others.max() else present
+def _marked(raw: RawGraphs, level: str, values: np.ndarray, missing: Sequence[Any]) -> np.ndarray:
+    """Cells `[rows, width]` that hold a value which means missing, or whose row a mask of the source leaves out."""
+    marked = np.zeros(values.shape, dtype=bool)
+    counted = counted_rows(raw, level)
+    if counted is not None:
+        marked[~counted] = True
+    for value in missing:
+        marked |= (
+            np.asarray([[class_name(cell) == str(value) for cell in row] for row in values.tolist()], dtype=bool)
+            if values.dtype == object
+            else values == _number(value)
+        )
+    return marked
 
 
-def _classes(
-    raw: RawGraphs, level: str, names: tuple[str, ...], values: np.ndarray, num_classes: int | None
-) -> tuple[tuple[str, ...], int]:
+def _number(value: Any) -> float:
+    """A value that means missing, as a number; NaN, which equals nothing, where it is none."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return math.nan
+
+
+def _usual_missing(values: np.ndarray) -> tuple[int, ...]:
+    """-1 where it means that there is no class; see `MISSING_WORDS`."""
+    if values.dtype == object or values.shape[1] != 1:
+        return ()
+    present = values[~np.isnan(values.astype(float))]
+    others = present[present != UNLABELLED]
+    two_or_more = len(others) and others.min() >= 0 and others.min() < others.max()
+    return (UNLABELLED,) if two_or_more and len(others) < len(present) else ()
+
+
+def _refuse_missing(raw: RawGraphs, target: Target) -> None:
+    """Refuse graphs that have no target.
+
+    Raises:
+        BadInput: names the first, how many there are, and what can be done.
+    """
+    without = np.flatnonzero(~labelled(raw, target))
+    if not without.size:
+        return
+    row = int(without[0])
+    value = target_values(raw, target.level, target.names)[row]
+    told = f" ({value[0]})" if target.missing and value.size == 1 and value[0] in target.missing else ""
+    marked = f", or read {target.missing[0]} as any other value with --data.missing '[]'" if told else ""
+    raise BadInput(
+        f"{raw.place(GRAPH, row)}: the target {', '.join(target.names)} is missing{told}, as it is of {without.size:,} "
+        f"of {len(raw):,} graphs. Leave them out with --data.on_error skip{marked}."
+    )
+
+
+def _class_values(raw: RawGraphs, target: Target) -> np.ndarray:
+    """The class of each row as the source has it `[rows]`; of one-hot columns its number."""
+    values = target_values(raw, target.level, target.names)
+    return np.nan_to_num(values).argmax(1) if target.one_hot else values[:, 0]
+
+
+def _classes(raw: RawGraphs, target: Target, num_classes: int | None) -> tuple[tuple[str, ...], int]:
     """Names of the classes in their order (none where they count from 0), and how many there are."""
-    if values.shape[1] != 1:
-        raise BadInput(f"target: a classification predicts one column, but {', '.join(names)} have {values.shape[1]}.")
-    column = values[:, 0]
-    if level == NODE:
-        column = _labelled_nodes(raw, names, values)
-        if column.dtype.kind == "f" and (wrong := ~np.isfinite(column) | (column % 1 != 0)).any():
-            row = int(np.flatnonzero(values[:, 0] == column[wrong][0])[0])
-            raise BadInput(f"{raw.place(level, row)}: the target {names[0]} {column[wrong][0]} is no class number.")
-    elif column.dtype == object:
-        _refuse_rows(raw, level, np.array([value is None for value in column], dtype=bool), names, column)
-    else:
-        _refuse_rows(raw, level, ~np.isfinite(column.astype(float)), names, column)
-        if column.dtype.kind == "f":
-            _refuse_rows(raw, level, column % 1 != 0, names, column, "is no class number")
+    values, rows = _class_values(raw, target), np.flatnonzero(labelled(raw, target))
+    told, column = ", ".join(target.names), values[rows]
+    if target.one_hot:
+        width = target.width
+        if num_classes not in (None, width):
+            raise BadInput(f"num_classes is {num_classes}, but {told} has {width} columns, one for each class.")
+        return (target.names if len(target.names) == width else ()), width
+    if column.dtype.kind == "f" and (wrong := ~np.isfinite(column) | (column % 1 != 0)).any():
+        row = int(rows[wrong][0])
+        raise BadInput(f"{raw.place(target.level, row)}: the target {told} {values[row]} is no class number.")
     found = sorted(set(column.tolist()))
+    if not found:
+        raise BadInput(f"{raw.origin}: {told} is missing everywhere.")
     integral = column.dtype != object
     counts_from_0 = integral and found == list(range(len(found)))
     if num_classes is not None and integral and found[0] >= 0 and found[-1] < num_classes:
         return (), num_classes
     if num_classes is not None and num_classes != len(found):
-        raise BadInput(f"num_classes is {num_classes}, but {', '.join(names)} has {len(found)} classes: {found[:10]}.")
+        raise BadInput(f"num_classes is {num_classes}, but {told} has {len(found)} classes: {found[:10]}.")
     if len(found) < 2:
-        raise BadInput(f"{raw.origin}: {', '.join(names)} is {found[0]} everywhere, so there is nothing to classify.")
+        raise BadInput(f"{raw.origin}: {told} is {found[0]} everywhere, so there is nothing to classify.")
     return () if counts_from_0 else tuple(class_name(value) for value in found), len(found)
 
 
@@ -305,56 +315,45 @@ def class_name(value: Any) -> str:
     return str(int(value)) if isinstance(value, float | bool) else str(value)
 
 
-def _check_numbers(raw: RawGraphs, level: str, names: tuple[str, ...], values: np.ndarray, task: TaskName) -> None:
-    """Numbers, missing only beside others."""
+def _check_numbers(raw: RawGraphs, target: Target, values: np.ndarray) -> None:
+    """Refuse texts, infinite numbers, and flags that are neither 0 nor 1."""
     if values.dtype == object:
-        raise BadInput(f"target: {', '.join(names)} is text, which task={task} cannot predict.")
-    numbers = values.astype(float)
-    _refuse_rows(raw, level, np.isinf(numbers).any(1), names, values, "is infinite")
-    if task.endswith("-multilabel"):
+        raise BadInput(f"target: {', '.join(target.names)} is text, which task={target.task} cannot predict.")
+    numbers = np.where(_absent(raw, target), np.nan, values.astype(float))
+    _refuse_rows(raw, target, np.asarray(np.isinf(numbers).any(1)), values, "is infinite")
+    if target.task.endswith("-multilabel"):
         wrong = ~((numbers == 0) | (numbers == 1) | np.isnan(numbers))
-        _refuse_rows(raw, level, wrong.any(1), names, values, "is neither 0 nor 1")
-    if level == GRAPH and (task == "graph-regression" or values.shape[1] > 1):
-        _refuse_rows(raw, GRAPH, np.isnan(numbers).all(1), names, values)
-    if np.isnan(numbers).all():
-        raise BadInput(f"{raw.origin}: {', '.join(names)} is missing everywhere.")
+        _refuse_rows(raw, target, wrong.any(1), values, "is neither 0 nor 1")
 
 
-def _refuse_rows(
-    raw: RawGraphs,
-    level: str,
-    wrong: np.ndarray,
-    names: tuple[str, ...],
-    values: np.ndarray,
-    fault: str = "is missing",
-) -> None:
+def _refuse_rows(raw: RawGraphs, target: Target, wrong: np.ndarray, values: np.ndarray, fault: str) -> None:
     if wrong.any():
         row = int(np.flatnonzero(wrong)[0])
-        told = "" if fault == "is missing" else f" {values[row]}"
-        raise BadInput(f"{raw.place(level, row)}: the target {', '.join(names)}{told} {fault}.")
+        raise BadInput(f"{raw.place(target.level, row)}: the target {', '.join(target.names)} {values[row]} {fault}.")
 
 
 def target_array(raw: RawGraphs, target: Target) -> tuple[str, np.ndarray] | None:
     """`y` with its level: classes `[rows, 1]` (int64) or numbers `[rows, width]` (float32); None for links.
 
-    Nodes without a class have -1, missing numbers are NaN.
+    Rows without a class have -1, missing numbers are NaN.
 
     Raises:
         BadInput: graphs that were not there when the target was found hold a class that it does not know.
     """
     if target.level == "link":
         return None
-    values = target_values(raw, target.level, target.names)
     if target.task not in _CLASSES:
-        return target.level, values.astype(np.float32)
-    rows = labelled(raw, target) if target.level == NODE else np.ones(len(values), dtype=bool)
-    if not target.classes:
-        filled = np.where(rows[:, None], values, _UNLABELLED)
-        return target.level, filled.astype(np.int64)
+        values = target_values(raw, target.level, target.names)
+        absent = _absent(raw, target)
+        return target.level, np.where(absent, np.nan, values).astype(np.float32) if absent.any() else values.astype(
+            np.float32
+        )
+    classes, rows = _class_values(raw, target), labelled(raw, target)
+    if target.one_hot or not target.classes:
+        filled = np.where(rows, classes, UNLABELLED)
+        return target.level, filled.astype(np.int64)[:, None]
     number = {name: place for place, name in enumerate(target.classes)}
-    column = np.full(len(values), _UNLABELLED, dtype=np.int64)
-    column[rows] = [number.get(class_name(value), _UNLABELLED) for value in values[rows, 0].tolist()]
-    _refuse_rows(
-        raw, target.level, rows & (column < 0), target.names, values, f"is none of {', '.join(target.classes)}"
-    )
+    column = np.full(len(classes), UNLABELLED, dtype=np.int64)
+    column[rows] = [number.get(class_name(value), UNLABELLED) for value in classes[rows].tolist()]
+    _refuse_rows(raw, target, rows & (column < 0), classes, f"is none of {', '.join(target.classes)}")
     return target.level, column[:, None]

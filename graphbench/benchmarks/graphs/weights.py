@@ -6,12 +6,11 @@ import numpy as np
 
 from graphbench.benchmarks.graphs.raw import RawGraphs, as_rows
 from graphbench.benchmarks.graphs.targets import Target, labelled
-from graphbench.contracts.table import NODE
 from graphbench.errors import BadInput
 
 
 def weight_array(raw: RawGraphs, target: Target, name: str) -> tuple[str, np.ndarray]:
-    """Weights float32 `[rows]` with the level of the target; 0 for nodes without a target.
+    """Weights float32 `[rows]` with the level of the target; 0 for those without a target.
 
     Args:
         raw: the graphs.
@@ -29,7 +28,7 @@ def weight_array(raw: RawGraphs, target: Target, name: str) -> tuple[str, np.nda
         told = "text" if values.dtype == object else f"{values.shape[1]} columns"
         raise BadInput(f"weight: {name} is {told}; expected one number for each {target.level}.")
     weights = values[:, 0].astype(np.float32)
-    known = labelled(raw, target) if target.level == NODE else np.ones(len(weights), dtype=bool)
+    known = labelled(raw, target)
     wrong = np.flatnonzero(known & ~(np.isfinite(weights) & (weights >= 0)))
     if wrong.size:
         row = int(wrong[0])

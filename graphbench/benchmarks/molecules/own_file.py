@@ -188,6 +188,27 @@ class Molecules(MoleculeBenchmark):
         """What the file calls the classes: their names or their numbers."""
         return self.request.classes or tuple(str(number) for number in range(self.spec.num_classes or 0))
 
+    def fold_options(self, count: int) -> list[dict[str, Any]]:
+        """Folds of random molecules, or of whole scaffolds where `split` says so."""
+        self._check_free(f"--folds {count}")
+        return [{"folds": count, "fold": fold} for fold in range(count)]
+
+    def check_split_seed(self) -> None:
+        """Refuse seeds where the file or the scaffolds alone decide."""
+        self._check_free("--split-seeds")
+        if self.split == "scaffold":
+            raise BadInput(
+                "--split-seeds: split=scaffold depends on no seed. Add --resplit scaffold_balanced for scaffolds in "
+                "another order each time."
+            )
+
+    def _check_free(self, option: str) -> None:
+        if self.split == "column":
+            raise BadInput(
+                f"{option}: the column {self.request.split_column!r} fixes the split. Add --resplit random, scaffold "
+                "or scaffold_balanced to split the molecules anew."
+            )
+
     def source_key(self) -> dict[str, Any]:
         """Checksum of the file, version of RDKit, and every option that decides about rows, targets or splits."""
         request = self.request

@@ -27,7 +27,7 @@ from graphbench.runs import RunFolder
 
 log = logging.getLogger(__name__)
 
-RESPLITS = ("random", "scaffold", "scaffold_balanced")
+RESPLITS = ("random", "stratified", "scaffold", "scaffold_balanced")
 #: Options of `fit` that the sweep gives itself.
 _OURS = {
     "--run": "its runs lie in --output",
@@ -58,9 +58,16 @@ def sweep(arguments: Sequence[str]) -> int:
     if own.only is not None:
         check_range("--only", own.only, at_least=0, below=len(trainings), whole=True)
         trainings = [trainings[own.only]]
+    plan = _with_folds(plan, own, {variant.name: variant for variant, _ in trainings}, output)
+    names = {training.name for _, training in trainings}
+    trainings = [
+        (variant, training)
+        for variant, training in plan.trainings()
+        if own.only is None or (training.name in names and training.seed == trainings[0][1].seed)
+    ]
     if own.slurm is not None:
         file_to_write("--slurm", own.slurm)
-    _check(plan, own, trainings, output)
+    _check(plan, trainings, output)
     if own.slurm is not None:
         return _write_array(arguments, own, len(trainings), output)
     chosen = [training for _, training in trainings]
@@ -78,11 +85,18 @@ def _parser() -> CommandParser:
         "does not stop the others. All other options go to `graphbench fit`.",
     )
     parser.add_argument("--config", action="append", default=[], metavar="NAME", help="a model; give one or several")
-    parser.add_argument("--seeds", default="0", metavar="0-4", help="seeds: numbers and ranges (default: 0)")
-    parser.add_argument("--folds", type=int, metavar="K", help="K splits of molecules of your own, each tested once")
     parser.add_argument(
-        "--split-seeds", metavar="0-4", help="repeat the split of molecules of your own with these seeds"
+        "--benchmark",
+        action="append",
+        default=[],
+        metavar="'NAME OPTIONS'",
+        help="every model on each of these, instead of those of the configurations: 'Graphs --data.source mine.pt'",
     )
+    parser.add_argument("--seeds", default="0", metavar="0-4", help="seeds: numbers and ranges (default: 0)")
+    parser.add_argument(
+        "--folds", type=int, metavar="K", help="K splits of data of your own, each tested once; CSL has 5"
+    )
+    parser.add_argument("--split-seeds", metavar="0-4", help="repeat the split of data of your own with these seeds")
     parser.add_argument("--resplit", choices=RESPLITS, help="leave the split that the file has, and split this way")
     parser.add_argument(
         "--vary", action="append", default=[], metavar="OPTION=A,B", help="every model with each of these values"
@@ -115,6 +129,7 @@ def _plan(own: argparse.Namespace, options: Sequence[str]) -> Sweep:
         folds=own.folds,
         split_seeds=parse_numbers("--split-seeds", own.split_seeds) if own.split_seeds is not None else (),
         options=[*options, *_resplit(own)],
+        benchmarks=own.benchmark,
     )
 
 
@@ -125,18 +140,37 @@ def _resplit(own: argparse.Namespace) -> list[str]:
     return [f"--data.init_args.split={own.resplit}", "--data.init_args.split_column=null"]
 
 
-def _check(plan: Sweep, own: argparse.Namespace, trainings: Sequence[tuple[Variant, Training]], output: Path) -> None:
+def _with_folds(plan: Sweep, own: argparse.Namespace, variants: Mapping[str, Variant], output: Path) -> Sweep:
+    """The plan with the options by which each model's benchmark takes its folds.
+
+    Raises:
+        BadInput: the split that is asked for cannot be.
+    """
+    if own.folds is None and own.resplit is None and not plan.split_seeds:
+        return plan
+    bare = replace(plan, options=plan.options[: len(plan.options) - len(_resplit(own))])
+    found = {}
+    for name, variant in variants.items():
+        data = built("sweep", bare.training(variant, plan.seeds[0]).arguments(output)).datamodule
+        _check_split(data, own)
+        if own.resplit is not None:
+            data = built("sweep", plan.training(variant, plan.seeds[0]).arguments(output)).datamodule
+        if plan.split_seeds:
+            data.check_split_seed()
+        if own.folds is not None:
+            found[name] = data.fold_options(own.folds)
+    return replace(plan, fold_options=found)
+
+
+def _check(plan: Sweep, trainings: Sequence[tuple[Variant, Training]], output: Path) -> None:
     """Build every model once, and hold what earlier calls have left against it.
 
     Raises:
-        BadInput: a model, or the split that is asked for, cannot be; or runs in the folder are of other options.
+        BadInput: a model cannot be; or runs in the folder are of other options.
     """
-    suffix, replicate = plan.replicates()[0]
     resolved: dict[str, dict[str, Any]] = {}
     for variant in {variant.name: variant for variant, _ in trainings}.values():
-        if own.folds is not None or own.resplit is not None or plan.split_seeds:
-            bare = replace(plan, options=plan.options[: len(plan.options) - len(_resplit(own))])
-            _check_split(built("sweep", bare.training(variant, plan.seeds[0]).arguments(output)).datamodule, own)
+        suffix, replicate = plan.replicates(variant.name)[0]
         words = plan.training(variant, plan.seeds[0], suffix, replicate).arguments(output)
         resolved[variant.name] = settings(built("sweep", words))
     for variant, training in trainings:
@@ -144,31 +178,19 @@ def _check(plan: Sweep, own: argparse.Namespace, trainings: Sequence[tuple[Varia
 
 
 def _check_split(data: Any, own: argparse.Namespace) -> None:
-    """Refuse folds and other splits of data that have one split.
+    """Refuse other splits of data that have one split.
 
     Raises:
         BadInput: names option, value and what would be right.
     """
-    asked = {"--folds": own.folds, "--split-seeds": own.split_seeds, "--resplit": own.resplit}
-    given = next(f"{option} {value}" for option, value in asked.items() if value is not None)
+    asked = {"--split-seeds": (own.split_seeds, "split_seed"), "--resplit": (own.resplit, "split")}
     known = inspect.signature(type(data).__init__).parameters
-    needed = {"folds" if option != "--split-seeds" else "split_seed" for option, value in asked.items() if value}
-    if not needed <= known.keys():
-        raise BadInput(
-            f"{given}: {data.spec.name} has a fixed split, on which its scores are compared. Molecules of your own "
-            "(--data Molecules) can be split in other ways."
-        )
-    split = own.resplit or getattr(data, "split", "")
-    if split == "column" and own.resplit is None:
-        raise BadInput(
-            f"{given}: the column {data.request.split_column!r} fixes the split. Add --resplit {' or '.join(RESPLITS)} "
-            "to split the molecules anew."
-        )
-    if split == "scaffold" and own.split_seeds is not None:
-        raise BadInput(
-            f"--split-seeds {own.split_seeds}: split=scaffold depends on no seed. Add --resplit scaffold_balanced for "
-            "scaffolds in another order each time."
-        )
+    for option, (value, needed) in asked.items():
+        if value is not None and needed not in known:
+            raise BadInput(
+                f"{option} {value}: {data.spec.name} has a fixed split, on which its scores are compared. Molecules "
+                "and graphs of your own (--data Molecules, --data Graphs) can be split in other ways."
+            )
 
 
 def _check_unchanged(run: RunFolder, resolved: Mapping[str, Any]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -77,11 +78,13 @@ class Variant:
         name: in the names of its folders.
         config: name or file of the configuration.
         varied: options that `--vary` gave it, with their values.
+        data: options that name its benchmark; none where the configuration does.
     """
 
     name: str
     config: str
     varied: Mapping[str, str]
+    data: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -93,6 +96,8 @@ class Sweep:
         seeds: of `seed_everything`.
         variations: option -> values that it takes in turn.
         folds: number of folds; None for the split as it is.
+        fold_options: name of a variant -> options of its benchmark for each fold; those of molecules otherwise.
+        benchmarks: a benchmark each, with its options: `Graphs --data.source mine.pt`; empty for those of `configs`.
         split_seeds: further splits of the same kind; empty for the split as it is.
         options: of `graphbench fit`, for every training.
     """
@@ -103,30 +108,39 @@ class Sweep:
     folds: int | None = None
     split_seeds: Sequence[int] = ()
     options: Sequence[str] = ()
+    fold_options: Mapping[str, Sequence[Mapping[str, object]]] = field(default_factory=dict)
+    benchmarks: Sequence[str] = ()
 
     def variants(self) -> list[Variant]:
-        """Models x variations.
+        """Benchmarks x models x variations.
 
         Raises:
             BadInput: two of them would have one name.
         """
         found = []
-        for config, stem in zip(self.configs, _stems(self.configs), strict=True):
+        models = list(zip(self.configs, _stems(self.configs), strict=True))
+        for (data, named), (config, stem) in itertools.product(benchmark_options(self.benchmarks), models):
             for values in itertools.product(*self.variations.values()):
                 varied = dict(zip(self.variations, values, strict=True))
                 parts = [f"{option.rpartition('.')[2]}={value}" for option, value in varied.items()]
-                found.append(Variant("-".join(_UNFIT.sub("_", part) for part in (stem, *parts)), config, varied))
+                name = "-".join(_UNFIT.sub("_", part) for part in (stem, *named, *parts))
+                found.append(Variant(name, config, varied, data))
         twice = [name for name, count in Counter(variant.name for variant in found).items() if count > 1]
         if twice:
             raise BadInput(f"Two models of the sweep would have the folder {twice[0]}: give each of them once.")
         return found
 
-    def replicates(self) -> list[tuple[str, list[str]]]:
-        """Splits x folds: what each adds to a folder's name, and its options."""
+    def replicates(self, variant: str = "") -> list[tuple[str, list[str]]]:
+        """Splits x folds: what each adds to a folder's name, and its options.
+
+        Args:
+            variant: name of the model whose benchmark the options are for.
+        """
         splits = [(f"-split{seed}", [f"--data.init_args.split_seed={seed}"]) for seed in self.split_seeds]
+        usual = [{"folds": self.folds, "fold": fold} for fold in range(self.folds or 0)]
         folds = [
-            (f"-fold{fold}", [f"--data.init_args.folds={self.folds}", f"--data.init_args.fold={fold}"])
-            for fold in range(self.folds or 0)
+            (f"-fold{fold}", [f"--data.init_args.{name}={value}" for name, value in options.items()])
+            for fold, options in enumerate(self.fold_options.get(variant, usual))
         ]
         pairs = itertools.product(splits or [("", [])], folds or [("", [])])
         return [(split + fold, [*first, *second]) for (split, first), (fold, second) in pairs]
@@ -138,21 +152,58 @@ class Sweep:
         Raises:
             BadInput: they are too many.
         """
-        variants, replicates = self.variants(), self.replicates()
-        count = len(variants) * len(replicates) * len(self.seeds)
+        variants = self.variants()
+        replicates = [self.replicates(variant.name) for variant in variants]
+        count = sum(map(len, replicates)) * len(self.seeds)
         if count > MAX_TRAININGS:
             raise BadInput(f"The sweep has {count:,} trainings; at most {MAX_TRAININGS:,} go into one.")
         return [
-            (variant, self.training(variant, seed, suffix, options))
+            (variant, self.training(variant, seed, *of_variant[number]))
             for seed in self.seeds
-            for suffix, options in replicates
-            for variant in variants
+            for number in range(len(self.replicates()))
+            for variant, of_variant in zip(variants, replicates, strict=True)
         ]
 
     def training(self, variant: Variant, seed: int, suffix: str = "", options: Sequence[str] = ()) -> Training:
         """One of them."""
         varied = [f"--{option}={value}" for option, value in variant.varied.items()]
-        return Training(f"{variant.name}{suffix}", seed, [variant.config], [*self.options, *varied, *options])
+        words = [*variant.data, *self.options, *varied, *options]
+        return Training(f"{variant.name}{suffix}", seed, [variant.config], words)
+
+
+def benchmark_options(benchmarks: Sequence[str]) -> list[tuple[list[str], list[str]]]:
+    """Options that name each benchmark, and what it adds to the names of folders.
+
+    Args:
+        benchmarks: as on the command line; without any the configurations name theirs, and nothing is added.
+
+    Raises:
+        BadInput: one is not a name with options of data behind it.
+
+    Examples:
+        >>> benchmark_options(["CSL", "Graphs --data.source 'my graphs.pt'"])
+        [(['--data', 'CSL'], ['CSL']), (['--data', 'Graphs', '--data.source', 'my graphs.pt'], ['Graphs'])]
+        >>> [named for _, named in benchmark_options(["Graphs --data.source a.pt", "Graphs --data.source b.pt"])]
+        [['Graphs', '1'], ['Graphs', '2']]
+    """
+    found = []
+    for text in benchmarks:
+        try:
+            name, *options = shlex.split(text)
+        except ValueError:  # no word, or a quotation mark without another
+            name, options = "", []
+        stray = [word for word in options if word.startswith("-") and not word.startswith("--data.")]
+        if not name or name.startswith("-") or stray or (options and not options[0].startswith("--data.")):
+            raise BadInput(
+                f"--benchmark {text!r}: expected a name and options of its data, such as "
+                "'Graphs --data.source mine.pt'."
+            )
+        found.append((["--data", name, *options], [name]))
+    names = [named[0] for _, named in found]
+    for number, (_, named) in enumerate(found):
+        if names.count(named[0]) > 1:
+            named.append(str(names[: number + 1].count(named[0])))
+    return found or [([], [])]
 
 
 def _stems(configs: Sequence[str]) -> list[str]:

@@ -12,9 +12,12 @@ import time
 
 import pandas as pd
 import pytest
+import torch
 import yaml
+from own_graphs import ring
 from quick import one_of_each
 from scipy import stats
+from torch_geometric.data import Data
 
 from graphbench.cli import main
 from graphbench.experiments import CommandFailed
@@ -150,7 +153,42 @@ def test_folds_test_every_molecule_once_and_share_a_row(configs, inside, molecul
     assert set(baselines["test/MAE n"]) == {3}
 
 
+def small_graphs(path, count=30, size=4):
+    torch.save(
+        [Data(x=torch.rand(size, 2), edge_index=ring(size), y=torch.tensor([n % 2])) for n in range(count)], path
+    )
+    return path
+
+
+@pytest.mark.slow
+def test_several_benchmarks_have_a_table_each_and_one_test_over_all(configs, inside, tmp_path):
+    sources = [small_graphs(tmp_path / f"{name}.pt", size=size) for name, size in (("few", 4), ("more", 6))]
+    words = ["sweep", "--config", str(configs / "gcn.yaml"), "--config", str(configs / "gin.yaml"), "--folds", "3",
+             "--trainer.max_epochs=1", "--output", str(tmp_path / "out")]  # fmt: skip
+    for source in sources:
+        words += ["--benchmark", f"Graphs --data.source {source} --data.target y --data.root {tmp_path / 'data'}"]
+    assert main(words) == 0
+    assert inside.trained() == [
+        f"{model}-Graphs-{number}-fold{fold}-0" for fold in range(3) for number in (1, 2) for model in ("gcn", "gin")
+    ]
+    for number in (1, 2):
+        runs = [tmp_path / "out" / "runs" / f"gcn-Graphs-{number}-fold{fold}-0" for fold in range(3)]
+        parts = [json.loads((run / "data.json").read_text())["splits"] for run in runs]
+        assert sum(part["test"]["graphs"] for part in parts) == 30
+        assert len({part["test"]["content"] for part in parts}) == 3
+    rows = pd.read_csv(tmp_path / "out" / "table.csv")
+    models = rows[rows["kind"] == "model"]
+    assert sorted(name.partition(" ")[0] for name in models["model"]) == ["GCN", "GCN", "GIN", "GIN"]
+    assert models["benchmark"].nunique() == 2
+    assert "All benchmarks together" in (tmp_path / "out" / "report.html").read_text()
+
+
 BAD = {
+    "folds of CSL": (
+        ["--config", "GCN", "--benchmark", "CSL", "--folds", "4"],
+        "--folds 4: CSL has 5 folds, on which its scores are compared",
+    ),
+    "benchmark": (["--config", "GCN", "--benchmark", "Graphs --trainer.max_epochs 3"], "options of its data, such as"),
     "no model": ([], "needs --config NAME_OR_FILE, once for every model"),
     "no such model": (["--config", "gcm"], "--config gcm: there is no such file"),
     "seeds": (["--config", "GCN", "--seeds", "4-0"], "--seeds 4-0: expected numbers and ranges such as 0-4"),
@@ -173,11 +211,11 @@ BAD = {
     "fixed split, anew": (["--config", "quickstart", "--resplit", "random"], "--resplit random: NCI has a fixed split"),
     "split of the file": (
         ["--config", "GCN", "--folds", "5", "--data.init_args.split=column", "--data.init_args.split_column=s"],
-        "--folds 5: the column 's' fixes the split. Add --resplit random or scaffold",
+        "--folds 5: the column 's' fixes the split. Add --resplit random, scaffold or",
     ),
     "no chance": (
         ["--config", "GCN", "--split-seeds", "0-4", "--data.init_args.split=scaffold"],
-        "--split-seeds 0-4: split=scaffold depends on no seed. Add --resplit scaffold_balanced",
+        "--split-seeds: split=scaffold depends on no seed. Add --resplit scaffold_balanced",
     ),
     "jobs": (["--config", "GCN", "--jobs", "0"], "--jobs must be an integer of at least 1, but got 0"),
     "only": (["--config", "GCN", "--only", "1"], "--only must be an integer of at least 0 and below 1, but got 1"),

@@ -64,3 +64,17 @@ def test_variations_keep_values_as_they_were_meant():
     for text in ("a", "=3", "a=", "a=[1"):
         with pytest.raises(BadInput, match="expected OPTION=VALUE,VALUE"):
             parse_variation(text)
+
+
+def test_benchmarks_are_multiplied_with_models_and_have_folds_of_their_own(tmp_path):
+    folds = {"x-CSL": [{"fold": 0}, {"fold": 1}], "x-Graphs": [{"split": "k-fold", "fold": 0}, {"fold": 1}]}
+    sweep = Sweep(["x"], folds=2, fold_options=folds, benchmarks=["CSL", "Graphs --data.source 'a b.pt'"])
+    assert names(sweep) == ["x-CSL-fold0-0", "x-Graphs-fold0-0", "x-CSL-fold1-0", "x-Graphs-fold1-0"]
+    _, training = sweep.trainings()[1]
+    assert training.arguments(tmp_path) == [
+        "--config", "x", "--data", "Graphs", "--data.source", "a b.pt", "--data.init_args.split=k-fold",
+        "--data.init_args.fold=0", "--seed_everything=0",
+    ]  # fmt: skip
+    for wrong in ("", "--data.source x", "Graphs 'a", "Graphs source=x", "Graphs --run here"):
+        with pytest.raises(BadInput, match="expected a name and options of its data"):
+            names(Sweep(["x"], benchmarks=[wrong]))

@@ -7,14 +7,11 @@ import pytest
 from own_graphs import make_graphs
 
 from graphbench.benchmarks.graphs.data_objects import raw_from_objects
-from graphbench.benchmarks.graphs.splitting import (
+from graphbench.benchmarks.graphs.splits.splitting import (
     SplitRequest,
     Units,
-    fold_split,
-    group_split,
     split_level,
     split_units,
-    stratified_split,
     used_columns,
 )
 from graphbench.errors import BadInput
@@ -46,53 +43,6 @@ def units(graphs, rows=None, classes=None):
     return Units(graphs, "node", np.asarray(rows), classes)
 
 
-def whole(split, size):
-    """Every row once."""
-    rows = np.concatenate([split[name] for name in SPLITS])
-    return sorted(rows.tolist()) == list(range(size))
-
-
-@pytest.mark.parametrize("sizes", [(100, 50, 25), (33, 34, 33), (7, 200, 11), (1, 1, 40)])
-@pytest.mark.parametrize("fractions", [FRACTIONS, (0.5, 0.25, 0.25), (0.34, 0.33, 0.33)])
-def test_stratified_parts_have_their_share_of_every_class(sizes, fractions):
-    classes = np.repeat(np.arange(len(sizes)), sizes)
-    split = stratified_split(classes, fractions, seed=1)
-    assert whole(split, len(classes))
-    for name, share in zip(SPLITS, fractions, strict=True):
-        counts = np.bincount(classes[split[name]], minlength=len(sizes))
-        assert (np.abs(counts - share * np.array(sizes)) <= 1).all()
-        assert abs(len(split[name]) - share * len(classes)) <= 1.5
-    again, other = stratified_split(classes, fractions, seed=1), stratified_split(classes, fractions, seed=2)
-    assert all(np.array_equal(split[name], again[name]) for name in SPLITS)
-    assert any(not np.array_equal(split[name], other[name]) for name in SPLITS)
-
-
-def test_folds_are_stratified_and_every_graph_tests_once():
-    classes = np.repeat([0, 1, 2], [31, 22, 10])
-    tests, validations = [], []
-    for fold in range(5):
-        split = fold_split(np.arange(63), classes, fold, 5, seed=3)
-        assert whole(split, 63)
-        counts = np.bincount(classes[split["test"]], minlength=3)
-        assert (np.abs(counts - np.array([31, 22, 10]) / 5) < 1).all()
-        tests.append(split["test"])
-        validations.append(split["val"])
-    assert sorted(np.concatenate(tests).tolist()) == list(range(63))
-    assert all(np.array_equal(validations[fold], tests[(fold + 1) % 5]) for fold in range(5))
-
-
-def test_groups_stay_together():
-    groups = np.random.RandomState(0).randint(20, size=400)
-    split = group_split(np.unique(groups, return_inverse=True)[1], FRACTIONS, seed=0)
-    assert whole(split, 400)
-    owners = [set(groups[split[name]].tolist()) for name in SPLITS]
-    assert sum(map(len, owners)) == len(set.union(*owners)) == 20
-    assert abs(len(split["train"]) - 320) <= np.bincount(groups).max()
-    folds = [fold_split(groups, None, fold, 5, seed=0)["test"] for fold in range(5)]
-    assert sorted(np.concatenate(folds).tolist()) == list(range(400))
-    assert sum(len(set(groups[fold].tolist())) for fold in folds) == 20
-
-
 def test_given_splits_by_word_mask_and_list():
     words = ["Train"] * 20 + ["valid"] * 10 + ["test"] * 10
     masks = {
@@ -103,7 +53,7 @@ def test_given_splits_by_word_mask_and_list():
     named = {"train": by_list[:20], "val": by_list[20:30], "test": by_list[30:]}
     for graphs, told in (
         (raw({"split": words}), "as split says"),
-        (raw(masks), "as train_mask, val_mask, test_mask says"),
+        (raw(masks), "as train_mask, val_mask, test_mask say"),
         (raw_from_objects(named, "mine"), "as mine gives it"),
     ):
         split, why = split_units(units(graphs), request())
@@ -119,8 +69,8 @@ def test_given_splits_by_word_mask_and_list():
 def test_what_cannot_be_split_is_refused():
     with pytest.raises(BadInput, match=r"mine, graph 3: split is 'trian'; expected train, val or test"):
         split_units(units(raw({"split": ["train"] * 3 + ["trian"] * 37})), request())
-    with pytest.raises(BadInput, match="val split is empty"):
-        split_units(units(raw({"split": ["train"] * 20 + ["test"] * 20})), request())
+    with pytest.raises(BadInput, match="column split of graphs holds numbers"):
+        split_units(units(raw({"split": [0] * 20 + [1] * 20})), request())
     with pytest.raises(BadInput, match="only 10 graphs or groups"):
         split_units(units(raw({})), request(kind="k-fold", group="batch_number", num_folds=11))
     with pytest.raises(BadInput, match="group_column belongs to split=groups or k-fold"):
@@ -167,4 +117,4 @@ def test_masks_of_several_splits_are_chosen_by_the_fold():
         split_units(whole, request(fold=3))
     split, told = split_units(units(mine, [0, 2, 3]), request(fold=0))
     assert [split[name].tolist() for name in SPLITS] == [[0], [2], [3]]
-    assert told == "as train_mask, val_mask, test_mask says, column 0; --data.fold"
+    assert told == "as train_mask, val_mask, test_mask say, column 0; --data.fold"

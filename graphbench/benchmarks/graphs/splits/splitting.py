@@ -9,25 +9,24 @@ from typing import Any
 import numpy as np
 import torch
 
-from graphbench.benchmarks.graphs.raw import RawGraphs, as_rows
+from graphbench.benchmarks.graphs.raw import RawGraphs
+from graphbench.benchmarks.graphs.splits.masks import SPLIT_WORDS, mask_values, split_masks, word_columns
+from graphbench.benchmarks.graphs.splits.shares import (
+    Rows,
+    fold_split,
+    group_numbers,
+    group_split,
+    random_parts,
+    stratified_split,
+)
 from graphbench.benchmarks.graphs.targets import Target, labelled, target_array
 from graphbench.contracts import SPLITS
 from graphbench.contracts.table import GRAPH, NODE
-from graphbench.data.splits import check_split, given_split, index_split, permutation, random_split
+from graphbench.data.splits import check_split, random_split
 from graphbench.errors import BadInput, check_choice, check_range
 
 _KINDS = ("given", "random", "stratified", "k-fold", "groups")
 SPLIT_LEVELS = (GRAPH, NODE)
-#: Columns that are a split by their name.
-SPLIT_COLUMN = "split"
-MASKS = {f"{split}_mask": split for split in SPLITS}
-_WORDS = {
-    **dict.fromkeys(("train", "training"), "train"),
-    **dict.fromkeys(("val", "valid", "validation", "dev"), "val"),
-    "test": "test",
-}
-
-Rows = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -66,6 +65,7 @@ class SplitRequest:
         fold, num_folds: which of how many folds tests.
         seed: decides what is random.
         level: whether "graph"s or "node"s are split; None for the usual way.
+        target: columns to be predicted, which are no split whatever words they hold.
     """
 
     kind: str | None
@@ -76,6 +76,7 @@ class SplitRequest:
     num_folds: int
     seed: int
     level: str | None = None
+    target: tuple[str, ...] = ()
 
     def check(self) -> None:
         """Refuse options out of range, and such that contradict each other.
@@ -118,7 +119,7 @@ def split_level(raw: RawGraphs, request: SplitRequest, of_nodes: bool) -> str:
         of_nodes: whether nodes have the targets.
 
     Raises:
-        BadInput: nodes are to be split whose targets are not theirs.
+        BadInput: nodes are to be split whose targets are not theirs, or graphs and nodes have a split each.
     """
     if request.level == NODE and not of_nodes:
         raise BadInput("split_level=node belongs to targets of nodes; here the graphs have the target.")
@@ -127,15 +128,20 @@ def split_level(raw: RawGraphs, request: SplitRequest, of_nodes: bool) -> str:
     named = request.column or request.group
     if named is not None:
         return GRAPH if named in raw.columns[GRAPH] or (GRAPH, named) in raw.faults else NODE
-    if raw.splits is not None or split_columns(raw, GRAPH):
-        return GRAPH
-    return NODE if split_columns(raw, NODE) or len(raw) == 1 else GRAPH
+    of_graphs = raw.splits is not None or bool(split_columns(raw, GRAPH, request))
+    by_nodes = split_columns(raw, NODE, request)
+    if of_graphs and by_nodes and request.kind in (None, "given"):
+        raise BadInput(
+            f"{raw.origin} gives a split of the graphs and one of the nodes ({', '.join(by_nodes)}): say which counts "
+            "with split_level=graph or split_level=node."
+        )
+    return NODE if not of_graphs and (by_nodes or len(raw) == 1) else GRAPH
 
 
 def units_of(raw: RawGraphs, target: Target, level: str) -> Units:
     """All graphs, or all nodes that have a target, with their classes."""
     found = target_array(raw, target) if target.task == f"{level}-classification" else None
-    rows = np.flatnonzero(labelled(raw, target)) if level == NODE else np.arange(len(raw))
+    rows = np.flatnonzero(labelled(raw, target)) if target.level == level else np.arange(len(raw))
     return Units(raw, level, rows, None if found is None else found[1][rows, 0])
 
 
@@ -159,6 +165,17 @@ def split_units(units: Units, request: SplitRequest) -> tuple[Rows, str]:
         what = "graphs" if units.level == GRAPH else "labelled nodes"
         raise BadInput(f"{units.raw.origin}, split={kind} of {len(units)} {what}: {error}") from error
     return {name: units.rows[rows] for name, rows in split.items()}, told
+
+
+def given_splits(units: Units, request: SplitRequest) -> int:
+    """How many splits the source gives, of which one is taken; 0 where they are made here.
+
+    Masks with several columns are as many; a column of words, or lists of graphs, are one.
+    """
+    if (request.kind or _usual(units, request)) != "given":
+        return 0
+    masks = {} if request.column else split_masks(units.raw, units.level)
+    return max((mask_values(units.raw, units.level, name).shape[1] for name in masks.values()), default=1)
 
 
 def _random(units: Units, request: SplitRequest) -> tuple[Rows, str]:
@@ -191,60 +208,127 @@ def _folds(units: Units, request: SplitRequest) -> tuple[Rows, str]:
 def _usual(units: Units, request: SplitRequest) -> str:
     if request.group is not None:
         return "groups"
-    if request.column is not None or _by_lists(units) is not None or split_columns(units.raw, units.level):
+    if request.column is not None or _by_lists(units) is not None or split_columns(units.raw, units.level, request):
         return "given"
     return "random" if units.classes is None else "stratified"
 
 
-def _by_lists(units: Units) -> Rows | None:
-    """The split of a source that is lists of graphs."""
-    return units.raw.splits if units.level == GRAPH else None
+def _by_lists(units: Units) -> dict[str, np.ndarray] | None:
+    """The split of a source that is lists of graphs, as masks `[U]` of the units."""
+    if units.raw.splits is None or units.level != GRAPH:
+        return None
+    return {name: np.isin(units.rows, rows) for name, rows in units.raw.splits.items()}
 
 
-def split_columns(raw: RawGraphs, level: str) -> tuple[str, ...]:
-    """Columns that say by their names that they are splits."""
-    if MASKS.keys() <= raw.columns[level].keys():
-        return tuple(MASKS)
-    values = raw.columns[level].get(SPLIT_COLUMN)
-    return (SPLIT_COLUMN,) if values is not None and values.dtype == object else ()
+def split_columns(raw: RawGraphs, level: str, request: SplitRequest) -> tuple[str, ...]:
+    """Columns that say that they are splits: masks by their names, or words.
+
+    Raises:
+        BadInput: they contradict each other, or cannot be used though nothing else is asked for.
+    """
+    asked = request.column or request.group or request.kind not in (None, "given")
+    return tuple(split_masks(raw, level).values()) or word_columns(raw, level, request.target, strict=not asked)
 
 
 def used_columns(raw: RawGraphs, request: SplitRequest, level: str = GRAPH) -> tuple[str, ...]:
-    """Columns of a level that say how to split."""
-    return tuple(name for name in (request.column, request.group, *split_columns(raw, level)) if name)
+    """Columns of a level that say how to split, or would where nothing else is asked for."""
+    names = (request.column, request.group, *split_columns(raw, level, request))
+    return tuple(dict.fromkeys(name for name in names if name))
 
 
 def _given(units: Units, request: SplitRequest) -> tuple[Rows, str]:
-    columns = (request.column,) if request.column else split_columns(units.raw, units.level)
-    lists = _by_lists(units)
-    if not columns and lists is not None:
-        return dict(lists), f"as {units.raw.origin} gives it"
-    if not columns:
-        raise BadInput(
-            f"the source gives none: it has no column split of the {units.level}s, no train_mask, val_mask and "
-            "test_mask, and no lists by split. Name a column with split_column, or take split=random."
-        )
-    told = f"as {', '.join(columns)} says"
-    if columns == tuple(MASKS):
-        masks = {split: _mask(units, name, request.fold) for name, split in MASKS.items()}
-        several = any(units.column(name).size > len(units) for name in MASKS)
+    masks, lists = {} if request.column else split_masks(units.raw, units.level), _by_lists(units)
+    if masks:
+        told = f"as {_listed(tuple(masks.values()))}"
+        several = any(units.column(name).size > len(units) for name in masks.values())
         told += f", column {request.fold}; --data.fold" if several else ""
-        found = index_split({split: np.flatnonzero(mask) for split, mask in masks.items()}, len(units))
+        parts = {split: _mask(units, name, request.fold) for split, name in masks.items()}
+    elif lists is not None and not request.column:
+        parts, told = lists, units.raw.hints.get("split", f"as {units.raw.origin} gives it")
     else:
-        values = units.column(columns[0]).reshape(-1)
-        words = ["" if value is None else str(value).strip().lower() for value in values.tolist()]
-        known = {*_WORDS, ""} if units.level == NODE else {*_WORDS}  # a node may be in no split
-        wrong = next((row for row, word in enumerate(words) if word not in known), None)
-        if wrong is not None:
-            place = units.raw.place(units.level, int(units.rows[wrong]))
-            raise BadInput(f"{place}: {columns[0]} is {values[wrong]!r}; expected train, val or test.")
-        found = given_split(words, _WORDS)
-    return {name: rows.numpy() for name, rows in found.items()}, told
+        columns = (request.column,) if request.column else word_columns(units.raw, units.level, request.target)
+        if not columns:
+            raise BadInput(
+                f"the source gives none: it has no column of the {units.level}s with the words train, val and test, no "
+                "train_mask, val_mask or test_mask, and no lists by split. Name a column with split_column, or take "
+                "split=random."
+            )
+        parts, told = _words(units, columns[0]), f"as {_listed(columns)}"
+    check_split({name: torch.from_numpy(np.flatnonzero(mask)) for name, mask in parts.items()}, len(units))
+    rows, cut = completed(parts, units.classes, request)
+    return rows, told + cut
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f"{', '.join(names)} {'says' if len(names) == 1 else 'say'}"
+
+
+def _words(units: Units, column: str) -> dict[str, np.ndarray]:
+    """Masks `[U]` out of a column of words.
+
+    Raises:
+        BadInput: it holds another word; names the row.
+    """
+    values = units.column(column).reshape(-1)
+    words = ["" if value is None else str(value).strip().lower() for value in values.tolist()]
+    known = {*SPLIT_WORDS, ""} if units.level == NODE else {*SPLIT_WORDS}  # a node may be in no split
+    wrong = next((row for row, word in enumerate(words) if word not in known), None)
+    if wrong is not None:
+        place = units.raw.place(units.level, int(units.rows[wrong]))
+        raise BadInput(f"{place}: {column} is {values[wrong]!r}; expected train, val or test.")
+    found = np.array([SPLIT_WORDS.get(word, "") for word in words])
+    return {name: found == name for name in SPLITS if (found == name).any()}
+
+
+def completed(parts: dict[str, np.ndarray], classes: np.ndarray | None, request: SplitRequest) -> tuple[Rows, str]:
+    """The splits that a source gives, and those that it lacks, with words for the latter.
+
+    Without `train`, all units that are in no other split train. What is missing beside it is cut from the training
+    part, in the shares of `fractions`; where training is all that is given, the units outside of it are shared out,
+    if there are any.
+
+    Args:
+        parts: masks `[U]` of the splits that are given, at least one.
+        classes: of the units `[U]`; each has its share of a cut.
+        request: shares and seed.
+
+    Raises:
+        BadInput: too few units are left.
+    """
+    rows = {name: np.flatnonzero(mask) for name, mask in parts.items()}
+    missing = [name for name in SPLITS if name not in rows]
+    if not missing:
+        return rows, ""
+    others = np.flatnonzero(~np.logical_or.reduce(list(parts.values())))
+    told = ""
+    if "train" in missing:
+        rows["train"], told = others, "; all others train"
+        missing.remove("train")
+        others = others[:0]
+    if not missing:
+        return rows, told
+    from_others = len(parts) == 1 and "train" in parts and len(others) > 0
+    source, names = (others, missing) if from_others else (rows["train"], ["train", *missing])
+    if len(source) < len(names):
+        raise BadInput(
+            f"it lacks {' and '.join(missing)}, and {len(source)} are too few to cut {'them' if missing[1:] else 'it'} "
+            "from. Take split=random."
+        )
+    share = dict(zip(SPLITS, request.fractions, strict=True))
+    shares = np.array([share[name] for name in names])
+    if classes is None:
+        cut = random_parts(len(source), shares / shares.sum(), request.seed, names)
+    else:
+        cut = stratified_split(classes[source], shares / shares.sum(), request.seed, names)
+    rows |= {name: source[chosen] for name, chosen in cut.items()}
+    verb = "is" if len(missing) == 1 else "are"
+    where = "taken from all others" if from_others else "cut from train"
+    return rows, f"{told}; {' and '.join(missing)} {verb} {where}"
 
 
 def _mask(units: Units, name: str, fold: int) -> np.ndarray:
     """A mask `[U]`; of several side by side that of the fold."""
-    values = as_rows(units.column(name))
+    values = mask_values(units.raw, units.level, name)[units.rows]
     if values.shape[1] == 1:
         return values[:, 0]
     if fold >= values.shape[1]:
@@ -259,73 +343,3 @@ _RULES: dict[str, Callable[[Units, SplitRequest], tuple[Rows, str]]] = {
     "groups": _groups,
     "k-fold": _folds,
 }
-
-
-def group_numbers(values: np.ndarray) -> np.ndarray:
-    """The group of each row as a number `[rows]`."""
-    texts = np.array([str(value) for value in as_rows(values)[:, 0].tolist()])
-    return np.unique(texts, return_inverse=True)[1]
-
-
-def stratified_split(classes: np.ndarray, fractions: Sequence[float], seed: int) -> Rows:
-    """Random, and every split has its share of every class: within one graph of it.
-
-    What rounding leaves over of a class goes to the splits that are furthest behind their share of all graphs.
-    """
-    order = permutation(len(classes), seed)
-    shares, counts = np.array(fractions), np.zeros(len(SPLITS))
-    seen = 0
-    parts: dict[str, list[np.ndarray]] = {name: [] for name in SPLITS}
-    for value in np.unique(classes):
-        rows = order[classes[order] == value]
-        sizes = np.floor(shares * len(rows) + 1e-9)
-        seen += len(rows)
-        behind = np.argsort(counts + sizes - shares * seen, kind="stable")
-        sizes[behind[: len(rows) - int(sizes.sum())]] += 1
-        counts += sizes
-        for name, part in zip(SPLITS, np.split(rows, np.cumsum(sizes.astype(int))[:-1]), strict=True):
-            parts[name].append(part)
-    return {name: np.concatenate(found) for name, found in parts.items()}
-
-
-def group_split(groups: np.ndarray, fractions: Sequence[float], seed: int) -> Rows:
-    """Whole groups in random order, each to the split that is furthest behind its share."""
-    sizes = np.bincount(groups)
-    counts, owner = np.zeros(len(SPLITS)), np.zeros(len(sizes), dtype=np.int64)
-    for group in permutation(len(sizes), seed):
-        choice = int(np.argmax(np.array(fractions) * len(groups) - counts))
-        owner[group] = choice
-        counts[choice] += sizes[group]
-    return {name: np.flatnonzero(owner[groups] == number) for number, name in enumerate(SPLITS)}
-
-
-def fold_split(units: np.ndarray, classes: np.ndarray | None, fold: int, num_folds: int, seed: int) -> Rows:
-    """One of `num_folds` parts tests, the next one validates, the others train.
-
-    Units (graphs, or groups of them) are shuffled, sorted by class and dealt out like cards, so that every class is
-    spread evenly and no unit is in two folds.
-
-    Args:
-        units: unit of each graph `[G]`.
-        classes: class of each unit; None where they have none.
-        fold: which one tests.
-        num_folds: how many there are.
-        seed: of the shuffling.
-
-    Raises:
-        BadInput: there are fewer units than folds.
-    """
-    count = int(units.max()) + 1
-    if count < num_folds:
-        raise BadInput(f"num_folds is {num_folds}, but there are only {count} graphs or groups to share out.")
-    order = permutation(count, seed)
-    if classes is not None:
-        order = order[np.argsort(classes[order], kind="stable")]
-    part = np.empty(count, dtype=np.int64)
-    part[order] = np.arange(count) % num_folds
-    ahead = (part[units] - fold) % num_folds
-    return {
-        "train": np.flatnonzero(ahead > 1),
-        "val": np.flatnonzero(ahead == 1),
-        "test": np.flatnonzero(ahead == 0),
-    }

@@ -1,0 +1,107 @@
+"""Which task a target asks for, judged by its values; metrics and losses of each task."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from graphbench.benchmarks.graphs.raw import RawGraphs
+from graphbench.contracts.spec import TaskName
+from graphbench.contracts.table import NODE
+from graphbench.errors import BadInput
+
+TASKS: tuple[TaskName, ...] = (
+    "graph-regression",
+    "graph-classification",
+    "graph-multilabel",
+    "node-classification",
+    "node-multilabel",
+    "node-regression",
+    "link-ranking",
+)
+#: Metrics of each task, the default first.
+METRICS: dict[TaskName, tuple[str, ...]] = {
+    "graph-regression": ("MAE", "RMSE"),
+    "graph-classification": ("accuracy", "class_accuracy", "macro_F1", "AUROC"),
+    "graph-multilabel": ("AP", "AUROC"),
+    "node-classification": ("accuracy", "class_accuracy", "macro_F1", "AUROC"),
+    "node-multilabel": ("AP", "AUROC"),
+    "node-regression": ("MAE", "RMSE"),
+    "link-ranking": ("MRR", "filtered_MRR", "filtered_no_self_MRR", "hits@1", "hits@3", "hits@10"),
+}
+#: Metrics of pairs beside wrong pairs of one's own, as OGB's evaluators define them.
+OF_NEGATIVES = ("ogb_MRR", "ogb_hits@20", "ogb_hits@50", "ogb_hits@100")
+#: Losses of each task, the default first.
+LOSSES: dict[TaskName, tuple[str, ...]] = {
+    "graph-regression": ("L1", "MSE"),
+    "graph-classification": ("cross_entropy", "weighted_cross_entropy"),
+    "graph-multilabel": ("BCE",),
+    "node-classification": ("cross_entropy", "weighted_cross_entropy"),
+    "node-multilabel": ("BCE",),
+    "node-regression": ("L1", "MSE"),
+    "link-ranking": ("contrastive_BCE",),
+}
+#: Whole numbers of more different values than this, which are also more than half of the rows, may be amounts.
+_FEW = 20
+
+
+def infer_task(raw: RawGraphs, level: str, names: tuple[str, ...], values: np.ndarray) -> tuple[TaskName, str]:
+    """The task that fits the values, and why, for people.
+
+    Args:
+        raw: the graphs.
+        level: "graph" or "node".
+        names: of the target's columns.
+        values: of the rows that have a target `[rows, width]`.
+
+    Raises:
+        BadInput: no task fits, or several do.
+    """
+    hint = raw.hints.get("task")
+    if hint is not None:
+        return hint, f"as {raw.origin} says"  # type: ignore[return-value]
+    what = ", ".join(names)
+    if level == NODE and (values.dtype.kind == "f" or values.shape[1] > 1):
+        return _infer_of_nodes(raw, what, values)
+    single, kind = values.shape[1] == 1, values.dtype.kind
+    if kind == "f":
+        only_labels = bool((np.isnan(values) | (values == 0) | (values == 1)).all()) and not np.isnan(values).all()
+        if only_labels and not (single and not np.isnan(values).any()):
+            return "graph-multilabel", "0, 1 and missing values" if single else "several columns of 0 and 1"
+        return ("graph-classification", "only 0 and 1") if only_labels else ("graph-regression", "real numbers")
+    if not single:
+        if kind in "biu" and bool(np.isin(values, (0, 1)).all()):
+            return "graph-multilabel", "several columns of 0 and 1"
+        if kind in "iu":
+            return "graph-regression", "several columns of integers"
+        raise BadInput(f"{raw.origin}: {what} are several columns of text; classification predicts one.")
+    task: TaskName = "node-classification" if level == NODE else "graph-classification"
+    distinct = len(set(values[:, 0].tolist()))
+    if kind in "iu" and distinct > _FEW and distinct > len(values) / 2:
+        raise BadInput(
+            f"{raw.origin}: {what} has {distinct:,} different integers in {len(values):,} rows, so it may be an amount "
+            f"or a class. Say which with --data.task graph-regression or --data.task {task}."
+        )
+    return task, "text" if kind == "O" else "integers" if kind in "iu" else "yes or no"
+
+
+def _infer_of_nodes(raw: RawGraphs, what: str, values: np.ndarray) -> tuple[TaskName, str]:
+    """The task that fits real numbers, or several columns, of each node."""
+    if values.dtype == object:
+        raise BadInput(f"{raw.origin}: {what} are several columns of text; classification predicts one.")
+    known = values[~np.isnan(values)] if values.dtype.kind == "f" else values
+    binary = bool(np.isin(known, (0, 1)).all())
+    if values.shape[1] > 1:
+        if binary:
+            return "node-multilabel", "several columns of 0 and 1 for each node"
+        return "node-regression", "several columns of numbers for each node"
+    whole = bool((known % 1 == 0).all()) and (binary or len(known) < len(values)) and len(set(known.tolist())) <= _FEW
+    if whole:  # a column of integers with empty cells is one of real numbers
+        return "node-classification", "whole numbers, missing for some nodes" if len(known) < len(values) else "0 and 1"
+    return "node-regression", "real numbers of nodes"
+
+
+def is_one_hot(values: np.ndarray) -> bool:
+    """Whether there are several columns `[rows, width]` and each row has one 1 and otherwise 0."""
+    if values.shape[1] < 2 or values.dtype == object or not len(values):
+        return False
+    return bool(np.isin(values, (0, 1)).all() and (values.sum(1) == 1).all())

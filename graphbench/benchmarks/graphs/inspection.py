@@ -1,0 +1,173 @@
+"""What is inferred of graphs beside their target: features, positions, unused masks, classes that a split lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from graphbench.benchmarks.graphs.features import FeaturePlan, plan_features
+from graphbench.benchmarks.graphs.raw import RawGraphs
+from graphbench.benchmarks.graphs.splits.links import are_of_one_graph
+from graphbench.benchmarks.graphs.splits.masks import counted_mask, split_masks
+from graphbench.benchmarks.graphs.splits.splitting import SplitRequest, Units, given_splits
+from graphbench.benchmarks.graphs.targets import Target, class_name, labelled
+from graphbench.contracts import SPLITS
+from graphbench.contracts.table import EDGE, GRAPH, NODE
+from graphbench.errors import BadInput
+
+POSITION = "pos"
+
+
+@dataclass(frozen=True)
+class FeatureRequest:
+    """What a user asks of features.
+
+    Args:
+        wanted: columns by level; None for the usual ones.
+        categorical, continuous: columns to be read so, whatever they hold.
+        normalized: divide the real numbers of nodes by their sums.
+        positions: whether `pos` holds coordinates; None where it is there.
+    """
+
+    wanted: Mapping[str, Sequence[str] | None]
+    categorical: Sequence[str]
+    continuous: Sequence[str]
+    normalized: bool
+    positions: bool | None
+
+    def coordinates(self, raw: RawGraphs) -> int:
+        """Width of positions; 0 where there are none.
+
+        Raises:
+            BadInput: positions are asked for and are not there, or are no numbers.
+        """
+        values = raw.columns[NODE].get(POSITION)
+        usable = values is not None and values.ndim == 2 and values.dtype.kind == "f"
+        if self.positions and not usable:
+            raise BadInput(f"positions: {raw.origin} has no column {POSITION} of real numbers, [nodes, width].")
+        if self.positions is False or not usable or values is None:
+            return 0
+        return int(values.shape[1])
+
+    def plans(self, raw: RawGraphs, target: Target, other: Sequence[str]) -> dict[str, FeaturePlan]:
+        """Features of nodes and of edges.
+
+        Args:
+            raw: the graphs.
+            target: what is predicted.
+            other: columns of nodes that say how to split, or are weights.
+
+        Raises:
+            BadInput: a wanted column is no feature, or is to be two things at once.
+            UnknownName: a column is not there.
+        """
+        unknown = [
+            name
+            for name in (*self.categorical, *self.continuous)
+            if not any(name in raw.columns[level] for level in (NODE, EDGE))
+        ]
+        if unknown:
+            raw.column(NODE, unknown[0])  # says which there are
+        both = sorted(set(self.categorical) & set(self.continuous))
+        if both:
+            raise BadInput(f"{', '.join(both)} cannot be both categorical and continuous.")
+        masks = (*split_masks(raw, NODE).values(), counted_mask(raw, NODE))
+        taken = {
+            NODE: {*other, *(name for name in masks if name), *((POSITION,) if self.coordinates(raw) else ())},
+            EDGE: set(),
+        }
+        if target.level == NODE:
+            taken[NODE] |= {name.partition(":")[0] for name in target.names} | set(target.names)
+        plans = {}
+        for level in (NODE, EDGE):
+            wanted = self.wanted[level]
+            if wanted is not None and (leak := [name for name in wanted if name in taken[level]]):
+                raise BadInput(
+                    f"{level}_features: {leak[0]} is the target, a split, a weight or a position, so it is no feature."
+                )
+            normalized = self.normalized and level == NODE
+            options = (wanted, self.categorical, self.continuous, taken[level], normalized)
+            plans[level] = plan_features(raw, level, *options)
+        return plans
+
+
+def unused_masks(raw: RawGraphs, request: SplitRequest, target: Target, level: str) -> list[tuple[str, str]]:
+    """Masks that came with the graphs and do not decide about the split, with the reason.
+
+    Args:
+        raw: the graphs.
+        request: how to split.
+        target: what is predicted.
+        level: whether graphs or nodes are split.
+    """
+    found = []
+    for of in (GRAPH, NODE):
+        names = list(split_masks(raw, of).values())
+        if of == level and (request.column is None and request.kind in (None, "given") and request.group is None):
+            names = []
+        asked = request.kind or ("split_column" if request.column else "group_column" if request.group else "")
+        why = f"split={asked} was asked for" if of == level and request.kind else f"{asked} was given"
+        if of != level:
+            why = f"they are of the {of}s, but the {level}s are split"
+        if (counted := counted_mask(raw, of)) is not None and of != target.level:
+            found.append((counted, f"it is of the {of}s, but the target is of the {target.level}s"))
+        found += [(name, why) for name in names]
+    return found
+
+
+def lacking_classes(units: Units, rows: Mapping[str, np.ndarray], target: Target) -> list[tuple[str, str]]:
+    """Splits in which a class has no row, with the names of those classes; empty without classes.
+
+    Args:
+        units: what was split.
+        rows: of each split, among all graphs or nodes.
+        target: what is predicted.
+    """
+    if units.classes is None or target.num_classes is None:
+        return []
+    found: list[tuple[str, str]] = []
+    for split in SPLITS:
+        chosen = units.classes[np.isin(units.rows, rows[split])]
+        absent = np.flatnonzero(np.bincount(chosen, minlength=target.num_classes)[: target.num_classes] == 0)
+        names = [target.classes[number] if target.classes else class_name(int(number)) for number in absent.tolist()]
+        if names:
+            found.append((split, ", ".join([*names[:8], *(["..."] if len(names) > 8 else [])])))
+    return found
+
+
+def split_facts(units: Units, request: SplitRequest, target: Target, rows: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """What people and the specification are told of a split, as plain values.
+
+    Args:
+        units: what was split.
+        request: how to split.
+        target: what is predicted.
+        rows: of each split, among all graphs or nodes.
+    """
+    raw = units.raw
+    return {
+        "given": given_splits(units, request),
+        "split_level": units.level,
+        "unlabelled": 0 if target.level == "link" else int((~labelled(raw, target)).sum()),
+        "in_no_split": len(units) - sum(map(len, rows.values())),
+        "unused_masks": unused_masks(raw, request, target, units.level),
+        "lacking": lacking_classes(units, rows, target),
+        "of_one_graph": are_of_one_graph(raw),
+    }
+
+
+def size_facts(raw: RawGraphs) -> dict[str, Any]:
+    """Sizes and names of graphs, as plain values."""
+    return {
+        "names": None if raw.names == [str(number) for number in range(len(raw))] else raw.names,
+        "num_graphs": len(raw),
+        "mean_nodes": float(raw.num_nodes.mean()),
+        "max_nodes": int(raw.num_nodes.max()),
+        "mean_edges": float(raw.num_edges.mean()),
+        "num_links": None if raw.num_links is None else int(raw.num_links.sum()),
+        "num_negatives": 0 if raw.negatives is None else len(raw.negatives),
+        "metric": raw.hints.get("metric"),
+    }

@@ -1,0 +1,111 @@
+"""How rows are shared out among the splits: by classes, in whole groups, in folds; small ones get theirs, too."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from graphbench.benchmarks.graphs.raw import as_rows
+from graphbench.contracts import SPLITS
+from graphbench.data.splits import permutation
+from graphbench.errors import BadInput
+
+Rows = dict[str, np.ndarray]
+
+
+def group_numbers(values: np.ndarray) -> np.ndarray:
+    """The group of each row as a number `[rows]`."""
+    texts = np.array([str(value) for value in as_rows(values)[:, 0].tolist()])
+    return np.unique(texts, return_inverse=True)[1]
+
+
+def stratified_split(classes: np.ndarray, fractions: Sequence[float], seed: int, names: Sequence[str] = SPLITS) -> Rows:
+    """Random, and every split has its share of every class: within one row of it, and at least one row where it can.
+
+    What rounding leaves over of a class goes to the splits that are furthest behind their share of all rows. A class
+    of as many rows as there are splits, or more, is in each of them: the largest part gives one away.
+
+    Args:
+        classes: of each row `[R]`.
+        fractions: share of each split.
+        seed: of the order.
+        names: of the splits.
+
+    Examples:
+        >>> classes = np.array([0] * 96 + [1] * 4)
+        >>> [int((classes[rows] == 1).sum()) for rows in stratified_split(classes, (0.8, 0.1, 0.1), 0).values()]
+        [2, 1, 1]
+    """
+    order = permutation(len(classes), seed)
+    shares, counts = np.array(fractions), np.zeros(len(names))
+    seen = 0
+    parts: dict[str, list[np.ndarray]] = {name: [] for name in names}
+    for value in np.unique(classes):
+        rows = order[classes[order] == value]
+        sizes = np.floor(shares * len(rows) + 1e-9)
+        seen += len(rows)
+        behind = np.argsort(counts + sizes - shares * seen, kind="stable")
+        sizes[behind[: len(rows) - int(sizes.sum())]] += 1
+        if len(rows) >= len(names):
+            while (sizes == 0).any():
+                sizes[np.argmax(sizes)] -= 1
+                sizes[np.argmin(sizes)] += 1
+        counts += sizes
+        for name, part in zip(names, np.split(rows, np.cumsum(sizes.astype(int))[:-1]), strict=True):
+            parts[name].append(part)
+    return {name: np.concatenate(found) for name, found in parts.items()}
+
+
+def random_parts(count: int, fractions: Sequence[float], seed: int, names: Sequence[str]) -> Rows:
+    """Random parts by their shares, each with a row where there are as many rows as parts."""
+    return stratified_split(np.zeros(count, dtype=np.int64), fractions, seed, names)
+
+
+def group_split(groups: np.ndarray, fractions: Sequence[float], seed: int) -> Rows:
+    """Whole groups in random order, each to the split that is furthest behind its share.
+
+    The last groups go to splits that have none: 6 groups of 10 are cut 4/1/1 by the shares 0.8, 0.1 and 0.1.
+    """
+    sizes = np.bincount(groups)
+    counts, owner = np.zeros(len(SPLITS)), np.zeros(len(sizes), dtype=np.int64)
+    for place, group in enumerate(permutation(len(sizes), seed)):
+        behind = np.array(fractions) * len(groups) - counts
+        if len(sizes) - place <= (counts == 0).sum():
+            behind[counts > 0] = -np.inf
+        choice = int(np.argmax(behind))
+        owner[group] = choice
+        counts[choice] += sizes[group]
+    return {name: np.flatnonzero(owner[groups] == number) for number, name in enumerate(SPLITS)}
+
+
+def fold_split(units: np.ndarray, classes: np.ndarray | None, fold: int, num_folds: int, seed: int) -> Rows:
+    """One of `num_folds` parts tests, the next one validates, the others train.
+
+    Units (graphs, or groups of them) are shuffled, sorted by class and dealt out like cards, so that every class is
+    spread evenly and no unit is in two folds.
+
+    Args:
+        units: unit of each graph `[G]`.
+        classes: class of each unit; None where they have none.
+        fold: which one tests.
+        num_folds: how many there are.
+        seed: of the shuffling.
+
+    Raises:
+        BadInput: there are fewer units than folds.
+    """
+    count = int(units.max()) + 1
+    if count < num_folds:
+        raise BadInput(f"num_folds is {num_folds}, but there are only {count} graphs or groups to share out.")
+    order = permutation(count, seed)
+    if classes is not None:
+        order = order[np.argsort(classes[order], kind="stable")]
+    part = np.empty(count, dtype=np.int64)
+    part[order] = np.arange(count) % num_folds
+    ahead = (part[units] - fold) % num_folds
+    return {
+        "train": np.flatnonzero(ahead > 1),
+        "val": np.flatnonzero(ahead == 1),
+        "test": np.flatnonzero(ahead == 0),
+    }

@@ -1,0 +1,100 @@
+"""When a label is missing, and when columns are classes: one rule for graphs and for nodes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from own_graphs import ring
+from torch_geometric.data import Data
+
+from graphbench.benchmarks.graphs.benchmark import Graphs
+from graphbench.errors import BadInput
+
+SPLITS = ("train", "val", "test")
+THIRDS = (0.4, 0.3, 0.3)
+COUNT = 30
+
+
+def source(level, labels):
+    """Thirty graphs with a label each, or one graph of thirty nodes."""
+    labels = torch.as_tensor(labels)
+    if level == "node":
+        return Data(x=torch.zeros(COUNT, 1), edge_index=ring(COUNT), y=labels)
+    return [Data(x=torch.zeros(3, 1), edge_index=ring(3), y=label.reshape(1, -1)) for label in labels]
+
+
+def opened(level, labels, folder, **options):
+    data = Graphs(source(level, labels), root=str(folder), fractions=THIRDS, **options)
+    data.setup()
+    y = torch.cat([data.tables[split].columns["y"] for split in SPLITS])
+    return data, y[~torch.isnan(y).all(1)] if y.is_floating_point() else y[y >= 0]
+
+
+def test_minus_one_is_no_label_beside_two_classes_none_of_which_is_negative(tmp_path):
+    third = np.arange(COUNT) % 3
+    for level in ("graph", "node"):
+        leave = {} if level == "node" else {"on_error": "skip"}
+        data, y = opened(level, third - 1, tmp_path, **leave)  # -1, 0 and 1
+        assert (data.spec.num_classes, sorted(y.tolist())) == (2, [0] * 10 + [1] * 10), level
+        assert ("no target", f"10 {level}s") in [row[:2] for row in data.summary()]
+        assert next(row[2] for row in data.summary() if row[0] == "no target").endswith("--data.missing")
+        data, y = opened(level, third - 1, tmp_path, missing=[])
+        assert (data.spec.num_classes, data.spec.target_names, len(y)) == (3, ("-1", "0", "1"), COUNT), level
+        data, y = opened(level, (third % 2) * 2 - 1, tmp_path)  # -1 and 1 are two classes
+        assert (data.spec.target_names, len(y)) == (("-1", "1"), COUNT), level
+        data, y = opened(level, third, tmp_path, missing=[2], **leave)
+        assert (data.spec.num_classes, len(y)) == (2, 20), level
+        data, y = opened(level, np.where(third == 0, -999.0, np.arange(COUNT) / 7), tmp_path, missing=[-999], **leave)
+        assert (data.spec.task, len(y)) == (f"{level}-regression", 20), level
+        data, y = opened(level, np.where(third == 0, np.nan, np.arange(COUNT) / 7), tmp_path, **leave)
+        assert (data.spec.task, len(y)) == (f"{level}-regression", 20), level
+
+
+def test_graphs_without_a_target_stop_unless_they_are_to_be_left_out(tmp_path):
+    labels = np.where(np.arange(COUNT) % 10 == 3, np.nan, np.arange(COUNT) / 7)
+    with pytest.raises(BadInput, match=r"graph 3: the target y is missing.* 3 of 30 graphs.*--data\.on_error skip"):
+        opened("graph", labels, tmp_path)
+    data, _ = opened("graph", labels, tmp_path, on_error="skip")
+    assert data.left_out == 3
+    rows = np.sort(np.concatenate([data._rows[split] for split in SPLITS]))
+    assert rows.tolist() == [row for row in range(COUNT) if row % 10 != 3]
+    with pytest.raises(BadInput, match=r"graph 0: the target y is missing \(-1\).*--data\.missing"):
+        opened("graph", np.arange(COUNT) % 3 - 1, tmp_path)
+    with pytest.raises(BadInput, match="on_error must be one of stop, skip"):
+        opened("graph", labels, tmp_path, on_error="drop")
+
+
+@pytest.mark.parametrize("level", ["graph", "node"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.bool])
+def test_columns_with_one_1_in_each_row_are_classes(tmp_path, level, dtype):
+    classes = np.arange(COUNT) % 3
+    hot = torch.eye(3)[torch.from_numpy(classes)].to(dtype)
+    data, y = opened(level, hot, tmp_path)
+    assert (data.spec.task, data.spec.num_classes) == (f"{level}-classification", 3)
+    assert sorted(y.tolist()) == sorted(classes.tolist())
+    for split in SPLITS:
+        table = data.tables[split].columns["y"][:, 0]
+        rows = data._rows[split]
+        assert (table if level == "graph" else table[torch.from_numpy(rows)]).tolist() == classes[rows].tolist()
+    why = next(row[2] for row in data.summary() if row[0] == "task")
+    assert "exactly one 1" in why
+    assert f"{level}-multilabel" in why
+    flags, _ = opened(level, hot, tmp_path, task=f"{level}-multilabel")
+    assert (flags.spec.num_classes, flags.spec.num_targets) == (None, 3)
+    hot[4] = torch.tensor([1, 1, 0])
+    assert opened(level, hot, tmp_path)[0].spec.task == f"{level}-multilabel"
+    with pytest.raises(BadInput, match="exactly one 1"):
+        opened(level, hot, tmp_path, task=f"{level}-classification")
+
+
+def test_classes_that_a_split_lacks_are_said_before_training(tmp_path, caplog):
+    labels = np.where(np.arange(COUNT) < 2, 1, 0)
+    data, _ = opened("graph", labels, tmp_path)
+    lacking = [row[1] for row in data.summary() if row[0] == "  lacking"]
+    assert len(lacking) == 1
+    assert "class 1" in lacking[0]
+    data.show()
+    assert any(record.levelname == "WARNING" and "class 1" in record.message for record in caplog.records)
+    data, _ = opened("graph", np.where(np.arange(COUNT) < 3, 1, 0), tmp_path)
+    assert not [row for row in data.summary() if row[0] == "  lacking"]
