@@ -22,11 +22,11 @@ from graphbench.benchmarks.graphs.splitting import MASKS, SplitRequest, split_le
 from graphbench.benchmarks.graphs.summary import summary_rows, summary_text
 from graphbench.benchmarks.graphs.targets import (
     LOSSES,
-    METRICS,
     TASKS,
     Target,
     find_target,
     labelled,
+    metrics_of,
     target_array,
 )
 from graphbench.benchmarks.graphs.weights import weight_array
@@ -35,6 +35,7 @@ from graphbench.contracts.spec import TaskName
 from graphbench.contracts.table import EDGE, NODE, WEIGHT
 from graphbench.data.checksums import remembered_sha256
 from graphbench.data.entry import Entry, EntryWriter
+from graphbench.data.precision import single_numbers
 from graphbench.data.row_weights import scaled_weights
 from graphbench.errors import BadInput, check_choice
 
@@ -97,6 +98,7 @@ class Graphs(NodeLevel):
         MissingData: there is no such file.
     """
 
+    data_version = 2  # targets keep float64 where they need it
     spec = BenchmarkSpec(
         name="Graphs",
         task="graph-regression",
@@ -268,7 +270,7 @@ class Graphs(NodeLevel):
         self._target = Target.from_json(self.facts["target"])
         self._plan = {level: FeaturePlan.from_json(plan) for level, plan in self.facts["plans"].items()}
         target = self._target
-        known = [m for m in METRICS[target.task] if m != "AUROC" or target.num_classes in (None, 2)]
+        known = metrics_of(target)
         self._chosen(metric, "metric", known, target.task)
         self._chosen(loss, "loss", LOSSES[target.task], target.task)
         self.spec = replace(
@@ -347,7 +349,7 @@ class Graphs(NodeLevel):
             columns |= {coded_name: (level, coded)} if coded is not None else {}
             columns |= {dense_name: (level, dense)} if dense is not None else {}
         if self.facts["coordinates"]:
-            columns["pos"] = (NODE, raw.column(NODE, _POSITION).astype(np.float32))
+            columns["pos"] = (NODE, single_numbers(raw.column(NODE, _POSITION), f"{raw.origin}: {_POSITION} of nodes"))
         if targets and (y := target_array(raw, self._target)) is not None:
             columns["y"] = y
             if self.weight is not None:

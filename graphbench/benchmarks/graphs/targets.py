@@ -11,6 +11,7 @@ import numpy as np
 from graphbench.benchmarks.graphs.raw import LEVELS, RawGraphs, as_rows
 from graphbench.contracts.spec import TaskName
 from graphbench.contracts.table import EDGE, GRAPH, NODE
+from graphbench.data.precision import exact_numbers
 from graphbench.errors import BadInput, UnknownName
 
 TASKS: tuple[TaskName, ...] = (
@@ -24,12 +25,12 @@ TASKS: tuple[TaskName, ...] = (
 )
 #: Metrics of each task, the default first.
 METRICS: dict[TaskName, tuple[str, ...]] = {
-    "graph-regression": ("MAE", "RMSE"),
+    "graph-regression": ("MAE", "RMSE", "scaled_MAE", "scaled_RMSE"),
     "graph-classification": ("accuracy", "class_accuracy", "macro_F1", "AUROC"),
     "graph-multilabel": ("AP", "AUROC"),
     "node-classification": ("accuracy", "class_accuracy", "macro_F1", "AUROC"),
     "node-multilabel": ("AP", "AUROC"),
-    "node-regression": ("MAE", "RMSE"),
+    "node-regression": ("MAE", "RMSE", "scaled_MAE", "scaled_RMSE"),
     "link-ranking": ("MRR", "filtered_MRR", "filtered_no_self_MRR", "hits@1", "hits@3", "hits@10"),
 }
 #: Losses of each task, the default first.
@@ -334,8 +335,19 @@ def _refuse_rows(
         raise BadInput(f"{raw.place(level, row)}: the target {', '.join(names)}{told} {fault}.")
 
 
+def metrics_of(target: Target) -> list[str]:
+    """Metrics that may select checkpoints of a target, the default first.
+
+    Of several targets that is a mean of scaled errors: errors of different units say nothing as one.
+    """
+    several = target.num_classes is None and target.width > 1
+    known = [m for m in METRICS[target.task] if m != "AUROC" or target.num_classes in (None, 2)]
+    known = [m for m in known if several or not m.startswith("scaled_")]
+    return sorted(known, key=lambda name: not name.startswith("scaled_"))
+
+
 def target_array(raw: RawGraphs, target: Target) -> tuple[str, np.ndarray] | None:
-    """`y` with its level: classes `[rows, 1]` (int64) or numbers `[rows, width]` (float32); None for links.
+    """`y` with its level: classes `[rows, 1]` (int64) or numbers `[rows, width]` (see `exact_numbers`); None for links.
 
     Nodes without a class have -1, missing numbers are NaN.
 
@@ -346,7 +358,7 @@ def target_array(raw: RawGraphs, target: Target) -> tuple[str, np.ndarray] | Non
         return None
     values = target_values(raw, target.level, target.names)
     if target.task not in _CLASSES:
-        return target.level, values.astype(np.float32)
+        return target.level, exact_numbers(np.asarray(values, dtype=np.float64))
     rows = labelled(raw, target) if target.level == NODE else np.ones(len(values), dtype=bool)
     if not target.classes:
         filled = np.where(rows[:, None], values, _UNLABELLED)
