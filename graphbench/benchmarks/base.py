@@ -8,6 +8,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch_geometric.data import Data
@@ -120,13 +121,26 @@ class GraphBenchmark(Benchmark):
 
         Returns:
             "train", "val" and "test": a table each, or the parts of one (an iterable of tables) where it is larger
-            than memory. float64 columns are stored as float32. Whole tables get the smallest integer dtypes;
-            parts must come in the dtypes to store.
+            than memory. float64 columns are stored as float32, all but the targets `y`, which models centre first.
+            Whole tables get the smallest integer dtypes; parts must come in the dtypes to store.
         """
 
     def ids(self, split: str) -> Sequence[Any]:
         """What to call the graphs of a split in predictions, by row; their numbers unless a subclass knows better."""
         return range(self._num_graphs[split])
+
+    def baseline_predictions(self) -> dict[str, dict[str, np.ndarray]]:
+        """What knows nothing but the training targets says of every row: their mean, or the shares of their classes."""
+        if any("y" not in self.tables[split].columns for split in SPLITS):
+            return {}
+        if self.spec.num_classes is not None:
+            classes = self.tables["train"].columns["y"].reshape(-1).long()
+            counts = torch.bincount(classes[classes >= 0], minlength=self.spec.num_classes)
+            name, answer = "majority class", (counts / counts.sum()).numpy()
+        else:
+            name, answer = "training mean", self.tables["train"].columns["y"].double().nanmean(0).reshape(-1).numpy()
+        rows = {split: len(self.tables[split].columns["y"]) for split in ("val", "test")}
+        return {name: {split: np.tile(answer, (count, 1)) for split, count in rows.items()}}
 
     def read_objects(self, objects: Sequence[Any], size: int = 1024) -> Iterator[InputPart]:
         """Graphs of PyG or networkx whose fields are those of the specification, see `objects.read_graphs`.

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import ModelCheckpoint
+from torch import Tensor
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +39,12 @@ class BestCheckpoint(ModelCheckpoint):
         """Remember the trainer, whose ranks must decide alike."""
         self._trainer = trainer
         super().setup(trainer, pl_module, stage)
+
+    def check_monitor_top_k(self, trainer: pl.Trainer, current: Tensor | None = None) -> bool:
+        """Whether an epoch with this score is to be written; all processes have the same score."""
+        if current is not None and bool(current.isnan()):
+            return False
+        return super().check_monitor_top_k(trainer, current)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take the best score, and its path as it is now."""

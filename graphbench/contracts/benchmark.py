@@ -16,6 +16,7 @@ from graphbench.contracts.table import GraphTable
 from graphbench.errors import BadInput
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
 
 
@@ -81,7 +82,7 @@ class Benchmark(pl.LightningDataModule):
         """What to call the graphs of a split in predictions, by row."""
 
     def baselines(self) -> dict[str, dict[str, dict[str, float]]]:
-        """Scores of simple models fitted on the same split, to show beside a network's; none by default.
+        """Scores of models of one's own to show beside a network's; none by default, see `baseline_predictions`.
 
         Returns:
             Name -> split -> metric as it is logged ("test/MAE") -> value.
@@ -108,6 +109,15 @@ class Benchmark(pl.LightningDataModule):
         Raises:
             BadInput: says why, and what would be right.
         """
+
+    def baseline_predictions(self) -> dict[str, dict[str, np.ndarray]]:
+        """What simple models that are fitted on the training split say of val and test, scored as the network is.
+
+        Returns:
+            Name -> split ("val", "test") -> predictions in the rows of the split's targets, as `Task.predict` has them:
+            numbers in the targets' units `[rows, T]`, probabilities of classes `[rows, C]`, of labels `[rows, T]`.
+        """
+        return {}
 
     # -- inputs that nobody trained on: none of it needs the benchmark's own data ---------------------------------
 

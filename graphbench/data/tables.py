@@ -29,8 +29,8 @@ def narrow(values: Tensor) -> Tensor:
 
 
 def single_precision(table: GraphTable) -> GraphTable:
-    """The same table with its float64 columns as float32, as the store keeps them."""
-    columns = {name: v.float() if v.dtype == torch.float64 else v for name, v in table.columns.items()}
+    """The same table with its float64 columns as float32, as the store keeps them; targets stay as they are."""
+    columns = {n: v.float() if v.dtype == torch.float64 and n != "y" else v for n, v in table.columns.items()}
     return GraphTable(columns, table.layout, table.ptr)
 
 

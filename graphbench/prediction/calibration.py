@@ -23,6 +23,8 @@ from graphbench.errors import BadInput
 
 #: Bounds of 1 / T. Beyond them probabilities are equal, or all but one are zero.
 _SHARPEST, _FLATTEST = 1e3, 1e-3
+#: Parts of the rows, each of which tries the temperature of the others.
+_FOLDS = 5
 #: Bins of equal width in the expected calibration error, as in Guo et al.
 BINS = 15
 
@@ -79,12 +81,28 @@ class Temperature:
         rows: validation rows, or known labels, that it rests on.
         loss: their negative log-likelihood before and after.
         error: their expected calibration error before and after.
+        held_out: negative log-likelihood before and after of rows that the temperature was not fitted on: each fifth
+            of the rows by the temperature of the others. None where some of them define no temperature.
     """
 
     value: float
     rows: int
     loss: tuple[float, float]
     error: tuple[float, float]
+    held_out: tuple[float, float] | None = None
+
+    @property
+    def caution(self) -> str:
+        """Why not to trust the temperature, in words; "" where rows that it was not fitted on gain by it."""
+        if self.held_out is None:
+            return f"{self.rows} rows are too few to try it on rows that it was not fitted on"
+        before, after = self.held_out
+        if after < before:
+            return ""
+        return (
+            f"fitted on four fifths of the {self.rows} rows, it makes the negative log-likelihood of the others no "
+            f"better ({before:.4g}, then {after:.4g})"
+        )
 
     @classmethod
     def fit(cls, log_probability: np.ndarray, targets: np.ndarray) -> Temperature:
@@ -100,11 +118,30 @@ class Temperature:
         inverse = _most_likely(known, truth)
         labels = log_probability.ndim == 3
         pairs = [(_loss(one, truth), _error(one, truth, labels)) for one in (known, _sharpened(known, inverse))]
-        return cls(1 / inverse, len(truth), (pairs[0][0], pairs[1][0]), (pairs[0][1], pairs[1][1]))
+        loss, error = (pairs[0][0], pairs[1][0]), (pairs[0][1], pairs[1][1])
+        return cls(1 / inverse, len(truth), loss, error, _held_out(known, truth))
 
     def applied(self, log_probability: np.ndarray) -> np.ndarray:
         """Log-probabilities at this temperature."""
         return _sharpened(log_probability, 1 / self.value)
+
+
+def _held_out(log_probability: np.ndarray, truth: np.ndarray) -> tuple[float, float] | None:
+    """See `Temperature.held_out`."""
+    fold = np.random.default_rng(0).permutation(len(truth)) % _FOLDS
+    sums = np.zeros(2)
+    for number in range(_FOLDS):
+        here = fold == number
+        if not here.any() or here.all():
+            return None
+        try:
+            inverse = _most_likely(log_probability[~here], truth[~here])
+        except BadInput:
+            return None
+        parts = (log_probability[here], _sharpened(log_probability[here], inverse))
+        sums += [_loss(part, truth[here]) * here.sum() for part in parts]
+    before, after = sums / len(truth)
+    return float(before), float(after)
 
 
 def _sharpened(log_probability: np.ndarray, inverse: float) -> np.ndarray:

@@ -239,6 +239,7 @@ class Predictor:
                         missing[graphs[0]] = f"too large for the memory of {self.device}: {size} nodes"
                     continue
                 places = [np.arange(int(axis[graph]), int(axis[graph + 1])) for graph in graphs]
+                found = found.astype(np.promote_types(found.dtype, values.dtype), copy=False)
                 found[np.concatenate(places)] = values
                 for graph, place in zip(graphs, places, strict=True):
                     if not np.isfinite(found[place]).all():
@@ -252,7 +253,8 @@ class Predictor:
         batch = self._precision.convert_input(self.data.on_after_batch_transfer(batch, 0))
         context: AbstractContextManager[None] = self._precision.predict_step_context()
         with context:
-            return answer(batch).float().cpu().numpy()
+            values = answer(batch)
+            return (values if values.dtype == torch.float64 else values.float()).cpu().numpy()
 
 
 def parts_of_split(data: Benchmark, split: str, size: int = 1024) -> Iterator[InputPart]:

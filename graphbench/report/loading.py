@@ -89,6 +89,14 @@ class Run:
         return numbers(self.results.get(split), split)
 
     @property
+    def undefined(self) -> dict[str, str]:
+        """`SPLIT/METRIC` -> why it has no number."""
+        found = self.results.get("undefined")
+        if not isinstance(found, dict):
+            return {}
+        return {str(name): reason for name, reason in found.items() if isinstance(reason, str)}
+
+    @property
     def baselines(self) -> dict[str, dict[str, float]]:
         """Baseline -> `SPLIT/METRIC` -> score, as the benchmark offered them to `graphbench test`."""
         found = self.results.get("baselines")
@@ -156,12 +164,21 @@ def load_run(folder: RunFolder, name: str) -> Run:
     _read_config(run)
     run.results = with_present_keys(_read_json(run, folder.results, "so it has no scores: its fit has not finished"))
     _leave_out_negative(run)
+    _tell_undefined(run)
     run.environment = _read_json(run, folder.environment, "so its hardware and software are unknown")
     run.data = _read_data(run)
     _read_metrics(run)
     _read_diagnostics(run)
     _read_predictions(run)
     return run
+
+
+def _tell_undefined(run: Run) -> None:
+    """Scores that targets or predictions do not define, those of one reason together."""
+    by_reason: dict[str, list[str]] = {}
+    for name, reason in run.undefined.items():
+        by_reason.setdefault(reason, []).append(name)
+    run.problems += [f"{', '.join(names)}: undefined, {reason}." for reason, names in by_reason.items()]
 
 
 def _read_config(run: Run) -> None:

@@ -21,10 +21,12 @@ class Score:
     Args:
         values: of the runs that have it.
         runs: of the group.
+        undefined: runs whose targets or predictions do not define it.
     """
 
     values: tuple[float, ...]
     runs: int
+    undefined: int = 0
 
     @property
     def broken(self) -> int:
@@ -74,7 +76,7 @@ class Quantity:
     def show(self, score: Score) -> str:
         """Mean ± standard deviation, and from how many runs where not from all."""
         if not score.values:
-            return self.absent
+            return "undefined" if score.undefined else self.absent
         if score.broken:
             return f"not finite ({score.broken} of {_runs(score.runs)})"
         text = self.number(score.mean, score.mean)
@@ -93,12 +95,12 @@ def _runs(count: int) -> str:
 
 
 def _digits(value: float) -> int:
-    """Four decimals, as `graphbench test` prints; fewer for large numbers, five (so: as powers) for tiny ones."""
+    """Decimals for four significant digits, as in `graphbench test`; five (so: powers) for tiny and huge numbers."""
     if value == 0 or not math.isfinite(value):
         return 4
-    if abs(value) < 1e-3:
+    if abs(value) < 1e-3 or abs(value) >= 1e6:
         return 5
-    return 4 if abs(value) < 1000 else 1
+    return min(4, max(0, 3 - math.floor(math.log10(abs(value)))))
 
 
 @dataclass(frozen=True, eq=False)
@@ -268,6 +270,7 @@ def _compared(rows: Sequence[Row], metric: str) -> list[Row]:
 def _quantities(runs: Sequence[Run], metric: str, unit: str) -> tuple[Quantity, ...]:
     """Validation and test score in the benchmark's metric, then other metrics, size, time and memory."""
     found = dict.fromkeys(name for run in runs for split in SCORED for name in run.scores(split) if name != "loss")
+    found |= dict.fromkeys(name.partition("/")[2] for run in runs for name in run.undefined)
     names = [metric] * bool(metric) + [name for name in found if name != metric]
     looked = any(len(run.gap) and (run.gap["split"] == "test").any() for run in runs if not run.scores("test"))
     absent = {"val": "not scored", "test": "not recorded" if looked else "not looked at"}
@@ -320,10 +323,12 @@ _MEASURES: dict[str, Callable[[Run], list[float]]] = {
 def _row(group: Group) -> Row:
     count = len(group.runs)
     names = dict.fromkeys(f"{split}/{name}" for run in group.runs for split in SCORED for name in run.scores(split))
+    names |= dict.fromkeys(name for run in group.runs for name in run.undefined)
     scores = {}
     for key in names:
         split, _, name = key.partition("/")
-        scores[key] = Score(tuple(r.scores(split)[name] for r in group.runs if name in r.scores(split)), count)
+        values = tuple(r.scores(split)[name] for r in group.runs if name in r.scores(split))
+        scores[key] = Score(values, count, sum(key in run.undefined for run in group.runs))
     for key, measure in _MEASURES.items():
         scores[key] = Score(tuple(value for run in group.runs for value in measure(run)), count)
     return Row(group.label, "model", group.told, _best_epochs(group), scores, group)

@@ -121,3 +121,15 @@ def _as_csv(columns: Sequence[str], rows: Iterable[Mapping[str, object]], header
         writer.writeheader()
     writer.writerows(rows)
     return text.getvalue()
+
+
+def show_number(value: float) -> str:
+    """A score in four significant digits, with its closing zeros; powers of ten where it is very large or small.
+
+    Examples:
+        >>> [show_number(value) for value in (0.62241, 1, 12.3456, 1234.6, 264435120, 0.00001234)]
+        ['0.6224', '1.000', '12.35', '1235', '2.644e+08', '1.234e-05']
+    """
+    if not math.isfinite(value):
+        return str(value)
+    return f"{value:#.4g}".removesuffix(".").replace(".e", "e") if value else "0.000"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
 from collections.abc import Mapping
+from typing import ClassVar
 
 from torch import Tensor, nn
 from torchmetrics import Metric
@@ -13,7 +15,28 @@ from graphbench.contracts.spec import BenchmarkSpec
 from graphbench.contracts.table import GraphBatch
 from graphbench.errors import BadInput
 from graphbench.nn.heads import HeadConfig
-from graphbench.tasks.metrics import PerTarget
+from graphbench.tasks.defined import Need, TargetRange, TargetRanges, need_of
+
+
+def target_labels(spec: BenchmarkSpec) -> tuple[str, ...]:
+    """What the scores of each target are logged as, without characters that trackers refuse; all different.
+
+    Examples:
+        >>> import dataclasses
+        >>> from graphbench.testing import tiny_spec
+        >>> target_labels(dataclasses.replace(tiny_spec(), num_targets=2, target_names=("logS", "IC50 [nM]")))
+        ('logS', 'IC50 _nM_')
+    """
+    names = spec.target_names if len(spec.target_names) == spec.num_targets else map(str, range(spec.num_targets))
+    labels: list[str] = []
+    for name in names:
+        label = base = re.sub(r"[^\w\-. ]", "_", name).strip() or "target"
+        number = 1
+        while label in labels:
+            number += 1
+            label = f"{base}_{number}"
+        labels.append(label)
+    return tuple(labels)
 
 
 class Task(nn.Module):
@@ -47,6 +70,10 @@ class Task(nn.Module):
     waits_for_device: str = ""
     #: What is told of each target beside its prediction, see `spreads`.
     spread_names: tuple[str, ...] = ()
+    #: What of the targets each metric needs to be defined, see `need_of` for those that are not named.
+    needs: ClassVar[Mapping[str, Need]] = {}
+    #: Whether targets are numbers of classes.
+    discrete: ClassVar[bool] = False
 
     def __init__(self, spec: BenchmarkSpec, dim: int, head: HeadConfig) -> None:
         super().__init__()
@@ -107,9 +134,40 @@ class Task(nn.Module):
 
     def update(self, metrics: Mapping[str, Metric], output: Tensor, batch: GraphBatch) -> None:
         """Add a batch to every metric of `build_metrics`."""
-        predictions, targets = self.predict(output, batch)
+        self.compare(metrics, *self.predict(output, batch))
+
+    def compare(self, metrics: Mapping[str, Metric], predictions: Tensor, targets: Tensor) -> None:
+        """Add predictions and targets of `predict` to metrics of `all_metrics`.
+
+        Metrics of `graphbench.tasks` read unknown targets themselves and say so by `takes_unknown`; those of
+        torchmetrics get what `compared` makes of them.
+        """
         for metric in metrics.values():
-            metric.update(predictions, targets)
+            if getattr(metric, "takes_unknown", False):
+                metric.update(predictions, targets)
+                continue
+            compared = self.compared(metric, predictions, targets)
+            if len(compared[1]):  # torchmetrics takes no empty batch
+                metric.update(*compared)
+
+    def target_metrics(self) -> dict[str, Metric]:
+        """Fresh metrics whose value is a number for each of several targets `[T]`, by name."""
+        return {}
+
+    # -- what targets define -------------------------------------------------------------------------------------
+
+    def known_targets(self, y: Tensor) -> Tensor | None:
+        """The column `y` of a table or a batch as `[rows, T]`, NaN where unknown; None where rows have no target."""
+        return None
+
+    def undefined(self, targets: TargetRange) -> dict[str, str]:
+        """Metrics of `all_metrics` that targets cannot define, with the reason in words."""
+        found = {n: targets.missing(need_of(n, metric, self.needs)) for n, metric in self.all_metrics().items()}
+        return {name: reason for name, reason in found.items() if reason}
+
+    def ranges(self) -> TargetRanges:
+        """What gathers the range of targets over batches."""
+        return TargetRanges(self.spec.num_targets if self.spec.num_classes is None else 1, self.discrete)
 
     # -- further metrics -----------------------------------------------------------------------------------------
 
@@ -124,15 +182,8 @@ class Task(nn.Module):
     def score(self, metrics: Mapping[str, Metric], output: Tensor, batch: GraphBatch) -> None:
         """Add a batch to metrics of `all_metrics`."""
         self.update({name: metric for name, metric in metrics.items() if name not in self.further}, output, batch)
-        if further := [metric for name, metric in metrics.items() if name in self.further]:
-            predictions, targets = self.predict(output, batch)
-            for metric in further:
-                if isinstance(metric, PerTarget):
-                    metric.update(predictions, targets)
-                    continue
-                compared = self.compared(metric, predictions, targets)
-                if len(compared[1]):  # torchmetrics takes no empty batch
-                    metric.update(*compared)
+        if further := {name: metric for name, metric in metrics.items() if name in self.further}:
+            self.compare(further, *self.predict(output, batch))
 
     def compared(self, metric: Metric, predictions: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """What a metric of torchmetrics gets of the predictions and targets of `predict`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -13,7 +13,6 @@ from torchmetrics.classification import (
     BinaryAveragePrecision,
     MulticlassCalibrationError,
     MulticlassCohenKappa,
-    MulticlassMatthewsCorrCoef,
 )
 
 from graphbench.contracts.architecture import Representation
@@ -22,7 +21,8 @@ from graphbench.contracts.table import WEIGHT, GraphBatch
 from graphbench.errors import BadInput, check_choice, check_range
 from graphbench.nn.heads import GraphHead, HeadConfig, NodeHead
 from graphbench.tasks.base import Task
-from graphbench.tasks.known import KnownAccuracy, KnownAUROC, KnownF1Score
+from graphbench.tasks.defined import Need
+from graphbench.tasks.known import KnownAccuracy, KnownAUROC, KnownF1Score, MatthewsCorrelation
 from graphbench.tasks.losses import at_least_single, balanced_class_weights, class_terms, combine_classes
 from graphbench.tasks.metrics import PartIoU, parts_of
 
@@ -53,6 +53,9 @@ class Classification(Task):
 
     losses = ("cross_entropy", "weighted_cross_entropy", "focal")
     comparable = True
+    discrete = True
+    #: Scores that compare classes say nothing where one class alone has rows.
+    needs: ClassVar[Mapping[str, Need]] = {"class_accuracy": "contrast", "macro_F1": "contrast", "ECE": "rows"}
     #: Weight of each class in the loss `[C]`; checkpoints have it. None where `weigh_classes` asked for none.
     class_weights: Tensor | None
 
@@ -174,7 +177,7 @@ class Classification(Task):
     def named_metrics(self) -> dict[str, Metric]:
         """Matthews' correlation, Cohen's kappa, expected calibration error; average precision for two classes."""
         metrics: dict[str, Metric] = {
-            "MCC": MulticlassMatthewsCorrCoef(self.num_classes),
+            "MCC": MatthewsCorrelation(self.num_classes),
             "kappa": MulticlassCohenKappa(self.num_classes),
             "ECE": MulticlassCalibrationError(self.num_classes),
         }
@@ -195,18 +198,10 @@ class Classification(Task):
             logits = torch.cat((-logits, logits), 1) / 2
         return logits.softmax(1), batch.y.reshape(-1, 1)
 
-    def update(self, metrics: Mapping[str, Metric], output: Tensor, batch: GraphBatch) -> None:
-        """Add the rows of a batch; AUROC sees the probability of the second class."""
-        probabilities, target = self.predict(output, batch)
-        for metric in metrics.values():
-            if isinstance(metric, KnownAUROC):
-                metric.update(probabilities[:, 1], target[:, 0])
-            elif isinstance(metric, (KnownAccuracy, KnownF1Score)):
-                metric.update(probabilities, target[:, 0])
-            else:  # of a class that extends this one
-                compared = self.compared(metric, probabilities, target)
-                if len(compared[1]):  # torchmetrics takes no empty batch
-                    metric.update(*compared)
+    def known_targets(self, y: Tensor) -> Tensor:
+        """Classes `[rows, 1]` as numbers, NaN where there is no label."""
+        classes = y.reshape(-1, 1)
+        return torch.where(classes >= 0, classes.float(), torch.nan)
 
 
 class GraphClassification(Classification):

@@ -5,12 +5,16 @@ Cutting them out would read from the device how many are left, so every training
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
-from torchmetrics import MeanAbsoluteError, MeanSquaredError
-from torchmetrics.classification import BinaryAUROC, MulticlassAccuracy, MulticlassF1Score
+from torchmetrics import MeanAbsoluteError, MeanSquaredError, Metric
+from torchmetrics.classification import BinaryAUROC, MulticlassAccuracy, MulticlassF1Score, MulticlassMatthewsCorrCoef
 from torchmetrics.functional.classification import binary_auroc
 from torchmetrics.utilities import dim_zero_cat
+
+from graphbench.tasks.metrics import matthews
 
 
 class KnownMeanAbsoluteError(MeanAbsoluteError):
@@ -24,6 +28,8 @@ class KnownMeanAbsoluteError(MeanAbsoluteError):
         >>> metric.compute()
         tensor(1.5000)
     """
+
+    takes_unknown = True
 
     def update(self, preds: Tensor, target: Tensor) -> None:
         """Add predictions and targets of one shape."""
@@ -42,11 +48,79 @@ class KnownMeanSquaredError(MeanSquaredError):
         tensor(5.)
     """
 
+    takes_unknown = True
+
     def update(self, preds: Tensor, target: Tensor) -> None:
         """Add predictions and targets of one shape."""
         error, known = _known_errors(preds, target)
         self.sum_squared_error += error.square().sum()
         self.total += known.sum()
+
+
+class TargetErrors(Metric):
+    """Mean absolute error of each target `[T]`, or the root of its mean squared error; NaN for one without a row.
+
+    Args:
+        targets: T.
+        squared: of squared errors.
+
+    Examples:
+        >>> metric = TargetErrors(2)
+        >>> metric.update(torch.tensor([[1.0, 5.0], [2.0, 5.0]]), torch.tensor([[2.0, 5.0], [4.0, float("nan")]]))
+        >>> metric.compute()
+        tensor([1.5000, 0.0000])
+    """
+
+    takes_unknown = True
+    higher_is_better = False
+    is_differentiable = False
+    full_state_update = False
+    sums: Tensor
+    rows: Tensor
+
+    def __init__(self, targets: int, squared: bool = False) -> None:
+        super().__init__()
+        self.squared = squared
+        self.add_state("sums", default=torch.zeros(targets), dist_reduce_fx="sum")
+        self.add_state("rows", default=torch.zeros(targets, dtype=torch.int64), dist_reduce_fx="sum")
+
+    def update(self, preds: Tensor, target: Tensor) -> None:
+        """Add predictions and targets `[rows, T]`, NaN where unknown."""
+        error, known = _known_errors(preds, target)
+        self.sums = self.sums + (error.square() if self.squared else error.abs()).sum(0)
+        self.rows = self.rows + known.sum(0)
+
+    def compute(self) -> Tensor:
+        """The errors `[T]`."""
+        means = self.sums / self.rows
+        return (means.sqrt() if self.squared else means).float()
+
+
+class ScaledError(TargetErrors):
+    """The mean over targets of their errors, each divided by the target's standard deviation in training.
+
+    Targets of any unit count alike; those without a known row do not count.
+
+    Args:
+        deviations: returns the standard deviations `[T]`.
+        targets: T.
+        squared: of roots of mean squared errors.
+
+    Examples:
+        >>> metric = ScaledError(lambda: torch.tensor([1.0, 100.0]), 2)
+        >>> metric.update(torch.tensor([[1.0, 500.0]]), torch.tensor([[2.0, 800.0]]))
+        >>> metric.compute()  # (1 / 1 + 300 / 100) / 2
+        tensor(2.)
+    """
+
+    def __init__(self, deviations: Callable[[], Tensor], targets: int, squared: bool = False) -> None:
+        super().__init__(targets, squared)
+        self._deviations = deviations
+
+    def compute(self) -> Tensor:
+        """The mean; NaN where no target has a known row."""
+        scaled = super().compute() / self._deviations().to(self.rows.device).float()
+        return scaled[self.rows > 0].mean()
 
 
 def _known_errors(preds: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
@@ -67,8 +141,10 @@ class KnownAccuracy(MulticlassAccuracy):
         tensor(0.5000)
     """
 
+    takes_unknown = True
+
     def update(self, preds: Tensor, target: Tensor) -> None:
-        """Add scores of every class `[rows, C]` and classes `[rows]`, -1 where there is no label."""
+        """Add scores of every class `[rows, C]` and classes `[rows]` or `[rows, 1]`, -1 where there is no label."""
         _count(self, preds, target)
 
 
@@ -82,13 +158,16 @@ class KnownF1Score(MulticlassF1Score):
         tensor(0.3333)
     """
 
+    takes_unknown = True
+
     def update(self, preds: Tensor, target: Tensor) -> None:
-        """Add scores of every class `[rows, C]` and classes `[rows]`, -1 where there is no label."""
+        """Add scores of every class `[rows, C]` and classes `[rows]` or `[rows, 1]`, -1 where there is no label."""
         _count(self, preds, target)
 
 
 def _count(metric: KnownAccuracy | KnownF1Score, preds: Tensor, target: Tensor) -> None:
     """Add to true and false positives, true and false negatives, of each class `[C]` or of all together."""
+    target = target.reshape(-1)
     known, chosen, true = target >= 0, preds.argmax(1), target.clamp(min=0)
     none = torch.zeros(preds.shape[1], dtype=torch.long, device=target.device)
     # Sums of integers are the same in any order; `bincount` would read its length from the device
@@ -111,16 +190,34 @@ class KnownAUROC(BinaryAUROC):
         tensor(1.)
     """
 
+    takes_unknown = True
     preds: list[Tensor]
     target: list[Tensor]
 
     def update(self, preds: Tensor, target: Tensor) -> None:
-        """Add probabilities of the second class `[rows]` and classes `[rows]`, -1 where there is no label."""
-        self.preds.append(preds.detach().float())
-        self.target.append(target.detach())
+        """Add probabilities `[rows, 2]` or of the second class `[rows]`, and classes `[rows]` or `[rows, 1]`."""
+        self.preds.append((preds[:, 1] if preds.ndim == 2 else preds).detach().float())
+        self.target.append(target.detach().reshape(-1))
 
     def compute(self) -> Tensor:  # type: ignore[override]
-        """The area; 0 where one of the classes has no row."""
+        """The area; NaN where one of the classes has no row."""
         preds, target = dim_zero_cat(self.preds), dim_zero_cat(self.target)
         known = target >= 0
-        return binary_auroc(preds[known], target[known]) if known.any() else preds.new_zeros(())
+        if len(target[known].unique()) < 2:
+            return preds.new_full((), torch.nan)
+        return binary_auroc(preds[known], target[known])
+
+
+class MatthewsCorrelation(MulticlassMatthewsCorrCoef):
+    """Matthews' correlation, see `metrics.matthews`: 0 where all rows are predicted to be of one class.
+
+    Examples:
+        >>> metric = MatthewsCorrelation(2)
+        >>> metric.update(torch.tensor([[0.9, 0.1], [0.8, 0.2]]), torch.tensor([0, 1]))
+        >>> metric.compute()
+        tensor(0.)
+    """
+
+    def compute(self) -> Tensor:
+        """The correlation."""
+        return matthews(self.confmat)

@@ -12,6 +12,8 @@ from torchmetrics.functional.classification import binary_auroc, binary_average_
 from torchmetrics.utilities import dim_zero_cat
 
 from graphbench.errors import BadInput
+from graphbench.tasks.defined import Need
+from graphbench.tasks.losses import at_least_single
 
 
 class PerTarget(Metric):
@@ -21,6 +23,8 @@ class PerTarget(Metric):
 
     Args:
         score: `(predictions [rows], targets [rows]) -> scalar`; more of it is better.
+        alone: the score of each target `[T]` in place of their mean, NaN where it has none.
+        varied: the score compares ranks or slopes, which predictions of one value do not have; theirs is NaN.
 
     Examples:
         >>> from torchmetrics.functional.regression import r2_score
@@ -31,84 +35,160 @@ class PerTarget(Metric):
         tensor(0.5000)
     """
 
+    takes_unknown = True
     higher_is_better = True
     is_differentiable = False
     full_state_update = False
     predictions: list[Tensor]
     targets: list[Tensor]
 
-    def __init__(self, score: Callable[[Tensor, Tensor], Any], **kwargs: Any) -> None:
+    def __init__(
+        self, score: Callable[[Tensor, Tensor], Any], alone: bool = False, varied: bool = False, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
-        self.score = score
+        self.score, self.alone, self.varied = score, alone, varied
         self.add_state("predictions", default=[], dist_reduce_fx="cat")
         self.add_state("targets", default=[], dist_reduce_fx="cat")
 
     def update(self, predictions: Tensor, targets: Tensor) -> None:
         """Add predictions and targets `[rows, T]`, NaN where unknown."""
-        self.predictions.append(predictions.detach().float())
-        self.targets.append(targets.detach().float())
+        self.predictions.append(at_least_single(predictions.detach()))
+        self.targets.append(at_least_single(targets.detach()))
+
+    def defined(self, predictions: Tensor, truth: Tensor) -> bool:
+        """Whether a column's known rows have a score."""
+        return len(truth) > 1 and bool((truth != truth[0]).any())
 
     def compute(self) -> Tensor:
         """The mean over targets; NaN when none has a score."""
+        if not len(self.targets):  # a list, or after a reduction over processes one tensor
+            return torch.tensor(torch.nan)
         predictions, targets = dim_zero_cat(self.predictions), dim_zero_cat(self.targets)
-        values = []
-        for column in range(targets.shape[1]):
-            known = ~targets[:, column].isnan()
-            truth = targets[known, column]
-            if len(truth) > 1 and bool((truth != truth[0]).any()):
-                values.append(self.score(predictions[known, column], truth))
-        return torch.stack(values).mean() if values else torch.tensor(torch.nan)
+        values = torch.stack([self._of(predictions[:, n], targets[:, n]) for n in range(targets.shape[1])])
+        if self.alone:
+            return values.float()
+        counted = values[[self.defined(p, t[~t.isnan()]) for p, t in zip(predictions.T, targets.T, strict=True)]]
+        return (counted.mean() if len(counted) else values.new_full((), torch.nan)).float()
+
+    def _of(self, predictions: Tensor, targets: Tensor) -> Tensor:
+        known = ~targets.isnan()
+        guesses, truth = predictions[known], targets[known]
+        none = truth.new_full((), torch.nan)
+        if not self.defined(guesses, truth) or (self.varied and bool((guesses == guesses[0]).all())):
+            return none
+        shift = truth.mean()  # these scores do not change with it, and small spreads beside large offsets stay exact
+        exact = self.score((guesses.double() - shift), (truth.double() - shift)) if _is_wide(truth) else None
+        return torch.as_tensor(self.score(guesses, truth) if exact is None else exact).to(truth)
 
 
-class _PerTask(Metric):
-    """Unweighted mean over tasks of a ranking metric, as OGB and LRGB define it.
+class PerLabel(PerTarget):
+    """As `PerTarget`, of yes-or-no labels: `score` gets probabilities and labels 0 or 1 (int64).
 
-    Missing labels (NaN) are left out task by task; tasks without a positive or without a negative do not count.
+    Labels without a row of each value do not count, as OGB and LRGB define AP and AUROC; those that need less say what.
+
+    Args:
+        score: `(probabilities [rows], labels [rows]) -> scalar`; more of it is better.
+        need: what the labels need, see `defined.Need`.
+        alone: see `PerTarget`.
+
+    Examples:
+        >>> metric = PerLabel(binary_auroc)
+        >>> metric.update(torch.tensor([[0.1, 0.5], [0.9, 0.5]]), torch.tensor([[0.0, 0.0], [1.0, 0.0]]))
+        >>> metric.compute()  # the second label has no positive
+        tensor(1.)
     """
 
-    higher_is_better = True
-    is_differentiable = False
-    full_state_update = False
-    predictions: list[Tensor]
-    targets: list[Tensor]
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.add_state("predictions", default=[], dist_reduce_fx="cat")
-        self.add_state("targets", default=[], dist_reduce_fx="cat")
+    def __init__(
+        self, score: Callable[[Tensor, Tensor], Any], need: Need = "contrast", alone: bool = False, **kwargs: Any
+    ) -> None:
+        super().__init__(score, alone, **kwargs)
+        self.need = need
 
     def update(self, predictions: Tensor, targets: Tensor) -> None:
-        """Add scores `[rows, tasks]` (any monotone scale) and labels `[rows, tasks]` in {0, 1, NaN}."""
-        self.predictions.append(predictions.detach().float())
-        self.targets.append(targets.detach().float())
+        """Add probabilities and labels `[rows, T]`, NaN where unknown."""
+        super().update(predictions.float(), targets.float())
 
-    def _one(self, scores: Tensor, labels: Tensor) -> Tensor:
-        raise TypeError("abstract")
+    def defined(self, predictions: Tensor, truth: Tensor) -> bool:
+        """Whether a label has the values that its score needs."""
+        positive = int(truth.sum())
+        return {"contrast": 0 < positive < len(truth), "positive": positive > 0, "rows": len(truth) > 0}[self.need]
 
-    def compute(self) -> Tensor:
-        """The mean over tasks; NaN when no task has both a positive and a negative."""
-        scores, labels = dim_zero_cat(self.predictions), dim_zero_cat(self.targets)
-        values = []
-        for task in range(labels.shape[1]):
-            valid = ~labels[:, task].isnan()
-            truth = labels[valid, task].long()
-            if 0 < int(truth.sum()) < len(truth):
-                values.append(self._one(scores[valid, task], truth))
-        return torch.stack(values).mean() if values else torch.tensor(torch.nan)
+    def _of(self, predictions: Tensor, targets: Tensor) -> Tensor:
+        known = ~targets.isnan()
+        guesses, truth = predictions[known], targets[known].long()
+        if not self.defined(guesses, truth):
+            return targets.new_full((), torch.nan)
+        return self.score(guesses, truth).to(targets)
 
 
-class TaskAveragePrecision(_PerTask):
-    """Average precision (AP), averaged over tasks."""
+class TaskAveragePrecision(PerLabel):
+    """Average precision (AP), averaged over tasks as OGB and LRGB define it."""
 
-    def _one(self, scores: Tensor, labels: Tensor) -> Tensor:
-        return binary_average_precision(scores, labels)
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(binary_average_precision, **kwargs)
 
 
-class TaskAUROC(_PerTask):
+class TaskAUROC(PerLabel):
     """Area under the ROC curve, averaged over tasks."""
 
-    def _one(self, scores: Tensor, labels: Tensor) -> Tensor:
-        return binary_auroc(scores, labels)
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(binary_auroc, **kwargs)
+
+
+class AllLabels(PerLabel):
+    """As `PerLabel`, of all known labels as if they were one."""
+
+    def update(self, predictions: Tensor, targets: Tensor) -> None:
+        """Add predictions and labels `[rows, T]`, NaN where unknown."""
+        super().update(predictions.reshape(-1, 1), targets.reshape(-1, 1))
+
+
+def label_accuracy(probabilities: Tensor, labels: Tensor) -> Tensor:
+    """Share of right labels at the threshold 1/2, `[rows]` each.
+
+    Examples:
+        >>> label_accuracy(torch.tensor([0.9, 0.2]), torch.tensor([1, 1]))
+        tensor(0.5000)
+    """
+    return ((probabilities > 0.5) == (labels == 1)).float().mean()
+
+
+def label_f1(probabilities: Tensor, labels: Tensor) -> Tensor:
+    """`2 TP / (2 TP + FP + FN)` at the threshold 1/2.
+
+    Examples:
+        >>> label_f1(torch.tensor([0.9, 0.2, 0.8]), torch.tensor([1, 1, 0]))
+        tensor(0.5000)
+    """
+    chosen, true = probabilities > 0.5, labels == 1
+    return 2 * (chosen & true).sum() / (chosen.sum() + true.sum())
+
+
+def label_mcc(probabilities: Tensor, labels: Tensor) -> Tensor:
+    """Matthews' correlation at the threshold 1/2; 0 for predictions of one value, as in scikit-learn.
+
+    Examples:
+        >>> label_mcc(torch.tensor([0.9, 0.2, 0.8]), torch.tensor([1, 0, 1]))
+        tensor(1.)
+    """
+    chosen, true = (probabilities > 0.5).long(), (labels == 1).long()
+    return matthews(torch.bincount(2 * true + chosen, minlength=4).reshape(2, 2))
+
+
+def matthews(confusion: Tensor) -> Tensor:
+    """Matthews' correlation of a confusion matrix `[C, C]` (Gorodkin, 2004); 0 for predictions of one class.
+
+    torchmetrics has other numbers than 0 there, some above 0.4.
+    """
+    counts = confusion.double().cpu()
+    true, chosen, rows, right = counts.sum(1), counts.sum(0), counts.sum(), counts.diagonal().sum()
+    spread = (rows.square() - true.square().sum()) * (rows.square() - chosen.square().sum())
+    value = (right * rows - (true * chosen).sum()) / spread.sqrt()
+    return torch.where(spread > 0, value, 0.0).float().to(confusion.device)
+
+
+def _is_wide(values: Tensor) -> bool:
+    return values.dtype == torch.float64
 
 
 class GraphMean(Metric):

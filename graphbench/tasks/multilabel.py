@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 from torchmetrics import Metric
-from torchmetrics.classification import (
-    BinaryAccuracy,
-    BinaryF1Score,
-    BinaryMatthewsCorrCoef,
-    MultilabelAccuracy,
-    MultilabelF1Score,
-    MultilabelMatthewsCorrCoef,
-)
 
 from graphbench.contracts.architecture import Representation
 from graphbench.contracts.spec import BenchmarkSpec
@@ -21,8 +16,17 @@ from graphbench.contracts.table import WEIGHT, GraphBatch
 from graphbench.errors import BadInput
 from graphbench.nn.heads import GraphHead, HeadConfig, NodeHead
 from graphbench.tasks.base import Task
+from graphbench.tasks.defined import Need
 from graphbench.tasks.losses import at_least_single, focal, masked_terms, weighted
-from graphbench.tasks.metrics import TaskAUROC, TaskAveragePrecision
+from graphbench.tasks.metrics import (
+    AllLabels,
+    PerLabel,
+    TaskAUROC,
+    TaskAveragePrecision,
+    label_accuracy,
+    label_f1,
+    label_mcc,
+)
 
 #: What metrics of torchmetrics get for a label that nobody knows.
 UNKNOWN = -1
@@ -33,6 +37,11 @@ class _Multilabel(Task):
 
     losses = ("BCE", "focal")
     comparable = True
+    discrete = True
+    needs: ClassVar[Mapping[str, Need]] = {
+        "AP": "contrast", "AUROC": "contrast", "MCC": "contrast", "macro_F1": "positive", "micro_F1": "positive",
+        "accuracy": "rows",
+    }  # fmt: skip
 
     def forward(self, representation: Representation, batch: GraphBatch) -> Tensor:
         """Logits `[rows, T]`."""
@@ -46,25 +55,28 @@ class _Multilabel(Task):
         values = focal(values) if self.spec.loss == "focal" else values
         return masked_terms(weighted(values, batch.get(WEIGHT)), known)
 
+    def known_targets(self, y: Tensor) -> Tensor:
+        """Labels `[rows, T]`."""
+        return y.reshape(-1, self.spec.num_targets)
+
     def build_metrics(self) -> dict[str, Metric]:
         """AP and AUROC, averaged over labels that have both values."""
         return {"AP": TaskAveragePrecision(), "AUROC": TaskAUROC()}
 
+    def target_metrics(self) -> dict[str, Metric]:
+        """AP and AUROC of each label."""
+        return {"AP": TaskAveragePrecision(alone=True), "AUROC": TaskAUROC(alone=True)}
+
     def named_metrics(self) -> dict[str, Metric]:
-        """At the threshold 1/2: means over labels of Matthews' correlation, F1, accuracy; F1 of all as one."""
-        labels = self.spec.num_targets
-        if labels == 1:  # torchmetrics takes no single label for several
-            return {
-                "MCC": BinaryMatthewsCorrCoef(ignore_index=UNKNOWN),
-                "macro_F1": BinaryF1Score(ignore_index=UNKNOWN),
-                "micro_F1": BinaryF1Score(ignore_index=UNKNOWN),
-                "accuracy": BinaryAccuracy(ignore_index=UNKNOWN),
-            }
+        """At the threshold 1/2: means over labels of Matthews' correlation, F1, accuracy; F1 of all as one.
+
+        The correlation counts labels with both values, F1 those with a positive row, accuracy those with a known row.
+        """
         return {
-            "MCC": MultilabelMatthewsCorrCoef(labels, ignore_index=UNKNOWN),
-            "macro_F1": MultilabelF1Score(labels, average="macro", ignore_index=UNKNOWN),
-            "micro_F1": MultilabelF1Score(labels, average="micro", ignore_index=UNKNOWN),
-            "accuracy": MultilabelAccuracy(labels, average="macro", ignore_index=UNKNOWN),
+            "MCC": PerLabel(label_mcc),
+            "macro_F1": PerLabel(label_f1, "positive"),
+            "micro_F1": AllLabels(label_f1, "positive"),
+            "accuracy": PerLabel(label_accuracy, "rows"),
         }
 
     def compared(self, metric: Metric, predictions: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:

@@ -24,18 +24,17 @@ from graphbench.contracts.encoding import (
 )
 from graphbench.contracts.pyg import to_graph_batch
 from graphbench.contracts.spec import BenchmarkSpec
-from graphbench.contracts.table import WEIGHT, GraphBatch
+from graphbench.contracts.table import GraphBatch
 from graphbench.errors import BadInput, check_range
 from graphbench.nn.heads import HeadConfig
 from graphbench.tasks import TASKS, build_task
-from graphbench.tasks.classification import Classification
 from graphbench.tasks.regression import Regression
 from graphbench.tasks.rows import SPREAD as SPREAD
 from graphbench.tasks.rows import rows_of
 from graphbench.tasks.scores import Scores
 from graphbench.tasks.scores import SplitLoss as SplitLoss
 from graphbench.tasks.scores import SplitScores as SplitScores
-from graphbench.training import parts
+from graphbench.training import parts, targets
 from graphbench.training.distributed import over_processes, share_buffers, suit_strategy
 from graphbench.training.hyperparameters import INSTANTIATOR, plain_arguments, rebuilding
 from graphbench.training.optim import Schedule, fuse, parameter_groups, set_rates
@@ -63,8 +62,8 @@ class BenchmarkModule(pl.LightningModule):
         positional_encoding: a positional encoder in front of the architecture: its output joins the nodes' dense
             features, so every architecture that reads them can use it.
         lr_scales: start of a parameter's name -> factor of the learning rate (`{positional_encoding: 10}`).
-        standardize_targets: train regression on targets with zero mean and unit variance over the training split;
-            metrics and predictions stay in real units.
+        standardize_targets: train regression on targets with zero mean and unit variance over the training split,
+            which is what happens unless false is given; metrics and predictions stay in real units.
         compile: compile the architecture with torch.compile.
         init_from: checkpoint, run, folder of `graphbench export` or `hf:owner/name` whose weights the model starts from
             where names and shapes agree; what was and was not loaded is logged.
@@ -99,7 +98,7 @@ class BenchmarkModule(pl.LightningModule):
         schedule: Schedule = Schedule(),  # noqa: B008 - frozen dataclass
         positional_encoding: PositionalEncoder | None = None,
         lr_scales: dict[str, float] | None = None,
-        standardize_targets: bool = False,
+        standardize_targets: bool | None = None,
         compile: bool = False,  # noqa: A002 - the name users know
         init_from: str | None = None,
         freeze: str | list[str] | None = None,
@@ -140,10 +139,14 @@ class BenchmarkModule(pl.LightningModule):
         self.init_from = init_from
         self._make_optimizer = optimizer
         self._found_lr: float | None = None
+        #: Scores without a number, with the reason, that were named in the log.
+        self.told_undefined: set[tuple[str, str]] = set()
         self._rates: list[float] = []
-        if standardize_targets and not isinstance(self.task, Regression):
+        regression = isinstance(self.task, Regression)
+        if standardize_targets and not regression:
             raise BadInput(f"standardize_targets is for regression; {spec.name} is {spec.task}.")
-        self.standardize_targets = standardize_targets
+        self._standardize_asked = standardize_targets is not None
+        self.standardize_targets = regression if standardize_targets is None else standardize_targets
         self.class_weights = class_weights
         self.compile_architecture = compile
         self.scores = Scores(self.task)
@@ -328,7 +331,7 @@ class BenchmarkModule(pl.LightningModule):
 
     def on_train_epoch_end(self) -> None:
         """Log the training split."""
-        self.log_dict(self.scores.of("train").finish() | {"epoch": torch.tensor(self.epoch_number)})
+        self.log_dict(targets.finish(self, "train")[0] | {"epoch": torch.tensor(self.epoch_number)})
 
     def on_validation_start(self) -> None:
         """All processes score the model that is written; DDP sees to it by itself, FSDP does not."""
@@ -336,40 +339,32 @@ class BenchmarkModule(pl.LightningModule):
 
     def on_validation_epoch_end(self) -> None:
         """Log the validation split."""
-        self.log_dict(self.scores.of("val").finish(), prog_bar=True)
+        scores, of_targets = targets.finish(self, "val")
+        self.log_dict(scores, prog_bar=True)
+        self.log_dict(of_targets)
         if self.trainer.state.fn == "fit":
             self.log("epoch", self.epoch_number)
 
     def on_test_epoch_end(self) -> None:
         """Log the test split."""
-        self.log_dict(self.scores.of("test").finish())
+        scores, of_targets = targets.finish(self, "test")
+        self.log_dict(scores | of_targets)
 
     # -- setting up ----------------------------------------------------------------------------------------------
 
     def setup(self, stage: str) -> None:
         """Learn from targets and load starting weights at the start of a fit; suit the strategy; compile."""
-        if stage == "fit" and (self.standardize_targets or self.class_weights is not None):
-            self._learn_from_targets()
         if stage == "fit" and self.init_from and not getattr(self._trainer, "ckpt_path", None):  # else a run goes on
             from graphbench.runs.checkpoints import load_matching
 
             parts.check_loaded(self.frozen, load_matching(self, self.init_from), self.init_from)
+        if stage == "fit":
+            targets.learn(self)  # after weights of another run, whose targets lie elsewhere
+            targets.check_selection(self)
         if self._trainer is not None:
             suit_strategy(self, lambda batch: self.task.loss(self(batch), batch), self.trainer, stage)
         if self.compile_architecture and self.architecture._compiled_call_impl is None:
             self.architecture.compile(dynamic=True)
-
-    def _learn_from_targets(self) -> None:
-        """Mean and deviation of training targets, or weights of their classes."""
-        data = getattr(self.trainer, "datamodule", None)
-        if data is None:
-            option = "standardize_targets" if self.standardize_targets else "class_weights"
-            raise BadInput(f"{option} needs a graphbench benchmark as the trainer's data module.")
-        columns = data.tables["train"].columns
-        if isinstance(self.task, Regression):
-            self.task.standardize(columns["y"])
-        elif isinstance(self.task, Classification):
-            self.task.set_class_weights(columns["y"], columns.get(WEIGHT))
 
     def on_fit_start(self) -> None:
         """After Lightning's finders, which train a little: start afresh, with the rate they found."""

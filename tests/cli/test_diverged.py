@@ -125,7 +125,8 @@ def test_a_best_score_that_is_no_number_is_an_error_and_null(data_options, tmp_p
     )
     run = tmp_path / "run"
     assert main(["fit", *data_options, *OPTIONS, "--run", str(run)]) == 1
-    assert "The run diverged: val/MAE of the best epoch is nan" in capsys.readouterr().err
+    assert "No epoch is the best one: val/MAE has no number" in capsys.readouterr().err
+    assert not (run / "checkpoints" / "best.ckpt").exists()
 
     def refuse(word):
         pytest.fail(f"results.json holds {word}, which is no JSON")

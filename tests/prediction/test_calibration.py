@@ -54,6 +54,37 @@ def test_the_temperature_of_classes_minimises_the_cross_entropy(factor):
     )
 
 
+def test_a_temperature_is_tried_on_rows_that_it_was_not_fitted_on():
+    """Against a loop over the same fifths with torch's minimiser."""
+    logits, classes = sampled(3, 3.0, rows=200)
+    found = Temperature.fit(log_probabilities(logits.numpy(), of_classes(3)), classes[:, None].numpy())
+    fold = torch.from_numpy(np.random.default_rng(0).permutation(200) % 5)
+    losses = []
+    for number in range(5):
+        rest, here = fold != number, fold == number
+        best = most_likely(lambda t, rest=rest: F.cross_entropy(logits[rest] / t, classes[rest]))
+        losses.append(F.cross_entropy(logits[here] / best, classes[here], reduction="sum"))
+    expected = float(F.cross_entropy(logits, classes)), float(sum(losses)) / 200
+    assert found.held_out == pytest.approx(expected, rel=1e-5)
+    assert found.caution == ""
+
+
+def test_few_rows_are_a_caution_with_their_number():
+    worse = 0
+    for seed in range(12):
+        logits, classes = sampled(1, 1.0, rows=12, seed=seed)
+        try:
+            found = Temperature.fit(log_probabilities(logits.numpy(), of_classes(2)), classes[:, None].numpy())
+        except BadInput:
+            continue
+        gains = found.held_out is not None and found.held_out[1] < found.held_out[0]
+        assert bool(found.caution) != gains
+        if found.caution:
+            assert "12 rows" in found.caution
+            worse += 1
+    assert worse >= 3
+
+
 def test_two_classes_with_one_logit():
     logits, classes = sampled(1, 2.0)
     spec = of_classes(2)

@@ -152,7 +152,14 @@ def test_time_has_a_unit_that_suits_it(make_run, seconds, heading, shown):
 
 @pytest.mark.parametrize(
     ("values", "shown"),
-    [((0.00001234,), "1.23e-05"), ((0.0,), "0.0000"), ((1234.56,), "1,234.6"), ((-0.5, 0.5), "0.0000 ± 0.7071")],
+    [
+        ((0.00001234,), "1.23e-05"),
+        ((0.0,), "0.0000"),
+        ((1234.56,), "1,235"),
+        ((12.3456,), "12.35"),
+        ((264435120.0,), "2.64e+08"),
+        ((-0.5, 0.5), "0.0000 ± 0.7071"),
+    ],
 )
 def test_numbers_have_the_decimals_they_need(values, shown):
     assert Quantity("k", "t").show(Score(values, len(values))) == shown

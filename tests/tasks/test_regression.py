@@ -47,7 +47,7 @@ def test_nodes_are_predicted_in_real_units():
     module.task.standardize(batch.y * 10 + 3)
     assert module(batch).shape == (batch.num_nodes, 2) == batch.y.shape
     expected = module(batch) * module.task.scale + module.task.offset
-    torch.testing.assert_close(module.predict(batch), expected.detach())
+    torch.testing.assert_close(module.predict(batch), expected.detach().float())
     assert module.training
     assert not module.predict(batch).requires_grad
 

@@ -114,7 +114,7 @@ def test_training_leaves_frozen_weights_and_statistics_and_moves_all_others():
     for name, value in state.items():
         if name.startswith(frozen):
             assert torch.equal(value, before[name]), name
-        elif "scores" not in name and not name.endswith(("offset", "scale")):
+        elif "scores" not in name and not name.endswith(("offset", "scale", "deviation")):
             assert not torch.equal(value, before[name]), name
     assert all(p.grad is None for n, p in model.named_parameters() if n.startswith(frozen))
     modes = [layer[1].training for layer in model.architecture.layers]

@@ -15,7 +15,7 @@ import torch
 from graphbench.benchmarks.graphs.by_nodes.level import NodeLevel
 from graphbench.benchmarks.graphs.by_nodes.splits import known_in
 from graphbench.benchmarks.graphs.features import FeaturePlan, feature_arrays
-from graphbench.benchmarks.graphs.inference import LOSSES, METRICS, OF_NEGATIVES, TASKS
+from graphbench.benchmarks.graphs.inference import LOSSES, OF_NEGATIVES, TASKS
 from graphbench.benchmarks.graphs.inputs import parts_of_objects, parts_of_source, told_as_input
 from graphbench.benchmarks.graphs.inspection import POSITION, FeatureRequest, size_facts, split_facts
 from graphbench.benchmarks.graphs.raw import RawGraphs, undirected
@@ -29,13 +29,14 @@ from graphbench.benchmarks.graphs.splits.splitting import (
     used_columns,
 )
 from graphbench.benchmarks.graphs.summary import summary_rows, summary_text
-from graphbench.benchmarks.graphs.targets import Target, find_target, predicts_links, target_array
+from graphbench.benchmarks.graphs.targets import Target, find_target, metrics_of, predicts_links, target_array
 from graphbench.benchmarks.graphs.weights import weight_array
 from graphbench.contracts import SPLITS, BenchmarkSpec, Features, GraphTable, InputPart
 from graphbench.contracts.spec import TaskName
 from graphbench.contracts.table import EDGE, NODE, WEIGHT
 from graphbench.data.checksums import remembered_sha256
 from graphbench.data.entry import Entry, EntryWriter
+from graphbench.data.precision import single_numbers
 from graphbench.data.row_weights import scaled_weights
 from graphbench.errors import BadInput, check_choice
 
@@ -99,6 +100,7 @@ class Graphs(NodeLevel):
         MissingData: there is no such file.
     """
 
+    data_version = 2  # targets keep float64 where they need it
     spec = BenchmarkSpec(
         name="Graphs",
         task="graph-regression",
@@ -111,8 +113,6 @@ class Graphs(NodeLevel):
         licence="that of your data",
         source="your graphs",
     )
-
-    data_version: ClassVar[int] = 2
 
     def __init__(
         self,
@@ -257,7 +257,7 @@ class Graphs(NodeLevel):
         self._target = Target.from_json(self.facts["target"])
         self._plan = {level: FeaturePlan.from_json(plan) for level, plan in self.facts["plans"].items()}
         target = self._target
-        known = [m for m in METRICS[target.task] if m != "AUROC" or target.num_classes in (None, 2)]
+        known = metrics_of(target)
         known += OF_NEGATIVES if target.level == "link" and self.facts["num_negatives"] else ()
         self._chosen(metric, "metric", known, target.task)
         self._chosen(loss, "loss", LOSSES[target.task], target.task)
@@ -348,7 +348,7 @@ class Graphs(NodeLevel):
             columns |= {coded_name: (level, coded)} if coded is not None else {}
             columns |= {dense_name: (level, dense)} if dense is not None else {}
         if self.facts["coordinates"]:
-            columns["pos"] = (NODE, raw.column(NODE, POSITION).astype(np.float32))
+            columns["pos"] = (NODE, single_numbers(raw.column(NODE, POSITION), f"{raw.origin}: {POSITION} of nodes"))
         if targets and (y := target_array(raw, self._target)) is not None:
             columns["y"] = y
             if self.weight is not None:

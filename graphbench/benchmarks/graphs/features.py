@@ -10,6 +10,7 @@ import numpy as np
 
 from graphbench.benchmarks.graphs.raw import RawGraphs, as_rows
 from graphbench.contracts import Features
+from graphbench.data.precision import single_numbers
 from graphbench.errors import BadInput
 
 #: Largest vocabulary of integers that is taken for categories.
@@ -210,7 +211,7 @@ def feature_arrays(raw: RawGraphs, plan: FeaturePlan) -> tuple[np.ndarray | None
             coded.append(rows.astype(np.int64, copy=False))
         else:
             _refuse_infinite(raw, plan.level, column.name, rows)
-            dense.append(rows.astype(np.float32, copy=False))
+            dense.append(single_numbers(rows, f"{raw.origin}: {column.name} of {plan.level}s"))
     numbers = _side_by_side(dense)
     return _side_by_side(coded), _normalized(raw, plan, numbers) if plan.normalized else numbers
 

@@ -20,12 +20,12 @@ TASKS: tuple[TaskName, ...] = (
 )
 #: Metrics of each task, the default first.
 METRICS: dict[TaskName, tuple[str, ...]] = {
-    "graph-regression": ("MAE", "RMSE"),
+    "graph-regression": ("MAE", "RMSE", "scaled_MAE", "scaled_RMSE"),
     "graph-classification": ("accuracy", "class_accuracy", "macro_F1", "AUROC"),
     "graph-multilabel": ("AP", "AUROC"),
     "node-classification": ("accuracy", "class_accuracy", "macro_F1", "AUROC"),
     "node-multilabel": ("AP", "AUROC"),
-    "node-regression": ("MAE", "RMSE"),
+    "node-regression": ("MAE", "RMSE", "scaled_MAE", "scaled_RMSE"),
     "link-ranking": ("MRR", "filtered_MRR", "filtered_no_self_MRR", "hits@1", "hits@3", "hits@10"),
 }
 #: Metrics of pairs beside wrong pairs of one's own, as OGB's evaluators define them.

@@ -9,11 +9,12 @@ from typing import Any, cast
 
 import numpy as np
 
-from graphbench.benchmarks.graphs.inference import infer_task, is_one_hot
+from graphbench.benchmarks.graphs.inference import METRICS, infer_task, is_one_hot
 from graphbench.benchmarks.graphs.raw import LEVELS, RawGraphs, as_rows
 from graphbench.benchmarks.graphs.splits.masks import counted_rows
 from graphbench.contracts.spec import TaskName
 from graphbench.contracts.table import EDGE, GRAPH, NODE
+from graphbench.data.precision import exact_numbers
 from graphbench.errors import BadInput, UnknownName
 
 _CLASSES = ("graph-classification", "node-classification")
@@ -332,8 +333,19 @@ def _refuse_rows(raw: RawGraphs, target: Target, wrong: np.ndarray, values: np.n
         raise BadInput(f"{raw.place(target.level, row)}: the target {', '.join(target.names)} {values[row]} {fault}.")
 
 
+def metrics_of(target: Target) -> list[str]:
+    """Metrics that may select checkpoints of a target, the default first.
+
+    Of several targets that is a mean of scaled errors: errors of different units say nothing as one.
+    """
+    several = target.num_classes is None and target.width > 1
+    known = [m for m in METRICS[target.task] if m != "AUROC" or target.num_classes in (None, 2)]
+    known = [m for m in known if several or not m.startswith("scaled_")]
+    return sorted(known, key=lambda name: not name.startswith("scaled_"))
+
+
 def target_array(raw: RawGraphs, target: Target) -> tuple[str, np.ndarray] | None:
-    """`y` with its level: classes `[rows, 1]` (int64) or numbers `[rows, width]` (float32); None for links.
+    """`y` with its level: classes `[rows, 1]` (int64) or numbers `[rows, width]` (see `exact_numbers`); None for links.
 
     Rows without a class have -1, missing numbers are NaN.
 
@@ -343,11 +355,8 @@ def target_array(raw: RawGraphs, target: Target) -> tuple[str, np.ndarray] | Non
     if target.level == "link":
         return None
     if target.task not in _CLASSES:
-        values = target_values(raw, target.level, target.names)
-        absent = _absent(raw, target)
-        return target.level, np.where(absent, np.nan, values).astype(np.float32) if absent.any() else values.astype(
-            np.float32
-        )
+        values = np.asarray(target_values(raw, target.level, target.names), dtype=np.float64)
+        return target.level, exact_numbers(np.where(_absent(raw, target), np.nan, values))
     classes, rows = _class_values(raw, target), labelled(raw, target)
     if target.one_hot or not target.classes:
         filled = np.where(rows, classes, UNLABELLED)

@@ -47,7 +47,7 @@ _TASKS: dict[TargetTask, TaskName] = {
 _LOSSES = {"regression": "L1", "classification": "cross_entropy", "multilabel": "BCE"}
 #: Metrics of each task, the default first.
 _METRICS = {
-    "regression": ("MAE", "RMSE"),
+    "regression": ("MAE", "RMSE", "scaled_MAE", "scaled_RMSE"),
     "classification": ("accuracy", "class_accuracy", "macro_F1", "AUROC"),
     "multilabel": ("AP", "AUROC"),
 }
@@ -87,7 +87,8 @@ class Molecules(MoleculeBenchmark):
             The parts are random, or of whole scaffolds where `split` says so; `fractions` is not used.
         fold: the part that tests, from 0.
         on_error: stop at unusable rows, or skip them with a warning.
-        metric: the score that selects checkpoints; by default MAE, accuracy or AP.
+        metric: the score that selects checkpoints; by default MAE (of several targets scaled_MAE, the mean of
+            their errors in standard deviations of training), accuracy or AP.
         weight: column with the weight of each row in the loss, 0 or more. Only ratios count: weights are divided by
             their mean over the training rows. Losses of all splits are weighted, metrics are not.
         repeats: `together` keeps rows of one molecule (one canonical SMILES) in one split or fold; `apart` shares them
@@ -99,6 +100,7 @@ class Molecules(MoleculeBenchmark):
         MissingExtra: for an `.xlsx` file without openpyxl.
     """
 
+    data_version = 2  # targets keep float64 where they need it
     spec = BenchmarkSpec(
         name="Molecules",
         task="graph-regression",
@@ -166,7 +168,7 @@ class Molecules(MoleculeBenchmark):
         self.spec = replace(
             type(self).spec,
             task=_TASKS[task],
-            metric=metric or _METRICS[task][0],
+            metric=metric or ("scaled_MAE" if task == "regression" and len(targets) > 1 else _METRICS[task][0]),
             higher_is_better=task != "regression",
             loss=_LOSSES[task],
             num_targets=len(targets),
@@ -303,5 +305,7 @@ def _check_targets(targets: tuple[str, ...], task: TargetTask, num_classes: int 
         raise BadInput(f"num_classes belongs to task=classification, not to task={task}.")
     if metric is not None and metric not in _METRICS[task]:
         raise BadInput(f"metric={metric}: a {task} is scored by {', '.join(_METRICS[task])}.")
+    if metric is not None and metric.startswith("scaled_") and len(targets) == 1:
+        raise BadInput(f"metric={metric} is for several targets; of one it is {metric.removeprefix('scaled_')}.")
     if metric == "AUROC" and task == "classification" and num_classes != 2:
         raise BadInput("metric=AUROC needs num_classes=2.")

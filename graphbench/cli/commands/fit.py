@@ -18,6 +18,7 @@ from pytorch_lightning.callbacks import BatchSizeFinder, LearningRateFinder, Sto
 from pytorch_lightning.utilities.exceptions import SIGTERMException
 from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
+from graphbench.callbacks.best_checkpoint import BestCheckpoint
 from graphbench.callbacks.changed_options import ChangedOptions
 from graphbench.callbacks.non_finite import Diverged
 from graphbench.cli.appended import without_repeats
@@ -45,6 +46,7 @@ from graphbench.registry.expected import kind_of_data
 from graphbench.runs import RunFolder, trust
 from graphbench.runs.checkpoints import load_checkpoint
 from graphbench.runs.environment import describe_environment
+from graphbench.runs.tables import show_number
 from graphbench.runs.trained_options import differing_options
 
 log = logging.getLogger(__name__)
@@ -312,15 +314,19 @@ def _finish(cli: GraphbenchCLI) -> int:
         trainer.loggers = []  # the best epoch's scores are in the logs already
         scores = trainer.validate(model, cli.datamodule, ckpt_path=str(run.best), verbose=False, weights_only=True)
         results["val"] = scores_of("val", scores[0])
+    elif any(isinstance(callback, BestCheckpoint) for callback in trainer.callbacks):  # type: ignore[attr-defined]
+        results["val"] = scores_of("val", {name: float(value) for name, value in trainer.callback_metrics.items()})
+    results["undefined"] = dict(model.scores.of("val").undefined)
     _check_place(cli)
     _record(run, results)
-    if "val" not in results:
+    if model.monitor not in results.get("val", {}):
         return 0
     score = results["val"][model.monitor]
-    if not math.isfinite(score):
-        log.error("The run diverged: %s of the best epoch is %s.", model.monitor, score)
+    if "best_epoch" not in results or not math.isfinite(score):
+        reason = results["undefined"].get(model.monitor) or f"it is {score} at the end"
+        log.error("No epoch is the best one: %s has no number in any of them: %s.", model.monitor, reason)
         return 1
-    log.info("Best epoch %d: %s %.4f", results["best_epoch"], model.monitor, score)
+    log.info("Best epoch %d: %s %s", results["best_epoch"], model.monitor, show_number(score))
     return 0
 
 
@@ -360,4 +366,6 @@ def _record(run: RunFolder, results: dict[str, Any]) -> None:
         stored = {}
     same = all(stored.get(key) == results.get(key) for key in ("best_epoch", "val"))
     kept = {key: stored[key] for key in ("test", "baselines", "expected", "data_changed") if same and key in stored}
+    if same:
+        results["undefined"] = dict(stored.get("undefined") or {}) | results["undefined"]
     run.write_results(kept | results)

@@ -145,6 +145,8 @@ def _learn_from_validation(ensemble: Ensemble, request: Request) -> None:
             "Temperature %.4g, of %d validation rows: their loss went from %.4g to %.4g, ECE from %.4g to %.4g",
             found.value, found.rows, *found.loss, *found.error,
         )  # fmt: skip
+        if found.caution:
+            log.warning("--calibrate: do not rely on this temperature: %s.", found.caution)
     if request.own.interval:
         intervals = ensemble.add_intervals(request.own.interval)
         for name, width, rows in zip(intervals.names, intervals.half_widths, intervals.rows, strict=True):

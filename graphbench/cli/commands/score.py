@@ -23,10 +23,12 @@ from graphbench.files.together import writing_together
 from graphbench.registry.expected import Comparison, Expected, Obtained, compare, kind_of_data
 from graphbench.runs import RunFolder
 from graphbench.runs.checkpoints import load_checkpoint, trained_weights
+from graphbench.runs.tables import show_number
 from graphbench.runs.trained_options import warn_of_other_options
+from graphbench.training.baselines import baselines_of
 
 log = logging.getLogger(__name__)
-Baselines = dict[str, dict[str, dict[str, float]]]
+Baselines = Mapping[str, Mapping[str, Mapping[str, float]]]
 #: Relative difference of scores that another order of additions explains.
 _ROUNDING = 1e-5
 #: Options of a recipe that a line names as altered.
@@ -106,18 +108,20 @@ def _score_splits(
     cli = GraphbenchCLI([*request.arguments, *folder])
     cli.trainer.callbacks.append(same)  # type: ignore[attr-defined]
     scores: dict[str, Mapping[str, float]] = {}
+    undefined: dict[str, str] = {}
     for name in splits:
         evaluate = cli.trainer.validate if name == "val" else cli.trainer.test
         logged = evaluate(cli.model, cli.datamodule, ckpt_path=str(checkpoint), verbose=False, weights_only=True)[0]
         scores[name] = scores_of(name, logged)
+        undefined |= cli.model.scores.of(name).undefined
     if not cli.trainer.is_global_zero:
         return False
-    others = cli.datamodule.baselines()
+    others = baselines_of(cli.model, cli.datamodule, splits)
     comparison = _beside_expected(cli, request, scores)
     _show(cli, scores, others, comparison)
     if request.run is None or staged is None or request.own.checkpoint is not None:
         return False
-    _record(request.run, staged, scores, others, comparison, "; ".join(same.differences))
+    _record(request.run, staged, scores, others, comparison, "; ".join(same.differences), undefined)
     request.run.report.unlink(missing_ok=True)  # a kill before the next one is written must not leave it beside these
     return True
 
@@ -152,6 +156,7 @@ def _record(
     others: Baselines,
     comparison: Comparison | None,
     data_changed: str,
+    undefined: Mapping[str, str],
 ) -> None:
     """Hold the validation scores against those at the end of fit, then stage what is new; on other data, say so."""
     stored = run.read_results().get("val")
@@ -161,6 +166,7 @@ def _record(
         kept = {name: value for name, value in run.read_results().items() if name not in ("expected", "data_changed")}
         noted: dict[str, Any] = {} if comparison is None else {"expected": comparison.as_dict()}
         noted |= {"data_changed": data_changed} if data_changed else {}
+        noted["undefined"] = dict(undefined)
         staged.write_results(kept | {"test": dict(scores["test"]), "baselines": others} | noted)
 
 
@@ -179,9 +185,13 @@ def _agreement(stored: Mapping[str, Any], found: Mapping[str, float]) -> str:
     """
     if stored == found:
         return "equal"
+    known = {name: value for name, value in found.items() if math.isfinite(value)}
+    stored = {name: value for name, value in stored.items() if value is not None}  # which is how a file has NaN
+    if stored == known:
+        return "equal"
     told = []
-    for name in sorted(stored.keys() | found.keys()):
-        one, two = stored.get(name), found.get(name)
+    for name in sorted(stored.keys() | known.keys()):
+        one, two = stored.get(name), known.get(name)
         numbers = isinstance(one, int | float) and isinstance(two, int | float)
         if not (numbers and math.isclose(one, two, rel_tol=_ROUNDING, abs_tol=_ROUNDING)):  # type: ignore[arg-type]
             told.append(f"{name} {two}, was {one}")
@@ -207,7 +217,8 @@ def _show(
         rows.append(["expected", *_expected_row(comparison, scores, names)])
     for baseline, values in others.items():
         rows.append([baseline, *_row(values, names)])
-    unit = f" [{spec.target_units[0]}]" if len(set(spec.target_units)) == 1 and spec.target_units[0] else ""
+    one_unit = len(set(spec.target_units)) == 1 and spec.target_units[0] and not spec.metric.startswith("scaled_")
+    unit = f" [{spec.target_units[0]}]" if one_unit else ""
     arrow = "higher" if spec.higher_is_better else "lower"
     show_table(f"{spec.name}{unit}, {arrow} {spec.metric} is better", header, rows, corner="score")
     if comparison is not None:
@@ -222,7 +233,7 @@ def _expected_row(comparison: Comparison, scores: Iterable[str], names: Sequence
 
 def _row(scores: Mapping[str, Mapping[str, float]], names: Sequence[str]) -> list[str]:
     return [
-        f"{scores[split][f'{split}/{name}']:.4f}" if f"{split}/{name}" in scores[split] else "-"
+        show_number(value) if math.isfinite(value := scores[split].get(f"{split}/{name}", math.nan)) else "-"
         for split in scores
         for name in names
     ]

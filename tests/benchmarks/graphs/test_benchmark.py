@@ -64,9 +64,9 @@ def test_every_column_of_saved_graphs_arrives(opened, graphs, saved):
     [
         ({}, "graph-classification", 1, 3, "accuracy"),
         ({"target": "energy"}, "graph-regression", 1, None, "MAE"),
-        ({"target": "several"}, "graph-regression", 4, None, "MAE"),
+        ({"target": "several"}, "graph-regression", 4, None, "scaled_MAE"),
         ({"target": "several:1"}, "graph-regression", 1, None, "MAE"),
-        ({"target": ["energy", "several"]}, "graph-regression", 5, None, "MAE"),
+        ({"target": ["energy", "several"]}, "graph-regression", 5, None, "scaled_MAE"),
         ({"target": "flags"}, "graph-multilabel", 3, None, "AP"),
         ({"target": "role"}, "node-classification", 1, 3, "accuracy"),
         ({"task": "graph-regression"}, "graph-regression", 1, None, "MAE"),

@@ -38,7 +38,7 @@ def place(tmp_path_factory):
     ("source", "options", "metric", "columns"),
     [
         ("TUDataset:DS", [], "accuracy", ["id", "prediction_0", "prediction_1", "target"]),
-        slow("mine.pt", ["--data.target", "[energy, several]"], "MAE", ["id", "prediction_0", "target_0"]),
+        slow("mine.pt", ["--data.target", "[energy, several]"], "scaled_MAE", ["id", "prediction_0", "target_0"]),
         slow("mine.pt", ["--data.target", "role"], "accuracy", ["id", "node", "prediction_0", "target"]),
         slow("links.jsonl", [], "MRR", ["id", "head", "tail", "prediction", "target"]),
     ],

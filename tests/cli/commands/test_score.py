@@ -28,7 +28,7 @@ def test_many_scores_get_a_row_each_and_none_is_cut(finished_run, tmp_path, caps
     shown = capsys.readouterr().out
     assert "…" not in shown
     rows = {line[1].strip(): line[2].strip() for line in (line.split("│") for line in shown.splitlines()) if line[1:]}
-    expected = {key.replace("/", " "): f"{value:.4f}" for key, value in results["test"].items() if key != "test/loss"}
+    expected = {key.replace("/", " "): f"{value:#.4g}" for key, value in results["test"].items() if key != "test/loss"}
     assert len(expected) == 2 + len(metrics)
     assert expected.items() <= rows.items()
     assert {name.replace("test", "val") for name in expected} <= rows.keys()

@@ -182,7 +182,11 @@ class NodeParts:
                 values = values[chosen[column.axis]] if column.axis in chosen else values
                 whole = not values.is_floating_point() and values.dtype != torch.bool
                 batch[name] = (
-                    values.to(torch.int64) if whole else values.float() if values.is_floating_point() else values
+                    values.to(torch.int64)
+                    if whole
+                    else values.float()
+                    if values.is_floating_point() and name != _TARGETS
+                    else values
                 )
         count = len(piece.nodes)
         batch[_ASKED] = torch.arange(count) < piece.asked

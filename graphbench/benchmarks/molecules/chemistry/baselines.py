@@ -25,6 +25,7 @@ class BaselineScore:
         val_mae, test_mae: mean absolute errors over all known targets, in the target's units.
         prediction: of the test molecules `[test, T]`.
         setting: what was chosen on the validation molecules.
+        val_prediction: of the validation molecules `[val, T]`.
     """
 
     name: str
@@ -32,6 +33,7 @@ class BaselineScore:
     test_mae: float
     prediction: np.ndarray
     setting: str = ""
+    val_prediction: np.ndarray | None = None
 
 
 def _columns(values: np.ndarray | Sequence[float]) -> np.ndarray:
@@ -92,7 +94,7 @@ def ridge_baseline(
     num_bits: int | None = 4096,
     alphas: Sequence[float] = ALPHAS,
 ) -> BaselineScore:
-    """Ridge regression on Morgan radius-2 count fingerprints; the penalty is chosen by validation MAE.
+    """Ridge regression on Morgan radius-2 count fingerprints; each target's penalty is chosen by validation MAE.
 
     Fitted on the training molecules alone, as the networks are. Several targets are fitted one by one, each on the
     molecules that have it.
@@ -107,26 +109,118 @@ def ridge_baseline(
         num_bits: see `morgan_counts`; None is often the stronger baseline.
         alphas: penalties to try.
     """
-    from sklearn.linear_model import Ridge  # slow to import
-
     counts = [morgan_counts(smiles, num_bits) for smiles in (train_smiles, val_smiles, test_smiles)]
     # Substructures that training never shows would get weight zero from any penalty.
     used = np.unique(np.array([name for found in counts[0] for name in found], dtype=np.int64))
     train, val, test = (_matrix(part, used) for part in counts)
     targets, val_targets, test_targets = _columns(train_y), _columns(val_y), _columns(test_y)
-    best: tuple[float, float, np.ndarray] | None = None
-    for alpha in alphas:
-        predictions = []
-        for column in targets.T:
-            known = ~np.isnan(column)
-            model = Ridge(alpha=alpha).fit(train[known], column[known])
-            predictions.append((model.predict(val), model.predict(test)))
-        on_val, on_test = (np.stack(part, axis=1) for part in zip(*predictions, strict=True))
-        score = _mae(on_val, val_targets)
-        if best is None or score < best[0]:
-            best = (score, alpha, on_test)
-    assert best is not None
-    val_mae, alpha, prediction = best
+    chosen = [
+        _best_ridge(alphas, train, column, val, val_column, test)
+        for column, val_column in zip(targets.T, val_targets.T, strict=True)
+    ]
+    val_prediction, prediction = (np.stack([one[part] for one in chosen], axis=1) for part in (1, 2))
     width = f"{num_bits} columns" if num_bits else f"{len(used)} substructures"
-    name = "ridge on Morgan counts"
-    return BaselineScore(name, val_mae, _mae(prediction, test_targets), prediction, f"alpha {alpha:.3g}, {width}")
+    penalties = ", ".join(dict.fromkeys(f"{alpha:.3g}" for alpha, _, _ in chosen))
+    return BaselineScore(
+        "ridge on Morgan counts",
+        _mae(val_prediction, val_targets),
+        _mae(prediction, test_targets),
+        prediction,
+        f"alpha {penalties}, {width}",
+        val_prediction,
+    )
+
+
+def _best_ridge(
+    alphas: Sequence[float],
+    train: sparse.csr_matrix,
+    target: np.ndarray,
+    val: sparse.csr_matrix,
+    val_target: np.ndarray,
+    test: sparse.csr_matrix,
+) -> tuple[float, np.ndarray, np.ndarray]:
+    """The penalty with the smallest validation MAE of one target, and predictions of val and test."""
+    from sklearn.linear_model import Ridge  # slow to import
+
+    known, scored = ~np.isnan(target), ~np.isnan(val_target)
+    if not known.any():
+        return alphas[0], np.full(val.shape[0], np.nan), np.full(test.shape[0], np.nan)
+    best: tuple[float, float, np.ndarray, np.ndarray] | None = None
+    for alpha in alphas:
+        model = Ridge(alpha=alpha).fit(train[known], target[known])
+        on_val = model.predict(val)
+        score = float(np.abs(on_val - val_target)[scored].mean()) if scored.any() else 0.0
+        if best is None or score < best[0]:
+            best = (score, alpha, on_val, model.predict(test))
+    assert best is not None
+    return best[1:]
+
+
+#: Inverse penalties of the logistic regression that are tried.
+INVERSE_PENALTIES = (0.01, 0.1, 1.0, 10.0)
+
+
+def logistic_baseline(
+    smiles: Sequence[Sequence[str]],
+    targets: Sequence[np.ndarray],
+    num_classes: int | None,
+    inverse_penalties: Sequence[float] = INVERSE_PENALTIES,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Logistic regression on unfolded Morgan radius-2 counts; the penalty is chosen by the validation log loss.
+
+    Args:
+        smiles: molecules of train, val and test.
+        targets: their classes `[molecules]` or `[molecules, 1]`, -1 where unknown; or labels 0 and 1
+            `[molecules, T]`, NaN where unknown, each fitted alone.
+        num_classes: of a classification; None for labels.
+        inverse_penalties: to try.
+
+    Returns:
+        Probabilities for val and test: of classes `[molecules, C]`, of labels `[molecules, T]`.
+    """
+    counts = [morgan_counts(part, None) for part in smiles]
+    used = np.unique(np.array([name for found in counts[0] for name in found], dtype=np.int64))
+    train, val, test = (_matrix(part, used) for part in counts)
+    if num_classes is not None:
+        y = [np.where(_columns(part)[:, 0] < 0, np.nan, _columns(part)[:, 0]) for part in targets[:2]]
+        return _best_logistic(train, y[0], val, y[1], test, num_classes, inverse_penalties)
+    fits = [
+        _best_logistic(train, known, val, val_known, test, 2, inverse_penalties)
+        for known, val_known in zip(_columns(targets[0]).T, _columns(targets[1]).T, strict=True)
+    ]
+    on_val, on_test = (np.stack([fit[part][:, 1] for fit in fits], axis=1) for part in (0, 1))
+    return on_val, on_test
+
+
+def _best_logistic(
+    train: sparse.csr_matrix,
+    target: np.ndarray,
+    val: sparse.csr_matrix,
+    val_target: np.ndarray,
+    test: sparse.csr_matrix,
+    num_classes: int,
+    inverse_penalties: Sequence[float],
+) -> tuple[np.ndarray, np.ndarray]:
+    """Probabilities `[molecules, C]` for val and test; those of training where it shows one class alone."""
+    from sklearn.linear_model import LogisticRegression  # slow to import
+
+    known, scored = ~np.isnan(target), ~np.isnan(val_target)
+    present = np.unique(target[known]).astype(np.int64)
+
+    def spread(probabilities: np.ndarray) -> np.ndarray:
+        every = np.zeros((len(probabilities), num_classes))
+        every[:, present] = probabilities
+        return every
+
+    if len(present) < 2:
+        return tuple(spread(np.ones((part.shape[0], len(present)))) for part in (val, test))  # type: ignore[return-value]
+    best: tuple[float, np.ndarray, np.ndarray] | None = None
+    for inverse in inverse_penalties:
+        model = LogisticRegression(C=inverse, max_iter=1000, tol=1e-3).fit(train[known], target[known].astype(int))
+        on_val = spread(model.predict_proba(val))
+        own = on_val[scored, val_target[scored].astype(np.int64)]
+        loss = float(-np.log(own.clip(min=1e-12)).mean()) if scored.any() else 0.0
+        if best is None or loss < best[0]:
+            best = (loss, on_val, spread(model.predict_proba(test)))
+    assert best is not None
+    return best[1:]

@@ -12,6 +12,7 @@ from torch import Tensor
 from graphbench.benchmarks.molecules.chemistry.reading import MoleculeArrays
 from graphbench.contracts import Column, GraphTable
 from graphbench.contracts.table import EDGE, EDGE_INDEX, GRAPH, NODE, WEIGHT, pointer
+from graphbench.data.precision import exact_numbers
 
 #: Text columns of the molecule benchmarks.
 TEXTS = ("smiles", "id")
@@ -25,10 +26,22 @@ def to_table(arrays: MoleculeArrays) -> GraphTable:
     return GraphTable(columns, layout, ptr)
 
 
-def with_targets(table: GraphTable, y: np.ndarray) -> GraphTable:
-    """A table that has `y` too: real targets `[G, T]` or `[G]` as float32, classes as int64."""
-    dtype = torch.int64 if np.issubdtype(y.dtype, np.integer) else torch.float32
-    return table.with_columns({"y": torch.from_numpy(y).reshape(len(table), -1).to(dtype)}, {"y": Column(GRAPH)})
+def with_targets(table: GraphTable, y: np.ndarray, exact: bool = False) -> GraphTable:
+    """A table that has `y` too: real targets `[G, T]` or `[G]` as float32, classes as int64.
+
+    Args:
+        table: of molecules.
+        y: targets.
+        exact: keep float64 where float32 cannot hold the spread of a target.
+    """
+    y = (
+        y.astype(np.int64)
+        if np.issubdtype(y.dtype, np.integer)
+        else exact_numbers(y)
+        if exact
+        else y.astype(np.float32)
+    )
+    return table.with_columns({"y": torch.from_numpy(y).reshape(len(table), -1)}, {"y": Column(GRAPH)})
 
 
 def with_weights(table: GraphTable, weights: np.ndarray) -> GraphTable:

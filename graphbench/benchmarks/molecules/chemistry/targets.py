@@ -101,10 +101,14 @@ def points_for_commas(rows: MoleculeRows, names: Sequence[str]) -> None:
     rows.notes.append("numbers have decimal commas")
 
 
-def classes_hint(rows: MoleculeRows, target: str) -> str:
-    """How to have the texts of a column as classes; empty where it has numbers, or too many texts to be classes."""
+def classes_hint(rows: MoleculeRows, target: str, numbers: bool = False) -> str:
+    """How to have the texts or numbers of a column as classes; empty where they are too many to be classes.
+
+    Numbers are offered where a classification was asked for, which has found other ones than 0 to C - 1.
+    """
     found = sorted({text for text in rows.columns[target] if text.lower() not in _MISSING})
-    if not 2 <= len(found) <= _MOST_NAMED or any(not _number(text, "regression", 0)[1] for text in found):
+    some_number = any(not _number(text, "regression", 0)[1] for text in found)
+    if not 2 <= len(found) <= _MOST_NAMED or (some_number and not numbers):
         return ""
     named = json.dumps(found, ensure_ascii=False)
     return f" Classes by name: --data.task classification --data.classes '{named}', in the order that you want."

@@ -168,7 +168,8 @@ def _report(problems: list[RowProblem], rows: MoleculeRows, request: FileRequest
     if request.on_error == "stop":
         advice = "Correct these rows, or leave them out with on_error=skip."
         if len(request.targets) == 1 and not request.computed and not request.classes:
-            advice += classes_hint(rows, request.targets[0])
+            hint = classes_hint(rows, request.targets[0], request.task == "classification")
+            advice = f"{hint.strip()} Or: {advice[0].lower()}{advice[1:]}" if hint else advice
         refuse_problems(problems, rows.source, rows.num_rows, advice, rows.unit)
     elif problems:
         told = describe_problems(problems, rows.source, rows.num_rows, rows.unit)
@@ -187,7 +188,7 @@ def _collect(
     names = rows.columns[request.id_column] if request.id_column else [str(line) for line in rows.lines]
     smiles = [rows.columns[request.smiles_column][row] for row in source]
     targets = combine_terms(arrays.terms[kept]).reshape(len(kept), -1) if request.computed else y[source]
-    table = with_targets(subset(to_table(arrays), kept), targets)
+    table = with_targets(subset(to_table(arrays), kept), targets, exact=True)
     table = table if weights is None else with_weights(table, weights[source])
     table = with_text(table, {"smiles": smiles, "id": [names[row] for row in source]})
     scaffolds, canonical = arrays.scaffold_list() if request.scaffold else [], arrays.canonical_list()

@@ -1,0 +1,128 @@
+"""Which scores a split can define: by what is known of its targets alone, before and after training."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torchmetrics import Metric
+
+#: What a score needs: a known target ("rows"), one column with two different known values ("contrast"), a row of the
+#: class 1 in one column ("positive").
+Need = Literal["rows", "contrast", "positive"]
+#: Parts of the class names of torchmetrics whose scores compare classes or explain a variance.
+_CONTRASTS = (
+    "AUROC", "AveragePrecision", "Kappa", "Matthews", "F1Score", "FBeta", "Recall", "Sensitivity", "Specificity",
+    "R2", "Pearson", "Spearman", "Kendall", "Concordance", "ExplainedVariance", "RelativeSquared",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TargetRange:
+    """How many targets are known in each of T columns, and between which values they lie.
+
+    Args:
+        rows: known targets of each column.
+        low: the smallest of them; infinite where none is known.
+        high: the largest.
+        discrete: whether targets are numbers of classes.
+
+    Examples:
+        >>> TargetRange.of(torch.tensor([[0.0, 5.0], [1.0, 5.0], [float("nan"), 5.0]]))
+        TargetRange(rows=(2, 3), low=(0.0, 5.0), high=(1.0, 5.0), discrete=False)
+    """
+
+    rows: tuple[int, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    discrete: bool = False
+
+    def column(self, number: int) -> TargetRange:
+        """That of one column."""
+        return TargetRange((self.rows[number],), (self.low[number],), (self.high[number],), self.discrete)
+
+    @classmethod
+    def of(cls, targets: Tensor, discrete: bool = False) -> TargetRange:
+        """That of targets `[rows, T]`, NaN where unknown."""
+        metric = TargetRanges(targets.shape[1], discrete)
+        metric.update(targets)
+        return metric.result()
+
+    def missing(self, need: Need) -> str:
+        """Why a score with this need is undefined, in words; "" where it is defined.
+
+        Examples:
+            >>> TargetRange((6,), (0.0,), (0.0,), discrete=True).missing("contrast")
+            'all 6 known targets are of class 0'
+            >>> TargetRange((6,), (0.0,), (0.0,), discrete=True).missing("rows")
+            ''
+        """
+        known = sum(self.rows)
+        if not known:
+            return "no target is known"
+        if need == "contrast" and not any(low < high for low, high in zip(self.low, self.high, strict=True)):
+            if len(self.rows) > 1:
+                return "no target has two different known values"
+            value = f"of class {self.low[0]:g}" if self.discrete else f"{self.low[0]:.6g}"
+            return f"all {known} known targets are {value}" if known > 1 else f"its one known target is {value}"
+        if need == "positive" and not any(high >= 1 for high in self.high):
+            return f"all {known} known labels are 0"
+        return ""
+
+
+class TargetRanges(Metric):
+    """Gathers a `TargetRange`, over batches and processes, without a look at the device.
+
+    Args:
+        columns: T.
+        discrete: whether targets are numbers of classes.
+    """
+
+    is_differentiable = False
+    full_state_update = False
+    rows: Tensor
+    low: Tensor
+    high: Tensor
+
+    def __init__(self, columns: int, discrete: bool = False) -> None:
+        super().__init__()
+        self.discrete = discrete
+        self.add_state("rows", default=torch.zeros(columns, dtype=torch.int64), dist_reduce_fx="sum")
+        self.add_state("low", default=torch.full((columns,), torch.inf), dist_reduce_fx="min")
+        self.add_state("high", default=torch.full((columns,), -torch.inf), dist_reduce_fx="max")
+
+    def update(self, targets: Tensor) -> None:
+        """Add targets `[rows, T]`, NaN where unknown."""
+        if not len(targets):
+            return
+        known = ~targets.isnan()
+        self.rows = self.rows + known.sum(0)
+        self.low = torch.minimum(self.low, torch.where(known, targets, torch.inf).amin(0))
+        self.high = torch.maximum(self.high, torch.where(known, targets, -torch.inf).amax(0))
+
+    def compute(self) -> Tensor:
+        """Known rows, smallest and largest values `[3, T]`, float64 on the CPU."""
+        return torch.stack([state.cpu().double() for state in (self.rows, self.low, self.high)])
+
+    def result(self) -> TargetRange:
+        """What was gathered."""
+        rows, low, high = self.compute().tolist()
+        return TargetRange(tuple(map(int, rows)), tuple(low), tuple(high), discrete=self.discrete)
+
+
+def need_of(name: str, metric: Metric, needs: Mapping[str, Need]) -> Need:
+    """What a metric needs: as its task says of its name, else by the class of torchmetrics."""
+    if name in needs:
+        return needs[name]
+    return "contrast" if any(part in type(metric).__name__ for part in _CONTRASTS) else "rows"
+
+
+def why_not_a_number(value: float, loss: float) -> str:
+    """Why a score is undefined whose targets would define it."""
+    if not math.isnan(value):
+        return ""
+    return "predictions are not finite" if not math.isfinite(loss) else "predictions are all equal"

@@ -1,0 +1,147 @@
+"""What a training learns of its targets before the first step, and which scores they can define."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from graphbench.contracts.spec import SPLITS
+from graphbench.contracts.table import WEIGHT
+from graphbench.errors import BadInput
+from graphbench.tasks.base import target_labels
+from graphbench.tasks.classification import Classification
+from graphbench.tasks.defined import TargetRange
+from graphbench.tasks.regression import Regression
+
+if TYPE_CHECKING:
+    from graphbench.training.module import BenchmarkModule
+
+log = logging.getLogger(__name__)
+
+
+def learn(module: BenchmarkModule) -> None:
+    """Take mean and deviation of the training targets, or the weights of their classes.
+
+    Raises:
+        BadInput: an option needs training targets, and the trainer has no benchmark that holds them.
+    """
+    wanted = {
+        "standardize_targets": module.standardize_targets and module._standardize_asked,
+        "class_weights": module.class_weights is not None,
+    }
+    columns = _columns(module, "train")
+    if columns is None:
+        for option, asked in wanted.items():
+            if asked:
+                raise BadInput(f"{option} needs a graphbench benchmark as the trainer's data module.")
+        if module.standardize_targets and module._trainer is not None:
+            log.warning("Targets are not standardised: the trainer has no graphbench benchmark as its data module.")
+        return
+    if isinstance(module.task, Regression):
+        for column in module.task.measure(columns["y"]):
+            name = target_labels(module.spec)[column]
+            log.warning("%s: the target %s has one value in all training rows.", module.spec.name, name)
+        if module.standardize_targets:
+            module.task.standardize(columns["y"])
+    elif isinstance(module.task, Classification):
+        module.task.set_class_weights(columns["y"], columns.get(WEIGHT))
+        _check_classes(module, columns["y"])
+
+
+def _columns(module: BenchmarkModule, split: str) -> Mapping[str, torch.Tensor] | None:
+    """Columns of a split; None without a benchmark."""
+    tables: Any = getattr(getattr(module._trainer, "datamodule", None), "tables", None)
+    return tables[split].columns if tables and split in tables and "y" in tables[split].columns else None
+
+
+def _check_classes(module: BenchmarkModule, y: torch.Tensor) -> None:
+    """Name classes without a training row.
+
+    Raises:
+        BadInput: one class alone has training rows, so that there is nothing to learn.
+    """
+    known = y.reshape(-1).long()
+    counts = torch.bincount(known[known >= 0], minlength=module.task.spec.num_classes or 0)
+    absent = torch.nonzero(counts == 0).flatten().tolist()
+    name = module.spec.name
+    if len(counts) - len(absent) == 1:
+        single = int(counts.argmax())
+        raise BadInput(
+            f"{name}: all {int(counts.sum())} training rows are of class {single}, so there is nothing to learn; a "
+            "classification needs rows of two classes in the training split."
+        )
+    if absent:
+        shown = ", ".join(map(str, absent[:10])) + (f" and {len(absent) - 10} more" if len(absent) > 10 else "")
+        log.warning("%s: no training row is of class %s, which the model cannot learn.", name, shown)
+
+
+def undefined(module: BenchmarkModule, split: str) -> dict[str, str]:
+    """Metrics that the targets of a split cannot define, with the reason; none where the targets are not at hand."""
+    columns = _columns(module, split)
+    targets = None if columns is None else module.task.known_targets(columns["y"])
+    if targets is None:
+        return {}
+    return module.task.undefined(TargetRange.of(targets, module.task.discrete))
+
+
+def check_selection(module: BenchmarkModule) -> None:
+    """Hold what selects an epoch against the targets of the validation split.
+
+    Raises:
+        BadInput: the metric that selects, or one that a callback watches, is undefined on the validation split.
+    """
+    trainer = module._trainer
+    if trainer is None or trainer.limit_val_batches == 0:
+        return
+    found = undefined(module, "val")
+    watched = {module.spec.metric: "selects the best epoch"}
+    for callback in trainer.callbacks:  # type: ignore[attr-defined]
+        split, _, name = str(getattr(callback, "monitor", None) or "").partition("/")
+        if split == "val":
+            watched.setdefault(name, f"is what {type(callback).__name__} watches")
+    for name, role in watched.items():
+        if name in found:
+            sizes = [len(trainer.datamodule.tables[split]) for split in SPLITS]  # type: ignore[attr-defined]
+            raise BadInput(
+                f"{module.spec.name}: val/{name} {role}, but is undefined on the validation split: {found[name]} "
+                f"(graphs in train, val, test: {', '.join(map(str, sizes))}). Give a split whose validation part "
+                f"defines it{_others(module, found)}."
+            )
+    tell_undefined({f"val/{name}": reason for name, reason in found.items()}, module)
+
+
+def _others(module: BenchmarkModule, found: Mapping[str, str]) -> str:
+    """Metrics that the validation split defines, as advice."""
+    names = [name for name in module.task.all_metrics() if name not in found]
+    return f", or select by another metric (--model.select_by {' or '.join(names)})" if names else ""
+
+
+def finish(module: BenchmarkModule, split: str) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    """Scores of a split by logged name, and those of each target; what has no number is named in the log, once."""
+    scores = module.scores.of(split)
+    values = scores.finish()
+    if not module.trainer.sanity_checking:  # which sees a few batches alone
+        tell_undefined(scores.undefined, module)
+    of_targets = {name: value for name, value in values.items() if name.count("/") > 1}
+    return {name: value for name, value in values.items() if name not in of_targets}, of_targets
+
+
+def tell_undefined(found: Mapping[str, str], module: BenchmarkModule) -> None:
+    """Log scores without a number and why, each once for a module.
+
+    Args:
+        found: logged name -> reason.
+        module: remembers what was logged.
+    """
+    fresh: dict[str, list[str]] = {}
+    for name, reason in found.items():
+        if (name, reason) not in module.told_undefined:
+            module.told_undefined.add((name, reason))
+            fresh.setdefault(reason, []).append(name)
+    for reason, names in fresh.items():
+        if module.trainer.is_global_zero:
+            few = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+            log.warning("%s: no number for %s: %s.", module.spec.name, few, reason)
