@@ -40,6 +40,7 @@ class Regression(Task):
         BadInput: there are levels for another loss, or they are none.
     """
 
+    kind = "regression"
     losses = ("L1", "MSE", "Huber", "Gaussian", "Quantile")
     comparable = True
     #: Takes the width of the representation, the number of targets and the options of heads.
@@ -151,6 +152,8 @@ class GraphRegression(Regression):
         (tensor([2., 5.]), tensor([1., 1.]))
     """
 
+    level = "graph"
+
     head_class = GraphHead  # pools the nodes of each graph
 
 
@@ -163,5 +166,7 @@ class NodeRegression(Regression):
         >>> task(Representation(node=torch.ones(5, 8)), GraphBatch()).shape  # a number per target
         torch.Size([5, 2])
     """
+
+    level = "node"
 
     head_class = NodeHead

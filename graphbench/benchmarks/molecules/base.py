@@ -51,7 +51,9 @@ class MoleculeBenchmark(SmilesInput):
             Name -> split ("val", "test") -> metric as it is logged ("val/MAE") -> value; empty for other tasks than
             regression and for sources without SMILES.
         """
-        if self.spec.task != "graph-regression" or "smiles" not in self._with_texts["train"].columns:
+        if (self.spec.level, self.spec.kind) != ("graph", "regression") or "smiles" not in self._with_texts[
+            "train"
+        ].columns:
             return {}
         targets = [self.tables[split].columns["y"].numpy() for split in SPLITS]
         smiles = [self._used(split) for split in SPLITS]
