@@ -129,9 +129,9 @@ def attribute(
 def _check_task(module: BenchmarkModule, node: int | None) -> None:
     """Refuse tasks about other things than graphs and nodes, and those about nodes without one."""
     spec = module.spec
-    if not spec.task.startswith(("graph-", "node-")):
+    if spec.level not in ("graph", "node") or spec.kind == "recovery":
         raise BadInput(f"{spec.name} cannot be explained: {spec.task} is not about graphs or nodes.")
-    if spec.task.startswith("node-") != (node is not None):
+    if (spec.level == "node") != (node is not None):
         told = "name the node to explain" if node is None else "it has no prediction of single nodes"
         raise BadInput(f"--node: {spec.name} is {spec.task}; {told}.")
 

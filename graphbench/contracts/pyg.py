@@ -147,7 +147,7 @@ def to_graph_batch(graphs: Data, spec: BenchmarkSpec | None = None) -> GraphBatc
     if spec is not None:
         for name, value in named_features(out, spec, len(graph_of), out.edge_index.shape[1]).items():
             out[name] = value
-        if isinstance(out.get("y"), Tensor) and spec.task.startswith("graph-"):
+        if isinstance(out.get("y"), Tensor) and spec.level == "graph":
             out.y = out.y.reshape(out.num_graphs, -1)
     return out
 

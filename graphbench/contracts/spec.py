@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
+from graphbench.errors import BadInput
+
 Split = Literal["train", "val", "test"]
 #: Names of the splits, in the order in which specifications give their sizes.
 SPLITS: tuple[Split, ...] = get_args(Split)
@@ -22,6 +24,23 @@ TaskName = Literal[
     "link-ranking",
     "map-recovery",
 ]
+
+#: What a task answers about: whole graphs, nodes, edges of the graph, or pairs of nodes.
+Level = Literal["graph", "node", "edge", "pair"]
+#: What an answer is: a number, one class of several, yes or no for each label, an order of candidates, or a map.
+Kind = Literal["regression", "classification", "multilabel", "ranking", "recovery"]
+
+#: Level and kind of the tasks of graphbench; a task of one's own says them in its class and its specification.
+TASK_KINDS: dict[str, tuple[Level, Kind]] = {
+    "graph-regression": ("graph", "regression"),
+    "graph-classification": ("graph", "classification"),
+    "graph-multilabel": ("graph", "multilabel"),
+    "node-classification": ("node", "classification"),
+    "node-multilabel": ("node", "multilabel"),
+    "node-regression": ("node", "regression"),
+    "link-ranking": ("pair", "ranking"),
+    "map-recovery": ("node", "recovery"),
+}
 
 
 @dataclass(frozen=True)
@@ -53,6 +72,9 @@ class BenchmarkSpec:
         name: registered name, also the class name.
         task: which file of `graphbench.tasks` trains and scores it (`TaskName`), or the registered name of a task of
             one's own.
+        level, kind: what the task answers about and what an answer is (`Level`, `Kind`). Those of a task of graphbench
+            follow from its name; with a task of one's own they are kept by `dataclasses.replace`, and have to be given
+            in a specification that is written from nothing.
         node: features of a node.
         edge: features of an edge.
         num_targets: columns of `y` (regression, multi-label) or 1.
@@ -106,6 +128,20 @@ class BenchmarkSpec:
     source: str = ""
     molecules: bool = False
     extra: dict[str, str] = field(default_factory=dict)
+    level: Level | None = None
+    kind: Kind | None = None
+
+    def __post_init__(self) -> None:
+        """Fill in level and kind of a task of graphbench."""
+        if self.task in TASK_KINDS:
+            level, kind = TASK_KINDS[self.task]
+            object.__setattr__(self, "level", level)
+            object.__setattr__(self, "kind", kind)
+        elif self.level is None or self.kind is None:
+            raise BadInput(
+                f"{self.name} names the task {self.task!r}, not one of {', '.join(TASK_KINDS)}. With "
+                f"a task of your own, say level ({', '.join(get_args(Level))}) and kind ({', '.join(get_args(Kind))})."
+            )
 
     @property
     def num_graphs(self) -> int | None:

@@ -11,15 +11,8 @@ from graphbench.contracts import BenchmarkSpec, Features, GraphTable
 from graphbench.contracts.table import EDGE, GRAPH, NODE
 from graphbench.errors import BadInput
 
-#: Tasks whose `y` is a class number.
-_CLASSES = {"graph-classification": GRAPH, "node-classification": NODE}
-#: Tasks whose `y` may miss values (NaN).
-_NUMBERS = {
-    "graph-regression": GRAPH,
-    "graph-multilabel": GRAPH,
-    "node-regression": NODE,
-    "node-multilabel": NODE,
-}
+#: Axis of the targets of a level; pairs have columns of their own.
+_AXES = {"graph": GRAPH, "node": NODE, "edge": EDGE}
 
 
 def check_table(table: GraphTable, spec: BenchmarkSpec, split: str, first_graph: int = 0) -> None:
@@ -90,13 +83,14 @@ class _TableCheck:
     def targets(self) -> None:
         """What is to be predicted."""
         spec = self.spec
-        if spec.task in _CLASSES:
-            self.classes(_CLASSES[spec.task])
-        elif spec.task in _NUMBERS:
-            self.numbers(_NUMBERS[spec.task])
-        elif spec.task == "map-recovery":
+        axis = _AXES.get(spec.level or "")
+        if axis is not None and spec.kind == "classification":
+            self.classes(axis)
+        elif axis is not None and spec.kind in ("regression", "multilabel"):
+            self.numbers(axis)
+        elif spec.kind == "recovery":
             self.real("y", NODE, spec.num_targets)
-        elif spec.task == "link-ranking":
+        elif spec.level == "pair":
             self.pairs("contact_index", "contact", "names a node that it does not have in contact_index")
 
     def all_features(self) -> None:
@@ -178,7 +172,7 @@ class _TableCheck:
         values = self.column("y", axis, self.spec.num_targets)
         if not values.is_floating_point():
             raise BadInput(f"{self.where}: y must hold floating-point numbers (NaN for missing), got {values.dtype}.")
-        if self.spec.task.endswith("-multilabel"):
+        if self.spec.kind == "multilabel":
             wrong, fault = ~((values == 0) | (values == 1) | values.isnan()), "other than 0, 1 and NaN"
         else:
             wrong, fault = values.isinf(), "that is infinite"

@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 PROGRAM, INPUTS = "model.pt2", "inputs.json"
 #: Tasks whose answers need more than the graphs.
-_WITHOUT = ("link-ranking", "map-recovery")
+_WITHOUT = ("ranking", "recovery")
 #: Nodes of the graphs that a program is traced with, and of those it is checked with: one graph, one node, equal sizes,
 #: more and larger graphs than before.
 _TRACED = (3, 7, 5, 4)
@@ -95,7 +95,7 @@ class PlainTensors(nn.Module):
         output = self.module(batch)
         batch.y = output  # tasks hand targets on beside predictions
         predictions = self.module.task.predict(output, batch)[0]
-        if not self.module.spec.task.startswith("graph-"):
+        if self.module.spec.level != "graph":
             return predictions
         real = (
             torch.arange(predictions.shape[0]) < fields["ptr"].shape[0] - 1
@@ -140,7 +140,7 @@ def export_program(module: BenchmarkModule, spec: BenchmarkSpec) -> tuple[Export
         BadInput: PyTorch cannot trace it with free sizes, or the program answers otherwise; names the architecture.
     """
     name = type(module.architecture).__name__
-    if spec.task in _WITHOUT:
+    if spec.kind in _WITHOUT:
         raise BadInput(f"{name} cannot be exported: {spec.task}, the task of {spec.name}, needs more than the graphs.")
     module.eval()
     table = _table(module, spec, _TRACED)

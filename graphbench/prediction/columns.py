@@ -34,7 +34,7 @@ def prediction_columns(
         best = np.where(present, np.nan_to_num(predictions).argmax(1), 0)
         columns[f"prediction_{targets[0]}"] = _classes(best, classes, present)
         names: Sequence[str] = classes
-    elif data.spec.task.endswith("multilabel"):
+    elif data.spec.kind == "multilabel":
         for number, name in enumerate(targets):
             more = (predictions[:, number] >= 0.5).astype(np.int64)
             columns[f"prediction_{name}"] = pd.arrays.IntegerArray(more, ~present)

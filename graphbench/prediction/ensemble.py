@@ -21,7 +21,7 @@ SPREAD = "spread"
 #: What the members of an ensemble share, see `_kinds`.
 _KINDS = ("benchmark", "task", "list of targets", "list of units", "list of classes", "list of spreads")
 #: Tasks whose outputs are logits.
-_WITH_LOGITS = ("graph-classification", "node-classification", "graph-multilabel", "node-multilabel")
+_WITH_LOGITS = ("classification", "multilabel")
 
 
 class Ensemble:
@@ -141,7 +141,7 @@ class Ensemble:
                 graphs, or on too few.
         """
         wanted, spec = parse_coverage(coverage), self.first.data.spec
-        if spec.task != "graph-regression":
+        if (spec.level, spec.kind) != ("graph", "regression"):
             why = "the nodes of a graph depend on each other" if self.first.nodes else "--calibrate is for classes"
             raise BadInput(f"--interval is for regressions of whole graphs; {spec.name} is {spec.task}, and {why}.")
         predictions, targets = [], []
@@ -163,7 +163,7 @@ class Ensemble:
                 temperature, see `Temperature.fit`.
         """
         spec = self.first.data.spec
-        if spec.task not in _WITH_LOGITS:
+        if spec.kind not in _WITH_LOGITS:
             raise BadInput(f"--calibrate is for classes and labels; {spec.name} is {spec.task}.")
         found, targets = [], []
         for views, y in self._validation("--calibrate"):

@@ -28,8 +28,8 @@ Level = Literal["graph", "node"]
 Quantity = Literal["prediction", "output"]
 #: Tasks whose answers are about other things than graphs or nodes, or need the truth to be scaled.
 _WITHOUT = {
-    "link-ranking": "it ranks pairs of nodes that are known",
-    "map-recovery": "its answers are scaled by the truth",
+    "ranking": "it ranks pairs of nodes that are known",
+    "recovery": "its answers are scaled by the truth",
 }
 
 
@@ -109,15 +109,15 @@ class Predictor:
             BadInput: names the task.
         """
         spec = self.data.spec
-        if spec.task in _WITHOUT:
+        if spec.kind in _WITHOUT:
             raise BadInput(
-                f"{spec.name} cannot predict new inputs: {spec.task} is its task, and {_WITHOUT[spec.task]}."
+                f"{spec.name} cannot predict new inputs: {spec.task} is its task, and {_WITHOUT[spec.kind]}."
             )
 
     @property
     def nodes(self) -> bool:
         """Whether predictions are about nodes."""
-        return self.data.spec.task.startswith("node-")
+        return self.data.spec.level == "node"
 
     @property
     def classes(self) -> Sequence[str]:
@@ -277,7 +277,7 @@ def _with_unknown_targets(table: GraphTable, data: Benchmark) -> GraphTable:
     if "y" in table.columns:
         return table
     spec = data.spec
-    axis = NODE_AXIS if spec.task.startswith("node-") else GRAPH
+    axis = NODE_AXIS if spec.level == "node" else GRAPH
     rows = int(table.lengths(axis).sum())
     unknown = torch.full((rows, spec.num_targets), torch.nan)
     y = torch.zeros(rows, 1, dtype=torch.int64) if spec.num_classes is not None else unknown

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torchmetrics import Metric
 
 from graphbench.contracts.architecture import Representation
-from graphbench.contracts.spec import BenchmarkSpec
+from graphbench.contracts.spec import BenchmarkSpec, Kind, Level
 from graphbench.contracts.table import GraphBatch
 from graphbench.errors import BadInput
 from graphbench.nn.heads import HeadConfig
@@ -58,6 +58,9 @@ class Task(nn.Module):
         (True, ('L1', 'MSE', 'Huber', 'Gaussian', 'Quantile'))
     """
 
+    #: What the answers are about, and what each is; everything that depends on a task asks these, never its name.
+    level: ClassVar[Level]
+    kind: ClassVar[Kind]
     losses: tuple[str, ...] = ()
     head: nn.Module
     #: Length of the terms of the loss.
@@ -77,6 +80,11 @@ class Task(nn.Module):
 
     def __init__(self, spec: BenchmarkSpec, dim: int, head: HeadConfig) -> None:
         super().__init__()
+        if (spec.level, spec.kind) != (self.level, self.kind):
+            raise BadInput(
+                f"{type(self).__name__} is a {self.kind} of {self.level}s, but the specification of {spec.name} says "
+                f"level {spec.level} and kind {spec.kind}."
+            )
         if spec.loss not in self.losses:
             raise BadInput(
                 f"{spec.name} asks for the loss {spec.loss!r}, but {spec.task} knows {', '.join(self.losses)}."

@@ -51,6 +51,7 @@ class Classification(Task):
         tensor([0.6667, 1.3333, 1.3333])
     """
 
+    kind = "classification"
     losses = ("cross_entropy", "weighted_cross_entropy", "focal")
     comparable = True
     discrete = True
@@ -216,6 +217,8 @@ class GraphClassification(Classification):
         torch.Size([2, 3])
     """
 
+    level = "graph"
+
     def __init__(self, spec: BenchmarkSpec, dim: int, head: HeadConfig) -> None:
         super().__init__(spec, dim, head)
         self.head = GraphHead(dim, spec.output_dim, head)
@@ -234,6 +237,8 @@ class NodeClassification(Classification):
         >>> task(Representation(node=torch.ones(5, 8)), GraphBatch()).shape  # a logit per class
         torch.Size([5, 4])
     """
+
+    level = "node"
 
     def __init__(self, spec: BenchmarkSpec, dim: int, head: HeadConfig) -> None:
         super().__init__(spec, dim, head)

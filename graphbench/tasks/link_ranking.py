@@ -179,6 +179,7 @@ class LinkRanking(Task):
         ['MRR', 'filtered_MRR', 'filtered_no_self_MRR', 'hits@1', 'hits@10', 'hits@3']
     """
 
+    level, kind = "pair", "ranking"
     waits_for_device = "wrong partners are sampled until they are distinct"
     losses = ("contrastive_BCE",)
 

@@ -48,6 +48,7 @@ class MapRecovery(Task):
         torch.Size([5, 1])
     """
 
+    level, kind = "node", "recovery"
     losses = ("normalised_MSE", "eigenvector")
 
     def __init__(self, spec: BenchmarkSpec, dim: int, head: HeadConfig) -> None:

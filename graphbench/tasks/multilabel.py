@@ -35,6 +35,7 @@ UNKNOWN = -1
 class _Multilabel(Task):
     """Binary cross-entropy over known labels, plain or focal; AP and AUROC as unweighted means over labels."""
 
+    kind = "multilabel"
     losses = ("BCE", "focal")
     comparable = True
     discrete = True
@@ -105,6 +106,8 @@ class GraphMultilabel(_Multilabel):
         ['AP', 'AUROC']
     """
 
+    level = "graph"
+
     def __init__(self, spec: BenchmarkSpec, dim: int, head: HeadConfig) -> None:
         super().__init__(spec, dim, head)
         self.head = GraphHead(dim, spec.output_dim, head)
@@ -119,6 +122,8 @@ class NodeMultilabel(_Multilabel):
         >>> task(Representation(node=torch.ones(5, 8)), GraphBatch()).shape  # a logit per label
         torch.Size([5, 3])
     """
+
+    level = "node"
 
     def __init__(self, spec: BenchmarkSpec, dim: int, head: HeadConfig) -> None:
         super().__init__(spec, dim, head)

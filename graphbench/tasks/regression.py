@@ -47,6 +47,7 @@ class Regression(Task):
         BadInput: there are levels for another loss, or they are none.
     """
 
+    kind = "regression"
     losses = ("L1", "MSE", "Huber", "Gaussian", "Quantile")
     comparable = True
     needs: ClassVar[Mapping[str, Need]] = dict.fromkeys(("R2", "Spearman", "Pearson", "explained_variance"), "contrast")
@@ -228,6 +229,8 @@ class GraphRegression(Regression):
         ([2.0, 5.0], [1.0, 1.0])
     """
 
+    level = "graph"
+
     head_class = GraphHead  # pools the nodes of each graph
 
 
@@ -240,5 +243,7 @@ class NodeRegression(Regression):
         >>> task(Representation(node=torch.ones(5, 8)), GraphBatch()).shape  # a number per target
         torch.Size([5, 2])
     """
+
+    level = "node"
 
     head_class = NodeHead

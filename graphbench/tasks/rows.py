@@ -5,17 +5,18 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from graphbench.contracts.spec import Level
 from graphbench.contracts.table import GraphBatch
 
 #: How the entries of `predict_step` begin that tell a task's spreads.
 SPREAD = "spread of "
 
 
-def rows_of(task: str, batch: GraphBatch) -> dict[str, Tensor]:
+def rows_of(level: Level, batch: GraphBatch) -> dict[str, Tensor]:
     """What each prediction of a batch is about, `[rows]` each.
 
     Args:
-        task: its name.
+        level: of the task.
         batch: the graphs.
 
     Returns:
@@ -24,13 +25,13 @@ def rows_of(task: str, batch: GraphBatch) -> dict[str, Tensor]:
     Examples:
         >>> from graphbench.contracts import GraphTable
         >>> path = {"num_nodes": 2, "edge_index": torch.tensor([[0], [1]])}
-        >>> rows_of("node-classification", GraphTable.from_graphs([path, path]).batch([1, 0]))
+        >>> rows_of("node", GraphTable.from_graphs([path, path]).batch([1, 0]))
         {'graph': tensor([1, 1, 0, 0]), 'node': tensor([0, 1, 0, 1])}
     """
-    if task.startswith("graph-"):
+    if level == "graph":
         return {"graph": batch.graph_id}
     names: tuple[str, ...]
-    if task == "link-ranking":
+    if level == "pair":
         names, nodes = ("head", "tail"), batch.contact_index
     else:
         names, nodes = ("node",), torch.arange(batch.batch.shape[0], device=batch.batch.device)[:, None]

@@ -133,19 +133,19 @@ def _check_dense(batch: GraphBatch, name: str, rows: int, width: int) -> None:
 def _check_target(spec: BenchmarkSpec, batch: GraphBatch) -> None:
     """Classes `[rows, 1]` (or `[rows]`), targets `[rows, num_targets]` with NaN where unknown."""
     y: Tensor | None = batch.get("y")
-    if spec.task in ("link-ranking", "map-recovery"):  # what they predict is not in `y`
+    if spec.kind in ("ranking", "recovery"):  # what they predict is not in `y`
         return
     assert y is not None, "the batch has no y"
     if spec.num_classes is not None:
-        rows = int(batch.num_nodes) if spec.task == "node-classification" else batch.num_graphs
+        rows = int(batch.num_nodes) if spec.level == "node" else batch.num_graphs
         assert y.numel() == rows == len(y), f"y must hold one class for each of {rows} rows, but is {list(y.shape)}"
         assert not y.is_floating_point(), f"classes must be integers, not {y.dtype}"
         low, high = (int(bound) for bound in y.aminmax())
-        lowest = -1 if spec.task == "node-classification" else 0  # -1: a node without a label
+        lowest = -1 if spec.level == "node" else 0  # -1: a node without a label
         assert low >= lowest, f"y holds the class {low}"
         assert high < spec.num_classes, f"y holds the class {high}, but there are {spec.num_classes}"
         return
-    expected = (int(batch.num_nodes) if spec.task.startswith("node-") else batch.num_graphs, spec.num_targets)
+    expected = (int(batch.num_nodes) if spec.level == "node" else batch.num_graphs, spec.num_targets)
     assert tuple(y.shape) == expected, f"y must be {list(expected)}, but is {list(y.shape)}"
     assert y.is_floating_point(), f"targets must be real numbers, not {y.dtype}"
     assert not y.isinf().any(), "y holds infinite values"

@@ -27,7 +27,7 @@ from graphbench.contracts.spec import BenchmarkSpec
 from graphbench.contracts.table import GraphBatch
 from graphbench.errors import BadInput, check_range
 from graphbench.nn.heads import HeadConfig
-from graphbench.tasks import TASKS, build_task
+from graphbench.tasks import build_task
 from graphbench.tasks.regression import Regression
 from graphbench.tasks.rows import SPREAD as SPREAD
 from graphbench.tasks.rows import rows_of
@@ -317,8 +317,7 @@ class BenchmarkModule(pl.LightningModule):
         batch = self.read_batch(batch)
         output = self(batch)
         predictions, targets = self.task.predict(output, batch)
-        kind = next((name for name, task in TASKS.items() if isinstance(self.task, task)), self.spec.task)
-        found = rows_of(kind, batch) | {"prediction": predictions, "target": targets}
+        found = rows_of(self.task.level, batch) | {"prediction": predictions, "target": targets}
         found |= {f"{SPREAD}{name}": values for name, values in self.task.named_spreads(output).items()}
         if "asked" in batch:  # a part of one graph: the other nodes are surroundings, and asked in another batch
             found = {name: values[batch.asked] for name, values in found.items()}

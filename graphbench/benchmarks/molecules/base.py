@@ -54,14 +54,12 @@ class MoleculeBenchmark(SmilesInput):
     def baseline_predictions(self) -> dict[str, dict[str, np.ndarray]]:
         """Training mean or majority class; ridge (or logistic) regression on Morgan counts for sources with SMILES."""
         found = super().baseline_predictions()
-        if "smiles" not in self._with_texts["train"].columns:
+        kind = self.spec.kind
+        if self.spec.level != "graph" or "smiles" not in self._with_texts["train"].columns:
             return found
         targets = [self.tables[split].columns["y"].numpy() for split in SPLITS]
         smiles = [self._used(split) for split in SPLITS]
-        if any(len(y) != len(texts) for y, texts in zip(targets, smiles, strict=True)):
-            return found  # targets of nodes
-        labels = self.spec.num_classes is None and all(bool(np.isin(y[~np.isnan(y)], (0, 1)).all()) for y in targets)
-        if self.spec.num_classes is None and not labels:
+        if kind == "regression":
             pairs = [part for pair in zip(smiles, targets, strict=True) for part in pair]
             ridge = ridge_baseline(*pairs, num_bits=None)  # type: ignore[arg-type]
             assert ridge.val_prediction is not None

@@ -167,7 +167,7 @@ class PointCloudBenchmark(GraphBenchmark):
             generator: of what is random in training, on the batch's device; None for evaluation.
         """
         columns = ["pos", "x_dense", *(["x"] if self.spec.node.vocabularies else [])]
-        columns += ["y"] if self.spec.task == "node-classification" else []
+        columns += ["y"] if self.spec.level == "node" else []
         if WHOLE in batch:
             del batch[WHOLE]
         else:

@@ -82,7 +82,7 @@ def _write(
     spec = predictor.data.spec
     names = predictor.data.target_labels() if spec.num_classes is None else ("logit",)
     name = names[target or 0] if spec.num_classes is None else "logit"
-    unit = spec.target_units[target or 0] if spec.task.endswith("regression") and spec.target_units else ""
+    unit = spec.target_units[target or 0] if spec.kind == "regression" and spec.target_units else ""
     nodes, lines, summary = [], [], []
     for row, found in explanations(predictor, rows, target, steps, node):
         drawing = drawing_of(row)

@@ -314,7 +314,9 @@ def table(data: Benchmark, columns: dict[str, Tensor], chosen: str) -> pd.DataFr
         values = targets[:, number]
         if not (values.is_floating_point() and bool(values.isnan().all())):
             column = pd.Series(values.numpy())
-            if spec.task == "node-classification" and bool((values < 0).any()):  # empty where there is no label
+            if (
+                spec.level == "node" and spec.kind == "classification" and bool((values < 0).any())
+            ):  # empty where there is no label
                 column = column.astype("Int64").mask(column < 0)
             frame["target" if targets.shape[1] == 1 else f"target_{names[number]}"] = column
     for key in (key for key in columns if key.startswith(SPREAD)):
@@ -326,7 +328,7 @@ def table(data: Benchmark, columns: dict[str, Tensor], chosen: str) -> pd.DataFr
 
 def _smiles(data: Benchmark, chosen: str) -> list[str] | None:
     """SMILES of the molecules of a split; None where the benchmark has none."""
-    if not data.spec.task.startswith("graph-") or not hasattr(data, "smiles"):
+    if data.spec.level != "graph" or not hasattr(data, "smiles"):
         return None
     try:
         found: list[str] = data.smiles(chosen)

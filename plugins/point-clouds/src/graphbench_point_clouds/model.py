@@ -16,8 +16,6 @@ from graphbench import Architecture, BenchmarkSpec, GraphBatch, Representation
 from graphbench.errors import BadInput
 from graphbench_point_clouds.clouds import Clouds
 
-GRAPH_TASKS = ("graph-regression", "graph-classification", "graph-multilabel")
-
 
 @dataclass(frozen=True)
 class Points:
@@ -63,7 +61,7 @@ class PointCloudModel(Architecture):
     waits_for_device = "sizes of clouds are read where they differ"
 
     def __init__(self, spec: BenchmarkSpec, cloud_dim: int, point_dim: int, use_features: bool) -> None:
-        of_clouds = spec.task in GRAPH_TASKS
+        of_clouds = spec.level == "graph"
         super().__init__(spec, cloud_dim if of_clouds else point_dim)
         self.of_clouds = of_clouds
         if not spec.coordinates:

@@ -20,8 +20,6 @@ from graphbench_sequences.tokens import PositionName, Positions, TokenEncoder, T
 PoolingName = Literal["cls", "mean"]
 InteractionName = Literal["concatenate", "NLI"]
 PairActivation = Literal["relu", "gelu"]
-#: Tasks that ask for one answer per graph.
-GRAPH_TASKS = ("graph-regression", "graph-classification", "graph-multilabel")
 
 
 def longest_document(spec: BenchmarkSpec, max_length: int | None) -> int:
@@ -125,7 +123,7 @@ class SequenceModel(Architecture):
         self.positions = Positions(positions, hidden_dim, (self.max_length or 0) + (self.cls is not None))
         self.layers = nn.ModuleList(layers)
         self.final_norm = final_norm
-        self.aggregates = spec.task in GRAPH_TASKS
+        self.aggregates = spec.level == "graph"
         paired = self.aggregates and self.tower is not None
         self.pair = PairReadout(hidden_dim, interaction, pair_activation) if paired else None
 

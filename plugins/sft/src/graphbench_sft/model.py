@@ -18,8 +18,6 @@ from graphbench_sft.names import names_of_tokens
 from graphbench_sft.readout import ReadoutName, SampledMaxReadout, SoftmaxReadout, TowerPair
 from graphbench_sft.sampler import Evaluation
 
-GRAPH_TASKS = ("graph-regression", "graph-classification", "graph-multilabel")
-
 
 class SFT(Architecture):
     """Sampling Foundational Transformer (Nguyen et al. 2024, arXiv 2408.05822); defaults are those of Peptides-func.
@@ -137,7 +135,7 @@ class SFT(Architecture):
             SFTLayer(hidden_dim, mixer, norm_position, embedding_dropout, ffn_dropout) for mixer in mixers
         )
         self.final_norm = nn.LayerNorm(hidden_dim) if norm_position == "pre" else None
-        aggregates = spec.task in GRAPH_TASKS
+        aggregates = spec.level == "graph"
         sampling = (readout_samples, temperature, evaluation)
         self.readout = _make_readout(readout, hidden_dim, *sampling) if aggregates else None
         self.pair = TowerPair(hidden_dim) if aggregates and self.parts > 1 else None
