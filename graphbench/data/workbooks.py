@@ -7,6 +7,7 @@ import zipfile
 from collections.abc import Generator
 from pathlib import Path
 
+from graphbench.data.archives import open_zip
 from graphbench.errors import BadInput, MissingExtra
 
 #: Suffix of the files.
@@ -14,16 +15,24 @@ WORKBOOK = ".xlsx"
 
 
 def check_workbook(path: Path) -> None:
-    """Refuse a file that nothing here can read, before anything is built for it.
+    """Refuse a workbook that nothing here can read, or that unpacks to far more than it is, before it is opened.
+
+    A workbook is a zip archive: some hundred kilobytes can hold gigabytes of shared strings, all of which openpyxl
+    takes into memory.
 
     Args:
         path: a file of any kind.
 
     Raises:
         MissingExtra: it is a workbook, and openpyxl is not installed.
+        CorruptData: it breaks the limits of archives.
     """
-    if path.suffix.lower() == WORKBOOK and importlib.util.find_spec("openpyxl") is None:
+    if path.suffix.lower() != WORKBOOK:
+        return
+    if importlib.util.find_spec("openpyxl") is None:
         raise MissingExtra("openpyxl", "excel", f"Reading {path.name}")
+    if zipfile.is_zipfile(path):
+        open_zip(path).close()
 
 
 def workbook_rows(path: Path, notes: list[str]) -> Generator[tuple[int, list[str]], None, None]:

@@ -12,12 +12,11 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from graphbench import registry
 from graphbench.contracts import Benchmark, BenchmarkSpec
 from graphbench.errors import BadInput, CorruptData
+from graphbench.files.cells import markdown_text
 from graphbench.files.json_files import load_json
 from graphbench.runs import RunFolder
 from graphbench.runs.tables import SCORED
 from graphbench.training.module import BenchmarkModule
-
-#: Split in `results.json` -> its word on the card.
 
 
 def model_card(
@@ -41,6 +40,7 @@ def model_card(
     environment = Environment(
         loader=PackageLoader("graphbench.exporting"), undefined=StrictUndefined, keep_trailing_newline=True
     )
+    environment.filters["text"] = markdown_text
     return environment.get_template("card.md.jinja").render(
         metadata=yaml.safe_dump(_metadata(architecture, spec, results, licence), sort_keys=False, allow_unicode=True),
         architecture=architecture,

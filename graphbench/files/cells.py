@@ -1,7 +1,8 @@
-"""Tables for people: cells that a spreadsheet would run as a formula are text."""
+"""Texts of other people in tables: no spreadsheet runs them as a formula, no page shows them as markup."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pandas as pd
@@ -10,20 +11,47 @@ import pandas as pd
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
+#: Spreadsheets of many countries cut lines at semicolons, which nobody quotes in a table with commas.
+_AFTER_SEMICOLON = re.compile(r"(?<=;)[^;]+")
+_MARKUP = str.maketrans({mark: f"\\{mark}" for mark in "\\|*_`<>[]"})
+
+
 def as_text(cell: Any) -> Any:
-    """A cell with an apostrophe in front if it is a text that a spreadsheet would run; numbers stay numbers.
+    """Return a cell with an apostrophe before each text in it that a spreadsheet would run; numbers stay numbers.
+
+    Where semicolons separate, `a;=HYPERLINK(1)` is two cells, the second a formula.
 
     Examples:
         >>> as_text("=HYPERLINK(A1)"), as_text("-1.2"), as_text(-1.2), as_text("CCO")
         ("'=HYPERLINK(A1)", '-1.2', -1.2, 'CCO')
+        >>> as_text("a;=HYPERLINK(1)")
+        "a;'=HYPERLINK(1)"
     """
-    if not isinstance(cell, str) or not cell.startswith(_FORMULA):
+    if not isinstance(cell, str):
         return cell
+    first = "'" if _defused(cell) != cell else ""
+    text = first + _AFTER_SEMICOLON.sub(lambda part: _defused(part[0]), cell)
+    return cell if text == cell else text
+
+
+def _defused(text: str) -> str:
+    if not text.startswith(_FORMULA):
+        return text
     try:
-        float(cell)
+        float(text)
     except ValueError:
-        return f"'{cell}"
-    return cell
+        return f"'{text}"
+    return text
+
+
+def markdown_text(text: str) -> str:
+    r"""Return a text in one line that Markdown shows as it is, without tags, links, or further cells of a table.
+
+    Examples:
+        >>> markdown_text("a|b <img src=x>")
+        'a\\|b \\<img src=x\\>'
+    """
+    return " ".join(text.split()).translate(_MARKUP)
 
 
 def without_formulas(frame: pd.DataFrame) -> pd.DataFrame:

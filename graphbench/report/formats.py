@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from graphbench.files.cells import without_formulas
+from graphbench.files.cells import markdown_text, without_formulas
 from graphbench.report.scores import ResultTable
 from graphbench.report.significance import Comparison
 
@@ -18,19 +18,17 @@ _LATEX = {
     "±": r"$\pm$", "–": "--", "…": r"\ldots{}",
 }  # fmt: skip
 _SINGLE = " p-values are of single comparisons."
-#: Characters of Markdown that would format, cut a cell or begin a tag.
-_MARKDOWN = str.maketrans({mark: f"\\{mark}" for mark in "\\|*_`<>[]"})
 
 
 def as_markdown(tables: Sequence[ResultTable]) -> str:
     """Pipe tables, one per benchmark."""
     parts = []
     for table in tables:
-        header = [_plain(text).translate(_MARKDOWN) for text in table.header()]
+        header = [markdown_text(text) for text in table.header()]
         rule = ["---" if place == 0 else "---:" for place in range(len(header))]
-        cells = [[_plain(text).translate(_MARKDOWN) for text in line] for line in table.lines()]
+        cells = [[markdown_text(text) for text in line] for line in table.lines()]
         lines = [f"| {' | '.join(row)} |" for row in (header, rule, *cells)]
-        parts.append("\n".join([f"**{_plain(caption(table)).translate(_MARKDOWN)}**", "", *lines]))
+        parts.append("\n".join([f"**{markdown_text(caption(table))}**", "", *lines]))
     return "\n\n".join(parts) + "\n"
 
 

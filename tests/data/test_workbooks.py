@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 import importlib.util
+import zipfile
 from pathlib import Path
 
 import pytest
 
 from graphbench.data.workbooks import check_workbook, workbook_rows
-from graphbench.errors import BadInput, MissingExtra
+from graphbench.errors import BadInput, CorruptData, MissingExtra
 
 needs_openpyxl = pytest.mark.skipif(importlib.util.find_spec("openpyxl") is None, reason="needs the extra excel")
 
@@ -39,6 +40,19 @@ def test_cells_are_text_with_the_number_of_their_row(book):
         (5, ["C", "2", "", "x"]),
     ]
     assert notes == ["the sheet 'Assay' is read, the first of 2"]
+
+
+def test_a_workbook_that_unpacks_to_far_more_is_refused_before_it_is_opened(book):
+    """All shared strings are in memory at once, however few of them a sheet uses."""
+    packed = book.with_name("bomb.xlsx")
+    with zipfile.ZipFile(book) as source, zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as target:
+        for name in source.namelist():
+            target.writestr(name, source.read(name))
+        with target.open("xl/more.xml", "w") as file:
+            for _ in range(100):
+                file.write(bytes(1 << 20))
+    with pytest.raises(CorruptData, match=r"bomb\.xlsx"):
+        next(workbook_rows(packed, []))
 
 
 @needs_openpyxl

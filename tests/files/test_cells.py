@@ -16,6 +16,15 @@ def test_formulas_become_text(cell):
     assert as_text(cell) == f"'{cell}"
 
 
+@pytest.mark.parametrize(
+    ("cell", "text"),
+    [("a;=HYPERLINK(1)", "a;'=HYPERLINK(1)"), ("=a;@b;c;-1", "'=a;'@b;c;-1"), (";=1", ";'=1"), ("1;-2.5", "1;-2.5")],
+)
+def test_formulas_behind_semicolons_become_text(cell, text):
+    """Each cell that a program which cuts at semicolons sees is a number, or begins with no formula."""
+    assert as_text(cell) == text
+
+
 @pytest.mark.parametrize("cell", ["-1.2", "+3", "-1e-5", "CCO", "[NH4+]", "", "1-2", "a=b", -1.2, 3, None, True])
 def test_everything_else_stays(cell):
     assert as_text(cell) is cell
