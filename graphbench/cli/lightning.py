@@ -30,7 +30,6 @@ from graphbench.callbacks.last_checkpoint import LastCheckpoint
 from graphbench.callbacks.non_finite import NonFinite
 from graphbench.callbacks.progress import RunProgressBar
 from graphbench.callbacks.throughput import Throughput
-from graphbench.cli.collecting import collect_as_usual
 from graphbench.cli.complaints import constructed, explain, of_lightning, reason, with_whole_name
 from graphbench.cli.optimizers import AS_FUNCTION, DEFAULT, with_optimizer
 from graphbench.cli.signals import OrderlyStop, Signals
@@ -143,7 +142,6 @@ class GraphbenchCLI(LightningCLI):
         self.trainer._signal_connector = self.signals
         if self.run_folder is not None:
             self.trainer.callbacks.append(OrderlyStop(self.signals))  # type: ignore[attr-defined]
-        collect_as_usual()
 
     def _check_sizes(self) -> None:
         """Refuse depths and widths that nobody means, which take long, or all memory, to be made at all."""
