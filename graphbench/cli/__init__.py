@@ -12,7 +12,6 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 
-from graphbench.cli.collecting import seldom_collected
 from graphbench.cli.stopping import Stopped, exit_code, name_starter, stoppable
 from graphbench.cli.waiting import settle_waiting
 from graphbench.errors import GraphbenchError, UnknownName
@@ -106,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             setattr(sys, stream, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8"))
     name_starter()
     try:
-        with stoppable(), seldom_collected(own_process=arguments is None):
+        with stoppable():
             return _dispatch(given)
     except Stopped as stop:
         print(f"graphbench: stopped by {signal.Signals(stop.signum).name}.", file=sys.stderr)

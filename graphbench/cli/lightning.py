@@ -30,7 +30,6 @@ from graphbench.callbacks.last_checkpoint import LastCheckpoint
 from graphbench.callbacks.non_finite import NonFinite
 from graphbench.callbacks.progress import RunProgressBar
 from graphbench.callbacks.throughput import Throughput
-from graphbench.cli.collecting import collect_as_usual
 from graphbench.cli.complaints import constructed, explain, of_lightning, reason, with_whole_name
 from graphbench.cli.optimizers import AS_FUNCTION, DEFAULT, with_optimizer
 from graphbench.cli.signals import FolderWatch, OrderlyStop, Signals
@@ -144,7 +143,6 @@ class GraphbenchCLI(LightningCLI):
         self.stop = OrderlyStop(self.signals)
         if self.run_folder is not None:
             self._watch()
-        collect_as_usual()
 
     def _watch(self) -> None:
         """Notes are compared behind what a step does, and before checkpoints are written."""

@@ -8,6 +8,7 @@ import shutil
 import stat
 import struct
 import tarfile
+import uuid
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -116,7 +117,7 @@ def unpack_member(opened: zipfile.ZipFile, member: str, target: Path) -> None:
             f"{target} needs {size >> 20:,} MB, and its disk has {free >> 20:,} MB left. Make room there, or choose "
             "another folder with the benchmark's option `root`."
         )
-    part = target.with_name(f".{target.name}.part")
+    part = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.part")
     try:
         packed = opened.open(member)
     except OSError as error:  # it is said to lie before the beginning of the file

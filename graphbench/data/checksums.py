@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 from graphbench.data.package_files import file_sha256
+from graphbench.data.sharing import make_folder, share
 
 #: Bytes from which on a checksum is remembered; smaller files are read again each time.
 LARGE = 16 << 20
@@ -50,10 +51,11 @@ def remembered_sha256(path: Path, store: Path) -> str:
     settled = max(before[1:3]) < (begun - SETTLED) * 1e9
     with contextlib.suppress(OSError):
         if settled and _stamps(path) == before:
-            note.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(note.parent)
             temporary = note.with_suffix(f".{os.getpid()}")
             try:
                 temporary.write_text(json.dumps({"file": str(path), "stamps": before, "sha256": found}), "utf-8")
+                share(temporary, note.parent)
                 temporary.replace(note)
             finally:
                 temporary.unlink(missing_ok=True)

@@ -5,7 +5,8 @@ Two calls, for a benchmark that is called NAME and keeps its files in `folder`:
     path = fetch(url, folder, "file.csv", what=NAME, sha256="...", advice="Or use source=...")
     paths = fetch_members(url, folder, {"train.pt": "NAME/train.pt"}, what=NAME, advice="Or use source=...")
 
-Files that are there are taken as they are. Both write to a temporary name in `folder` first and rename at the end.
+Files that are there are taken as they are. Both write to a temporary name in `folder` first and rename at the end, one
+process at a time: others wait, and take what the first has fetched.
 PyG's and OGB's own downloaders are not used: they leave certificates unchecked, wait for ever, or ask at the terminal,
 and unpack whatever an archive holds.
 
@@ -16,10 +17,11 @@ files that differ from them later are refused.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import tempfile
 import urllib.request
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from http.client import HTTPException
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
@@ -27,6 +29,7 @@ from urllib.parse import urlsplit
 
 from graphbench.data.archives import BAD_ZIP, MOST_BYTES, damaged_zip, open_zip, unpack_member
 from graphbench.data.progress import progress
+from graphbench.data.sharing import access_advice, locked, make_folder, share
 from graphbench.errors import CorruptData, MissingData
 
 _TIMEOUT = 30.0  # seconds without an answer
@@ -35,6 +38,8 @@ _BLOCK = 1 << 20
 _SCHEMES = ("https",)
 #: Where the checksums of a folder's downloads are kept, in the format of `sha256sum`.
 SUMS = "SHA256SUMS"
+#: Held by the process that puts files into a folder.
+_LOCK = ".fetch.lock"
 
 
 def fetch(
@@ -74,18 +79,16 @@ def fetch(
         'put there by hand'
     """
     target, url = folder / file, _secure(url)
-    if target.is_file():
-        check_content(target, sha256=sha256, md5=md5)
-        _check_recorded(folder, {file: target})
-        return target
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".download-") as temporary:
-        fetched = Path(temporary, PurePosixPath(file).name)
-        _download(url, fetched, what, by_hand(folder, {file: url, **(others or {})}, advice))
-        check_content(fetched, sha256=sha256, md5=md5)
-        sums = _check_recorded(folder, {file: fetched}, every=True)
-        fetched.replace(target)
-    _record(folder, sums)
+    with _alone(folder, what, lambda: target.is_file()) as absent:
+        if absent:
+            with tempfile.TemporaryDirectory(dir=folder, prefix=".download-") as temporary:
+                fetched = Path(temporary, PurePosixPath(file).name)
+                _download(url, fetched, what, by_hand(folder, {file: url, **(others or {})}, advice))
+                check_content(fetched, sha256=sha256, md5=md5)
+                _publish({file: fetched}, folder, _check_recorded(folder, {file: fetched}, every=True))
+            return target
+    check_content(target, sha256=sha256, md5=md5)
+    _check_recorded(folder, {file: target})
     return target
 
 
@@ -136,28 +139,68 @@ def fetch_members(
         ['g.csv']
     """
     url, paths = _secure(url), {name: folder / name for name in members}
-    absent = {name: member for name, member in members.items() if not paths[name].is_file()}
-    _check_recorded(folder, {name: path for name, path in paths.items() if name not in absent})
-    if not absent:
-        return paths
     place = folder if archive_folder is None else archive_folder
     local = place / (archive or PurePosixPath(urlsplit(url).path).name)
-    if local.is_file():
-        _record(folder, _local_members(local, folder, absent, sha256, md5))
-    else:
-        held = f"{url} (or {', '.join(absent)}, which it holds{'' if place == folder else f', into {folder}'})"
-        remedy = by_hand(place, {local.name: held, **(others or {})}, advice)
-        _record(folder, _download_members(url, folder, local.name, absent, what, remedy, sha256, md5))
+    with _alone(folder, what, lambda: all(path.is_file() for path in paths.values())):
+        absent = {name: member for name, member in members.items() if not paths[name].is_file()}
+        _check_recorded(folder, {name: path for name, path in paths.items() if name not in absent})
+        if not absent:
+            return paths
+        if local.is_file():
+            _local_members(local, folder, absent, sha256, md5)
+        else:
+            held = f"{url} (or {', '.join(absent)}, which it holds{'' if place == folder else f', into {folder}'})"
+            remedy = by_hand(place, {local.name: held, **(others or {})}, advice)
+            _download_members(url, folder, local.name, absent, what, remedy, sha256, md5)
     return paths
+
+
+@contextlib.contextmanager
+def _alone(folder: Path, what: str, complete: Callable[[], bool]) -> Iterator[bool]:
+    """Let one process at a time put files into a folder; others wait, and use what it has put there.
+
+    Args:
+        folder: made where it is missing. One whose files are all there is not written to, and nobody waits.
+        what: what is fetched, for the warning of those who wait.
+        complete: whether the files are there.
+
+    Yields:
+        Whether they are still to be put there.
+
+    Raises:
+        MissingData: they are, and this user may not write there.
+    """
+    if complete():
+        yield False
+        return
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(
+                locked(folder / _LOCK, f"Waiting for another process that fetches {what} into {folder}.")
+            )
+        except PermissionError as error:
+            raise MissingData(f"{what} cannot be put into {folder}: {access_advice(folder, folder)}") from error
+        yield not complete()
+
+
+def _publish(files: Mapping[str, Path], folder: Path, sums: Mapping[str, str]) -> None:
+    """Move whole files, which were checked, to their places, and keep their checksums."""
+    for name, file in files.items():
+        share(file, folder)
+        make_folder((folder / name).parent)
+        file.replace(folder / name)
+    _record(folder, sums)
 
 
 def _local_members(
     archive: Path, folder: Path, members: Mapping[str, str], sha256: str | None, md5: str | None
-) -> dict[str, str]:
-    """Put files of an archive that is there into `folder`; their checksums by name."""
+) -> None:
+    """Put files of an archive that is there into `folder`."""
     check_content(archive, sha256=sha256, md5=md5)
     _check_recorded(folder, {archive.name: archive})
-    return _extract_checked(archive, folder, members)
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".download-") as temporary:
+        files, sums = _extract_checked(archive, Path(temporary), folder, members)
+        _publish(files, folder, sums)
 
 
 def _download_members(
@@ -169,18 +212,18 @@ def _download_members(
     remedy: str,
     sha256: str | None,
     md5: str | None,
-) -> dict[str, str]:
-    """Put files of an archive that is downloaded for them into `folder`; the checksums of both, by name."""
-    folder.mkdir(parents=True, exist_ok=True)
+) -> None:
+    """Put files of an archive that is downloaded for them into `folder`."""
     with tempfile.TemporaryDirectory(dir=folder, prefix=".download-") as temporary:
         fetched = Path(temporary, archive)
         _download(url, fetched, what, remedy)
         sums = _check_recorded(folder, {archive: fetched}, every=True)
         try:
             check_content(fetched, sha256=sha256, md5=md5)
-            return sums | _extract_checked(fetched, folder, members)
+            files, inside = _extract_checked(fetched, Path(temporary, "members"), folder, members)
         except CorruptData as error:
             raise CorruptData(f"{what}, as {url} sent it: {error}\n{remedy}") from error
+        _publish(files, folder, sums | inside)
 
 
 def _secure(url: str) -> str:
@@ -262,15 +305,13 @@ def _check_names(archive: Path, names: Sequence[str], wanted: Sequence[str]) -> 
         raise CorruptData(f"{archive.name} holds no {absent[0]}, but {', '.join(names[:5]) or 'nothing'}.")
 
 
-def _extract_checked(archive: Path, folder: Path, members: Mapping[str, str]) -> dict[str, str]:
-    """Unpack, and return the checksums; a file that differs from what it was before is not left there."""
-    extract(archive, folder, members)
-    try:
-        return _check_recorded(folder, {name: folder / name for name in members}, every=True)
-    except CorruptData:
-        for name in members:
-            (folder / name).unlink()
-        raise
+def _extract_checked(
+    archive: Path, temporary: Path, folder: Path, members: Mapping[str, str]
+) -> tuple[dict[str, Path], dict[str, str]]:
+    """Unpack into a folder of this process; the files and their checksums by name, unless one differs from before."""
+    extract(archive, temporary, members)
+    files = {name: temporary / name for name in members}
+    return files, _check_recorded(folder, files, every=True)
 
 
 # -- checksums -------------------------------------------------------------------------------------------------------
@@ -290,9 +331,11 @@ def _recorded(folder: Path) -> dict[str, str]:
 def _record(folder: Path, sums: Mapping[str, str]) -> None:
     """Keep checksums beside the files."""
     known = _recorded(folder) | dict(sums)
-    part = folder / f".{SUMS}.part"
-    part.write_text("".join(f"{checksum}  {name}\n" for name, checksum in sorted(known.items())), encoding="utf-8")
-    part.replace(folder / SUMS)
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".download-") as temporary:
+        part = Path(temporary, SUMS)
+        part.write_text("".join(f"{checksum}  {name}\n" for name, checksum in sorted(known.items())), encoding="utf-8")
+        share(part, folder)
+        part.replace(folder / SUMS)
 
 
 def _check_recorded(folder: Path, files: Mapping[str, Path], every: bool = False) -> dict[str, str]:

@@ -16,9 +16,11 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import os
 import re
 import time
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,12 +32,15 @@ from torch import Tensor
 
 from graphbench.data.mapped import map_array
 from graphbench.data.progress import progress
+from graphbench.data.sharing import share
 from graphbench.errors import BadInput, CorruptData
 
 FORMAT = 1
 HEADER = 256
 MANIFEST, VERIFIED = "manifest.json", "verified.json"
 _BLOCK = 1 << 24
+#: Names of arrays, which are those of their files, and kinds of their numbers.
+_NAME, _KINDS = r"[A-Za-z0-9_][A-Za-z0-9_.-]*", "biuf"
 
 
 def canonical(value: Any) -> str:
@@ -93,9 +98,9 @@ class EntryWriter:
             BadInput: for a name that is no file name, values that are no numbers, or rows unlike earlier ones.
         """
         values = rows.detach().cpu().numpy() if isinstance(rows, Tensor) else np.asarray(rows)
-        if values.ndim == 0 or values.dtype.kind not in "biuf":
+        if values.ndim == 0 or values.dtype.kind not in _KINDS:
             raise BadInput(f"Array {name!r} must hold rows of numbers, but has dtype {values.dtype}, {values.ndim}-d.")
-        if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", name):
+        if not re.fullmatch(_NAME, name):
             raise BadInput(f"Array name {name!r} must consist of letters, digits, '_', '-' and '.'.")
         if name not in self._streams:
             file = (self.folder / f"{name}.npy").open("xb")
@@ -202,15 +207,41 @@ def read_manifest(folder: Path, key: Mapping[str, Any]) -> dict[str, Any]:
         body = json.loads((folder / MANIFEST).read_bytes())
         claimed = body.pop("sha256")
         found = digest(body)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, BadInput) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, BadInput) as error:
         raise CorruptData(f"its manifest cannot be read ({type(error).__name__}: {error})") from error
     if claimed != found:
         raise CorruptData("its manifest was altered (checksum differs)")
-    if body["format"] != FORMAT:
-        raise CorruptData(f"it has format {body['format']}, this version of graphbench reads format {FORMAT}")
-    if canonical(body["key"]) != canonical(dict(key)):
+    if body.get("format") != FORMAT:
+        raise CorruptData(f"it has format {body.get('format')}, this version of graphbench reads format {FORMAT}")
+    if canonical(body.get("key")) != canonical(dict(key)):
         raise CorruptData("it was built for another key")
+    if not isinstance(body.get("meta"), dict) or not isinstance(body.get("arrays"), dict):
+        raise CorruptData("its manifest lacks the mappings meta and arrays")
+    for name, record in body["arrays"].items():
+        _check_record(name, record)
     return body
+
+
+def _check_record(name: str, record: Any) -> None:
+    """Refuse a record that `EntryWriter` does not write, though its checksum may be right.
+
+    Raises:
+        CorruptData: it leads out of the entry, or is none of an array of numbers.
+    """
+    try:
+        dtype, shape, size = np.dtype(record["dtype"]), record["shape"], record["bytes"]
+        rows = math.prod(shape)
+        right = (
+            re.fullmatch(_NAME, name) is not None
+            and dtype.kind in _KINDS
+            and all(type(length) is int and length >= 0 for length in shape)
+            and size == HEADER + rows * dtype.itemsize
+            and isinstance(record["sha256"], str)
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise CorruptData(f"its manifest describes no array {name!r} ({type(error).__name__}: {error})") from error
+    if not right:
+        raise CorruptData(f"its manifest describes no array {name!r}")
 
 
 def _stamps(folder: Path, arrays: Mapping[str, Any]) -> dict[str, list[int]]:
@@ -227,10 +258,11 @@ def note_verified(folder: Path, arrays: Mapping[str, Any], until_restart: bool =
         arrays: the manifest's record of every array.
         until_restart: the files may not be on the disk yet, so that the machine's next start ends what is known.
     """
-    temporary = folder / f"{VERIFIED}.{os.getpid()}"
+    temporary = folder / f"{VERIFIED}.{uuid.uuid4().hex[:8]}"
     known = {"files": _stamps(folder, arrays)} | ({"start": start_of_machine()} if until_restart else {})
     try:
         _write_json(temporary, known)
+        share(temporary, folder)
         temporary.replace(folder / VERIFIED)
     except OSError:  # a mount or a folder that is read-only, a full disk, a quota
         with contextlib.suppress(OSError):
@@ -298,6 +330,6 @@ def read_entry(folder: Path, key: Mapping[str, Any], map_above: int, full_below:
         mapped = sum(record["bytes"] for record in records.values()) > map_above
         load = map_array if mapped else np.load
         arrays = {name: load(folder / f"{name}.npy", allow_pickle=False) for name in records}
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise CorruptData(f"it cannot be read ({type(error).__name__}: {error})") from error
     return Entry(folder, arrays, manifest["meta"], {name: record["sha256"] for name, record in records.items()})

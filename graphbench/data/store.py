@@ -13,15 +13,13 @@ import shutil
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from filelock import Timeout
-
 from graphbench.data.entry import Entry, EntryWriter, digest, read_entry, sync_entry
+from graphbench.data.sharing import access_advice, locked, share
 from graphbench.errors import BadInput, CorruptData, GraphbenchError
-from graphbench.files.locking import acquire_lock
 
 logger = logging.getLogger(__name__)
 
@@ -113,21 +111,13 @@ class Store:
     @contextmanager
     def _locked(self, folder: Path, describe: str) -> Iterator[None]:
         """Hold the entry's lock; says so when another process has it."""
-        locks = self.root / _LOCKS
-        try:
-            locks.mkdir(parents=True, exist_ok=True)
-            path = locks / f"{folder.name}.lock"
+        waiting = f"Waiting for another process that builds {describe} in {self.root}."
+        with ExitStack() as stack:
             try:
-                lock = acquire_lock(path, timeout=0)
-            except Timeout:
-                logger.warning("Waiting for another process that builds %s in %s.", describe, self.root)
-                lock = acquire_lock(path)
-        except OSError as error:
-            raise self._no_room(error, describe) from error
-        try:
+                stack.enter_context(locked(self.root / _LOCKS / f"{folder.name}.lock", waiting))
+            except OSError as error:
+                raise self._no_room(error, describe) from error
             yield
-        finally:
-            lock.release()
 
     def _build(self, folder: Path, key: Mapping[str, Any], build: Callable[[EntryWriter], None], describe: str) -> None:
         """Write beside the entry's place, then rename. The caller holds the lock, so leftovers belong to nobody."""
@@ -137,8 +127,10 @@ class Store:
             for leftover in self.root.glob(f".{folder.name}.*"):
                 shutil.rmtree(leftover)
             temporary.mkdir()
+            share(temporary, self.root)  # others may have to delete what a kill leaves
             build(writer)
             writer.close(key)
+            share(temporary, self.root)
             if folder.exists():  # damaged: out of the way, and gone with the next leftovers if we die right here
                 damaged = self.root / f".{folder.name}.damaged"
                 folder.rename(damaged)
@@ -147,17 +139,25 @@ class Store:
             # Nobody waits for the disk; Python does not end before the thread has.
             threading.Thread(target=sync_entry, args=(folder,), name=f"sync {folder.name}").start()
         except OSError as error:
-            if error.errno in _NO_ROOM and not isinstance(error, GraphbenchError):
-                raise self._no_room(error, describe) from error
-            raise
+            if isinstance(error, GraphbenchError) or not (error.errno in _NO_ROOM or self._is_refused(error)):
+                raise
+            raise self._no_room(error, describe) from error
         finally:
             writer.abandon()
             shutil.rmtree(temporary, ignore_errors=True)
 
+    def _is_refused(self, error: OSError) -> bool:
+        """Whether the store is what this user may not write to, and not a file that `build` reads."""
+        return isinstance(error, PermissionError) and str(error.filename).startswith(str(self.root))
+
     def _no_room(self, error: OSError, describe: str) -> GraphbenchError:
         """The error of a store that does not take an entry."""
         reason = _NO_ROOM.get(error.errno or 0, "nothing can be written there")
+        remedy = "or make room there."
+        if isinstance(error, PermissionError):
+            reason = "this user may not write there"
+            remedy = f"or ask for access: {access_advice(Path(error.filename or self.root), self.root)}"
         return BadInput(
             f"The store {self.root} lacks {describe}, and {reason} ({error.strerror}). Choose another folder with the "
-            f"benchmark's option `store` or the variable {ENVIRONMENT}, or make room there."
+            f"benchmark's option `store` or the variable {ENVIRONMENT}, {remedy}"
         )

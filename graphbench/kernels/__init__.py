@@ -7,7 +7,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -93,8 +92,8 @@ def cpu_kernel(function: Function) -> Function:
     compiled the function or found it on disk.
 
     Args:
-        function: what Numba understands. Functions that it calls are decorated too, and become part of it; they stand
-            in the same folder or in this package, whose changes make it compile anew.
+        function: what Numba understands. Functions that it calls are decorated too, and become part of it. It is
+            compiled anew when its file changes, or one that a name in it comes from (see `disk_cache`).
 
     Examples:
         >>> import numpy as np
@@ -110,41 +109,16 @@ def cpu_kernel(function: Function) -> Function:
     """
     from numba import njit
 
+    from graphbench.kernels.disk_cache import DiskCache  # imports Numba
+
     # Of functions that are called, each caller has a copy, optimised for it. Unless they become part of the caller, the
     # first copy that a process has loaded serves all: compiled anew that is another one than from disk, which adds in
     # another order.
     options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": _FAST, "forceinline": True}
-    try:
-        compiled = njit(cache=True, **options)(function)
-    except RuntimeError:  # neither the module's folder nor the user's own can be written to
-        compiled = njit(**options)(function)
-    else:
-        _forgive_damage(compiled._cache)
-        file = compiled._cache._cache_file  # goes by the time and size of the function's own file alone
-        file._source_stamp = (file._source_stamp, *_stamps(Path(function.__code__.co_filename).parent))
+    compiled = njit(**options)(function)
+    compiled._cache = DiskCache(compiled)
     kernel: Function = compiled
     return kernel
-
-
-@cache
-def _stamps(folder: Path) -> tuple[tuple[str, int, int], ...]:
-    """Names, times and sizes of the files whose functions may be part of a kernel that stands in a folder."""
-    files = (file for place in (folder, Path(__file__).parent) for file in sorted(place.glob("*_numba.py")))
-    return tuple((file.name, file.stat().st_mtime_ns, file.stat().st_size) for file in files)
-
-
-def _forgive_damage(kept: Any) -> None:
-    """Compile again where a file of what was kept was cut short or damaged, which Numba reports as an error."""
-    load = kept.load_overload
-
-    def load_or_forget(*arguments: Any) -> Any:
-        try:
-            return load(*arguments)
-        except Exception:  # whatever unpickling garbage can raise
-            kept.flush()
-            return None
-
-    kept.load_overload = load_or_forget
 
 
 def run_in_threads(kernel: Callable[..., None], count: int, steps: int, *operands: Any) -> None:

@@ -1,4 +1,3 @@
-import importlib
 import multiprocessing
 import sys
 import threading
@@ -148,40 +147,6 @@ def test_a_forked_process_has_threads_of_its_own():
     child.start()
     assert queue.get(timeout=60) == out.tolist() == [0.0, 1.0, 4.0, 9.0, 16.0, 25.0]
     child.join()
-
-
-def test_a_kernel_runs_where_nothing_can_be_kept(tmp_path, monkeypatch):
-    """In an image that a user without a home runs, neither the module's folder nor that of the user can be written."""
-    numba = pytest.importorskip("numba")
-
-    def refuse(**options):
-        if options.get("cache"):
-            raise RuntimeError("cannot cache function: no locator available")
-        return lambda function: function
-
-    monkeypatch.setattr(numba, "njit", refuse)
-    out = torch.zeros(3)
-    run_in_threads(cpu_kernel(square), 3, 1, torch.tensor([1.0, 2.0, 3.0]), out, 3.0)
-    assert out.tolist() == [1.0, 8.0, 27.0]
-
-
-@pytest.mark.parametrize("suffix", ["nbi", "nbc"])
-@pytest.mark.parametrize("left", [b"", b"half", bytes(range(256))])
-def test_damage_to_what_is_kept_is_mended(suffix, left, tmp_path, monkeypatch):
-    numba = pytest.importorskip("numba")
-    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
-    (tmp_path / "doubling.py").write_text("def double(first, last, x):\n    x[first:last] *= 2\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    double = importlib.import_module("doubling").double
-    for turn in range(3):
-        x = torch.ones(4)
-        run_in_threads(cpu_kernel(double), 4, 1, x)
-        assert x.tolist() == [2.0] * 4
-        (kept,) = tmp_path.rglob(f"*.{suffix}")
-        if turn == 1:
-            assert kept.read_bytes() != left  # mended
-        kept.write_bytes(left)
-    del sys.modules["doubling"]
 
 
 def test_sums_keep_what_is_infinite_or_no_number():
