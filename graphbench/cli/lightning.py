@@ -31,6 +31,7 @@ from graphbench.callbacks.non_finite import NonFinite
 from graphbench.callbacks.progress import RunProgressBar
 from graphbench.callbacks.throughput import Throughput
 from graphbench.cli.complaints import constructed, explain, of_lightning, reason, with_whole_name
+from graphbench.cli.elastic import meet_on_loopback
 from graphbench.cli.optimizers import AS_FUNCTION, DEFAULT, with_optimizer
 from graphbench.cli.signals import FolderWatch, OrderlyStop, Signals
 from graphbench.cli.trainer_checks import check_trainer
@@ -143,6 +144,7 @@ class GraphbenchCLI(LightningCLI):
         self.stop = OrderlyStop(self.signals)
         if self.run_folder is not None:
             self._watch()
+        self.store = meet_on_loopback(self.trainer)
 
     def _watch(self) -> None:
         """Notes are compared behind what a step does, and before checkpoints are written."""

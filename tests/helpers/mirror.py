@@ -162,6 +162,7 @@ TESTED_BY = {
 
 #: Test file without a source of its name -> what it tests.
 TESTS_OF = {
+    "tests/cli/test_ports.py": "graphbench/cli/elastic.py",
     "tests/callbacks/test_other_modules.py": "graphbench/callbacks/probe.py",
     "tests/training/test_plain_loaders.py": "graphbench/training/module.py",
     "tests/cli/test_written_together.py": "commands killed between their files",
