@@ -32,10 +32,41 @@ _WAITING = {
 _INDEXING = {"index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index", "_unsafe_index_put"}
 
 
+class _Backend:
+    """What PyTorch asks of a device; numbers are drawn on the CPU, so the device has no state of its own."""
+
+    def is_initialized(self) -> bool:
+        return True
+
+    def is_available(self) -> bool:
+        return True
+
+    def current_device(self) -> int:
+        return 0
+
+    def device_count(self) -> int:
+        return 1
+
+    def manual_seed_all(self, seed: int) -> None:
+        pass
+
+    def _is_in_bad_fork(self) -> bool:
+        return False
+
+    def get_rng_state(self, device: Any = None) -> Tensor:
+        return torch.empty(0, dtype=torch.uint8)
+
+    def set_rng_state(self, state: Tensor, device: Any = None) -> None:
+        pass
+
+    def get_amp_supported_dtype(self) -> list[torch.dtype]:
+        return [torch.bfloat16, torch.float16]
+
+
 @cache
 def pretended_device() -> torch.device:
     """Return the device; the first call tells PyTorch about it, for the rest of the process."""
-    _setup_privateuseone_for_python_backend(NAME)
+    _setup_privateuseone_for_python_backend(NAME, backend_module=_Backend())
     return torch.device(NAME, 0)
 
 
