@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from torchmetrics import Metric
 
 from graphbench.contracts.benchmark import Benchmark
 from graphbench.tasks.scores import SplitScores
@@ -34,6 +35,9 @@ def baselines_of(
             guesses = torch.from_numpy(predictions[split])
             targets = data.tables[split].columns["y"].reshape(len(guesses), -1)
             scores = SplitScores(module.task, split)
+            for metric in scores.modules():
+                if isinstance(metric, Metric):  # one process has all rows: the others do not score baselines
+                    metric.distributed_available_fn = lambda: False
             scores.add(module.task, guesses, targets if targets.is_floating_point() else targets.long())
             scored[split] |= {key: float(value) for key, value in scores.finish().items() if not value.isnan()}
     return found

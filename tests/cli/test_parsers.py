@@ -56,7 +56,7 @@ MISTAKES = {
     "version all": ["graphbench version does not take 'all'."],
     "export --run x --output y --format onnx": ["--format must be one of weights, torch, but got 'onnx'."],
     "tune --space x --run y --pruning best": ["--pruning must be one of median, none, but got 'best'."],
-    "sweep --config gps/zinc --output y --resplit rings": ["--resplit must be one of random, scaffold", "'rings'"],
+    "sweep --config gps/zinc --output y --resplit rings": ["--resplit must be one of random", "'rings'"],
     "reproduce sft/table-4 --scale tiny": ["--scale must be one of full, short, smoke, but got 'tiny'."],
     "completion fish": ["completion must be one of bash, zsh, but got 'fish'."],
     # a text for a number, and a number that cannot be

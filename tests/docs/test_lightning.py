@@ -101,6 +101,7 @@ CHECKS = {
     "quantiles": lambda run: len(run.checkpoint("best")["state_dict"]["task.head.mlp.layers.1.bias"]) == 3,
     "model.loss": lambda run: (run.table["train/loss"].dropna() < run.table["train/MAE"].dropna()).all(),
     "select_by": lambda run: run.results["metric"] == "R2" and run.results["higher_is_better"],
+    "scaled_MAE": lambda run: run.results["metric"] == "scaled_MAE" and "val/MAE/carbons" in run.results["val"],
     "R2 --model.metrics": lambda run: {"val/R2", "val/Spearman"} <= run.results["val"].keys(),
     "ExplainedVariance": lambda run: "val/ExplainedVariance" in run.results["val"],
 }  # fmt: skip
@@ -111,7 +112,9 @@ def data(tmp_path_factory):
     folder = tmp_path_factory.mktemp("molecules")
     lines = (Path(RDConfig.RDDataDir) / "NCI" / "first_5K.smi").read_text().splitlines()
     smiles = [word for word in (line.split()[0] for line in lines) if 6 <= len(word) <= 20 and word.isalnum()][:40]
-    (folder / "mine.csv").write_text("smiles,length\n" + "".join(f"{s},{len(s)}\n" for s in smiles))
+    (folder / "mine.csv").write_text(
+        "smiles,length,carbons\n" + "".join(f"{s},{len(s)},{s.count('C')}\n" for s in smiles)
+    )
     places = ["--data.root", str(folder / "data"), "--data.store", str(folder / "store")]
     return ["--data", "Molecules", "--data.file", str(folder / "mine.csv"), "--data.target", "length", *places]
 
@@ -138,6 +141,7 @@ def test_every_row_has_a_check():
 def test_the_option_does_what_its_row_says(option, fit):
     extra = ["--trainer.callbacks.min_delta", "1000"] if "EarlyStopping" in option else []
     model = [word.replace("GCN", "GPS") for word in MODEL] if "RankProgression" in option else []  # it has attention
+    extra += ["--data.target", "[length, carbons]"] if "scaled_MAE" in option else []
     extra += ["--trainer.max_epochs", "6"] if "LearningRateFinder" in option else []  # 24 steps
     run = fit(*model, *shlex.split(option), *extra)
     assert next(check for part, check in CHECKS.items() if part in option)(run)

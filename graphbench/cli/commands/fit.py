@@ -238,7 +238,7 @@ def _train(cli: GraphbenchCLI, checkpoint: Path | None, request: Request) -> int
         if cli.signals.noted:  # another process left at once, and this one lost its connection
             log.debug("while leaving", exc_info=True)
             return _stopped(cli, cli.signals.noted)
-        if not isinstance(error, GraphbenchError):
+        if cli.signals.waiting and not isinstance(error, GraphbenchError):  # before that config.yaml is not there yet
             _check_place(cli)  # a logger opened a file by its old name
         if not isinstance(error, GraphbenchError) and (said := explain_memory(error)):
             raise GraphbenchError(f"{said} {_how_to_go_on(cli.run_folder)}") from error
@@ -314,7 +314,7 @@ def _finish(cli: GraphbenchCLI) -> int:
         trainer.loggers = []  # the best epoch's scores are in the logs already
         scores = trainer.validate(model, cli.datamodule, ckpt_path=str(run.best), verbose=False, weights_only=True)
         results["val"] = scores_of("val", scores[0])
-    elif any(isinstance(callback, BestCheckpoint) for callback in trainer.callbacks):  # type: ignore[attr-defined]
+    elif not cli.passing and any(isinstance(callback, BestCheckpoint) for callback in trainer.checkpoint_callbacks):
         results["val"] = scores_of("val", {name: float(value) for name, value in trainer.callback_metrics.items()})
     results["undefined"] = dict(model.scores.of("val").undefined)
     _check_place(cli)

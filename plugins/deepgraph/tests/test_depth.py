@@ -102,7 +102,7 @@ def test_a_new_run_gets_the_assigned_configuration(depth, tmp_path, monkeypatch)
 def command(depth, monkeypatch, *words):
     """The runs and assignments of a command line, without training."""
     started, executed, training_of = [], [], depth.Run.training
-    monkeypatch.setattr(experiments, "train", lambda folder, _: started.append(folder))
+    monkeypatch.setattr(experiments, "train", lambda folder, *_, **__: started.append(folder))
 
     def keep(run, epochs, assignments):
         executed.append((run, epochs, assignments))

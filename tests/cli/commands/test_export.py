@@ -13,6 +13,7 @@ from graphbench.cli import main
 from graphbench.errors import BadInput
 from graphbench.exporting import card
 from graphbench.runs.checkpoints import load_checkpoint
+from graphbench.runs.tables import show_number
 from graphbench.runs.weights import read_weights, same_weights
 
 SMILES = ["CCO", "c1ccccc1O", "CC(=O)N"]
@@ -47,7 +48,7 @@ def test_an_exported_folder_is_scored_as_its_run_was(finished_run, exported, dat
     folder = shutil.copytree(exported, tmp_path / "copy")
     assert main(["validate", "--run", str(folder), *data_options[2:]]) == 0
     stored = json.loads((finished_run / "results.json").read_text())["val"]["val/MAE"]
-    assert f"{stored:.4f}" in capsys.readouterr().out
+    assert show_number(stored) in capsys.readouterr().out
 
 
 @pytest.mark.slow
