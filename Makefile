@@ -7,7 +7,7 @@ PLUGINS := $(sort $(wildcard plugins/*))
 STAMP := $(VENV)/.installed
 PYPROJECTS := pyproject.toml $(PLUGINS:%=%/pyproject.toml) constraints.txt
 
-.PHONY: help quickstart test test-slow survive env lint docs speed release-check resolve lower-bounds docker-check clean
+.PHONY: help quickstart test test-slow survive env lint docs speed release-check resolve audit lower-bounds docker-check clean
 
 help:  ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -71,6 +71,9 @@ release-check: env  ## build all wheels, install them into an empty environment,
 
 resolve: env  ## does pip find versions for every Python the project claims? newest, pinned, oldest
 	$(BIN)/python release/resolve.py
+
+audit: env  ## known vulnerabilities of the newest and of the oldest versions that pyproject.toml allows
+	$(BIN)/python release/audit.py
 
 TORCH_BACKEND ?= cpu
 lower-bounds: env  ## the suite on the oldest versions of pyproject.toml; LOWEST_PYTHON=3.10, TORCH_BACKEND=pypi

@@ -19,9 +19,20 @@ def check():
 
 @pytest.fixture(scope="session")
 def lower_bounds():
-    """release/lower_bounds.py, which imports its neighbour as scripts do."""
+    """release/lower_bounds.py."""
+    return load_beside("lower_bounds.py")
+
+
+@pytest.fixture(scope="session")
+def audit():
+    """release/audit.py."""
+    return load_beside("audit.py")
+
+
+def load_beside(name):
+    """A script that imports its neighbour as scripts do."""
     sys.path.insert(0, str(ROOT / "release"))
     try:
-        return load_script(ROOT / "release" / "lower_bounds.py")
+        return load_script(ROOT / "release" / name)
     finally:
         sys.path.remove(str(ROOT / "release"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -18,6 +17,7 @@ from graphbench.benchmarks.superpixels.boundary import PUBLISHED, BoundaryGraph,
 from graphbench.benchmarks.superpixels.labelled import read_image
 from graphbench.contracts import BenchmarkSpec, Features, GraphTable
 from graphbench.contracts.table import EDGE, EDGE_INDEX, NODE, Column, pointer
+from graphbench.data.archives import open_gzip
 from graphbench.data.package_files import file_sha256, package_file
 from graphbench.data.worker_pool import map_in_processes
 from graphbench.errors import CorruptData, MissingExtra
@@ -171,7 +171,7 @@ def read_earth(photograph: Path, mask: Path) -> tuple[np.ndarray, np.ndarray]:
     if image.shape != (_HEIGHT, _WIDTH, 3):
         raise CorruptData(f"{photograph} has the shape {list(image.shape)} instead of {[_HEIGHT, _WIDTH, 3]}.")
     try:
-        cells = np.frombuffer(gzip.decompress(mask.read_bytes()), dtype=np.uint8)
+        cells = np.frombuffer(open_gzip(mask).read(), dtype=np.uint8)
     except (OSError, EOFError, zlib.error) as error:
         raise CorruptData(f"{mask} cannot be unpacked ({type(error).__name__}: {error}).") from error
     if cells.size != 180 * 360 * _CELLS**2 or cells.max() > 2:

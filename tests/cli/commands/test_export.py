@@ -1,6 +1,7 @@
 """graphbench export: what is written loads, predicts the same, and says what it is."""
 
 import json
+import re
 import shutil
 
 import pytest
@@ -12,6 +13,7 @@ from graphbench import benchmarks
 from graphbench.cli import main
 from graphbench.errors import BadInput
 from graphbench.exporting import card
+from graphbench.runs import RunFolder
 from graphbench.runs.checkpoints import load_checkpoint
 from graphbench.runs.tables import show_number
 from graphbench.runs.weights import read_weights, same_weights
@@ -95,6 +97,17 @@ def test_the_card_states_data_scores_licence_and_parameters(finished_run, export
     assert "that of your file" in card
     for file in exported.iterdir():
         assert file.name == "README.md" or f"| `{file.name}` |" in card
+
+
+def test_names_of_a_user_are_no_markup_on_the_card(finished_run, monkeypatch):
+    """Neither a tag, nor a link, nor a further cell of the table; the card stays what it is for other names."""
+    model = graphbench.load(finished_run)
+    monkeypatch.setattr(model.data, "target_labels", lambda: ("<img src=x onerror=alert(1)>|[a](b)\n# c",))
+    text = card.model_card(model.module, model.data, RunFolder(finished_run), {}, "<b>mine</b>")
+    (line,) = (line for line in text.splitlines() if line.startswith("| targets |"))
+    assert re.sub(r"\\.", "", line).count("|") == 3
+    body = text.split("---\n", 2)[2]
+    assert not re.search(r"(?<!\\)[<\[]", body.replace("[graphbench](", "").replace('["', '"'))
 
 
 def test_a_new_training_starts_from_an_export_with_frozen_parts_and_rates(exported, data_options, tmp_path):
