@@ -31,6 +31,8 @@ class InputPart:
         problems: row of `frame` -> why it has no graph, in words; every row is in `rows` or here.
         node_names: row of `frame` -> what the input calls the nodes of its graph, in their order; None where it numbers
             them, for all parts of an input alike.
+        remarks: row of `frame` -> what of it the graph does not show, in words; None where the benchmark has no such
+            remarks, for all parts of an input alike.
 
     Examples:
         >>> import pandas as pd, torch
@@ -46,6 +48,7 @@ class InputPart:
     rows: list[int]
     problems: dict[int, str] = field(default_factory=dict)
     node_names: dict[int, Sequence[str]] | None = None
+    remarks: dict[int, str] | None = None
 
 
 class Benchmark(pl.LightningDataModule):

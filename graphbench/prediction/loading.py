@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,8 @@ from graphbench.runs.trained_options import warn_of_other_options
 from graphbench.runs.trust import Policy, enforced
 from graphbench.runs.weights import SUFFIX
 from graphbench.training.module import BenchmarkModule
+
+log = logging.getLogger(__name__)
 
 
 def load(run: str | Path, accelerator: str = "auto", batch_size: int | None = None, trust: bool = False) -> Predictor:
@@ -74,7 +76,21 @@ def load_weights(module: BenchmarkModule, checkpoint: Path) -> dict[str, Any]:
     except (KeyError, RuntimeError) as error:
         told = str(error).splitlines()
         raise BadInput(f"The weights in {checkpoint} do not fit the model of its configuration: {told[0]}") from error
+    _warn_of_chirality(module, content, checkpoint)
     return content
+
+
+def _warn_of_chirality(module: BenchmarkModule, content: Mapping[str, Any], checkpoint: Path) -> None:
+    """Say where a model learnt RDKit's tags of centres and is given R and S: an earlier version trained it."""
+    options = content.get("hyper_parameters")
+    spec = options.get("spec") if isinstance(options, Mapping) else None
+    extra = spec.get("extra") if isinstance(spec, Mapping) else None
+    trained = extra.get("atom_vocabulary") if isinstance(extra, Mapping) else None
+    if trained == "ogb" and module.spec.extra.get("atom_vocabulary") == "ogb_cip":
+        log.warning(
+            "%s learnt RDKit's tags CW and CCW of chiral centres, which depend on how a molecule is spelled, and is "
+            "given R and S now: train it anew, or give --data.chirality RDKit to have what it learnt.", checkpoint,
+        )  # fmt: skip
 
 
 def _places(path: Path) -> tuple[RunFolder, Path]:

@@ -203,6 +203,10 @@ class Predictor:
         if self.facts is not None:
             told = dict(zip(rows, self.facts.outside(table, self.data), strict=True))
             remarks = [told.get(row, "") for row in range(len(part.frame))]
+        if part.remarks is not None:
+            unseen = [part.remarks.get(row, "") for row in range(len(part.frame))]
+            pairs = zip(remarks or [""] * len(unseen), unseen, strict=True)
+            remarks = ["; ".join(filter(None, pair)) for pair in pairs]
         counts = table.num_nodes.numpy() if nodes else np.ones(len(rows), dtype=np.int64)
         whole = Answers(values, rows, counts, {}, remarks)
         found = whole.only([row for row in rows if row not in problems])

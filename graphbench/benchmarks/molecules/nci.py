@@ -50,7 +50,7 @@ class NCI(MoleculeBenchmark):
         citation="Voigt et al., J. Chem. Inf. Comput. Sci. 41, 702 (2001); target: Jin et al., ICML 2018",
         source="Data/NCI/first_5K.smi of the installed RDKit",
         molecules=True,
-        extra={"atom_vocabulary": "ogb", "target": "zinc-full constants, smallest_rings"},
+        extra={"atom_vocabulary": "ogb_cip", "target": "zinc-full constants, smallest_rings"},
     )
 
     def source_key(self) -> dict[str, Any]:

@@ -43,7 +43,9 @@ def read_nci(track: Track | None = None) -> dict[str, GraphTable]:
     """
     lines = [line.split() for line in nci_file().read_text(encoding="utf-8").splitlines()]
     lines = [cells for cells in lines if cells[1] not in _HYPERVALENT]
-    arrays = read_molecules([cells[0] for cells in lines], Recipe("ogb", "smallest_rings", scaffold=True), track=track)
+    arrays = read_molecules(
+        [cells[0] for cells in lines], Recipe("ogb_cip", "smallest_rings", scaffold=True), track=track
+    )
     fits = (arrays.num_fragments == 1) & (arrays.num_nodes >= MIN_ATOMS) & (arrays.num_nodes <= MAX_ATOMS)
     kept = np.flatnonzero(fits)
     cells = [lines[row] for row in arrays.rows[kept]]

@@ -12,6 +12,7 @@ from rdkit import rdBase
 from torch import Tensor
 
 from graphbench.benchmarks.molecules.base import MoleculeBenchmark
+from graphbench.benchmarks.molecules.chemistry.features import FeatureSet
 from graphbench.benchmarks.molecules.chemistry.files import check_format
 from graphbench.benchmarks.molecules.chemistry.scaffolds import check_fractions, scaffold_split
 from graphbench.benchmarks.molecules.chemistry.tables import subset
@@ -38,6 +39,7 @@ from graphbench.errors import BadInput, check_choice, check_range
 
 SplitKind = Literal["random", "scaffold", "scaffold_balanced", "column"]
 RepeatRule = Literal["together", "apart"]
+Chirality = Literal["CIP", "RDKit"]
 
 _TASKS: dict[TargetTask, TaskName] = {
     "regression": "graph-regression",
@@ -56,7 +58,8 @@ _METRICS = {
 class Molecules(MoleculeBenchmark):
     """Molecules of your own: a CSV, TSV, SMILES, SDF, Parquet or Excel file with targets.
 
-    Atoms and bonds get OGB's nine and three categorical columns. Rows that cannot be used (RDKit cannot read the
+    Atoms and bonds get OGB's nine and three categorical columns (but see `chirality`). Isotopes and map numbers are in
+    none, so deuterium is hydrogen, and molecules that differ in them alone count as one. Rows that cannot be used (RDKit cannot read the
     molecule, it has no atoms, a target is missing or no number, ...) are counted and named with their line in one
     message, and so are molecules that are there more than once with different targets.
 
@@ -93,6 +96,8 @@ class Molecules(MoleculeBenchmark):
             their mean over the training rows. Losses of all splits are weighted, metrics are not.
         repeats: `together` keeps rows of one molecule (one canonical SMILES) in one split or fold; `apart` shares them
             out like others. Splits by scaffolds keep them together in any case, `split=column` does as the file says.
+        chirality: what the column of centres has: `CIP`, R or S by the rules of Cahn, Ingold and Prelog; or `RDKit`,
+            the tags CW and CCW that OGB publishes, which differ between spellings of one molecule.
         options: see `GraphBenchmark`.
 
     Raises:
@@ -113,7 +118,7 @@ class Molecules(MoleculeBenchmark):
         licence="that of your file",
         source="your file of SMILES and targets",
         molecules=True,
-        extra={"atom_vocabulary": "ogb"},
+        extra={"atom_vocabulary": "ogb_cip"},
     )
 
     def __init__(
@@ -135,6 +140,7 @@ class Molecules(MoleculeBenchmark):
         metric: str | None = None,
         weight: str | None = None,
         repeats: RepeatRule = "together",
+        chirality: Chirality = "CIP",
         **options: Any,
     ) -> None:
         super().__init__(**options)
@@ -143,6 +149,8 @@ class Molecules(MoleculeBenchmark):
         check_choice("task", task, get_args(TargetTask))
         check_choice("split", split, get_args(SplitKind))
         check_choice("on_error", on_error, get_args(OnError))
+        check_choice("chirality", chirality, get_args(Chirality))
+        features: FeatureSet = "ogb_cip" if chirality == "CIP" else "ogb"
         targets = (target,) if isinstance(target, str) else tuple(target)
         num_classes = _count_classes(task, num_classes, classes)
         self.request = FileRequest(
@@ -157,6 +165,7 @@ class Molecules(MoleculeBenchmark):
             scaffold=split.startswith("scaffold"),
             on_error=on_error,
             weight=weight,
+            features=features,
         )
         self.repeats = repeats
         self.split, self.fractions, self.split_seed = split, check_fractions(fractions), split_seed
@@ -175,6 +184,7 @@ class Molecules(MoleculeBenchmark):
             num_classes=num_classes,
             target_names=() if task == "classification" else targets,
             source=f"the file {Path(file).name}",
+            extra={"atom_vocabulary": features},
         )
 
     @property
@@ -218,6 +228,7 @@ class Molecules(MoleculeBenchmark):
             "file": file_sha256(request.file),
             "format": request.file.suffix.lower(),
             "rdkit": rdBase.rdkitVersion,
+            "features": request.features,  # earlier versions had one kind, and isotopes told molecules apart
             "columns": [request.smiles_column, list(request.targets), request.id_column, request.split_column],
             "task": [request.task, request.num_classes],
             "split": [self.split, list(self.fractions), self.split_seed],

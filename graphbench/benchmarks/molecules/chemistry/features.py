@@ -11,10 +11,11 @@ from typing import Literal
 from rdkit import Chem
 
 from graphbench.benchmarks.molecules.chemistry.problems import MoleculeProblem
-from graphbench.benchmarks.molecules.chemistry.vocabulary import QM9_ATOM_TYPES, ZINC_ATOM_TYPES
+from graphbench.benchmarks.molecules.chemistry.stereo import handedness
+from graphbench.benchmarks.molecules.chemistry.vocabulary import OGB_ATOMS, QM9_ATOM_TYPES, ZINC_ATOM_TYPES
 from graphbench.data.package_files import load_module, package_file
 
-FeatureSet = Literal["ogb", "zinc", "qm9"]
+FeatureSet = Literal["ogb", "ogb_cip", "zinc", "qm9"]
 _BondFeatures = Callable[[Chem.Bond], list[int]]
 
 
@@ -32,6 +33,7 @@ def _numbers(names: Sequence[str]) -> dict[tuple[str, int, int], int]:
 
 _ZINC_TYPE_OF, _QM9_TYPE_OF = _numbers(ZINC_ATOM_TYPES), _numbers(QM9_ATOM_TYPES)
 _KEKULE_BOND_OF = {Chem.BondType.SINGLE: 1, Chem.BondType.DOUBLE: 2, Chem.BondType.TRIPLE: 3}
+_CHIRALITY = OGB_ATOMS.names.index("chirality")
 _TETRAHEDRAL = (Chem.ChiralType.CHI_TETRAHEDRAL_CW, Chem.ChiralType.CHI_TETRAHEDRAL_CCW)
 
 
@@ -84,6 +86,21 @@ def ogb_graph(mol: Chem.Mol) -> MoleculeGraph:
     except ValueError as error:  # the stereo column is the one without a "misc" value
         raise MoleculeProblem("a bond's stereo label is not in OGB's vocabulary", str(error)) from error
     return MoleculeGraph(atoms, edges, bonds)
+
+
+def ogb_cip_graph(mol: Chem.Mol) -> MoleculeGraph:
+    """As `ogb_graph`, but chirality is R or S instead of RDKit's tag, which depends on the order of the neighbours.
+
+    Args:
+        mol: without isotopes and map numbers, see `stereo.without_labels`.
+
+    Raises:
+        MoleculeProblem: as `ogb_graph`.
+    """
+    graph = ogb_graph(mol)
+    for atom, number in handedness(mol).items():
+        graph.atoms[atom][_CHIRALITY] = number
+    return graph
 
 
 def zinc_atom_type(atom: Chem.Atom) -> int:
@@ -164,8 +181,9 @@ def qm9_graph(mol: Chem.Mol) -> MoleculeGraph:
 
 GRAPH_OF: dict[FeatureSet, Callable[[Chem.Mol], MoleculeGraph]] = {
     "ogb": ogb_graph,
+    "ogb_cip": ogb_cip_graph,
     "zinc": zinc_graph,
     "qm9": qm9_graph,
 }
 #: (atom columns, bond columns)
-NUM_COLUMNS: dict[FeatureSet, tuple[int, int]] = {"ogb": (9, 3), "zinc": (1, 1), "qm9": (1, 1)}
+NUM_COLUMNS: dict[FeatureSet, tuple[int, int]] = {"ogb": (9, 3), "ogb_cip": (9, 3), "zinc": (1, 1), "qm9": (1, 1)}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeAlias, TypeVar
 
@@ -25,6 +25,8 @@ from graphbench.benchmarks.molecules.chemistry.features import (
 from graphbench.benchmarks.molecules.chemistry.problems import EMPTY, TOO_LARGE, UNREADABLE, MoleculeProblem, quote
 from graphbench.benchmarks.molecules.chemistry.properties import RingTerm, logp_terms, sa_scorer
 from graphbench.benchmarks.molecules.chemistry.scaffolds import murcko_scaffold
+from graphbench.benchmarks.molecules.chemistry.spelling import why_unreadable
+from graphbench.benchmarks.molecules.chemistry.stereo import remarks_about, without_labels
 from graphbench.data.worker_pool import available_cores, ordered_map
 
 #: Atoms of the largest molecule that is read. RDKit's work, dense encodings and attention grow with the square of the
@@ -49,7 +51,8 @@ class Recipe:
         features: which columns atoms and bonds get.
         ring_term: also compute the three terms of penalised logP with this ring term; None leaves them out.
         scaffold: also compute the Murcko scaffold.
-        canonical: also write RDKit's canonical SMILES, by which equal molecules are known.
+        canonical: also write the canonical SMILES of what the features show (no isotopes, no map numbers), by which
+            molecules that are one to a model are known.
     """
 
     features: FeatureSet
@@ -71,7 +74,8 @@ class MoleculeArrays:
         terms: of penalised logP, float64 `[M, 3]`; `[M, 0]` when not asked for.
         scaffolds: one per line; "" when not asked for.
         problems: (place in the input, kind, detail) of every molecule that was left out.
-        canonical: canonical SMILES, one per line; "" when not asked for.
+        canonical: canonical SMILES without isotopes and map numbers, one per line; "" when not asked for.
+        remarks: (place in the input, what the features do not show) of molecules that are read all the same.
     """
 
     rows: np.ndarray
@@ -85,6 +89,7 @@ class MoleculeArrays:
     scaffolds: str
     problems: list[tuple[int, str, str]]
     canonical: str = ""
+    remarks: list[tuple[int, str]] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -118,22 +123,13 @@ def parse_smiles(smiles: str) -> Chem.Mol:
         raise MoleculeProblem(TOO_LARGE, f"{atoms} atoms, at most {MAX_ATOMS} are read")
     mol = Chem.MolFromSmiles(smiles)
     if mol is None:
-        raise MoleculeProblem(UNREADABLE, _reason(smiles))
+        raise MoleculeProblem(UNREADABLE, why_unreadable(smiles))
     if mol.GetNumAtoms() == 0:
         raise MoleculeProblem(EMPTY)
     if ":" in smiles:  # RDKit makes an aromatic bond outside of rings single, and leaves what it derived of it before
         Chem.SetConjugation(mol)
         Chem.SetHybridization(mol)
     return mol
-
-
-def _reason(smiles: str) -> str:
-    """Why RDKit refuses a SMILES."""
-    mol = Chem.MolFromSmiles(smiles, sanitize=False)
-    if mol is None:
-        return "not a SMILES string"
-    problems = Chem.DetectChemistryProblems(mol)
-    return problems[0].Message() if problems else "cannot be sanitised"
 
 
 @dataclass(frozen=True)
@@ -145,6 +141,7 @@ class ReadMolecule:
     terms: tuple[float, ...]
     scaffold: str
     canonical: str
+    remark: str = ""
 
 
 def examine(recipe: Recipe, mol: Chem.Mol) -> ReadMolecule:
@@ -153,12 +150,14 @@ def examine(recipe: Recipe, mol: Chem.Mol) -> ReadMolecule:
     Raises:
         MoleculeProblem: an atom or a bond is outside the vocabulary.
     """
+    plain = without_labels(mol) if recipe.canonical or recipe.features == "ogb_cip" else mol
     return ReadMolecule(
-        GRAPH_OF[recipe.features](mol),
+        GRAPH_OF[recipe.features](plain if recipe.features == "ogb_cip" else mol),
         len(Chem.GetMolFrags(mol)),
         logp_terms(mol, recipe.ring_term) if recipe.ring_term else (),
         murcko_scaffold(mol) if recipe.scaffold else "",
-        Chem.MolToSmiles(mol) if recipe.canonical else "",
+        Chem.MolToSmiles(plain) if recipe.canonical else "",
+        remarks_about(mol),
     )
 
 
@@ -207,6 +206,7 @@ def stack_molecules(
         scaffolds="\n".join(molecule.scaffold for molecule in molecules),
         problems=problems,
         canonical="\n".join(molecule.canonical for molecule in molecules),
+        remarks=[(row, molecule.remark) for row, molecule in found.items() if molecule.remark],
     )
 
 
@@ -225,6 +225,7 @@ def concatenate(parts: Sequence[MoleculeArrays]) -> MoleculeArrays:
         scaffolds="\n".join(part.scaffolds for part in parts if len(part)),
         problems=[problem for part in parts for problem in part.problems],
         canonical="\n".join(part.canonical for part in parts if len(part)),
+        remarks=[remark for part in parts for remark in part.remarks],
     )
 
 
@@ -291,7 +292,7 @@ def read_parts(
 
 def warm_up(recipe: Recipe) -> None:
     """Load what processes would each load for themselves; done before they are forked, they share it."""
-    if recipe.features == "ogb":
+    if recipe.features in ("ogb", "ogb_cip"):
         ogb_vocabulary()
     if recipe.ring_term:
         sa_scorer()

@@ -9,6 +9,7 @@ from typing import Literal
 
 import numpy as np
 
+from graphbench.benchmarks.molecules.chemistry.features import FeatureSet
 from graphbench.benchmarks.molecules.chemistry.files import MoleculeRows, read_rows, shorten
 from graphbench.benchmarks.molecules.chemistry.problems import RowProblem, describe_problems, refuse_problems
 from graphbench.benchmarks.molecules.chemistry.properties import combine_terms
@@ -31,6 +32,7 @@ OnError = Literal["stop", "skip"]
 
 #: The word that asks for a computed target.
 PENALIZED_LOGP = "penalized_logp"
+_NAMED = 8  # lines that are named for each remark
 #: Words for the splits, in lower case.
 SPLIT_WORDS = {
     "train": "train",
@@ -60,6 +62,7 @@ class FileRequest:
         scaffold: whether Murcko scaffolds are wanted.
         on_error: whether one bad row stops everything, or bad rows are left out with a warning.
         weight: column with the weight of each row in the loss, if any.
+        features: columns of atoms and bonds.
     """
 
     file: Path
@@ -73,6 +76,7 @@ class FileRequest:
     scaffold: bool = False
     on_error: OnError = "stop"
     weight: str | None = None
+    features: FeatureSet = "ogb_cip"
 
     @property
     def computed(self) -> bool:
@@ -99,7 +103,7 @@ class UserMolecules:
     Args:
         table: OGB features, `y`, where asked for `weight`, and the texts `smiles` and `id`.
         scaffolds: one per molecule, where asked for.
-        canonical: canonical SMILES, one per molecule; equal ones are the same molecule.
+        canonical: canonical SMILES of what the features show, one per molecule; equal ones are the same molecule.
         split_labels: one of `SPLIT_WORDS` per molecule, where the file has a split column.
         left_out: rows of the file that cannot be used.
     """
@@ -140,10 +144,11 @@ def read_user_file(request: FileRequest, track: Track | None = None) -> UserMole
         weights, found = parse_weights(rows, request.weight)
         problems += found
     problems += _split_problems(rows, request.split_column)
-    recipe = Recipe("ogb", "smallest_rings" if request.computed else None, request.scaffold, canonical=True)
+    recipe = Recipe(request.features, "smallest_rings" if request.computed else None, request.scaffold, canonical=True)
     arrays = read_molecules(rows.columns[request.smiles_column], recipe, track=track)
     problems += [RowProblem(kind, rows.lines[row], detail) for row, kind, detail in arrays.problems]
     _report(problems, rows, request)
+    _tell_remarks(arrays, rows)
     bad = {problem.line for problem in problems}
     kept = np.array([place for place, row in enumerate(arrays.rows) if rows.lines[row] not in bad], dtype=np.int64)
     if len(kept) == 0:
@@ -174,6 +179,18 @@ def _report(problems: list[RowProblem], rows: MoleculeRows, request: FileRequest
     elif problems:
         told = describe_problems(problems, rows.source, rows.num_rows, rows.unit)
         logger.warning("%s\nThese rows are left out.", told)
+
+
+def _tell_remarks(arrays: MoleculeArrays, rows: MoleculeRows) -> None:
+    """Say what of the molecules no column shows, a line for each kind."""
+    lines: dict[str, list[int]] = {}
+    for row, remark in arrays.remarks:
+        for kind in remark.split("; "):
+            lines.setdefault(kind, []).append(rows.lines[row])
+    for kind, found in lines.items():
+        named = ", ".join(f"{line:,}" for line in found[:_NAMED]) + (", ..." if len(found) > _NAMED else "")
+        count = f"{len(found):,} molecule{'s have' if len(found) > 1 else ' has'}"
+        logger.warning("%s: %s marks of %s (%s %s)", rows.source, count, kind, rows.unit, named)
 
 
 def _collect(

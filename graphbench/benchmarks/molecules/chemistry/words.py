@@ -11,6 +11,8 @@ from graphbench.benchmarks.molecules.chemistry.features import ogb_vocabulary
 from graphbench.benchmarks.molecules.chemistry.vocabulary import QM9_ATOM_TYPES, ZINC_ATOM_TYPES, ZINC_BOND_TYPES
 
 _ATOM_TYPES = {"zinc": ZINC_ATOM_TYPES, "qm9": QM9_ATOM_TYPES}
+#: What the chirality column of `ogb_cip` has in place of RDKit's tags.
+_CIP = ("none", "R", "S", "that CIP rules leave undecided")
 #: Feature's name here -> its list in OGB's module.
 _OGB_LISTS = {
     "atomic_num": "possible_atomic_num_list",
@@ -32,7 +34,7 @@ def value_words(vocabulary: str, feature: str, value: int) -> str:
     """A feature and its value as a chemist says them.
 
     Args:
-        vocabulary: ogb, zinc or qm9.
+        vocabulary: ogb, ogb_cip, zinc or qm9.
         feature: name of the column.
         value: its number.
 
@@ -41,7 +43,9 @@ def value_words(vocabulary: str, feature: str, value: int) -> str:
         ('atom type Si', 'atom type O -')
     """
     known: Sequence[Any]
-    if vocabulary == "ogb":
+    if vocabulary == "ogb_cip" and feature == "chirality" and value < len(_CIP):
+        return f"chirality {_CIP[value]}"
+    if vocabulary in ("ogb", "ogb_cip"):
         known = ogb_vocabulary().allowable_features[_OGB_LISTS[feature]]
     else:
         known = _ATOM_TYPES[vocabulary] if feature == "atom_type" else ZINC_BOND_TYPES

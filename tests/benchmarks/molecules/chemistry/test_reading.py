@@ -50,7 +50,7 @@ def test_workers_give_the_same_as_one_process():
 @pytest.mark.parametrize(
     ("smiles", "kind", "detail"),
     [
-        ("C1CC", "RDKit cannot read the molecule", "'C1CC': not a SMILES string"),
+        ("C1CC", "RDKit cannot read the molecule", "'C1CC': ring bond 1 is opened and not closed"),
         ("CN(C)(C)C", "RDKit cannot read the molecule", "Explicit valence for atom # 1 N, 4"),
         ("c1cccc1", "RDKit cannot read the molecule", "Can't kekulize"),
         ("", "the molecule has no atoms", "''"),
