@@ -1,4 +1,4 @@
-"""The installed configuration `molecules` beside the ridge regression of `graphbench test`, on given splits of one file.
+"""Hold the installed configuration `molecules` against the ridge of `graphbench test`, on given splits of one file.
 
     python experiments/own_molecules.py ../shared/data/aqsol/thousand.csv --target logS --output runs/own
     python experiments/own_molecules.py FILE --target logS --splits split_0 -- --trainer.max_epochs 100

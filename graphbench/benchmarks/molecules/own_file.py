@@ -59,9 +59,9 @@ class Molecules(MoleculeBenchmark):
     """Molecules of your own: a CSV, TSV, SMILES, SDF, Parquet or Excel file with targets.
 
     Atoms and bonds get OGB's nine and three categorical columns (but see `chirality`). Isotopes and map numbers are in
-    none, so deuterium is hydrogen, and molecules that differ in them alone count as one. Rows that cannot be used (RDKit cannot read the
-    molecule, it has no atoms, a target is missing or no number, ...) are counted and named with their line in one
-    message, and so are molecules that are there more than once with different targets.
+    none, so deuterium is hydrogen, and molecules that differ in them alone count as one. Rows that cannot be used
+    (RDKit cannot read the molecule, it has no atoms, a target is missing or no number, ...) are counted and named with
+    their line in one message, and so are molecules that are there more than once with different targets.
 
     Names of columns count in any case. Cells may be separated by commas, semicolons or tabs, and numbers may have
     decimal commas unless commas separate the cells; one line in the log says so.

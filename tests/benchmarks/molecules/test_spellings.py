@@ -1,4 +1,4 @@
-"""One molecule has one answer: whatever its spelling, its form, its isotopes, and of every model that reads molecules."""
+"""One molecule has one answer, whatever its spelling, form and isotopes, of every model that reads molecules."""
 
 import csv
 import random
@@ -31,10 +31,17 @@ CHIRAL = (
 MEASURED = Path(__file__).parents[4] / "shared" / "data" / "aqsol" / "aqsoldb.csv"
 #: Models of sequences and of point clouds read no molecules; `Positions` has no answer of its own.
 OTHERS = {"Luna", "MEGA", "S4D", "SequenceSequoia", "SequenceTransformer", "Positions"}
+#: Models whose published method follows the numbers of the nodes, and so the spelling.
+NUMBERED = {
+    "DeepGraph": "samples substructures; equal in expectation alone",
+    "Exphormer": "draws its expander on the numbered nodes",
+    "GraphMamba": "reads nodes of equal degree in the order of their numbers",
+    "LinearTransformer": "has weights for each edge by its number",
+}
 ARCHITECTURES = sorted(
     name
     for name, found in registry.architectures().items()
-    if name not in OTHERS and found.distribution != "graphbench-point-clouds"
+    if name not in OTHERS | NUMBERED.keys() and found.distribution != "graphbench-point-clouds"
 )
 
 

