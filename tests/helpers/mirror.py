@@ -9,6 +9,11 @@ from __future__ import annotations
 
 #: Source without a test of its name -> (test file that covers it, why that one).
 TESTED_BY = {
+    "graphbench/benchmarks/molecules/chemistry/stereo.py": ("tests/benchmarks/molecules/test_spellings.py", "as read"),
+    "graphbench/benchmarks/molecules/chemistry/spelling.py": (
+        "tests/benchmarks/molecules/chemistry/test_reading.py",
+        "the reasons of unreadable texts",
+    ),
     "graphbench/contracts/pyg.py": ("tests/nn/test_pyg.py", "beside the layers that read such graphs"),
     "graphbench/files/json_files.py": ("tests/data/test_foreign.py", "JSON that is damaged or nested too deep"),
     "graphbench/encodings/_edges_numba.py": ("tests/encodings/test_dense.py", "its loops"),
