@@ -167,6 +167,8 @@ TESTED_BY = {
 
 #: Test file without a source of its name -> what it tests.
 TESTS_OF = {
+    "tests/release/test_audit.py": "release/audit.py",
+    "tests/benchmarks/molecules/test_spellings.py": "graphbench/benchmarks/molecules/chemistry/stereo.py",
     "tests/cli/test_ports.py": "graphbench/cli/elastic.py",
     "tests/callbacks/test_other_modules.py": "graphbench/callbacks/probe.py",
     "tests/training/test_plain_loaders.py": "graphbench/training/module.py",
