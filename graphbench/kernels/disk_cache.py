@@ -224,7 +224,11 @@ def _definition(value: Any, module: str) -> str | None:
     elif isinstance(value, type):
         if value.__module__ != module:
             return None
-        parts = [f"{name}{_content(part, module)}" for name, part in vars(value).items()]
+        # classes that name each other, or themselves, are told by their names: the module's own walk looks into each
+        parts = [
+            f"{name}{part.__qualname__ if isinstance(part, type) else _content(part, module)}"
+            for name, part in vars(value).items()
+        ]
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 

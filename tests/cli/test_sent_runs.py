@@ -189,10 +189,10 @@ def test_own_runs_go_on_without_a_question(data_options, trace, memory, tmp_path
 def test_limits_end_with_their_command(sent, trace):
     from jsonargparse._common import parsing_settings
 
-    before = dict(parsing_settings)
+    before, gate = dict(parsing_settings), current_gate()
     assert main(["params", "--run", str(sent("callbacks", [CALLBACK]))]) == 1
     assert parsing_settings == before
-    assert current_gate() is None
+    assert current_gate() is gate
 
 
 def test_damaged_memory_and_configurations_are_one_line(sent, memory, trace, capsys):

@@ -57,7 +57,8 @@ def served(tmp_path_factory):
 
 
 def files_in(folder):
-    return [path for path in Path(folder).rglob("*") if path.is_file()]
+    """All files but the locks of downloads."""
+    return [path for path in Path(folder).rglob("*") if path.is_file() and path.name != ".fetch.lock"]
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
