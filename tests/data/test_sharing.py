@@ -6,8 +6,10 @@ import encodings.cp437  # noqa: F401 - zip archives need it, and a second user m
 import json
 import os
 import stat
+import tempfile
 import traceback
 import zipfile
+from itertools import takewhile
 from pathlib import Path
 
 import numpy as np
@@ -112,7 +114,8 @@ def test_files_that_are_there_are_used_where_nothing_can_be_written(tmp_path):
 def shared(tmp_path_factory):
     """A folder that a group shares, below folders that everybody may enter."""
     folder = tmp_path_factory.mktemp("shared")
-    for parent in (folder.parent, folder.parent.parent):
+    top = Path(tempfile.gettempdir())
+    for parent in takewhile(lambda parent: parent != top, folder.parents):  # one more with the workers of pytest-xdist
         parent.chmod(0o755)
     os.chown(folder, 0, GROUP)
     folder.chmod(0o2775)

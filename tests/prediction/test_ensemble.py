@@ -37,7 +37,11 @@ def test_mean_and_spread_are_those_of_the_members(benchmark, column):
     inputs = ["CCO", "C1CC", "c1ccccc1N"]
     frame = Ensemble(members).predict(inputs)
     told = "prediction" if benchmark is ZINC else "probability"
-    column = column if benchmark is ZINC else list(members[0].predict("C"))[-2].removeprefix("probability_")
+    column = (
+        column
+        if benchmark is ZINC
+        else next(name for name in members[0].predict("C") if name.startswith("probability_"))[len("probability_") :]
+    )
     alone = np.stack([member.predict(inputs)[f"{told}_{column}"].to_numpy(float) for member in members])
     assert np.ptp(alone[:, 0]) > 1e-3
     assert frame[f"{told}_{column}"].to_numpy(float) == pytest.approx(alone.mean(0), abs=1e-6, nan_ok=True)
