@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Sequence
 
 from graphbench import registry
@@ -9,7 +10,7 @@ from graphbench.contracts.spec import BenchmarkSpec
 from graphbench.errors import BadInput
 from graphbench.nn.heads import HeadConfig
 from graphbench.tasks.base import Task as Task
-from graphbench.tasks.choices import Choice, further_metrics, selecting, with_loss
+from graphbench.tasks.choices import Choice, further_metrics, import_loss, selecting, with_loss
 from graphbench.tasks.classification import Classification, ClassWeights, GraphClassification, NodeClassification
 from graphbench.tasks.link_ranking import LinkRanking
 from graphbench.tasks.map_recovery import MapRecovery
@@ -84,7 +85,7 @@ def build_task(
         spec: the benchmark's description; that of the task says what was chosen instead.
         dim: width of the representation.
         head: options of the head.
-        loss: a loss of the task in place of the benchmark's.
+        loss: a loss of the task in place of the benchmark's, or the dotted path of one, see `import_loss`.
         metrics: further metrics, see `further_metrics`.
         select_by: the metric that selects the best epoch in place of the benchmark's.
         class_weights: weights of classes in the loss, see `Classification.weigh_classes`.
@@ -109,6 +110,12 @@ def build_task(
         raise BadInput(f"quantiles is for regressions; {spec.name} is {spec.task}.")
     own = {} if quantiles is None else {"quantiles": quantiles}
     task = cls(with_loss(spec, cls, loss), dim, head, **own)
+    if loss is not None and "." in loss:
+        if class_weights is not None or label_smoothing:
+            raise BadInput(f"class_weights and label_smoothing are of graphbench's losses, not of --model.loss {loss}.")
+        task.chosen_loss = import_loss(loss)
+        task.waits_for_device = "rows whose targets are known are picked for a loss of one's own"
+        task.spec = dataclasses.replace(task.spec, loss=loss)
     chosen = [*metrics]
     if spec.metric in task.named_metrics() and spec.metric not in chosen:
         chosen.append(spec.metric)

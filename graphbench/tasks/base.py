@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import ClassVar
 
 from torch import Tensor, nn
@@ -90,6 +90,8 @@ class Task(nn.Module):
                 f"{spec.name} asks for the loss {spec.loss!r}, but {spec.task} knows {', '.join(self.losses)}."
             )
         self.spec = spec
+        #: A loss of the user's in place of the specification's, see `chosen_loss`.
+        self.chosen_loss: Callable[[Tensor, Tensor], Tensor] | None = None
         #: Metrics beside those of `build_metrics`, by name; every use clones them.
         self.further: dict[str, Metric] = {}
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+import inspect
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from torch import Tensor
 from torchmetrics import Metric
 
 from graphbench.contracts.spec import BenchmarkSpec
@@ -20,8 +22,11 @@ Choice = str | Metric | Mapping[str, Any]
 def with_loss(spec: BenchmarkSpec, task: type[Task], loss: str | None) -> BenchmarkSpec:
     """The specification with a loss of the task, whose name may be written in any case.
 
+    A dotted path is a loss of the user's, see `import_loss`; the head is then that of the task's first loss.
+
     Raises:
         UnknownName: the task has no such loss.
+        BadInput: a path is given to a task that does not compare predictions with targets.
 
     Examples:
         >>> from graphbench.tasks import GraphRegression
@@ -32,9 +37,44 @@ def with_loss(spec: BenchmarkSpec, task: type[Task], loss: str | None) -> Benchm
     if loss is None:
         return spec
     known = {name.casefold(): name for name in task.losses}
+    if "." in loss:
+        if not task.comparable:
+            raise BadInput(f"--model.loss: {spec.task} has losses of its own ({', '.join(task.losses)}), not {loss!r}.")
+        return dataclasses.replace(spec, loss=task.losses[0])
     if loss.casefold() not in known:
         raise UnknownName(f"loss of {spec.task}", loss, task.losses, "Choose one with --model.loss.")
     return dataclasses.replace(spec, loss=known[loss.casefold()])
+
+
+def import_loss(path: str) -> Callable[[Tensor, Tensor], Tensor]:
+    """A loss by its dotted path: `torch.nn.SmoothL1Loss`, `my_package.losses.LogCosh`, or a function.
+
+    A class is made without options, with `reduction="none"` where it takes that, so that rows may have weights. The
+    loss gets `(prediction, target)` of the rows whose targets are known: standardised numbers `[rows]`, logits `[rows]`
+    of labels, or logits `[rows, C]` with classes `[rows]`; it gives one value per row, or their mean.
+
+    Raises:
+        BadInput: the path leads to nothing that can be called, or that needs options.
+
+    Examples:
+        >>> import torch
+        >>> import_loss("torch.nn.SmoothL1Loss")(torch.tensor([0.0, 2.0]), torch.tensor([0.5, 0.0]))
+        tensor([0.1250, 1.5000])
+    """
+    module, _, name = path.rpartition(".")
+    try:
+        loss = import_object(module, name)
+    except (ImportError, AttributeError) as error:
+        raise BadInput(f"--model.loss: {path!r} cannot be imported: {error}.") from error
+    if inspect.isclass(loss):
+        options = {"reduction": "none"} if "reduction" in inspect.signature(loss).parameters else {}
+        try:
+            loss = loss(**options)
+        except TypeError as error:
+            raise BadInput(f"--model.loss: {path} needs options ({error}); name one that needs none.") from error
+    if not callable(loss):
+        raise BadInput(f"--model.loss: {path} is {type(loss).__name__}, not a loss: loss(prediction, target).")
+    return loss  # type: ignore[no-any-return]
 
 
 def further_metrics(task: Task, chosen: Iterable[Choice]) -> dict[str, Metric]:

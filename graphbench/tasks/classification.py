@@ -23,7 +23,7 @@ from graphbench.nn.heads import GraphHead, HeadConfig, NodeHead
 from graphbench.tasks.base import Task
 from graphbench.tasks.defined import Need
 from graphbench.tasks.known import KnownAccuracy, KnownAUROC, KnownF1Score, MatthewsCorrelation
-from graphbench.tasks.losses import at_least_single, balanced_class_weights, class_terms, combine_classes
+from graphbench.tasks.losses import at_least_single, balanced_class_weights, chosen_terms, class_terms, combine_classes
 from graphbench.tasks.metrics import PartIoU, parts_of
 
 #: What `--model.class_weights` takes.
@@ -150,6 +150,13 @@ class Classification(Task):
         """Cross-entropy summed over all labels, or over those of each class; each row with its weights."""
         focus = 2.0 if self.spec.loss == "focal" else 0.0
         logits, target = at_least_single(output), batch.y.reshape(-1)
+        if self.chosen_loss is not None:
+            known, weight = target >= 0, batch.get(WEIGHT)
+            if logits.shape[1] == 1:  # one logit for two classes
+                logits = torch.cat([torch.zeros_like(logits), logits], 1)
+            return chosen_terms(
+                self.chosen_loss, logits[known], target[known], weight if weight is None else weight.reshape(-1)[known]
+            )
         smoothing = self.label_smoothing if self.training else 0.0
         sums, counts = class_terms(logits, target, self.num_classes, focus, batch.get(WEIGHT), smoothing)
         if self.class_weights is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -156,6 +158,40 @@ def masked_terms(values: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
 def at_least_single(values: Tensor) -> Tensor:
     """In float32, or in float64 where they are: lower precision would show in a small loss."""
     return values if values.dtype == torch.float64 else values.float()
+
+
+def chosen_terms(
+    loss: Callable[[Tensor, Tensor], Tensor], prediction: Tensor, target: Tensor, weight: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """The terms `[1]` of a loss that a user chose, in the form of torch's: `loss(prediction, target)`.
+
+    Args:
+        loss: gives one value per row, or their mean.
+        prediction: rows whose targets are known, `[rows]` or `[rows, C]`.
+        target: `[rows]`.
+        weight: of each row; None for all alike.
+
+    Raises:
+        BadInput: it gives something else, or a mean where rows have weights.
+
+    Examples:
+        >>> chosen_terms(torch.nn.L1Loss(), torch.tensor([1.0, 3.0]), torch.tensor([0.0, 0.0]), None)
+        (tensor([4.]), tensor([2]))
+    """
+    count = torch.tensor([len(target)], device=target.device)
+    if not len(target):
+        return prediction.sum().reshape(1) * 0, count
+    values = loss(prediction, target)
+    if values.dim() == 0:
+        if weight is not None:
+            raise BadInput("--model.loss gives a mean, but the rows have weights: give one value per row (reduction).")
+        return values.reshape(1) * len(target), count
+    if values.shape != target.shape:
+        raise BadInput(
+            f"--model.loss gives values of shape {list(values.shape)} for {len(target)} rows; expected a mean or one "
+            "value per row."
+        )
+    return (values if weight is None else values * weight).sum().reshape(1), count
 
 
 def column_norms(matrix: Tensor, graph_of: Tensor, num_graphs: int, by_column: bool) -> Tensor:

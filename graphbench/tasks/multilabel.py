@@ -17,7 +17,7 @@ from graphbench.errors import BadInput
 from graphbench.nn.heads import GraphHead, HeadConfig, NodeHead
 from graphbench.tasks.base import Task
 from graphbench.tasks.defined import Need
-from graphbench.tasks.losses import at_least_single, focal, masked_terms, weighted
+from graphbench.tasks.losses import at_least_single, chosen_terms, focal, masked_terms, weighted
 from graphbench.tasks.metrics import (
     AllLabels,
     PerLabel,
@@ -51,6 +51,10 @@ class _Multilabel(Task):
     def terms(self, output: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
         """Binary cross-entropy, summed over the labels that are known; each row with its weight."""
         known, logits = ~batch.y.isnan(), at_least_single(output)
+        if self.chosen_loss is not None:
+            weight = batch.get(WEIGHT)
+            weight = weight if weight is None else weight.reshape(-1, 1).expand_as(logits)[known]
+            return chosen_terms(self.chosen_loss, logits[known], batch.y[known].to(logits.dtype), weight)
         truth = torch.where(known, batch.y, 0.0).to(logits.dtype)
         values = F.binary_cross_entropy_with_logits(logits, truth, reduction="none")
         values = focal(values) if self.spec.loss == "focal" else values

@@ -19,7 +19,7 @@ from graphbench.nn.heads import GraphHead, HeadConfig, NodeHead
 from graphbench.tasks.base import Task
 from graphbench.tasks.defined import Need
 from graphbench.tasks.known import KnownMeanAbsoluteError, KnownMeanSquaredError, ScaledError, TargetErrors
-from graphbench.tasks.losses import at_least_single, masked_terms, weighted
+from graphbench.tasks.losses import at_least_single, chosen_terms, masked_terms, weighted
 from graphbench.tasks.metrics import PerTarget
 from graphbench.tasks.spreads import LEVELS, GaussianSpread, QuantileSpread, Spread, quantile_levels
 
@@ -126,6 +126,10 @@ class Regression(Task):
         output = at_least_single(output)
         target = ((batch.y - self.offset) / self.scale).to(output.dtype)  # centred in float64, then rounded
         known = ~target.isnan()
+        if self.chosen_loss is not None:
+            weight = batch.get(WEIGHT)
+            weight = weight if weight is None else weight.reshape(-1, 1).expand_as(target)[known]
+            return chosen_terms(self.chosen_loss, output[known], target[known], weight)
         target = torch.where(known, target, 0.0)
         difference = output[:, : self.spec.num_targets] - target
         if self.spread is not None:

@@ -72,7 +72,8 @@ class BenchmarkModule(pl.LightningModule):
             weight decay, and their batch norms stay in evaluation mode.
         learning_rates: part -> learning rate (`head=1e-3,architecture.layers.*=1e-4`, or a mapping), in the names of
             `freeze`; the longest name counts, before `lr_scales`. The schedule multiplies these rates, too.
-        loss: a loss in place of the benchmark's, by name: L1, MSE, Huber, Gaussian (learns a variance) or Quantile of a
+        loss: a loss in place of the benchmark's, by the dotted path of a class or function `(prediction, target)`, such
+            as `torch.nn.SmoothL1Loss`, or by name: L1, MSE, Huber, Gaussian (learns a variance) or Quantile of a
             regression, cross_entropy, weighted_cross_entropy or focal of classes, BCE or focal of labels.
         metrics: further metrics, by name (R2, Spearman, Pearson, MCC, ...; a wrong name shows all) or all of
             torchmetrics by class path.

@@ -1,6 +1,7 @@
 """Losses and metrics that a user names, against their closed forms and other libraries."""
 
 import dataclasses
+import re
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from graphbench.errors import BadInput, UnknownName
 from graphbench.nn.heads import HeadConfig
 from graphbench.tasks import build_task
 from graphbench.tasks.scores import SplitScores
-from graphbench.testing import tiny_spec
+from graphbench.testing import tiny_spec, tiny_table
 
 ROWS = 40
 
@@ -150,3 +151,56 @@ def test_focal_losses_against_their_formula():
     expected = (-((1 - chance) ** 2) * chance.log()).mean()
     torch.testing.assert_close(task.loss(logits, GraphBatch(y=labels)), expected)
     assert expected < F.binary_cross_entropy_with_logits(logits, labels)
+
+
+def log_cosh(prediction, target):
+    return (prediction - target).cosh().log()
+
+
+@pytest.mark.parametrize(
+    ("task", "path", "expected"),
+    [
+        ("graph-regression", "torch.nn.SmoothL1Loss", torch.nn.SmoothL1Loss()),
+        ("node-regression", f"{__name__}.log_cosh", lambda p, t: (p - t).cosh().log().mean()),
+        ("graph-classification", "torch.nn.CrossEntropyLoss", torch.nn.CrossEntropyLoss()),
+        ("node-classification", "torch.nn.functional.multi_margin_loss", torch.nn.MultiMarginLoss()),
+        ("graph-multilabel", "torch.nn.SoftMarginLoss", torch.nn.SoftMarginLoss()),
+        ("node-multilabel", "torch.nn.functional.soft_margin_loss", torch.nn.SoftMarginLoss()),
+    ],
+)
+def test_a_loss_by_its_path_is_that_loss_of_the_known_rows(task, path, expected):
+    spec = tiny_spec(task)
+    made = build_task(spec, 8, HeadConfig(), loss=path)
+    batch = tiny_table(spec, num_graphs=4).batch(range(4))
+    output = torch.randn(int(batch.num_nodes) if spec.level == "node" else 4, spec.output_dim)
+    if spec.kind == "classification":
+        value = expected(output, batch.y.reshape(-1).long())
+    else:
+        batch.y[0, 0] = torch.nan
+        known = ~batch.y.isnan()
+        value = expected(output[known], batch.y[known])
+    torch.testing.assert_close(made.loss(output, batch), value)
+    assert made.spec.loss == path
+
+
+def test_two_classes_have_two_logits_in_a_loss_by_its_path():
+    spec = dataclasses.replace(tiny_spec("graph-classification"), num_classes=2)
+    made = build_task(spec, 8, HeadConfig(), loss="torch.nn.CrossEntropyLoss")
+    output, batch = torch.randn(3, 1), GraphBatch(y=torch.tensor([[0], [1], [1]]))
+    expected = F.binary_cross_entropy_with_logits(output[:, 0], batch.y[:, 0].float())
+    torch.testing.assert_close(made.loss(output, batch), expected)
+
+
+@pytest.mark.parametrize("path", ["torch.nn.NoSuchLoss", "no_such_package.Loss", "torch.pi", "torch.nn.Linear"])
+def test_a_path_that_leads_to_no_loss_is_refused_by_name(path):
+    with pytest.raises(BadInput, match=re.escape(path)):
+        build_task(tiny_spec(), 8, HeadConfig(), loss=path)
+
+
+def test_a_mean_cannot_weigh_rows():
+    spec = tiny_spec()
+    made = build_task(spec, 8, HeadConfig(), loss="torch.nn.functional.smooth_l1_loss")
+    batch = tiny_table(spec, num_graphs=4).batch(range(4))
+    batch.weight = torch.ones(4, 1)
+    with pytest.raises(BadInput, match="weights"):
+        made.loss(torch.randn(4, spec.output_dim), batch)
