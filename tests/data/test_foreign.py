@@ -153,9 +153,8 @@ def test_json_as_deep_as_records_are_is_read(tmp_path):
     assert load_json(tmp_path / "a.json") == value
 
 
-@pytest.mark.parametrize("depth", [500, 20_000])
-def test_gml_that_is_nested_too_deep_is_refused(tmp_path, depth):
-    (tmp_path / "a.gml").write_text("graph [ " * depth + "]" * depth)
+def test_gml_that_is_nested_too_deep_is_refused(tmp_path):
+    (tmp_path / "a.gml").write_text("graph [ " * 20_000 + "]" * 20_000)
     with pytest.raises(GraphbenchError, match=r"a\.gml"):
         read_networkx([tmp_path / "a.gml"], None, False, "here")
 
