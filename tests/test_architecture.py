@@ -22,7 +22,7 @@ ARROWS = {
     "__init__": {"moved"},
     "__main__": {"cli"},
     "attributions": {"contracts", "data", "errors", "figures", "nn", "prediction", "tasks", "training"},
-    "benchmarks": {"contracts", "data", "errors", "importing"},
+    "benchmarks": {"contracts", "data", "errors", "importing", "tables"},
     "callbacks": {"contracts", "diagnostics", "encodings", "errors", "figures", "files", "runs", "training"},
     "cli": {
         "__init__",
@@ -57,6 +57,7 @@ ARROWS = {
     "registry": {"contracts", "errors", "files"},
     "report": {"errors", "figures", "files", "runs"},
     "runs": {"errors", "files", "importing", "moved", "registry"},
+    "tables": {"data", "errors"},
     "tasks": {"contracts", "errors", "importing", "nn", "registry"},
     "testing": {"benchmarks", "contracts", "diagnostics", "errors", "kernels", "nn", "registry", "tasks", "training"},
     "training": {"contracts", "errors", "files", "nn", "registry", "runs", "tasks"},

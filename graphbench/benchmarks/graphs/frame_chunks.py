@@ -28,9 +28,9 @@ from graphbench.benchmarks.graphs.frames import (
     separator_in,
     unreadable,
 )
-from graphbench.data.delimited import SEES_TORN_ROWS
 from graphbench.data.progress import track
-from graphbench.data.workbooks import WORKBOOK
+from graphbench.tables.layout import SEES_TORN_ROWS
+from graphbench.tables.workbooks import WORKBOOK
 
 #: Rows of a chunk.
 CHUNK = 8_192

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from graphbench.data.delimited import (
+from graphbench.errors import BadInput, CorruptData
+from graphbench.tables.layout import (
     find_column,
     is_decimal_comma,
     is_decimal_point,
@@ -19,8 +20,7 @@ from graphbench.data.delimited import (
     separator_of,
     told_layout,
 )
-from graphbench.data.workbooks import WORKBOOK, check_workbook
-from graphbench.errors import BadInput, CorruptData
+from graphbench.tables.workbooks import WORKBOOK, check_workbook
 
 logger = logging.getLogger(__name__)
 

@@ -36,6 +36,7 @@ from graphbench.data.progress import track
 from graphbench.data.row_weights import scaled_weights
 from graphbench.data.splits import given_split, k_fold_split, random_split
 from graphbench.errors import BadInput, check_choice, check_range
+from graphbench.tables.text import suffix_of
 
 SplitKind = Literal["random", "scaffold", "scaffold_balanced", "column"]
 RepeatRule = Literal["together", "apart"]
@@ -56,7 +57,7 @@ _METRICS = {
 
 
 class Molecules(MoleculeBenchmark):
-    """Molecules of your own: a CSV, TSV, SMILES, SDF, Parquet or Excel file with targets.
+    """Molecules of your own: a CSV, TSV, JSON lines, SMILES, SDF, Parquet or Excel file with targets.
 
     Atoms and bonds get OGB's nine and three categorical columns (but see `chirality`). Isotopes and map numbers are in
     none, so deuterium is hydrogen, and molecules that differ in them alone count as one. Rows that cannot be used
@@ -67,10 +68,11 @@ class Molecules(MoleculeBenchmark):
     decimal commas unless commas separate the cells; one line in the log says so.
 
     Args:
-        file: the file; its suffix tells the format. CSV and TSV files have a header. A `.smi`, `.smiles` or `.txt`
-            file has a SMILES and a name (column `_Name`) on each line, or a header that begins with `smiles_column`.
-            An `.sdf` file has properties, and names in `_Name`. Of an `.xlsx` file the first sheet is read (needs the
-            extra `excel`).
+        file: the file; its suffix tells the format. `.csv`, `.tsv` and `.tab` files have a header, `.jsonl` files an
+            object on each line. A `.smi`, `.smiles` or `.txt` file has a SMILES and a name (column `_Name`) on each
+            line, or a header that begins with `smiles_column`. An `.sdf`, `.sd` or `.mol` file has properties, and
+            names in `_Name`. Of an `.xlsx` file the first sheet is read (needs the extra `excel`), of `.parquet` the
+            index is a column. Text may be packed (`.gz`), and is UTF-8 or UTF-16.
         target: target column, or several; `penalized_logp` computes that property (constants of ZINC-full, smallest
             rings) and needs no column.
         task: regression; classification (one column of class numbers from 0, or of the names in `classes`);
@@ -226,7 +228,7 @@ class Molecules(MoleculeBenchmark):
         request = self.request
         return {
             "file": file_sha256(request.file),
-            "format": request.file.suffix.lower(),
+            "format": suffix_of(request.file),
             "rdkit": rdBase.rdkitVersion,
             "features": request.features,  # earlier versions had one kind, and isotopes told molecules apart
             "columns": [request.smiles_column, list(request.targets), request.id_column, request.split_column],

@@ -18,8 +18,8 @@ import torch
 from graphbench.benchmarks.sequences.base import SECOND, SequenceBenchmark, SequenceTable
 from graphbench.contracts import GraphTable, InputPart
 from graphbench.contracts.table import EDGE, EDGE_INDEX, GRAPH, NODE, Column, pointer
-from graphbench.data.delimited import SEES_TORN_ROWS, find_column, near, separator_of, told_layout
 from graphbench.errors import BadInput
+from graphbench.tables.layout import SEES_TORN_ROWS, find_column, near, separator_of, told_layout
 
 logger = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ import pytest
 from graphbench.benchmarks.graphs import frame_chunks
 from graphbench.benchmarks.graphs.frame_chunks import ReadWhole, in_chunks, read_head
 from graphbench.benchmarks.graphs.frames import read_frame
-from graphbench.data.delimited import SEES_TORN_ROWS
 from graphbench.errors import BadInput, CorruptData
+from graphbench.tables.layout import SEES_TORN_ROWS
 
 pytestmark = pytest.mark.skipif(not SEES_TORN_ROWS, reason="this release of pandas has tables read whole")
 #: Columns whose type shows late: what stands in the first, the second and the third chunk of two rows.

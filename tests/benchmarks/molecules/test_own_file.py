@@ -260,5 +260,5 @@ def test_workbooks_are_refused_before_a_model_is_built(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match=r"pip install 'graphbench-lightning\[excel\]'"):
         Molecules("own.xlsx", "value")
-    with pytest.raises(BadInput, match=r"not from '\.xls'"):
+    with pytest.raises(BadInput, match=r"not from a file that ends in '\.xls'"):
         Molecules("own.xls", "value")

@@ -11,7 +11,7 @@ import numpy as np
 
 from graphbench.benchmarks.molecules.chemistry.files import MoleculeRows, shorten
 from graphbench.benchmarks.molecules.chemistry.problems import RowProblem
-from graphbench.data.delimited import has_decimal_commas, point_for_comma
+from graphbench.tables.layout import has_decimal_commas, point_for_comma
 
 TargetTask = Literal["regression", "classification", "multilabel"]
 
