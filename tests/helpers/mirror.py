@@ -14,6 +14,9 @@ TESTED_BY = {
         "tests/benchmarks/molecules/chemistry/test_reading.py",
         "the reasons of unreadable texts",
     ),
+    "graphbench/tables/missing.py": (
+        "tests/benchmarks/molecules/chemistry/test_targets.py", "the words, in targets of molecules",
+    ),
     "graphbench/tables/reader.py": ("tests/benchmarks/molecules/test_hostile_tables.py", "every format, good and bad"),
     "graphbench/tables/text.py": ("tests/benchmarks/molecules/test_hostile_tables.py", "encodings and packed files"),
     "graphbench/tables/records.py": (
