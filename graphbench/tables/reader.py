@@ -356,8 +356,8 @@ def _parquet_parts(path: Path, names: list[str], size: int) -> Iterator[Rows]:
         raise BadInput(f"{path}: not a Parquet file that pyarrow can read ({error}).") from error
 
 
-def as_texts(column: pd.Series) -> list[str]:
-    """Cells of a column as stripped text, "" where there is nothing.
+def as_texts(column: pd.Series, strip: bool = True) -> list[str]:
+    """Cells of a column as text, without blanks around it unless they are asked for; "" where there is nothing.
 
     Examples:
         >>> as_texts(pd.Series([1.5, None])), as_texts(pd.Series([" CCO", ""], dtype=object))
@@ -368,4 +368,5 @@ def as_texts(column: pd.Series) -> list[str]:
     values: Iterable[Any] = column
     if str(column.dtype) in ("float[pyarrow]", "halffloat[pyarrow]"):  # a float32 0.1 is the text 0.1
         values = column.astype(np.float32)
-    return ["" if missing else str(cell).strip() for cell, missing in zip(values, column.isna(), strict=True)]
+    texts = ["" if missing else str(cell) for cell, missing in zip(values, column.isna(), strict=True)]
+    return [text.strip() for text in texts] if strip else texts
