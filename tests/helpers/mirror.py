@@ -103,7 +103,6 @@ TESTED_BY = {
     "graphbench/diagnostics/ragged.py": ("tests/diagnostics/test_rank.py", "sums per graph, in every measure of rank"),
     "graphbench/diagnostics/traces.py": ("tests/diagnostics/test_summary.py", "states that summaries read"),
     "graphbench/figures/attention.py": ("tests/callbacks/test_attention_maps.py", "the callback that draws with it"),
-    "graphbench/moved.py": ("tests/moves/test_saved_run.py", "every old path is imported"),
     "graphbench/testing/pretend.py": ("tests/testing/test_waiting.py", "counts what the other check forbids"),
     "graphbench/data/lost_memory.py": ("tests/cli/test_lost_memory.py", "of the data workers of a fit"),
     "graphbench/runs/holding.py": ("tests/cli/test_nothing_is_lost.py", "two processes and one folder"),
