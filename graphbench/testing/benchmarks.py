@@ -40,14 +40,14 @@ class BenchmarkContract:
         assert len(spec.target_units) in (0, spec.num_targets), f"{len(spec.target_units)} target_units"
 
     def test_listed_specification_is_the_real_one(self) -> None:
-        """What `graphbench list` reads from the source is what the class says."""
+        """What `graphbench list` finds is what the class says."""
         if self.reduced:
             raise SkipTest("the specification of the real files is not under test here")
         benchmark = self.make_benchmark()
         record = registry.benchmarks().get(type(benchmark).__name__)
         declared = getattr(type(benchmark), "spec", None)
         if record is not None and isinstance(declared, BenchmarkSpec):
-            assert record.spec == declared, "write `spec = BenchmarkSpec(...)` with literals in the class body"
+            assert record.spec == declared, "another specification stands in the module specs"
 
     def test_batches_match_the_specification(self) -> None:
         """Every batch of every split, see `check_batch`."""

@@ -12,6 +12,7 @@ from typing import Any, Literal, cast
 import numpy as np
 import torch
 
+from graphbench.benchmarks.graphs import specs
 from graphbench.benchmarks.graphs.by_nodes.level import NodeLevel
 from graphbench.benchmarks.graphs.by_nodes.splits import known_in
 from graphbench.benchmarks.graphs.features import FeaturePlan, feature_arrays
@@ -31,7 +32,7 @@ from graphbench.benchmarks.graphs.splits.splitting import (
 from graphbench.benchmarks.graphs.summary import summary_rows, summary_text
 from graphbench.benchmarks.graphs.targets import Target, find_target, metrics_of, predicts_links, target_array
 from graphbench.benchmarks.graphs.weights import weight_array
-from graphbench.contracts import SPLITS, BenchmarkSpec, Features, GraphTable, InputPart
+from graphbench.contracts import SPLITS, GraphTable, InputPart
 from graphbench.contracts.spec import TaskName
 from graphbench.contracts.table import EDGE, NODE, WEIGHT
 from graphbench.data.checksums import remembered_sha256
@@ -101,18 +102,7 @@ class Graphs(NodeLevel):
     """
 
     data_version = 2  # targets keep float64 where they need it
-    spec = BenchmarkSpec(
-        name="Graphs",
-        task="graph-regression",
-        node=Features(),
-        edge=Features(),
-        metric="MAE",
-        higher_is_better=False,
-        loss="L1",
-        offline=True,
-        licence="that of your data",
-        source="your graphs",
-    )
+    spec = specs.GRAPHS
 
     def __init__(
         self,

@@ -11,6 +11,7 @@ import numpy as np
 from rdkit import rdBase
 from torch import Tensor
 
+from graphbench.benchmarks.molecules import specs
 from graphbench.benchmarks.molecules.base import MoleculeBenchmark
 from graphbench.benchmarks.molecules.chemistry.features import FeatureSet
 from graphbench.benchmarks.molecules.chemistry.files import check_format
@@ -25,11 +26,7 @@ from graphbench.benchmarks.molecules.chemistry.user_file import (
     UserMolecules,
     read_user_file,
 )
-from graphbench.benchmarks.molecules.chemistry.vocabulary import (
-    OGB_ATOMS,
-    OGB_BONDS,
-)
-from graphbench.contracts import SPLITS, BenchmarkSpec, GraphTable
+from graphbench.contracts import SPLITS, GraphTable
 from graphbench.contracts.spec import TaskName
 from graphbench.data.package_files import file_sha256
 from graphbench.data.progress import track
@@ -106,20 +103,7 @@ class Molecules(MoleculeBenchmark):
     """
 
     data_version = 2  # targets keep float64 where they need it
-    spec = BenchmarkSpec(
-        name="Molecules",
-        task="graph-regression",
-        node=OGB_ATOMS,
-        edge=OGB_BONDS,
-        metric="MAE",
-        higher_is_better=False,
-        loss="L1",
-        offline=True,
-        licence="that of your file",
-        source="your file of SMILES and targets",
-        molecules=True,
-        extra={"atom_vocabulary": "ogb_cip"},
-    )
+    spec = specs.MOLECULES
 
     def __init__(
         self,
