@@ -179,6 +179,7 @@ TESTS_OF = {
     "tests/callbacks/test_other_modules.py": "graphbench/callbacks/probe.py",
     "tests/training/test_plain_loaders.py": "graphbench/training/module.py",
     "tests/cli/test_written_together.py": "commands killed between their files",
+    "tests/docs/test_readme.py": "README.md",
     "tests/docs/test_lightning.py": "docs/lightning.md",
     "tests/docs/test_how_to.py": "docs/how-to/",
     "plugins/baselines/tests/test_all_architectures.py": "the contract, for every architecture of the package",
