@@ -59,7 +59,9 @@ OWN: dict[str, dict[str, str]] = {
         "rows": "rows to explain, from 0: --rows 0 5 7",
         "target": "target or class to explain; of classes the most probable one of each row by default",
         "node": "of a task on nodes: the node of each row to explain, from 0",
+        "method": "integrated_gradients (default), masking, or myerson (Shapley values of connected parts)",
         "steps": "nodes of the quadrature of integrated gradients (default: 64)",
+        "samples": "random orders for Myerson values of graphs that are too large for exact ones (default: 200)",
         "output": "folder to write: nodes.csv, edges.csv, rows.csv and row-NUMBER.png",
     },
 }

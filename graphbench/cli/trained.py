@@ -46,6 +46,28 @@ def training_facts(request: Request) -> TrainingFacts | None:
     return facts
 
 
+def training_means(request: Request, predictor: Predictor) -> TrainingFacts:
+    """The means of the training part: as the run keeps them, or computed from its data, which are opened for that.
+
+    Raises:
+        BadInput: the run does not keep them, and its data are not there or are others.
+        CorruptData: the run keeps those of other columns.
+    """
+    facts = predictor.facts
+    if facts is None and request.run is not None:
+        facts = TrainingFacts.read(request.run)
+    if facts is not None and facts.has_means:
+        facts.check_columns(predictor.data.spec)
+        log.info("Attributions are measured from the mean features of the training part, which the run keeps.")
+        return facts
+    log.info("The run does not keep the mean features of its training part: they are computed from its data.")
+    data = predictor.data
+    data.prepare_data()
+    data.setup("predict")
+    SameData(request.run, request.own.data_changed).compare(data.fingerprint())
+    return TrainingFacts.of(data.tables["train"], data)
+
+
 def on_split(request: Request) -> Predictor:
     """A run's model with its own data open, once they are known to be the ones it was trained on."""
     path = checkpoint_of(request)

@@ -61,9 +61,8 @@ TESTED_BY = {
     "graphbench/benchmarks/sizes.py": (
         "tests/benchmarks/block_models/test_pattern_cluster.py", "sizes that a user gives, good and bad",
     ),
-    "graphbench/attributions/encoders.py": (
-        "tests/attributions/test_integrated.py", "what integrated gradients run along",
-    ),
+    "graphbench/attributions/encoders.py": ("tests/attributions/test_reference.py", "the calls that are replaced"),
+    "graphbench/attributions/question.py": ("tests/attributions/test_attribution.py", "what every method asks"),
     "graphbench/attributions/rows.py": ("tests/cli/commands/test_explain.py", "the rows that the command explains"),
     "graphbench/benchmarks/superpixels/base.py": (
         "tests/benchmarks/superpixels/test_own_images.py", "the benchmark of any images",
@@ -104,7 +103,6 @@ TESTED_BY = {
     "graphbench/contracts/trace.py": ("tests/diagnostics/test_recording.py", "recorded traces"),
     "graphbench/exporting/card.py": ("tests/cli/commands/test_export.py", "the card that an export writes"),
     "graphbench/exporting/folder.py": ("tests/cli/commands/test_export.py", "the folder that an export writes"),
-    "graphbench/figures/attributions.py": ("tests/cli/commands/test_explain.py", "the drawings of explained rows"),
     "graphbench/nn/path_steps.py": ("tests/nn/test_graphormer.py", "the term of the edges on shortest paths"),
     "graphbench/runs/hub.py": ("tests/cli/commands/test_push.py", "by the real client, against a stand-in"),
     "graphbench/diagnostics/ragged.py": ("tests/diagnostics/test_rank.py", "sums per graph, in every measure of rank"),
