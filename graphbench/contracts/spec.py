@@ -97,9 +97,9 @@ class BenchmarkSpec:
         licence, citation, source: where the data come from and on which terms.
         molecules: node column 0 is an atom type that `graphbench` can draw with RDKit.
         extra: further facts. `validation: test` where published practice validates by the test split; `parts`: how
-            many parts each category has, "4 2 2", for part segmentation; `split: nodes` where all splits hold the same
-            graphs and differ in the nodes or edges whose targets are known; `edges: undirected` where both directions
-            of an edge have one target, so that heads predict it from both, see `EdgeHead`.
+            many parts each category has, "4 2 2", for part segmentation; `split: nodes` (or edges) where all splits
+            hold the same graphs and differ in the nodes or edges whose targets are known; `edges: undirected` where
+            both directions of an edge have one target, so that heads predict it from both, see `EdgeHead`.
 
     Examples:
         >>> spec = BenchmarkSpec(
@@ -154,7 +154,7 @@ class BenchmarkSpec:
         if self.split_sizes is None:
             return None
         train, val, test = self.split_sizes
-        if self.extra.get("split") == "nodes":
+        if self.extra.get("split") in ("nodes", "edges"):
             return train
         return train + test + (0 if self.extra.get("validation") == "test" else val)
 

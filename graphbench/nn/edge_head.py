@@ -46,9 +46,7 @@ class EdgeHead(nn.Module):
         True
     """
 
-    def __init__(
-        self, dim: int, output_dim: int, config: HeadConfig, spec: BenchmarkSpec, edge_dim: int = 0
-    ) -> None:
+    def __init__(self, dim: int, output_dim: int, config: HeadConfig, spec: BenchmarkSpec, edge_dim: int = 0) -> None:
         super().__init__()
         check_choice("edge_input of a head", config.edge_input, get_args(EdgeInput))
         reads, self.encoder = config.edge_input == "all", None
@@ -62,15 +60,15 @@ class EdgeHead(nn.Module):
     def forward(self, representation: Representation, batch: GraphBatch) -> Tensor:
         """`[num_edges, output_dim]`, in the order of `edge_index`."""
         node, (source, target) = representation.node, batch.edge_index
-        ends = node.index_select(0, source), node.index_select(0, target)
+        first, second = node.index_select(0, source), node.index_select(0, target)
         edge = representation.edge if self.reads_representation else None
         if self.encoder is not None:
             edge = self.encoder(batch)
         if not self.symmetric:
-            return self._mlp(*ends, edge)
+            return self._mlp(first, second, edge)
         if edge is not None:
             edge = with_reverse(edge, batch.edge_index, node.shape[0])
-        return (self._mlp(*ends, edge) + self._mlp(*reversed(ends), edge)) / 2
+        return (self._mlp(first, second, edge) + self._mlp(second, first, edge)) / 2
 
     def _mlp(self, first: Tensor, second: Tensor, edge: Tensor | None) -> Tensor:
         parts = (first, second) if edge is None else (first, second, edge.to(first.dtype))

@@ -1,4 +1,4 @@
-"""Regression of graphs, nodes or edges: L1, squared or Huber error, a variance or quantiles; MAE in the target's own units."""
+"""Regression of graphs, nodes or edges: L1, squared or Huber error, a variance or quantiles; MAE in real units."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from graphbench.contracts.table import GraphBatch
 
 #: How the entries of `predict_step` begin that tell a task's spreads.
 SPREAD = "spread of "
-#: Columns of the two ends of an edge; `target` is what is predicted.
+#: Columns of the two ends of an edge; `target` is the truth.
 ENDS = ("source", "destination")
 
 

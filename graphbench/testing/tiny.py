@@ -40,7 +40,12 @@ _TASKS: dict[TaskName, dict[str, Any]] = {
     },
     "node-multilabel": {"metric": "AP", "higher_is_better": True, "loss": "BCE", "num_targets": 3},
     "node-regression": {"metric": "MAE", "higher_is_better": False, "loss": "L1", "num_targets": 2},
-    "edge-classification": {"metric": "F1", "higher_is_better": True, "loss": "cross_entropy", "num_classes": 2},
+    "edge-classification": {
+        "metric": "accuracy",
+        "higher_is_better": True,
+        "loss": "cross_entropy",
+        "num_classes": 2,
+    },
     "edge-regression": {"metric": "MAE", "higher_is_better": False, "loss": "L1", "num_targets": 2},
     "link-ranking": {"metric": "MRR", "higher_is_better": True, "loss": "contrastive_BCE"},
     "map-recovery": {"metric": "MSE", "higher_is_better": False, "loss": "normalised_MSE"},

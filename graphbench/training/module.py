@@ -237,8 +237,7 @@ class BenchmarkModule(pl.LightningModule):
         return self.architecture(batch)
 
     def forward(self, batch: Data) -> Tensor:
-        """Raw outputs of the head: `[num_graphs, output_dim]`, or `[num_nodes, output_dim]` and `[num_edges, output_dim]`
-        for tasks on nodes and edges.
+        """Raw outputs of the head, a row for each graph, or node or edge where the task is about those.
 
         Args:
             batch: of the benchmark; or a `Batch` or `Data` of PyG with what `add_encodings(batch, module)` adds.

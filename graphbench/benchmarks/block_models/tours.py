@@ -2,9 +2,9 @@
 
 The linear program has a variable for each pair of points, two edges at every point, and a cut `x(delta(S)) >= 2` for
 every set S of points that its solution leaves fewer than twice (Dantzig, Fulkerson and Johnson, "Solution of a
-large-scale traveling-salesman problem", 1954). Its value L is at most the length of any tour, and a tour through an edge
-of reduced cost r is at least `L + r` long. So the integer program needs only the edges with r at most U - L, where U is
-the length of a tour that is known: the one which it finds itself among fewer edges.
+large-scale traveling-salesman problem", 1954). Its value L is at most the length of any tour, and a tour through an
+edge of reduced cost r is at least `L + r` long. So the integer program needs only the edges with r at most U - L, where
+U is the length of a tour that is known: one that it finds itself among fewer edges.
 """
 
 from __future__ import annotations
@@ -102,9 +102,7 @@ class _Problem:
                 self.lengths[chosen],
                 integrality=np.ones(len(chosen)),
                 bounds=Bounds(0, 1),
-                constraints=LinearConstraint(
-                    rows, [2.0] * n + self.least, [2.0] * n + [np.inf] * len(self.cuts)
-                ),
+                constraints=LinearConstraint(rows, [2.0] * n + self.least, [2.0] * n + [np.inf] * len(self.cuts)),
                 options={"mip_rel_gap": tolerance},
             )
             if found.x is None:
