@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from graphbench.contracts import InputPart
+from graphbench.contracts.table import EDGE, NODE
 from graphbench.errors import BadInput, GraphbenchError
 from graphbench.prediction.answers import Answers, agreed, answer_table
 from graphbench.prediction.calibration import Temperature, log_probabilities, pooled, predicted_values
@@ -90,7 +91,7 @@ class Ensemble:
             means, spreads, answers = self.answers(views)
             answers.values = np.concatenate((means, spreads), 1)
             columns = partial(self._columns, width=means.shape[1])
-            yield answer_table(views[0], answers, columns, self.first.nodes)
+            yield answer_table(views[0], answers, columns, self.first.level)
 
     def answers(self, views: Sequence[InputPart]) -> tuple[np.ndarray, np.ndarray, Answers]:
         """What the models say of a part.
@@ -142,7 +143,8 @@ class Ensemble:
         """
         wanted, spec = parse_coverage(coverage), self.first.data.spec
         if (spec.level, spec.kind) != ("graph", "regression"):
-            why = "the nodes of a graph depend on each other" if self.first.nodes else "--calibrate is for classes"
+            parts = {"node": "nodes", "edge": "edges"}.get(self.first.level)
+            why = f"the {parts} of a graph depend on each other" if parts else "--calibrate is for classes"
             raise BadInput(f"--interval is for regressions of whole graphs; {spec.name} is {spec.task}, and {why}.")
         predictions, targets = [], []
         for views, y in self._validation("--interval"):
@@ -169,7 +171,7 @@ class Ensemble:
         for views, y in self._validation("--calibrate"):
             logs, answers = self._log_probabilities(views)
             found.append(pooled(logs))
-            targets.append(_targets_of(views[0], y, answers, self.first.nodes))
+            targets.append(_targets_of(views[0], y, answers, self.first.level))
         self.temperature = Temperature.fit(np.concatenate(found), np.concatenate(targets))
         return self.temperature
 
@@ -230,10 +232,10 @@ def _together(readings: Sequence[Iterator[InputPart]]) -> Iterator[list[InputPar
         yield list(views)
 
 
-def _targets_of(view: InputPart, y: np.ndarray, answers: Answers, nodes: bool) -> np.ndarray:
-    """Targets of the answered rows, of all their nodes where nodes are classified."""
-    if not nodes:
+def _targets_of(view: InputPart, y: np.ndarray, answers: Answers, level: str) -> np.ndarray:
+    """Targets of the answered rows, of all their nodes or edges where those are predicted."""
+    if level not in (NODE, EDGE):
         return np.asarray(y[answers.rows])
-    counts = view.table.num_nodes.numpy()
+    counts = view.table.lengths(level).numpy()
     answered = np.isin(np.arange(len(counts)), answers.rows)
     return np.asarray(y[np.repeat(answered, counts)])

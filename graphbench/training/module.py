@@ -131,6 +131,7 @@ class BenchmarkModule(pl.LightningModule):
             class_weights,
             quantiles,
             label_smoothing,
+            self.architecture.edge_dim,
         )
         self.spec = self.task.spec
         self.schedule = schedule
@@ -236,7 +237,7 @@ class BenchmarkModule(pl.LightningModule):
         return self.architecture(batch)
 
     def forward(self, batch: Data) -> Tensor:
-        """Raw outputs of the head: `[num_graphs, output_dim]`, or `[num_nodes, output_dim]` for node tasks.
+        """Raw outputs of the head, a row for each graph, or node or edge where the task is about those.
 
         Args:
             batch: of the benchmark; or a `Batch` or `Data` of PyG with what `add_encodings(batch, module)` adds.
@@ -257,7 +258,7 @@ class BenchmarkModule(pl.LightningModule):
 
     @torch.no_grad()
     def predict(self, batch: Data | Sequence[Data]) -> Tensor:
-        """Predictions in the units of the targets, or probabilities: `[num_graphs, C]`, `[num_nodes, C]` of node tasks.
+        """Predictions in the units of the targets, or probabilities: a row for each graph, node or edge `[rows, C]`.
 
         In evaluation mode and without gradients; `module(batch)` returns what the loss compares instead, which for
         standardised targets are standardised values.

@@ -30,7 +30,14 @@ from graphbench.benchmarks.graphs.splits.splitting import (
     used_columns,
 )
 from graphbench.benchmarks.graphs.summary import summary_rows, summary_text
-from graphbench.benchmarks.graphs.targets import Target, find_target, metrics_of, predicts_links, target_array
+from graphbench.benchmarks.graphs.targets import (
+    Target,
+    find_target,
+    is_symmetric,
+    metrics_of,
+    predicts_links,
+    target_array,
+)
 from graphbench.benchmarks.graphs.weights import weight_array
 from graphbench.contracts import SPLITS, GraphTable, InputPart
 from graphbench.contracts.spec import TaskName
@@ -58,14 +65,15 @@ class Graphs(NodeLevel):
             class of `torch_geometric.datasets` with its arguments (`TUDataset:MUTAG`); a set of OGB (`ogbg-molbace`,
             `ogbn-arxiv`); a set of graphbench-lib (`graphbench-lib:NAME`). In Python also a list of graphs, or lists by
             split.
-        target: column to be predicted, or several; `y:4` is one column of a matrix. By default `y`, pairs of links, or
-            the only column of the graphs.
+        target: column to be predicted, or several; `y:4` is one column of a matrix. By default `y`, `edge_label`
+            or `edge_y` of edges, pairs of links, or the only column of the graphs.
         task: graph-regression, graph-classification, graph-multilabel, node-classification, node-multilabel,
-            node-regression or link-ranking.
+            node-regression, edge-classification, edge-regression or link-ranking.
         num_classes: of a classification whose data do not show all classes.
         missing: values of the target that mean that there is none, beside empty cells and NaN: `[-999]`. By default -1
             of classes, beside two or more of them of which none is negative; `[]` for none, so that -1 is a class.
-        on_error: stop at a graph without a target, or skip such graphs. Nodes without one are in no split.
+        on_error: stop at a graph without a target, or skip such graphs. Nodes and edges without one are in no
+            split.
         node_features: columns of nodes; by default `x` of PyG's graphs, all columns of other sources.
         edge_features: columns of edges; by default `edge_attr` of PyG's graphs, all columns of other sources.
         categorical: columns to read as categories though they are real numbers.
@@ -77,11 +85,11 @@ class Graphs(NodeLevel):
         to_undirected: add the reverse of every edge that has none, with its features, as is done for citations.
         split: given (with the source, or by a column), random, stratified (the same shares of each class), k-fold, or
             groups. By default what the source gives, else stratified for classes, else random.
-        split_level: graph, or node: all splits hold all graphs and differ in the nodes whose targets are known. By
-            default node for targets of nodes where the masks or the column of the split are theirs, or there is one
-            graph.
-        split_column: column of the graphs or nodes that says train, val or test.
-        group_column: column of the graphs or nodes; those of one value stay in one split.
+        split_level: graph, or node or edge: all splits hold all graphs and differ in the nodes or edges whose targets
+            are known. By default that of the target where the masks or the column of the split are theirs, or there
+            is one graph. Both directions of an edge stay in one split that is random.
+        split_column: column of the graphs, nodes or edges that says train, val or test.
+        group_column: column of the graphs, nodes or edges; those of one value stay in one split.
         fractions: shares of train, validation and test.
         fold: the fold that tests with split=k-fold, the next one validates; or the column of masks that hold several
             splits.
@@ -90,9 +98,9 @@ class Graphs(NodeLevel):
         metric: the score that selects checkpoints.
         loss: L1 or MSE; cross_entropy or weighted_cross_entropy.
         arguments: of a named data set or function, by name.
-        weight: column with the weight of each graph, or of each node of a task on nodes, in the loss, 0 or more. Only
-            ratios count: weights are divided by their mean over the training rows. Losses of all splits are weighted,
-            metrics are not. The column is no feature.
+        weight: column with the weight of each graph, or of each node or edge of a task on those, in the loss, 0 or
+            more. Only ratios count: weights are divided by their mean over the training rows. Losses of all splits are
+            weighted, metrics are not. The column is no feature.
         options: of batches of one graph, see `NodeLevel`; and of every benchmark, see `GraphBenchmark`.
 
     Raises:
@@ -224,9 +232,9 @@ class Graphs(NodeLevel):
         target = find_target(raw, self.target, self.task, self.num_classes, used, self.missing, skip)
         if self.weight is not None:
             weight_array(raw, target, self.weight)  # says what is wrong with it
-        level = split_level(raw, self.request, target.level == NODE)
-        by_nodes = used_columns(raw, self.request, NODE) if level == NODE else ()
-        plans = self.wanted.plans(raw, target, (*by_nodes, *(weight if target.level == NODE else ())))
+        level = split_level(raw, self.request, target.level)
+        of_rows = used_columns(raw, self.request, level) if level in (NODE, EDGE) else ()
+        plans = self.wanted.plans(raw, target, (*of_rows, *(weight if target.level in (NODE, EDGE) else ())))
         units = units_of(raw, target, level)
         rows, told = split_units(units, self.request)
         for split in SPLITS:
@@ -239,6 +247,8 @@ class Graphs(NodeLevel):
             **size_facts(raw),
             "split": told,
         }
+        if target.level == EDGE and (found := target_array(raw, target)) is not None:
+            writer.meta["symmetric"] = is_symmetric(raw, found[1])
 
     def _take_over(self, entry: Entry, metric: str | None, loss: str | None) -> None:
         """The specification, out of what was inferred."""
@@ -273,14 +283,15 @@ class Graphs(NodeLevel):
         )
         if self._by_nodes and self.train_fraction < 1:
             raise BadInput(
-                f"train_fraction is {self.train_fraction:g}, but it chooses graphs, and here the nodes are split: all "
-                "graphs are in all splits. Set data.fractions instead."
+                f"train_fraction is {self.train_fraction:g}, but it chooses graphs, and here the "
+                f"{self.facts['split_level']}s are split: all graphs are in all splits. Set data.fractions instead."
             )
         self.check_sampled()
 
     def _extra(self) -> dict[str, str]:
         """Facts that the specification has no field for."""
-        found = {"split": "nodes"} if self._by_nodes else {}
+        found = {"split": f"{self.facts['split_level']}s"} if self._by_nodes else {}
+        found |= {"edges": "undirected"} if self.facts.get("symmetric") else {}
         if self._target.level == "link":
             found |= {"links": "edges"} if self.facts["of_one_graph"] else {}
             found |= {"negatives": "given"} if self.facts["num_negatives"] else {}
@@ -325,7 +336,7 @@ class Graphs(NodeLevel):
         raw = self._graphs()
         table = self._table(raw, targets=True)
         self._raw = None  # what is stored need not stay in memory
-        self.left_out = 0 if self._target.level == NODE else self.facts["unlabelled"]
+        self.left_out = 0 if self._target.level in (NODE, EDGE) else self.facts["unlabelled"]
         if self._by_nodes:
             return scaled_weights({split: known_in(table, self._rows[split]) for split in SPLITS})
         return scaled_weights({split: table.select(torch.from_numpy(self._rows[split])) for split in SPLITS})

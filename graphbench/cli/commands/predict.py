@@ -26,7 +26,7 @@ from graphbench.cli.trained import ONE_PROCESS, on_split, predictor_of, training
 from graphbench.contracts import SPLITS, Benchmark
 from graphbench.errors import BadInput, check_choice
 from graphbench.prediction.calibration import Temperature
-from graphbench.prediction.columns import OUTSIDE, PROBLEM
+from graphbench.prediction.columns import ENDS, OUTSIDE, PROBLEM
 from graphbench.prediction.ensemble import Ensemble
 from graphbench.prediction.intervals import Intervals
 from graphbench.prediction.output import STANDARD_OUTPUT, check_output, write_frames
@@ -253,8 +253,10 @@ def _split_frames(ensemble: Ensemble, chosen: str) -> Iterator[pd.DataFrame]:
         graphs = views[0].table
         assert graphs.graph_ids is not None
         columns = {"graph": graphs.graph_ids.repeat_interleave(torch.from_numpy(answers.counts))}
-        if ensemble.first.nodes:
+        if ensemble.first.level == "node":
             columns["node"] = torch.cat([torch.arange(count) for count in answers.counts.tolist()])
+        elif ensemble.first.level == "edge":
+            columns |= dict(zip(ENDS, graphs.columns["edge_index"].long().unbind(1), strict=True))
         predicted = torch.from_numpy(means[:, : ensemble.first.predicted])
         columns |= {"prediction": predicted, "target": graphs.columns["y"].reshape(len(means), -1)}
         further = ensemble.first.spread_columns(means) | ensemble.further_columns(means, spreads)
@@ -291,10 +293,11 @@ def _note(run: RunFolder | None, staged: RunFolder | None, output: Path, ensembl
 
 
 def table(data: Benchmark, columns: dict[str, Tensor], chosen: str) -> pd.DataFrame:
-    """One row per graph (or node, or pair of nodes), in the order of the benchmark.
+    """One row per graph (or node, or edge, or pair of nodes), in the order of the benchmark.
 
-    Columns: `id`; `smiles` of molecules, for the report's drawings; `node` for node tasks, `head` and `tail` for pairs;
-    `prediction...`; `target...` where known; what the loss learned beside predictions, as `TARGET_std`.
+    Columns: `id`; `smiles` of molecules, for the report's drawings; `node` for node tasks, `source` and `destination`
+    for edge tasks, `head` and `tail` for pairs; `prediction...`; `target...` where known; what the loss learned beside
+    predictions, as `TARGET_std`.
     """
     spec = data.spec
     predictions, targets = columns["prediction"], columns["target"]
@@ -303,7 +306,7 @@ def table(data: Benchmark, columns: dict[str, Tensor], chosen: str) -> pd.DataFr
     frame = pd.DataFrame({"id": [ids[i] for i in rows.tolist()]})
     if (smiles := _smiles(data, chosen)) is not None:
         frame["smiles"] = [smiles[i] for i in rows.tolist()]
-    for name in ("node", "head", "tail"):
+    for name in ("node", *ENDS, "head", "tail"):
         if name in columns:
             frame[name] = columns[name].numpy()
     names = spec.target_names or tuple(str(i) for i in range(predictions.shape[1]))
@@ -315,7 +318,7 @@ def table(data: Benchmark, columns: dict[str, Tensor], chosen: str) -> pd.DataFr
         if not (values.is_floating_point() and bool(values.isnan().all())):
             column = pd.Series(values.numpy())
             if (
-                spec.level == "node" and spec.kind == "classification" and bool((values < 0).any())
+                spec.level != "graph" and spec.kind == "classification" and bool((values < 0).any())
             ):  # empty where there is no label
                 column = column.astype("Int64").mask(column < 0)
             frame["target" if targets.shape[1] == 1 else f"target_{names[number]}"] = column

@@ -1,4 +1,4 @@
-"""Which graphs, or which nodes of graphs that all splits share, train, validate and test."""
+"""Which graphs, or which nodes or edges of graphs that all splits share, train, validate and test."""
 
 from __future__ import annotations
 
@@ -21,32 +21,43 @@ from graphbench.benchmarks.graphs.splits.shares import (
 )
 from graphbench.benchmarks.graphs.targets import Target, labelled, target_array
 from graphbench.contracts import SPLITS
-from graphbench.contracts.table import GRAPH, NODE
+from graphbench.contracts.table import EDGE, GRAPH, NODE
 from graphbench.data.splits import check_split, random_split
 from graphbench.errors import BadInput, check_choice, check_range
 
 _KINDS = ("given", "random", "stratified", "k-fold", "groups")
-SPLIT_LEVELS = (GRAPH, NODE)
+SPLIT_LEVELS = (GRAPH, NODE, EDGE)
+#: Splits made here that take both directions of an edge together; masks, words and groups stay as they are.
+_TOGETHER = ("random", "stratified", "k-fold")
 
 
 @dataclass(frozen=True)
 class Units:
-    """What is shared out among the splits: graphs, or the labelled nodes of all graphs.
+    """What is shared out among the splits: graphs, or the labelled nodes or edges of all graphs.
 
     Args:
         raw: the graphs.
-        level: "graph" or "node".
-        rows: their numbers among all graphs or nodes `[U]`.
+        level: "graph", "node" or "edge".
+        rows: their numbers among all graphs, nodes or edges `[U]`.
         classes: of each `[U]`; None where they have none.
+        together: number of the pair of nodes that an edge joins in either direction `[U]`; None of other levels.
     """
 
     raw: RawGraphs
     level: str
     rows: np.ndarray
     classes: np.ndarray | None
+    together: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    def first_of_pairs(self) -> Units:
+        """One edge of each pair of nodes; the units themselves where they are no edges."""
+        if self.together is None:
+            return self
+        first = np.unique(self.together, return_index=True)[1]
+        return Units(self.raw, self.level, self.rows[first], None if self.classes is None else self.classes[first])
 
     def column(self, name: str) -> np.ndarray:
         """A column of theirs `[U]` or `[U, width]`; errors as those of `RawGraphs.column`."""
@@ -59,12 +70,12 @@ class SplitRequest:
 
     Args:
         kind: how to split; None for the usual way.
-        column: that names the split of each graph or node.
-        group: column of graphs or nodes; those of one value stay together.
+        column: that names the split of each graph, node or edge.
+        group: column of graphs, nodes or edges; those of one value stay together.
         fractions: shares of train, val and test.
         fold, num_folds: which of how many folds tests.
         seed: decides what is random.
-        level: whether "graph"s or "node"s are split; None for the usual way.
+        level: whether "graph"s, "node"s or "edge"s are split; None for the usual way.
         target: columns to be predicted, which are no split whatever words they hold.
     """
 
@@ -107,49 +118,60 @@ class SplitRequest:
         return found if self.level is None else [*found, self.level]
 
 
-def split_level(raw: RawGraphs, request: SplitRequest, of_nodes: bool) -> str:
-    """Whether graphs or nodes are split.
+def split_level(raw: RawGraphs, request: SplitRequest, target_level: str) -> str:
+    """Whether graphs, nodes or edges are split.
 
-    Nodes are where that is asked for, where the named column, or else the masks or the column `split`, belong to them,
-    and where there is one graph.
+    Nodes or edges with targets are where that is asked for, where the named column, or else the masks or the column
+    `split`, belong to them, and where there is one graph.
 
     Args:
         raw: the graphs.
         request: what is asked for.
-        of_nodes: whether nodes have the targets.
+        target_level: whether "graph"s, "node"s, "edge"s or "link"s have the target.
 
     Raises:
-        BadInput: nodes are to be split whose targets are not theirs, or graphs and nodes have a split each.
+        BadInput: nodes or edges are to be split that have no targets, or graphs and they have a split each.
     """
-    if request.level == NODE and not of_nodes:
-        raise BadInput("split_level=node belongs to targets of nodes; here the graphs have the target.")
-    if not of_nodes or request.level is not None:
+    if request.level not in (None, GRAPH, target_level):
+        raise BadInput(
+            f"split_level={request.level} belongs to targets of {request.level}s; here the {target_level}s have the "
+            "target."
+        )
+    if target_level not in (NODE, EDGE) or request.level is not None:
         return request.level or GRAPH
     named = request.column or request.group
     if named is not None:
-        return GRAPH if named in raw.columns[GRAPH] or (GRAPH, named) in raw.faults else NODE
+        return GRAPH if named in raw.columns[GRAPH] or (GRAPH, named) in raw.faults else target_level
     of_graphs = raw.splits is not None or bool(split_columns(raw, GRAPH, request))
-    by_nodes = split_columns(raw, NODE, request)
-    if of_graphs and by_nodes and request.kind in (None, "given"):
+    of_rows = split_columns(raw, target_level, request)
+    if of_graphs and of_rows and request.kind in (None, "given"):
         raise BadInput(
-            f"{raw.origin} gives a split of the graphs and one of the nodes ({', '.join(by_nodes)}): say which counts "
-            "with split_level=graph or split_level=node."
+            f"{raw.origin} gives a split of the graphs and one of the {target_level}s ({', '.join(of_rows)}): say "
+            f"which counts with split_level=graph or split_level={target_level}."
         )
-    return NODE if not of_graphs and (by_nodes or len(raw) == 1) else GRAPH
+    return target_level if not of_graphs and (of_rows or len(raw) == 1) else GRAPH
 
 
 def units_of(raw: RawGraphs, target: Target, level: str) -> Units:
-    """All graphs, or all nodes that have a target, with their classes."""
+    """All graphs, or all nodes or edges that have a target, with their classes."""
     found = target_array(raw, target) if target.task == f"{level}-classification" else None
     rows = np.flatnonzero(labelled(raw, target)) if target.level == level else np.arange(len(raw))
-    return Units(raw, level, rows, None if found is None else found[1][rows, 0])
+    classes = None if found is None else found[1][rows, 0]
+    return Units(raw, level, rows, classes, _pair_numbers(raw)[rows] if level == EDGE else None)
+
+
+def _pair_numbers(raw: RawGraphs) -> np.ndarray:
+    """A number for each pair of nodes of a graph, the same for edges in either direction `[E]`."""
+    graph = np.repeat(np.arange(len(raw)), raw.num_edges)
+    pairs = np.column_stack([graph, np.sort(raw.edges, axis=1)])
+    return np.unique(pairs, axis=0, return_inverse=True)[1].reshape(-1)
 
 
 def split_units(units: Units, request: SplitRequest) -> tuple[Rows, str]:
     """Rows of each split, ascending, and how they were found.
 
     Args:
-        units: graphs or nodes.
+        units: graphs, nodes or edges; both directions of an edge stay in one split that is made here.
         request: what is asked for.
 
     Raises:
@@ -157,13 +179,18 @@ def split_units(units: Units, request: SplitRequest) -> tuple[Rows, str]:
         UnknownName: a column is not there.
     """
     kind = request.kind or _usual(units, request)
+    taken = units.first_of_pairs() if kind in _TOGETHER and request.group is None else units
     try:
-        split, told = _RULES[kind](units, request)
+        split, told = _RULES[kind](taken, request)
         split = {name: np.sort(rows) for name, rows in split.items()}
-        check_split({name: torch.from_numpy(rows) for name, rows in split.items()}, len(units))
+        check_split({name: torch.from_numpy(rows) for name, rows in split.items()}, len(taken))
     except BadInput as error:
-        what = "graphs" if units.level == GRAPH else "labelled nodes"
+        what = "graphs" if units.level == GRAPH else f"labelled {units.level}s"
         raise BadInput(f"{units.raw.origin}, split={kind} of {len(units)} {what}: {error}") from error
+    if taken is not units and units.together is not None:
+        chosen = {name: np.isin(units.together, np.unique(units.together)[rows]) for name, rows in split.items()}
+        split = {name: np.flatnonzero(rows) for name, rows in chosen.items()}
+        told += ", both directions of an edge in one"
     return {name: units.rows[rows] for name, rows in split.items()}, told
 
 
@@ -271,7 +298,7 @@ def _words(units: Units, column: str) -> dict[str, np.ndarray]:
     """
     values = units.column(column).reshape(-1)
     words = ["" if value is None else str(value).strip().lower() for value in values.tolist()]
-    known = {*SPLIT_WORDS, ""} if units.level == NODE else {*SPLIT_WORDS}  # a node may be in no split
+    known = {*SPLIT_WORDS, ""} if units.level != GRAPH else {*SPLIT_WORDS}  # a node or edge may be in no split
     wrong = next((row for row, word in enumerate(words) if word not in known), None)
     if wrong is not None:
         place = units.raw.place(units.level, int(units.rows[wrong]))

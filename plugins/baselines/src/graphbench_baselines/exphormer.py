@@ -146,6 +146,7 @@ class Exphormer(GPSBackbone):
         )
         if self.edge_encoder is None:  # the local layer reads no edges, attention does
             self.edge_encoder = EdgeEncoder(spec, hidden_dim, categorical)
+        self.edge_dim = hidden_dim
         self.encodings = (ExpanderEdges(expander_degree, expander_seed),) if expander_degree else ()
         self.expander_row = nn.Parameter(torch.randn(hidden_dim)) if expander_degree else None
         self.virtual_nodes = nn.Parameter(torch.randn(num_virtual_nodes, hidden_dim))

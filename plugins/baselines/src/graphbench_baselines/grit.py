@@ -211,6 +211,7 @@ class GRIT(Architecture):
         super().__init__(spec, hidden_dim)
         check_range("num_layers", num_layers, at_least=1, whole=True)
         check_range("num_steps", num_steps, at_least=2, whole=True)
+        self.edge_dim = hidden_dim
         self.encodings = (RRWP(num_steps - 1),)
         self.node_encoder = NodeEncoder(spec, hidden_dim, categorical=categorical)
         self.edge_encoder = EdgeEncoder(spec, hidden_dim, categorical)
