@@ -22,7 +22,7 @@ ARROWS = {
     "__init__": set(),
     "__main__": {"cli"},
     "attributions": {"contracts", "data", "errors", "figures", "nn", "prediction", "tasks", "training"},
-    "benchmarks": {"contracts", "data", "errors", "importing"},
+    "benchmarks": {"contracts", "data", "errors", "importing", "tables"},
     "callbacks": {"contracts", "diagnostics", "encodings", "errors", "figures", "files", "runs", "training"},
     "cli": {
         "__init__",
@@ -56,6 +56,7 @@ ARROWS = {
     "registry": {"contracts", "errors", "files"},
     "report": {"errors", "figures", "files", "runs"},
     "runs": {"errors", "files", "importing", "registry"},
+    "tables": {"data", "errors"},
     "tasks": {"contracts", "errors", "importing", "nn", "registry"},
     "testing": {"benchmarks", "contracts", "diagnostics", "errors", "kernels", "nn", "registry", "tasks", "training"},
     "training": {"contracts", "errors", "files", "nn", "registry", "runs", "tasks"},

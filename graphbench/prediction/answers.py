@@ -87,9 +87,6 @@ def answer_table(part: InputPart, answers: Answers, columns: Columns, level: Lev
         answers: about them.
         columns: makes columns of values.
         level: what values are about: graphs, nodes or edges; a row without an answer stays one row.
-
-    Raises:
-        BadInput: the input has a column of such a name already.
     """
     frame = part.frame.reset_index(drop=True)
     counts = np.ones(len(frame), dtype=np.int64)

@@ -14,6 +14,14 @@ TESTED_BY = {
         "tests/benchmarks/molecules/chemistry/test_reading.py",
         "the reasons of unreadable texts",
     ),
+    "graphbench/tables/missing.py": (
+        "tests/benchmarks/molecules/chemistry/test_targets.py", "the words, in targets of molecules",
+    ),
+    "graphbench/tables/reader.py": ("tests/benchmarks/molecules/test_hostile_tables.py", "every format, good and bad"),
+    "graphbench/tables/text.py": ("tests/benchmarks/molecules/test_hostile_tables.py", "encodings and packed files"),
+    "graphbench/tables/records.py": (
+        "tests/benchmarks/molecules/chemistry/test_files.py", "files of molecules, read through the one reader",
+    ),
     "graphbench/contracts/pyg.py": ("tests/nn/test_pyg.py", "beside the layers that read such graphs"),
     "graphbench/files/json_files.py": ("tests/data/test_foreign.py", "JSON that is damaged or nested too deep"),
     "graphbench/encodings/_edges_numba.py": ("tests/encodings/test_dense.py", "its loops"),
@@ -172,6 +180,7 @@ TESTED_BY = {
 #: Test file without a source of its name -> what it tests.
 TESTS_OF = {
     "tests/release/test_audit.py": "release/audit.py",
+    "tests/benchmarks/molecules/test_hostile_tables.py": "graphbench/tables/, by a training and a prediction",
     "tests/benchmarks/molecules/test_spellings.py": "graphbench/benchmarks/molecules/chemistry/stereo.py",
     "tests/cli/test_ports.py": "graphbench/cli/elastic.py",
     "tests/callbacks/test_other_modules.py": "graphbench/callbacks/probe.py",

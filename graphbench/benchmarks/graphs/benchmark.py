@@ -70,8 +70,9 @@ class Graphs(NodeLevel):
         task: graph-regression, graph-classification, graph-multilabel, node-classification, node-multilabel,
             node-regression, edge-classification, edge-regression or link-ranking.
         num_classes: of a classification whose data do not show all classes.
-        missing: values of the target that mean that there is none, beside empty cells and NaN: `[-999]`. By default -1
-            of classes, beside two or more of them of which none is negative; `[]` for none, so that -1 is a class.
+        missing: words or numbers that say that the target is missing, beside the usual ones (empty, NA, N/A, NaN,
+            null, None, ND, - and the like): `[-999]`. By default also -1 of classes, beside two or more of them of
+            which none is negative; `[]` for empty cells and NaN alone, so that -1 is a class.
         on_error: stop at a graph without a target, or skip such graphs. Nodes and edges without one are in no
             split.
         node_features: columns of nodes; by default `x` of PyG's graphs, all columns of other sources.

@@ -7,7 +7,7 @@ group.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,18 +19,23 @@ from graphbench.benchmarks.graphs.frames import (
     PARQUET,
     TEXT_OPTIONS,
     UNREADABLE,
+    as_numbers,
     columns_for,
-    comma_columns,
+    converted,
     has_fractions,
+    is_text,
     may_have_commas,
-    points_for_commas,
+    number_state,
+    parquet_frame,
     renamed,
     separator_in,
     unreadable,
 )
-from graphbench.data.delimited import SEES_TORN_ROWS
 from graphbench.data.progress import track
-from graphbench.data.workbooks import WORKBOOK
+from graphbench.errors import GraphbenchError
+from graphbench.tables.layout import SEES_TORN_ROWS
+from graphbench.tables.text import open_text
+from graphbench.tables.workbooks import WORKBOOK
 
 #: Rows of a chunk.
 CHUNK = 8_192
@@ -73,14 +78,16 @@ class FrameChunks:
     Args:
         head: its first line.
         kinds: what each column is, by its name in the file.
-        commas: columns that have decimal commas, by their names in the file.
         rows: of a chunk.
+        numbers: columns of text that are numbers, by their names in the file.
+        commas: those of them that have decimal commas, by the names of the frames.
     """
 
     head: Head
     kinds: Mapping[str, str]
-    commas: tuple[str, ...]
     rows: int
+    numbers: tuple[str, ...] = ()
+    commas: tuple[str, ...] = ()
 
     def frames(self, only: str | None = None) -> Iterator[pd.DataFrame]:
         """The chunks in their order, at least one; the index says which row of the table.
@@ -104,8 +111,8 @@ class FrameChunks:
             yield frame
 
     def _typed(self, values: pd.Series, name: str) -> pd.Series:
-        if name in self.commas:
-            return points_for_commas(values)
+        if name in self.numbers:
+            return as_numbers(values)
         kind = self.kinds[name]
         if kind == "float" and values.dtype.kind in "iu":
             return values.astype(np.float64)  # Parquet: other chunks have gaps
@@ -133,6 +140,8 @@ def read_head(path: Path, needed: Sequence[str]) -> Head:
             raise ReadWhole(f"pandas {pd.__version__} overlooks torn rows of {path.name} where it is read in parts")
         try:
             separator = separator_in(path, needed)
+        except GraphbenchError:
+            raise
         except UNREADABLE as error:
             raise unreadable(path, error) from error
     first = next(iter(_raw_chunks(path, separator, 1)))
@@ -145,7 +154,7 @@ def read_head(path: Path, needed: Sequence[str]) -> Head:
 
 
 def in_chunks(head: Head, rows: int = CHUNK) -> FrameChunks:
-    """Find the types of all columns, reading the file once, and once more where numbers may have decimal commas.
+    """Find the types of all columns, reading the file once, and once more where texts may be numbers.
 
     Args:
         head: of the table.
@@ -157,31 +166,31 @@ def in_chunks(head: Head, rows: int = CHUNK) -> FrameChunks:
     """
     kinds: dict[str, set[str]] = {name: set() for name in head.header}
     fractions: set[str] = set()
+    texts: set[str] = set()
     chunks = _raw_chunks(head.path, head.separator, rows)
     for frame in track(chunks, f"Looking through {head.path.name}", unit="chunks"):
         for name, (_, values) in zip(head.header, frame.items(), strict=True):
             if len(values):
                 kinds[name].add(_kind(values))
                 fractions |= {name} if has_fractions(values) else set()
+                if name not in texts and is_text(values) and "text" in number_state(values):
+                    texts.add(name)
     known = {name: _joined(found) for name, found in kinds.items()}
     if odd := [name for name, kind in known.items() if not kind]:
         raise ReadWhole(f"{head.path.name}: {odd[0]} holds {' and '.join(sorted(kinds[odd[0]]))}")
-    table = FrameChunks(head, known, (), rows)
-    if not may_have_commas(head.separator) or any(known[name] == "float" for name in fractions):
+    table = FrameChunks(head, known, rows)
+    called = dict(zip(head.names, head.header, strict=True))
+    open_ones = [name for name, found in called.items() if known[found] == "text" and found not in texts]
+    if not open_ones:
         return table
-    places = {name: place for place, name in enumerate(head.names)}
-    commas = _comma_columns(table.frames())
-    return FrameChunks(head, known, tuple(head.header[places[name]] for name in commas), rows)
-
-
-def _comma_columns(frames: Iterable[pd.DataFrame]) -> list[str]:
-    """Columns that are numbers with decimal commas in all chunks, and have a comma in one."""
-    found: dict[str, set[bool | None]] = {}
-    for frame in frames:
-        open_ones = [name for name in frame if False not in found.get(str(name), ())]
-        for name, commas in comma_columns(frame[open_ones]).items():
-            found.setdefault(name, set()).add(commas)
-    return [name for name, seen in found.items() if True in seen and False not in seen]
+    states: dict[str, set[str]] = {name: set() for name in open_ones}
+    for frame in table.frames():
+        for name in open_ones:
+            states[name] |= number_state(frame[name])
+    commas = may_have_commas(head.separator) and not any(known[name] == "float" for name in fractions)
+    found = converted(states, head.read_for, commas)
+    with_commas = tuple(name for name in found if "commas" in states[name])
+    return FrameChunks(head, known, rows, tuple(called[name] for name in found), with_commas)
 
 
 def _raw_chunks(
@@ -198,20 +207,23 @@ def _raw_chunks(
             yield from _parquet_chunks(path, rows, columns)
             return
         options: dict[str, Any] = {"usecols": columns, "dtype": types, "chunksize": rows, **TEXT_OPTIONS}
-        with pd.read_csv(path, sep=separator, **options) as reader:
+        with open_text(path) as text, pd.read_csv(text, sep=separator, **options) as reader:
             yield from reader
+    except GraphbenchError:
+        raise
     except UNREADABLE as error:
         raise unreadable(path, error) from error
 
 
 def _parquet_chunks(path: Path, rows: int, columns: list[str] | None) -> Iterator[pd.DataFrame]:
-    import pyarrow.parquet as pq  # takes long to import
+    import pyarrow as pa  # takes long to import
+    import pyarrow.parquet as pq
 
     with pq.ParquetFile(path) as file:
         if not file.metadata.num_rows:
-            yield file.read(columns=columns).to_pandas()
+            yield parquet_frame(file.read(columns=columns))
         for batch in file.iter_batches(batch_size=rows, columns=columns):
-            yield batch.to_pandas()
+            yield parquet_frame(pa.Table.from_batches([batch]))
 
 
 def _kind(values: pd.Series) -> str:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import csv
 import logging
+import re
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pandas as pd
 
-from graphbench.data.delimited import (
+from graphbench.errors import BadInput, CorruptData, GraphbenchError
+from graphbench.tables.layout import (
     find_column,
     is_decimal_comma,
     is_decimal_point,
@@ -19,17 +21,22 @@ from graphbench.data.delimited import (
     separator_of,
     told_layout,
 )
-from graphbench.data.workbooks import WORKBOOK, check_workbook
-from graphbench.errors import BadInput, CorruptData
+from graphbench.tables.missing import Missing
+from graphbench.tables.reader import PARQUET, SEPARATED
+from graphbench.tables.text import PACKED, open_text, suffix_of
+from graphbench.tables.workbooks import WORKBOOK, check_workbook
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 logger = logging.getLogger(__name__)
 
-#: Usual separator of text files with columns.
-_USUAL = {".csv": ",", ".tsv": "\t"}
-PARQUET = ".parquet"
-SUFFIXES = (PARQUET, *_USUAL, WORKBOOK)
+SUFFIXES = (PARQUET, *SEPARATED, *(f"{suffix}{PACKED}" for suffix in SEPARATED), WORKBOOK)
 #: How pandas reads text; without `low_memory=False`, a long column may be numbers above and text below.
-TEXT_OPTIONS: dict[str, Any] = {"skip_blank_lines": False, "encoding": "utf-8-sig", "low_memory": False}
+TEXT_OPTIONS: dict[str, Any] = {"skip_blank_lines": False, "low_memory": False}
+#: What pandas calls an index without a name in a Parquet file.
+_UNNAMED_INDEX = re.compile(r"__index_level_\d+__")
+_USUAL_MISSING = Missing.of(None)
 #: What pandas raises for a file that is not what its suffix says.
 UNREADABLE = (ValueError, OSError, EOFError, KeyError, OverflowError, pd.errors.ParserError, zipfile.BadZipFile)
 
@@ -65,40 +72,54 @@ def read_frame(path: Path, needed: Sequence[str] = ()) -> pd.DataFrame:
     separator = ""
     try:
         if path.suffix == PARQUET:
-            frame = _plain_numbers(pd.read_parquet(path))
+            import pyarrow.parquet as pq  # takes long to import
+
+            with pq.ParquetFile(path) as file:
+                frame = parquet_frame(file.read())
         elif path.suffix == WORKBOOK:
             frame = pd.read_excel(path, engine="openpyxl")
         else:
             separator = separator_in(path, needed)
-            frame = pd.read_csv(path, sep=separator, **TEXT_OPTIONS)
+            with open_text(path) as text:
+                frame = _without_trailing(pd.read_csv(text, sep=separator, **TEXT_OPTIONS))
+    except GraphbenchError:
+        raise
     except UNREADABLE as error:
         raise unreadable(path, error) from error
     header = [str(name) for name in frame.columns]
     read_for = columns_for(path, header, needed)
     frame.columns = pd.Index(renamed(header, read_for))
-    commas = _convert_commas(frame) if may_have_commas(separator) else []
+    commas = _convert_numbers(frame, needed, may_have_commas(separator))
     tell_layout(path, separator, read_for, commas)
     return frame
 
 
-def _plain_numbers(frame: pd.DataFrame) -> pd.DataFrame:
-    """Pandas' nullable integers and floats as those of NumPy; as from a CSV file, floats where some are missing."""
-    plain: dict[Any, Any] = {}
-    for name in frame:
-        dtype: Any = frame[name].dtype
-        if not isinstance(dtype, np.dtype) and dtype.kind in "iuf":
-            plain[name] = np.float64 if frame[name].isna().any() else dtype.numpy_dtype
-    return frame.astype(plain)
+def parquet_frame(table: pa.Table) -> pd.DataFrame:
+    """Content of a Parquet file with an index of pandas as columns, but for one without a name.
+
+    Integers with gaps are floats, as from a CSV file.
+    """
+    kept = [name for name in table.column_names if not _UNNAMED_INDEX.fullmatch(name)]
+    return table.select(kept).replace_schema_metadata().to_pandas()
 
 
-def _convert_commas(frame: pd.DataFrame) -> list[str]:
-    """Make columns of numbers with decimal commas numeric, and name them; none where another column has points."""
-    if any(has_fractions(frame[name]) for name in frame):
-        return []
-    found = [name for name, commas in comma_columns(frame).items() if commas]
+def _without_trailing(frame: pd.DataFrame) -> pd.DataFrame:
+    """A table whose rows end with a separator that its header has not: pandas takes their first cells for an index."""
+    if isinstance(frame.index, pd.RangeIndex) or frame.shape[1] == 0 or not frame.iloc[:, -1].isna().all():
+        return frame
+    shifted = frame.reset_index().iloc[:, : frame.shape[1]]
+    shifted.columns = frame.columns
+    return shifted
+
+
+def _convert_numbers(frame: pd.DataFrame, needed: Sequence[str], may_have_commas: bool) -> list[str]:
+    """Make columns of numbers with decimal commas or words for missing ones numeric; name those with commas."""
+    states = {str(name): number_state(frame[name]) for name in frame if is_text(frame[name])}
+    may_have_commas = may_have_commas and not any(has_fractions(frame[name]) for name in frame)
+    found = converted(states, needed, may_have_commas)
     for name in found:
-        frame[name] = points_for_commas(frame[name])
-    return found
+        frame[name] = as_numbers(frame[name])
+    return [name for name in found if "commas" in states[name]]
 
 
 def unreadable(path: Path, error: Exception) -> CorruptData:
@@ -107,10 +128,21 @@ def unreadable(path: Path, error: Exception) -> CorruptData:
 
 
 def separator_in(path: Path, needed: Sequence[str]) -> str:
-    """What separates the cells of a text file."""
-    with path.open(encoding="utf-8-sig") as file:
+    """What separates the cells of a text file.
+
+    Raises:
+        BadInput: a needed column is there twice, or it is no text in UTF-8 or UTF-16.
+    """
+    with open_text(path) as file:
         first = next((line for line in file if line.strip()), "")
-    return separator_of(first, _USUAL[path.suffix], needed)
+    separator = separator_of(first, SEPARATED[plain_suffix(path)], needed)
+    columns_for(path, [name.strip() for name in next(csv.reader([first], delimiter=separator), [])], needed)
+    return separator
+
+
+def plain_suffix(path: Path) -> str:
+    """Suffix of a table without `.gz`."""
+    return suffix_of(path).removesuffix(PACKED)
 
 
 def columns_for(path: Path, header: Sequence[str], needed: Sequence[str]) -> dict[str, str]:
@@ -138,7 +170,7 @@ def tell_layout(path: Path, separator: str, read_for: dict[str, str], commas: Se
         read_for: see `columns_for`.
         commas: columns with decimal commas.
     """
-    notes = told_layout(separator, _USUAL.get(path.suffix, ""), read_for)
+    notes = told_layout(separator, SEPARATED.get(plain_suffix(path), ""), read_for)
     if commas:
         notes.append(f"numbers have decimal commas in {', '.join(commas)}")
     if notes:
@@ -155,26 +187,50 @@ def has_fractions(values: pd.Series) -> bool:
     return values.dtype.kind == "f" and bool((values.dropna() % 1 != 0).any())
 
 
-def comma_columns(frame: pd.DataFrame) -> dict[str, bool | None]:
-    """Of columns that are no numbers: whether they would be with decimal commas.
+def is_text(values: pd.Series) -> bool:
+    """Whether pandas read a column as neither numbers nor true and false."""
+    return not pd.api.types.is_numeric_dtype(values.dtype)
 
-    Returns:
-        True where they would, False where they would not, and None where no cell has a comma but all are numbers.
+
+def number_state(values: pd.Series) -> set[str]:
+    """What is in a column of text: "text", or, of numbers and words for none, "commas", "points" and "words".
+
+    Examples:
+        >>> sorted(number_state(pd.Series(["1,5", "ND"]))), sorted(number_state(pd.Series(["1.5", "x"])))
+        (['commas', 'words'], ['text'])
     """
-    return {str(name): _commas(frame[name]) for name in frame if not pd.api.types.is_numeric_dtype(frame[name].dtype)}
+    texts = pd.Series(values.dropna().unique(), dtype=object)
+    known = _without_words(texts)
+    if pd.to_numeric(known.map(point_for_comma), errors="coerce").isna().any():
+        return {"text"}
+    found = {"commas": any(map(is_decimal_comma, known)), "points": any(map(is_decimal_point, known))}
+    return {name for name, there in (found | {"words": len(known) < len(texts)}).items() if there}
 
 
-def _commas(values: pd.Series) -> bool | None:
-    texts = pd.Series(values.dropna().astype(str).unique(), dtype=object)
-    if any(map(is_decimal_point, texts)) or pd.to_numeric(texts.map(point_for_comma), errors="coerce").isna().any():
-        return False
-    return True if any(map(is_decimal_comma, texts)) else None
+def converted(states: Mapping[str, Collection[str]], needed: Collection[str], may_have_commas: bool) -> list[str]:
+    """Columns of text that are numbers: those with decimal commas where the file may have some, and those with words.
+
+    Args:
+        states: what `number_state` finds in each column.
+        needed: columns that name things; "-" may be a name.
+        may_have_commas: see there.
+    """
+    numbers = {name: set(found) for name, found in states.items() if "text" not in found}
+    commas = [name for name, found in numbers.items() if may_have_commas and {"commas", "points"} & found == {"commas"}]
+    words = [name for name, found in numbers.items() if "words" in found and name not in needed]
+    return [*commas, *(name for name in words if "commas" not in numbers[name])]
 
 
-def points_for_commas(values: pd.Series) -> pd.Series:
-    """Numbers out of texts with decimal commas."""
-    texts = values.dropna().astype(str)
+def as_numbers(values: pd.Series) -> pd.Series:
+    """Numbers out of texts, NaN for words that mean none."""
+    texts = _without_words(values.dropna().astype(object))
     return pd.to_numeric(texts.map(point_for_comma)).astype(float).reindex(values.index)
+
+
+def _without_words(cells: pd.Series) -> pd.Series:
+    """Cells as text, without words for missing ones."""
+    texts = cells.map(str).map(str.strip)
+    return texts[[text not in _USUAL_MISSING for text in texts]]
 
 
 def row_place(path: Path, row: int) -> str:

@@ -76,9 +76,7 @@ def _side_by_side(folder: Path, paths: Mapping[str, Path], rows: int) -> dict[st
     tables = {name: in_chunks(head, rows) for name, head in heads.items()}
     check_order(tables)
     for table in tables.values():
-        called = dict(zip(table.head.header, table.head.names, strict=True))
-        commas = [called[name] for name in table.commas]
-        tell_layout(table.head.path, table.head.separator, table.head.read_for, commas)
+        tell_layout(table.head.path, table.head.separator, table.head.read_for, table.commas)
     return tables
 
 

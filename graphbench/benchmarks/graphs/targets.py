@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, cast
 
@@ -16,16 +17,18 @@ from graphbench.contracts.spec import TaskName
 from graphbench.contracts.table import EDGE, GRAPH, NODE
 from graphbench.data.precision import exact_numbers
 from graphbench.errors import BadInput, UnknownName
+from graphbench.tables.missing import RULE, Missing, as_number
 
 _CLASSES = ("graph-classification", "node-classification", "edge-classification")
 _LABELS = "y"
 #: Columns of edges that are the target where nothing is called `y`.
 _OF_EDGES = ("edge_label", "edge_y")
+_SHOWN = 8  # words that a message names
 LINKS_HINT = " --data.task link-ranking predicts the edges of the graph."
 #: What says that a row has no class, where two or more classes are left without it and none of them is negative.
 UNLABELLED = -1
 #: The rule, in words.
-MISSING_WORDS = "empty, NaN, or -1 beside two or more classes of which none is negative; --data.missing"
+MISSING_WORDS = f"-1 beside two or more classes of which none is negative, {RULE}"
 
 
 @dataclass(frozen=True)
@@ -82,7 +85,7 @@ def find_target(
         task: to override what is inferred.
         num_classes: to override the number of classes.
         other: columns of graphs with another use, such as the split.
-        missing: values that mean no target; by default -1 of classes, see `MISSING_WORDS`.
+        missing: values that mean no target, beside usual words; by default -1 of classes, too, see `MISSING_WORDS`.
         skip: leave graphs without a target out.
 
     Raises:
@@ -100,12 +103,15 @@ def find_target(
         raise BadInput("target: link-ranking predicts the pairs of links; leave the target out.")
     names = tuple(wanted) if wanted is not None else _default(raw, other)
     level = _level(raw, names, task)
-    values = target_values(raw, level, names)
-    marked = _marked(raw, level, values, missing or ())
+    words = _words(raw, level, names, missing)
+    values = target_values(raw, level, names, words)
+    marked = _marked(raw, level, values, words)
     present = ~(marked | _empty(values)).all(1)
     if not present.any():
         raise BadInput(f"{raw.origin}: {', '.join(names)} is missing everywhere.")
     one_hot = is_one_hot(values[present])
+    if task not in _CLASSES:
+        _refuse_odd_words(raw, level, names, values, marked)
     found: TaskName
     if task is not None:
         found, why = task, "as asked"
@@ -121,8 +127,8 @@ def find_target(
             f"target: a classification predicts one column, or columns of which each row has exactly one 1; "
             f"{', '.join(names)} have {values.shape[1]}."
         )
-    rule = _usual_missing(values[present]) if missing is None and found in _CLASSES and not one_hot else missing
-    target = Target(level, names, found, why, values.shape[1], missing=tuple(rule or ()), one_hot=one_hot)
+    rule = _usual_missing(values[present]) if missing is None and found in _CLASSES and not one_hot else ()
+    target = Target(level, names, found, why, values.shape[1], missing=(*rule, *words), one_hot=one_hot)
     if level == GRAPH and not skip:
         _refuse_missing(raw, target)
     if found in _CLASSES:
@@ -187,13 +193,25 @@ def _level(raw: RawGraphs, names: tuple[str, ...], task: TaskName | None) -> str
     raise UnknownName(f"target column of {raw.origin}", missing, known)
 
 
-def target_values(raw: RawGraphs, level: str, names: Sequence[str]) -> np.ndarray:
-    """The columns side by side `[rows, width]`.
+def target_values(raw: RawGraphs, level: str, names: Sequence[str], missing: Sequence[Any] = ()) -> np.ndarray:
+    """The columns side by side `[rows, width]`; text of numbers and words for missing ones as numbers.
+
+    Args:
+        raw: the graphs.
+        level: of the columns.
+        names: of the columns.
+        missing: these words.
 
     Raises:
-        BadInput: one has no column of that number.
+        BadInput: one has no column of that number, or they are text and numbers.
     """
-    parts = []
+    parts = [_as_numbers(part, missing) for part in _target_parts(raw, level, names)]
+    if len({part.dtype == object for part in parts}) > 1:
+        raise BadInput(f"target: {', '.join(names)} are text and numbers; a task predicts one kind.")
+    return np.concatenate(parts, axis=1)
+
+
+def _target_parts(raw: RawGraphs, level: str, names: Sequence[str]) -> Iterator[np.ndarray]:
     for name in names:
         base, number = _split_name(raw, name)
         values = raw.columns[level].get(base)
@@ -204,10 +222,53 @@ def target_values(raw: RawGraphs, level: str, names: Sequence[str]) -> np.ndarra
             if number >= values.shape[1]:
                 raise BadInput(f"target {name}: {base} has {values.shape[1]} columns, numbered from 0.")
             values = values[:, number : number + 1]
-        parts.append(values)
-    if len({part.dtype == object for part in parts}) > 1:
-        raise BadInput(f"target: {', '.join(names)} are text and numbers; a task predicts one kind.")
-    return np.concatenate(parts, axis=1)
+        yield values
+
+
+def _words(raw: RawGraphs, level: str, names: Sequence[str], missing: Sequence[Any] | None) -> tuple[Any, ...]:
+    """Values that mean no target: those that are given, and words for it that columns of text hold."""
+    known = Missing.of(missing)
+    texts = [part for part in _target_parts(raw, level, names) if part.dtype == object]
+    found = {cell for part in texts for cell in part.ravel().tolist() if isinstance(cell, str) and cell in known}
+    return (*(missing or ()), *sorted(found - set(missing or ())))
+
+
+def _as_numbers(values: np.ndarray, missing: Sequence[Any]) -> np.ndarray:
+    """Text `[rows, width]` as numbers, NaN for missing ones, where it is nothing else and has words for these."""
+    words = {str(value) for value in missing}
+    if values.dtype != object or not words.intersection(map(str, values.ravel().tolist())):
+        return values
+    cells = [None if cell is None or str(cell) in words else cell for cell in values.ravel().tolist()]
+    numbers = np.array([as_number(cell) for cell in cells]).reshape(values.shape)
+    return (
+        values
+        if any(math.isnan(n) for n, cell in zip(numbers.flat, cells, strict=True) if cell is not None)
+        else numbers
+    )
+
+
+def _refuse_odd_words(raw: RawGraphs, level: str, names: Sequence[str], values: np.ndarray, marked: np.ndarray) -> None:
+    """Refuse text of which most cells are numbers: the others are words that nobody knows.
+
+    Raises:
+        BadInput: names column, row and word.
+    """
+    if values.dtype != object:
+        return
+    odd = [
+        (row, name, str(cell))
+        for row, (cells, hidden) in enumerate(zip(values.tolist(), marked.tolist(), strict=True))
+        for name, cell, left_out in zip(names, cells, hidden, strict=False)
+        if cell is not None and not left_out and math.isnan(as_number(cell))
+    ]
+    known = int((~(marked | _empty(values))).sum())
+    if odd and len(odd) < known / 2:
+        row, name, word = odd[0]
+        words = json.dumps(sorted({word for _, _, word in odd})[:_SHOWN], ensure_ascii=False)
+        raise BadInput(
+            f"{raw.place(level, row)}: the target {name} is {word!r}, though most are numbers. If it means that there "
+            f"is none: --data.missing '{words}'; if these are classes: --data.task {level}-classification."
+        )
 
 
 def labelled(raw: RawGraphs, target: Target) -> np.ndarray:
@@ -217,7 +278,7 @@ def labelled(raw: RawGraphs, target: Target) -> np.ndarray:
 
 def _absent(raw: RawGraphs, target: Target) -> np.ndarray:
     """Which cells of a target are missing `[rows, width]`."""
-    values = target_values(raw, target.level, target.names)
+    values = target_values(raw, target.level, target.names, target.missing)
     return _empty(values) | _marked(raw, target.level, values, target.missing)
 
 
@@ -237,17 +298,9 @@ def _marked(raw: RawGraphs, level: str, values: np.ndarray, missing: Sequence[An
         marked |= (
             np.asarray([[class_name(cell) == str(value) for cell in row] for row in values.tolist()], dtype=bool)
             if values.dtype == object
-            else values == _number(value)
+            else values == as_number(value)
         )
     return marked
-
-
-def _number(value: Any) -> float:
-    """A value that means missing, as a number; NaN, which equals nothing, where it is none."""
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return math.nan
 
 
 def _usual_missing(values: np.ndarray) -> tuple[int, ...]:
@@ -270,7 +323,7 @@ def _refuse_missing(raw: RawGraphs, target: Target) -> None:
     if not without.size:
         return
     row = int(without[0])
-    value = target_values(raw, target.level, target.names)[row]
+    value = target_values(raw, target.level, target.names, target.missing)[row]
     told = f" ({value[0]})" if target.missing and value.size == 1 and value[0] in target.missing else ""
     marked = f", or read {target.missing[0]} as any other value with --data.missing '[]'" if told else ""
     raise BadInput(
@@ -281,7 +334,7 @@ def _refuse_missing(raw: RawGraphs, target: Target) -> None:
 
 def _class_values(raw: RawGraphs, target: Target) -> np.ndarray:
     """The class of each row as the source has it `[rows]`; of one-hot columns its number."""
-    values = target_values(raw, target.level, target.names)
+    values = target_values(raw, target.level, target.names, target.missing)
     return np.nan_to_num(values).argmax(1) if target.one_hot else values[:, 0]
 
 
@@ -355,7 +408,7 @@ def target_array(raw: RawGraphs, target: Target) -> tuple[str, np.ndarray] | Non
     if target.level == "link":
         return None
     if target.task not in _CLASSES:
-        values = np.asarray(target_values(raw, target.level, target.names), dtype=np.float64)
+        values = np.asarray(target_values(raw, target.level, target.names, target.missing), dtype=np.float64)
         return target.level, exact_numbers(np.where(_absent(raw, target), np.nan, values))
     classes, rows = _class_values(raw, target), labelled(raw, target)
     if target.one_hot or not target.classes:

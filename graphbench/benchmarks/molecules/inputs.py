@@ -15,9 +15,9 @@ from rdkit import Chem
 
 from graphbench.benchmarks.base import GraphBenchmark
 from graphbench.benchmarks.molecules.chemistry.features import FeatureSet
+from graphbench.benchmarks.molecules.chemistry.files import MoleculeFrame, stream_molecules
 from graphbench.benchmarks.molecules.chemistry.reading import MoleculeArrays, Recipe, read_chunk, warm_up
 from graphbench.benchmarks.molecules.chemistry.stereo import as_smiles
-from graphbench.benchmarks.molecules.chemistry.streams import MoleculeFrame, stream_molecules
 from graphbench.benchmarks.molecules.chemistry.tables import subset, to_table
 from graphbench.benchmarks.molecules.chemistry.words import value_words
 from graphbench.contracts import InputPart
@@ -84,7 +84,7 @@ class SmilesInput(GraphBenchmark):
         for start in range(0, len(objects), size):
             chosen = objects[start : start + size]
             texts = [as_smiles(thing) if isinstance(thing, Chem.Mol) else thing or "" for thing in chosen]
-            problems = {row: "there is no molecule (None)" for row, thing in enumerate(chosen) if thing is None}
+            problems = {row: ("there is no molecule (None)", "") for row, thing in enumerate(chosen) if thing is None}
             yield MoleculeFrame(pd.DataFrame({"smiles": texts}, dtype=object), [t.strip() for t in texts], problems)
 
     def _read(self, reader: Reader, frames: Iterator[MoleculeFrame]) -> Iterator[InputPart]:
@@ -117,4 +117,5 @@ def _part(frame: MoleculeFrame, arrays: MoleculeArrays) -> InputPart:
         table = subset(table, np.array(kept, dtype=np.int64))
     rows = [row for row in arrays.rows.tolist() if row not in frame.problems]
     remarks = dict(arrays.remarks)
-    return InputPart(frame.frame, table, rows, problems | frame.problems, remarks=remarks)
+    torn = {row: f"{kind}: {detail}" if detail else kind for row, (kind, detail) in frame.problems.items()}
+    return InputPart(frame.frame, table, rows, problems | torn, remarks=remarks)

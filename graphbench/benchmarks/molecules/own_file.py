@@ -33,6 +33,7 @@ from graphbench.data.progress import track
 from graphbench.data.row_weights import scaled_weights
 from graphbench.data.splits import given_split, k_fold_split, random_split
 from graphbench.errors import BadInput, check_choice, check_range
+from graphbench.tables.text import suffix_of
 
 SplitKind = Literal["random", "scaffold", "scaffold_balanced", "column"]
 RepeatRule = Literal["together", "apart"]
@@ -53,7 +54,7 @@ _METRICS = {
 
 
 class Molecules(MoleculeBenchmark):
-    """Molecules of your own: a CSV, TSV, SMILES, SDF, Parquet or Excel file with targets.
+    """Molecules of your own: a CSV, TSV, JSON lines, SMILES, SDF, Parquet or Excel file with targets.
 
     Atoms and bonds get OGB's nine and three categorical columns (but see `chirality`). Isotopes and map numbers are in
     none, so deuterium is hydrogen, and molecules that differ in them alone count as one. Rows that cannot be used
@@ -64,15 +65,16 @@ class Molecules(MoleculeBenchmark):
     decimal commas unless commas separate the cells; one line in the log says so.
 
     Args:
-        file: the file; its suffix tells the format. CSV and TSV files have a header. A `.smi`, `.smiles` or `.txt`
-            file has a SMILES and a name (column `_Name`) on each line, or a header that begins with `smiles_column`.
-            An `.sdf` file has properties, and names in `_Name`. Of an `.xlsx` file the first sheet is read (needs the
-            extra `excel`).
+        file: the file; its suffix tells the format. `.csv`, `.tsv` and `.tab` files have a header, `.jsonl` files an
+            object on each line. A `.smi`, `.smiles` or `.txt` file has a SMILES and a name (column `_Name`) on each
+            line, or a header that begins with `smiles_column`. An `.sdf`, `.sd` or `.mol` file has properties, and
+            names in `_Name`. Of an `.xlsx` file the first sheet is read (needs the extra `excel`), of `.parquet` the
+            index is a column. Text may be packed (`.gz`), and is UTF-8 or UTF-16.
         target: target column, or several; `penalized_logp` computes that property (constants of ZINC-full, smallest
             rings) and needs no column.
         task: regression; classification (one column of class numbers from 0, or of the names in `classes`);
-            multilabel (columns of 0 and 1). Cells may be empty in some of several target columns: a missing label is
-            neither trained on nor scored.
+            multilabel (columns of 0 and 1). Some of several targets may be missing in a row: those cells are neither
+            trained on nor scored.
         num_classes: classes of a classification by numbers.
         classes: what the file calls the classes, from class 0 on: `[inactive, active]`.
         smiles_column: where the SMILES stand.
@@ -86,7 +88,8 @@ class Molecules(MoleculeBenchmark):
         folds: cut the molecules into so many parts instead (3 or more): one tests, one validates, the others train.
             The parts are random, or of whole scaffolds where `split` says so; `fractions` is not used.
         fold: the part that tests, from 0.
-        on_error: stop at unusable rows, or skip them with a warning.
+        on_error: stop at unusable rows, or skip them with a warning; of several targets an unusable one counts as
+            missing, and the row stays.
         metric: the score that selects checkpoints; by default MAE (of several targets scaled_MAE, the mean of
             their errors in standard deviations of training), accuracy or AP.
         weight: column with the weight of each row in the loss, 0 or more. Only ratios count: weights are divided by
@@ -95,6 +98,8 @@ class Molecules(MoleculeBenchmark):
             out like others. Splits by scaffolds keep them together in any case, `split=column` does as the file says.
         chirality: what the column of centres has: `CIP`, R or S by the rules of Cahn, Ingold and Prelog; or `RDKit`,
             the tags CW and CCW that OGB publishes, which differ between spellings of one molecule.
+        missing: words or numbers that say that a target is missing, beside the usual ones (empty, NA, N/A, NaN, null,
+            None, ND, - and the like): `[-999]`; `[]` for empty cells and NaN alone.
         options: see `GraphBenchmark`.
 
     Raises:
@@ -125,6 +130,7 @@ class Molecules(MoleculeBenchmark):
         weight: str | None = None,
         repeats: RepeatRule = "together",
         chirality: Chirality = "CIP",
+        missing: list[int | float | str] | None = None,
         **options: Any,
     ) -> None:
         super().__init__(**options)
@@ -150,6 +156,7 @@ class Molecules(MoleculeBenchmark):
             on_error=on_error,
             weight=weight,
             features=features,
+            missing=None if missing is None else tuple(missing),
         )
         self.repeats = repeats
         self.split, self.fractions, self.split_seed = split, check_fractions(fractions), split_seed
@@ -210,7 +217,7 @@ class Molecules(MoleculeBenchmark):
         request = self.request
         return {
             "file": file_sha256(request.file),
-            "format": request.file.suffix.lower(),
+            "format": suffix_of(request.file),
             "rdkit": rdBase.rdkitVersion,
             "features": request.features,  # earlier versions had one kind, and isotopes told molecules apart
             "columns": [request.smiles_column, list(request.targets), request.id_column, request.split_column],
@@ -221,6 +228,9 @@ class Molecules(MoleculeBenchmark):
             **({} if request.weight is None else {"weight": request.weight}),
             **({"repeats": self.repeats} if self.repeats == "together" else {}),  # earlier versions shared them out
             "on_error": request.on_error,
+            **({} if request.missing is None else {"missing": list(request.missing)}),
+            # earlier versions left whole rows out
+            **({"masked": "cells"} if request.on_error == "skip" and len(request.targets) > 1 else {}),
         }
 
     def read(self) -> dict[str, GraphTable]:

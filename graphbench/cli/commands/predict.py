@@ -26,7 +26,7 @@ from graphbench.cli.trained import ONE_PROCESS, on_split, predictor_of, training
 from graphbench.contracts import SPLITS, Benchmark
 from graphbench.errors import BadInput, check_choice
 from graphbench.prediction.calibration import Temperature
-from graphbench.prediction.columns import ENDS, OUTSIDE, PROBLEM
+from graphbench.prediction.columns import ENDS, OUTSIDE, PROBLEM, own_name
 from graphbench.prediction.ensemble import Ensemble
 from graphbench.prediction.intervals import Intervals
 from graphbench.prediction.output import STANDARD_OUTPUT, check_output, write_frames
@@ -90,12 +90,14 @@ def _predict_input(requests: Sequence[Request], arguments: Sequence[str]) -> int
         raise BadInput("--input and --split exclude each other: name the input or the split.")
     ensemble = _ensemble(requests, opened=bool(own.interval or own.calibrate), remarks=True)
     _learn_from_validation(ensemble, requests[0])
-    counts = {"rows": 0, PROBLEM: 0, OUTSIDE: 0}
+    counts, called = {"rows": 0, PROBLEM: 0, OUTSIDE: 0}, {PROBLEM: PROBLEM, OUTSIDE: OUTSIDE}
 
     def count(frame: pd.DataFrame) -> None:
         counts["rows"] += len(frame)
         for name in (PROBLEM, OUTSIDE):
-            counts[name] += int((frame[name] != "").sum()) if name in frame else 0
+            if (own_column := own_name(frame, name)) is not None:
+                counts[name] += int((frame[own_column] != "").sum())
+                called[name] = own_column
 
     devices = chosen_devices(arguments, ensemble.first.device)
     make = partial(_answering, list(arguments), ensemble.temperature, ensemble.intervals)
@@ -106,7 +108,7 @@ def _predict_input(requests: Sequence[Request], arguments: Sequence[str]) -> int
     log.info(
         "%s: %d rows, %d without prediction (column %s), %d unlike the training graphs (column %s)",
         "standard output" if output == STANDARD_OUTPUT else output,
-        counts["rows"], counts[PROBLEM], PROBLEM, counts[OUTSIDE], OUTSIDE,
+        counts["rows"], counts[PROBLEM], called[PROBLEM], counts[OUTSIDE], called[OUTSIDE],
     )  # fmt: skip
     return 0
 

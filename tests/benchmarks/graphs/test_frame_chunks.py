@@ -11,8 +11,8 @@ import pytest
 from graphbench.benchmarks.graphs import frame_chunks
 from graphbench.benchmarks.graphs.frame_chunks import ReadWhole, in_chunks, read_head
 from graphbench.benchmarks.graphs.frames import read_frame
-from graphbench.data.delimited import SEES_TORN_ROWS
 from graphbench.errors import BadInput, CorruptData
+from graphbench.tables.layout import SEES_TORN_ROWS
 
 pytestmark = pytest.mark.skipif(not SEES_TORN_ROWS, reason="this release of pandas has tables read whole")
 #: Columns whose type shows late: what stands in the first, the second and the third chunk of two rows.
@@ -165,7 +165,7 @@ def test_a_torn_row_is_told_as_by_the_whole(tmp_path, bad):
 
 
 def test_what_is_no_table(tmp_path):
-    for name, content in (("a.csv", b""), ("b.csv", b"\xff\xfe\x00"), ("c.parquet", b"none")):
+    for name, content in (("a.csv", b""), ("b.csv", b'"\n'), ("c.parquet", b"none")):
         (tmp_path / name).write_bytes(content)
         with pytest.raises(CorruptData, match=rf"{name} cannot be read as a table"):
             read_head(tmp_path / name, ())

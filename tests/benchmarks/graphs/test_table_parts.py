@@ -18,8 +18,8 @@ from graphbench.benchmarks.graphs.frame_chunks import FrameChunks
 from graphbench.benchmarks.graphs.table_parts import parts_of_tables
 from graphbench.benchmarks.graphs.tables import read_tables
 from graphbench.cli import main
-from graphbench.data.delimited import SEES_TORN_ROWS
 from graphbench.errors import BadInput, UnknownName
+from graphbench.tables.layout import SEES_TORN_ROWS
 
 pytestmark = pytest.mark.skipif(not SEES_TORN_ROWS, reason="this release of pandas has tables read whole")
 COUNT = 13

@@ -11,11 +11,12 @@ import numpy as np
 
 from graphbench.benchmarks.molecules.chemistry.files import MoleculeRows, shorten
 from graphbench.benchmarks.molecules.chemistry.problems import RowProblem
-from graphbench.data.delimited import has_decimal_commas, point_for_comma
+from graphbench.tables.layout import has_decimal_commas, point_for_comma
+from graphbench.tables.missing import Missing, as_number
 
 TargetTask = Literal["regression", "classification", "multilabel"]
 
-_MISSING = frozenset({"", "nan", "na", "n/a", "none", "null", "<na>"})
+USUAL_MISSING = Missing.of(None)
 _BOOLEANS = {"true": 1.0, "false": 0.0}
 #: Different texts of a column that can be names of classes.
 _MOST_NAMED = 20
@@ -23,12 +24,16 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 
 def parse_targets(
-    rows: MoleculeRows, names: Sequence[str], task: TargetTask, num_classes: int = 2, classes: Sequence[str] = ()
+    rows: MoleculeRows,
+    names: Sequence[str],
+    task: TargetTask,
+    num_classes: int = 2,
+    classes: Sequence[str] = (),
+    missing: Missing = USUAL_MISSING,
 ) -> tuple[np.ndarray, list[RowProblem]]:
     """Targets of every row, and what is wrong with them.
 
-    Empty cells (and "nan", "NA", "none", ...) are missing labels: allowed as long as the row has another label, for
-    regression and multi-label tasks.
+    Empty cells and words for missing ones are allowed as long as the row has another target.
 
     Args:
         rows: the file.
@@ -36,6 +41,7 @@ def parse_targets(
         task: decides which numbers are valid: finite ones; classes `0 .. num_classes - 1`; 0, 1, true and false.
         num_classes: classes of a classification.
         classes: what the file calls them, from class 0 on; empty where it has their numbers.
+        missing: cells that hold no target; names of classes come first.
 
     Returns:
         float64 `[rows, T]`, or int64 `[rows, 1]` for classification; NaN (or -1) where missing or wrong. Problems in
@@ -46,7 +52,7 @@ def parse_targets(
     numbers = {name: number for number, name in enumerate(classes)}
     for place, name in enumerate(names):
         for row, text in enumerate(rows.columns[name]):
-            if text.lower() in _MISSING and text not in numbers:
+            if text not in numbers and text in missing:
                 continue
             value, fault = _class(text, numbers) if numbers else _number(text, task, num_classes)
             if fault:
@@ -62,19 +68,22 @@ def parse_targets(
     return values, problems
 
 
-def parse_weights(rows: MoleculeRows, name: str) -> tuple[np.ndarray, list[RowProblem]]:
+def parse_weights(
+    rows: MoleculeRows, name: str, missing: Missing = USUAL_MISSING
+) -> tuple[np.ndarray, list[RowProblem]]:
     """Weights of every row, and what is wrong with them: each row needs a finite number of 0 or more.
 
     Args:
         rows: the file.
         name: its column of weights.
+        missing: cells that hold none.
 
     Returns:
         float64 `[rows]`; NaN where wrong. Problems in the order of rows.
     """
     values, problems = np.full(len(rows.lines), np.nan), []
     for row, text in enumerate(rows.columns[name]):
-        value, fault = (math.nan, "is missing") if text.lower() in _MISSING else _number(text, "regression", 0)
+        value, fault = (math.nan, "is missing") if text in missing else _number(text, "regression", 0)
         if not fault and value < 0:
             fault = "is below 0"
         if fault:
@@ -106,12 +115,21 @@ def classes_hint(rows: MoleculeRows, target: str, numbers: bool = False) -> str:
 
     Numbers are offered where a classification was asked for, which has found other ones than 0 to C - 1.
     """
-    found = sorted({text for text in rows.columns[target] if text.lower() not in _MISSING})
+    found = sorted({text for text in rows.columns[target] if text not in USUAL_MISSING})
     some_number = any(not _number(text, "regression", 0)[1] for text in found)
     if not 2 <= len(found) <= _MOST_NAMED or (some_number and not numbers):
         return ""
     named = json.dumps(found, ensure_ascii=False)
     return f" Classes by name: --data.task classification --data.classes '{named}', in the order that you want."
+
+
+def missing_hint(rows: MoleculeRows, targets: Sequence[str], missing: Missing) -> str:
+    """How to have texts among numbers as missing targets; empty where there are none, or too many for that."""
+    texts = {text for name in targets for text in rows.columns[name] if text not in missing}
+    words = sorted(text for text in texts if math.isnan(as_number(text)) and not any(map(str.isdigit, text)))
+    if not 0 < len(words) <= _MOST_NAMED or len(words) == len(texts):
+        return ""
+    return f" Words for a missing target: --data.missing '{json.dumps(words, ensure_ascii=False)}'."
 
 
 def _class(text: str, numbers: dict[str, int]) -> tuple[float, str]:

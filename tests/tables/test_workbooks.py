@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from graphbench.data.workbooks import check_workbook, workbook_rows
 from graphbench.errors import BadInput, CorruptData, MissingExtra
+from graphbench.tables.workbooks import check_workbook, workbook_rows
 
 needs_openpyxl = pytest.mark.skipif(importlib.util.find_spec("openpyxl") is None, reason="needs the extra excel")
 

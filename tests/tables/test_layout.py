@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from graphbench.data.delimited import find_column, has_decimal_commas, near, separator_of
 from graphbench.errors import BadInput
+from graphbench.tables.layout import find_column, has_decimal_commas, near, separator_of
 
 
 @pytest.mark.parametrize(
