@@ -13,6 +13,7 @@ import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch_geometric.data import Data
 
+from graphbench.benchmarks.labels import with_labels
 from graphbench.benchmarks.objects import read_graphs
 from graphbench.contracts import SPLITS, Benchmark, Encoding, GraphBatch, GraphTable, InputPart
 from graphbench.contracts.pyg import GraphDataset
@@ -133,14 +134,33 @@ class GraphBenchmark(Benchmark):
         """What knows nothing but the training targets says of every row: their mean, or the shares of their classes."""
         if any("y" not in self.tables[split].columns for split in SPLITS):
             return {}
-        if self.spec.num_classes is not None:
-            classes = self.tables["train"].columns["y"].reshape(-1).long()
-            counts = torch.bincount(classes[classes >= 0], minlength=self.spec.num_classes)
-            name, answer = "majority class", (counts / counts.sum()).numpy()
-        else:
-            name, answer = "training mean", self.tables["train"].columns["y"].double().nanmean(0).reshape(-1).numpy()
+        name, answer = self._constant_answer()
         rows = {split: len(self.tables[split].columns["y"]) for split in ("val", "test")}
         return {name: {split: np.tile(answer, (count, 1)) for split, count in rows.items()}}
+
+    def baseline_answers(self, count: int, texts: Sequence[str] | None = None) -> dict[str, np.ndarray]:
+        """As `Benchmark.baseline_answers`: the training mean, or the shares of the training classes."""
+        if "y" not in self.tables["train"].columns:
+            return {}
+        name, answer = self._constant_answer()
+        return {name: np.tile(answer, (count, 1))}
+
+    def _constant_answer(self) -> tuple[str, np.ndarray]:
+        """Name and values `[T]` or `[C]` of what knows nothing but the training targets."""
+        y = self.tables["train"].columns["y"]
+        if self.spec.num_classes is None:
+            return "training mean", y.double().nanmean(0).reshape(-1).numpy()
+        classes = y.reshape(-1).long()
+        counts = torch.bincount(classes[classes >= 0], minlength=self.spec.num_classes)
+        return "majority class", (counts / counts.sum()).numpy()
+
+    def read_labelled(self, source: str, column: str | None = None, size: int = 1024) -> Iterator[InputPart]:
+        """As `Benchmark.read_labelled`: labels stand in columns that are called as the targets are, see `with_labels`.
+
+        Raises:
+            BadInput: as `read_input`; targets belong to nodes, or the source lacks a target's column.
+        """
+        return with_labels(self.read_input(source, column, size), self, source)
 
     def read_objects(self, objects: Sequence[Any], size: int = 1024) -> Iterator[InputPart]:
         """Graphs of PyG or networkx whose fields are those of the specification, see `objects.read_graphs`.

@@ -144,6 +144,36 @@ class Benchmark(pl.LightningDataModule):
             f"predicts its own graphs.{python if getattr(self, 'takes_graphs', False) else ''}"
         )
 
+    def read_labelled(self, source: str, column: str | None = None, size: int = 1024) -> Iterator[InputPart]:
+        """Read a user's file as `read_input` does, with its labels in the column `y` of the tables.
+
+        A graph without a label has NaN there, or -1 for a class; a label that cannot be read is a problem of its row.
+
+        Raises:
+            BadInput: as `read_input`, or the source lacks a target.
+        """
+        raise BadInput(f"{self.spec.name} cannot score new inputs: it reads no labels from files.")
+
+    def input_texts(self, part: InputPart, column: str | None = None) -> list[str] | None:
+        """Return the texts that the graphs of a part were made of, such as SMILES, one a graph; None without texts."""
+        return None
+
+    def baseline_answers(self, count: int, texts: Sequence[str] | None = None) -> dict[str, np.ndarray]:
+        """Return what the models of `baseline_predictions` say of new rows; needs the benchmark's own data.
+
+        Args:
+            count: rows with a target.
+            texts: of the rows, see `input_texts`.
+        """
+        return {}
+
+    def seen_in_training(self, texts: Sequence[str]) -> np.ndarray | None:
+        """Return which new graphs equal a training graph, bool `[texts]`; None where the benchmark cannot tell.
+
+        It needs the benchmark's own data.
+        """
+        return None
+
     def read_objects(self, objects: Sequence[Any], size: int = 1024) -> Iterator[InputPart]:
         """As `read_input`, for Python objects: graphs of PyG and networkx, and what the benchmark's inputs are.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -14,8 +14,10 @@ from torch import Tensor
 from graphbench.benchmarks.molecules.base import MoleculeBenchmark
 from graphbench.benchmarks.molecules.chemistry.features import FeatureSet
 from graphbench.benchmarks.molecules.chemistry.files import check_format
+from graphbench.benchmarks.molecules.chemistry.properties import combine_terms
+from graphbench.benchmarks.molecules.chemistry.reading import Recipe, read_molecules
 from graphbench.benchmarks.molecules.chemistry.scaffolds import check_fractions, scaffold_split
-from graphbench.benchmarks.molecules.chemistry.tables import subset
+from graphbench.benchmarks.molecules.chemistry.tables import subset, with_targets
 from graphbench.benchmarks.molecules.chemistry.targets import TargetTask
 from graphbench.benchmarks.molecules.chemistry.user_file import (
     PENALIZED_LOGP,
@@ -29,7 +31,7 @@ from graphbench.benchmarks.molecules.chemistry.vocabulary import (
     OGB_ATOMS,
     OGB_BONDS,
 )
-from graphbench.contracts import SPLITS, BenchmarkSpec, GraphTable
+from graphbench.contracts import SPLITS, BenchmarkSpec, GraphTable, InputPart
 from graphbench.contracts.spec import TaskName
 from graphbench.data.package_files import file_sha256
 from graphbench.data.progress import track
@@ -199,6 +201,17 @@ class Molecules(MoleculeBenchmark):
     def class_labels(self) -> tuple[str, ...]:
         """What the file calls the classes: their names or their numbers."""
         return self.request.classes or tuple(str(number) for number in range(self.spec.num_classes or 0))
+
+    def read_labelled(self, source: str, column: str | None = None, size: int = 1024) -> Iterator[InputPart]:
+        """As `GraphBenchmark.read_labelled`; a target that is computed needs no column."""
+        if not self.request.computed:
+            return super().read_labelled(source, column, size)
+        return (self._with_computed(part, column) for part in self.read_input(source, column, size))
+
+    def _with_computed(self, part: InputPart, column: str | None) -> InputPart:
+        recipe = Recipe(self.request.features, "smallest_rings")
+        arrays = read_molecules(self.input_texts(part, column), recipe, num_workers=0)
+        return replace(part, table=with_targets(part.table, combine_terms(arrays.terms), exact=True))
 
     def fold_options(self, count: int) -> list[dict[str, Any]]:
         """Folds of random molecules, or of whole scaffolds where `split` says so."""

@@ -42,8 +42,10 @@ def _columns(values: np.ndarray | Sequence[float]) -> np.ndarray:
 
 
 def _mae(prediction: np.ndarray, target: np.ndarray) -> float:
-    """Mean absolute error over the targets that are known (not NaN)."""
-    return float(np.nanmean(np.abs(prediction - target)))
+    """Mean absolute error over the targets that are known (not NaN); NaN where none is."""
+    errors = np.abs(prediction - target)
+    known = errors[~np.isnan(errors)]
+    return float(known.mean()) if known.size else float("nan")
 
 
 def mean_baseline(train_y: np.ndarray, val_y: np.ndarray, test_y: np.ndarray) -> BaselineScore:
