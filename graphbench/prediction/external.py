@@ -122,7 +122,9 @@ class ExternalScores:
         def columns(values: np.ndarray, present: np.ndarray) -> dict[str, Any]:
             found = self.predictor.columns(values[:, :width].astype(kind), present)
             found |= self._shown(values[:, width : width + targets.shape[1]])
-            return found if seen is None else found | {IN_TRAINING: pd.arrays.BooleanArray(values[:, -1] == 1, ~present)}
+            if seen is not None:
+                found[IN_TRAINING] = pd.arrays.BooleanArray(values[:, -1] == 1, ~present)
+            return found
 
         return answer_table(part, answers, columns, self.predictor.nodes)
 

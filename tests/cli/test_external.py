@@ -1,4 +1,4 @@
-"""`graphbench test --input FILE`: a labelled file is scored whole, as by hand from `predict --input`, beside the run."""
+"""`graphbench test --input FILE` scores a labelled file whole, as by hand from `predict --input`, beside the run."""
 
 import hashlib
 import json
@@ -94,7 +94,7 @@ def test_baselines_are_fitted_on_the_training_part_alone(run, labelled, data_opt
 
 def test_a_molecule_is_known_from_training_however_it_is_spelled(run, tmp_path, data_options):
     file = tmp_path / "spelled.csv"
-    stored, table = score(run, _as_given(run, tmp_path), "--name", "given")
+    _, table = score(run, _as_given(run, tmp_path), "--name", "given")
     known = table["smiles"][table["in_training"]].iloc[0]
     from rdkit import Chem
 
