@@ -102,17 +102,17 @@ def _check_callbacks(request: Request) -> None:
     if any(word.startswith("--trainer.callbacks") for word in typed):
         raise BadInput(
             "--trainer.callbacks: nothing here calls them. `graphbench test` and `graphbench predict` of a split do, "
-            "without --input, --interval, --calibrate and further runs."
+            "without --input."
         )
 
 
 @contextlib.contextmanager
-def written_together(request: Request) -> Iterator[tuple[RunFolder | None, list[str]]]:
+def written_together(request: Request | None) -> Iterator[tuple[RunFolder | None, list[str]]]:
     """Where a command writes what belongs to a run, so that all of it appears there or nothing; and options for that.
 
     Only the first process of several writes.
     """
-    if request.run is None:
+    if request is None or request.run is None:
         yield None, []
     elif getattr(rank_zero_only, "rank", None):
         yield request.run, ["--trainer.default_root_dir", str(request.run.path)]

@@ -10,6 +10,8 @@ from graphbench.contracts.table import GraphBatch
 
 #: How the entries of `predict_step` begin that tell a task's spreads.
 SPREAD = "spread of "
+#: The entry of `predict_step` that holds what the head puts out.
+OUTPUT = "output"
 
 
 def rows_of(level: Level, batch: GraphBatch) -> dict[str, Tensor]:
