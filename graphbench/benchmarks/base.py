@@ -74,6 +74,10 @@ class GraphBenchmark(Benchmark):
     python_input: ClassVar[str] = "graphs of PyG or networkx with the features of the benchmark"
     #: Rows of the source that `read` could not use, where it is told to leave such rows out; the report shows it.
     left_out: int = 0
+    #: Splits that may have no row: those without a share of a user's data.
+    empty_splits: tuple[str, ...] = ()
+    #: How the splits of a user's data came about, in words; told by `prepare` and in the log.
+    split_words: str = ""
 
     def __init__(
         self,
@@ -196,6 +200,7 @@ class GraphBenchmark(Benchmark):
         splits = entry.meta["splits"]
         self._num_graphs: dict[str, int] = {split: splits[split]["num_graphs"] for split in SPLITS}
         contents = {s: {"graphs": self._num_graphs[s], "content": content_key(entry, s)} for s in SPLITS}
+        self.split_words = entry.meta.get("split_words", "")
         left_out = {"left_out": entry.meta["left_out"]} if entry.meta.get("left_out") else {}
         self._fingerprint = {**named, "splits": contents, "batches": self.batch_options(), **left_out}
         self.tables = {split: self.open_split(entry, split) for split in SPLITS}
@@ -217,8 +222,10 @@ class GraphBenchmark(Benchmark):
         return {"train_fraction": self.train_fraction, **chosen}
 
     def open_split(self, entry: Entry, split: str) -> GraphTable:
-        """One split with all required encodings."""
+        """One split with all required encodings; an empty one is never run through a model, and has none."""
         raw = table = read_table(entry, split)
+        if not len(raw):
+            return table
         key = content_key(entry, split)
         for encoding in self.encodings:
             encoded = encode(raw, encoding, self.store, key, f"{self.spec.name} {split}")
@@ -233,16 +240,21 @@ class GraphBenchmark(Benchmark):
 
     def _write(self, writer: EntryWriter) -> None:
         """Read, check and store all splits."""
-        logger.info("%s: reading the data", self.spec.name)
+        name = self.spec.name
+        logger.info("%s: reading the data", name)
         splits = self.read()
         if set(splits) != set(SPLITS):
             raise BadInput(f"{self.spec.name}: read() must return {', '.join(SPLITS)}, got {', '.join(splits)}.")
         for split in SPLITS:
             chunks = splits[split]
             checked = self.checked([chunks] if isinstance(chunks, GraphTable) else chunks, split)
-            write_table(writer, split, next(checked) if isinstance(chunks, GraphTable) else checked)
+            whole = next(checked) if isinstance(chunks, GraphTable) else checked
+            write_table(writer, split, whole, may_be_empty=split in self.empty_splits)
         if self.left_out:
             writer.meta["left_out"] = self.left_out
+        if self.split_words:
+            writer.meta["split_words"] = self.split_words
+            logger.info("%s: split %s", name, self.split_words)
         sizes = tuple(writer.meta["splits"][split]["num_graphs"] for split in SPLITS)
         if self.spec.split_sizes not in (None, sizes):
             raise BadInput(f"{self.spec.name}: the splits have {sizes} graphs instead of {self.spec.split_sizes}.")
@@ -284,9 +296,13 @@ class GraphBenchmark(Benchmark):
         overfits = getattr(self.trainer, "overfit_batches", 0) > 0
         return self._loader("train", self.batch_size, shuffle=not overfits)
 
-    def val_dataloader(self) -> GraphLoader:
-        """Every validation graph once."""
-        return self._loader("val", self.eval_batch_size)
+    def is_empty(self, split: str) -> bool:
+        """Return whether a split of open data has no row that is trained on or scored."""
+        return len(self.tables[split]) == 0
+
+    def val_dataloader(self) -> GraphLoader | list[GraphLoader]:
+        """Every validation graph once; no loader where there is none."""
+        return [] if self.tables and self.is_empty("val") else self._loader("val", self.eval_batch_size)
 
     def test_dataloader(self) -> GraphLoader:
         """Every test graph once."""
@@ -299,6 +315,7 @@ class GraphBenchmark(Benchmark):
     def _loader(self, split: str, batch_size: int, shuffle: bool = False) -> GraphLoader:
         if not self.tables:
             raise BadInput(f"{self.spec.name} is not open yet: call prepare_data() and setup() first.")
+        self.require_rows(split)
         table, trainer = self.tables[split], self.trainer
         sampler = SizeBucketSampler(
             table.num_nodes,

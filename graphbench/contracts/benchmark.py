@@ -84,6 +84,21 @@ class Benchmark(pl.LightningDataModule):
     def ids(self, split: str) -> Sequence[Any]:
         """What to call the graphs of a split in predictions, by row."""
 
+    def is_empty(self, split: str) -> bool:
+        """Return whether a split has no row that is trained on or scored; needs open data."""
+        return False
+
+    def require_rows(self, split: str) -> None:
+        """Refuse a split without rows; needs open data.
+
+        Raises:
+            BadInput: there is none to be scored.
+        """
+        if self.is_empty(split):
+            words = {"val": "validation", "test": "test", "train": "training"}[split]
+            hint = " `graphbench test --input FILE` scores a labelled file." if split == "test" else ""
+            raise BadInput(f"{self.spec.name} has no {words} part here (data.fractions): there is no row in it.{hint}")
+
     def baselines(self) -> dict[str, dict[str, dict[str, float]]]:
         """Scores of models of one's own to show beside a network's; none by default, see `baseline_predictions`.
 

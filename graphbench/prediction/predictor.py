@@ -263,6 +263,7 @@ class Predictor:
 
 def parts_of_split(data: Benchmark, split: str, size: int = 1024) -> Iterator[InputPart]:
     """The graphs of an open benchmark's split as an input, in their order, with their names in the column `id`."""
+    data.require_rows(split)
     table, ids = data.tables[split], data.ids(split)
     for start in range(0, len(table), size):
         part = table.slice(start, min(start + size, len(table)))

@@ -45,6 +45,7 @@ from graphbench.data.checksums import remembered_sha256
 from graphbench.data.entry import Entry, EntryWriter
 from graphbench.data.precision import single_numbers
 from graphbench.data.row_weights import scaled_weights
+from graphbench.data.splits import without_share
 from graphbench.errors import BadInput, check_choice
 
 logger = logging.getLogger(__name__)
@@ -160,6 +161,7 @@ class Graphs(NodeLevel):
             split, split_column, group_column, fractions, fold, num_folds, split_seed, split_level, self.target or ()
         )
         self.request.check()
+        self.empty_splits = without_share(fractions)
         self.task = cast("TaskName | None", task)
         self.num_classes, self.weight, self.missing, self.on_error = num_classes, weight, missing, on_error
         wanted = {NODE: node_features, EDGE: edge_features}
@@ -190,7 +192,8 @@ class Graphs(NodeLevel):
                 f"--folds {count}: {self.spec.source} gives a split{columns} ({self.facts['split']}). Add "
                 "--data.split k-fold to cut folds of your own."
             )
-        shared = {} if given else {"split": "k-fold", "num_folds": count}
+        shared: dict[str, Any] = {} if given else {"split": "k-fold"}
+        shared |= {"num_folds": count} if not given or count > self.request.num_folds else {}
         return [{**shared, "fold": fold} for fold in range(count)]
 
     def check_split_seed(self) -> None:

@@ -74,6 +74,10 @@ def _score_splits(
     same = SameData(request.run, request.own.data_changed)
     cli = GraphbenchCLI([*request.arguments, *folder])
     cli.trainer.callbacks.append(same)  # type: ignore[attr-defined]
+    cli.datamodule.prepare_data()
+    cli.datamodule.setup()
+    cli.datamodule.require_rows(splits[-1])
+    splits = [name for name in splits if not cli.datamodule.is_empty(name)]
     scores: dict[str, Mapping[str, float]] = {}
     undefined: dict[str, str] = {}
     for name in splits:
@@ -127,7 +131,7 @@ def _record(
 ) -> None:
     """Hold the validation scores against those at the end of fit, then stage what is new; on other data, say so."""
     stored = run.read_results().get("val")
-    if stored is not None:
+    if stored is not None and "val" in scores:
         log.info("Validation scores %s those stored at the end of fit.", _agreement(stored, scores["val"]))
     if "test" in scores:
         kept = {name: value for name, value in run.read_results().items() if name not in ("expected", "data_changed")}
