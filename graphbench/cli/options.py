@@ -41,7 +41,15 @@ OWN: dict[str, dict[str, str]] = {
         "depth": "levels of modules in the table of operations (default 3)",
     },
     "validate": {**_SCORE, "data_changed": DATA_CHANGED},
-    "test": {**_SCORE, "data_changed": DATA_CHANGED},
+    "test": {
+        **_SCORE,
+        "data_changed": DATA_CHANGED,
+        "input": "labelled file (or folder) to score in place of the test split, whole; its scores go to RUN/external",
+        "smiles_column": "column of --input with the SMILES or texts; by default that of the fit",
+        "name": "what to call the scores of --input; by default the name of the file",
+        "if_exists": "what to do where RUN/external has scores of another file by that name: fail (default) or replace",
+        "on_error": "what to do with rows of --input that cannot be scored: stop (default) or skip",
+    },
     "predict": {
         **_PREDICT,
         "run": "folder of a finished fit; several make an ensemble: --run R1 R2 R3",

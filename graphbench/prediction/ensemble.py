@@ -16,7 +16,7 @@ from graphbench.errors import BadInput, GraphbenchError
 from graphbench.prediction.answers import Answers, agreed, answer_table
 from graphbench.prediction.calibration import Temperature, log_probabilities, pooled, predicted_values
 from graphbench.prediction.intervals import Intervals, parse_coverage
-from graphbench.prediction.predictor import Predictor, parts_of_split, several, whole
+from graphbench.prediction.predictor import Predictor, Quantity, parts_of_split, several, whole
 
 SPREAD = "spread"
 #: What the members of an ensemble share, see `_kinds`.
@@ -103,16 +103,30 @@ class Ensemble:
             Means `[values, width]`, predictions first; standard deviations of the predictions (no columns for one
             model); and the answers of the first model restricted to the rows that all answer.
         """
+        found = [member.answers(view, self.quantity) for member, view in zip(self.members, views, strict=True)]
+        values, answers = agreed(found)
+        return *self.combine(values), answers
+
+    @property
+    def quantity(self) -> Quantity:
+        """What `combine` takes of each model: a temperature is applied to logits."""
+        return "prediction" if self.temperature is None else "output"
+
+    def combine(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return means and spreads of what the models say of the same rows, as `answers` does.
+
+        Args:
+            values: predictions and behind them the task's spreads, or logits, see `quantity` `[models, rows, width]`.
+        """
         if self.temperature is None:
-            values, answers = agreed([m.answers(view) for m, view in zip(self.members, views, strict=True)])
             means = values[0] if len(values) == 1 else self.first.pooled(values)
         else:
-            logs, answers = self._log_probabilities(views)
+            logs = np.stack([log_probabilities(one, self.first.data.spec) for one in values])
             values = np.stack([predicted_values(one) for one in logs])
             means = predicted_values(self.temperature.applied(pooled(logs)))
         if len(values) > 1:
-            return means, values[..., : self.first.predicted].std(0, ddof=1, dtype=np.float64), answers
-        return means, np.empty((len(means), 0), dtype=means.dtype), answers
+            return means, values[..., : self.first.predicted].std(0, ddof=1, dtype=np.float64)
+        return means, np.empty((len(means), 0), dtype=means.dtype)
 
     def _log_probabilities(self, views: Sequence[InputPart]) -> tuple[np.ndarray, Answers]:
         found = [member.answers(view, "output") for member, view in zip(self.members, views, strict=True)]

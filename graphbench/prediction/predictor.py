@@ -208,7 +208,7 @@ class Predictor:
             unseen = [part.remarks.get(row, "") for row in range(len(part.frame))]
             pairs = zip(remarks or [""] * len(unseen), unseen, strict=True)
             remarks = ["; ".join(filter(None, pair)) for pair in pairs]
-        counts = table.lengths(_axis(level)).numpy()
+        counts = table.lengths(axis_of(level)).numpy()
         whole = Answers(values, rows, counts, {}, remarks)
         found = whole.only([row for row in rows if row not in problems])
         found.problems = problems
@@ -222,7 +222,7 @@ class Predictor:
         Returns:
             Values of graphs, nodes or edges `[rows, width]` in the order of the table; and graph -> why it has none.
         """
-        axis = torch.arange(len(table) + 1) if level == "graph" else table.ptr[_axis(level)]
+        axis = torch.arange(len(table) + 1) if level == "graph" else table.ptr[axis_of(level)]
         found = np.full((int(axis[-1]), width), np.nan, dtype=np.float32)
         missing: dict[int, str] = {}
         if not len(table):
@@ -264,6 +264,7 @@ class Predictor:
 
 def parts_of_split(data: Benchmark, split: str, size: int = 1024) -> Iterator[InputPart]:
     """The graphs of an open benchmark's split as an input, in their order, with their names in the column `id`."""
+    data.require_rows(split)
     table, ids = data.tables[split], data.ids(split)
     for start in range(0, len(table), size):
         part = table.slice(start, min(start + size, len(table)))
@@ -282,14 +283,14 @@ def _with_unknown_targets(table: GraphTable, data: Benchmark) -> GraphTable:
     if "y" in table.columns:
         return table
     spec = data.spec
-    axis = _axis(spec.level or GRAPH)
+    axis = axis_of(spec.level or GRAPH)
     rows = int(table.lengths(axis).sum())
     unknown = torch.full((rows, spec.num_targets), torch.nan)
     y = torch.zeros(rows, 1, dtype=torch.int64) if spec.num_classes is not None else unknown
     return table.with_columns({"y": y}, {"y": Column(axis)})
 
 
-def _axis(level: str) -> str:
+def axis_of(level: str) -> str:
     """The axis of the rows that are predicted."""
     return {"node": NODE_AXIS, "edge": EDGE}.get(level, GRAPH)
 

@@ -12,6 +12,8 @@ from graphbench.contracts.table import GraphBatch
 SPREAD = "spread of "
 #: Columns of the two ends of an edge; `target` is the truth.
 ENDS = ("source", "destination")
+#: The entry of `predict_step` that holds what the head puts out.
+OUTPUT = "output"
 
 
 def rows_of(level: Level, batch: GraphBatch) -> dict[str, Tensor]:

@@ -29,6 +29,7 @@ from graphbench.errors import BadInput, check_range
 from graphbench.nn.heads import HeadConfig
 from graphbench.tasks import build_task
 from graphbench.tasks.regression import Regression
+from graphbench.tasks.rows import OUTPUT as OUTPUT
 from graphbench.tasks.rows import SPREAD as SPREAD
 from graphbench.tasks.rows import rows_of
 from graphbench.tasks.scores import Scores
@@ -152,6 +153,8 @@ class BenchmarkModule(pl.LightningModule):
         self.class_weights = class_weights
         self.compile_architecture = compile
         self.scores = Scores(self.task)
+        #: Whether `predict_step` also returns what the head puts out.
+        self.predicts_outputs = False
         self.learning_rates = parts.parse_rates(learning_rates)
         self.frozen = parts.freeze_parts(self, parts.parse_patterns(freeze))
         self.train(self.training)
@@ -321,6 +324,7 @@ class BenchmarkModule(pl.LightningModule):
         predictions, targets = self.task.predict(output, batch)
         found = rows_of(self.task.level, batch) | {"prediction": predictions, "target": targets}
         found |= {f"{SPREAD}{name}": values for name, values in self.task.named_spreads(output).items()}
+        found |= {OUTPUT: output[:, : self.spec.output_dim]} if self.predicts_outputs else {}
         if "asked" in batch:  # a part of one graph: the other nodes are surroundings, and asked in another batch
             found = {name: values[batch.asked] for name, values in found.items()}
         return {name: values.cpu() for name, values in found.items()}

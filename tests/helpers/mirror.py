@@ -22,6 +22,11 @@ TESTED_BY = {
     "graphbench/tables/records.py": (
         "tests/benchmarks/molecules/chemistry/test_files.py", "files of molecules, read through the one reader",
     ),
+    "graphbench/benchmarks/labels.py": ("tests/cli/test_external.py", "labels of the files that it scores"),
+    "graphbench/tables/target_cells.py": (
+        "tests/benchmarks/molecules/chemistry/test_targets.py", "the cells of a file of molecules",
+    ),
+    "graphbench/prediction/external.py": ("tests/cli/test_external.py", "held against predict and scikit-learn"),
     "graphbench/contracts/pyg.py": ("tests/nn/test_pyg.py", "beside the layers that read such graphs"),
     "graphbench/files/json_files.py": ("tests/data/test_foreign.py", "JSON that is damaged or nested too deep"),
     "graphbench/encodings/_edges_numba.py": ("tests/encodings/test_dense.py", "its loops"),
@@ -89,6 +94,7 @@ TESTED_BY = {
     "graphbench/cli/complaints.py": ("tests/cli/test_options.py", "what a wrong option is told"),
     "graphbench/cli/console.py": ("tests/cli/commands/test_score.py", "the table that a command prints"),
     "graphbench/cli/lightning.py": ("tests/cli/commands/test_fit.py", "the parser of all commands that build a model"),
+    "graphbench/cli/split_predictions.py": ("tests/cli/commands/test_score.py", "one run, and several"),
     "graphbench/cli/commands/list_command.py": ("tests/cli/commands/test_list.py", "the command is called list"),
     "graphbench/cli/names.py": ("tests/cli/commands/test_fit.py", "short names on the command line"),
     "graphbench/cli/preflight.py": ("tests/cli/commands/test_sweep.py", "what a sweep refuses before it runs"),
@@ -187,6 +193,7 @@ TESTS_OF = {
     "tests/training/test_plain_loaders.py": "graphbench/training/module.py",
     "tests/cli/test_written_together.py": "commands killed between their files",
     "tests/docs/test_readme.py": "README.md",
+    "tests/experiments/test_own_molecules.py": "experiments/own_molecules.py, and configs/molecules.yaml",
     "tests/docs/test_lightning.py": "docs/lightning.md",
     "tests/docs/test_how_to.py": "docs/how-to/",
     "plugins/baselines/tests/test_all_architectures.py": "the contract, for every architecture of the package",

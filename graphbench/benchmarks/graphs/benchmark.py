@@ -17,7 +17,7 @@ from graphbench.benchmarks.graphs.by_nodes.level import NodeLevel
 from graphbench.benchmarks.graphs.by_nodes.splits import known_in
 from graphbench.benchmarks.graphs.features import FeaturePlan, feature_arrays
 from graphbench.benchmarks.graphs.inference import LOSSES, OF_NEGATIVES, TASKS
-from graphbench.benchmarks.graphs.inputs import parts_of_objects, parts_of_source, told_as_input
+from graphbench.benchmarks.graphs.inputs import MakeTable, parts_of_objects, parts_of_source, told_as_input
 from graphbench.benchmarks.graphs.inspection import POSITION, FeatureRequest, size_facts, split_facts
 from graphbench.benchmarks.graphs.raw import RawGraphs, undirected
 from graphbench.benchmarks.graphs.sources import open_source
@@ -32,6 +32,7 @@ from graphbench.benchmarks.graphs.splits.splitting import (
 from graphbench.benchmarks.graphs.summary import summary_rows, summary_text
 from graphbench.benchmarks.graphs.targets import (
     Target,
+    check_columns,
     find_target,
     is_symmetric,
     metrics_of,
@@ -46,6 +47,7 @@ from graphbench.data.checksums import remembered_sha256
 from graphbench.data.entry import Entry, EntryWriter
 from graphbench.data.precision import single_numbers
 from graphbench.data.row_weights import scaled_weights
+from graphbench.data.splits import without_share
 from graphbench.errors import BadInput, check_choice
 
 logger = logging.getLogger(__name__)
@@ -152,6 +154,7 @@ class Graphs(NodeLevel):
             split, split_column, group_column, fractions, fold, num_folds, split_seed, split_level, self.target or ()
         )
         self.request.check()
+        self.empty_splits = without_share(fractions)
         self.task = cast("TaskName | None", task)
         self.num_classes, self.weight, self.missing, self.on_error = num_classes, weight, missing, on_error
         wanted = {NODE: node_features, EDGE: edge_features}
@@ -182,7 +185,8 @@ class Graphs(NodeLevel):
                 f"--folds {count}: {self.spec.source} gives a split{columns} ({self.facts['split']}). Add "
                 "--data.split k-fold to cut folds of your own."
             )
-        shared = {} if given else {"split": "k-fold", "num_folds": count}
+        shared: dict[str, Any] = {} if given else {"split": "k-fold"}
+        shared |= {"num_folds": count} if not given or count > self.request.num_folds else {}
         return [{**shared, "fold": fold} for fold in range(count)]
 
     def check_split_seed(self) -> None:
@@ -344,6 +348,15 @@ class Graphs(NodeLevel):
 
     def _table(self, raw: RawGraphs, targets: bool = False) -> GraphTable:
         """Graphs with their features, and with what is to be predicted."""
+        columns = self._columns(raw)
+        if targets and (y := target_array(raw, self._target)) is not None:
+            columns["y"] = y
+            if self.weight is not None:
+                columns[WEIGHT] = weight_array(raw, self._target, self.weight)
+        return raw.table(columns)
+
+    def _columns(self, raw: RawGraphs) -> dict[str, tuple[str, np.ndarray]]:
+        """Columns of features by name, with their level."""
         columns: dict[str, tuple[str, np.ndarray]] = {}
         for level, coded_name, dense_name in ((NODE, "x", "x_dense"), (EDGE, "edge_attr", "edge_dense")):
             coded, dense = feature_arrays(raw, self._plan[level])
@@ -351,11 +364,7 @@ class Graphs(NodeLevel):
             columns |= {dense_name: (level, dense)} if dense is not None else {}
         if self.facts["coordinates"]:
             columns["pos"] = (NODE, single_numbers(raw.column(NODE, POSITION), f"{raw.origin}: {POSITION} of nodes"))
-        if targets and (y := target_array(raw, self._target)) is not None:
-            columns["y"] = y
-            if self.weight is not None:
-                columns[WEIGHT] = weight_array(raw, self._target, self.weight)
-        return raw.table(columns)
+        return columns
 
     # -- new inputs ----------------------------------------------------------------------------------------------
 
@@ -373,12 +382,24 @@ class Graphs(NodeLevel):
         Raises:
             BadInput: the source cannot be read, or its graphs lack a column.
         """
+        return self._read_parts(source, self._features_only, size)
+
+    def read_labelled(self, source: str, column: str | None = None, size: int = 1024) -> Iterator[InputPart]:
+        """As `read_input`, with the target in the column `y`: of graphs, or of nodes.
+
+        Raises:
+            BadInput: as `read_input`, or the source lacks the target.
+        """
+        return self._read_parts(source, self._labelled, size)
+
+    def _read_parts(self, source: str, table_of: MakeTable, size: int) -> Iterator[InputPart]:
+        """Graphs of another source, as tables that `table_of` makes."""
         if source == "-":
             raise BadInput(f"{self.spec.name} reads files, folders and names, not standard input.")
         needed = [(plan.level, found.name) for plan in self._plan.values() for found in plan.columns]
         with told_as_input():
             opened = open_source(source, {}, self.directed, Path(self.root))
-            return parts_of_source(opened, needed, self._features_only, size)
+            return parts_of_source(opened, needed, table_of, size)
 
     def read_objects(self, objects: Sequence[Any], size: int = 1024) -> Iterator[InputPart]:
         """PyG's `Data`, mappings of tensors, or networkx graphs; one that cannot be used is a problem of its row."""
@@ -386,6 +407,13 @@ class Graphs(NodeLevel):
 
     def _features_only(self, raw: RawGraphs) -> GraphTable:
         return self._table((undirected(raw) if self.to_undirected else raw).without_links())
+
+    def _labelled(self, raw: RawGraphs) -> GraphTable:
+        raw = (undirected(raw) if self.to_undirected else raw).without_links()
+        check_columns(raw, self._target)
+        y = target_array(raw, self._target)
+        assert y is not None, "links are not scored"
+        return raw.table({**self._columns(raw), "y": y})
 
     def value_words(self, feature: str, value: int) -> str:
         """A category by what the source calls it."""

@@ -132,6 +132,8 @@ def lacking_classes(units: Units, rows: Mapping[str, np.ndarray], target: Target
         return []
     found: list[tuple[str, str]] = []
     for split in SPLITS:
+        if not len(rows[split]):  # nothing is scored there
+            continue
         chosen = units.classes[np.isin(units.rows, rows[split])]
         absent = np.flatnonzero(np.bincount(chosen, minlength=target.num_classes)[: target.num_classes] == 0)
         names = [target.classes[number] if target.classes else class_name(int(number)) for number in absent.tolist()]

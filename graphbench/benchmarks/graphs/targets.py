@@ -193,6 +193,19 @@ def _level(raw: RawGraphs, names: tuple[str, ...], task: TaskName | None) -> str
     raise UnknownName(f"target column of {raw.origin}", missing, known)
 
 
+def check_columns(raw: RawGraphs, target: Target) -> None:
+    """Refuse graphs that lack a column of a target that was found in other graphs.
+
+    Raises:
+        BadInput: some graphs lack it.
+        UnknownName: all do.
+    """
+    for name in target.names:
+        base = _split_name(raw, name)[0]
+        of_nodes = target.level == GRAPH and base not in raw.columns[GRAPH] and base in raw.columns[NODE]
+        raw.column(NODE if of_nodes else target.level, base)
+
+
 def target_values(raw: RawGraphs, level: str, names: Sequence[str], missing: Sequence[Any] = ()) -> np.ndarray:
     """The columns side by side `[rows, width]`; text of numbers and words for missing ones as numbers.
 

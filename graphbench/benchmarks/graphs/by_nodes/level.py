@@ -186,8 +186,16 @@ class NodeLevel(GraphBenchmark):
         shuffle = getattr(self.trainer, "overfit_batches", 0) == 0
         return self._node_loader("train", self.sampler, self.batch_size, shuffle)
 
-    def val_dataloader(self) -> GraphLoader:
-        """Every validation node, or graph, once."""
+    def is_empty(self, split: str) -> bool:
+        """As of every benchmark; where nodes are split, whether no node of the split has a target."""
+        if not self._by_nodes:
+            return super().is_empty(split)
+        return not len(batches.known(self.tables[split].columns[_TARGETS]))
+
+    def val_dataloader(self) -> GraphLoader | list[GraphLoader]:
+        """Every validation node, or graph, once; no loader where there is none."""
+        if self.tables and self.is_empty("val"):
+            return []
         return self._exact_loader("val") or super().val_dataloader()
 
     def test_dataloader(self) -> GraphLoader:
@@ -201,6 +209,8 @@ class NodeLevel(GraphBenchmark):
     def _exact_loader(self, split: str, every: bool = False) -> GraphLoader | None:
         if not (self._of_one_graph and self.tables):
             return None
+        if not every:
+            self.require_rows(split)
         return self._node_loader(split, self.eval_sampler, self.eval_batch_size, every=every)
 
     def _node_loader(

@@ -22,7 +22,15 @@ from graphbench.benchmarks.graphs.splits.shares import (
 from graphbench.benchmarks.graphs.targets import Target, labelled, target_array
 from graphbench.contracts import SPLITS
 from graphbench.contracts.table import EDGE, GRAPH, NODE
-from graphbench.data.splits import check_split, random_split
+from graphbench.data.splits import (
+    check_fractions,
+    check_split,
+    column_folds,
+    complete_split,
+    fold_numbers,
+    random_split,
+    without_share,
+)
 from graphbench.errors import BadInput, check_choice, check_range
 
 _KINDS = ("given", "random", "stratified", "k-fold", "groups")
@@ -99,8 +107,7 @@ class SplitRequest:
             check_choice("split", self.kind, _KINDS)
         if self.level is not None:
             check_choice("split_level", self.level, SPLIT_LEVELS)
-        if len(self.fractions) != len(SPLITS) or min(self.fractions) <= 0 or abs(sum(self.fractions) - 1) > 1e-6:
-            raise BadInput(f"fractions must be three shares above 0 that add up to 1, got {list(self.fractions)}.")
+        check_fractions(self.fractions)
         check_range("num_folds", self.num_folds, at_least=3, whole=True)
         check_range("fold", self.fold, at_least=0, at_most=self.num_folds - 1, whole=True)
         if self.column is not None and self.kind not in (None, "given"):
@@ -183,7 +190,8 @@ def split_units(units: Units, request: SplitRequest) -> tuple[Rows, str]:
     try:
         split, told = _RULES[kind](taken, request)
         split = {name: np.sort(rows) for name, rows in split.items()}
-        check_split({name: torch.from_numpy(rows) for name, rows in split.items()}, len(taken))
+        found = {name: torch.from_numpy(rows) for name, rows in split.items()}
+        check_split(found, len(taken), empty=without_share(request.fractions))
     except BadInput as error:
         what = "graphs" if units.level == GRAPH else f"labelled {units.level}s"
         raise BadInput(f"{units.raw.origin}, split={kind} of {len(units)} {what}: {error}") from error
@@ -197,10 +205,12 @@ def split_units(units: Units, request: SplitRequest) -> tuple[Rows, str]:
 def given_splits(units: Units, request: SplitRequest) -> int:
     """How many splits the source gives, of which one is taken; 0 where they are made here.
 
-    Masks with several columns are as many; a column of words, or lists of graphs, are one.
+    Masks with several columns are as many, and so are fold numbers; a column of words, or lists of graphs, are one.
     """
     if (request.kind or _usual(units, request)) != "given":
         return 0
+    if (column := _fold_column(units, request)) is not None:
+        return int(column[1].max()) + 1
     masks = {} if request.column else split_masks(units.raw, units.level)
     return max((mask_values(units.raw, units.level, name).shape[1] for name in masks.values()), default=1)
 
@@ -263,7 +273,30 @@ def used_columns(raw: RawGraphs, request: SplitRequest, level: str = GRAPH) -> t
     return tuple(dict.fromkeys(name for name in names if name))
 
 
+def _fold_column(units: Units, request: SplitRequest) -> tuple[str, np.ndarray] | None:
+    """The column of fold numbers that the source gives, and the fold of each unit; None where it gives none.
+
+    Raises:
+        BadInput: the column that is named holds other numbers.
+    """
+    named = (request.column,) if request.column else word_columns(units.raw, units.level, request.target, strict=False)
+    if len(named) != 1 or (not request.column and split_masks(units.raw, units.level)):
+        return None
+    values = units.column(named[0])
+    if values.dtype == object or values.dtype == bool or values.size != len(units):
+        return None
+    try:
+        numbers = fold_numbers(values.reshape(-1).tolist())
+    except BadInput as error:
+        raise BadInput(f"{named[0]}: {error}") from error
+    return None if numbers is None else (named[0], numbers)
+
+
 def _given(units: Units, request: SplitRequest) -> tuple[Rows, str]:
+    if (column := _fold_column(units, request)) is not None:
+        found = column_folds(column[1], request.fold)
+        told = f"fold {request.fold} of {int(column[1].max()) + 1} in {column[0]} tests, the next one validates"
+        return {name: rows.numpy() for name, rows in found.items()}, f"{told}; --data.fold"
     masks, lists = {} if request.column else split_masks(units.raw, units.level), _by_lists(units)
     if masks:
         told = f"as {_listed(tuple(masks.values()))}"
@@ -308,11 +341,7 @@ def _words(units: Units, column: str) -> dict[str, np.ndarray]:
 
 
 def completed(parts: dict[str, np.ndarray], classes: np.ndarray | None, request: SplitRequest) -> tuple[Rows, str]:
-    """The splits that a source gives, and those that it lacks, with words for the latter.
-
-    Without `train`, all units that are in no other split train. What is missing beside it is cut from the training
-    part, in the shares of `fractions`; where training is all that is given, the units outside of it are shared out,
-    if there are any.
+    """The splits that a source gives, and those that it lacks, with words for the latter; see `complete_split`.
 
     Args:
         parts: masks `[U]` of the splits that are given, at least one.
@@ -322,35 +351,15 @@ def completed(parts: dict[str, np.ndarray], classes: np.ndarray | None, request:
     Raises:
         BadInput: too few units are left.
     """
-    rows = {name: np.flatnonzero(mask) for name, mask in parts.items()}
-    missing = [name for name in SPLITS if name not in rows]
-    if not missing:
-        return rows, ""
-    others = np.flatnonzero(~np.logical_or.reduce(list(parts.values())))
-    told = ""
-    if "train" in missing:
-        rows["train"], told = others, "; all others train"
-        missing.remove("train")
-        others = others[:0]
-    if not missing:
-        return rows, told
-    from_others = len(parts) == 1 and "train" in parts and len(others) > 0
-    source, names = (others, missing) if from_others else (rows["train"], ["train", *missing])
-    if len(source) < len(names):
-        raise BadInput(
-            f"it lacks {' and '.join(missing)}, and {len(source)} are too few to cut {'them' if missing[1:] else 'it'} "
-            "from. Take split=random."
-        )
-    share = dict(zip(SPLITS, request.fractions, strict=True))
-    shares = np.array([share[name] for name in names])
-    if classes is None:
-        cut = random_parts(len(source), shares / shares.sum(), request.seed, names)
-    else:
-        cut = stratified_split(classes[source], shares / shares.sum(), request.seed, names)
-    rows |= {name: source[chosen] for name, chosen in cut.items()}
-    verb = "is" if len(missing) == 1 else "are"
-    where = "taken from all others" if from_others else "cut from train"
-    return rows, f"{told}; {' and '.join(missing)} {verb} {where}"
+
+    def cut(source: np.ndarray, names: Sequence[str], shares: np.ndarray) -> Rows:
+        if classes is None:
+            chosen = random_parts(len(source), shares.tolist(), request.seed, names)
+        else:
+            chosen = stratified_split(classes[source], shares.tolist(), request.seed, names)
+        return {name: source[rows] for name, rows in chosen.items()}
+
+    return complete_split(parts, request.fractions, cut)
 
 
 def _mask(units: Units, name: str, fold: int) -> np.ndarray:
