@@ -8,10 +8,7 @@ from typing import Any
 
 import lazy_loader
 
-from graphbench import moved
-
 _lazy, _, __all__ = lazy_loader.attach_stub(__name__, __file__)
-moved.install()
 
 
 def __getattr__(name: str) -> Any:

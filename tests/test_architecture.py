@@ -19,7 +19,7 @@ PLUGINS = sorted((ROOT / "plugins").glob("*/src/graphbench_*"))
 #: Room (a folder or file of graphbench/) -> the rooms it may import. Benchmarks and models never meet but through the
 #: contracts, nothing imports the command line, and nothing imports what is made for tests.
 ARROWS = {
-    "__init__": {"moved"},
+    "__init__": set(),
     "__main__": {"cli"},
     "attributions": {"contracts", "data", "errors", "figures", "nn", "prediction", "tasks", "training"},
     "benchmarks": {"contracts", "data", "errors", "importing", "tables"},
@@ -51,12 +51,11 @@ ARROWS = {
     "files": set(),
     "importing": set(),
     "kernels": {"errors"},
-    "moved": set(),
     "nn": {"contracts", "encodings", "errors", "kernels"},
     "prediction": {"contracts", "data", "errors", "files", "registry", "runs", "training"},
     "registry": {"contracts", "errors", "files"},
     "report": {"errors", "figures", "files", "runs"},
-    "runs": {"errors", "files", "importing", "moved", "registry"},
+    "runs": {"errors", "files", "importing", "registry"},
     "tables": {"data", "errors"},
     "tasks": {"contracts", "errors", "importing", "nn", "registry"},
     "testing": {"benchmarks", "contracts", "diagnostics", "errors", "kernels", "nn", "registry", "tasks", "training"},

@@ -66,7 +66,8 @@ def meet_on_loopback(trainer: pl.Trainer) -> dist.TCPStore | None:
     environment = getattr(strategy, "cluster_environment", None)
     on_slurm = isinstance(environment, SLURMEnvironment) and os.environ.get("SLURM_NNODES") == "1"
     if (
-        trainer.world_size < 2
+        environment is None
+        or trainer.world_size < 2
         or trainer.num_nodes > 1
         or not isinstance(strategy, DDPStrategy | FSDPStrategy)
         or not isinstance(strategy.launcher, _SubprocessScriptLauncher | None)  # forks, or spawns

@@ -46,7 +46,7 @@ def configurations(arguments: Sequence[str]) -> Iterator[dict[str, Any]]:
 
 
 #: Options of data that name files or folders.
-_PATHS = ("root", "store", "file", "split_dir")
+_PATHS = ("root", "store", "file", "test_file", "val_file", "split_dir")
 #: Option of one benchmark that may name a file, and is a word of other meaning elsewhere.
 _PATHS_OF = {"Graphs": ("source",)}
 

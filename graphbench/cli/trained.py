@@ -2,20 +2,53 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+from collections.abc import Iterator
+from pathlib import Path
 
-from graphbench.cli.commands.score import checkpoint_of
+from pytorch_lightning.utilities.rank_zero import rank_zero_only
+
 from graphbench.cli.lightning import GraphbenchCLI
 from graphbench.cli.options import Request
 from graphbench.cli.same_data import SameData
 from graphbench.errors import BadInput
+from graphbench.files.together import writing_together
 from graphbench.prediction import Predictor, TrainingFacts
 from graphbench.prediction.columns import OUTSIDE
 from graphbench.prediction.loading import load_weights
+from graphbench.runs import RunFolder
+from graphbench.runs.checkpoints import load_checkpoint, trained_weights
+from graphbench.runs.trained_options import warn_of_other_options
 
 log = logging.getLogger(__name__)
 #: One process: answers of several would have to be gathered.
 ONE_PROCESS = ["--trainer.devices", "1", "--trainer.num_nodes", "1"]
+
+
+def checkpoint_of(request: Request) -> Path:
+    """The checkpoint a command works on: `--checkpoint FILE`, else the run's best (or, without one, last).
+
+    Raises:
+        BadInput: none was named, or the file is not there.
+        CorruptData: the file cannot be read.
+    """
+    named = request.own.checkpoint
+    if named is None and request.run is None:
+        raise BadInput("Name what to score: --run FOLDER of a finished fit, or --config FILE with --checkpoint FILE.")
+    if named is not None:
+        path = Path(named)
+    else:
+        assert request.run is not None
+        path = trained_weights(request.run)
+        if path == request.run.last and "best_epoch" in request.run.read_results():
+            log.warning("%s is gone: %s is taken, which may be worse.", request.run.best, path.name)
+    if not path.is_file():
+        raise BadInput(f"There is no checkpoint {path}: the fit has not finished its first epoch.")
+    content = load_checkpoint(path)  # a torn file must be named before data and model are built
+    if request.run is not None:
+        warn_of_other_options(request.run, content)
+    return path
 
 
 def predictor_of(request: Request, devices: str = "1") -> Predictor:
@@ -28,7 +61,7 @@ def predictor_of(request: Request, devices: str = "1") -> Predictor:
     Raises:
         BadInput: the command line names both an input and a split, callbacks, or no checkpoint.
     """
-    if request.own.split is not None:
+    if getattr(request.own, "split", None) is not None:
         raise BadInput("--input and --split exclude each other: name the input or the split.")
     path = checkpoint_of(request)
     _check_callbacks(request)
@@ -44,6 +77,28 @@ def training_facts(request: Request) -> TrainingFacts | None:
         place = request.run.path if request.run is not None else request.own.checkpoint
         log.warning("%s does not say what it was trained on, so no row can be marked as %s.", place, OUTSIDE)
     return facts
+
+
+def training_means(request: Request, predictor: Predictor) -> TrainingFacts:
+    """The means of the training part: as the run keeps them, or computed from its data, which are opened for that.
+
+    Raises:
+        BadInput: the run does not keep them, and its data are not there or are others.
+        CorruptData: the run keeps those of other columns.
+    """
+    facts = predictor.facts
+    if facts is None and request.run is not None:
+        facts = TrainingFacts.read(request.run)
+    if facts is not None and facts.has_means:
+        facts.check_columns(predictor.data.spec)
+        log.info("Attributions are measured from the mean features of the training part, which the run keeps.")
+        return facts
+    log.info("The run does not keep the mean features of its training part: they are computed from its data.")
+    data = predictor.data
+    data.prepare_data()
+    data.setup("predict")
+    SameData(request.run, request.own.data_changed).compare(data.fingerprint())
+    return TrainingFacts.of(data.tables["train"], data)
 
 
 def on_split(request: Request) -> Predictor:
@@ -69,5 +124,20 @@ def _check_callbacks(request: Request) -> None:
     if any(word.startswith("--trainer.callbacks") for word in typed):
         raise BadInput(
             "--trainer.callbacks: nothing here calls them. `graphbench test` and `graphbench predict` of a split do, "
-            "without --input, --interval, --calibrate and further runs."
+            "without --input."
         )
+
+
+@contextlib.contextmanager
+def written_together(request: Request | None) -> Iterator[tuple[RunFolder | None, list[str]]]:
+    """Where a command writes what belongs to a run, so that all of it appears there or nothing; and options for that.
+
+    Only the first process of several writes.
+    """
+    if request is None or request.run is None:
+        yield None, []
+    elif getattr(rank_zero_only, "rank", None):
+        yield request.run, ["--trainer.default_root_dir", str(request.run.path)]
+    else:
+        with writing_together(request.run.path) as staged:
+            yield RunFolder(staged), ["--trainer.default_root_dir", str(staged)]

@@ -14,6 +14,7 @@ from .dense import DenseLayout as DenseLayout
 from .dropout import dropped as dropped
 from .dropout import fill_factors as fill_factors
 from .edge_attention import attend_along_edges as attend_along_edges
+from .edge_head import EdgeHead as EdgeHead
 from .features import Categorical as Categorical
 from .features import EdgeEncoder as EdgeEncoder
 from .features import FeatureEncoder as FeatureEncoder

@@ -191,7 +191,7 @@ class DenseLayout:
 
     def from_heads(self, mixed: Tensor) -> Tensor:
         """Rows `[T, H d]` of padded heads `[B, H, N, d]`; inverts `to_heads` of one map."""
-        return self.to_ragged(mixed.transpose(1, 2).flatten(2))
+        return self.to_ragged(_side_by_side(mixed))
 
     @property
     def graph_of(self) -> Tensor:
@@ -280,7 +280,7 @@ class DenseLayout:
 
     def from_block_heads(self, parts: Sequence[Tensor]) -> Tensor:
         """Rows `[T, H d]` of the padded heads `[b, H, n, d]` of each block; inverts `to_block_heads` of one map."""
-        return self.from_blocks([part.transpose(1, 2).flatten(2) for part in parts])
+        return self.from_blocks([_side_by_side(part) for part in parts])
 
 
 class BlockPlace(NamedTuple):
@@ -327,6 +327,14 @@ class SizeBlock:
 
 def _split_heads(dense: Tensor, num_maps: int, num_heads: int) -> tuple[Tensor, ...]:
     return dense.unflatten(-1, (num_maps, num_heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
+
+
+def _side_by_side(heads: Tensor) -> Tensor:
+    """Padded heads `[b, H, n, d]` as `[b, n, H d]`."""
+    rows = heads.transpose(1, 2)
+    if torch.compiler.is_exporting():  # the strides of what attention returns hold for one of its kernels alone
+        rows = rows.clone(memory_format=torch.contiguous_format)
+    return rows.flatten(2)
 
 
 def _padded_together(graph_of: Tensor, ptr: Tensor, max_rows: int) -> DenseLayout:

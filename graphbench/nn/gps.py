@@ -202,6 +202,7 @@ class GPSBackbone(Architecture):
         check_range("num_layers", num_layers, at_least=1, whole=True)
         self.node_encoder = NodeEncoder(spec, hidden_dim, positional_encoders, categorical)
         self.edge_encoder = EdgeEncoder(spec, hidden_dim, categorical) if local_layer in EDGE_LAYERS else None
+        self.edge_dim = hidden_dim if self.edge_encoder is not None else 0
         self.gate_encoder = gate_encoder
         if local_layer == "GAT":
             self.waits_for_device = "how many self-loops the graphs have is read, in every layer"

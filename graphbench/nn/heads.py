@@ -17,6 +17,7 @@ from graphbench.nn.feed_forward import ACTIVATIONS, Activation
 
 PoolingName = Literal["mean", "add", "max"]
 HeadWidth = Literal["constant", "halving", "output"]
+EdgeInput = Literal["all", "ends"]
 _POOLS = {"mean": global_mean_pool, "add": global_add_pool, "max": global_max_pool}
 
 
@@ -32,6 +33,8 @@ class HeadConfig:
         l2_normalize: scale every hidden row to length 1, as GraphGym's heads do.
         dropout: probability on hidden layers.
         activation: of hidden layers, relu or gelu.
+        edge_input: what predictions of edges are made of: the two "ends" alone, or "all" that is known of an edge.
+        symmetric: predict the same for both directions of an edge; None: where the benchmark's targets are the same.
 
     Examples:
         >>> [tuple(layer.weight.shape) for layer in HeadConfig(num_layers=3, width="halving").mlp(16, 1).layers]
@@ -44,6 +47,8 @@ class HeadConfig:
     l2_normalize: bool = False
     dropout: float = 0.0
     activation: Activation = "relu"
+    edge_input: EdgeInput = "all"
+    symmetric: bool | None = None
 
     def mlp(self, dim: int, output_dim: int) -> MLPHead:
         """A head with these options from width `dim` to `output_dim` numbers."""

@@ -100,6 +100,8 @@ def sum_rows(rows: Tensor, table: Tensor) -> Tensor:
     if rows.dim() == 2 and sums_in_loops(table.detach(), rows):  # the table itself is never handed to a loop
         out: Tensor = _SumOfRows.apply(rows, table)
         return out
+    if torch.compiler.is_exporting():  # ONNX has no embedding bags, and loops over rows in their place
+        return table[rows].sum(1)
     return F.embedding_bag(rows, table, mode="sum")
 
 

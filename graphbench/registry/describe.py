@@ -1,43 +1,20 @@
-"""Read what a class says of itself from its source, without importing it.
+"""Read the docstring and the options of a class from its source, without importing it.
 
-`graphbench list` shows summaries and specifications of everything installed. Importing all of it would load torch and
-let one broken plug-in spoil the list. So the source is parsed, never run: a name is followed through plain assignments
-and `from x import y` until its definition is found.
+`graphbench list` shows a summary of everything installed, and options are checked before anything heavy is imported.
+Importing all of it would load torch and let one broken plug-in spoil the list. So the source is parsed, never run: a
+name is followed through `from x import y` until its definition is found.
 """
 
 from __future__ import annotations
 
 import ast
 import importlib.util
-import operator
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from importlib.machinery import PathFinder
 from pathlib import Path
-from typing import Any
-
-from graphbench.contracts.spec import BenchmarkSpec, Features
 
 _MAX_HOPS = 16  # re-exports followed before giving up: modules that import a name from each other must not loop
-_CALLS: dict[str, type] = {"BenchmarkSpec": BenchmarkSpec, "Features": Features}
-_OPERATORS: dict[type[ast.operator], Any] = {ast.Add: operator.add, ast.Mult: operator.mul}
-
-
-@dataclass(frozen=True)
-class Description:
-    """What the source says of a class.
-
-    Args:
-        summary: first line of the class's docstring; "" when it has none or the source cannot be read.
-        spec: its `spec = BenchmarkSpec(...)`; None when it has none or the value is not a literal.
-    """
-
-    summary: str = ""
-    spec: BenchmarkSpec | None = None
-
-
-class _NotLiteral(Exception):
-    """An expression needs more than literals."""
 
 
 @dataclass(frozen=True)
@@ -109,59 +86,22 @@ def _resolve(module: str, name: str) -> tuple[_Source, ast.stmt] | None:
     return None
 
 
-def _evaluate(node: ast.expr | None, source: _Source) -> Any:
-    """Value of an expression made of literals, their names and calls of `BenchmarkSpec` and `Features`."""
-    value_of = partial(_evaluate, source=source)
-    match node:
-        case ast.Constant(value=value):
-            return value
-        case ast.Tuple(elts=items):
-            return tuple(map(value_of, items))
-        case ast.List(elts=items):
-            return list(map(value_of, items))
-        case ast.Dict(keys=keys, values=values):
-            return dict(zip(map(value_of, keys), map(value_of, values), strict=True))
-        case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return -value_of(operand)
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
-            return _OPERATORS[type(op)](value_of(left), value_of(right))
-        case ast.Call(func=ast.Name(id=name), args=args, keywords=keywords) if name in _CALLS:
-            if all(keyword.arg for keyword in keywords):
-                return _CALLS[name](*map(value_of, args), **{str(k.arg): value_of(k.value) for k in keywords})
-        case ast.Name(id=name):
-            found = _resolve(source.module, name)
-            if found is not None and isinstance(found[1], ast.Assign | ast.AnnAssign):
-                return _evaluate(found[1].value, found[0])
-    raise _NotLiteral
-
-
-def _spec(source: _Source, statement: ast.ClassDef) -> BenchmarkSpec | None:
-    """The literal `spec` of a class or, where it sets none, of its first base that has one."""
-    own = _bindings(statement.body).get("spec")
-    if isinstance(own, ast.Assign | ast.AnnAssign):
-        try:
-            spec = _evaluate(own.value, source)
-        except (_NotLiteral, TypeError, RecursionError):
-            return None
-        return spec if isinstance(spec, BenchmarkSpec) else None
-    for base in statement.bases if own is None else ():
-        found = _resolve(source.module, base.id) if isinstance(base, ast.Name) else None
-        if found is not None and isinstance(found[1], ast.ClassDef) and found[1] is not statement:
-            spec = _spec(found[0], found[1])
-            if spec is not None:
-                return spec
-    return None
-
-
 @cache
-def describe(target: str) -> Description:
-    """Description of an entry point's target `"package.module:Class"`; what cannot be read statically stays empty."""
+def summary_of(target: str) -> str:
+    """Return the first line of a class's docstring; "" where it has none or its source cannot be read.
+
+    Args:
+        target: `"package.module:Class"`.
+
+    Examples:
+        >>> summary_of("graphbench.contracts.spec:Features")
+        'What every node (or every edge) carries.'
+    """
     module, _, name = target.partition(":")
     found = _resolve(module, name)
     if found is None or not isinstance(found[1], ast.ClassDef):
-        return Description()
-    source, statement = found[0], found[1]
-    return Description((ast.get_docstring(statement) or "").partition("\n")[0].strip(), _spec(source, statement))
+        return ""
+    return (ast.get_docstring(found[1]) or "").partition("\n")[0].strip()
 
 
 @cache
@@ -242,6 +182,6 @@ def _arguments_section(docstring: str) -> dict[str, str]:
 
 def forget() -> None:
     """Drop what was read, so that changed files are read again."""
-    describe.cache_clear()
+    summary_of.cache_clear()
     options_of.cache_clear()
     _parse.cache_clear()

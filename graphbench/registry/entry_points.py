@@ -6,8 +6,9 @@ under its own name in one of five entry-point groups:
     [project.entry-points."graphbench.architectures"]
     MyModel = "graphbench_my_model:MyModel"
 
-Reading the registry imports nothing of the plug-ins; a class is imported when it is loaded. A plug-in that is broken or
-claims a name twice is reported with its distribution and version, and the others go on working.
+Reading the registry imports nothing of the plug-ins but specifications of benchmarks; a class is imported when it is
+loaded. A plug-in that is broken or claims a name twice is reported with its distribution and version, and the others go
+on working.
 
 Two more groups name folders of data: `graphbench.configs` configurations, which `graphbench.registry.configurations`
 reads, and `graphbench.tables` published tables, which `graphbench.experiments.reproduce` reads.
@@ -75,12 +76,16 @@ class Record:
     @property
     def summary(self) -> str:
         """First line of the class's docstring, read from its source."""
-        return describe.describe(self.target).summary
+        return describe.summary_of(self.target)
 
     @property
     def spec(self) -> BenchmarkSpec | None:
-        """The static specification of a benchmark; None when it depends on options."""
-        return describe.describe(self.target).spec
+        """The specification of a benchmark; None where it depends on options or cannot be imported.
+
+        It stands in the module `specs` of the benchmark's package, which imports nothing heavy; without such a module
+        the class is imported.
+        """
+        return _spec(self) if self.group == "benchmarks" else None
 
     def load(self) -> type[Any]:
         """Import the class and check it against the contract of its group.
@@ -128,6 +133,25 @@ class ConfigEntry:
     version: str
     target: str
     folder: str = "configs"
+
+
+@cache
+def _spec(record: Record) -> BenchmarkSpec | None:
+    module = record.target.partition(":")[0]
+    for package in (module, module.rpartition(".")[0]):
+        if package and describe.find_source(f"{package}.specs") is not None:
+            try:
+                specs = vars(importlib.import_module(f"{package}.specs")).values()
+            except (Exception, SystemExit):  # loading the class reports the reason; the list stays readable
+                return None
+            for spec in specs:
+                if isinstance(spec, BenchmarkSpec) and spec.name == record.name:
+                    return spec
+    try:
+        spec = getattr(record.load(), "spec", None)
+    except BrokenPlugin:
+        return None
+    return spec if isinstance(spec, BenchmarkSpec) else None
 
 
 def _locate(target: str) -> type[Any]:
@@ -204,6 +228,7 @@ def refresh() -> None:
     """Look again: after something was installed, removed or changed in this process."""
     importlib.invalidate_caches()
     _scan.cache_clear()
+    _spec.cache_clear()
     describe.forget()
 
 

@@ -30,7 +30,6 @@ from graphbench.errors import BadInput
 from graphbench.files.json_files import load_json
 from graphbench.files.safe_yaml import load_yaml
 from graphbench.files.writing import write_text
-from graphbench.moved import MOVED
 from graphbench.registry import plugins
 
 #: Packages whose classes any run may name; subpackages are meant as well.
@@ -142,12 +141,9 @@ trust=True).
 
 
 def _is_listed(path: str) -> bool:
-    """Whether `ADMITTED` covers a path, or the one where it has moved; the longest entry that covers it decides."""
+    """Whether `ADMITTED` covers a path; the longest entry that covers it decides."""
     parts = path.split(".")
     covering = [".".join(parts[:length]) for length in range(len(parts), 0, -1)]
-    old = next((module for module in covering if module in MOVED), None)
-    if old is not None:
-        return _is_listed(MOVED[old] + path.removeprefix(old))
     return next((entry in ADMITTED for entry in covering if entry in ADMITTED or entry in REFUSED), False)
 
 

@@ -129,7 +129,7 @@ class ArchitectureContract:
         """`node [num_nodes, dim]`, and the optional parts likewise; all finite."""
         model = self._model()
         batch = _batch(model, tiny_table(model.spec))
-        check_representation(model(batch), batch, model.dim)
+        check_representation(model(batch), batch, model.dim, model.edge_dim)
 
     def test_every_task_and_feature_kind_works_or_is_refused(self) -> None:
         """A specification is either refused with `BadInput` by the constructor or gives right shapes."""
@@ -226,7 +226,7 @@ class ArchitectureContract:
             tiny_table(model.spec, sizes=[3, 1, 4], edges=False),
         ):
             batch = _batch(model, table)
-            check_representation(model(batch), batch, model.dim)
+            check_representation(model(batch), batch, model.dim, model.edge_dim)
         check_representation(model.train()(batch), batch, model.dim)
 
     def test_gradients_reach_every_parameter(self) -> None:
@@ -361,7 +361,7 @@ class ArchitectureContract:
             if model is not None and (thorough or min(run[task], run[kind]) < 1):
                 run.update((task, kind))
                 batch = _batch(model, tiny_table(spec))
-                check_representation(model(batch), batch, model.dim)
+                check_representation(model(batch), batch, model.dim, model.edge_dim)
         return taken
 
     def _try_model(self, spec: BenchmarkSpec, seed: int = 0) -> Architecture | None:

@@ -1,4 +1,4 @@
-"""What was saved before the benchmarks moved into folders still works: a run, its store, dotted paths, keys, names.
+"""Runs, stores, keys and registered names of version 0.1.0 still work.
 
 `saved/` is the folder of a run of version 0.1.0 with its data and its store; `pinned.json` holds that version's names.
 """
@@ -6,12 +6,8 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
-import importlib.util
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -20,7 +16,6 @@ import rdkit
 from graphbench import registry
 from graphbench.cli import main
 from graphbench.errors import GraphbenchError
-from graphbench.moved import MOVED
 from graphbench.report.loading import load_run
 from graphbench.runs import RunFolder
 from graphbench.testing.tiny import tiny_spec
@@ -28,22 +23,6 @@ from graphbench.testing.tiny import tiny_spec
 HERE = Path(__file__).parent
 #: Encodings that compute something else since, with their version: what was stored of them is computed anew.
 CHANGED = {"ShortestPaths": 2, "LapPE": 2}
-#: What no configuration can name, and is called otherwise since; None where it is gone.
-RENAMED = {
-    "RivalScore": "BaselineScore",
-    "check_choice": None,  # of the molecules, now that of graphbench.errors
-    "draw_cluster_graphs": "sample_cluster_graphs",
-    "draw_listops": "sample_listops",
-    "draw_pathfinder": "sample_pathfinder",
-    "draw_pattern_graphs": "sample_pattern_graphs",
-    "draw_patterns": "sample_patterns",
-    "draw_points": "sample_points",
-    "draw_scenes": "sample_scenes",
-    "draw_solids": "sample_solids",
-    "idx_checksums": None,  # of the superpixels' base, now that of their IDX files
-    "mean_rival": "mean_baseline",
-    "ridge_rival": "ridge_baseline",
-}
 PINNED = json.loads((HERE / "pinned.json").read_text(encoding="utf-8"))
 
 
@@ -101,29 +80,6 @@ def test_a_saved_run_is_continued_and_reported(saved):
     assert results["steps"] == 12
     assert main(["report", "run", "--output", "report"]) == 0
     assert "GPS" in (saved / "report" / "report.html").read_text(encoding="utf-8")
-
-
-@pytest.mark.filterwarnings("ignore:.* moved to:DeprecationWarning")
-@pytest.mark.parametrize("module", PINNED["modules"])
-def test_dotted_paths_resolve(module):
-    found = importlib.import_module(module)
-    names = [RENAMED.get(name, name) for name in PINNED["modules"][module]]
-    missing = [name for name in names if name is not None and not hasattr(found, name)]
-    assert not missing
-
-
-def test_an_old_path_leaves_the_new_packages_as_they_are():
-    """Where a package has another module under the old name, in an interpreter that has imported neither before."""
-    lines = []
-    for old, new in MOVED.items():
-        package, _, name = old.rpartition(".")
-        taken = f"{MOVED.get(package)}.{name}"
-        if package in MOVED and taken != new and importlib.util.find_spec(taken) is not None:
-            lines.append(f"import {old}; from {package} import {name} as a; from {MOVED[package]} import {name} as b")
-            lines.append(f"assert (a.__name__, b.__name__) == ({new!r}, {taken!r}), (a, b)")
-    assert len(lines) >= 8
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", "\n".join(lines)], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("group", PINNED["entry_points"])

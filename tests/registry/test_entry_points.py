@@ -71,6 +71,48 @@ def test_record_says_where_a_class_comes_from(install):
     assert registry.load("architectures", "Good") is record.load()
 
 
+SPECS = """
+    import sys
+    from graphbench.contracts.spec import BenchmarkSpec, Features
+
+    OTHER = BenchmarkSpec("Other", "graph-regression", Features(), Features(), "MAE", False, "L1")
+    RINGS = BenchmarkSpec("Rings", "graph-regression", Features((28,)), Features(), "MAE", False, "L1")
+"""
+RINGS = """
+    from graphbench.benchmarks import GraphBenchmark
+    from {specs} import RINGS
+
+    class Rings(GraphBenchmark):
+        "Rings."
+        spec = RINGS
+"""
+
+
+@pytest.mark.parametrize("with_specs", [True, False])
+def test_specification_comes_from_the_module_specs_or_the_class(install, tmp_path, with_specs):
+    package = tmp_path / f"fake_rings_{with_specs}"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    name = "specs" if with_specs else "described"
+    (package / f"{name}.py").write_text(dedent(SPECS))
+    (package / "rings.py").write_text(dedent(RINGS).format(specs=f"{package.name}.{name}"))
+    install("fake-rings", f"[graphbench.benchmarks]\nRings = {package.name}.rings:Rings\n")
+    record = registry.benchmarks()["Rings"]
+    assert record.spec.node.vocabularies == (28,)
+    assert (f"{package.name}.rings" in sys.modules) is not with_specs
+    assert record.load().spec == record.spec
+
+
+@pytest.mark.parametrize("content", ["raise SystemExit(3)", "import package_that_is_not_there", "RINGS = 3", "def ("])
+def test_a_broken_module_of_specifications_spoils_no_list(install, tmp_path, content):
+    package = tmp_path / f"fake_broken_{abs(hash(content))}"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "specs.py").write_text(content)
+    install("fake-broken", f"[graphbench.benchmarks]\nRings = {package.name}.rings:Rings\n")
+    assert registry.benchmarks()["Rings"].spec is None
+
+
 def test_groups_are_kept_apart(install):
     install("fake-plugin", "[graphbench.encodings]\nMarks = fake_plugin:Marks\n[other.architectures]\nX = y:Z\n")
     assert "Marks" in registry.encodings()

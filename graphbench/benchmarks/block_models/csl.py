@@ -8,7 +8,8 @@ import numpy as np
 import torch
 
 from graphbench.benchmarks.base import GraphBenchmark
-from graphbench.contracts import SPLITS, BenchmarkSpec, Features, GraphTable
+from graphbench.benchmarks.block_models import specs
+from graphbench.contracts import SPLITS, GraphTable
 from graphbench.contracts.table import EDGE, EDGE_INDEX, GRAPH, NODE, Column, pointer
 from graphbench.errors import BadInput, check_range
 
@@ -37,26 +38,7 @@ class CSL(GraphBenchmark):
         BadInput: there is no such fold.
     """
 
-    spec = BenchmarkSpec(
-        name="CSL",
-        task="graph-classification",
-        node=Features(),
-        edge=Features(),
-        metric="accuracy",
-        higher_is_better=True,
-        loss="cross_entropy",
-        num_classes=10,
-        target_names=("R=2", "R=3", "R=4", "R=5", "R=6", "R=9", "R=11", "R=12", "R=13", "R=16"),
-        split_sizes=(90, 30, 30),
-        mean_nodes=41.0,
-        max_nodes=41,
-        mean_edges=164.0,
-        offline=True,
-        disk_mb=0.07,
-        licence="generated here; the published graphs are under the MIT licence",
-        citation="Murphy et al., ICML 2019; Dwivedi et al., JMLR 24 (2023)",
-        source="generated",
-    )
+    spec = specs.CSL
 
     def __init__(self, fold: int = 0, graph_seed: int = 0, **options: Any) -> None:
         super().__init__(**options)

@@ -8,8 +8,9 @@ import numpy as np
 import torch
 
 from graphbench.benchmarks.base import GraphBenchmark
+from graphbench.benchmarks.block_models import specs
 from graphbench.benchmarks.sizes import with_sizes
-from graphbench.contracts import SPLITS, BenchmarkSpec, Features, GraphTable
+from graphbench.contracts import SPLITS, GraphTable
 from graphbench.contracts.table import EDGE, EDGE_INDEX, GRAPH, NODE, Column, pointer
 
 _WANTED = 6
@@ -37,26 +38,7 @@ class CYCLES(GraphBenchmark):
         BadInput: a split would be empty.
     """
 
-    spec = BenchmarkSpec(
-        name="CYCLES",
-        task="graph-classification",
-        node=Features(),
-        edge=Features(),
-        metric="accuracy",
-        higher_is_better=True,
-        loss="cross_entropy",
-        num_classes=2,
-        target_names=("no cycle of 6", "cycle of 6"),
-        split_sizes=(9_000, 1_000, 10_000),
-        mean_nodes=51.0,
-        max_nodes=65,
-        mean_edges=87.9,
-        offline=True,
-        disk_mb=4.0,
-        licence="generated here",
-        citation="task: Vignac et al., NeurIPS 2020; Dwivedi et al., JMLR 24 (2023)",
-        source="generated; not the published file",
-    )
+    spec = specs.CYCLES
 
     def __init__(self, graph_seed: int = 0, sizes: tuple[int, int, int] | None = None, **options: Any) -> None:
         super().__init__(**options)

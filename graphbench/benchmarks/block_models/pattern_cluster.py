@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from graphbench.benchmarks.base import GraphBenchmark
+from graphbench.benchmarks.block_models import specs
 from graphbench.benchmarks.block_models.sampling import (
     NUM_PATTERNS,
     BlockGraphs,
@@ -24,7 +25,7 @@ from graphbench.benchmarks.block_models.sampling import (
 )
 from graphbench.benchmarks.gnn_benchmark_files import Graph, address, fetch, read_splits
 from graphbench.benchmarks.sizes import with_sizes
-from graphbench.contracts import SPLITS, BenchmarkSpec, Features, GraphTable
+from graphbench.contracts import SPLITS, GraphTable
 from graphbench.contracts.table import EDGE, EDGE_INDEX, NODE, Column, pointer
 from graphbench.data.worker_pool import map_in_processes
 from graphbench.errors import BadInput, check_choice
@@ -126,26 +127,7 @@ class PATTERN(BlockModelBenchmark):
         options: `source`, `graph_seed` and `sizes` as in `BlockModelBenchmark`; see also `GraphBenchmark`.
     """
 
-    spec = BenchmarkSpec(
-        name="PATTERN",
-        task="node-classification",
-        node=Features(vocabularies=(3,), names=("colour",)),
-        edge=Features(),
-        metric="class_accuracy",
-        higher_is_better=True,
-        loss="weighted_cross_entropy",
-        num_classes=2,
-        target_names=("community", "pattern"),
-        split_sizes=(10_000, 2_000, 2_000),
-        mean_nodes=116.7,
-        max_nodes=204,
-        mean_edges=5834.6,
-        offline=True,
-        disk_mb=166.9,
-        licence="generated here; the published graphs are under the MIT licence",
-        citation="Dwivedi et al., JMLR 24 (2023)",
-        source="generated with the published parameters",
-    )
+    spec = specs.PATTERN
 
     published_sizes = (118.9, 6078.6)
 
@@ -169,25 +151,7 @@ class CLUSTER(BlockModelBenchmark):
         options: `source`, `graph_seed` and `sizes` as in `BlockModelBenchmark`; see also `GraphBenchmark`.
     """
 
-    spec = BenchmarkSpec(
-        name="CLUSTER",
-        task="node-classification",
-        node=Features(vocabularies=(7,), names=("told_community",)),
-        edge=Features(),
-        metric="class_accuracy",
-        higher_is_better=True,
-        loss="weighted_cross_entropy",
-        num_classes=6,
-        split_sizes=(10_000, 1_000, 1_000),
-        mean_nodes=116.9,
-        max_nodes=204,
-        mean_edges=4287.9,
-        offline=True,
-        disk_mb=105.9,
-        licence="generated here; the published graphs are under the MIT licence",
-        citation="Dwivedi et al., JMLR 24 (2023)",
-        source="generated with the published parameters",
-    )
+    spec = specs.CLUSTER
 
     published_sizes = (117.2, 4301.8)
 

@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 import torch
 
 from graphbench.benchmarks.base import GraphBenchmark
+from graphbench.benchmarks.electric_flow import specs
 from graphbench.benchmarks.electric_flow.loader import FreshLoader
 from graphbench.benchmarks.electric_flow.resistor_graphs import Family, TableWiring, Wiring, make_wiring
 from graphbench.benchmarks.electric_flow.sampling import Problem, Target, stream
@@ -72,26 +73,7 @@ class ElectricFlow(GraphBenchmark):
             degenerate: one map for all graphs, eigenvectors that are arbitrary, nothing left to learn.
     """
 
-    spec = BenchmarkSpec(
-        name="ElectricFlow",
-        task="map-recovery",
-        node=Features(dense=10),
-        edge=Features(dense=1, names=("resistance",)),
-        metric="log_loss",
-        higher_is_better=False,
-        loss="normalised_MSE",
-        num_targets=10,
-        split_sizes=(2_000, 2_000, 10_000),
-        mean_nodes=10.0,
-        max_nodes=10,
-        mean_edges=90.0,
-        offline=True,
-        disk_mb=21.0,
-        licence="generated here",
-        citation="Cheng, Carin and Sra, ICLR 2025, arXiv 2410.16699",
-        source="generated",
-        extra={"max_edges": "45"},
-    )
+    spec = specs.ELECTRIC_FLOW
 
     def __init__(
         self,

@@ -19,8 +19,10 @@ from graphbench.data.precision import exact_numbers
 from graphbench.errors import BadInput, UnknownName
 from graphbench.tables.missing import RULE, Missing, as_number
 
-_CLASSES = ("graph-classification", "node-classification")
+_CLASSES = ("graph-classification", "node-classification", "edge-classification")
 _LABELS = "y"
+#: Columns of edges that are the target where nothing is called `y`.
+_OF_EDGES = ("edge_label", "edge_y")
 _SHOWN = 8  # words that a message names
 LINKS_HINT = " --data.task link-ranking predicts the edges of the graph."
 #: What says that a row has no class, where two or more classes are left without it and none of them is negative.
@@ -34,7 +36,7 @@ class Target:
     """What is to be predicted.
 
     Args:
-        level: "graph", "node", or "link".
+        level: "graph", "node", "edge", or "link".
         names: columns of the source; none for links.
         task: a name of `graphbench.tasks`.
         why: how the task was found, for people.
@@ -78,8 +80,8 @@ def find_target(
 
     Args:
         raw: the graphs.
-        wanted: columns by name, `y:4` for one column of a matrix; by default `y`, pairs of links, or the one column of
-            the graphs that is left over.
+        wanted: columns by name, `y:4` for one column of a matrix; by default `y`, `edge_label` or `edge_y` of edges,
+            pairs of links, or the one column of the graphs that is left over.
         task: to override what is inferred.
         num_classes: to override the number of classes.
         other: columns of graphs with another use, such as the split.
@@ -118,7 +120,7 @@ def find_target(
         why = f"each row has exactly one 1, or --data.task {level}-multilabel"
     else:
         found, why = infer_task(raw, level, names, values[~marked.all(1)])
-    if found.startswith("node-") != (level == NODE):
+    if found.partition("-")[0] != level:
         raise BadInput(f"task={found} does not fit {', '.join(names)}, which belongs to each {level}.")
     if found in _CLASSES and values.shape[1] > 1 and not one_hot:
         raise BadInput(
@@ -150,6 +152,9 @@ def _only_links(raw: RawGraphs) -> bool:
 def _default(raw: RawGraphs, other: Sequence[str]) -> tuple[str, ...]:
     if any(_LABELS in raw.columns[level] or (level, _LABELS) in raw.faults for level in LEVELS):
         return (_LABELS,)
+    of_edges = [name for name in _OF_EDGES if name in raw.columns[EDGE] or (EDGE, name) in raw.faults]
+    if len(of_edges) == 1:
+        return (of_edges[0],)
     left = [name for name in raw.columns[GRAPH] if name not in other]
     if len(left) == 1:
         return (left[0],)
@@ -180,17 +185,25 @@ def _level(raw: RawGraphs, names: tuple[str, ...], task: TaskName | None) -> str
             same_size = len(set(raw.num_nodes.tolist())) == 1
             if level == NODE and task is not None and task.startswith("graph") and same_size:
                 return GRAPH  # as many targets as nodes, in graphs of one size
-            if level == EDGE:
-                raise BadInput(
-                    f"target {', '.join(names)} belongs to the edges: no task predicts columns of edges. Pairs of "
-                    "nodes to be ranked go into edge_label_index, links, or a table links."
-                )
             return level
     known = [column for level in LEVELS for column in raw.columns[level]]
     missing = next((name for name in bare if name not in known), None)
     if missing is None:
         raise BadInput(f"target: {', '.join(names)} belong to different levels; name columns of one.")
     raise UnknownName(f"target column of {raw.origin}", missing, known)
+
+
+def check_columns(raw: RawGraphs, target: Target) -> None:
+    """Refuse graphs that lack a column of a target that was found in other graphs.
+
+    Raises:
+        BadInput: some graphs lack it.
+        UnknownName: all do.
+    """
+    for name in target.names:
+        base = _split_name(raw, name)[0]
+        of_nodes = target.level == GRAPH and base not in raw.columns[GRAPH] and base in raw.columns[NODE]
+        raw.column(NODE if of_nodes else target.level, base)
 
 
 def target_values(raw: RawGraphs, level: str, names: Sequence[str], missing: Sequence[Any] = ()) -> np.ndarray:
@@ -214,7 +227,7 @@ def target_values(raw: RawGraphs, level: str, names: Sequence[str], missing: Seq
 def _target_parts(raw: RawGraphs, level: str, names: Sequence[str]) -> Iterator[np.ndarray]:
     for name in names:
         base, number = _split_name(raw, name)
-        values = raw.columns[GRAPH].get(base) if level == GRAPH else raw.columns[NODE][base]
+        values = raw.columns[level].get(base)
         if values is None:  # as many targets of a graph as nodes
             values = raw.columns[NODE][base].reshape(len(raw), -1)
         values = as_rows(values)
@@ -272,7 +285,7 @@ def _refuse_odd_words(raw: RawGraphs, level: str, names: Sequence[str], values: 
 
 
 def labelled(raw: RawGraphs, target: Target) -> np.ndarray:
-    """Which nodes or graphs have a target `[rows]`: one that the source leaves in, and that is not missing."""
+    """Which graphs, nodes or edges have a target `[rows]`: one that the source leaves in, and that is not missing."""
     return np.asarray(~_absent(raw, target).all(1))
 
 
@@ -392,7 +405,7 @@ def metrics_of(target: Target) -> list[str]:
     Of several targets that is a mean of scaled errors: errors of different units say nothing as one.
     """
     several = target.num_classes is None and target.width > 1
-    known = [m for m in METRICS[target.task] if m != "AUROC" or target.num_classes in (None, 2)]
+    known = [m for m in METRICS[target.task] if m not in ("AUROC", "F1") or target.num_classes in (None, 2)]
     known = [m for m in known if several or not m.startswith("scaled_")]
     return sorted(known, key=lambda name: not name.startswith("scaled_"))
 
@@ -419,3 +432,20 @@ def target_array(raw: RawGraphs, target: Target) -> tuple[str, np.ndarray] | Non
     column[rows] = [number.get(class_name(value), UNLABELLED) for value in classes[rows].tolist()]
     _refuse_rows(raw, target, rows & (column < 0), classes, f"is none of {', '.join(target.classes)}")
     return target.level, column[:, None]
+
+
+def is_symmetric(raw: RawGraphs, values: np.ndarray) -> bool:
+    """Whether every edge has a reverse one with the same target; False where there is no edge.
+
+    Args:
+        raw: the graphs.
+        values: targets of all edges `[E, width]`.
+    """
+    graph = np.repeat(np.arange(len(raw)), raw.num_edges)
+    rest = np.nan_to_num(values.astype(np.float64), nan=np.inf)
+
+    def ordered(ends: np.ndarray) -> np.ndarray:
+        rows = np.column_stack([graph, ends, rest])
+        return np.asarray(rows[np.lexsort(rows.T[::-1])])
+
+    return len(values) > 0 and np.array_equal(ordered(raw.edges), ordered(raw.edges[:, ::-1]))

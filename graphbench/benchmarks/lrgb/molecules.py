@@ -6,14 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
+from graphbench.benchmarks.lrgb import specs
 from graphbench.benchmarks.lrgb.files import contact_table, peptide_table, read_molecules
 from graphbench.benchmarks.lrgb.superpixels import LRGBBenchmark
-from graphbench.benchmarks.molecules.chemistry.vocabulary import (
-    OGB_ATOMS,
-    OGB_BONDS,
-)
 from graphbench.benchmarks.molecules.inputs import SmilesInput
-from graphbench.contracts import BenchmarkSpec, GraphTable
+from graphbench.contracts import GraphTable
 
 
 class PCQMContact(LRGBBenchmark):
@@ -30,25 +27,7 @@ class PCQMContact(LRGBBenchmark):
     """
 
     published_name: ClassVar[str] = "pcqm-contact"
-    spec = BenchmarkSpec(
-        name="PCQMContact",
-        task="link-ranking",
-        node=OGB_ATOMS,
-        edge=OGB_BONDS,
-        metric="MRR",
-        higher_is_better=True,
-        loss="contrastive_BCE",
-        target_names=("contact",),
-        split_sizes=(476_490, 26_472, 26_472),
-        mean_nodes=30.14,
-        mean_edges=61.09,
-        disk_mb=420.0,
-        licence="CC BY 4.0",
-        citation="Dwivedi et al., Long Range Graph Benchmark, NeurIPS Datasets and Benchmarks (2022)",
-        source="pcqmcontact.zip, by the address in PyG",
-        molecules=True,
-        extra={"atom_vocabulary": "ogb"},
-    )
+    spec = specs.PCQM_CONTACT
 
     def read_split(self, path: Path) -> Iterator[GraphTable]:
         """Tables of one split's file."""
@@ -67,37 +46,7 @@ class PeptidesFunc(SmilesInput, LRGBBenchmark):
 
     published_name: ClassVar[str] = "peptides-func"
     advice: ClassVar[str] = "Without a network, AMPPeptides has molecules of the same kind; its scores do not compare."
-    spec = BenchmarkSpec(
-        name="PeptidesFunc",
-        task="graph-multilabel",
-        node=OGB_ATOMS,
-        edge=OGB_BONDS,
-        metric="AP",
-        higher_is_better=True,
-        loss="BCE",
-        num_targets=10,
-        target_names=(
-            "antifungal",
-            "cell-cell communication",
-            "anticancer",
-            "drug delivery vehicle",
-            "antimicrobial",
-            "antiviral",
-            "antihypertensive",
-            "antibacterial",
-            "antiparasitic",
-            "toxic",
-        ),
-        split_sizes=(10_873, 2_331, 2_331),
-        mean_nodes=150.94,
-        mean_edges=307.30,
-        disk_mb=55.0,
-        licence="CC BY-NC 4.0",
-        citation="Dwivedi et al., Long Range Graph Benchmark, NeurIPS Datasets and Benchmarks (2022)",
-        source="peptidesfunc.zip, by the address in PyG",
-        molecules=True,
-        extra={"atom_vocabulary": "ogb"},
-    )
+    spec = specs.PEPTIDES_FUNC
 
     def read_split(self, path: Path) -> Iterator[GraphTable]:
         """Tables of one split's file."""
@@ -115,39 +64,7 @@ class PeptidesStruct(SmilesInput, LRGBBenchmark):
     """
 
     published_name: ClassVar[str] = "peptides-struct"
-    spec = BenchmarkSpec(
-        name="PeptidesStruct",
-        task="graph-regression",
-        node=OGB_ATOMS,
-        edge=OGB_BONDS,
-        metric="MAE",
-        higher_is_better=False,
-        loss="L1",
-        num_targets=11,
-        target_names=(
-            "inertia_mass_a",
-            "inertia_mass_b",
-            "inertia_mass_c",
-            "inertia_valence_a",
-            "inertia_valence_b",
-            "inertia_valence_c",
-            "length_a",
-            "length_b",
-            "length_c",
-            "spherocity",
-            "plane_of_best_fit",
-        ),
-        target_units=("sd", "sd", "sd", "sd", "sd", "sd", "sd", "sd", "sd", "sd", "sd"),
-        split_sizes=(10_873, 2_331, 2_331),
-        mean_nodes=150.94,
-        mean_edges=307.30,
-        disk_mb=56.0,
-        licence="CC BY-NC 4.0",
-        citation="Dwivedi et al., Long Range Graph Benchmark, NeurIPS Datasets and Benchmarks (2022)",
-        source="peptidesstruct.zip, by the address in PyG",
-        molecules=True,
-        extra={"atom_vocabulary": "ogb"},
-    )
+    spec = specs.PEPTIDES_STRUCT
 
     def read_split(self, path: Path) -> Iterator[GraphTable]:
         """Tables of one split's file."""

@@ -10,29 +10,14 @@ from typing import Any, ClassVar
 import torch
 
 from graphbench.benchmarks.base import GraphBenchmark
+from graphbench.benchmarks.lrgb import specs
 from graphbench.benchmarks.lrgb.archive import address, fetch
 from graphbench.benchmarks.lrgb.files import COCO_CATEGORIES, read_superpixels
-from graphbench.contracts import BenchmarkSpec, Features, GraphTable
+from graphbench.contracts import GraphTable
 
 #: Mean, standard deviation, maximum and minimum of each channel (0 to 1), then the centroid in pixels.
-_NODE_NAMES = (
-    "red_mean",
-    "green_mean",
-    "blue_mean",
-    "red_std",
-    "green_std",
-    "blue_std",
-    "red_max",
-    "green_max",
-    "blue_max",
-    "red_min",
-    "green_min",
-    "blue_min",
-    "row",
-    "column",
-)
+
 _ADVICE = "Without a network, SatelliteSuperpixels has graphs of the same kind; its scores do not compare."
-_EDGE_NAMES = ("boundary_gradient", "boundary_pixels")
 
 #: Means and standard deviations of columns.
 Moments = tuple[tuple[float, ...], tuple[float, ...]]
@@ -140,47 +125,7 @@ class PascalVOCSP(SuperpixelBenchmark):
     )  # fmt: skip
     edge_moments: ClassVar[Moments] = ((0.07640745, 33.73478), (0.0868775, 20.945076))
     advice: ClassVar[str] = _ADVICE
-    spec = BenchmarkSpec(
-        name="PascalVOCSP",
-        task="node-classification",
-        node=Features(dense=14, names=_NODE_NAMES),
-        edge=Features(dense=2, names=_EDGE_NAMES),
-        metric="macro_F1",
-        higher_is_better=True,
-        loss="weighted_cross_entropy",
-        num_classes=21,
-        target_names=(
-            "background",
-            "aeroplane",
-            "bicycle",
-            "bird",
-            "boat",
-            "bottle",
-            "bus",
-            "car",
-            "cat",
-            "chair",
-            "cow",
-            "dining table",
-            "dog",
-            "horse",
-            "motorbike",
-            "person",
-            "potted plant",
-            "sheep",
-            "sofa",
-            "train",
-            "tv monitor",
-        ),
-        split_sizes=(8_498, 1_428, 1_429),
-        mean_nodes=479.40,
-        max_nodes=500,
-        mean_edges=2_710.48,
-        disk_mb=527.0,
-        licence="that of Pascal VOC 2011, respecting Flickr's terms of use",
-        citation="Dwivedi et al., Long Range Graph Benchmark, NeurIPS Datasets and Benchmarks (2022)",
-        source="pascalvocsp.zip, by the address in PyG",
-    )
+    spec = specs.PASCAL_VOC_SP
 
 
 class COCOSP(SuperpixelBenchmark):
@@ -208,21 +153,4 @@ class COCOSP(SuperpixelBenchmark):
     )  # fmt: skip
     edge_moments: ClassVar[Moments] = ((0.07848548, 43.68736), (0.08902349, 28.473562))
     advice: ClassVar[str] = _ADVICE
-    spec = BenchmarkSpec(
-        name="COCOSP",
-        task="node-classification",
-        node=Features(dense=14, names=_NODE_NAMES),
-        edge=Features(dense=2, names=_EDGE_NAMES),
-        metric="macro_F1",
-        higher_is_better=True,
-        loss="weighted_cross_entropy",
-        num_classes=81,
-        split_sizes=(113_286, 5_000, 5_000),
-        mean_nodes=476.88,
-        max_nodes=500,
-        mean_edges=2_693.67,
-        disk_mb=5_690.0,
-        licence="CC BY 4.0",
-        citation="Dwivedi et al., Long Range Graph Benchmark, NeurIPS Datasets and Benchmarks (2022)",
-        source="cocosp.zip, by the address in PyG",
-    )
+    spec = specs.COCO_SP

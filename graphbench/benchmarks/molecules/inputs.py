@@ -23,6 +23,7 @@ from graphbench.benchmarks.molecules.chemistry.words import value_words
 from graphbench.contracts import InputPart
 from graphbench.data.worker_pool import available_cores, ordered_map
 from graphbench.errors import BadInput
+from graphbench.tables.layout import find_column
 
 #: Reads the SMILES of a chunk, `(place of the first, texts)`.
 Reader = Callable[[tuple[int, Sequence[str]]], MoleculeArrays]
@@ -61,6 +62,13 @@ class SmilesInput(GraphBenchmark):
         """
         reader = self.input_reader()
         return self._read(reader, stream_molecules(source, column or self.smiles_column, size))
+
+    def input_texts(self, part: InputPart, column: str | None = None) -> list[str]:
+        """Return the SMILES of the molecules of a part that `read_input` yielded."""
+        header = [str(name) for name in part.frame.columns]
+        place = find_column("--input", header, column or self.smiles_column)
+        cells = part.frame.iloc[part.rows, place or 0]
+        return [str(cell).strip() for cell in cells]
 
     def read_objects(self, objects: Sequence[Any], size: int = 1024) -> Iterator[InputPart]:
         """SMILES and RDKit molecules; graphs with this benchmark's features as `GraphBenchmark.read_objects`.

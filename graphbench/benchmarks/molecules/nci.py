@@ -6,13 +6,10 @@ from typing import Any
 
 from rdkit import rdBase
 
+from graphbench.benchmarks.molecules import specs
 from graphbench.benchmarks.molecules.base import MoleculeBenchmark
-from graphbench.benchmarks.molecules.chemistry.vocabulary import (
-    OGB_ATOMS,
-    OGB_BONDS,
-)
 from graphbench.benchmarks.molecules.nci_file import nci_file, read_nci
-from graphbench.contracts import BenchmarkSpec, GraphTable
+from graphbench.contracts import GraphTable
 from graphbench.data.package_files import file_sha256
 from graphbench.data.progress import track
 
@@ -30,28 +27,7 @@ class NCI(MoleculeBenchmark):
         options: see `GraphBenchmark`.
     """
 
-    spec = BenchmarkSpec(
-        name="NCI",
-        task="graph-regression",
-        node=OGB_ATOMS,
-        edge=OGB_BONDS,
-        metric="MAE",
-        higher_is_better=False,
-        loss="L1",
-        target_names=("penalized_logp",),
-        target_units=("",),
-        split_sizes=(3769, 471, 472),
-        mean_nodes=15.7,
-        max_nodes=38,
-        mean_edges=32.3,
-        offline=True,
-        disk_mb=1.8,
-        licence="BSD-3-Clause, as shipped with RDKit",
-        citation="Voigt et al., J. Chem. Inf. Comput. Sci. 41, 702 (2001); target: Jin et al., ICML 2018",
-        source="Data/NCI/first_5K.smi of the installed RDKit",
-        molecules=True,
-        extra={"atom_vocabulary": "ogb_cip", "target": "zinc-full constants, smallest_rings"},
-    )
+    spec = specs.NCI
 
     def source_key(self) -> dict[str, Any]:
         """Checksum of the shipped file and version of RDKit."""

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from graphbench.benchmarks.molecules import specs
 from graphbench.benchmarks.molecules.base import MoleculeBenchmark
 from graphbench.benchmarks.molecules.chemistry.tables import subset, with_targets, with_text
 from graphbench.benchmarks.molecules.chemistry.vocabulary import (
@@ -18,7 +19,7 @@ from graphbench.benchmarks.molecules.chemistry.vocabulary import (
     OGB_BONDS,
 )
 from graphbench.benchmarks.molecules.ogb_files import read_numbers, read_table_file
-from graphbench.contracts import BenchmarkSpec, Column, GraphTable
+from graphbench.contracts import Column, GraphTable
 from graphbench.contracts.table import EDGE, EDGE_INDEX, NODE, pointer
 from graphbench.data.download import fetch_members
 from graphbench.errors import CorruptData
@@ -127,26 +128,7 @@ class MolHIV(OGBMolecules):
     """
 
     published_name: ClassVar[str] = "ogbg-molhiv"
-    spec = BenchmarkSpec(
-        name="MolHIV",
-        task="graph-multilabel",
-        node=OGB_ATOMS,
-        edge=OGB_BONDS,
-        metric="AUROC",
-        higher_is_better=True,
-        loss="BCE",
-        target_names=("HIV_active",),
-        split_sizes=(32_901, 4_113, 4_113),
-        mean_nodes=25.5,
-        max_nodes=222,
-        mean_edges=54.9,
-        disk_mb=38.0,
-        licence="MIT",
-        citation="Hu et al., NeurIPS (2020); Wu et al., Chem. Sci. 9, 513 (2018)",
-        source="hiv.zip, by the address in ogb",
-        molecules=True,
-        extra={"atom_vocabulary": "ogb"},
-    )
+    spec = specs.MOL_HIV
 
 
 class MolPCBA(OGBMolecules):
@@ -157,23 +139,4 @@ class MolPCBA(OGBMolecules):
     """
 
     published_name: ClassVar[str] = "ogbg-molpcba"
-    spec = BenchmarkSpec(
-        name="MolPCBA",
-        task="graph-multilabel",
-        node=OGB_ATOMS,
-        edge=OGB_BONDS,
-        metric="AP",
-        higher_is_better=True,
-        loss="BCE",
-        num_targets=128,
-        split_sizes=(350_343, 43_793, 43_793),
-        mean_nodes=26.0,
-        max_nodes=332,
-        mean_edges=56.2,
-        disk_mb=640.0,
-        licence="MIT",
-        citation="Hu et al., NeurIPS (2020); Wu et al., Chem. Sci. 9, 513 (2018)",
-        source="pcba.zip, by the address in ogb",
-        molecules=True,
-        extra={"atom_vocabulary": "ogb"},
-    )
+    spec = specs.MOL_PCBA

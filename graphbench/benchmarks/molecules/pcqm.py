@@ -11,16 +11,13 @@ import numpy as np
 import pandas as pd
 from rdkit import rdBase
 
+from graphbench.benchmarks.molecules import specs
 from graphbench.benchmarks.molecules.base import MoleculeBenchmark
 from graphbench.benchmarks.molecules.chemistry.problems import RowProblem, refuse_problems
 from graphbench.benchmarks.molecules.chemistry.reading import Recipe, read_parts
 from graphbench.benchmarks.molecules.chemistry.tables import to_table, with_targets, with_text
-from graphbench.benchmarks.molecules.chemistry.vocabulary import (
-    OGB_ATOMS,
-    OGB_BONDS,
-)
 from graphbench.benchmarks.molecules.ogb_files import load_split_dict, read_table_file
-from graphbench.contracts import BenchmarkSpec, GraphTable
+from graphbench.contracts import GraphTable
 from graphbench.data.download import fetch_members
 from graphbench.data.progress import progress
 from graphbench.data.splits import permutation
@@ -126,26 +123,7 @@ class PCQM4Mv2(LargeScaleChallenge):
     address: ClassVar[str] = "https://dgl-data.s3-accelerate.amazonaws.com/dataset/OGB-LSC/pcqm4m-v2.zip"
     checksum: ClassVar[str] = "65b742bafca5670be4497499db7d361b"
     published_name: ClassVar[str] = "pcqm4m-v2"
-    spec = BenchmarkSpec(
-        name="PCQM4Mv2",
-        task="graph-regression",
-        node=OGB_ATOMS,
-        edge=OGB_BONDS,
-        metric="MAE",
-        higher_is_better=False,
-        loss="L1",
-        target_names=("homo_lumo_gap",),
-        target_units=("eV",),
-        split_sizes=(3_228_606, 150_000, 73_545),
-        mean_nodes=14.1,
-        mean_edges=29.1,
-        disk_mb=1_750.0,
-        licence="CC BY 4.0",
-        citation="Hu et al., OGB-LSC, NeurIPS Datasets and Benchmarks (2021)",
-        source="pcqm4m-v2.zip, by the address in ogb",
-        molecules=True,
-        extra={"atom_vocabulary": "ogb"},
-    )
+    spec = specs.PCQM4M_V2
 
 
 class PCQM4M(LargeScaleChallenge):
@@ -162,23 +140,4 @@ class PCQM4M(LargeScaleChallenge):
     address: ClassVar[str] = "https://dgl-data.s3-accelerate.amazonaws.com/dataset/OGB-LSC/pcqm4m_kddcup2021.zip"
     checksum: ClassVar[str] = "5144ebaa7c67d24da1a2acbe41f57f6a"
     published_name: ClassVar[str] = "pcqm4m_kddcup2021"
-    spec = BenchmarkSpec(
-        name="PCQM4M",
-        task="graph-regression",
-        node=OGB_ATOMS,
-        edge=OGB_BONDS,
-        metric="MAE",
-        higher_is_better=False,
-        loss="L1",
-        target_names=("homo_lumo_gap",),
-        target_units=("eV",),
-        split_sizes=(2_895_360, 150_000, 380_670),
-        mean_nodes=14.1,
-        mean_edges=29.1,
-        disk_mb=1_740.0,
-        licence="CC BY 4.0",
-        citation="Hu et al., OGB-LSC, KDD Cup (2021)",
-        source="pcqm4m_kddcup2021.zip, by the address in ogb",
-        molecules=True,
-        extra={"atom_vocabulary": "ogb"},
-    )
+    spec = specs.PCQM4M

@@ -9,13 +9,10 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from graphbench.benchmarks.molecules import specs
 from graphbench.benchmarks.molecules.base import MoleculeBenchmark
 from graphbench.benchmarks.molecules.chemistry.reading import Recipe, read_molecules
 from graphbench.benchmarks.molecules.chemistry.tables import subset, to_table, with_targets, with_text
-from graphbench.benchmarks.molecules.chemistry.vocabulary import (
-    OGB_ATOMS,
-    OGB_BONDS,
-)
 from graphbench.benchmarks.molecules.peptide_sequences import (
     Peptides,
     grouped_split,
@@ -24,7 +21,7 @@ from graphbench.benchmarks.molecules.peptide_sequences import (
     read_sequences,
     sequence_smiles,
 )
-from graphbench.contracts import SPLITS, BenchmarkSpec, GraphTable
+from graphbench.contracts import SPLITS, GraphTable
 from graphbench.data.package_files import file_sha256, package_file
 from graphbench.data.progress import track
 from graphbench.errors import check_choice, check_range
@@ -68,27 +65,7 @@ class AMPPeptides(MoleculeBenchmark):
         BadInput: for options out of range.
     """
 
-    spec = BenchmarkSpec(
-        name="AMPPeptides",
-        task="graph-multilabel",
-        node=OGB_ATOMS,
-        edge=OGB_BONDS,
-        metric="AP",
-        higher_is_better=True,
-        loss="BCE",
-        num_targets=3,
-        target_names=("antimicrobial", "anticancer", "membrane"),
-        split_sizes=(2_490, 533, 531),
-        mean_nodes=150.6,
-        mean_edges=306.2,
-        offline=True,
-        disk_mb=13.7,
-        licence="BSD-3-Clause (modlAMP); the databases it drew on name no terms in the package",
-        citation="Müller et al., modlAMP: Python for antimicrobial peptides, Bioinformatics 33, 2753 (2017)",
-        source="four files of sequences in the package modlamp",
-        molecules=True,
-        extra={"atom_vocabulary": "ogb"},
-    )
+    spec = specs.AMP_PEPTIDES
 
     def __init__(self, labels: Labels = "functions", max_length: int | None = _LENGTH, **options: Any) -> None:
         super().__init__(**options)

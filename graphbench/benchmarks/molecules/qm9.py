@@ -14,14 +14,13 @@ import numpy as np
 import torch
 from rdkit import rdBase
 
+from graphbench.benchmarks.molecules import specs
 from graphbench.benchmarks.molecules.base import MoleculeBenchmark
 from graphbench.benchmarks.molecules.chemistry.features import FeatureSet
 from graphbench.benchmarks.molecules.chemistry.problems import RowProblem, refuse_problems
 from graphbench.benchmarks.molecules.chemistry.properties import combine_terms
 from graphbench.benchmarks.molecules.chemistry.tables import subset, to_table, with_targets, with_text
 from graphbench.benchmarks.molecules.chemistry.vocabulary import (
-    OGB_ATOMS,
-    OGB_BONDS,
     QM9_ATOM_TYPES,
     ZINC_BOND_TYPES,
 )
@@ -170,28 +169,7 @@ class QM9(QM9Source):
         BadInput: for unknown or contradicting options.
     """
 
-    spec = BenchmarkSpec(
-        name="QM9",
-        task="graph-regression",
-        node=OGB_ATOMS,
-        edge=OGB_BONDS,
-        metric="MAE",
-        higher_is_better=False,
-        loss="L1",
-        target_names=("gap",),
-        target_units=("eV",),
-        split_sizes=(110_000, 10_000, 10_831),
-        mean_nodes=18.0,
-        max_nodes=29,
-        mean_edges=37.3,
-        offline=False,
-        disk_mb=52.0,
-        licence="CC BY 4.0",
-        citation="Ramakrishnan et al., Scientific Data 1, 140022 (2014); Wu et al., Chem. Sci. 9, 513 (2018)",
-        source="gdb9.sdf and gdb9.sdf.csv, by the addresses in PyG",
-        molecules=True,
-        extra={"atom_vocabulary": "ogb"},
-    )
+    spec = specs.QM9
 
     def __init__(
         self,
@@ -327,27 +305,7 @@ class QM9Contacts(QM9Source):
         options: see `GraphBenchmark`.
     """
 
-    spec = BenchmarkSpec(
-        name="QM9Contacts",
-        task="link-ranking",
-        node=OGB_ATOMS,
-        edge=OGB_BONDS,
-        metric="MRR",
-        higher_is_better=True,
-        loss="contrastive_BCE",
-        target_names=("contact",),
-        split_sizes=(83_454, 4_636, 4_636),
-        mean_nodes=18.9,
-        max_nodes=29,
-        mean_edges=39.1,
-        offline=True,
-        disk_mb=39.0,
-        licence="MIT (qm9pack); QM9: CC BY 4.0",
-        citation="Ramakrishnan et al., Scientific Data 1, 140022 (2014); rule: Dwivedi et al., NeurIPS 2022",
-        source="files in the package qm9pack",
-        molecules=True,
-        extra={"atom_vocabulary": "ogb", "stands_for": "PCQM-Contact"},
-    )
+    spec = specs.QM9_CONTACTS
 
     def __init__(self, source: Source = "qm9pack", **options: Any) -> None:
         super().__init__(source, **options)

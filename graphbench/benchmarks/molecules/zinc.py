@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 import torch
 from rdkit import rdBase
 
+from graphbench.benchmarks.molecules import specs
 from graphbench.benchmarks.molecules.base import MoleculeBenchmark
 from graphbench.benchmarks.molecules.chemistry.properties import ConstantsName, RingTerm
 from graphbench.benchmarks.molecules.zinc_published import addresses, fetch_published, read_published
@@ -26,7 +27,7 @@ from graphbench.benchmarks.molecules.zinc_smiles import (
     regrouped,
     split_files,
 )
-from graphbench.contracts import SPLITS, BenchmarkSpec, Features, GraphTable
+from graphbench.contracts import SPLITS, BenchmarkSpec, GraphTable
 from graphbench.data.package_files import file_sha256
 from graphbench.data.progress import progress, track
 from graphbench.errors import BadInput, check_choice
@@ -71,28 +72,7 @@ class ZINC(MoleculeBenchmark):
         BadInput: for options that the source cannot honour.
     """
 
-    spec = BenchmarkSpec(
-        name="ZINC",
-        task="graph-regression",
-        node=Features(vocabularies=(28,), names=("atom_type",)),
-        edge=Features(vocabularies=(4,), names=("bond_type",)),
-        metric="MAE",
-        higher_is_better=False,
-        loss="L1",
-        target_names=("penalized_logp",),
-        target_units=("",),
-        split_sizes=(10_000, 1_000, 1_000),
-        mean_nodes=23.2,
-        max_nodes=38,
-        mean_edges=49.8,
-        offline=False,
-        disk_mb=3.1,
-        licence="free to use; ZINC's terms limit redistribution of large parts",
-        citation="Sterling and Irwin, J. Chem. Inf. Model. 55, 2324 (2015); Dwivedi et al., JMLR 24 (2023)",
-        source="molecules.zip of the GNN benchmark, by the addresses in PyG",
-        molecules=True,
-        extra={"atom_vocabulary": "zinc", "labels": "as published"},
-    )
+    spec = specs.ZINC
 
     def __init__(
         self,

@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from graphbench.benchmarks.points import specs
 from graphbench.benchmarks.points.base import Rotations, cloud_table
 from graphbench.benchmarks.points.files import Files, find_files
 from graphbench.benchmarks.points.inputs import Sampling, ShapeInput
 from graphbench.benchmarks.points.meshes import MeshChunk, clouds_of_meshes
-from graphbench.contracts import BenchmarkSpec, Features, GraphTable
+from graphbench.contracts import GraphTable
 from graphbench.data.splits import permutation
 from graphbench.data.worker_pool import map_in_processes
 from graphbench.errors import MissingData, check_range
@@ -21,10 +22,6 @@ from graphbench.errors import MissingData, check_range
 ADDRESS = "https://modelnet.cs.princeton.edu/ModelNet40.zip"
 ARCHIVE, FOLDER = "ModelNet40.zip", "ModelNet40"
 _CHUNK = 16  # meshes a job; a mesh has 20,000 faces on average, the largest more than a million
-_A_TO_C = ("airplane", "bathtub", "bed", "bench", "bookshelf", "bottle", "bowl", "car", "chair", "cone")
-_C_TO_L = ("cup", "curtain", "desk", "door", "dresser", "flower_pot", "glass_box", "guitar", "keyboard", "lamp")
-_L_TO_S = ("laptop", "mantel", "monitor", "night_stand", "person", "piano", "plant", "radio", "range_hood", "sink")
-_S_TO_X = ("sofa", "stairs", "stool", "table", "tent", "toilet", "tv_stand", "vase", "wardrobe", "xbox")
 
 
 class ModelNet40(ShapeInput):
@@ -52,27 +49,7 @@ class ModelNet40(ShapeInput):
         BadInput: for options out of range.
     """
 
-    spec = BenchmarkSpec(
-        name="ModelNet40",
-        task="graph-classification",
-        node=Features(dense=3, names=("normal_x", "normal_y", "normal_z")),
-        edge=Features(),
-        metric="accuracy",
-        higher_is_better=True,
-        loss="cross_entropy",
-        num_classes=40,
-        target_names=_A_TO_C + _C_TO_L + _L_TO_S + _S_TO_X,
-        coordinates=3,
-        split_sizes=(9_843, 2_468, 2_468),
-        mean_nodes=1024.0,
-        max_nodes=1_024,
-        mean_edges=0.0,
-        disk_mb=181.8,
-        licence="for academic use; the meshes belong to their makers",
-        citation="Wu et al., CVPR (2015)",
-        source="ModelNet40.zip of the Princeton ModelNet project",
-        extra={"validation": "test"},
-    )
+    spec = specs.MODEL_NET_40
 
     def __init__(
         self,

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from graphbench.benchmarks.points import specs
 from graphbench.benchmarks.points.base import WHOLE, PointCloudBenchmark, Rotations
 from graphbench.benchmarks.points.files import Files, find_files, shown_name
 from graphbench.benchmarks.points.inputs import ARRAY, TEXTS, checked_points, read_points, shape_files
@@ -23,7 +24,7 @@ from graphbench.benchmarks.points.shapenet_files import (
     shape_lists,
 )
 from graphbench.benchmarks.points.surfaces import to_unit_sphere
-from graphbench.contracts import BenchmarkSpec, Features, GraphTable, InputPart
+from graphbench.contracts import GraphTable, InputPart
 from graphbench.contracts.table import EDGE, EDGE_INDEX, GRAPH, NODE, Column, pointer
 from graphbench.data.worker_pool import map_in_processes
 from graphbench.errors import BadInput, GraphbenchError, MissingData, check_choice
@@ -59,25 +60,7 @@ class ShapeNetPart(PointCloudBenchmark):
         BadInput: for options out of range.
     """
 
-    spec = BenchmarkSpec(
-        name="ShapeNetPart",
-        task="node-classification",
-        node=Features(vocabularies=(16,), dense=3, names=("category", "normal_x", "normal_y", "normal_z")),
-        edge=Features(),
-        metric="instance_IoU",
-        higher_is_better=True,
-        loss="cross_entropy",
-        num_classes=50,
-        coordinates=3,
-        split_sizes=(12_137, 1_870, 2_874),
-        mean_nodes=2500.0,
-        mean_edges=0.0,
-        disk_mb=618.7,
-        licence="ShapeNet's terms of use: non-commercial research",
-        citation="Yi et al., SIGGRAPH Asia (2016); Chang et al., arXiv:1512.03012",
-        source="shapenetcore_partanno_segmentation_benchmark_v0_normal.zip of Stanford",
-        extra={"parts": "4 2 2 4 4 3 3 2 4 2 6 2 3 3 3 3"},
-    )
+    spec = specs.SHAPE_NET_PART
     upright = 1
 
     def __init__(

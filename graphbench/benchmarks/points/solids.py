@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from graphbench.benchmarks.points import specs
 from graphbench.benchmarks.points.base import Rotations, cloud_table
 from graphbench.benchmarks.points.inputs import ShapeInput
 from graphbench.benchmarks.points.parametric import NUM_FAMILIES, SolidChunk, SolidSettings, sample_solids
 from graphbench.benchmarks.sizes import with_sizes
-from graphbench.contracts import SPLITS, BenchmarkSpec, Features, GraphTable
+from graphbench.contracts import SPLITS, GraphTable
 from graphbench.data.worker_pool import map_in_processes
 from graphbench.errors import check_range
 
@@ -41,25 +42,7 @@ class Solids(ShapeInput):
         BadInput: for options out of range.
     """
 
-    spec = BenchmarkSpec(
-        name="Solids",
-        task="graph-classification",
-        node=Features(dense=3, names=("normal_x", "normal_y", "normal_z")),
-        edge=Features(),
-        metric="accuracy",
-        higher_is_better=True,
-        loss="cross_entropy",
-        num_classes=36,
-        coordinates=3,
-        split_sizes=(7_200, 1_800, 1_800),
-        mean_nodes=1024.0,
-        max_nodes=1_024,
-        mean_edges=0.0,
-        offline=True,
-        disk_mb=132.9,
-        licence="generated here",
-        source="generated; a benchmark of graphbench",
-    )
+    spec = specs.SOLIDS
 
     def __init__(
         self,

@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from graphbench.benchmarks.sequences import specs
 from graphbench.benchmarks.sequences.expressions import TOKENS, Grammar, check_expression, sample_listops
 from graphbench.benchmarks.sequences.inputs import TextInput, Tokens
 from graphbench.benchmarks.sizes import with_sizes
-from graphbench.contracts import BenchmarkSpec, Features, GraphTable
+from graphbench.contracts import GraphTable
 from graphbench.errors import BadInput, check_range
 
 _CHUNK = 500  # expressions per job; another number would sample other expressions
@@ -37,27 +38,7 @@ class ListOps(TextInput):
         BadInput: for limits that no expression, or hardly one, meets.
     """
 
-    spec = BenchmarkSpec(
-        name="ListOps",
-        task="graph-classification",
-        node=Features(vocabularies=(15,), names=("token",)),
-        edge=Features(),
-        metric="accuracy",
-        higher_is_better=True,
-        loss="cross_entropy",
-        num_classes=10,
-        target_names=("0", "1", "2", "3", "4", "5", "6", "7", "8", "9"),
-        coordinates=1,
-        split_sizes=(96_000, 2_000, 2_000),
-        mean_nodes=1033.2,
-        max_nodes=1_999,
-        mean_edges=0.0,
-        offline=True,
-        disk_mb=105.0,
-        licence="generated here",
-        citation="Tay et al., ICLR (2021); Nangia and Bowman, NAACL SRW (2018)",
-        source="generated with the published grammar",
-    )
+    spec = specs.LIST_OPS
 
     def __init__(
         self,

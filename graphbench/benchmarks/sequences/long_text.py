@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from graphbench.benchmarks.sequences import specs
 from graphbench.benchmarks.sequences.aan import find_pairs, read_pairs
 from graphbench.benchmarks.sequences.base import to_table
 from graphbench.benchmarks.sequences.inputs import TextInput, Tokens, bytes_of
 from graphbench.benchmarks.sequences.reviews import ARCHIVE, read_reviews
-from graphbench.contracts import BenchmarkSpec, Features, GraphTable
+from graphbench.contracts import GraphTable
 from graphbench.data.splits import permutation
 from graphbench.errors import BadInput, check_range
 
@@ -42,25 +43,7 @@ class Text(TextInput):
         BadInput: for options out of range.
     """
 
-    spec = BenchmarkSpec(
-        name="Text",
-        task="graph-classification",
-        node=Features(vocabularies=(256,), names=("token",)),
-        edge=Features(),
-        metric="accuracy",
-        higher_is_better=True,
-        loss="cross_entropy",
-        num_classes=2,
-        target_names=("negative", "positive"),
-        coordinates=1,
-        split_sizes=(25_000, 25_000, 25_000),
-        max_nodes=1_024,
-        mean_edges=0.0,
-        licence="for research; cite Maas et al.",
-        citation="Maas et al., ACL (2011); Tay et al., ICLR (2021)",
-        source="aclImdb_v1.tar.gz of Stanford",
-        extra={"validation": "test"},
-    )
+    spec = specs.TEXT
 
     def __init__(self, max_length: int = 1_024, held_out: int = 0, data_seed: int = 0, **options: Any) -> None:
         super().__init__(**options)
@@ -123,24 +106,7 @@ class Retrieval(TextInput):
         BadInput: for options out of range.
     """
 
-    spec = BenchmarkSpec(
-        name="Retrieval",
-        task="graph-classification",
-        node=Features(vocabularies=(256, 2), names=("token", "tower")),
-        edge=Features(),
-        metric="accuracy",
-        higher_is_better=True,
-        loss="cross_entropy",
-        num_classes=2,
-        target_names=("unrelated", "cited"),
-        coordinates=1,
-        split_sizes=(147_086, 18_090, 17_437),
-        max_nodes=8_192,
-        mean_edges=0.0,
-        licence="CC BY-NC-SA 3.0 (ACL Anthology Network)",
-        citation="Radev et al., Language Resources and Evaluation 47 (2013); Tay et al., ICLR (2021)",
-        source="new_aan_pairs.*.tsv of the Long Range Arena's release",
-    )
+    spec = specs.RETRIEVAL
 
     def __init__(self, max_length: int = 4_096, **options: Any) -> None:
         super().__init__(**options)

@@ -7,10 +7,11 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
+from graphbench.benchmarks.sequences import specs
 from graphbench.benchmarks.sequences.dashed_paths import PathfinderSettings, sample_pathfinder
 from graphbench.benchmarks.sequences.image_inputs import ImageInput
 from graphbench.benchmarks.sizes import with_sizes
-from graphbench.contracts import BenchmarkSpec, Features, GraphTable
+from graphbench.contracts import GraphTable
 from graphbench.errors import BadInput, check_range
 
 _CHUNK = 500  # images per job; another number would sample other images
@@ -38,27 +39,7 @@ class Pathfinder(ImageInput):
         BadInput: for numbers out of range.
     """
 
-    spec = BenchmarkSpec(
-        name="Pathfinder",
-        task="graph-classification",
-        node=Features(vocabularies=(256,), names=("token",)),
-        edge=Features(),
-        metric="accuracy",
-        higher_is_better=True,
-        loss="cross_entropy",
-        num_classes=2,
-        target_names=("two paths", "one path"),
-        coordinates=1,
-        split_sizes=(160_000, 20_000, 20_000),
-        mean_nodes=1024.0,
-        max_nodes=1_024,
-        mean_edges=0.0,
-        offline=True,
-        disk_mb=208.3,
-        licence="generated here",
-        citation="Tay et al., ICLR (2021); Linsley et al., NeurIPS (2018)",
-        source="generated with the published constants",
-    )
+    spec = specs.PATHFINDER
 
     def __init__(
         self,

@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from graphbench.benchmarks.sequences import specs
 from graphbench.benchmarks.sequences.base import to_table
 from graphbench.benchmarks.sequences.image_inputs import ImageInput
 from graphbench.benchmarks.sequences.ragged import Sequences
 from graphbench.benchmarks.superpixels.cifar import CHECKSUMS, read_cifar10
 from graphbench.benchmarks.superpixels.idx import idx_checksums, read_idx_folder
 from graphbench.benchmarks.superpixels.labelled import LabelledImages
-from graphbench.contracts import BenchmarkSpec, Features, GraphTable
+from graphbench.contracts import GraphTable
 
 _CHUNK = 5_000  # images per table
 _FASHION_ORIGIN = "https://github.com/zalandoresearch/fashion-mnist or the Debian package dataset-fashion-mnist"
@@ -69,26 +70,7 @@ class SequentialImage(_SequentialImages):
         options: see `GraphBenchmark`.
     """
 
-    spec = BenchmarkSpec(
-        name="SequentialImage",
-        task="graph-classification",
-        node=Features(vocabularies=(256,), names=("token",)),
-        edge=Features(),
-        metric="accuracy",
-        higher_is_better=True,
-        loss="cross_entropy",
-        num_classes=10,
-        target_names=("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
-        coordinates=1,
-        split_sizes=(45_000, 5_000, 10_000),
-        mean_nodes=1024.0,
-        max_nodes=1_024,
-        mean_edges=0.0,
-        disk_mb=62.5,
-        licence="MIT",
-        citation="Krizhevsky, University of Toronto (2009); Tay et al., ICLR (2021)",
-        source="cifar-10-python.tar.gz of the University of Toronto",
-    )
+    spec = specs.SEQUENTIAL_IMAGE
     held_out = 5_000
     folder_name = "CIFAR10"
     colour = True
@@ -117,26 +99,7 @@ class SequentialFashionMNIST(_SequentialImages):
         options: see `GraphBenchmark`.
     """
 
-    spec = BenchmarkSpec(
-        name="SequentialFashionMNIST",
-        task="graph-classification",
-        node=Features(vocabularies=(256,), names=("token",)),
-        edge=Features(),
-        metric="accuracy",
-        higher_is_better=True,
-        loss="cross_entropy",
-        num_classes=10,
-        target_names=("T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "boot"),
-        coordinates=1,
-        split_sizes=(55_000, 5_000, 10_000),
-        mean_nodes=784.0,
-        max_nodes=784,
-        mean_edges=0.0,
-        disk_mb=56.1,
-        licence="MIT",
-        citation="Xiao et al., arXiv:1708.07747",
-        source="Fashion-MNIST's four IDX files, also in the Debian package dataset-fashion-mnist",
-    )
+    spec = specs.SEQUENTIAL_FASHION_MNIST
     held_out = 5_000
     folder_name = "FashionMNIST/raw"
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from graphbench.benchmarks.gnn_benchmark_files import address, fetch, read_splits
+from graphbench.benchmarks.superpixels import specs
 from graphbench.benchmarks.superpixels.base import from_published, leading_validation, stratified_rows
 from graphbench.benchmarks.superpixels.cifar import CHECKSUMS, read_cifar10
 from graphbench.benchmarks.superpixels.idx import idx_checksums, read_idx_folder
@@ -16,7 +17,7 @@ from graphbench.benchmarks.superpixels.inputs import ImageInput
 from graphbench.benchmarks.superpixels.labelled import LabelledImages
 from graphbench.benchmarks.superpixels.slic import SlicSettings
 from graphbench.benchmarks.superpixels.tables import read_image_rows
-from graphbench.contracts import BenchmarkSpec, Features, GraphTable
+from graphbench.contracts import GraphTable
 from graphbench.data.package_files import file_sha256, package_file
 from graphbench.errors import BadInput, check_choice
 
@@ -58,26 +59,7 @@ class MNISTSuperpixels(ImageInput):
         BadInput: for options that the source cannot honour.
     """
 
-    spec = BenchmarkSpec(
-        name="MNISTSuperpixels",
-        task="graph-classification",
-        node=Features(dense=3, names=("intensity", "row", "column")),
-        edge=Features(dense=1, names=("closeness",)),
-        metric="accuracy",
-        higher_is_better=True,
-        loss="cross_entropy",
-        num_classes=10,
-        target_names=("0", "1", "2", "3", "4", "5", "6", "7", "8", "9"),
-        split_sizes=(55_000, 5_000, 10_000),
-        mean_nodes=70.6,
-        max_nodes=75,
-        mean_edges=564.5,
-        offline=False,
-        disk_mb=190.0,
-        licence="CC BY-SA 3.0",
-        citation="LeCun et al., Proc. IEEE 86, 2278 (1998); Dwivedi et al., JMLR 24 (2023)",
-        source="MNIST_v2.zip of the GNN benchmark, by the address in PyG",
-    )
+    spec = specs.MNIST_SUPERPIXELS
 
     def __init__(
         self, source: MNISTSource = "pyg", images: str | None = None, graph_seed: int = 0, **options: Any
@@ -156,26 +138,7 @@ class CIFAR10Superpixels(ImageInput):
         BadInput: for options that the source cannot honour.
     """
 
-    spec = BenchmarkSpec(
-        name="CIFAR10Superpixels",
-        task="graph-classification",
-        node=Features(dense=5, names=("red", "green", "blue", "row", "column")),
-        edge=Features(dense=1, names=("closeness",)),
-        metric="accuracy",
-        higher_is_better=True,
-        loss="cross_entropy",
-        num_classes=10,
-        target_names=("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
-        split_sizes=(45_000, 5_000, 10_000),
-        mean_nodes=117.6,
-        max_nodes=150,
-        mean_edges=941.1,
-        offline=False,
-        disk_mb=298.0,
-        licence="MIT",
-        citation="Krizhevsky, University of Toronto (2009); Dwivedi et al., JMLR 24 (2023)",
-        source="CIFAR10_v2.zip of the GNN benchmark, by the address in PyG",
-    )
+    spec = specs.CIFAR10_SUPERPIXELS
 
     colour = True
 
@@ -228,26 +191,7 @@ class DigitsSuperpixels(ImageInput):
         options: see `GraphBenchmark`.
     """
 
-    spec = BenchmarkSpec(
-        name="DigitsSuperpixels",
-        task="graph-classification",
-        node=Features(dense=3, names=("intensity", "row", "column")),
-        edge=Features(dense=1, names=("closeness",)),
-        metric="accuracy",
-        higher_is_better=True,
-        loss="cross_entropy",
-        num_classes=10,
-        target_names=("0", "1", "2", "3", "4", "5", "6", "7", "8", "9"),
-        split_sizes=(1_433, 176, 188),
-        mean_nodes=14.1,
-        max_nodes=20,
-        mean_edges=113.0,
-        offline=True,
-        disk_mb=1.0,
-        licence="CC BY 4.0 (UCI), as shipped with scikit-learn (BSD-3-Clause)",
-        citation="Alpaydin and Kaynak, Optical Recognition of Handwritten Digits, UCI (1998)",
-        source="digits.csv.gz of the installed scikit-learn",
-    )
+    spec = specs.DIGITS_SUPERPIXELS
 
     def __init__(self, graph_seed: int = 0, **options: Any) -> None:
         super().__init__(replace(_GREY, num_segments=20), graph_seed, **options)

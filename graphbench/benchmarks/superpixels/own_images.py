@@ -10,13 +10,14 @@ from typing import Any
 
 import numpy as np
 
+from graphbench.benchmarks.superpixels import specs
 from graphbench.benchmarks.superpixels.base import leading_validation, stratified_rows
 from graphbench.benchmarks.superpixels.folders import ImageFolder, find_images
 from graphbench.benchmarks.superpixels.idx import has_idx_files, idx_checksums, read_idx_folder
 from graphbench.benchmarks.superpixels.inputs import ImageInput
 from graphbench.benchmarks.superpixels.labelled import ImageFiles, LabelledImages
 from graphbench.benchmarks.superpixels.slic import SlicSettings
-from graphbench.contracts import SPLITS, BenchmarkSpec, Features
+from graphbench.contracts import SPLITS, Features
 from graphbench.errors import BadInput, check_range
 
 _COLOUR = Features(dense=5, names=("red", "green", "blue", "row", "column"))
@@ -48,20 +49,7 @@ class Superpixels(ImageInput):
         BadInput: for options out of range.
     """
 
-    spec = BenchmarkSpec(
-        name="Superpixels",
-        task="graph-classification",
-        node=Features(dense=3, names=("intensity", "row", "column")),
-        edge=Features(dense=1, names=("closeness",)),
-        metric="accuracy",
-        higher_is_better=True,
-        loss="cross_entropy",
-        num_classes=10,
-        max_nodes=75,
-        offline=True,
-        licence="that of your images",
-        source="your folder of images",
-    )
+    spec = specs.SUPERPIXELS
 
     def __init__(
         self,

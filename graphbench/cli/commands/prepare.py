@@ -22,12 +22,17 @@ def prepare(arguments: Sequence[str]) -> int:
     cli.datamodule.setup()
     rows = []
     for name, table in cli.datamodule.tables.items():
+        if not len(table):
+            rows.append([name, "0", *["-"] * 3])
+            continue
         nodes, edges = table.num_nodes.double(), table.num_edges.double()
         rows.append([name, f"{len(table):,}", f"{nodes.mean():.1f}", f"{int(nodes.max())}", f"{edges.mean():.1f}"])
     show_table(cli.model.spec.name, ["split", "graphs", "mean nodes", "max nodes", "mean edges"], rows)
     known = _known_targets(cli.datamodule)
     if known:
         show_table("Rows with each target", ["target", *cli.datamodule.tables], known)
+    if words := getattr(cli.datamodule, "split_words", ""):
+        log.info("Split: %s", words)
     encodings = ", ".join(map(repr, cli.datamodule.encodings)) or "none"
     log.info("Encodings: %s", encodings)
     return 0

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import logging
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pytorch_lightning.utilities.rank_zero import rank_zero_only
-
 from graphbench.cli.console import show_table
+from graphbench.cli.external import check_input_options, score_input
 from graphbench.cli.lightning import GraphbenchCLI
 from graphbench.cli.measures import count_parameters, scores_of
 from graphbench.cli.options import OWN, Request, own_parser, split
 from graphbench.cli.recipes import altered_options
 from graphbench.cli.same_data import SameData
-from graphbench.errors import BadInput
-from graphbench.files.together import writing_together
+from graphbench.cli.trained import checkpoint_of, written_together
 from graphbench.registry.expected import Comparison, Expected, Obtained, compare, kind_of_data
 from graphbench.runs import RunFolder
-from graphbench.runs.checkpoints import load_checkpoint, trained_weights
 from graphbench.runs.tables import show_number
-from graphbench.runs.trained_options import warn_of_other_options
 from graphbench.training.baselines import baselines_of
 
 log = logging.getLogger(__name__)
@@ -35,69 +30,41 @@ _ROUNDING = 1e-5
 _MOST_ALTERED = 6
 
 
-def checkpoint_of(request: Request) -> Path:
-    """The checkpoint a command works on: `--checkpoint FILE`, else the run's best (or, without one, last).
-
-    Raises:
-        BadInput: none was named, or the file is not there.
-        CorruptData: the file cannot be read.
-    """
-    named = request.own.checkpoint
-    if named is None and request.run is None:
-        raise BadInput("Name what to score: --run FOLDER of a finished fit, or --config FILE with --checkpoint FILE.")
-    if named is not None:
-        path = Path(named)
-    else:
-        assert request.run is not None
-        path = trained_weights(request.run)
-        if path == request.run.last and "best_epoch" in request.run.read_results():
-            log.warning("%s is gone: %s is taken, which may be worse.", request.run.best, path.name)
-    if not path.is_file():
-        raise BadInput(f"There is no checkpoint {path}: the fit has not finished its first epoch.")
-    content = load_checkpoint(path)  # a torn file must be named before data and model are built
-    if request.run is not None:
-        warn_of_other_options(request.run, content)
-    return path
-
-
 def validate(arguments: Sequence[str]) -> int:
     """Score the validation split of a run's best checkpoint."""
     return _score(arguments, "validate", ("val",))
 
 
 def test(arguments: Sequence[str]) -> int:
-    """Score validation and test split of a run's best checkpoint, beside the benchmark's baselines."""
+    """Score validation and test split of a run's best checkpoint, or a labelled file, beside baselines."""
     return _score(arguments, "test", ("val", "test"))
 
 
 def _score(arguments: Sequence[str], command: str, splits: Sequence[str]) -> int:
     request = split(own_parser(command, **OWN[command]), arguments)
+    if command == "test":
+        check_input_options(request)
+        if request.own.input is not None:
+            if score_input(request):
+                _write_page(request.run)
+            return 0
     path = checkpoint_of(request)
     if request.run is not None and request.own.checkpoint is None:
         request.run.read_results()  # a torn file must be named before anything is computed
     with written_together(request) as (staged, folder):
         is_recorded = _score_splits(request, path, splits, folder, staged)
-    if is_recorded and request.run is not None:
-        from graphbench.report import write_report
-
-        write_report([request.run], request.run.report)
-        log.info("Report: %s", request.run.report)
+    if is_recorded:
+        _write_page(request.run)
     return 0
 
 
-@contextlib.contextmanager
-def written_together(request: Request) -> Iterator[tuple[RunFolder | None, list[str]]]:
-    """Where a command writes what belongs to a run, so that all of it appears there or nothing; and options for that.
+def _write_page(run: RunFolder | None) -> None:
+    """Write the report of a run anew."""
+    from graphbench.report import write_report  # draws, which takes its time to import
 
-    Only the first process of several writes.
-    """
-    if request.run is None:
-        yield None, []
-    elif getattr(rank_zero_only, "rank", None):
-        yield request.run, ["--trainer.default_root_dir", str(request.run.path)]
-    else:
-        with writing_together(request.run.path) as staged:
-            yield RunFolder(staged), ["--trainer.default_root_dir", str(staged)]
+    assert run is not None
+    write_report([run], run.report)
+    log.info("Report: %s", run.report)
 
 
 def _score_splits(
@@ -107,6 +74,10 @@ def _score_splits(
     same = SameData(request.run, request.own.data_changed)
     cli = GraphbenchCLI([*request.arguments, *folder])
     cli.trainer.callbacks.append(same)  # type: ignore[attr-defined]
+    cli.datamodule.prepare_data()
+    cli.datamodule.setup()
+    cli.datamodule.require_rows(splits[-1])
+    splits = [name for name in splits if not cli.datamodule.is_empty(name)]
     scores: dict[str, Mapping[str, float]] = {}
     undefined: dict[str, str] = {}
     for name in splits:
@@ -160,7 +131,7 @@ def _record(
 ) -> None:
     """Hold the validation scores against those at the end of fit, then stage what is new; on other data, say so."""
     stored = run.read_results().get("val")
-    if stored is not None:
+    if stored is not None and "val" in scores:
         log.info("Validation scores %s those stored at the end of fit.", _agreement(stored, scores["val"]))
     if "test" in scores:
         kept = {name: value for name, value in run.read_results().items() if name not in ("expected", "data_changed")}

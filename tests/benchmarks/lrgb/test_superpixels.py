@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from graphbench import registry
 from graphbench.benchmarks.lrgb.archive import address, members
 from graphbench.benchmarks.lrgb.files import COCO_CATEGORIES
 from graphbench.benchmarks.lrgb.molecules import PCQMContact, PeptidesFunc, PeptidesStruct
@@ -15,7 +16,6 @@ from graphbench.benchmarks.lrgb.superpixels import COCOSP, PascalVOCSP
 from graphbench.contracts import GraphTable
 from graphbench.data import download
 from graphbench.errors import CorruptData, MissingData
-from graphbench.registry.describe import describe
 from graphbench.testing import BenchmarkContract
 
 SIZES = {"train": 5, "val": 2, "test": 3}
@@ -106,7 +106,7 @@ class _Contract(BenchmarkContract):
         return small(self.cls)(root=str(self.root), batch_size=2)
 
     def test_listed_specification_is_the_real_one(self):
-        assert describe(f"{self.cls.__module__}:{self.cls.__name__}").spec == self.cls.spec
+        assert registry.benchmarks()[self.cls.__name__].spec == self.cls.spec
 
 
 class TestPascalVOCSP(_Contract):

@@ -184,7 +184,11 @@ def test_other_content_or_options_are_other_data(file):
         ({"target": "a", "folds": 5}, "belong together"),
         ({"target": "a", "folds": 2, "fold": 0}, "folds must be an integer of at least 3, but got 2"),
         ({"target": "a", "folds": 5, "fold": 5}, "fold must be an integer of at least 0 and below 5, but got 5"),
-        ({"target": "a", "split": "column", "split_column": "b", "folds": 5, "fold": 0}, "folds need another `split`"),
+        ({"target": "a", "split": "column", "split_column": "b", "test_file": "t.csv"}, "test_file=t.csv"),
+        ({"target": "a", "folds": 5, "fold": 0, "val_file": "v.csv"}, "val_file=v.csv"),
+        ({"target": "a", "test_file": "absent.csv"}, "`file` itself"),
+        ({"target": "a", "test_file": "t.csv", "val_file": "t.csv"}, "both t.csv"),
+        ({"target": "a", "fractions": (0, 0.5, 0.5)}, "fractions"),
         ({"target": "a", "task": "classification", "num_classes": 3, "metric": "AUROC"}, "needs num_classes=2"),
     ],
 )

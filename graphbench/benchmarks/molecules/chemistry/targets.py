@@ -13,14 +13,13 @@ from graphbench.benchmarks.molecules.chemistry.files import MoleculeRows, shorte
 from graphbench.benchmarks.molecules.chemistry.problems import RowProblem
 from graphbench.tables.layout import has_decimal_commas, point_for_comma
 from graphbench.tables.missing import Missing, as_number
+from graphbench.tables.target_cells import parse_class, parse_number
 
 TargetTask = Literal["regression", "classification", "multilabel"]
 
 USUAL_MISSING = Missing.of(None)
-_BOOLEANS = {"true": 1.0, "false": 0.0}
 #: Different texts of a column that can be names of classes.
 _MOST_NAMED = 20
-_LARGEST = float(np.finfo(np.float32).max)
 
 
 def parse_targets(
@@ -54,7 +53,7 @@ def parse_targets(
         for row, text in enumerate(rows.columns[name]):
             if text not in numbers and text in missing:
                 continue
-            value, fault = _class(text, numbers) if numbers else _number(text, task, num_classes)
+            value, fault = parse_class(text, numbers) if numbers else parse_number(text, task, num_classes)
             if fault:
                 problems.append(RowProblem(f"target {name!r} {fault}", rows.lines[row], shorten(text)))
             else:
@@ -83,7 +82,7 @@ def parse_weights(
     """
     values, problems = np.full(len(rows.lines), np.nan), []
     for row, text in enumerate(rows.columns[name]):
-        value, fault = (math.nan, "is missing") if text in missing else _number(text, "regression", 0)
+        value, fault = (math.nan, "is missing") if text in missing else parse_number(text, "regression", 0)
         if not fault and value < 0:
             fault = "is below 0"
         if fault:
@@ -116,7 +115,7 @@ def classes_hint(rows: MoleculeRows, target: str, numbers: bool = False) -> str:
     Numbers are offered where a classification was asked for, which has found other ones than 0 to C - 1.
     """
     found = sorted({text for text in rows.columns[target] if text not in USUAL_MISSING})
-    some_number = any(not _number(text, "regression", 0)[1] for text in found)
+    some_number = any(not parse_number(text, "regression", 0)[1] for text in found)
     if not 2 <= len(found) <= _MOST_NAMED or (some_number and not numbers):
         return ""
     named = json.dumps(found, ensure_ascii=False)
@@ -130,27 +129,3 @@ def missing_hint(rows: MoleculeRows, targets: Sequence[str], missing: Missing) -
     if not 0 < len(words) <= _MOST_NAMED or len(words) == len(texts):
         return ""
     return f" Words for a missing target: --data.missing '{json.dumps(words, ensure_ascii=False)}'."
-
-
-def _class(text: str, numbers: dict[str, int]) -> tuple[float, str]:
-    """The number of the class in a cell, and what is wrong with it."""
-    if text in numbers:
-        return numbers[text], ""
-    return math.nan, f"is none of the classes {', '.join(map(repr, numbers))}"
-
-
-def _number(text: str, task: TargetTask, num_classes: int) -> tuple[float, str]:
-    """The number in a cell, and what is wrong with it ("" when nothing is)."""
-    if task == "multilabel" and text.lower() in _BOOLEANS:
-        return _BOOLEANS[text.lower()], ""
-    try:
-        value = float(text.replace("_", "?"))  # Python alone reads 1_000 as a number
-    except ValueError:
-        return math.nan, "is not a number"
-    if not abs(value) <= _LARGEST:
-        return value, "is not a finite number in single precision"
-    if task == "multilabel" and value not in (0.0, 1.0):
-        return value, "is not 0 or 1"
-    if task == "classification" and not (value.is_integer() and 0 <= value < num_classes):
-        return value, f"is not a class number from 0 to {num_classes - 1}"
-    return value, ""

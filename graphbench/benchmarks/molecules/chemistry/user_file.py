@@ -60,7 +60,7 @@ class FileRequest:
         num_classes: classes of a classification.
         classes: what the file calls them, from class 0 on; empty where it has their numbers.
         id_column: column with the molecules' names; None names them by their line.
-        split_column: column that names each row's split, if any.
+        split_column: column that names each row's split, or has its fold number, if any.
         scaffold: whether Murcko scaffolds are wanted.
         on_error: whether one bad row stops everything, or bad rows are left out with a warning.
         weight: column with the weight of each row in the loss, if any.
@@ -108,7 +108,7 @@ class UserMolecules:
         table: OGB features, `y`, where asked for `weight`, and the texts `smiles` and `id`.
         scaffolds: one per molecule, where asked for.
         canonical: canonical SMILES of what the features show, one per molecule; equal ones are the same molecule.
-        split_labels: one of `SPLIT_WORDS` per molecule, where the file has a split column.
+        split_labels: one of `SPLIT_WORDS`, or a fold number, per molecule, where the file has a split column.
         left_out: rows of the file that cannot be used.
     """
 
@@ -176,7 +176,9 @@ def _tell_masked(rows: MoleculeRows, y: np.ndarray, problems: list[RowProblem]) 
 
 
 def _split_problems(rows: MoleculeRows, column: str | None) -> list[RowProblem]:
-    if column is None:
+    if column is None or all(
+        label.removesuffix(".0").isdecimal() for label in rows.columns[column]
+    ):  # numbers of folds
         return []
     return [
         RowProblem("the split is not train, val or test", line, shorten(label))
@@ -248,6 +250,6 @@ def _tell_repeats(
     told = describe_repeats(repeats, targets, smiles, lines, rows.source, rows.unit)
     logger.log(logging.WARNING if repeats.contradicting else logging.INFO, "%s", told)
     if molecules.split_labels:
-        splits = [SPLIT_WORDS[label] for label in molecules.split_labels]
+        splits = [SPLIT_WORDS.get(label, f"fold {label}") for label in molecules.split_labels]
         if told := describe_leaks(repeats, splits, smiles, rows.source):
             logger.warning("%s", told)

@@ -191,6 +191,7 @@ class GT(Architecture):
         self.node_encoder = NodeEncoder(spec, hidden_dim, categorical=categorical)
         self.full = full
         self.edge_encoder = EdgeEncoder(spec, hidden_dim, categorical, not full) if edge_updates else None
+        self.edge_dim = hidden_dim if edge_updates and not full else 0
         self.positional = nn.ModuleList(positional_encoders or ())
         width = sum(encoder.dim for encoder in positional_encoders or ())
         self.position_map = nn.Linear(width, hidden_dim) if width else None

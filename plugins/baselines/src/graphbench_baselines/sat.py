@@ -197,7 +197,7 @@ class SAT(Architecture):
 
     def _surroundings(self, batch: GraphBatch, dtype: torch.dtype) -> Surroundings:
         layout = DenseLayout.from_batch(batch)
-        degree = count_nodes(batch.edge_index[0], int(batch.num_nodes))
+        degree = count_nodes(batch.edge_index[0], batch.batch.shape[0])
         return Surroundings(
             layout=layout,
             edges=network_edges(

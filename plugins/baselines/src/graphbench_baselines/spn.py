@@ -30,7 +30,7 @@ def distance_shells(batch: GraphBatch, max_distance: int) -> list[Tensor]:
     """
     distance = batch.shortest_path_distance
     near = ((distance >= 1) & (distance <= max_distance)).nonzero().squeeze(1)
-    pairs = torch.stack(node_pairs(batch, len(distance)))[:, near]
+    pairs = torch.stack(node_pairs(batch, distance.shape[0]))[:, near]
     distance = distance[near]
     return [pairs[:, distance == step] for step in range(1, max_distance + 1)]
 

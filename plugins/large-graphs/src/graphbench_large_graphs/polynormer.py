@@ -238,7 +238,7 @@ class Polynormer(Architecture):
         """Nodes `[num_nodes, hidden_dim]`."""
         x = dropped(self.inputs(batch, self.input_map.weight.dtype), self.input_dropout, self.training)
         x = dropped(self.input_map(x), self.dropout, self.training)
-        edge_index, _ = add_remaining_self_loops(batch.edge_index, num_nodes=len(x))
+        edge_index, _ = add_remaining_self_loops(batch.edge_index, num_nodes=x.shape[0])
         total = torch.zeros_like(x)
         for layer in self.local_layers:
             x = layer(x, edge_index)

@@ -134,7 +134,7 @@ class TunedGNN(Architecture):
         if self.weighted:
             edge_index, weight = gcn_edges(batch.edge_index, x.shape[0], x.dtype)
         else:
-            edge_index, _ = add_remaining_self_loops(batch.edge_index, num_nodes=len(x))
+            edge_index, _ = add_remaining_self_loops(batch.edge_index, num_nodes=x.shape[0])
         states = []
         for layer in self.layers:
             x = layer(x, edge_index, weight)

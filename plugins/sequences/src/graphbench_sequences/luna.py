@@ -196,7 +196,7 @@ class LunaStack(nn.Module):
     def _run(self, dense: Tensor, packed: Tensor, place: Tensor, layout: DenseLayout) -> Tensor:
         there = place < layout.ptr.diff()[:, None]
         packed_bias = torch.zeros_like(there, dtype=torch.float32).masked_fill(~there, -torch.inf)[:, None, None, :]
-        state = dropped(packed.expand(len(dense), -1, -1), self.dropout, self.training)
+        state = dropped(packed.expand(dense.shape[0], -1, -1), self.dropout, self.training)
         for layer in self.layers:
             dense, state = layer(dense, state, layout.key_bias, packed_bias)
         return dense

@@ -140,7 +140,7 @@ class SequenceModel(Architecture):
                 f"sequence of {documents.max_length:,} tokens."
             )
         x, layout, rows = self._with_cls(self.token_encoder(batch)[documents.order], documents)
-        place = torch.arange(len(x), device=x.device) - layout.ptr[layout.graph_of]
+        place = torch.arange(x.shape[0], device=x.device) - layout.ptr[layout.graph_of]
         x = dropped(self.positions(x, place), self.dropout, self.training)
         for layer in self.layers:
             x = layer(x, layout)
@@ -157,16 +157,17 @@ class SequenceModel(Architecture):
             if self.tower is not None:  # one document of a pair may be empty: a layout of those that are not
                 ptr, document = ptr.unique_consecutive(), document.unique_consecutive(return_inverse=True)[1]
             return x, DenseLayout.from_rows(document, ptr, longest), None
-        number = torch.arange(len(ptr), device=ptr.device)
-        rows = torch.arange(len(x), device=x.device) + document + 1
+        number = torch.arange(ptr.shape[0], device=ptr.device)
+        rows = torch.arange(x.shape[0], device=x.device) + document + 1
         first, ptr = ptr[:-1] + number[:-1], ptr + number
-        everywhere = self.cls.to(x.dtype).expand(len(first), -1)
-        joined = x.new_zeros(len(x) + len(first), x.shape[1]).index_copy(0, rows, x).index_copy(0, first, everywhere)
-        graph_of = torch.repeat_interleave(number[:-1], ptr.diff(), output_size=len(joined))
+        everywhere = self.cls.to(x.dtype).expand(first.shape[0], -1)
+        joined = x.new_zeros(x.shape[0] + first.shape[0], x.shape[1])
+        joined = joined.index_copy(0, rows, x).index_copy(0, first, everywhere)
+        graph_of = torch.repeat_interleave(number[:-1], ptr.diff(), output_size=joined.shape[0])
         return joined, DenseLayout.from_rows(graph_of, ptr, longest + 1), rows
 
     def _documents(self, x: Tensor, node: Tensor, layout: DenseLayout, documents: Documents) -> Tensor:
         """One vector per document `[D, hidden_dim]`; the mean of no tokens is zero."""
         if self.cls is not None:
             return x[layout.ptr[:-1]]
-        return global_mean_pool(node, documents.document, size=len(documents.ptr) - 1)
+        return global_mean_pool(node, documents.document, size=documents.ptr.shape[0] - 1)

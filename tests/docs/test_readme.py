@@ -1,0 +1,46 @@
+"""The first page is short, its links lead somewhere, and its scores are those of the records."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+RESULTS = (ROOT / "RESULTS.md").read_text(encoding="utf-8")
+#: Architectures as README calls them -> as the records do.
+NAMES = {"GNN+ with GCN layers (message passing)": "GNNPlus (layer=GCN)", "SFi-Former": "SFiFormer"}
+
+
+def rows(text):
+    """Cells of every row of a Markdown table."""
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")]
+
+
+def recorded(benchmark):
+    """Test scores by model in the equal-budget section of a benchmark."""
+    section = RESULTS.partition(f"## All models at one equal small budget, {benchmark}\n")[2].partition("\n## ")[0]
+    head, _, *body = rows(section)
+    return {row[head.index("model")]: row[head.index("test")].rpartition(" ")[0] for row in body}
+
+
+def test_it_is_read_in_a_minute():
+    assert len(README.splitlines()) <= 120
+
+
+def test_its_links_lead_somewhere():
+    links = re.findall(r"\]\(([^)#]+)[^)]*\)", README)
+    assert len(links) > 15
+    assert [link for link in links if not (ROOT / link).exists()] == []
+
+
+@pytest.mark.parametrize(("benchmark", "column"), [("ZINC", 1), ("PATTERN", 2)])
+def test_its_scores_are_those_of_the_records(benchmark, column):
+    scores = recorded(benchmark)
+    shown = {row[0]: row[column] for row in rows(README) if any("±" in cell for cell in row)}
+    assert len(shown) == 7
+    for name, score in shown.items():
+        model = NAMES.get(name, name.partition(" (")[0])
+        assert score in ("-", scores[model])
