@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -16,6 +15,7 @@ from graphbench.data.precision import exact_numbers
 from graphbench.errors import BadInput
 from graphbench.tables.layout import find_column, has_decimal_commas, is_decimal_point, near, point_for_comma
 from graphbench.tables.missing import Missing
+from graphbench.tables.reader import SEPARATOR, as_texts
 from graphbench.tables.target_cells import parse_class, parse_number
 
 _SHOWN = 20  # columns that a message names
@@ -42,7 +42,7 @@ def with_labels(parts: Iterable[InputPart], data: Benchmark, source: str) -> Ite
     for part in parts:
         cells = _cells(part.frame, data.target_labels(), source)
         if commas is None and data.spec.kind == "regression":
-            commas = _decimal_commas(cells, source)
+            commas = _decimal_commas(cells, part.frame.attrs.get(SEPARATOR, ""))
         if commas:
             cells = [[point_for_comma(cell) for cell in column] for column in cells]
         yield _labelled(part, cells, data)
@@ -59,27 +59,15 @@ def _cells(frame: pd.DataFrame, names: Sequence[str], source: str) -> list[list[
             f"{source}: no column {' and no '.join(map(repr, lacking))}, which the model was trained to predict. Its "
             f"columns: {known}.{near(lacking, header)}"
         )
-    columns = [frame.iloc[:, place] for place in places if place is not None]
-    return [
-        ["" if missing else str(cell).strip() for cell, missing in zip(column, column.isna(), strict=True)]
-        for column in columns
-    ]
+    return [as_texts(frame.iloc[:, place]) for place in places if place is not None]
 
 
-def _decimal_commas(cells: Sequence[Sequence[str]], source: str) -> bool | None:
-    """Return whether numbers have decimal commas; None as long as no cell tells."""
+def _decimal_commas(cells: Sequence[Sequence[str]], separator: str) -> bool | None:
+    """Return whether numbers have decimal commas, as for a training; None as long as no cell tells."""
     every = [cell for column in cells for cell in column]
     if has_decimal_commas(every):
-        return not _separated_by_commas(Path(source))
+        return separator != ","
     return False if any(map(is_decimal_point, every)) else None
-
-
-def _separated_by_commas(path: Path) -> bool:
-    if path.suffix.lower() != ".csv":
-        return False
-    with path.open(encoding="utf-8-sig", errors="replace") as file:
-        header = file.readline()
-    return header.count(",") >= max(header.count(";"), header.count("\t"))
 
 
 def _labelled(part: InputPart, cells: Sequence[Sequence[str]], data: Benchmark) -> InputPart:

@@ -38,6 +38,8 @@ BLANK = "the row is blank"
 NO_OBJECT = "the line is no JSON object"
 #: Characters of the longest cell; more is a quote that is never closed.
 LONGEST = 1 << 26
+#: Attribute of frames that says what separated their cells.
+SEPARATOR = "separator"
 _SHOWN = 20  # columns that a message names
 _END = "\x04"  # behind the last line: it stands within a cell where a quote is open
 
@@ -50,7 +52,8 @@ class Rows:
     """Consecutive rows of a table.
 
     Args:
-        frame: every column, under names that are all different; text, but for Parquet files.
+        frame: every column, under names that are all different; text, but for Parquet files. Its attribute `SEPARATOR`
+            says what separated cells of text.
         numbers: line on which each row begins, or number of the row.
         problems: place in `frame` -> why the row could not be taken apart, and a detail.
     """
@@ -111,6 +114,7 @@ class Table:
                             problems[place] = (TORN, f"{len(cells)} instead of {width}")
                     rows.append([*cells, *[""] * (width - len(cells))][:width])
                 frame = pd.DataFrame(rows, columns=names, dtype=object)
+                frame.attrs[SEPARATOR] = self.separator
                 yield Rows(frame, [number for number, _ in block], problems)
 
 

@@ -1,5 +1,6 @@
 """`graphbench test --input FILE` scores a labelled file whole, as by hand from `predict --input`, beside the run."""
 
+import gzip
 import hashlib
 import json
 import re
@@ -148,7 +149,13 @@ def test_decimal_commas_are_read_as_in_training(run, tmp_path):
     one, two = tmp_path / "points.csv", tmp_path / "commas.csv"
     one.write_text("smiles,length\nCCCCCO,6.5\nCCCCCN,7\n")
     two.write_text("smiles;length\nCCCCCO;6,5\nCCCCCN;7\n")
-    assert score(run, one)[0]["scores"] == score(run, two)[0]["scores"]
+    expected = score(run, one)[0]["scores"]
+    assert expected == score(run, two)[0]["scores"]
+    packed, quoted = tmp_path / "packed.csv.gz", tmp_path / "quoted.csv.gz"
+    packed.write_bytes(gzip.compress(two.read_text().encode("utf-16")))
+    assert expected == score(run, packed, "--name", "packed")[0]["scores"]
+    quoted.write_bytes(gzip.compress(b'smiles,length\nCCCCCO,"6,500"\nCCCCCN,7\n'))  # may as well be thousands
+    assert main(["test", "--run", str(run), "--input", str(quoted)]) == 1
 
 
 def test_a_name_is_taken_again_by_the_same_file_alone(run, labelled, tmp_path, capsys):
