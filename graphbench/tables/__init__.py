@@ -1,1 +1,1 @@
-"""Tables of the user: one reader for every format, part by part, as text with the place of each row."""
+"""Tables of the user, in every format and part by part: `reader` gives text and places of rows, `frames` types."""

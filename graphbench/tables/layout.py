@@ -6,14 +6,11 @@ import csv
 import difflib
 import re
 from collections.abc import Iterable, Sequence
-from importlib.metadata import version
 
 from graphbench.errors import BadInput
 
 #: What may separate the cells of a row, and how to say it.
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
-#: Whether pandas, reading in chunks, sees that the first row of one has too many cells; before 3 it drops the surplus.
-SEES_TORN_ROWS = int(version("pandas").partition(".")[0]) >= 3
 _COMMA = re.compile(r"[+-]?\d*,\d+(?:[eE][+-]?\d+)?")
 _POINT = re.compile(r"[+-]?(?:\d+\.\d*|\.\d+)(?:[eE][+-]?\d+)?")
 

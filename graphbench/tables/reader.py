@@ -34,6 +34,7 @@ TABLES = (*SEPARATED, *JSON_LINES, PARQUET, WORKBOOK)
 MOLECULES = (*TABLES, *LINES, *RECORDS)
 #: Why a row cannot be taken apart.
 TORN = "the row has another number of cells than the header"
+BLANK = "the row is blank"
 NO_OBJECT = "the line is no JSON object"
 #: Characters of the longest cell; more is a quote that is never closed.
 LONGEST = 1 << 26
@@ -169,8 +170,8 @@ def open_table(path: Path, key: str, others: Sequence[str] = (), formats: Sequen
     an object on each line; `.parquet` columns, the index of pandas among them; `.xlsx` columns on its first sheet.
     `.smi`, `.smiles` and `.txt` have a SMILES and then, if anything, a name (column `_Name`) on each line, unless the
     first line begins with the word `key`. `.sdf`, `.sd` and `.mol` have records, which stand in the column `key`, with
-    names in `_Name` and properties. Files of text may be packed (`.gz`), and in UTF-8 or UTF-16. Rows without any
-    content are no rows.
+    names in `_Name` and properties. Files of text may be packed (`.gz`), and in UTF-8 or UTF-16. Lines and rows of a
+    sheet without any content are no rows.
 
     Args:
         path: the file.
@@ -207,7 +208,7 @@ def open_table(path: Path, key: str, others: Sequence[str] = (), formats: Sequen
         body = _objects(path)
     elif suffix == WORKBOOK:
         body = workbook_rows(path, notes)  # type: ignore[assignment]
-    header = _parquet_header(path) if body is None else [name.strip() for name in next(body, (1, []))[1]]
+    header = _parquet_header(path) if body is None else _first_row(body)
     if not header:
         raise BadInput(f"{path}: the file holds no {what}.")
     made = suffix in RECORDS  # the first column is no property, whatever properties are called
@@ -231,6 +232,11 @@ def lines_table(source: str, lines: Iterable[str], key: str) -> Table:
     body = smiles_rows(lines, key)
     header = list(next(body, (1, [key]))[1])
     return Table(source, header, _places(source, header, [key]), body)
+
+
+def _first_row(body: Iterator[Row]) -> list[str]:
+    """The first row that is not blank."""
+    return [name.strip() for name in next((cells for _, cells in body if isinstance(cells, list)), [])]
 
 
 def _places(source: object, header: Sequence[str], wanted: Sequence[str]) -> dict[str, int]:
@@ -263,8 +269,8 @@ def _separated(path: Path, separator: str) -> Generator[Row, None, None]:
                     return
                 if cells and cells[-1].endswith(_END):
                     raise BadInput(f"{path}: a quote that opens on line {first:,} is not closed.")
-                if any(cell and not cell.isspace() for cell in cells):
-                    yield first, cells
+                if cells:
+                    yield first, cells if any(cell and not cell.isspace() for cell in cells) else (BLANK, "")
         except csv.Error as error:
             raise BadInput(f"{path}: line {line + 1:,} is not valid CSV ({error}).") from error
 

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from graphbench.benchmarks.graphs.features import FeaturePlan, plan_features
+from graphbench.benchmarks.graphs.missing import class_name
 from graphbench.benchmarks.graphs.raw import RawGraphs
 from graphbench.benchmarks.graphs.splits.links import are_of_one_graph
 from graphbench.benchmarks.graphs.splits.masks import counted_mask, split_masks
 from graphbench.benchmarks.graphs.splits.splitting import SplitRequest, Units, given_splits
-from graphbench.benchmarks.graphs.targets import Target, class_name, labelled
+from graphbench.benchmarks.graphs.targets import Target, labelled
 from graphbench.contracts import SPLITS
 from graphbench.contracts.table import EDGE, GRAPH, NODE
 from graphbench.errors import BadInput

@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.table import Table
 
 from graphbench.benchmarks.graphs.features import FeaturePlan
-from graphbench.benchmarks.graphs.targets import MISSING_WORDS, Target
+from graphbench.benchmarks.graphs.missing import MISSING_WORDS
+from graphbench.benchmarks.graphs.targets import Target
 from graphbench.contracts import SPLITS, BenchmarkSpec
 
 _SHOWN = 8

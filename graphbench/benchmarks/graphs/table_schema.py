@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from graphbench.benchmarks.graphs.frames import row_place, table_file
 from graphbench.errors import BadInput
+from graphbench.tables.frames import row_place, table_file
 from graphbench.tables.layout import near
 
 TABLES = ("graphs", "nodes", "edges", "links")

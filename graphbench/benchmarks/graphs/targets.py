@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, cast
@@ -11,24 +9,27 @@ from typing import Any, cast
 import numpy as np
 
 from graphbench.benchmarks.graphs.inference import METRICS, infer_task, is_one_hot
+from graphbench.benchmarks.graphs.missing import (
+    UNLABELLED,
+    class_name,
+    empty_cells,
+    marked_cells,
+    refuse_odd_words,
+    text_as_numbers,
+    usual_missing,
+    words_for_missing,
+)
 from graphbench.benchmarks.graphs.raw import LEVELS, RawGraphs, as_rows
-from graphbench.benchmarks.graphs.splits.masks import counted_rows
 from graphbench.contracts.spec import TaskName
 from graphbench.contracts.table import EDGE, GRAPH, NODE
 from graphbench.data.precision import exact_numbers
 from graphbench.errors import BadInput, UnknownName
-from graphbench.tables.missing import RULE, Missing, as_number
 
 _CLASSES = ("graph-classification", "node-classification", "edge-classification")
 _LABELS = "y"
 #: Columns of edges that are the target where nothing is called `y`.
 _OF_EDGES = ("edge_label", "edge_y")
-_SHOWN = 8  # words that a message names
 LINKS_HINT = " --data.task link-ranking predicts the edges of the graph."
-#: What says that a row has no class, where two or more classes are left without it and none of them is negative.
-UNLABELLED = -1
-#: The rule, in words.
-MISSING_WORDS = f"-1 beside two or more classes of which none is negative, {RULE}"
 
 
 @dataclass(frozen=True)
@@ -103,15 +104,15 @@ def find_target(
         raise BadInput("target: link-ranking predicts the pairs of links; leave the target out.")
     names = tuple(wanted) if wanted is not None else _default(raw, other)
     level = _level(raw, names, task)
-    words = _words(raw, level, names, missing)
+    words = words_for_missing(_target_parts(raw, level, names), missing)
     values = target_values(raw, level, names, words)
-    marked = _marked(raw, level, values, words)
-    present = ~(marked | _empty(values)).all(1)
+    marked = marked_cells(raw, level, values, words)
+    present = ~(marked | empty_cells(values)).all(1)
     if not present.any():
         raise BadInput(f"{raw.origin}: {', '.join(names)} is missing everywhere.")
     one_hot = is_one_hot(values[present])
     if task not in _CLASSES:
-        _refuse_odd_words(raw, level, names, values, marked)
+        refuse_odd_words(raw, level, names, values, marked)
     found: TaskName
     if task is not None:
         found, why = task, "as asked"
@@ -127,7 +128,7 @@ def find_target(
             f"target: a classification predicts one column, or columns of which each row has exactly one 1; "
             f"{', '.join(names)} have {values.shape[1]}."
         )
-    rule = _usual_missing(values[present]) if missing is None and found in _CLASSES and not one_hot else ()
+    rule = usual_missing(values[present]) if missing is None and found in _CLASSES and not one_hot else ()
     target = Target(level, names, found, why, values.shape[1], missing=(*rule, *words), one_hot=one_hot)
     if level == GRAPH and not skip:
         _refuse_missing(raw, target)
@@ -218,7 +219,7 @@ def target_values(raw: RawGraphs, level: str, names: Sequence[str], missing: Seq
     Raises:
         BadInput: one has no column of that number, or they are text and numbers.
     """
-    parts = [_as_numbers(part, missing) for part in _target_parts(raw, level, names)]
+    parts = [text_as_numbers(part, missing) for part in _target_parts(raw, level, names)]
     if len({part.dtype == object for part in parts}) > 1:
         raise BadInput(f"target: {', '.join(names)} are text and numbers; a task predicts one kind.")
     return np.concatenate(parts, axis=1)
@@ -238,52 +239,6 @@ def _target_parts(raw: RawGraphs, level: str, names: Sequence[str]) -> Iterator[
         yield values
 
 
-def _words(raw: RawGraphs, level: str, names: Sequence[str], missing: Sequence[Any] | None) -> tuple[Any, ...]:
-    """Values that mean no target: those that are given, and words for it that columns of text hold."""
-    known = Missing.of(missing)
-    texts = [part for part in _target_parts(raw, level, names) if part.dtype == object]
-    found = {cell for part in texts for cell in part.ravel().tolist() if isinstance(cell, str) and cell in known}
-    return (*(missing or ()), *sorted(found - set(missing or ())))
-
-
-def _as_numbers(values: np.ndarray, missing: Sequence[Any]) -> np.ndarray:
-    """Text `[rows, width]` as numbers, NaN for missing ones, where it is nothing else and has words for these."""
-    words = {str(value) for value in missing}
-    if values.dtype != object or not words.intersection(map(str, values.ravel().tolist())):
-        return values
-    cells = [None if cell is None or str(cell) in words else cell for cell in values.ravel().tolist()]
-    numbers = np.array([as_number(cell) for cell in cells]).reshape(values.shape)
-    return (
-        values
-        if any(math.isnan(n) for n, cell in zip(numbers.flat, cells, strict=True) if cell is not None)
-        else numbers
-    )
-
-
-def _refuse_odd_words(raw: RawGraphs, level: str, names: Sequence[str], values: np.ndarray, marked: np.ndarray) -> None:
-    """Refuse text of which most cells are numbers: the others are words that nobody knows.
-
-    Raises:
-        BadInput: names column, row and word.
-    """
-    if values.dtype != object:
-        return
-    odd = [
-        (row, name, str(cell))
-        for row, (cells, hidden) in enumerate(zip(values.tolist(), marked.tolist(), strict=True))
-        for name, cell, left_out in zip(names, cells, hidden, strict=False)
-        if cell is not None and not left_out and math.isnan(as_number(cell))
-    ]
-    known = int((~(marked | _empty(values))).sum())
-    if odd and len(odd) < known / 2:
-        row, name, word = odd[0]
-        words = json.dumps(sorted({word for _, _, word in odd})[:_SHOWN], ensure_ascii=False)
-        raise BadInput(
-            f"{raw.place(level, row)}: the target {name} is {word!r}, though most are numbers. If it means that there "
-            f"is none: --data.missing '{words}'; if these are classes: --data.task {level}-classification."
-        )
-
-
 def labelled(raw: RawGraphs, target: Target) -> np.ndarray:
     """Which graphs, nodes or edges have a target `[rows]`: one that the source leaves in, and that is not missing."""
     return np.asarray(~_absent(raw, target).all(1))
@@ -292,38 +247,7 @@ def labelled(raw: RawGraphs, target: Target) -> np.ndarray:
 def _absent(raw: RawGraphs, target: Target) -> np.ndarray:
     """Which cells of a target are missing `[rows, width]`."""
     values = target_values(raw, target.level, target.names, target.missing)
-    return _empty(values) | _marked(raw, target.level, values, target.missing)
-
-
-def _empty(values: np.ndarray) -> np.ndarray:
-    if values.dtype == object:
-        return np.array([[value is None for value in row] for row in values], dtype=bool).reshape(values.shape)
-    return np.isnan(values.astype(float))
-
-
-def _marked(raw: RawGraphs, level: str, values: np.ndarray, missing: Sequence[Any]) -> np.ndarray:
-    """Cells `[rows, width]` that hold a value which means missing, or whose row a mask of the source leaves out."""
-    marked = np.zeros(values.shape, dtype=bool)
-    counted = counted_rows(raw, level)
-    if counted is not None:
-        marked[~counted] = True
-    for value in missing:
-        marked |= (
-            np.asarray([[class_name(cell) == str(value) for cell in row] for row in values.tolist()], dtype=bool)
-            if values.dtype == object
-            else values == as_number(value)
-        )
-    return marked
-
-
-def _usual_missing(values: np.ndarray) -> tuple[int, ...]:
-    """-1 where it means that there is no class; see `MISSING_WORDS`."""
-    if values.dtype == object or values.shape[1] != 1:
-        return ()
-    present = values[~np.isnan(values.astype(float))]
-    others = present[present != UNLABELLED]
-    two_or_more = len(others) and others.min() >= 0 and others.min() < others.max()
-    return (UNLABELLED,) if two_or_more and len(others) < len(present) else ()
+    return empty_cells(values) | marked_cells(raw, target.level, values, target.missing)
 
 
 def _refuse_missing(raw: RawGraphs, target: Target) -> None:
@@ -375,11 +299,6 @@ def _classes(raw: RawGraphs, target: Target, num_classes: int | None) -> tuple[t
     if len(found) < 2:
         raise BadInput(f"{raw.origin}: {told} is {found[0]} everywhere, so there is nothing to classify.")
     return () if counts_from_0 else tuple(class_name(value) for value in found), len(found)
-
-
-def class_name(value: Any) -> str:
-    """A class as text; whole numbers without a point."""
-    return str(int(value)) if isinstance(value, float | bool) else str(value)
 
 
 def _check_numbers(raw: RawGraphs, target: Target, values: np.ndarray) -> None:

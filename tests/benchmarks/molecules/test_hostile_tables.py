@@ -15,6 +15,7 @@ from rdkit import Chem
 from graphbench.benchmarks.molecules.chemistry.user_file import FileRequest, read_user_file
 from graphbench.benchmarks.molecules.own_file import Molecules
 from graphbench.errors import GraphbenchError
+from graphbench.tables.reader import BLANK
 
 SMILES, VALUES = ["CCO", "c1ccccc1", "CC(C)N", "C[C@H](N)O"], [1.5, -2.0, 0.25, 7.0]
 PLAIN = "smiles,y\n" + "".join(f"{s},{v}\n" for s, v in zip(SMILES, VALUES, strict=True))
@@ -154,14 +155,14 @@ def trained(path):
 
 
 def answered(path, size):
-    """SMILES that a prediction has graphs of, and how many rows it has none for; or what it says."""
+    """SMILES that a prediction has graphs of, and how many rows with content it has none for; or what it says."""
     data, smiles, problems = Molecules(str(path.with_name("a.csv")), "y"), [], 0
     try:
         for part in data.read_input(str(path), size=size):
             names = {name.casefold(): name for name in reversed(list(part.frame))}
             column = part.frame["smiles" if "smiles" in part.frame else names["smiles"]]
             smiles += [str(column[row]).strip() for row in part.rows]
-            problems += len(part.problems)
+            problems += sum(why != BLANK for why in part.problems.values())
             assert part.frame.columns.is_unique
     except GraphbenchError as error:
         return str(error)

@@ -12,8 +12,9 @@ import pandas as pd
 from rdkit import Chem, rdBase
 
 from graphbench.benchmarks.molecules.chemistry.problems import UNREADABLE, RowProblem, quote
+from graphbench.benchmarks.molecules.chemistry.stereo import as_smiles
 from graphbench.errors import BadInput
-from graphbench.tables.reader import MOLECULES, Table, as_texts, check_table, lines_table, open_table
+from graphbench.tables.reader import BLANK, MOLECULES, Table, as_texts, check_table, lines_table, open_table
 from graphbench.tables.records import RECORD_END
 
 logger = logging.getLogger(__name__)
@@ -100,7 +101,8 @@ def read_rows(path: Path, smiles_column: str, others: Sequence[str]) -> Molecule
         columns = {name: as_texts(part.frame[table.names[table.found[name]]]) for name in others}
         columns[smiles_column] = part.smiles
         if part.problems:
-            rows.problems += [RowProblem(kind, part.numbers[row], said) for row, (kind, said) in part.problems.items()]
+            torn = {row: problem for row, problem in part.problems.items() if problem[0] != BLANK}  # nothing is lost
+            rows.problems += [RowProblem(kind, part.numbers[row], said) for row, (kind, said) in torn.items()]
             kept = [row for row in range(len(part.frame)) if row not in part.problems]
             columns = {name: [texts[row] for row in kept] for name, texts in columns.items()}
             part.numbers = [part.numbers[row] for row in kept]
@@ -139,7 +141,7 @@ def _parts(table: Table, smiles_column: str, size: int) -> Iterator[MoleculeFram
     name, count = table.names[table.found[smiles_column]], 0
     for part in table.parts(size):
         if table.records:
-            found = [_as_smiles(record) for record in part.frame[name]]
+            found = [_record_smiles(record) for record in part.frame[name]]
             broken = [row for row, text in enumerate(found) if text is None]
             part.problems |= {row: (UNREADABLE, f"record {count + row + 1:,}") for row in broken}
             smiles = [text or "" for text in found]
@@ -152,10 +154,10 @@ def _parts(table: Table, smiles_column: str, size: int) -> Iterator[MoleculeFram
         raise BadInput(f"{table.source}: it holds no molecules.")
 
 
-def _as_smiles(record: str) -> str | None:
+def _record_smiles(record: str) -> str | None:
     """A record of an SDF file as a SMILES; None where RDKit cannot read it.
 
-    RDKit keeps coordinates' stereo marks and drops plain hydrogens.
+    RDKit keeps coordinates' stereo marks and drops plain hydrogens; marks of racemates stay, as with `as_smiles`.
     """
     with rdBase.BlockLogs():
         supplier = Chem.SDMolSupplier()
@@ -164,7 +166,7 @@ def _as_smiles(record: str) -> str | None:
             mol = supplier[0] if len(supplier) else None
         except (OSError, RuntimeError, ValueError):
             mol = None
-        return None if mol is None else str(Chem.MolToSmiles(mol))
+        return None if mol is None else as_smiles(mol)
 
 
 def shorten(value: str) -> str:

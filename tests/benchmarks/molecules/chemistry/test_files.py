@@ -263,3 +263,38 @@ def test_workbook_row_by_row(tmp_path):
     assert [part.smiles for part in parts] == [["CCO", ""], ["CC"]]
     assert parts[0].frame.to_dict("list") == {"n": ["1", "2.5"], "smiles": ["CCO", ""]}
     assert parts[1].problems == {0: (TORN, "3 instead of 2")}
+
+
+def test_marks_of_racemates_stay_with_the_structure_in_every_format(tmp_path):
+    """A name behind a CXSMILES stays a name, and columns behind one stay columns."""
+    marked = "C[C@H](O)CC |&1:1|"
+    mol = Chem.MolFromSmiles(marked)
+    (tmp_path / "a.smi").write_text(f"{marked} the racemate\nCCO ethanol\n")
+    (tmp_path / "header.smi").write_text(f"smiles\ty\n{marked}\t1.5\nCCO\t2\n")
+    (tmp_path / "a.csv").write_text(f'smiles,y\n"{marked}",1.5\n')
+    (tmp_path / "a.sdf").write_text(Chem.MolToV3KMolBlock(mol) + "$$$$\n")
+    assert read_rows(tmp_path / "a.smi", "smiles", [NAME]).columns == {
+        "smiles": [marked, "CCO"], NAME: ["the racemate", "ethanol"],
+    }  # fmt: skip
+    assert read_rows(tmp_path / "header.smi", "smiles", ["y"]).columns == {"smiles": [marked, "CCO"], "y": ["1.5", "2"]}
+    for name in ("a.csv", "a.sdf"):
+        (text,) = read_rows(tmp_path / name, "smiles", []).columns["smiles"]
+        assert Chem.MolFromSmiles(text).GetStereoGroups(), name
+
+
+def test_a_property_called_as_the_column_of_structures_is_beside_them(tmp_path):
+    text = Chem.MolToMolBlock(Chem.MolFromSmiles("CCO")) + "> <smiles>\nC\n\n> <y>\n1\n\n$$$$\n"
+    (tmp_path / "a.sdf").write_text(text)
+    (part,) = stream_molecules(tmp_path / "a.sdf", "smiles", 9)
+    assert part.smiles == ["CCO"]
+    assert part.frame.to_dict("list") == {"smiles": ["CCO"], NAME: [""], "smiles.1": ["C"], "y": ["1"]}
+    assert read_rows(tmp_path / "a.sdf", "smiles", ["y"]).columns == {"smiles": ["CCO"], "y": ["1"]}
+
+
+def test_blank_rows_come_out_of_a_prediction_and_cost_a_training_nothing(tmp_path):
+    (tmp_path / "a.csv").write_text('smiles,y\nCCO,1\n,\n\n" ",\nCC,2\n')
+    (part,) = stream_molecules(tmp_path / "a.csv", "smiles", 9)
+    assert part.smiles == ["CCO", "", "", "CC"]
+    assert list(part.problems) == [1, 2]
+    rows = read_rows(tmp_path / "a.csv", "smiles", ["y"])
+    assert (rows.columns["smiles"], rows.lines, rows.num_rows) == (["CCO", "CC"], [2, 6], 2)

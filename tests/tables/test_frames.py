@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from graphbench.benchmarks.graphs.frame_chunks import ReadWhole, in_chunks, read_head
-from graphbench.benchmarks.graphs.frames import read_frame
 from graphbench.benchmarks.graphs.networkx_files import frame_column
 from graphbench.errors import GraphbenchError
+from graphbench.tables.frame_chunks import ReadWhole, in_chunks, read_head
+from graphbench.tables.frames import read_frame
 
 
 def test_a_long_column_is_not_numbers_above_and_text_below(tmp_path):

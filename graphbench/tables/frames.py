@@ -1,4 +1,4 @@
-"""Tables in CSV, Parquet or Excel files."""
+"""Tables whose columns have types, as pandas finds them: whole files of text, Parquet or Excel."""
 
 from __future__ import annotations
 

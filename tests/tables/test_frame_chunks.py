@@ -8,11 +8,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from graphbench.benchmarks.graphs import frame_chunks
-from graphbench.benchmarks.graphs.frame_chunks import ReadWhole, in_chunks, read_head
-from graphbench.benchmarks.graphs.frames import read_frame
 from graphbench.errors import BadInput, CorruptData
-from graphbench.tables.layout import SEES_TORN_ROWS
+from graphbench.tables import frame_chunks
+from graphbench.tables.frame_chunks import SEES_TORN_ROWS, ReadWhole, in_chunks, read_head
+from graphbench.tables.frames import read_frame
 
 pytestmark = pytest.mark.skipif(not SEES_TORN_ROWS, reason="this release of pandas has tables read whole")
 #: Columns whose type shows late: what stands in the first, the second and the third chunk of two rows.

@@ -15,7 +15,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from graphbench.benchmarks.graphs.frames import (
+from graphbench.data.progress import track
+from graphbench.errors import GraphbenchError
+from graphbench.tables.frames import (
     PARQUET,
     TEXT_OPTIONS,
     UNREADABLE,
@@ -31,12 +33,11 @@ from graphbench.benchmarks.graphs.frames import (
     separator_in,
     unreadable,
 )
-from graphbench.data.progress import track
-from graphbench.errors import GraphbenchError
-from graphbench.tables.layout import SEES_TORN_ROWS
 from graphbench.tables.text import open_text
 from graphbench.tables.workbooks import WORKBOOK
 
+#: Whether pandas, reading in chunks, sees that the first row of one has too many cells; before 3 it drops the surplus.
+SEES_TORN_ROWS = int(pd.__version__.partition(".")[0]) >= 3
 #: Rows of a chunk.
 CHUNK = 8_192
 #: Kind of a column -> what pandas reads text as; others it finds by itself.
