@@ -13,10 +13,12 @@ import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch_geometric.data import Data
 
+from graphbench.benchmarks.edge_baselines import predict_by_features
 from graphbench.benchmarks.objects import read_graphs
 from graphbench.contracts import SPLITS, Benchmark, Encoding, GraphBatch, GraphTable, InputPart
 from graphbench.contracts.pyg import GraphDataset
 from graphbench.contracts.spec import Split
+from graphbench.contracts.table import EDGE
 from graphbench.data.checks import check_table
 from graphbench.data.encode import encode, with_encoding
 from graphbench.data.entry import Entry, EntryWriter
@@ -130,7 +132,10 @@ class GraphBenchmark(Benchmark):
         return range(self._num_graphs[split])
 
     def baseline_predictions(self) -> dict[str, dict[str, np.ndarray]]:
-        """What knows nothing but the training targets says of every row: their mean, or the shares of their classes."""
+        """What knows nothing but the training targets says of every row: their mean, or the shares of their classes.
+
+        Edges are also predicted from their features alone, see `predict_by_features`.
+        """
         if any("y" not in self.tables[split].columns for split in SPLITS):
             return {}
         if self.spec.num_classes is not None:
@@ -140,7 +145,8 @@ class GraphBenchmark(Benchmark):
         else:
             name, answer = "training mean", self.tables["train"].columns["y"].double().nanmean(0).reshape(-1).numpy()
         rows = {split: len(self.tables[split].columns["y"]) for split in ("val", "test")}
-        return {name: {split: np.tile(answer, (count, 1)) for split, count in rows.items()}}
+        found = {name: {split: np.tile(answer, (count, 1)) for split, count in rows.items()}}
+        return found | (predict_by_features(self.tables, self.spec) if self.spec.level == EDGE else {})
 
     def read_objects(self, objects: Sequence[Any], size: int = 1024) -> Iterator[InputPart]:
         """Graphs of PyG or networkx whose fields are those of the specification, see `objects.read_graphs`.
