@@ -9,7 +9,6 @@ import pandas as pd
 
 from graphbench.contracts import Benchmark
 from graphbench.errors import BadInput
-from graphbench.tasks.rows import ENDS as ENDS
 
 PROBLEM, OUTSIDE, NODE, NODE_NAME = "problem", "outside_training", "node", "node_name"
 

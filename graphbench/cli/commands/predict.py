@@ -24,9 +24,10 @@ from graphbench.cli.same_data import SameData
 from graphbench.cli.several_devices import Answer, answered_on, chosen_devices
 from graphbench.cli.trained import ONE_PROCESS, on_split, predictor_of, training_facts
 from graphbench.contracts import SPLITS, Benchmark
+from graphbench.contracts.table import ENDS
 from graphbench.errors import BadInput, check_choice
 from graphbench.prediction.calibration import Temperature
-from graphbench.prediction.columns import ENDS, OUTSIDE, PROBLEM
+from graphbench.prediction.columns import OUTSIDE, PROBLEM
 from graphbench.prediction.ensemble import Ensemble
 from graphbench.prediction.intervals import Intervals
 from graphbench.prediction.output import STANDARD_OUTPUT, check_output, write_frames
