@@ -52,7 +52,7 @@ ARROWS = {
     "importing": set(),
     "kernels": {"errors"},
     "nn": {"contracts", "encodings", "errors", "kernels"},
-    "prediction": {"contracts", "data", "errors", "files", "registry", "runs", "tasks", "training"},
+    "prediction": {"contracts", "data", "errors", "files", "registry", "runs", "training"},
     "registry": {"contracts", "errors", "files"},
     "report": {"errors", "figures", "files", "runs"},
     "runs": {"errors", "files", "importing", "registry"},
