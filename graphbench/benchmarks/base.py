@@ -13,11 +13,13 @@ import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch_geometric.data import Data
 
+from graphbench.benchmarks.edge_baselines import predict_by_features
 from graphbench.benchmarks.labels import with_labels
 from graphbench.benchmarks.objects import read_graphs
 from graphbench.contracts import SPLITS, Benchmark, Encoding, GraphBatch, GraphTable, InputPart
 from graphbench.contracts.pyg import GraphDataset
 from graphbench.contracts.spec import Split
+from graphbench.contracts.table import EDGE
 from graphbench.data.checks import check_table
 from graphbench.data.encode import encode, with_encoding
 from graphbench.data.entry import Entry, EntryWriter
@@ -135,12 +137,16 @@ class GraphBenchmark(Benchmark):
         return range(self._num_graphs[split])
 
     def baseline_predictions(self) -> dict[str, dict[str, np.ndarray]]:
-        """What knows nothing but the training targets says of every row: their mean, or the shares of their classes."""
+        """What knows nothing but the training targets says of every row: their mean, or the shares of their classes.
+
+        Edges are also predicted from their features alone, see `predict_by_features`.
+        """
         if any("y" not in self.tables[split].columns for split in SPLITS):
             return {}
         name, answer = self._constant_answer()
         rows = {split: len(self.tables[split].columns["y"]) for split in ("val", "test")}
-        return {name: {split: np.tile(answer, (count, 1)) for split, count in rows.items()}}
+        found = {name: {split: np.tile(answer, (count, 1)) for split, count in rows.items()}}
+        return found | (predict_by_features(self.tables, self.spec) if self.spec.level == EDGE else {})
 
     def baseline_answers(self, count: int, texts: Sequence[str] | None = None) -> dict[str, np.ndarray]:
         """As `Benchmark.baseline_answers`: the training mean, or the shares of the training classes."""

@@ -19,9 +19,9 @@ from graphbench.cli.parsers import file_to_write
 from graphbench.cli.same_data import SameData
 from graphbench.cli.trained import ONE_PROCESS, checkpoint_of, written_together
 from graphbench.contracts import Benchmark
+from graphbench.contracts.table import ENDS
 from graphbench.errors import BadInput
 from graphbench.prediction import Predictor
-from graphbench.prediction.columns import ENDS
 from graphbench.prediction.ensemble import Ensemble
 from graphbench.prediction.loading import load_weights
 from graphbench.prediction.output import check_output, write_frames

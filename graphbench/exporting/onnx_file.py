@@ -136,7 +136,13 @@ def translations() -> dict[Any, Callable[..., Any]]:
             return op.Mod(numbers, divisor)
         return op.Sub(numbers, op.Mul(op.Floor(op.Div(numbers, divisor)), divisor))
 
+    def sort(values: Any, stable: Any = None, dim: int = -1, descending: bool = False) -> Any:
+        """Of equal values the earlier one comes first."""
+        count = op.Gather(op.Shape(values), op.Constant(value_ints=[dim]))
+        return op.TopK(values, count, axis=dim, largest=int(descending), sorted=1)
+
     return {
+        torch.ops.aten.sort.stable: sort,
         torch.ops.aten.repeat_interleave.Tensor: repeat_interleave,
         torch.ops.aten.remainder.Scalar: remainder,
     }

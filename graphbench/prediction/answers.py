@@ -11,9 +11,9 @@ import pandas as pd
 
 from graphbench.contracts import InputPart
 from graphbench.contracts.spec import Level
-from graphbench.contracts.table import EDGE
+from graphbench.contracts.table import EDGE, ENDS
 from graphbench.errors import BadInput
-from graphbench.prediction.columns import ENDS, NODE, NODE_NAME, OUTSIDE, PROBLEM, beside
+from graphbench.prediction.columns import NODE, NODE_NAME, OUTSIDE, PROBLEM, beside
 
 #: Columns of values `[rows, width]`, of which those that are present `[rows]` were answered.
 Columns = Callable[[np.ndarray, np.ndarray], dict[str, Any]]

@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 
 from graphbench.contracts import Benchmark
-from graphbench.tasks.rows import ENDS as ENDS
 
 PROBLEM, OUTSIDE, NODE, NODE_NAME = "problem", "outside_training", "node", "node_name"
 

@@ -6,12 +6,10 @@ import torch
 from torch import Tensor
 
 from graphbench.contracts.spec import Level
-from graphbench.contracts.table import GraphBatch
+from graphbench.contracts.table import ENDS, GraphBatch
 
 #: How the entries of `predict_step` begin that tell a task's spreads.
 SPREAD = "spread of "
-#: Columns of the two ends of an edge; `target` is the truth.
-ENDS = ("source", "destination")
 #: The entry of `predict_step` that holds what the head puts out.
 OUTPUT = "output"
 

@@ -185,6 +185,7 @@ TESTED_BY = {
 
 #: Test file without a source of its name -> what it tests.
 TESTS_OF = {
+    "tests/benchmarks/graphs/test_edge_targets.py": "targets of edges, from the source to predictions",
     "tests/release/test_audit.py": "release/audit.py",
     "tests/benchmarks/molecules/test_hostile_tables.py": "graphbench/tables/, by a training and a prediction",
     "tests/benchmarks/molecules/test_spellings.py": "graphbench/benchmarks/molecules/chemistry/stereo.py",

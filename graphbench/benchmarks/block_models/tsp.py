@@ -12,11 +12,12 @@ import torch
 from torch import Tensor
 
 from graphbench.benchmarks.base import GraphBenchmark
+from graphbench.benchmarks.block_models import specs
 from graphbench.benchmarks.block_models.tours import shortest_tour
 from graphbench.benchmarks.block_models.tsp_files import read_tours, text_file
 from graphbench.benchmarks.gnn_benchmark_files import Graph, address, fetch, read_splits
 from graphbench.benchmarks.sizes import with_sizes
-from graphbench.contracts import SPLITS, BenchmarkSpec, Features, GraphTable
+from graphbench.contracts import SPLITS, GraphTable
 from graphbench.contracts.table import EDGE, EDGE_INDEX, NODE, Column, pointer
 from graphbench.data.checksums import remembered_sha256
 from graphbench.data.worker_pool import map_in_processes
@@ -57,27 +58,7 @@ class TSP(GraphBenchmark):
         BadInput: for options that the source cannot honour.
     """
 
-    spec = BenchmarkSpec(
-        name="TSP",
-        task="edge-classification",
-        node=Features(dense=2, names=("x", "y")),
-        edge=Features(dense=1, names=("distance",)),
-        metric="F1",
-        higher_is_better=True,
-        loss="cross_entropy",
-        num_classes=2,
-        target_names=("other", "tour"),
-        split_sizes=(1_000, 100, 100),
-        mean_nodes=75.0,
-        max_nodes=100,
-        mean_edges=1875.0,
-        offline=True,
-        disk_mb=21.0,
-        licence="generated here; the published graphs are under the MIT licence",
-        citation="Dwivedi et al., JMLR 24 (2023)",
-        source="points drawn and solved here",
-        extra={"edges": "undirected"},
-    )
+    spec = specs.TSP
 
     def __init__(
         self,

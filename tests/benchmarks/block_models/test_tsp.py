@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import zipfile
 
 import numpy as np
@@ -14,6 +15,7 @@ from tours import line_of
 
 from graphbench.benchmarks import TSP
 from graphbench.benchmarks.block_models.tsp import NEIGHBOURS, Chunk, graphs_of, near_edges, solve_chunk
+from graphbench.cli import main
 from graphbench.data import worker_pool as pool
 from graphbench.errors import BadInput, CorruptData, MissingData
 from graphbench.testing import BenchmarkContract
@@ -94,6 +96,28 @@ def test_drawing_is_pinned():
     """Other graphs for the same seed need a new `data_version`."""
     points = np.concatenate([points for points, _ in solve_chunk(Chunk((0, 1, 0), 3, (5, 8)))])
     assert hashlib.sha256(np.round(points, 12).tobytes()).hexdigest()[:16] == "7251ae00f9d9f7c9"
+
+
+def test_the_full_set_has_the_listed_sizes(tmp_path, monkeypatch):
+    """Sizes are drawn before tours are found, which any order stands for here."""
+    monkeypatch.setattr(pool, "available_cores", lambda: 1)
+    monkeypatch.setitem(solve_chunk.__globals__, "shortest_tour", lambda points: np.arange(len(points)))
+    data, spec = TSP(store=str(tmp_path)), TSP.spec
+    data.prepare_data()
+    tables, graphs = data.tables.values(), sum(spec.split_sizes)
+    assert tuple(map(len, tables)) == spec.split_sizes
+    assert sum(int(t.num_nodes.sum()) for t in tables) / graphs == pytest.approx(spec.mean_nodes, abs=0.05)
+    assert sum(int(t.num_edges.sum()) for t in tables) / graphs == pytest.approx(spec.mean_edges, abs=0.05)
+    size = sum(file.stat().st_size for file in tmp_path.rglob("*") if file.is_file())
+    assert size / 1e6 == pytest.approx(spec.disk_mb, rel=0.01)
+
+
+@pytest.mark.parametrize("name", ["classic/tsp", "gps/tsp"])
+def test_recipes_are_of_the_published_size(name, capsys):
+    """97,858 parameters are published, for two logits where one does here: 33 fewer."""
+    assert main(["params", "--config", name, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])["parameters"]
+    assert found == 97_858 - 33 if name == "classic/tsp" else 90_000 < found < 100_000
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,10 @@ def reduced_messages(sent: Tensor, edges: Tensor | None, edge_index: Tensor, arr
         return total, largest
     messages = sent.index_select(0, edge_index[0])
     messages = messages if edges is None else messages + edges
+    if torch.compiler.is_exporting():  # ONNX knows no segments
+        empty, target = messages.new_zeros(arriving.shape[0], messages.shape[1]), edge_index[1]
+        largest = (empty - torch.inf).scatter_reduce(0, target[:, None].expand_as(messages), messages, "amax")
+        return empty.index_add(0, target, messages), largest
     total = torch.segment_reduce(messages, "sum", lengths=arriving, unsafe=True)
     return total, _Largest.apply(messages, edge_index[1], arriving)
 

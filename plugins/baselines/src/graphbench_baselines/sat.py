@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import get_args
+from typing import cast, get_args
 
 import torch
 from torch import Tensor, nn
@@ -197,7 +197,7 @@ class SAT(Architecture):
 
     def _surroundings(self, batch: GraphBatch, dtype: torch.dtype) -> Surroundings:
         layout = DenseLayout.from_batch(batch)
-        degree = count_nodes(batch.edge_index[0], batch.batch.shape[0])
+        degree = count_nodes(batch.edge_index[0], cast(int, batch.num_nodes))
         return Surroundings(
             layout=layout,
             edges=network_edges(

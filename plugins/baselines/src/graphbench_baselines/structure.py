@@ -7,7 +7,7 @@ Legend: P node pairs, S (root, member) pairs of all subgraphs, M their edges, k 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, cast, get_args
 
 import torch
 import torch.nn.functional as F
@@ -82,7 +82,7 @@ def khop_subgraphs(batch: GraphBatch, num_hops: int) -> Subgraphs:
     source, target = batch.edge_index[0], batch.edge_index[1]
     # Each member meets the edges that leave its node; an edge stays if its other end is in the same subgraph.
     by_source = source.argsort(stable=True)
-    degree = count_nodes(source, batch.batch.shape[0])
+    degree = count_nodes(source, cast(int, batch.num_nodes))
     first = degree.cumsum(0) - degree
     start = torch.repeat_interleave(torch.arange(member.shape[0], device=member.device), degree[member])
     offset = torch.arange(start.shape[0], device=start.device) - (degree[member].cumsum(0) - degree[member])[start]
@@ -120,7 +120,7 @@ def network_edges(batch: GraphBatch, edge: Tensor | None, subgraphs: Subgraphs |
         edge: vectors of its edges `[num_edges, edge_dim]`.
         subgraphs: those of its nodes.
     """
-    index, nodes = batch.edge_index, batch.batch.shape[0]
+    index, nodes = batch.edge_index, cast(int, batch.num_nodes)
     if subgraphs is not None:
         index, nodes = subgraphs.edge_index, subgraphs.member.shape[0]
     order = index[1].argsort(stable=True)
