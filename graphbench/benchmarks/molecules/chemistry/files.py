@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 #: The word for standard input.
 STANDARD_INPUT = "-"
-_PART = 4_096  # rows that a training reads at once
+_PART = 1_024  # rows that a training reads at once
 
 
 @dataclass
