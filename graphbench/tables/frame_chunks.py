@@ -25,6 +25,7 @@ from graphbench.tables.frames import (
     columns_for,
     converted,
     has_fractions,
+    is_nameless,
     is_text,
     may_have_commas,
     number_state,
@@ -80,6 +81,7 @@ class FrameChunks:
         head: its first line.
         kinds: what each column is, by its name in the file.
         rows: of a chunk.
+        blank: columns without a name and without cells, which no frame has, by their names in the file.
         numbers: columns of text that are numbers, by their names in the file.
         commas: those of them that have decimal commas, by the names of the frames.
     """
@@ -87,6 +89,7 @@ class FrameChunks:
     head: Head
     kinds: Mapping[str, str]
     rows: int
+    blank: tuple[str, ...] = ()
     numbers: tuple[str, ...] = ()
     commas: tuple[str, ...] = ()
 
@@ -107,6 +110,8 @@ class FrameChunks:
             columns = {name: self._typed(values, name) for name, (_, values) in zip(names, frame.items(), strict=True)}
             frame = pd.DataFrame(columns)
             frame.columns = pd.Index(head.names if only is None else [only])
+            if only is None:
+                frame = frame.loc[:, [name not in self.blank for name in head.header]]
             frame.index = pd.RangeIndex(start, start + len(frame))
             start += len(frame)
             yield frame
@@ -179,7 +184,8 @@ def in_chunks(head: Head, rows: int = CHUNK) -> FrameChunks:
     known = {name: _joined(found) for name, found in kinds.items()}
     if odd := [name for name, kind in known.items() if not kind]:
         raise ReadWhole(f"{head.path.name}: {odd[0]} holds {' and '.join(sorted(kinds[odd[0]]))}")
-    table = FrameChunks(head, known, rows)
+    blank = tuple(name for name, found in kinds.items() if found <= {"nothing"} and is_nameless(name))
+    table = FrameChunks(head, known, rows, blank)
     called = dict(zip(head.names, head.header, strict=True))
     open_ones = [name for name, found in called.items() if known[found] == "text" and found not in texts]
     if not open_ones:
@@ -191,7 +197,7 @@ def in_chunks(head: Head, rows: int = CHUNK) -> FrameChunks:
     commas = may_have_commas(head.separator) and not any(known[name] == "float" for name in fractions)
     found = converted(states, head.read_for, commas)
     with_commas = tuple(name for name in found if "commas" in states[name])
-    return FrameChunks(head, known, rows, tuple(called[name] for name in found), with_commas)
+    return FrameChunks(head, known, rows, blank, tuple(called[name] for name in found), with_commas)
 
 
 def _raw_chunks(

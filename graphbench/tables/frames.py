@@ -36,6 +36,7 @@ SUFFIXES = (PARQUET, *SEPARATED, *(f"{suffix}{PACKED}" for suffix in SEPARATED),
 TEXT_OPTIONS: dict[str, Any] = {"skip_blank_lines": False, "low_memory": False}
 #: What pandas calls an index without a name in a Parquet file.
 _UNNAMED_INDEX = re.compile(r"__index_level_\d+__")
+_NAMELESS = re.compile(r"Unnamed: \d+")
 _USUAL_MISSING = Missing.of(None)
 #: What pandas raises for a file that is not what its suffix says.
 UNREADABLE = (ValueError, OSError, EOFError, KeyError, OverflowError, pd.errors.ParserError, zipfile.BadZipFile)
@@ -54,7 +55,7 @@ def table_file(folder: Path, name: str) -> Path | None:
 
 
 def read_frame(path: Path, needed: Sequence[str] = ()) -> pd.DataFrame:
-    """A table with its columns as text names; of a workbook the first sheet.
+    """A table with its columns as text names, but for blank columns without a name; of a workbook the first sheet.
 
     Text files may have commas, semicolons or tabs between cells, and where these are no commas, decimal commas; one
     line in the log says so.
@@ -86,12 +87,23 @@ def read_frame(path: Path, needed: Sequence[str] = ()) -> pd.DataFrame:
         raise
     except UNREADABLE as error:
         raise unreadable(path, error) from error
+    frame = frame.loc[:, [not (is_nameless(str(name)) and frame[name].isna().all()) for name in frame]]
     header = [str(name) for name in frame.columns]
     read_for = columns_for(path, header, needed)
     frame.columns = pd.Index(renamed(header, read_for))
     commas = _convert_numbers(frame, needed, may_have_commas(separator))
     tell_layout(path, separator, read_for, commas)
     return frame
+
+
+def is_nameless(name: str) -> bool:
+    """Whether pandas made up the name of a column; one without cells is what spreadsheets export beside a table.
+
+    Examples:
+        >>> is_nameless("Unnamed: 2"), is_nameless("x")
+        (True, False)
+    """
+    return _NAMELESS.fullmatch(name) is not None
 
 
 def parquet_frame(table: pa.Table) -> pd.DataFrame:
