@@ -21,14 +21,14 @@ MakeTable = Callable[[RawGraphs], GraphTable]
 
 
 @contextlib.contextmanager
-def told_as_input() -> Iterator[None]:
-    """Errors of a source name the option that names new inputs, not that of the data to train on."""
+def told_as(option: str) -> Iterator[None]:
+    """Errors of a source name the option that it was given by, not that of the data to train on."""
     try:
         yield
     except GraphbenchError as error:
         if not str(error).startswith("--data.source"):
             raise
-        raise type(error)(str(error).replace("--data.source", "--input", 1)) from error
+        raise type(error)(str(error).replace("--data.source", option, 1)) from error
 
 
 def parts_of_source(
