@@ -19,7 +19,6 @@ TESTED_BY = {
         "tests/benchmarks/molecules/chemistry/test_targets.py", "the cells of a file of molecules",
     ),
     "graphbench/prediction/external.py": ("tests/cli/test_external.py", "held against predict and scikit-learn"),
-    "graphbench/benchmarks/graphs/new_inputs.py": ("tests/benchmarks/graphs/test_inputs.py", "graphs of other sources"),
     "graphbench/contracts/pyg.py": ("tests/nn/test_pyg.py", "beside the layers that read such graphs"),
     "graphbench/files/json_files.py": ("tests/data/test_foreign.py", "JSON that is damaged or nested too deep"),
     "graphbench/encodings/_edges_numba.py": ("tests/encodings/test_dense.py", "its loops"),

@@ -15,12 +15,11 @@ import torch
 from graphbench.benchmarks.graphs.by_nodes.splits import known_in
 from graphbench.benchmarks.graphs.features import FeaturePlan
 from graphbench.benchmarks.graphs.inference import LOSSES, OF_NEGATIVES, TASKS
-from graphbench.benchmarks.graphs.inputs import told_as
+from graphbench.benchmarks.graphs.inputs import GraphInputs, told_as
 from graphbench.benchmarks.graphs.inspection import FeatureRequest, size_facts, split_facts
-from graphbench.benchmarks.graphs.joined import source_by_split
-from graphbench.benchmarks.graphs.new_inputs import GraphInputs
 from graphbench.benchmarks.graphs.raw import RawGraphs, undirected
 from graphbench.benchmarks.graphs.sources import open_source
+from graphbench.benchmarks.graphs.splits.joined import source_by_split
 from graphbench.benchmarks.graphs.splits.links import split_links
 from graphbench.benchmarks.graphs.splits.splitting import (
     SplitRequest,
