@@ -48,7 +48,7 @@ def configurations(arguments: Sequence[str]) -> Iterator[dict[str, Any]]:
 #: Options of data that name files or folders.
 _PATHS = ("root", "store", "file", "test_file", "val_file", "split_dir")
 #: Option of one benchmark that may name a file, and is a word of other meaning elsewhere.
-_PATHS_OF = {"Graphs": ("source",)}
+_PATHS_OF = {"Graphs": ("source", "test_source", "val_source")}
 
 
 def moved_paths(run: RunFolder) -> dict[str, tuple[str, str]]:

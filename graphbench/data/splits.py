@@ -17,6 +17,8 @@ from graphbench.errors import BadInput
 
 Split = dict[str, Tensor]
 _FEWEST_FOLDS = 3
+#: Shares of train, val and test that options have unless they are given.
+USUAL_SHARES = (0.8, 0.1, 0.1)
 
 
 def permutation(size: int, *seeds: int) -> np.ndarray:
@@ -59,6 +61,16 @@ def without_share(fractions: Sequence[float]) -> tuple[str, ...]:
         ('test',)
     """
     return tuple(name for name, share in zip(SPLITS, fractions, strict=True) if not share)
+
+
+def unused_shares(fractions: Sequence[float]) -> str:
+    """Say that shares decide nothing, where they are not the usual ones and a split is given whole.
+
+    Examples:
+        >>> unused_shares([0.8, 0.1, 0.1]), unused_shares([0.5, 0.25, 0.25])
+        ('', '; fractions are not used')
+    """
+    return "" if tuple(fractions) == USUAL_SHARES else "; fractions are not used"
 
 
 def random_split(
@@ -246,6 +258,8 @@ def complete_split(
     rows = {name: np.flatnonzero(mask) for name, mask in parts.items()}
     share = dict(zip(SPLITS, fractions, strict=True))
     missing = [name for name in SPLITS if name not in rows]
+    if not missing:
+        return rows, unused_shares(fractions)
     others = np.flatnonzero(~np.logical_or.reduce(list(parts.values())))
     told = ""
     if "train" in missing:

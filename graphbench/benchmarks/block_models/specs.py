@@ -101,6 +101,6 @@ TSP = BenchmarkSpec(
     disk_mb=21.2,
     licence="generated here; the published graphs are under the MIT licence",
     citation="Dwivedi et al., JMLR 24 (2023)",
-    source="points drawn and solved here",
+    source="generated: points drawn and solved here",
     extra={"edges": "undirected"},
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,14 +13,14 @@ import numpy as np
 import torch
 
 from graphbench.benchmarks.graphs import specs
-from graphbench.benchmarks.graphs.by_nodes.level import NodeLevel
 from graphbench.benchmarks.graphs.by_nodes.splits import known_in
-from graphbench.benchmarks.graphs.features import FeaturePlan, feature_arrays
+from graphbench.benchmarks.graphs.features import FeaturePlan
 from graphbench.benchmarks.graphs.inference import LOSSES, OF_NEGATIVES, TASKS
-from graphbench.benchmarks.graphs.inputs import MakeTable, parts_of_objects, parts_of_source, told_as_input
-from graphbench.benchmarks.graphs.inspection import POSITION, FeatureRequest, size_facts, split_facts
+from graphbench.benchmarks.graphs.inputs import GraphInputs, told_as
+from graphbench.benchmarks.graphs.inspection import FeatureRequest, size_facts, split_facts
 from graphbench.benchmarks.graphs.raw import RawGraphs, undirected
 from graphbench.benchmarks.graphs.sources import open_source
+from graphbench.benchmarks.graphs.splits.joined import source_by_split
 from graphbench.benchmarks.graphs.splits.links import split_links
 from graphbench.benchmarks.graphs.splits.splitting import (
     SplitRequest,
@@ -32,7 +32,6 @@ from graphbench.benchmarks.graphs.splits.splitting import (
 from graphbench.benchmarks.graphs.summary import summary_rows, summary_text
 from graphbench.benchmarks.graphs.targets import (
     Target,
-    check_columns,
     find_target,
     is_symmetric,
     metrics_of,
@@ -40,20 +39,19 @@ from graphbench.benchmarks.graphs.targets import (
     target_array,
 )
 from graphbench.benchmarks.graphs.weights import weight_array
-from graphbench.contracts import SPLITS, GraphTable, InputPart
+from graphbench.contracts import SPLITS, GraphTable
 from graphbench.contracts.spec import TaskName
 from graphbench.contracts.table import EDGE, NODE, WEIGHT
 from graphbench.data.checksums import remembered_sha256
 from graphbench.data.entry import Entry, EntryWriter
-from graphbench.data.precision import single_numbers
 from graphbench.data.row_weights import scaled_weights
-from graphbench.data.splits import without_share
+from graphbench.data.splits import check_fractions, without_share
 from graphbench.errors import BadInput, check_choice
 
 logger = logging.getLogger(__name__)
 
 
-class Graphs(NodeLevel):
+class Graphs(GraphInputs):
     """Graphs of your own, out of files, tables, a function, or a data set by its name.
 
     What the features, the task and its targets are is inferred from the data, shown in one table before training, and
@@ -91,11 +89,15 @@ class Graphs(NodeLevel):
         split_level: graph, or node or edge: all splits hold all graphs and differ in the nodes or edges whose targets
             are known. By default that of the target where the masks or the column of the split are theirs, or there
             is one graph. Both directions of an edge stay in one split that is random.
-        split_column: column of the graphs, nodes or edges that says train, val or test.
+        split_column: column of the graphs, nodes or edges that says train, val or test, of which a missing one is cut
+            from training; or that has fold numbers from 0, three or more.
+        test_source, val_source: sources of the same columns whose graphs test and validate; without one of them its
+            part is cut from `source`.
         group_column: column of the graphs, nodes or edges; those of one value stay in one split.
-        fractions: shares of train, validation and test.
-        fold: the fold that tests with split=k-fold, the next one validates; or the column of masks that hold several
-            splits.
+        fractions: shares of train, validation and test, also of what is cut from training. 0 leaves validation or test
+            out: `[1, 0, 0]` trains a final model on all.
+        fold: the fold that tests with split=k-fold or with fold numbers, the next one validates; or the column of masks
+            that hold several splits.
         num_folds: folds of split=k-fold.
         split_seed: decides every split that is random.
         metric: the score that selects checkpoints.
@@ -139,6 +141,8 @@ class Graphs(NodeLevel):
         fold: int = 0,
         num_folds: int = 10,
         split_seed: int = 0,
+        test_source: str | list[Any] | None = None,
+        val_source: str | list[Any] | None = None,
         metric: str | None = None,
         loss: str | None = None,
         arguments: dict[str, Any] | None = None,
@@ -150,6 +154,7 @@ class Graphs(NodeLevel):
             check_choice("task", task, TASKS)
         check_choice("on_error", on_error, ("stop", "skip"))
         self.target = (target,) if isinstance(target, str) else None if target is None else tuple(target)
+        fractions = check_fractions(fractions)
         self.request = SplitRequest(
             split, split_column, group_column, fractions, fold, num_folds, split_seed, split_level, self.target or ()
         )
@@ -166,6 +171,14 @@ class Graphs(NodeLevel):
             raise BadInput("directed and to_undirected exclude each other.")
         checksum = partial(remembered_sha256, store=self.store.root)
         self.source = open_source(source, arguments or {}, directed, Path(self.root), checksum)
+        others = {name: given for name, given in (("val", val_source), ("test", test_source)) if given is not None}
+        if others:
+            self.request.check_sources(others)
+            opened = {}
+            for name, given in others.items():
+                with told_as(f"--data.{name}_source"):
+                    opened[name] = open_source(given, {}, directed, Path(self.root), checksum)
+            self.source = source_by_split({"train": self.source, **opened})
         self._raw: RawGraphs | None = None
         self._shown = False
         self._take_over(self._inspected(), metric, loss)
@@ -348,80 +361,12 @@ class Graphs(NodeLevel):
 
     def _table(self, raw: RawGraphs, targets: bool = False) -> GraphTable:
         """Graphs with their features, and with what is to be predicted."""
-        columns = self._columns(raw)
+        columns = self.feature_columns(raw)
         if targets and (y := target_array(raw, self._target)) is not None:
             columns["y"] = y
             if self.weight is not None:
                 columns[WEIGHT] = weight_array(raw, self._target, self.weight)
         return raw.table(columns)
-
-    def _columns(self, raw: RawGraphs) -> dict[str, tuple[str, np.ndarray]]:
-        """Columns of features by name, with their level."""
-        columns: dict[str, tuple[str, np.ndarray]] = {}
-        for level, coded_name, dense_name in ((NODE, "x", "x_dense"), (EDGE, "edge_attr", "edge_dense")):
-            coded, dense = feature_arrays(raw, self._plan[level])
-            columns |= {coded_name: (level, coded)} if coded is not None else {}
-            columns |= {dense_name: (level, dense)} if dense is not None else {}
-        if self.facts["coordinates"]:
-            columns["pos"] = (NODE, single_numbers(raw.column(NODE, POSITION), f"{raw.origin}: {POSITION} of nodes"))
-        return columns
-
-    # -- new inputs ----------------------------------------------------------------------------------------------
-
-    def read_input(self, source: str, column: str | None = None, size: int = 1024) -> Iterator[InputPart]:
-        """Graphs of another source of any kind; they need the columns that are features, and no target.
-
-        JSON lines and folders of networkx files are read graph by graph, tables in chunks where their rows are grouped
-        by graph, so that they may be longer than memory. Other sources are read whole.
-
-        Args:
-            source: as the option of this name.
-            column: not used: graphs are told by their own layout.
-            size: graphs per part.
-
-        Raises:
-            BadInput: the source cannot be read, or its graphs lack a column.
-        """
-        return self._read_parts(source, self._features_only, size)
-
-    def read_labelled(self, source: str, column: str | None = None, size: int = 1024) -> Iterator[InputPart]:
-        """As `read_input`, with the target in the column `y`: of graphs, or of nodes.
-
-        Raises:
-            BadInput: as `read_input`, or the source lacks the target.
-        """
-        return self._read_parts(source, self._labelled, size)
-
-    def _read_parts(self, source: str, table_of: MakeTable, size: int) -> Iterator[InputPart]:
-        """Graphs of another source, as tables that `table_of` makes."""
-        if source == "-":
-            raise BadInput(f"{self.spec.name} reads files, folders and names, not standard input.")
-        needed = [(plan.level, found.name) for plan in self._plan.values() for found in plan.columns]
-        with told_as_input():
-            opened = open_source(source, {}, self.directed, Path(self.root))
-            return parts_of_source(opened, needed, table_of, size)
-
-    def read_objects(self, objects: Sequence[Any], size: int = 1024) -> Iterator[InputPart]:
-        """PyG's `Data`, mappings of tensors, or networkx graphs; one that cannot be used is a problem of its row."""
-        return parts_of_objects(objects, self.directed, self._features_only, size)
-
-    def _features_only(self, raw: RawGraphs) -> GraphTable:
-        return self._table((undirected(raw) if self.to_undirected else raw).without_links())
-
-    def _labelled(self, raw: RawGraphs) -> GraphTable:
-        raw = (undirected(raw) if self.to_undirected else raw).without_links()
-        check_columns(raw, self._target)
-        y = target_array(raw, self._target)
-        assert y is not None, "links are not scored"
-        return raw.table({**self._columns(raw), "y": y})
-
-    def value_words(self, feature: str, value: int) -> str:
-        """A category by what the source calls it."""
-        for plan in self._plan.values():
-            for found in plan.columns:
-                if found.name == feature and found.values:
-                    return f"{feature} {found.values[value]}"
-        return super().value_words(feature, value)
 
     def ids(self, split: str) -> Sequence[Any]:
         """What the source calls the graphs; their numbers in it where it has no names."""

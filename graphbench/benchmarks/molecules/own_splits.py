@@ -26,6 +26,7 @@ from graphbench.data.splits import (
     fold_numbers,
     k_fold_split,
     random_split,
+    unused_shares,
     without_share,
 )
 from graphbench.errors import BadInput, check_choice, check_range
@@ -78,6 +79,11 @@ class MoleculeSplit:
             check_range("fold", self.fold, at_least=0, below=self.folds, whole=True)
         if (self.kind == "column") != (self.column is not None):
             raise BadInput("split=column and split_column=NAME belong together: give both or neither.")
+        if self.kind == "scaffold" and self.seed:
+            raise BadInput(
+                f"split_seed={self.seed}: split=scaffold has no seed. Take split=scaffold_balanced for scaffolds "
+                "in another order, or leave the seed out."
+            )
         for name, path in self.files.items():
             if self.kind == "column" or self.folds is not None:
                 asked = "split=column" if self.kind == "column" else f"folds={self.folds}"
@@ -144,7 +150,8 @@ class MoleculeSplit:
         if self.folds is not None and self.fold is not None:
             seed = 0 if self.kind == "scaffold" else self.seed
             groups = molecules.scaffolds or self._repeated(molecules.canonical)
-            return k_fold_split(len(molecules.table), self.folds, self.fold, seed, groups), ""
+            told = f"fold {self.fold} of {self.folds} tests, the next one validates{unused_shares(self.fractions)}"
+            return k_fold_split(len(molecules.table), self.folds, self.fold, seed, groups), told
         return self._cut(molecules, np.arange(len(molecules.table)), SPLITS, np.array(self.fractions)), ""
 
     def _by_files(self, molecules: UserMolecules) -> tuple[Rows, str]:
@@ -165,7 +172,8 @@ class MoleculeSplit:
             count, fold = int(numbers.max()) + 1, self.fold or 0
             if self.folds not in (None, count):
                 raise BadInput(f"folds={self.folds}: the column {name!r} has {count} folds.")
-            return column_folds(numbers, fold), f"fold {fold} of {count} in {name} tests, the next one validates"
+            told = f"fold {fold} of {count} in {name} tests, the next one validates"
+            return column_folds(numbers, fold), told + unused_shares(self.fractions)
         if self.folds is not None or self.fold is not None:
             given = f"folds={self.folds}" if self.folds is not None else f"fold={self.fold}"
             raise BadInput(f"{given}: the column {name!r} has words, and no fold numbers.")

@@ -165,3 +165,14 @@ def test_a_file_of_its_own_changes_what_is_stored(write, opened):
 def test_no_validation_beside_a_test_file(write, opened):
     data = opened(write("a.csv", SMILES[:20]), test_file=write("t.csv", SMILES[20:]), fractions=(1, 0, 0))
     assert [len(data.tables[split]) for split in SPLITS] == [20, 0, 10]
+
+
+def test_shares_and_seeds_that_decide_nothing_are_told(write, opened):
+    column = [SPLITS[number % 3] for number in range(len(SMILES))]
+    file = write("a.csv", part=column, fold=[number % 3 for number in range(len(SMILES))])
+    usual = {"split": "column", "split_column": "part"}
+    assert opened(file, **usual).split_words == "as part says"
+    for options in (usual, {"split": "column", "split_column": "fold"}, {"folds": 3, "fold": 1}):
+        assert opened(file, fractions=(0.6, 0.2, 0.2), **options).split_words.endswith("; fractions are not used")
+    with pytest.raises(BadInput, match="split_seed=3"):
+        Molecules(file, "value", split="scaffold", split_seed=3)

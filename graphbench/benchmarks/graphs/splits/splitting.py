@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +29,7 @@ from graphbench.data.splits import (
     complete_split,
     fold_numbers,
     random_split,
+    unused_shares,
     without_share,
 )
 from graphbench.errors import BadInput, check_choice, check_range
@@ -119,6 +120,22 @@ class SplitRequest:
         if self.column is not None and self.group is not None:
             raise BadInput("split_column and group_column: give one of them.")
 
+    def check_sources(self, sources: Mapping[str, Any]) -> None:
+        """Refuse options that split anew what comes in sources of its own.
+
+        Args:
+            sources: of "val" and "test", as far as they are given.
+
+        Raises:
+            BadInput: names the options.
+        """
+        asked = {"split": None if self.kind == "given" else self.kind, "split_column": self.column,
+                 "group_column": self.group, "split_level": None if self.level == GRAPH else self.level}  # fmt: skip
+        for option, value in asked.items():
+            if value is not None:
+                name = next(iter(sources))
+                raise BadInput(f"{name}_source is the {name} part, and {option}={value} makes another; leave one out.")
+
     def as_json(self) -> list[Any]:
         """Plain values that decide about the split, for the store."""
         found = [self.kind, self.column, self.group, list(self.fractions), self.fold, self.num_folds, self.seed]
@@ -188,6 +205,7 @@ def split_units(units: Units, request: SplitRequest) -> tuple[Rows, str]:
     kind = request.kind or _usual(units, request)
     taken = units.first_of_pairs() if kind in _TOGETHER and request.group is None else units
     try:
+        _refuse_fold(units, request, kind)
         split, told = _RULES[kind](taken, request)
         split = {name: np.sort(rows) for name, rows in split.items()}
         found = {name: torch.from_numpy(rows) for name, rows in split.items()}
@@ -200,6 +218,19 @@ def split_units(units: Units, request: SplitRequest) -> tuple[Rows, str]:
         split = {name: np.flatnonzero(rows) for name, rows in chosen.items()}
         told += ", both directions of an edge in one"
     return {name: units.rows[rows] for name, rows in split.items()}, told
+
+
+def _refuse_fold(units: Units, request: SplitRequest, kind: str) -> None:
+    """Refuse the number of a fold where there are no folds.
+
+    Raises:
+        BadInput: names the option.
+    """
+    if request.fold and kind != "k-fold" and given_splits(units, request) < 2:
+        raise BadInput(
+            f"fold is {request.fold}, but there is one split; folds are those of split=k-fold, of fold numbers in "
+            "split_column, or of masks with several columns."
+        )
 
 
 def given_splits(units: Units, request: SplitRequest) -> int:
@@ -239,6 +270,7 @@ def _folds(units: Units, request: SplitRequest) -> tuple[Rows, str]:
     else:
         dealt, classes = np.arange(len(units)), units.classes
         told += ", stratified" if classes is not None else ""
+    told += unused_shares(request.fractions)
     return fold_split(dealt, classes, request.fold, request.num_folds, request.seed), told
 
 
@@ -296,7 +328,8 @@ def _given(units: Units, request: SplitRequest) -> tuple[Rows, str]:
     if (column := _fold_column(units, request)) is not None:
         found = column_folds(column[1], request.fold)
         told = f"fold {request.fold} of {int(column[1].max()) + 1} in {column[0]} tests, the next one validates"
-        return {name: rows.numpy() for name, rows in found.items()}, f"{told}; --data.fold"
+        told += f"; --data.fold{unused_shares(request.fractions)}"
+        return {name: rows.numpy() for name, rows in found.items()}, told
     masks, lists = {} if request.column else split_masks(units.raw, units.level), _by_lists(units)
     if masks:
         told = f"as {_listed(tuple(masks.values()))}"
