@@ -13,6 +13,7 @@ from jsonargparse import ArgumentParser
 from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
 from graphbench import registry
+from graphbench.cli.command_line import SLOTS
 from graphbench.cli.parsers import ALL_OPTIONS, near_options, unknown_option
 from graphbench.contracts import Architecture, Benchmark, Encoding, PositionalEncoder
 from graphbench.errors import BadInput, GraphbenchError
@@ -67,22 +68,16 @@ def explain(error: Exception, parser: ArgumentParser | None = None, words: Seque
 
 
 #: Option that names a class -> what its constructor makes.
-_SLOTS: dict[str, type] = {"data": Benchmark, "model.architecture": Architecture}
+_MADE: dict[str, type] = {"data": Benchmark, "model.architecture": Architecture}
 #: What YAML reads as text where a number is expected.
 _NOT_FINITE = re.compile(r"[-+]?(nan|inf|infinity)", re.IGNORECASE)
 #: Functions in which something is being made: the second checks the options that all architectures share.
 _MAKING = ("__init__", "checked")
-#: Option of which every value is a class -> where classes of its kind are listed.
-_LISTED = {
-    "trainer.callbacks": "pytorch_lightning.callbacks",
-    "trainer.logger": "pytorch_lightning.loggers",
-    "model.optimizer": "torch.optim",
-}
 
 
 def _no_such_class(key: str, text: str) -> str | None:
     """The complaint about a name that no class has, where other options would have been the matter else."""
-    module = sys.modules.get(_LISTED.get(key, ""))
+    module = sys.modules.get(SLOTS[key].module) if key in SLOTS else None
     if module is None:
         return None
     known = {name for name in dir(module) if isinstance(getattr(module, name), type)}
@@ -186,7 +181,7 @@ def with_whole_name(error: BaseException, configured: Callable[[str], Any]) -> s
     if part and configured(f"model.{part}") is not None:
         return f"--model.{error}"
     made, own = next(_constructors(error), (None, False))
-    slot = next((slot for slot, kind in _SLOTS.items() if isinstance(made, kind)), "")
+    slot = next((slot for slot, kind in _MADE.items() if isinstance(made, kind)), "")
     name = (re.match(r"[a-z_]\w*(?=[ :=])", str(error)) or [""])[0]
     path = configured(f"{slot}.class_path") if slot else None
     if not isinstance(path, str) or path.rpartition(".")[2] != type(made).__name__:  # made as an option of another one

@@ -32,7 +32,7 @@ from graphbench.callbacks.progress import RunProgressBar
 from graphbench.callbacks.throughput import Throughput
 from graphbench.cli.complaints import constructed, explain, of_lightning, reason, with_whole_name
 from graphbench.cli.elastic import meet_on_loopback
-from graphbench.cli.optimizers import AS_FUNCTION, DEFAULT, with_optimizer
+from graphbench.cli.names import AS_FUNCTION, DEFAULT_OPTIMIZER, with_optimizer
 from graphbench.cli.signals import FolderWatch, OrderlyStop, Signals
 from graphbench.cli.trainer_checks import check_trainer
 from graphbench.contracts.benchmark import Benchmark
@@ -280,7 +280,7 @@ def resolve(arguments: Sequence[str]) -> dict[str, Any]:
     if config["model"].get("optimizer") in AS_FUNCTION:
         options = inspect.signature(torch.optim.AdamW).parameters.values()
         values = {one.name: one.default for one in options if one.default is not one.empty}
-        config["model"]["optimizer"] = {"class_path": DEFAULT, "init_args": values}
+        config["model"]["optimizer"] = {"class_path": DEFAULT_OPTIMIZER, "init_args": values}
     return config
 
 

@@ -1,21 +1,70 @@
-"""The trained model that a command works with, its own data closed or open."""
+"""The trained model that a command works with, its own data closed or open, and where its results go."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
+from collections.abc import Iterator
+from pathlib import Path
 
-from graphbench.cli.commands.score import checkpoint_of
+from pytorch_lightning.utilities.rank_zero import rank_zero_only
+
+from graphbench.cli.command_line import CommandLine
 from graphbench.cli.lightning import GraphbenchCLI
 from graphbench.cli.options import Request
 from graphbench.cli.same_data import SameData
 from graphbench.errors import BadInput
+from graphbench.files.together import writing_together
 from graphbench.prediction import Predictor, TrainingFacts
 from graphbench.prediction.columns import OUTSIDE
 from graphbench.prediction.loading import load_weights
+from graphbench.runs import RunFolder
+from graphbench.runs.checkpoints import load_checkpoint, trained_weights
+from graphbench.runs.trained_options import warn_of_other_options
 
 log = logging.getLogger(__name__)
 #: One process: answers of several would have to be gathered.
 ONE_PROCESS = ["--trainer.devices", "1", "--trainer.num_nodes", "1"]
+
+
+def checkpoint_of(request: Request) -> Path:
+    """The checkpoint a command works on: `--checkpoint FILE`, else the run's best (or, without one, last).
+
+    Raises:
+        BadInput: none was named, or the file is not there.
+        CorruptData: the file cannot be read.
+    """
+    named = request.own.checkpoint
+    if named is None and request.run is None:
+        raise BadInput("Name what to score: --run FOLDER of a finished fit, or --config FILE with --checkpoint FILE.")
+    if named is not None:
+        path = Path(named)
+    else:
+        assert request.run is not None
+        path = trained_weights(request.run)
+        if path == request.run.last and "best_epoch" in request.run.read_results():
+            log.warning("%s is gone: %s is taken, which may be worse.", request.run.best, path.name)
+    if not path.is_file():
+        raise BadInput(f"There is no checkpoint {path}: the fit has not finished its first epoch.")
+    content = load_checkpoint(path)  # a torn file must be named before data and model are built
+    if request.run is not None:
+        warn_of_other_options(request.run, content)
+    return path
+
+
+@contextlib.contextmanager
+def written_together(request: Request) -> Iterator[tuple[RunFolder | None, list[str]]]:
+    """Where a command writes what belongs to a run, so that all of it appears there or nothing; and options for that.
+
+    Only the first process of several writes.
+    """
+    if request.run is None:
+        yield None, []
+    elif getattr(rank_zero_only, "rank", None):
+        yield request.run, ["--trainer.default_root_dir", str(request.run.path)]
+    else:
+        with writing_together(request.run.path) as staged:
+            yield RunFolder(staged), ["--trainer.default_root_dir", str(staged)]
 
 
 def predictor_of(request: Request, devices: str = "1") -> Predictor:
@@ -65,8 +114,8 @@ def _check_callbacks(request: Request) -> None:
     Raises:
         BadInput: there are some.
     """
-    typed = request.arguments if request.run is None else request.arguments[2:]  # behind the run's own configuration
-    if any(word.startswith("--trainer.callbacks") for word in typed):
+    typed = CommandLine.parse(request.arguments[len(request.stored) :])
+    if any(one.path.startswith("trainer.callbacks") for one in typed.options) or typed.value("trainer.callbacks"):
         raise BadInput(
             "--trainer.callbacks: nothing here calls them. `graphbench test` and `graphbench predict` of a split do, "
             "without --input, --interval, --calibrate and further runs."

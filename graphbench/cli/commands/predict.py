@@ -16,13 +16,19 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from graphbench.cli.commands.score import checkpoint_of, written_together
 from graphbench.cli.lightning import GraphbenchCLI
 from graphbench.cli.options import OWN, Request, own_parser, split
 from graphbench.cli.parsers import CommandParser, file_to_write
 from graphbench.cli.same_data import SameData
 from graphbench.cli.several_devices import Answer, answered_on, chosen_devices
-from graphbench.cli.trained import ONE_PROCESS, on_split, predictor_of, training_facts
+from graphbench.cli.trained import (
+    ONE_PROCESS,
+    checkpoint_of,
+    on_split,
+    predictor_of,
+    training_facts,
+    written_together,
+)
 from graphbench.contracts import SPLITS, Benchmark
 from graphbench.errors import BadInput, check_choice
 from graphbench.prediction.calibration import Temperature

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import logging
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pytorch_lightning.utilities.rank_zero import rank_zero_only
-
+from graphbench.cli.changes import altered_options
 from graphbench.cli.console import show_table
 from graphbench.cli.lightning import GraphbenchCLI
 from graphbench.cli.measures import count_parameters, scores_of
 from graphbench.cli.options import OWN, Request, own_parser, split
-from graphbench.cli.recipes import altered_options
 from graphbench.cli.same_data import SameData
-from graphbench.errors import BadInput
-from graphbench.files.together import writing_together
+from graphbench.cli.trained import checkpoint_of, written_together
 from graphbench.registry.expected import Comparison, Expected, Obtained, compare, kind_of_data
 from graphbench.runs import RunFolder
-from graphbench.runs.checkpoints import load_checkpoint, trained_weights
 from graphbench.runs.tables import show_number
-from graphbench.runs.trained_options import warn_of_other_options
 from graphbench.training.baselines import baselines_of
 
 log = logging.getLogger(__name__)
@@ -33,31 +27,6 @@ Baselines = Mapping[str, Mapping[str, Mapping[str, float]]]
 _ROUNDING = 1e-5
 #: Options of a recipe that a line names as altered.
 _MOST_ALTERED = 6
-
-
-def checkpoint_of(request: Request) -> Path:
-    """The checkpoint a command works on: `--checkpoint FILE`, else the run's best (or, without one, last).
-
-    Raises:
-        BadInput: none was named, or the file is not there.
-        CorruptData: the file cannot be read.
-    """
-    named = request.own.checkpoint
-    if named is None and request.run is None:
-        raise BadInput("Name what to score: --run FOLDER of a finished fit, or --config FILE with --checkpoint FILE.")
-    if named is not None:
-        path = Path(named)
-    else:
-        assert request.run is not None
-        path = trained_weights(request.run)
-        if path == request.run.last and "best_epoch" in request.run.read_results():
-            log.warning("%s is gone: %s is taken, which may be worse.", request.run.best, path.name)
-    if not path.is_file():
-        raise BadInput(f"There is no checkpoint {path}: the fit has not finished its first epoch.")
-    content = load_checkpoint(path)  # a torn file must be named before data and model are built
-    if request.run is not None:
-        warn_of_other_options(request.run, content)
-    return path
 
 
 def validate(arguments: Sequence[str]) -> int:
@@ -83,21 +52,6 @@ def _score(arguments: Sequence[str], command: str, splits: Sequence[str]) -> int
         write_report([request.run], request.run.report)
         log.info("Report: %s", request.run.report)
     return 0
-
-
-@contextlib.contextmanager
-def written_together(request: Request) -> Iterator[tuple[RunFolder | None, list[str]]]:
-    """Where a command writes what belongs to a run, so that all of it appears there or nothing; and options for that.
-
-    Only the first process of several writes.
-    """
-    if request.run is None:
-        yield None, []
-    elif getattr(rank_zero_only, "rank", None):
-        yield request.run, ["--trainer.default_root_dir", str(request.run.path)]
-    else:
-        with writing_together(request.run.path) as staged:
-            yield RunFolder(staged), ["--trainer.default_root_dir", str(staged)]
 
 
 def _score_splits(
