@@ -147,6 +147,8 @@ def check_names(line: CommandLine) -> None:
     """
     for one in line.options:
         slot = one.name.removeprefix("--").removesuffix(".class_path")
+        if slot in REQUIRED and one.values == ("",):
+            raise BadInput(f"{one.name} is ''; expected the name of a class (`graphbench list {REQUIRED[slot]}`).")
         if not one.value or one.value.startswith("{") or holds_settings(one.value):
             continue
         if slot in _NAMELESS:

@@ -106,10 +106,10 @@ class Given:
         return ".".join(part for part in self.name.lstrip("-").split(".") if part not in ("init_args", "class_path"))
 
     def read(self) -> Any:
-        """Return the value: the mapping that it is in JSON or YAML or in a file, else the text."""
+        """Return the value: the mapping or list that it is in JSON or YAML or in a file, else the text."""
         if holds_settings(self.value):
             return read(Path(self.value))
-        if self.value.startswith("{"):
+        if self.value.startswith(("{", "[")):
             try:
                 return load_yaml(self.value)
             except yaml.YAMLError:  # the parser says so, with the option
