@@ -14,6 +14,7 @@ from typing import Any
 from graphbench import registry
 from graphbench.cli.command_line import (
     HOLDERS,
+    OPTION_TOPS,
     REQUIRED,
     SETTINGS,
     SLOTS,
@@ -302,7 +303,7 @@ def check_option(option: str, known: Collection[str], classes: Mapping[str, str]
     first, *rest = option.split(".")
     if first == "expected":
         return
-    if first not in ("data", "model", "trainer") or not rest:
+    if first not in OPTION_TOPS or not rest:
         if option.replace("_", "-") not in {name.replace("_", "-") for name in known}:
             name = meant(option, classes, lambda slot: taken_by(slot, classes))
             if name is not None:

@@ -56,8 +56,8 @@ HOLDERS: dict[str, str] = {
 }
 #: Files from which jsonargparse reads a class with its options, or a mapping.
 SETTINGS = (".yaml", ".yml", ".json")
-#: The tops of dotted options.
-_TOPS = ("data", "model", "trainer")
+#: The first parts of dotted options.
+OPTION_TOPS = ("data", "model", "trainer", "expected")
 #: Keys of a mapping that stands for a class.
 _OF_CLASS = ("class_path", "init_args", "dict_kwargs")
 _SHORT = {"-c": "--config", "-o": "--output"}
@@ -192,7 +192,7 @@ class CommandLine:
                 if not Path(one.value).is_file():
                     raise BadInput(f"--config {one.value}: there is no such file.")
                 found.append((f"--config {one.value}", read(Path(one.value))))
-            elif one.path.partition(".")[0] in _TOPS and one.value and not one.appends:
+            elif one.path.partition(".")[0] in OPTION_TOPS and one.value and not one.appends:
                 value = one.read()
                 if isinstance(value, Mapping) or (value is not None and one.path in (*REQUIRED, "model")):
                     found.append((one.name, nested(one.path, value)))
@@ -285,7 +285,7 @@ def options_in(content: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
         [('data.seed', True), ('model.head.dim', False)]
     """
     for key, value in content.items():
-        if key not in _TOPS or not isinstance(value, Mapping):
+        if key not in OPTION_TOPS[:3] or not isinstance(value, Mapping):
             yield str(key), False
         elif key == "data":
             yield from _of_class(key, value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import os
 import shutil
 import sys
 from collections.abc import Sequence
@@ -30,6 +31,7 @@ from graphbench.callbacks.last_checkpoint import LastCheckpoint
 from graphbench.callbacks.non_finite import NonFinite
 from graphbench.callbacks.progress import RunProgressBar
 from graphbench.callbacks.throughput import Throughput
+from graphbench.cli.command_line import OPTION_TOPS
 from graphbench.cli.complaints import constructed, of_lightning, reason, with_whole_name
 from graphbench.cli.elastic import meet_on_loopback
 from graphbench.cli.names import AS_FUNCTION, DEFAULT_OPTIMIZER, with_optimizer
@@ -107,6 +109,12 @@ class GraphbenchCLI(LightningCLI):
         Raises:
             BadInput: an option is unknown, missing, or has a value of the wrong type.
         """
+        tops = tuple(f"{parser.env_prefix}_{top}".upper() for top in (*OPTION_TOPS, "config", "seed_everything"))
+        if parser.default_env and (named := [name for name in os.environ if name.startswith(tops)]):
+            raise BadInput(
+                f"{named[0]} and JSONARGPARSE_DEFAULT_ENV are set: options come from the command line and its files "
+                "alone, so that a run can be told from its recipe. Unset one of both."
+            )
         try:
             super().parse_arguments(parser, args)
         except ArgumentError as error:

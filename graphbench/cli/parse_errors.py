@@ -22,7 +22,16 @@ import yaml
 from jsonargparse import ArgumentParser
 
 from graphbench import registry
-from graphbench.cli.command_line import HOLDERS, REQUIRED, SETTINGS, SLOTS, CommandLine, class_named, nested
+from graphbench.cli.command_line import (
+    HOLDERS,
+    OPTION_TOPS,
+    REQUIRED,
+    SETTINGS,
+    SLOTS,
+    CommandLine,
+    class_named,
+    nested,
+)
 from graphbench.cli.parsers import ALL_OPTIONS, near_options, unknown_option
 from graphbench.files.safe_yaml import load_yaml
 from graphbench.registry.configurations import read
@@ -100,7 +109,7 @@ def _used(line: CommandLine) -> dict[str, list[_Used]]:
     for one in line.options:
         whole = one.name == "--config"
         content = read(Path(one.value)) if whole else nested(one.path, one.read()) if one.values else {}
-        for top in ("data", "model", "trainer", "expected"):
+        for top in OPTION_TOPS:
             if top in content:
                 _collect(top, content[top], one.appends, found)
     return found

@@ -195,6 +195,18 @@ def test_a_short_output_is_taken_or_named(place, capsys, spelling):
         assert ("--output" in said) != (takes and "OUT" in spelling), (command, said)
 
 
+def test_options_of_the_environment_are_refused(place, monkeypatch, capsys):
+    """jsonargparse would read them, and no recipe could be told from what they make of it."""
+    monkeypatch.setenv("PL_TRAINER__MAX_EPOCHS", "3")
+    monkeypatch.setenv("PL_GLOBAL_SEED", "3")  # Lightning's own
+    assert main(["params", "-c", "q.yaml"]) == 0
+    monkeypatch.setenv("JSONARGPARSE_DEFAULT_ENV", "true")
+    assert main(["params", "-c", "q.yaml"]) == 1
+    assert "PL_TRAINER__MAX_EPOCHS" in capsys.readouterr().err
+    monkeypatch.delenv("PL_TRAINER__MAX_EPOCHS")
+    assert main(["params", "-c", "q.yaml"]) == 0
+
+
 def test_values_and_options_are_told_apart():
     words = ["--rows", "0", "-1", "--trust", "stray", "-", "--data.seed", "-3", "--json", "--x=--y", "--text", "- a b"]
     line = CommandLine.parse(words, several=("--rows",), flags=("--trust", "--json"))

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from graphbench import registry
 from graphbench.cli.checks import taken_by
-from graphbench.cli.command_line import HOLDERS, REQUIRED, SLOTS, CommandLine
+from graphbench.cli.command_line import HOLDERS, REQUIRED, SLOTS, CommandLine, spell_out
 from graphbench.cli.options import OWN
 from graphbench.cli.parsers import CommandParser
 from graphbench.contracts.spec import SPLITS
-from graphbench.errors import check_choice
+from graphbench.errors import GraphbenchError, check_choice
 from graphbench.registry.configurations import configurations
 
 _BASH = """\
@@ -91,20 +92,15 @@ def completions(words: Sequence[str]) -> list[str]:
     """
     from graphbench.cli import COMMANDS
 
-    given = list(words) or [""]
-    if len(given) == 1:
-        return _starting(given[0], COMMANDS)
-    command, current = given[0], given[-1]
-    before = given[-2]
-    if current == "=":
-        current = ""
-    elif before == "=":
-        before = given[-3]
+    if len(words) < 2:
+        return _starting("".join(words), COMMANDS)
+    given = spell_out([word for word in words[:-1] if word != "="])
+    command, before, current = given[0], given[-1], words[-1].removeprefix("=")
     if current.startswith("--") and "=" in current:  # zsh leaves it whole
         option, _, value = current.partition("=")
         return [f"{option}={found}" for found in _starting(value, _values(option))]
     if current.startswith("-"):
-        return _starting(current, _options(command, given))
+        return _starting(current, _options(command, given[1:]))
     if before.startswith("--"):
         return _starting(current, _values(before))
     if command == "list":
@@ -136,7 +132,9 @@ def _options(command: str, words: Sequence[str]) -> list[str]:
     if command not in OWN:
         return ["--help"]
     names = [name.replace("_", "-") for name in OWN[command]] + ["config", "trust", "help", "seed_everything"]
-    classes = CommandLine.parse(words).classes
+    line, classes = CommandLine.parse(words), {}
+    with contextlib.suppress(GraphbenchError):  # a file that is not there yet
+        classes = line.located().classes
     names += [*REQUIRED, "model.positional_encoding"]
     for holder in (*HOLDERS, *classes):
         names += [f"{holder}.{name}" for name in taken_by(holder, classes) or ()]
