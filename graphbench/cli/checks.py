@@ -7,7 +7,7 @@ the parser that LightningCLI builds.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -280,7 +280,7 @@ def _leaves(content: Mapping[str, Any], above: str = "") -> Iterable[tuple[str, 
 
 def _unknown_key(place: str, key: str, classes: Mapping[str, str]) -> BadInput:
     """The error of a key at the top of a file, which is a mistake or was to hold an anchor."""
-    name = meant(key, classes, lambda slot: taken_by(slot, classes))
+    name = meant(key, classes)
     near = near_options(key, [*_OF_FILES, *_dotted()]) if name is None else f"Did you mean --{name}? "
     anchor = " An anchor (&NAME) needs no key of its own: it goes before the first value that it names."
     return BadInput(
@@ -305,10 +305,7 @@ def check_option(option: str, known: Collection[str], classes: Mapping[str, str]
         return
     if first not in OPTION_TOPS or not rest:
         if option.replace("_", "-") not in {name.replace("_", "-") for name in known}:
-            name = meant(option, classes, lambda slot: taken_by(slot, classes))
-            if name is not None:
-                raise BadInput(f"Unknown option --{option}. Did you mean --{name}? {ALL_OPTIONS}")
-            raise unknown_option(option, [*known, *_dotted()])
+            raise _unknown(option, [*known, *_dotted()], classes)
         return
     rest = [part for part in rest if part != "init_args"]
     if not rest or rest[0] in ("class_path", "help", "config"):
@@ -327,30 +324,33 @@ def check_option(option: str, known: Collection[str], classes: Mapping[str, str]
     if owner := classes.get(first):
         near = near_options(rest[0], taken, f"{first}.")
         raise BadInput(f"--{option}: {owner} has no option {rest[0]!r}. {near}It has: {', '.join(taken)}.")
-    name = meant(option, classes, lambda slot: taken_by(slot, classes))
-    if name is not None:
-        raise BadInput(f"Unknown option --{option}. Did you mean --{name}? {ALL_OPTIONS}")
-    raise unknown_option(option, [f"{first}.{name}" for name in taken])
+    raise _unknown(option, [f"{first}.{name}" for name in taken], classes)
 
 
-def meant(option: str, classes: Mapping[str, str], taken: Callable[[str], Iterable[str] | None]) -> str | None:
+def _unknown(option: str, known: Iterable[str], classes: Mapping[str, str]) -> BadInput:
+    """The error of an option that nobody takes: with the one that was meant, or those that are written alike."""
+    if (name := meant(option, classes)) is None:
+        return unknown_option(option, known)
+    return BadInput(f"Unknown option --{option}. Did you mean --{name}? {ALL_OPTIONS}")
+
+
+def meant(option: str, classes: Mapping[str, str]) -> str | None:
     """Return the option that was meant by one without its prefix, or by the name it has in other programs.
 
     Args:
         option: unknown, without dashes.
         classes: slot -> class that the command line names.
-        taken: options of the class in a slot, None where they are not known.
 
     Examples:
-        >>> meant("lr", {}, lambda slot: None)
+        >>> meant("lr", {})
         'model.optimizer.lr'
-        >>> meant("hidden_dim", {"model.architecture": "GPS"}, lambda slot: ["hidden_dim"])
-        'model.architecture.hidden_dim'
+        >>> meant("batch_size", {"data": "CSL"})
+        'data.batch_size'
     """
     last = option.removeprefix("model.")
     if (known := _ELSEWHERE.get(last.replace("_", "-"))) is not None:
         return known
-    return next((f"{slot}.{last}" for slot in classes if last in (taken(slot) or ())), None)
+    return next((f"{slot}.{last}" for slot in classes if last in (taken_by(slot, classes) or ())), None)
 
 
 def taken_by(holder: str, classes: Mapping[str, str]) -> list[str] | None:

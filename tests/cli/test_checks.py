@@ -188,7 +188,12 @@ def test_settings_that_are_not_there_are_no_name() -> None:
 
 @pytest.mark.parametrize(
     ("option", "expected"),
-    [("lr", "model.optimizer.lr"), ("num_epochs", "trainer.max_epochs"), ("dim", "data.dim"), ("nonsense", None)],
+    [
+        ("lr", "model.optimizer.lr"),
+        ("num_epochs", "trainer.max_epochs"),
+        ("batch_size", "data.batch_size"),
+        ("nonsense", None),
+    ],
 )
 def test_options_of_other_programs_have_a_name_here(option: str, expected: str | None) -> None:
-    assert meant(option, {"data": "Own"}, lambda slot: ["dim", "spec"]) == expected
+    assert meant(option, {"data": "CSL"}) == expected
