@@ -6,6 +6,7 @@ take, one after the other, with jsonargparse as the judge of each value.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
 import inspect
@@ -53,8 +54,10 @@ def explain(error: Exception, parser: ArgumentParser, words: Sequence[str]) -> s
         parser: knows the options that stand in no class.
         words: what was parsed.
     """
-    line = CommandLine.parse(words)
-    return next(_mistakes(line, parser, str(error)), "") or _shorten(str(error))
+    with contextlib.suppress(TypeError, ValueError):  # a class of somebody's own, whose signature cannot be read
+        if said := next(_mistakes(CommandLine.parse(words), parser, str(error)), ""):
+            return said
+    return _shorten(str(error))
 
 
 def _mistakes(line: CommandLine, parser: ArgumentParser, text: str) -> Iterator[str]:
@@ -76,14 +79,8 @@ def _mistakes(line: CommandLine, parser: ArgumentParser, text: str) -> Iterator[
         for made in each:
             yield from _of_class(made, text)
     seed = line.value("seed_everything")
-    if seed is not None and (said := _wrong("seed_everything", int | bool, str(seed))):
+    if seed is not None and (said := _wrong("seed_everything", int | bool, str(seed), text)):
         yield said
-    for made in (made for each in used.values() for made in each if isinstance(made.cls, type)):
-        hints = type_hints(made.cls)
-        for name, value, adds in made.options:
-            scalar = isinstance(value, str) and value in text and not adds
-            if scalar and name in hints and not _accepts(hints[name], value):
-                yield f"--{made.place}.{name} is {value!r}; expected {_told(hints[name])}."
 
 
 @dataclass
@@ -177,7 +174,7 @@ def _of_class(made: _Used, text: str) -> Iterator[str]:
         if name in hints and name in known:
             if adds and _is_plain(hints[name]) and not _takes_lists(hints[name]):
                 yield f"--{option}+: {option} takes no list to add to. Leave the + out."
-            if not adds and (said := _wrong(option, hints[name], value)):
+            if not adds and (said := _wrong(option, hints[name], value, text)):
                 yield said
         elif name not in known and name in text:
             near = near_options(name, known, f"{made.place}.")
@@ -214,8 +211,8 @@ def _no_such_class(made: _Used, text: str) -> str:
     return f"{option} is {made.name!r}; expected one of: {', '.join(sorted(known))}."
 
 
-def _wrong(option: str, hint: Any, value: Any) -> str | None:
-    """What is wrong with a value of an annotated option; None where it is right, or a class may stand there."""
+def _wrong(option: str, hint: Any, value: Any, text: str) -> str | None:
+    """What is wrong with a value of an annotated option; None where it is right, or the text is not about it."""
     if isinstance(value, Mapping):
         for kind in (part for part in _parts(hint) if dataclasses.is_dataclass(part) and isinstance(part, type)):
             hints = type_hints(kind)
@@ -227,10 +224,10 @@ def _wrong(option: str, hint: Any, value: Any) -> str | None:
                     return (
                         f"--{option}.{name}: {kind.__name__} has no option {name!r}. {near}It has: {', '.join(hints)}."
                     )
-                if said := _wrong(f"{option}.{name}", hints[name], inner):
+                if said := _wrong(f"{option}.{name}", hints[name], inner, text):
                     return said
         return None
-    if not _is_plain(hint) or _accepts(hint, value):
+    if not (_is_plain(hint) or (isinstance(value, str) and value in text)) or _accepts(hint, value):
         return None
     for leaf in _leaves(value) if float in _parts(hint) else ():
         if not math.isfinite(leaf[1]):
@@ -292,21 +289,23 @@ def _told(hint: Any) -> str:
     """An annotation in words.
 
     Examples:
-        >>> _told(int | None), _told(Literal["mean", 3]), _told(tuple[float, float])
-        ('int or None', "'mean' or 3", 'tuple[float, float]')
+        >>> _told(int | None), _told(tuple[float, float]), _told(Literal["mean", 3] | None)
+        ('int or None', 'tuple[float, float]', "one of 'mean', 3 or None")
     """
-    origin = get_origin(hint)
+    origin, parts = get_origin(hint), [hint]
     if origin in (Union, UnionType):
-        return " or ".join(map(_told, get_args(hint)))
-    if origin is Literal:
-        return " or ".join(map(repr, get_args(hint)))
+        parts = list(get_args(hint))
+    chosen = [repr(value) for part in parts if get_origin(part) is Literal for value in get_args(part)]
+    others = [part for part in parts if get_origin(part) is not Literal]
+    if chosen or len(others) > 1:
+        return " or ".join([*([f"one of {', '.join(chosen)}"] if chosen else []), *map(_told, others)])
     if hint is NoneType:
         return "None"
     if isinstance(hint, type) and origin is None:
         return hint.__name__
-    parts = ", ".join("..." if one is ... else _told(one) for one in get_args(hint))
+    inside = ", ".join("..." if one is ... else _told(one) for one in get_args(hint))
     name = getattr(origin or hint, "__name__", str(hint))
-    return f"{name}[{parts}]" if parts else name
+    return f"{name}[{inside}]" if inside else name
 
 
 def _shorten(text: str) -> str:
