@@ -148,8 +148,8 @@ def check_names(line: CommandLine) -> None:
     """
     for one in line.options:
         slot = one.name.removeprefix("--").removesuffix(".class_path")
-        if slot in REQUIRED and one.values == ("",):
-            raise BadInput(f"{one.name} is ''; expected the name of a class (`graphbench list {REQUIRED[slot]}`).")
+        if slot in SLOTS and one.values == ("",):
+            raise BadInput(f"{one.name} is ''; expected the name of a class, {_article(SLOTS[slot].kind)}.")
         if not one.value or one.value.startswith("{") or holds_settings(one.value):
             continue
         if slot in _NAMELESS:
@@ -173,9 +173,8 @@ def _check_name(option: str, slot: str, value: str) -> None:
     dotted = all(part.isidentifier() for part in value.split("."))
     if dotted and not _DATA_FILES.search(value) and ("." not in value or not Path(value).exists()):
         return
-    kind = SLOTS[slot].kind
     text = (
-        f"{option} {value}: this option takes the name of {'an' if kind[0] in 'aeiou' else 'a'} {kind} "
+        f"{option} {value}: this option takes the name of {_article(SLOTS[slot].kind)} "
         f"(`graphbench list {REQUIRED[slot]}`)."
     )
     if slot == "data":
@@ -184,6 +183,10 @@ def _check_name(option: str, slot: str, value: str) -> None:
             f"--data Graphs --data.source {value}."
         )
     raise BadInput(text)
+
+
+def _article(kind: str) -> str:
+    return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
 
 
 # -- options that nobody takes -----------------------------------------------------------------------------------------

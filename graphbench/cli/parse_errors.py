@@ -104,8 +104,10 @@ def _used(line: CommandLine) -> dict[str, list[_Used]]:
     """Return the classes at each place: one, or those of a list."""
     found = {place: [_Used(place, "", _imported(target))] for place, target in _HOLDERS.items()}
     for one in line.options:
-        whole = one.name == "--config"
-        content = read(Path(one.value)) if whole else nested(one.path, one.read()) if one.values else {}
+        if one.name == "--config":
+            content = read(Path(one.value))
+        else:
+            content = nested(one.path, one.value if (value := one.read()) is None else value) if one.values else {}
         for top in OPTION_TOPS:
             if top in content:
                 _collect(top, content[top], one.appends, found)
@@ -163,6 +165,11 @@ def _of_class(made: _Used, text: str) -> Iterator[str]:
     """Yield what is wrong with a class and its options."""
     if not callable(made.cls) and made.name and made.name in text:
         yield _no_such_class(made, text)
+    if made.cls is None and not made.name and made.options:
+        yield (
+            f"--{made.place}.{made.options[0][0]}: this is an option of {SLOTS[made.place].kind}s, but none is named. "
+            f"Name one with --{made.place} NAME."
+        )
     if not isinstance(made.cls, type):
         return
     known, hints = parameters(made.cls), type_hints(made.cls)
@@ -226,7 +233,6 @@ def _wrong(option: str, hint: Any, value: Any, text: str) -> str | None:
                     )
                 if said := _wrong(f"{option}.{name}", hints[name], inner, text):
                     return said
-        return None
     if not (_is_plain(hint) or (isinstance(value, str) and value in text)) or _accepts(hint, value):
         return None
     for leaf in _leaves(value) if float in _parts(hint) else ():
@@ -318,5 +324,7 @@ def _shorten(text: str) -> str:
         if found := re.search(r"Expected an? (?:<class ')?(.+?)(?:'>)?\. Got value: (.+?)(?:\. Got value: .*)?$", line):
             return f"--{'.'.join(key for _, key in keys)} is {found[2]!r}; expected {found[1]}."
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("Parser key")]
-    option = f"--{keys[0][1]}: " if keys else ""
-    return f"{option}{' '.join(lines)[:600]} {ALL_OPTIONS}"
+    given = [line.removeprefix("Given value: ") for line in lines if line.startswith("Given value: ")]
+    if keys and given:
+        return f"--{keys[0][1]} is {given[0][:200]!r}, which it does not take. {ALL_OPTIONS}"
+    return f"{f'--{keys[0][1]}: ' if keys else ''}{' '.join(lines)[:600]} {ALL_OPTIONS}"

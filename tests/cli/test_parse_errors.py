@@ -60,6 +60,9 @@ MISTAKES = {
     "--model.optimizer mine.csv": ("--model.optimizer mine.csv", "this is a file"),
     "--model.positional_encoding Nope": ("--model.positional_encoding is 'Nope'", "LapPEEncoder"),
     "--data.class_path ''": ("--data.class_path is ''",),
+    "--trainer.logger=": ("--trainer.logger is ''", "logger"),
+    "--trainer.logger '{save_dir: x}'": ("--trainer.logger.save_dir", "none is named"),
+    "--trainer.max_epochs '{a: *b}'": ("--trainer.max_epochs is '{a: *b}'", "int or None"),
 }  # fmt: skip
 
 
