@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import random
 import shlex
 
 import pytest
@@ -193,6 +195,36 @@ def test_a_short_output_is_taken_or_named(place, capsys, spelling):
         said = capsys.readouterr().err
         assert said.count("graphbench: ") == said.splitlines()[-1].count("graphbench: ") == 1, said
         assert ("--output" in said) != (takes and "OUT" in spelling), (command, said)
+
+
+#: Options and values, good and bad, of which lines are drawn.
+NAMES = """--config -c --data --data.class_path --data.init_args --data.batch_size --model --model.architecture
+--model..x --model.architecture.hidden_dim --model.architecture.init_args --model.optimizer --model.optimizer.lr --model.head --
+--trainer --trainer.callbacks --trainer.callbacks.monitor --trainer.callbacks.0 --trainer.logger --expected -x --.data
+--trainer.max_epochs --expected.value --seed_everything --json --model.schedule.warmup --data.x.y.z --. -
+--model.positional_encoding --model.architecture.a.b"""
+VALUES = """q.yaml|quickstart|bytes.yaml|list.yaml|odd.yaml|odd.json|.|-|~|NCI|GPS|SGD|EarlyStopping|{|[|{}|[]|null|true
+3|-3|x|é|os.path|nope.Nope|1e400|&a *a|{a: *b}|!!python/object:os.system|{init_args: 3}||a b|[1, {class_path: Timer}]
+{class_path: [1]}|{init_args: {a: 1}}|{1: 2}|{class_path: 3}|[{class_path: 3}]|{architecture: [1]}
+{architecture: {class_path: 3}}|{class_path: GPS, init_args: null}"""
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 9))])
+def test_whatever_the_words_they_are_taken_or_refused_in_one_line(place, monkeypatch, capsys, seed):
+    (place / "bytes.yaml").write_bytes(b"\xff\xfe")
+    (place / "list.yaml").write_text("- 1\n")
+    (place / "odd.yaml").write_text("data: [1, 2]\nmodel: {architecture: [GPS], head: 3}\n1: 2\nexpected: 7\n")
+    (place / "odd.json").write_text('{"class_path": 3, "init_args": [1], "logger": [1, {"a": 2}]}')
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))  # which `-` names
+    drawn, names, values = random.Random(seed), NAMES.split(), VALUES.replace("\n", "|").split("|")
+    for _ in range(60):
+        words = ["-c", "q.yaml"] if drawn.random() < 0.7 else []
+        for _ in range(drawn.randint(1, 3)):
+            name, value = drawn.choice(names), drawn.choice(values)
+            words += drawn.choice([[f"{name}={value}"], [f"{name}+={value}"], [name, value], [name, value], [name]])
+        code = main(["params", *words])
+        said = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("Seed set to")]
+        assert [line.partition(":")[0] for line in said] == ["graphbench"] * code, (words, said)
 
 
 def test_options_of_the_environment_are_refused(place, monkeypatch, capsys):
