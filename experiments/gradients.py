@@ -23,15 +23,16 @@ from itertools import pairwise
 from statistics import median
 
 from graphbench import BenchmarkModule, GraphBatch
+from graphbench.cli.command_line import CommandLine
 from graphbench.cli.lightning import GraphbenchCLI
 from graphbench.cli.names import import_named
-from graphbench.registry.configurations import with_files
 
 
 def made(configurations: Sequence[str], options: Sequence[str], seed: int) -> tuple[BenchmarkModule, GraphBatch]:
     """The model of a configuration in training mode, and its first training batch."""
     files = [word for name in configurations for word in ("--config", name)]
-    arguments = with_files([*files, *options, f"--seed_everything={seed}", "--trainer.logger=false"])
+    words = [*files, *options, f"--seed_everything={seed}", "--trainer.logger=false"]
+    arguments = CommandLine.parse(words).located().words
     import_named(arguments)
     cli = GraphbenchCLI(arguments)
     cli.datamodule.prepare_data()

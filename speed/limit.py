@@ -34,9 +34,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from graphbench import BenchmarkModule, GraphBatch
 from graphbench.cli.allocator import keep_memory
+from graphbench.cli.command_line import CommandLine
 from graphbench.cli.lightning import GraphbenchCLI
 from graphbench.cli.names import import_named
-from graphbench.registry.configurations import with_files
 
 CONFIGURATIONS = (
     "gps/zinc",
@@ -116,7 +116,7 @@ def attention_products(tensors: list[Tensor], backward: bool) -> list[Product]:
 def made(configuration: str, batch_size: int, device: str = "cpu") -> tuple[BenchmarkModule, GraphBatch]:
     """The model of a configuration in training mode, and one batch of molecules, on a device."""
     own = ["--data", "NCI", "--data.batch_size", str(batch_size), "--trainer.logger", "false"]
-    arguments = with_files(["--config", configuration, *own, "--model.head", "{}"])
+    arguments = CommandLine.parse(["--config", configuration, *own, "--model.head", "{}"]).located().words
     import_named(arguments)
     cli = GraphbenchCLI(arguments)
     cli.datamodule.prepare_data()

@@ -87,10 +87,21 @@ PUBLIC = (
 
 
 @cache  # several tests walk through all files
-def imports(file: Path, package: str) -> list[tuple[int, str, str | None]]:
-    """`(line, module, name)` of every import in a file, inside functions too; name is None for `import module`."""
+def imports(file: Path, package: str, types: bool = True) -> list[tuple[int, str, str | None]]:
+    """`(line, module, name)` of every import in a file, inside functions too; name is None for `import module`.
+
+    Args:
+        file: a source.
+        package: that it lies in.
+        types: with those that run for type checkers alone.
+    """
     found: list[tuple[int, str, str | None]] = []
-    for node in ast.walk(ast.parse(file.read_bytes())):
+    nodes = list(ast.walk(ast.parse(file.read_bytes())))
+    checking = [node for node in nodes if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
+    skipped = set() if types else {inner for node in checking for inner in ast.walk(node)}
+    for node in nodes:
+        if node in skipped:
+            continue
         if isinstance(node, ast.Import):
             found += [(node.lineno, alias.name, None) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -162,6 +173,58 @@ def test_arrows_have_no_cycle():
     while leaves := {room for room, arrows in open_rooms.items() if not arrows}:
         open_rooms = {room: arrows - leaves for room, arrows in open_rooms.items() if room not in leaves}
     assert not open_rooms
+
+
+#: Circles of files that are to go; no further one is let in.
+CIRCLES = {
+    frozenset({"graphbench.nn.dropout", "graphbench.nn.dropout_numba"}),
+    frozenset({"graphbench_sfi_former.blockwise", "graphbench_sfi_former.native"}),
+}
+
+
+def circles(reached: dict[str, set[str]]) -> set[frozenset[str]]:
+    """Return the strongly connected components of more than one file, each the files that reach one another."""
+    for middle in reached:  # Warshall: paths that go through one file more each time
+        for start in reached:
+            if middle in reached[start]:
+                reached[start] |= reached[middle]
+    return {
+        frozenset(other for other in reached[start] if start in reached[other])
+        for start in reached
+        if start in reached[start]
+    }
+
+
+def test_no_files_import_each_other():
+    """Imports inside of functions count as well; those for types never run."""
+    found: set[frozenset[str]] = set()
+    for root in (CORE, *PLUGINS):
+        modules = {".".join(file.relative_to(root.parent).with_suffix("").parts): file for file in root.rglob("*.py")}
+        modules = {name.removesuffix(".__init__"): file for name, file in modules.items()}
+        reached = {
+            name: {
+                inner if (inner := f"{module}.{part}") in modules else module
+                for _, module, part in imports(file, package_of(file, root), types=False)
+            }
+            & modules.keys()
+            for name, file in modules.items()
+        }
+        found |= circles(reached)
+    assert found <= CIRCLES
+
+
+def test_circles_are_found():
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"d", "a"}}) == {frozenset("bc"), frozenset("d")}
+
+
+def test_what_commands_share_imports_no_command():
+    against = [
+        f"{file.relative_to(ROOT)}:{line}"
+        for file in (CORE / "cli").glob("*.py")
+        for line, module, name in imports(file, package_of(file, CORE))
+        if f"{module}.{name}".startswith("graphbench.cli.commands")
+    ]
+    assert not against
 
 
 def test_core_imports_no_plugin():

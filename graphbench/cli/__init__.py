@@ -173,7 +173,7 @@ def _told_early(name: str, arguments: list[str]) -> bool:
                 return False
             show_help(name)
             return True
-    from graphbench.cli.early import look
+    from graphbench.cli.checks import look
 
     look(name, arguments)
     return False

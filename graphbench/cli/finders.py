@@ -10,7 +10,8 @@ import pytorch_lightning as pl
 from jsonargparse import Namespace
 from pytorch_lightning.callbacks import BatchSizeFinder, LearningRateFinder
 
-from graphbench.cli.optimizers import AS_FUNCTION, DEFAULT
+from graphbench.cli.names import AS_FUNCTION, DEFAULT_OPTIMIZER
+from graphbench.cli.trainer_checks import FEWEST_RATES
 from graphbench.errors import BadInput
 from graphbench.training.module import adam_w
 
@@ -18,9 +19,6 @@ if TYPE_CHECKING:
     from graphbench.cli.lightning import GraphbenchCLI
 
 log = logging.getLogger(__name__)
-
-#: Lightning leaves the first ten losses and the last one out, and takes a slope between two.
-FEWEST_RATES = 13
 
 
 def take_over_found(cli: GraphbenchCLI) -> None:
@@ -68,7 +66,7 @@ def found_options(config: Mapping[str, Any]) -> list[str]:
 def _write_rate(cli: GraphbenchCLI) -> None:
     """Put the rate that was found among the optimizer's options, as far as it has any."""
     if cli.config.get("model.optimizer") is adam_w or cli.config.get("model.optimizer") in AS_FUNCTION:
-        cli.config["model.optimizer"] = Namespace(class_path=DEFAULT, init_args=Namespace())
+        cli.config["model.optimizer"] = Namespace(class_path=DEFAULT_OPTIMIZER, init_args=Namespace())
     if cli.config.get("model.optimizer.init_args") is None:
         log.warning("--model.optimizer is a function: the rate stands in the checkpoints, not in config.yaml.")
     else:

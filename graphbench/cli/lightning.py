@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import os
 import shutil
 import sys
 from collections.abc import Sequence
@@ -31,9 +32,11 @@ from graphbench.callbacks.no_validation import NoValidation
 from graphbench.callbacks.non_finite import NonFinite
 from graphbench.callbacks.progress import RunProgressBar
 from graphbench.callbacks.throughput import Throughput
-from graphbench.cli.complaints import constructed, explain, of_lightning, reason, with_whole_name
+from graphbench.cli.command_line import OPTION_TOPS
+from graphbench.cli.complaints import constructed, of_lightning, reason, with_whole_name
 from graphbench.cli.elastic import meet_on_loopback
-from graphbench.cli.optimizers import AS_FUNCTION, DEFAULT, with_optimizer
+from graphbench.cli.names import AS_FUNCTION, DEFAULT_OPTIMIZER, with_optimizer
+from graphbench.cli.parse_errors import explain
 from graphbench.cli.signals import FolderWatch, OrderlyStop, Signals
 from graphbench.cli.trainer_checks import check_trainer
 from graphbench.contracts.benchmark import Benchmark
@@ -107,6 +110,12 @@ class GraphbenchCLI(LightningCLI):
         Raises:
             BadInput: an option is unknown, missing, or has a value of the wrong type.
         """
+        tops = tuple(f"{parser.env_prefix}_{top}".upper() for top in (*OPTION_TOPS, "config", "seed_everything"))
+        if parser.default_env and (named := [name for name in os.environ if name.startswith(tops)]):
+            raise BadInput(
+                f"{named[0]} and JSONARGPARSE_DEFAULT_ENV are set: options come from the command line and its files "
+                "alone, so that a run can be told from its recipe. Unset one of both."
+            )
         try:
             super().parse_arguments(parser, args)
         except ArgumentError as error:
@@ -281,7 +290,7 @@ def resolve(arguments: Sequence[str]) -> dict[str, Any]:
     if config["model"].get("optimizer") in AS_FUNCTION:
         options = inspect.signature(torch.optim.AdamW).parameters.values()
         values = {one.name: one.default for one in options if one.default is not one.empty}
-        config["model"]["optimizer"] = {"class_path": DEFAULT, "init_args": values}
+        config["model"]["optimizer"] = {"class_path": DEFAULT_OPTIMIZER, "init_args": values}
     return config
 
 

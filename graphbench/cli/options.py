@@ -1,15 +1,22 @@
-"""The few options that a command takes beside LightningCLI's own."""
+"""The few options that a command takes beside LightningCLI's own, what a command line asks for by them, and help."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from graphbench.cli.names import import_named, moved_paths
+import yaml
+
+from graphbench import registry
+from graphbench.cli.command_line import HOLDERS, CommandLine
+from graphbench.cli.names import import_named
 from graphbench.cli.parsers import CommandParser
 from graphbench.errors import BadInput
-from graphbench.registry.configurations import with_files
+from graphbench.files.json_files import load_json
+from graphbench.registry.describe import options_of
 from graphbench.runs import RunFolder, trust
 
 #: Help of an option that several commands have.
@@ -33,7 +40,7 @@ OWN: dict[str, dict[str, str]] = {
         "data_changed": DATA_CHANGED,
         "if_exists": "what to do where --run holds a run: fail (default) or resume, for jobs that are queued again",
     },
-    "params": _RUN,
+    "params": _RUN | {"json": "print the counts as JSON"},
     "prepare": _RUN,
     "profile": _RUN
     | {
@@ -77,8 +84,8 @@ OWN: dict[str, dict[str, str]] = {
 _SECOND_NAMES = {"run": ("--run-folder",), "smiles_column": ("--input-column",)}
 #: Own options that take all words up to the next option.
 SEVERAL = {"predict": ("--run", "--run-folder"), "explain": ("--rows",)}
-#: Own options without a value.
-FLAGS = ("calibrate",)
+#: Options without a value.
+FLAGS = ("--calibrate", "--help", "--json", "--trust", "-h")
 
 
 @dataclass(frozen=True)
@@ -90,7 +97,7 @@ class Request:
         arguments: what LightningCLI parses, with the run's configuration in front where a run is named.
         run: the existing run that was named, if any.
         changed: options were given beside the run's own configuration.
-        moved: options of its data that lead elsewhere than they say, see `moved_paths`.
+        moved: options of its data that lead elsewhere than they say, see `_moved_paths`.
         stored: the part of `arguments` that the run's own configuration is, without what was given beside it.
     """
 
@@ -111,7 +118,7 @@ def own_parser(command: str, **help_texts: str) -> CommandParser:
     parser = CommandParser(command, add_help=False)
     for name, text in help_texts.items():
         names = ("--" + name.replace("_", "-"), *_SECOND_NAMES.get(name, ()))
-        parser.add_argument(*names, dest=name, help=text, action="store_true" if name in FLAGS else "store")
+        parser.add_argument(*names, dest=name, help=text, action="store_true" if names[0] in FLAGS else "store")
     parser.add_argument("--trust", action="store_true", help="import whatever the configuration of a run names")
     return parser
 
@@ -136,20 +143,6 @@ def check_needed(command: str, own: argparse.Namespace) -> None:
         check_output(own.output, streams=command == "predict")
 
 
-def show_help(command: str) -> None:
-    """Print the help of one of the commands in `OWN`."""
-    if command == "fit":
-        from graphbench.cli.early import help_page
-
-        print(help_page(command))
-        return
-    own_parser(command, **OWN[command]).print_help()
-    print(
-        "\nOptions of data, model and trainer replace those of the run: `graphbench fit --help` lists them. Without\n"
-        "--run FOLDER name --config FILE."
-    )
-
-
 def split(parser: CommandParser, arguments: Sequence[str], run_option: str | None = "run") -> Request:
     """Take the command's own options out and import the classes that the rest names.
 
@@ -163,14 +156,14 @@ def split(parser: CommandParser, arguments: Sequence[str], run_option: str | Non
             configuration.
         UnknownName: a benchmark or architecture is not registered.
     """
-    own, rest = parser.parse_known_args(list(arguments))
-    rest = with_files(rest)
+    own, given = parser.parse_known_args(list(arguments))
+    rest = CommandLine.parse(given, flags=FLAGS).located().words
     if any(argument in ("-h", "--help") for argument in rest):
         parser.print_help()
     folder = getattr(own, run_option) if run_option else None
     run = RunFolder.existing(folder) if folder else None
     changed = bool(rest)
-    moved = moved_paths(run) if run is not None else {}
+    moved = _moved_paths(run) if run is not None else {}
     stored: list[str] = []
     if run is not None:
         trust.require(
@@ -186,3 +179,86 @@ def split(parser: CommandParser, arguments: Sequence[str], run_option: str | Non
         )
     import_named(rest)
     return Request(own, rest, run, changed, moved, stored)
+
+
+#: Options of data that name files or folders.
+_PATHS = ("root", "store", "file", "test_file", "val_file", "split_dir")
+#: Option of one benchmark that may name a file, and is a word of other meaning elsewhere.
+_PATHS_OF = {"Graphs": ("source", "test_source", "val_source")}
+
+
+def _moved_paths(run: RunFolder) -> dict[str, tuple[str, str]]:
+    """Where the data of a run are, for a command that is given in another folder than its fit was.
+
+    A path in a configuration is relative to the folder in which the fit was started. It is looked for there first, and
+    in the folder of the command where that has gone, as on another machine.
+
+    Returns:
+        Option of the data -> the path in the configuration and the absolute one to take instead.
+    """
+    try:
+        started = Path(load_json(run.environment)["folder"])
+        data = yaml.safe_load(run.config.read_text(encoding="utf-8"))["data"]
+        options, benchmark = data["init_args"], data["class_path"].rpartition(".")[2]
+        names = (*_PATHS, *_PATHS_OF.get(benchmark, ()))
+        given = {name: options[name] for name in names if isinstance(options.get(name), str)}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError):  # an older run, or a damaged one
+        return {}
+    relative = {name: value for name, value in given.items() if not Path(value).is_absolute()}
+    if started == Path.cwd():
+        return {}
+    return {name: (value, str(started / value)) for name, value in relative.items() if (started / value).exists()}
+
+
+# -- help --------------------------------------------------------------------------------------------------------------
+
+
+def show_help(command: str) -> None:
+    """Print the help of one of the commands in `OWN`."""
+    if command == "fit":
+        print(help_page(command))
+        return
+    own_parser(command, **OWN[command]).print_help()
+    print(
+        "\nOptions of data, model and trainer replace those of the run: `graphbench fit --help` lists them. Without\n"
+        "--run FOLDER name --config FILE."
+    )
+
+
+def help_page(command: str) -> str:
+    """The options of a command that trains or scores: its own first, then those of model, data and trainer."""
+    module, trainer = options_of(HOLDERS["model"]) or {}, options_of(HOLDERS["trainer"]) or {}
+    shared = options_of("graphbench.benchmarks.base:GraphBenchmark") or {}
+    lines = [
+        own_parser(command, **OWN[command]).format_help().rstrip(),
+        "  --config NAME         an installed configuration (`graphbench list configs`), or a file",
+        "  --seed_everything N   seed of weights, dropout and the order of the data",
+        "",
+        "model:",
+        "  --model.architecture NAME  one of: " + _wrapped(registry.architectures(), 29),
+        *_described("model.", {name: text for name, text in module.items() if name not in ("spec", "architecture")}),
+        "",
+        "data:",
+        "  --data NAME           one of: " + _wrapped(registry.benchmarks(), 24),
+        *_described("data.", shared),
+        "",
+        "trainer (pytorch_lightning.Trainer), `--trainer.NAME VALUE`:",
+        "  " + _wrapped(trainer, 2),
+        "",
+        "Options of a class: `--data.help NAME`, `--model.architecture.help NAME`; all of them: `--help all`.",
+    ]
+    return "\n".join(lines)
+
+
+def _described(prefix: str, options: Mapping[str, str]) -> list[str]:
+    lines = []
+    for name, text in options.items():
+        head = f"  --{prefix}{name}"
+        body = textwrap.wrap(text.partition(";")[0].rstrip("."), 96 - 26)
+        lines.append(f"{head:<26}{body[0] if len(head) < 25 and body else ''}".rstrip())
+        lines += [" " * 26 + line for line in (body[1:] if len(head) < 25 else body)]
+    return lines
+
+
+def _wrapped(names: Iterable[str], indent: int) -> str:
+    return f"\n{' ' * indent}".join(textwrap.wrap(", ".join(names), 88 - indent))

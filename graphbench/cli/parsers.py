@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from graphbench.cli.command_line import CommandLine, spell_out
 from graphbench.errors import BadInput, check_choice, check_range
 
 #: Where all options of a command that builds a model are told.
@@ -48,7 +49,7 @@ class CommandParser(argparse.ArgumentParser):
             BadInput: an option is unknown or missing, or a value is not of its kind.
         """
         if not {"-h", "--help"} & set(args):
-            for option in _options_in(args):
+            for option in _options_in(spell_out(args)):
                 if option not in self._option_string_actions:
                     raise self._unknown(option)
         found, rest = self.parse_known_args(args, namespace)
@@ -64,7 +65,7 @@ class CommandParser(argparse.ArgumentParser):
         Raises:
             BadInput: an option is missing, or a value is empty or not of its kind.
         """
-        self._words = list(args)
+        self._words = spell_out(args)
         found, rest = super().parse_known_args(self._words, namespace)
         for action in self._actions:
             value = getattr(found, action.dest, None)
@@ -105,7 +106,7 @@ class CommandParser(argparse.ArgumentParser):
         raise BadInput(f"{self.prog} needs {' and '.join(told)}.")
 
     def _unknown(self, option: str) -> BadInput:
-        return unknown_option(option.lstrip("-"), self.names, f"`{self.prog} --help` lists all options.")
+        return unknown_option(option, self.names, f"`{self.prog} --help` lists all options.")
 
     def _action(self, named: str) -> argparse.Action | None:
         """The option or place that argparse calls by this name."""
@@ -120,14 +121,10 @@ def _name(action: argparse.Action) -> str:
     return (long or [*action.option_strings, str(action.metavar or action.dest)])[0]
 
 
-def _options_in(words: Iterable[str]) -> Iterable[str]:
+def _options_in(words: Sequence[str]) -> list[str]:
     """The words that argparse takes for options, without their values."""
-    for word in words:
-        if word == "--":
-            return
-        option = word.partition("=")[0]
-        if re.match(r"--?[^\d.\s-]\S*$", option):
-            yield option
+    end = words.index("--") if "--" in words else None
+    return [one.name for one in CommandLine.parse(words[:end]).options if one.name]
 
 
 def near_options(option: str, known: Iterable[str], prefix: str = "") -> str:
@@ -156,11 +153,12 @@ def unknown_option(option: str, known: Iterable[str], hint: str = ALL_OPTIONS) -
     """The error of an option that nobody takes.
 
     Args:
-        option: without dashes.
+        option: with its dashes as typed, or without.
         known: options without dashes.
         hint: where all of them are told.
     """
-    return BadInput(f"Unknown option --{option}. {near_options(option, known)}{hint}")
+    typed = option if option.startswith("-") else f"--{option}"
+    return BadInput(f"Unknown option {typed}. {near_options(option.lstrip('-'), known)}{hint}")
 
 
 def whole_number(option: str, text: str, at_least: int) -> int:

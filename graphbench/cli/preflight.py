@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from graphbench.cli.command_line import CommandLine
 from graphbench.cli.options import own_parser, split
 from graphbench.errors import BadInput
 
@@ -86,7 +87,6 @@ def refuse_options(command: str, words: Sequence[str], reasons: dict[str, str]) 
     Raises:
         BadInput: names the option and what to use instead.
     """
-    for word in words:
-        option = word.partition("=")[0]
-        if option in reasons:
-            raise BadInput(f"graphbench {command} takes no {option}: {reasons[option]}.")
+    for one in CommandLine.parse(words).options:
+        if one.name in reasons:
+            raise BadInput(f"graphbench {command} takes no {one.name}: {reasons[one.name]}.")

@@ -1,13 +1,17 @@
-"""Where a run goes on: its checkpoint, and what the length that is asked for makes of it."""
+"""A run that goes on: from which checkpoint, to which length, and by the command line that began it."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytorch_lightning as pl
+import yaml
 
+from graphbench.cli.command_line import CommandLine, value_at
 from graphbench.cli.options import Request
 from graphbench.errors import BadInput, CorruptData
 from graphbench.runs import RunFolder
@@ -108,3 +112,53 @@ def _offer(run: RunFolder, damaged: Path) -> str:
                 continue
             return f"Continue at step {step} with: graphbench fit --resume {run.path} --checkpoint {other}"
     return "There is no other one to continue from."
+
+
+def without_repeats(arguments: Sequence[str], config: Mapping[str, Any]) -> list[str]:
+    """Return a command line that is given again, without what it appends to a list of the run that has it already.
+
+    A list that the command line itself gives, by a file or whole, takes the place of the run's: what is appended to
+    that one stays.
+
+    Args:
+        arguments: of a command that began a run, each configuration by the path of its file.
+        config: configuration of the run.
+
+    Examples:
+        >>> words = ["--trainer.callbacks+=Timer", "--trainer.callbacks.interval", "epoch", "--trainer.max_epochs", "9"]
+        >>> without_repeats(words, {"trainer": {"callbacks": [{"class_path": "pytorch_lightning.callbacks.Timer"}]}})
+        ['--trainer.max_epochs', '9']
+        >>> without_repeats(words[:1], {"trainer": {"callbacks": None}})
+        ['--trainer.callbacks+=Timer']
+    """
+    line = CommandLine.parse(arguments)
+    given = {one.path for one in line.options if not one.appends}
+    kept: list[str] = []
+    rest = list(line.options)
+    while rest:
+        one = rest.pop(0)
+        words = list(one.words)
+        if one.appends:
+            while rest and rest[0].name.startswith(f"{one.name}."):
+                words += rest.pop(0).words
+            lists = (value_at(content, one.path) for _, content in line.contents)
+            replaced = one.path in given or any(isinstance(value, list) for value in lists)
+            known = value_at(config, one.path)
+            if not replaced and _appended(one.value) <= _classes(known if isinstance(known, list) else []):
+                log.info("The run has %s already, as its config.yaml says.", " ".join(words))
+                continue
+        kept += words
+    return kept
+
+
+def _appended(value: str) -> set[str]:
+    """The last parts of the names that are appended."""
+    try:
+        return _classes(yaml.safe_load(value))
+    except yaml.YAMLError:
+        return {value}
+
+
+def _classes(content: Any) -> set[str]:
+    items = content if isinstance(content, list) else [content]
+    return {str(item.get("class_path") if isinstance(item, Mapping) else item).rpartition(".")[2] for item in items}

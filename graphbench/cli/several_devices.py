@@ -13,9 +13,9 @@ from typing import Any
 
 import pandas as pd
 import torch
-import yaml
 from pytorch_lightning.accelerators import CPUAccelerator, CUDAAccelerator
 
+from graphbench.cli.command_line import CommandLine
 from graphbench.data.worker_pool import available_cores, ordered_map
 from graphbench.errors import BadInput
 from graphbench.runs import trust
@@ -37,7 +37,7 @@ def chosen_devices(words: Sequence[str], device: torch.device) -> list[str]:
         >>> chosen_devices(["--trainer.devices", "2"], torch.device("cpu")), chosen_devices([], torch.device("cpu"))
         (['1', '1'], ['1'])
     """
-    value = _typed(words)
+    value = CommandLine.parse(words).value(_OPTION.removeprefix("--"))
     if value is None or device.type not in ("cpu", "cuda"):
         return ["1"]
     accelerator: Any = CPUAccelerator if device.type == "cpu" else CUDAAccelerator
@@ -51,17 +51,6 @@ def chosen_devices(words: Sequence[str], device: torch.device) -> list[str]:
             raise BadInput(f"{_OPTION} is {found}: that many processes on the CPU; expected at most {most} here.")
         return ["1"] * int(found)
     return [f"[{number}]" for number in found or []] or ["1"]
-
-
-def _typed(words: Sequence[str]) -> Any:
-    """The last value of the option, as YAML; None where it is not there."""
-    found = None
-    for number, word in enumerate(words):
-        if word == _OPTION and number + 1 < len(words):
-            found = words[number + 1]
-        elif word.startswith(f"{_OPTION}="):
-            found = word.partition("=")[2]
-    return None if found is None else yaml.safe_load(found)
 
 
 #: What answers a part of an input, as one or several models read it.

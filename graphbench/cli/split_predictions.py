@@ -176,7 +176,7 @@ def _write(
 
 def _over_run(request: Request, options: Sequence[str]) -> list[str]:
     """The command line with options that go over those of the run, and under those that were given with the command."""
-    own = 0 if request.run is None else 2  # `--config` and its file
+    own = len(request.stored)
     return [*request.arguments[:own], *options, *request.arguments[own:]]
 
 

@@ -1,4 +1,4 @@
-"""The trained model that a command works with, its own data closed or open."""
+"""The trained model that a command works with, its own data closed or open, and where its results go."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
+from graphbench.cli.command_line import CommandLine
 from graphbench.cli.lightning import GraphbenchCLI
 from graphbench.cli.options import Request
 from graphbench.cli.same_data import SameData
@@ -120,8 +121,8 @@ def _check_callbacks(request: Request) -> None:
     Raises:
         BadInput: there are some.
     """
-    typed = request.arguments if request.run is None else request.arguments[2:]  # behind the run's own configuration
-    if any(word.startswith("--trainer.callbacks") for word in typed):
+    typed = CommandLine.parse(request.arguments[len(request.stored) :])
+    if any(one.path.startswith("trainer.callbacks") for one in typed.options) or typed.value("trainer.callbacks"):
         raise BadInput(
             "--trainer.callbacks: nothing here calls them. `graphbench test` and `graphbench predict` of a split do, "
             "without --input."

@@ -10,9 +10,11 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import LearningRateFinder
 
-from graphbench.cli.finders import FEWEST_RATES
 from graphbench.errors import BadInput, check_range
 from graphbench.training.module import BenchmarkModule
+
+#: Lightning leaves the first ten losses and the last one out, and takes a slope between two.
+FEWEST_RATES = 13
 
 
 def check_trainer(config: dict[str, Any], callbacks: list[pl.Callback], model: BenchmarkModule) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import difflib
 import importlib.util
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -209,26 +209,6 @@ def resolve(value: str) -> Path:
     """
     path = Path(value)
     return path if path.is_file() else find(value).path
-
-
-def with_files(arguments: Sequence[str]) -> list[str]:
-    """A command line in which every `--config NAME` names its file.
-
-    Raises:
-        BadInput: there is neither a file nor an installed configuration of a name.
-        NameClash: several distributions ship one of that name.
-
-    Examples:
-        >>> [one.rpartition("/")[2] for one in with_files(["--config", "quickstart", "--data.batch_size", "8"])]
-        ['--config', 'quickstart.yaml', '--data.batch_size', '8']
-    """
-    replaced = list(arguments)
-    for position, argument in enumerate(arguments):
-        if argument == "--config" and position + 1 < len(arguments):
-            replaced[position + 1] = str(resolve(arguments[position + 1]))
-        elif argument.startswith("--config="):
-            replaced[position] = f"--config={resolve(argument.partition('=')[2])}"
-    return replaced
 
 
 @dataclass(frozen=True)

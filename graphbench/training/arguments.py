@@ -35,6 +35,24 @@ def parameters(cls: type) -> list[str]:
     return [name for name in every if name not in ("self", "spec")]
 
 
+def type_hints(cls: type) -> dict[str, Any]:
+    """Return the annotation of each option of a class, where it can be read.
+
+    Examples:
+        >>> from graphbench.nn import HeadConfig
+        >>> type_hints(HeadConfig)["num_layers"]
+        <class 'int'>
+    """
+    found: dict[str, Any] = {}
+    for base in _constructors(cls):
+        try:
+            hints = get_type_hints(base.__init__)  # type: ignore[misc]
+        except Exception:  # names that are there for type checkers alone
+            hints = {}
+        found = {name: hint for name, hint in hints.items() if name != "return"} | found
+    return found
+
+
 def check_options(argument: str, cls: type, options: object) -> None:
     """Refuse options that a class does not take, and plain values of another type than it says.
 
@@ -58,7 +76,7 @@ def check_options(argument: str, cls: type, options: object) -> None:
     """
     if not isinstance(options, Mapping):
         raise BadInput(f"{argument} must be a mapping of options, such as {{'name': value}}, but got {options!r}.")
-    known, hints = parameters(cls), _hints(cls)
+    known, hints = parameters(cls), type_hints(cls)
     for name, value in options.items():
         if name not in known and _tells_all(cls):
             raise UnknownName(f"option of {cls.__name__} in {argument}", str(name), known)
@@ -88,18 +106,6 @@ def _named(base: type) -> list[str]:
 def _tells_all(cls: type) -> bool:
     """Whether a constructor names all that it takes; one that ends in `**options` may look for more names there."""
     return not all(map(_hands_on, _constructors(cls)))
-
-
-def _hints(cls: type) -> dict[str, Any]:
-    """The annotation of each option, where it can be read."""
-    found: dict[str, Any] = {}
-    for base in _constructors(cls):
-        try:
-            hints = get_type_hints(base.__init__)  # type: ignore[misc]
-        except Exception:  # names that are there for type checkers alone
-            hints = {}
-        found = {name: hint for name, hint in hints.items() if name != "return"} | found
-    return found
 
 
 def _fits(value: object, hint: Any) -> bool:

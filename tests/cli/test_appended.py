@@ -5,7 +5,7 @@ import yaml
 from command_line import SMALL_MODEL
 
 from graphbench.cli import main
-from graphbench.cli.appended import without_repeats
+from graphbench.cli.resume import without_repeats
 
 CONFIG = {
     "trainer": {"callbacks": [{"class_path": "pytorch_lightning.callbacks.EarlyStopping", "init_args": {}}]},
@@ -38,10 +38,12 @@ def test_what_the_run_has_is_left_out_with_its_options(words, kept):
     assert without_repeats(words, CONFIG) == kept
 
 
-def test_a_list_that_the_command_gives_is_appended_to_anew():
-    words = [STOP, "--trainer.max_epochs", "3"]
-    assert without_repeats(words, CONFIG, [{"trainer": {"callbacks": [{"class_path": "Timer"}]}}]) == words
-    assert without_repeats(words, CONFIG, [{"trainer": {"max_epochs": 3}}]) == words[1:]
+def test_a_list_that_the_command_gives_is_appended_to_anew(tmp_path):
+    words, file = [STOP, "--trainer.max_epochs", "3"], tmp_path / "mine.yaml"
+    file.write_text("trainer: {callbacks: [{class_path: Timer}]}")
+    assert without_repeats(["--config", str(file), *words], CONFIG)[2:] == words
+    file.write_text("trainer: {max_epochs: 3}")
+    assert without_repeats(["--config", str(file), *words], CONFIG)[2:] == words[1:]
     whole = ["--trainer.callbacks", "[{class_path: Timer}]", STOP]
     assert without_repeats(whole, CONFIG) == whole
     assert without_repeats([f"{whole[0]}={whole[1]}", STOP], CONFIG) == [f"{whole[0]}={whole[1]}", STOP]

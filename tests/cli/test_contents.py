@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from graphbench.cli import main
-from graphbench.cli.contents import options_in
-from graphbench.cli.early import look
+from graphbench.cli.checks import look
+from graphbench.cli.command_line import options_in
 from graphbench.errors import BadInput
 from graphbench.registry.configurations import configurations
 

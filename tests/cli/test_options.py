@@ -65,7 +65,7 @@ NON_FINITE = "--trainer.callbacks+=graphbench.callbacks.non_finite.NonFinite"
         (["--data.batch_size"], ["--data.batch_size needs a value."]),
         (["--config"], ["--config needs a value."]),
         (["--trainer.max_epochs", "3", "stray"], ["'stray' is the value of no option."]),
-        (["--data.class_path", ""], ["--data.class_path is ''; expected one of"]),
+        (["--data.class_path", ""], ["--data.class_path is ''; expected the name of a class"]),
         (["--trainer.callbacks+=EarlyStopping"], ["--trainer.callbacks.monitor must be given"]),
         (
             ["--model.architecture", "SFiFormer", "--model.architecture.proximal.num_steps", "2.5"],

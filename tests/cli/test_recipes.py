@@ -8,8 +8,8 @@ import pytest
 from command_line import SMALL_MODEL
 
 from graphbench.cli import main
+from graphbench.cli.changes import altered_options, recipe_of
 from graphbench.cli.options import OWN, own_parser, split
-from graphbench.cli.recipes import altered_options, recipe_of
 from graphbench.files.safe_yaml import load_yaml
 
 

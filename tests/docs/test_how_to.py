@@ -21,7 +21,7 @@ from rdkit import RDConfig
 
 from graphbench import registry
 from graphbench.cli import main
-from graphbench.cli.early import look
+from graphbench.cli.checks import look
 from graphbench.errors import GraphbenchError
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -45,9 +45,8 @@ TESTED_BY = {
     "plugins/sft/src/graphbench_sft/maxout_numba.py": (
         "plugins/sft/tests/test_maxout.py", "every test runs with the loops and with torch",
     ),
-    "graphbench/callbacks/changed_options.py": ("tests/cli/test_resumed.py", "what it sets, in runs that go on"),
+    "graphbench/callbacks/changed_options.py": ("tests/cli/test_changes.py", "what it sets, in runs that go on"),
     "graphbench/importing.py": ("tests/cli/test_every_way_in.py", "what a sent run may not import, by every command"),
-    "graphbench/cli/optimizers.py": ("tests/docs/test_lightning.py", "a row of the guide, and its own examples"),
     "graphbench/benchmarks/block_models/sampling.py": (
         "tests/benchmarks/block_models/test_pattern_cluster.py", "samples the graphs of PATTERN and CLUSTER",
     ),
@@ -237,6 +236,9 @@ TESTS_OF = {
     "tests/cli/commands/test_list.py": "graphbench list",
     "tests/cli/test_nothing_is_lost.py": "kills at writes, damaged, moved and shared folders",
     "tests/cli/test_own_files.py": "files of one's own as spreadsheets write them, weights and mistakes in them",
+    "tests/cli/test_appended.py": "graphbench/cli/resume.py, the same command again",
+    "tests/cli/test_contents.py": "graphbench/cli/checks.py, what files say",
+    "tests/cli/test_recipes.py": "graphbench/cli/changes.py, what a command line alters of its recipe",
     "tests/cli/test_published_counts.py": "parameters of GraphGPS's configurations",
     "tests/cli/test_sent_runs.py": "graphbench/runs/trust.py, by every command that takes a run",
     "tests/cli/test_equal_bits.py": "runs that must be equal, whatever the workers, the clock and the stops",

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cache
 
 from graphbench import BenchmarkModule
+from graphbench.cli.command_line import CommandLine
 from graphbench.cli.lightning import GraphbenchCLI, LightningArgumentParser
-from graphbench.cli.names import import_named
-from graphbench.cli.optimizers import with_optimizer
-from graphbench.registry.configurations import with_files
+from graphbench.cli.names import import_named, with_optimizer
 from graphbench.runs import trust
 
 _SMALL = ("--data", "PATTERN", "--model.architecture", "GCN")
@@ -27,7 +25,7 @@ def model_of(*arguments: str) -> BenchmarkModule:
     Args:
         arguments: what follows the command.
     """
-    given: Sequence[str] = with_files(arguments)
+    given = CommandLine.parse(arguments).located().words
     import_named(given)
     with trust.command(), trust.enforced():
         parser = _parser()

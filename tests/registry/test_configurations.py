@@ -14,7 +14,7 @@ import yaml
 from graphbench import registry
 from graphbench.errors import BadInput, NameClash
 from graphbench.registry import configurations
-from graphbench.registry.configurations import base_of, facts, find, folder_of, resolve, with_files
+from graphbench.registry.configurations import base_of, facts, find, folder_of, resolve
 
 ROOT = Path(__file__).parents[2]
 PLUGINS = sorted((ROOT / "plugins").iterdir())
@@ -109,9 +109,7 @@ def test_an_existing_file_wins(zoo, monkeypatch):
     monkeypatch.chdir(zoo)
     write(zoo / "first")
     assert resolve("first") == Path("first")
-    assert with_files(["--config=clone/zinc", "--x", "y", "--config", "first"]) == [
-        f"--config={zoo / 'clone' / 'configs' / 'zinc.yaml'}", "--x", "y", "--config", "first",
-    ]  # fmt: skip
+    assert resolve("clone/zinc") == zoo / "clone" / "configs" / "zinc.yaml"
 
 
 def test_one_name_of_two_distributions_is_refused(zoo, monkeypatch):
@@ -141,7 +139,7 @@ def test_a_folder_is_no_file(zoo, monkeypatch):
     with pytest.raises(BadInput, match=r"--config clone/configs: this is a folder and not a file\. Did you mean clone"):
         resolve("clone/configs")
     with pytest.raises(BadInput, match=r"--config site: this is a folder and not a file\.$"):
-        with_files(["--config=site"])
+        resolve("site")
     (zoo / "first").mkdir()
     assert resolve("first").name == "first.yaml", "the name of an installed configuration counts"
 

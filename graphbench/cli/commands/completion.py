@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
 from pathlib import Path
 
 from graphbench import registry
+from graphbench.cli.checks import taken_by
+from graphbench.cli.command_line import HOLDERS, REQUIRED, SLOTS, CommandLine, spell_out
 from graphbench.cli.options import OWN
 from graphbench.cli.parsers import CommandParser
 from graphbench.contracts.spec import SPLITS
-from graphbench.errors import check_choice
+from graphbench.errors import GraphbenchError, check_choice
 from graphbench.registry.configurations import configurations
-from graphbench.registry.describe import options_of
 
 _BASH = """\
 _graphbench() {
@@ -31,17 +32,6 @@ _graphbench() {
 compdef _graphbench graphbench"""
 SHELLS = {"bash": _BASH, "zsh": _ZSH}
 
-_MODULE = "graphbench.training.module:BenchmarkModule"
-_TRAINER = "pytorch_lightning.trainer.trainer:Trainer"
-#: Option -> the group whose names it takes.
-_GROUPS: dict[str, registry.Group] = {
-    "data": "benchmarks",
-    "model.architecture": "architectures",
-    "model.positional_encoding": "encodings",
-    "trainer.callbacks": "callbacks",
-}
-#: Options of `BenchmarkModule` that have options themselves.
-_NESTED = {"model.head": "graphbench.nn.heads:HeadConfig", "model.schedule": "graphbench.training.optim:Schedule"}
 #: Most parts of a path to the configuration of a run: `runs/NAME/config.yaml`, and one folder more.
 _DEEPEST = 4
 _VALUES = {
@@ -102,20 +92,15 @@ def completions(words: Sequence[str]) -> list[str]:
     """
     from graphbench.cli import COMMANDS
 
-    given = list(words) or [""]
-    if len(given) == 1:
-        return _starting(given[0], COMMANDS)
-    command, current = given[0], given[-1]
-    before = given[-2]
-    if current == "=":
-        current = ""
-    elif before == "=":
-        before = given[-3]
+    if len(words) < 2:
+        return _starting("".join(words), COMMANDS)
+    given = spell_out([word for word in words[:-1] if word != "="])
+    command, before, current = given[0], given[-1], words[-1].removeprefix("=")
     if current.startswith("--") and "=" in current:  # zsh leaves it whole
         option, _, value = current.partition("=")
         return [f"{option}={found}" for found in _starting(value, _values(option))]
     if current.startswith("-"):
-        return _starting(current, _options(command, given))
+        return _starting(current, _options(command, given[1:]))
     if before.startswith("--"):
         return _starting(current, _values(before))
     if command == "list":
@@ -137,9 +122,8 @@ def _values(option: str) -> Iterable[str]:
     if name in ("run", "resume"):
         return [str(path.parent) for path in Path().glob("**/config.yaml") if len(path.parts) <= _DEEPEST]
     slot = name.removesuffix(".class_path")
-    if slot in _GROUPS:
-        own = registry.records(_GROUPS[slot])
-        return [*own, *CALLBACKS] if slot == "trainer.callbacks" else own
+    if slot in SLOTS and (group := SLOTS[slot].group) is not None:
+        return [*registry.records(group), *(CALLBACKS if slot == "trainer.callbacks" else ())]
     return _VALUES.get(name, ())
 
 
@@ -148,20 +132,10 @@ def _options(command: str, words: Sequence[str]) -> list[str]:
     if command not in OWN:
         return ["--help"]
     names = [name.replace("_", "-") for name in OWN[command]] + ["config", "trust", "help", "seed_everything"]
-    names += _GROUPS.keys() - {"trainer.callbacks"}
-    names += [f"trainer.{name}" for name in options_of(_TRAINER) or ()]
-    names += [f"model.{name}" for name in options_of(_MODULE) or () if name != "spec"]
-    for prefix, target in _NESTED.items():
-        names += [f"{prefix}.{name}" for name in options_of(target) or ()]
-    for slot in ("data", "model.architecture"):
-        names += [f"{slot}.{name}" for name in _of_class(slot, words) if name != "spec"]
+    line, classes = CommandLine.parse(words), {}
+    with contextlib.suppress(GraphbenchError):  # a file that is not there yet
+        classes = line.located().classes
+    names += [*REQUIRED, "model.positional_encoding"]
+    for holder in (*HOLDERS, *classes):
+        names += [f"{holder}.{name}" for name in taken_by(holder, classes) or ()]
     return [f"--{name}" for name in dict.fromkeys(names)]
-
-
-def _of_class(slot: str, words: Sequence[str]) -> Iterable[str]:
-    """Options of the class that the words name in a slot."""
-    records = registry.records(_GROUPS[slot])
-    for option, value in pairwise(words):
-        if option == f"--{slot}" and value in records:
-            return options_of(records[value].target) or ()
-    return ()

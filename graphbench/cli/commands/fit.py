@@ -21,18 +21,16 @@ from pytorch_lightning.utilities.rank_zero import rank_zero_only
 from graphbench.callbacks.best_checkpoint import BestCheckpoint
 from graphbench.callbacks.changed_options import ChangedOptions
 from graphbench.callbacks.non_finite import Diverged
-from graphbench.cli.appended import without_repeats
+from graphbench.cli.changes import altered_options, changed_options
+from graphbench.cli.command_line import CommandLine
 from graphbench.cli.complaints import of_logger, of_training, reason
 from graphbench.cli.elastic import join_again
 from graphbench.cli.finders import found_options, take_over_found
 from graphbench.cli.lightning import GraphbenchCLI, write_config
 from graphbench.cli.measures import count_parameters, peak_memory_mb, scores_of
-from graphbench.cli.names import configurations
 from graphbench.cli.options import OWN, Request, own_parser, split
 from graphbench.cli.parsers import CommandParser, folder_to_write
-from graphbench.cli.recipes import altered_options
-from graphbench.cli.resume import find_start
-from graphbench.cli.resumed import changed_options
+from graphbench.cli.resume import find_start, without_repeats
 from graphbench.cli.same_data import SameData
 from graphbench.cli.signals import FolderLost, is_in_place, lost_folder
 from graphbench.cli.stopping import Stopped, exit_code, shared_exit_code
@@ -41,7 +39,6 @@ from graphbench.errors import BadInput, CorruptData, GraphbenchError, check_choi
 from graphbench.files.safe_yaml import load_yaml
 from graphbench.files.writing import write_text
 from graphbench.prediction.training import RecordTraining
-from graphbench.registry.configurations import with_files
 from graphbench.registry.expected import kind_of_data
 from graphbench.runs import RunFolder, trust
 from graphbench.runs.checkpoints import load_checkpoint
@@ -102,7 +99,7 @@ def _resuming(parser: CommandParser, arguments: Sequence[str]) -> Sequence[str]:
         return arguments
     with contextlib.suppress(OSError, ValueError, yaml.YAMLError):  # a damaged one is told where it is read
         known = load_yaml(config.read_text(encoding="utf-8")) or {}
-        rest = [*without_repeats(rest, known, configurations(with_files(rest))), *found_options(known)]
+        rest = [*without_repeats(CommandLine.parse(rest).located().words, known), *found_options(known)]
     return ["--resume", str(own.run), *rest]
 
 

@@ -13,8 +13,6 @@ from graphbench.cli.options import OWN, own_parser, split
 
 def params(arguments: Sequence[str]) -> int:
     """Print the count by part and in total (`--json` for machines)."""
-    as_json = "--json" in arguments
-    arguments = [a for a in arguments if a != "--json"]
     request = split(own_parser("params", **OWN["params"]), arguments)
     model = GraphbenchCLI(request.arguments).model
     parts = {f"architecture.{name}": count_parameters(child) for name, child in model.architecture.named_children()}
@@ -27,7 +25,7 @@ def params(arguments: Sequence[str]) -> int:
     parts = {name: number for name, number in parts.items() if number}
     total = count_parameters(model)
     name = type(model.architecture).__name__
-    if as_json:
+    if request.own.json:
         record = {"architecture": name, "benchmark": model.spec.name, "parameters": total, "parts": parts}
         print(json.dumps(record))
     else:

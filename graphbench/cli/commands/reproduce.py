@@ -14,6 +14,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table as Grid
 
+from graphbench.cli.command_line import CommandLine
 from graphbench.cli.parsers import CommandParser, file_to_write, folder_to_write, near_options
 from graphbench.errors import BadInput, check_range
 from graphbench.experiments.records import Record, read_records, write_records
@@ -72,13 +73,15 @@ def reproduce(arguments: Sequence[str]) -> int:
         UnknownName: there is no such table.
     """
     parser = _parser()
-    own, extra = parser.parse_known_args(list(arguments))
-    for word in extra:
-        if "." not in word.partition("=")[0] or not word.startswith("--") or "=" not in word:
+    own, rest = parser.parse_known_args(list(arguments))
+    extra = []
+    for one in CommandLine.parse(rest).options:
+        if "." not in one.name or not one.values:
             raise BadInput(
-                f"{word}: no option of graphbench reproduce. {near_options(word.partition('=')[0][2:], parser.names)}"
+                f"{one.words[0]}: no option of graphbench reproduce. {near_options(one.name[2:], parser.names)}"
                 "One for each training has the form --a.b=VALUE."
             )
+        extra.append(f"{one.name}{'+' * one.appends}={one.value}")
     chosen = [find_table(name) for name in _names(own.table)] if own.table else list(tables().values())
     if own.list:
         _list(chosen, own.json, details=bool(own.table))

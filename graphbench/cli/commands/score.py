@@ -9,12 +9,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from graphbench.cli.changes import altered_options
 from graphbench.cli.console import show_table
 from graphbench.cli.external import check_input_options, score_input
 from graphbench.cli.lightning import GraphbenchCLI
 from graphbench.cli.measures import count_parameters, scores_of
 from graphbench.cli.options import OWN, Request, own_parser, split
-from graphbench.cli.recipes import altered_options
 from graphbench.cli.same_data import SameData
 from graphbench.cli.trained import checkpoint_of, written_together
 from graphbench.registry.expected import Comparison, Expected, Obtained, compare, kind_of_data

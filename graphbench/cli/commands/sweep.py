@@ -14,7 +14,8 @@ from typing import Any
 
 import yaml
 
-from graphbench.cli.early import refuse_unknown
+from graphbench.cli.checks import refuse_unknown
+from graphbench.cli.command_line import CommandLine
 from graphbench.cli.parsers import CommandParser, file_to_write, folder_to_write
 from graphbench.cli.preflight import built, changes, refuse_options, settings
 from graphbench.errors import BadInput, check_range
@@ -22,7 +23,6 @@ from graphbench.experiments import Training
 from graphbench.experiments.sweeps import Failure, Sweep, Variant, array_script, parse_numbers, parse_variation, run_all
 from graphbench.files.safe_yaml import load_yaml
 from graphbench.files.writing import write_text
-from graphbench.registry.configurations import with_files
 from graphbench.runs import RunFolder
 
 log = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ def sweep(arguments: Sequence[str]) -> int:
     own, options = parser.parse_known_args(list(arguments))
     plan, output = _plan(own, options), folder_to_write("--output", own.output)
     for config in own.config:
-        refuse_unknown(with_files(["--config", config, *options]), parser.names)
+        refuse_unknown(["--config", config, *options], parser.names)
     trainings = plan.trainings()
     if own.only is not None:
         check_range("--only", own.only, at_least=0, below=len(trainings), whole=True)
@@ -215,9 +215,7 @@ def _check_unchanged(run: RunFolder, resolved: Mapping[str, Any]) -> None:
 
 def _write_array(arguments: Sequence[str], own: argparse.Namespace, count: int, output: Path) -> int:
     """Write the script, and the folder that SLURM's logs need."""
-    words = list(arguments)
-    place = next(place for place, word in enumerate(words) if word.partition("=")[0] == "--slurm")
-    del words[place : place + (1 if "=" in words[place] else 2)]
+    words = [word for one in CommandLine.parse(arguments).options if one.name != "--slurm" for word in one.words]
     (output / "logs").mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "graphbench", "sweep", *words]
     file = Path(own.slurm)

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from graphbench.cli.early import refuse_unknown
+from graphbench.cli.checks import refuse_unknown
 from graphbench.cli.parsers import CommandParser, folder_to_write
 from graphbench.cli.preflight import built, flat, refuse_options, settings
 from graphbench.cli.stopping import Stopped
@@ -22,7 +22,6 @@ from graphbench.experiments.tuning.space import arguments as written
 from graphbench.experiments.tuning.study import Begun, Study, require_optuna
 from graphbench.files.together import writing_together
 from graphbench.files.writing import write_text
-from graphbench.registry.configurations import with_files
 from graphbench.runs import RunFolder
 
 log = logging.getLogger(__name__)
@@ -48,7 +47,7 @@ def tune(arguments: Sequence[str]) -> int:
     parser = _parser()
     own, words = parser.parse_known_args(list(arguments))
     refuse_options("tune", words, _OURS)
-    refuse_unknown(with_files(words), parser.names)
+    refuse_unknown(words, parser.names)
     check_range("--trials", own.trials, at_least=1, whole=True)
     folder = folder_to_write("--run", own.run)
     require_optuna()

@@ -34,6 +34,13 @@ PROGRAM = Path(sys.executable).with_name("graphbench")
         (["fit", "--model.schedule.warmup_f"], {"--model.schedule.warmup_floor"}),
         (["fit", "--model.architecture", "GPS", "--model.architecture.local"], {"--model.architecture.local_layer"}),
         (["fit", "--data", "Molecules", "--data.smiles"], {"--data.smiles_column"}),
+        (["fit", "-c", "gps/zinc", "--model.architecture.local"], {"--model.architecture.local_layer"}),
+        (["fit", "-c", "nowhere", "--model.architecture.local"], set()),
+        (
+            ["fit", "--model.architecture", "=", "GPS", "--model.architecture.local"],
+            {"--model.architecture.local_layer"},
+        ),
+        (["fit", "-c", "trainer/g"], {"trainer/gpu"}),
         (["test", "--data-ch"], {"--data-changed"}),
         (["list", "arch"], {"architectures"}),
         (["config", "quick"], {"quickstart"}),

@@ -11,7 +11,10 @@ import pytest
 
 from graphbench import registry
 from graphbench.cli import main
-from graphbench.cli.early import MODULE, TRAINER, help_page
+from graphbench.cli.checks import check_names, meant
+from graphbench.cli.command_line import HOLDERS, CommandLine
+from graphbench.cli.options import help_page
+from graphbench.errors import BadInput
 from graphbench.registry.describe import options_of
 
 #: Command line -> words of the message.
@@ -71,7 +74,7 @@ GOOD = (
 SCRIPT = """
 import contextlib, io, json, shlex, sys
 from graphbench.cli import main
-from graphbench.cli.early import look
+from graphbench.cli.checks import look
 told = {}
 for line in json.loads(sys.argv[1]):
     with contextlib.redirect_stderr(io.StringIO()) as said:
@@ -143,7 +146,7 @@ def test_what_the_sources_say_is_what_python_sees() -> None:
 
     from graphbench.training.module import BenchmarkModule
 
-    for target, cls in ((TRAINER, Trainer), (MODULE, BenchmarkModule)):
+    for target, cls in ((HOLDERS["trainer"], Trainer), (HOLDERS["model"], BenchmarkModule)):
         assert list(options_of(target) or ()) == list(inspect.signature(cls).parameters)
     for name, record in registry.architectures().items():
         known = [parameter for parameter in inspect.signature(record.load()).parameters if parameter != "spec"]
@@ -158,3 +161,39 @@ def test_options_of_a_run_are_those_of_its_classes(tmp_path: Path, capsys: pytes
     (tmp_path / "config.yaml").write_text(config)
     assert main(["test", "--run", str(tmp_path), "--data.batch_sze", "3"]) == 1
     assert "NCI has no option 'batch_sze'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("value", ["NCI", "my_package.MyData", "{class_path: NCI}", "spec.yaml"])
+def test_names_mappings_and_files_of_settings_pass(value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("spec.yaml").write_text("class_path: NCI\n")
+    check_names(CommandLine.parse(["--data", value, "--model.architecture", value]))
+    check_names(CommandLine.parse([f"--data={value}"]))
+
+
+def test_a_file_is_no_name_though_it_reads_like_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`a.b` may be a module's class, unless there is a file of that name."""
+    monkeypatch.chdir(tmp_path)
+    check_names(CommandLine.parse(["--data", "a.b"]))
+    Path("a.b").write_text("secret,content\n")
+    with pytest.raises(BadInput, match=r"--data a\.b: this option takes the name of a benchmark") as refused:
+        check_names(CommandLine.parse(["--data", "a.b"]))
+    assert "secret" not in str(refused.value)
+
+
+def test_settings_that_are_not_there_are_no_name() -> None:
+    with pytest.raises(BadInput, match=r"no/spec\.yaml"):
+        check_names(CommandLine.parse(["--data.class_path", "no/spec.yaml"]))
+
+
+@pytest.mark.parametrize(
+    ("option", "expected"),
+    [
+        ("lr", "model.optimizer.lr"),
+        ("num_epochs", "trainer.max_epochs"),
+        ("batch_size", "data.batch_size"),
+        ("nonsense", None),
+    ],
+)
+def test_options_of_other_programs_have_a_name_here(option: str, expected: str | None) -> None:
+    assert meant(option, {"data": "CSL"}) == expected

@@ -1,15 +1,19 @@
-"""Which options a run that goes on may change: each is in force for the rest of the run, or refused in one line.
+"""What a command line changes of the recipe that it names, or of the run that it continues.
 
-Data, trainer and callbacks are built of the options that are given, so those are in force by themselves. What a
-checkpoint puts over them, rates, other options of the optimizer, schedules, options within the states of callbacks, is
-set again by `graphbench.callbacks.changed_options`. Refused is what would make other weights of the checkpoint's, or
-what is over: how a run begins. Other data are refused by `graphbench.cli.same_data`, which looks at them.
+No score is held against that of another training. In a run that goes on, each changed option is in force for the rest
+of it, or refused in one line. Data, trainer and callbacks are built of the options that are given, so those are in
+force by themselves. What a checkpoint puts over them, rates, other options of the optimizer, schedules, options within
+the states of callbacks, is set again by `graphbench.callbacks.changed_options`. Refused is what would make other
+weights of the checkpoint's, or what is over: how a run begins. Other data are refused by `graphbench.cli.same_data`,
+which looks at them.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
+from graphbench.cli.command_line import CommandLine
 from graphbench.cli.lightning import resolve
 from graphbench.cli.options import Request
 from graphbench.errors import BadInput
@@ -42,6 +46,38 @@ _STAYS = {
 }
 #: Callbacks whose checkpoints hold averaged weights in place of those that are trained.
 _AVERAGES = re.compile(r"trainer\.callbacks\.(\w*WeightAveraging)(-\d+)?")
+
+
+def recipe_of(arguments: Sequence[str]) -> list[str]:
+    """Return the words of a command line that are its recipe: its files up to the last that says what is expected.
+
+    A file behind that one, and every option, alters the recipe.
+
+    Args:
+        arguments: what LightningCLI parses.
+
+    Raises:
+        BadInput: a file cannot be read.
+    """
+    line = CommandLine.parse(arguments)
+    files = line.given("--config")
+    count = max((n for n, one in enumerate(line.files, 1) if any((one.get("expected") or {}).values())), default=0)
+    return [word for one in files[:count] for word in one.words]
+
+
+def altered_options(request: Request) -> list[Difference]:
+    """Return the options that decide a score and that a command line gives other values than its recipe or run.
+
+    Args:
+        request: a command line; where it names a run, that run's configuration is what is altered.
+
+    Raises:
+        BadInput: an option is unknown, missing, or has a value of the wrong type.
+    """
+    recipe = request.stored or recipe_of(request.arguments)
+    if not recipe or recipe == request.arguments:
+        return []
+    return [one for one in differing(resolve(recipe), resolve(request.arguments)) if one.decides_score]
 
 
 def changed_options(request: Request) -> list[Difference]:

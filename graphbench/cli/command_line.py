@@ -1,0 +1,318 @@
+"""The words of a command, parsed once: which options they give, with which values, and what their files say.
+
+Checks, imports, recipes, runs that go on, sweeps and completion read a `CommandLine`; jsonargparse makes values of the
+same words afterwards. The tables of what an option names, and of what holds other options, are here as well.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from graphbench import registry
+from graphbench.errors import BadInput
+from graphbench.files.safe_yaml import load_yaml
+from graphbench.registry.configurations import read, resolve
+
+
+@dataclass(frozen=True)
+class Slot:
+    """What an option names: a class.
+
+    Args:
+        kind: in messages.
+        group: where classes for it are registered; None where nobody registers any.
+        module: public module that has further ones.
+    """
+
+    kind: str
+    group: registry.Group | None = None
+    module: str = ""
+
+
+#: Option that names a class -> what it names.
+SLOTS: dict[str, Slot] = {
+    "data": Slot("benchmark", "benchmarks"),
+    "model.architecture": Slot("architecture", "architectures"),
+    "model.positional_encoding": Slot("encoding", "encodings"),
+    "model.optimizer": Slot("optimizer", module="torch.optim"),
+    "trainer.callbacks": Slot("callback", "callbacks", "pytorch_lightning.callbacks"),
+    "trainer.logger": Slot("logger", module="pytorch_lightning.loggers"),
+}
+#: Slots that every model fills -> where their classes are registered.
+REQUIRED: dict[str, registry.Group] = {"data": "benchmarks", "model.architecture": "architectures"}
+#: Option that holds others -> the class that takes these.
+HOLDERS: dict[str, str] = {
+    "trainer": "pytorch_lightning.trainer.trainer:Trainer",
+    "model": "graphbench.training.module:BenchmarkModule",
+    "model.head": "graphbench.nn.heads:HeadConfig",
+    "model.schedule": "graphbench.training.optim:Schedule",
+}
+#: Files from which jsonargparse reads a class with its options, or a mapping.
+SETTINGS = (".yaml", ".yml", ".json")
+#: The first parts of dotted options.
+OPTION_TOPS = ("data", "model", "trainer", "expected")
+#: Keys of a mapping that stands for a class.
+_OF_CLASS = ("class_path", "init_args", "dict_kwargs")
+_SHORT = {"-c": "--config", "-o": "--output"}
+
+
+def spell_out(words: Sequence[str]) -> list[str]:
+    """Return the words with `--config` for `-c`, which adds up without a plus, and `--output` for `-o`.
+
+    Examples:
+        >>> spell_out(["-c", "a.yaml", "-cb.yaml", "--config+=c.yaml", "-o=out"])
+        ['--config', 'a.yaml', '--config=b.yaml', '--config=c.yaml', '--output=out']
+    """
+    found = []
+    for word in words:
+        if (long := _SHORT.get(word[:2])) is not None:
+            value = word[2:].removeprefix("=")
+            word = f"{long}={value}" if word[2:] else long
+        found.append(re.sub(r"^--config\+(?==|$)", "--config", word))
+    return found
+
+
+@dataclass(frozen=True)
+class Given:
+    """An option as a command line gives it.
+
+    Args:
+        name: with its dashes, and without `+`; "" for a word that is the value of no option.
+        values: what follows; none where nothing does, several where the option takes several.
+        words: all of it as typed.
+        appends: whether it adds to a list, by `+=`.
+    """
+
+    name: str
+    values: tuple[str, ...]
+    words: tuple[str, ...]
+    appends: bool = False
+
+    @property
+    def value(self) -> str:
+        """The value, "" where there is none."""
+        return self.values[-1] if self.values else ""
+
+    @property
+    def path(self) -> str:
+        """The dotted name that is the same for all ways to write an option: `data.batch_size`, `data` for a class."""
+        return ".".join(part for part in self.name.lstrip("-").split(".") if part not in ("init_args", "class_path"))
+
+    def read(self) -> Any:
+        """Return the value: the mapping or list that it is in JSON or YAML or in a file, else the text."""
+        if holds_settings(self.value):
+            return read(Path(self.value))
+        if self.value.startswith(("{", "[")):
+            try:
+                return load_yaml(self.value)
+            except yaml.YAMLError:  # the parser says so, with the option
+                return None
+        return self.value
+
+
+@dataclass(frozen=True)
+class CommandLine:
+    """The words behind a command.
+
+    Args:
+        options: in their order.
+
+    Examples:
+        >>> line = CommandLine.parse(["--data=NCI", "--trainer.callbacks+", "Timer", "--trainer", "{devices: 2}"])
+        >>> [(one.path, one.value, one.appends) for one in line.options]
+        [('data', 'NCI', False), ('trainer.callbacks', 'Timer', True), ('trainer', '{devices: 2}', False)]
+        >>> line.classes, line.value("trainer.devices")
+        ({'data': 'NCI'}, 2)
+    """
+
+    options: tuple[Given, ...]
+
+    @classmethod
+    def parse(cls, words: Sequence[str], several: Collection[str] = (), flags: Collection[str] = ()) -> CommandLine:
+        """Tell options and their values apart.
+
+        Args:
+            words: as typed.
+            several: options that take as many words as there are.
+            flags: options that take none.
+        """
+        found: list[Given] = []
+        room = False
+        for word in spell_out(words):
+            if is_option(word):
+                name, sign, value = word.partition("=")
+                found.append(Given(name.removesuffix("+"), (value,) if sign else (), (word,), name.endswith("+")))
+                room = not sign and name not in flags
+            elif room:
+                last = found.pop()
+                found.append(Given(last.name, (*last.values, word), (*last.words, word), last.appends))
+                room = last.name in several
+            else:
+                found.append(Given("", (word,), (word,)))
+        return cls(tuple(found))
+
+    @property
+    def words(self) -> list[str]:
+        """All words."""
+        return [word for one in self.options for word in one.words]
+
+    def located(self) -> CommandLine:
+        """Return the command line in which every `--config NAME` names its file.
+
+        Raises:
+            BadInput: there is neither a file nor an installed configuration of a name.
+            NameClash: several distributions ship one of that name.
+        """
+        return CommandLine(
+            tuple(
+                Given(one.name, (path := str(resolve(one.value)),), (one.name, path))
+                if one.name == "--config" and one.values
+                else one
+                for one in self.options
+            )
+        )
+
+    @cached_property
+    def contents(self) -> list[tuple[str, Mapping[str, Any]]]:
+        """What it says of data, model and trainer by files, in JSON and by names: where, and nested as in a file.
+
+        Raises:
+            BadInput: a file is missing, cannot be read or holds no mapping.
+        """
+        found: list[tuple[str, Mapping[str, Any]]] = []
+        for one in self.options:
+            if one.name == "--config" and one.values:
+                if not Path(one.value).is_file():
+                    raise BadInput(f"--config {one.value}: there is no such file.")
+                found.append((f"--config {one.value}", read(Path(one.value))))
+            elif one.path.partition(".")[0] in OPTION_TOPS and one.value and not one.appends:
+                value = one.read()
+                if isinstance(value, Mapping) or (value is not None and one.path in (*REQUIRED, "model")):
+                    found.append((one.name, nested(one.path, value)))
+        return found
+
+    @property
+    def files(self) -> list[Mapping[str, Any]]:
+        """The contents of its configurations."""
+        return [content for place, content in self.contents if place.startswith("--config ")]
+
+    @property
+    def classes(self) -> dict[str, str]:
+        """Slot -> the class of `REQUIRED` that it names last."""
+        return {slot: name for _, content in self.contents for slot, name in classes_in(content).items()}
+
+    def given(self, *names: str) -> list[Given]:
+        """Return the options of these names, each with its dashes."""
+        return [one for one in self.options if one.name in names]
+
+    def value(self, option: str) -> Any:
+        """Return what the words, files aside, last set a dotted option to, as YAML; None where they do not."""
+        for one in reversed(self.options):
+            if one.value and one.name != "--config":
+                found = value_at(nested(one.path, one.read()), option)
+                if found is not None:
+                    return yaml.safe_load(found) if isinstance(found, str) else found
+        return None
+
+
+def is_option(word: str) -> bool:
+    """Whether a word is an option and no value: a negative number, `-` and a text with blanks before any `=` are none.
+
+    Examples:
+        >>> [is_option(word) for word in ("--run", "-c", "--data={class_path: NCI}", "-3", "-", "-.5")]
+        [True, True, True, False, False, False]
+    """
+    return re.match(r"-[^\d.\s=][^\s=]*(=|$)", word) is not None
+
+
+def holds_settings(value: str) -> bool:
+    """Whether a value is a file of settings."""
+    return value.endswith(SETTINGS) and Path(value).is_file()
+
+
+def nested(option: str, value: Any) -> dict[str, Any]:
+    """Return a value below the keys of a dotted option.
+
+    Examples:
+        >>> nested("model.architecture", "GPS")
+        {'model': {'architecture': 'GPS'}}
+    """
+    for key in reversed(option.split(".")):
+        value = {key: value}
+    return value  # type: ignore[no-any-return]
+
+
+def value_at(content: Any, option: str) -> Any:
+    """Return what a content sets a dotted option to, `init_args` written out or not; None where it does not.
+
+    Examples:
+        >>> value_at({"data": {"class_path": "NCI", "init_args": {"batch_size": 8}}}, "data.batch_size")
+        8
+    """
+    for key in option.split("."):
+        if isinstance(content, Mapping) and key not in content:
+            content = content.get("init_args")
+        content = content.get(key) if isinstance(content, Mapping) else None
+    return content
+
+
+def class_named(value: Any) -> str | None:
+    """Return the class that a value names: a name, or a mapping with a `class_path`."""
+    name = value.get("class_path") if isinstance(value, Mapping) else value
+    return name if isinstance(name, str) and name else None
+
+
+def classes_in(content: Mapping[str, Any]) -> dict[str, str]:
+    """Return slot -> the class of `REQUIRED` that a content names."""
+    return {slot: name for slot in REQUIRED if (name := class_named(value_at(content, slot)))}
+
+
+def options_in(content: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
+    """Yield every option that a content sets, as the command line would name it, and whether its class is beside it.
+
+    Raises:
+        BadInput: options of a class stand beside its name instead of below `init_args`, or the model is named as one.
+
+    Examples:
+        >>> list(options_in({"data": {"class_path": "NCI", "init_args": {"seed": 1}}, "model": {"head": {"dim": 3}}}))
+        [('data.seed', True), ('model.head.dim', False)]
+    """
+    for key, value in content.items():
+        if key not in OPTION_TOPS[:3] or not isinstance(value, Mapping):
+            yield str(key), False
+        elif key == "data":
+            yield from _of_class(key, value)
+        elif "class_path" in value:
+            raise BadInput(
+                f"{key}: this takes no class_path. An architecture is named by model: {{architecture: NAME}}."
+            )
+        else:
+            for name, inner in value.items():
+                option = f"{key}.{name}"
+                if option in REQUIRED and isinstance(inner, Mapping):
+                    yield from _of_class(option, inner)
+                elif option in HOLDERS and isinstance(inner, Mapping):
+                    yield from ((f"{option}.{part}", False) for part in inner)
+                else:
+                    yield option, False
+
+
+def _of_class(slot: str, value: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
+    """Yield the options of a mapping that stands for a class, or for some options of one."""
+    own = "class_path" in value
+    beside = [str(name) for name in value if name not in _OF_CLASS]
+    if own and beside:
+        example = f"{{class_path: {value['class_path']}, init_args: {{{beside[0]}: ...}}}}"
+        raise BadInput(
+            f"{slot}: {', '.join(beside)} must stand below init_args, since class_path is there: {slot}: {example}."
+        )
+    arguments = value.get("init_args") or {}
+    for option in (*beside, *(arguments if isinstance(arguments, Mapping) else ())):
+        yield f"{slot}.{option}", own
