@@ -7,7 +7,6 @@ import subprocess
 from html.parser import HTMLParser
 
 import pytest
-from quick import slow
 
 from graphbench.errors import BadInput
 from graphbench.report import write_report

@@ -120,7 +120,6 @@ def test_dropout_stands_where_the_released_code_has_it(spec, graphs, monkeypatch
         return x
 
     monkeypatch.setattr(F, "dropout", seen)
-    monkeypatch.setattr("graphbench.nn.dropout._steps", lambda p: None)  # torch's dropout for all
     model = GRIT(spec, DIM, 1, HEADS, STEPS, dropout=P, attention_dropout=WEIGHTS)
     batch = encode(GraphTable.from_graphs(graphs), model.required_encodings()).batch([0, 3])
     model(batch)
