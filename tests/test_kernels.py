@@ -46,7 +46,12 @@ def test_a_kernel_takes_the_place_of_the_plain_form(registered):
     assert len(registered) == 2
     with computed_by("torch"):
         assert torch.equal(thrice(x), 3 * x)
+    with computed_by("torch", "graphbench_test::thrice"):
+        assert torch.equal(thrice(x), 3 * x)
     assert len(registered) == 2
+    with computed_by("torch", "graphbench_test::another"):
+        assert torch.equal(thrice(x), 3 * x)
+    assert len(registered) == 3
 
 
 def test_programs_hold_the_plain_form(registered):

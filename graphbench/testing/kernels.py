@@ -17,11 +17,13 @@ from graphbench.errors import check_choice
 
 
 @contextmanager
-def computed_by(way: Literal["numba", "torch"]) -> Iterator[None]:
+def computed_by(way: Literal["numba", "torch"], *operations: str) -> Iterator[None]:
     """Let installed kernels compute, or the plain forms of operations, whatever the environment says.
 
     Args:
         way: `numba` for kernels.
+        operations: with `torch`, those that alone are computed by their plain forms, as `graphbench::sum_rows`; none:
+            all.
 
     Raises:
         BadInput: `way` is neither.
@@ -35,12 +37,13 @@ def computed_by(way: Literal["numba", "torch"]) -> Iterator[None]:
     check_choice("way", way, ("numba", "torch"))
     if way == "numba" and (find_spec("numba") is None or not kernels.register_kernels()):
         raise unittest.SkipTest("graphbench-kernels is not installed")
-    answer: Any = lambda: way == "numba"  # noqa: E731 - stands where a cached function stood
+    answer: Any = lambda: way == "numba" or bool(operations)  # noqa: E731 - stands where a cached function stood
     asked, kernels._are_wanted = kernels._are_wanted, answer
+    left_out, kernels._LEFT_OUT = kernels._LEFT_OUT, set(operations)
     try:
         yield
     finally:
-        kernels._are_wanted = asked
+        kernels._are_wanted, kernels._LEFT_OUT = asked, left_out
 
 
 def run_with_triton(script: str, interpreted: bool = True) -> str:
