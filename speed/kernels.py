@@ -1,9 +1,9 @@
 """What kernels gain: one table of operations in a whole step of training, and one of calls of each by itself.
 
 A row of the first has a model in which the operation is at home, on a random batch of the sizes of molecules (ZINC), of
-peptides or of CLUSTER: a step of training with all kernels, and with all but this one, whose plain form computes in
-torch. Encodings have the time of preparing graphs there. `apart` is how far the results are from those of the plain form:
-the largest difference of any gradient, or of an encoding, over the largest of them. The second table has forward and
+peptides or of CLUSTER: a step of training with all kernels, and with all but this one, whose plain form computes.
+Encodings have the time of preparing graphs there. `apart` is how far the results are from those of the plain form: the
+largest difference of any gradient, or of an encoding, over the largest of them. The second table has forward and
 backward of operations alone. Memory is kept between steps, as every `graphbench` command keeps it.
 
     python speed/kernels.py

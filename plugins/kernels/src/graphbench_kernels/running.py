@@ -49,8 +49,8 @@ def runs_numba(*tensors: Tensor) -> bool:
     """Whether loops in Numba compute with these tensors.
 
     They do for float32 and float64 on a processor, but not for parameters themselves (see `run_in_threads`), for
-    subclasses such as fake tensors, under autocast, within transforms of `torch.func`, or while a `TorchDispatchMode`
-    (which counts operations, say) looks at the program.
+    subclasses such as fake tensors, within transforms of `torch.func`, or while a `TorchDispatchMode` (which counts
+    operations, say) looks at the program.
 
     Args:
         tensors: all floating-point operands.
@@ -59,7 +59,7 @@ def runs_numba(*tensors: Tensor) -> bool:
         >>> runs_numba(torch.zeros(2, dtype=torch.float16))
         False
     """
-    if is_in_torch_dispatch_mode() or torch.is_autocast_enabled("cpu") or not _numba_compiles():
+    if is_in_torch_dispatch_mode() or not _numba_compiles():
         return False
     if torch._C._functorch.peek_interpreter_stack() is not None:
         return False

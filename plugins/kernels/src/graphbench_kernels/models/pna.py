@@ -16,7 +16,7 @@ def reduced_messages(sent: Tensor, edges: Tensor | None, edge_index: Tensor, arr
     """`graphbench_baselines::reduced_messages`."""
     operands = (sent,) if edges is None else (sent, edges)
     fits = edges is None or (edges.dtype == sent.dtype and edges.shape == (edge_index.shape[1], sent.shape[1]))
-    if fits and runs_numba(*operands):
+    if fits and not torch.is_autocast_enabled("cpu") and runs_numba(*operands):
         total, largest = _Reduced.apply(sent, edges, edge_index, arriving)
         return total, largest
     found: tuple[Tensor, Tensor] = _plain()(sent, edges, edge_index, arriving)

@@ -56,7 +56,7 @@ def fit_loops(qkv: Tensor, biases: Sequence[Tensor | None], length: int, dropout
     Arguments as for the plain form; `length` is the size of the largest graph.
     """
     given = [qkv, *(bias for bias in biases if bias is not None)]
-    fits = all(x.dtype is torch.float32 for x in given) and qkv.numel() > 0
+    fits = all(x.dtype is torch.float32 for x in given) and qkv.numel() > 0 and not torch.is_autocast_enabled("cpu")
     return fits and (draws_bits(dropout) if dropout else length <= _SMALL) and runs_numba(*given)
 
 

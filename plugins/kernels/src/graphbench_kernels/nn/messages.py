@@ -65,6 +65,8 @@ def fit_loops(x: Tensor, edge_index: Tensor, *others: Tensor | None) -> bool:
         >>> fit_loops(torch.zeros(3, 2, dtype=torch.float16), torch.zeros(2, 0, dtype=torch.int64))
         False
     """
+    if torch.is_autocast_enabled("cpu"):
+        return False
     if x.dim() != 2 or type(edge_index) is not Tensor or edge_index.dtype != torch.int64:
         return False
     given = [other for other in others if other is not None]
