@@ -15,7 +15,7 @@ ABOUT = {
     "gps_throughput": "Training steps of GPS beside stacks of PyG's `GPSConv` and of GraphGPS's layer; batches by size "
     "are their best arrangement.",
     "architectures": "Training steps on molecules beside the same mathematics in plain PyG and torch, same weights.",
-    "kernels": "Kernels in Numba beside the same mathematics by torch's operations, forward and backward.",
+    "kernels": "Kernels beside the plain forms of the same operations: whole steps of training, then each by itself.",
     "nested": "An encoder over graphs of different sizes beside `nn.TransformerEncoder` with padding and a mask, with "
     "nested tensors, and beside jagged tensors, same weights.",
     "dropout": "Dropout, forward and backward, beside torch's.",

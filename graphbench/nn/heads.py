@@ -12,7 +12,6 @@ from torch_geometric.nn import global_add_pool, global_max_pool, global_mean_poo
 
 from graphbench.contracts import GraphBatch, Representation
 from graphbench.errors import BadInput, check_choice, check_range
-from graphbench.nn.dropout import dropped
 from graphbench.nn.feed_forward import ACTIVATIONS, Activation
 
 PoolingName = Literal["mean", "add", "max"]
@@ -94,7 +93,7 @@ class MLPHead(nn.Module):
         self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
         self.l2_normalize = l2_normalize
         check_range("dropout of a head", dropout, at_least=0, below=1)
-        self.dropout = dropout
+        self.dropout = nn.Dropout(dropout)
         self.activation: Activation = activation
 
     def forward(self, x: Tensor) -> Tensor:
@@ -103,7 +102,7 @@ class MLPHead(nn.Module):
             x = ACTIVATIONS[self.activation](layer(x))
             if self.l2_normalize:
                 x = F.normalize(x, dim=-1)
-            x = dropped(x, self.dropout, self.training)
+            x = self.dropout(x)
         return self.layers[-1](x)
 
 

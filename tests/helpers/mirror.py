@@ -29,21 +29,56 @@ TESTED_BY = {
     "graphbench/prediction/external.py": ("tests/cli/test_external.py", "held against predict and scikit-learn"),
     "graphbench/contracts/pyg.py": ("tests/nn/test_pyg.py", "beside the layers that read such graphs"),
     "graphbench/files/json_files.py": ("tests/data/test_foreign.py", "JSON that is damaged or nested too deep"),
-    "graphbench/encodings/_edges_numba.py": ("tests/encodings/test_dense.py", "its loops"),
-    "graphbench/encodings/lap_pe_numba.py": ("tests/encodings/test_lap_pe.py", "its loops"),
-    "graphbench/encodings/rwse_numba.py": ("tests/encodings/test_rwse.py", "its loops"),
-    "graphbench/encodings/shortest_paths_numba.py": ("tests/encodings/test_shortest_paths.py", "its loops"),
-    "graphbench/nn/block_attention_numba.py": ("tests/nn/test_block_attention.py", "its loops"),
-    "graphbench/nn/dropout_numba.py": ("tests/nn/test_dropout.py", "its loop"),
-    "graphbench/nn/edge_attention_numba.py": ("tests/nn/test_edge_attention.py", "its loops"),
-    "graphbench/nn/messages_numba.py": ("tests/nn/test_messages.py", "its loops"),
-    "graphbench/nn/softmax_rows_numba.py": ("tests/nn/test_block_attention.py", "rows of its weights"),
-    "plugins/baselines/src/graphbench_baselines/pna_numba.py": ("plugins/baselines/tests/test_pna.py", "its loops"),
     "plugins/sfi-former/src/graphbench_sfi_former/native.py": (
         "plugins/sfi-former/tests/test_rows_numba.py", "calls the kernels and nothing else",
     ),
-    "plugins/sft/src/graphbench_sft/maxout_numba.py": (
-        "plugins/sft/tests/test_maxout.py", "every test runs with the loops and with torch",
+    "plugins/kernels/src/graphbench_kernels/encodings/lap_pe_numba.py": (
+        "tests/encodings/test_lap_pe.py", "its loops",
+    ),
+    "plugins/kernels/src/graphbench_kernels/encodings/rwse_numba.py": (
+        "tests/encodings/test_rwse.py", "its loops",
+    ),
+    "plugins/kernels/src/graphbench_kernels/encodings/shortest_paths_numba.py": (
+        "tests/encodings/test_shortest_paths.py", "its loops",
+    ),
+    "plugins/kernels/src/graphbench_kernels/models/maxout.py": (
+        "plugins/sft/tests/test_maxout.py", "every test runs with and without",
+    ),
+    "plugins/kernels/src/graphbench_kernels/models/maxout_numba.py": (
+        "plugins/sft/tests/test_maxout.py", "its loops",
+    ),
+    "plugins/kernels/src/graphbench_kernels/models/pna.py": (
+        "plugins/baselines/tests/test_pna.py", "every test runs with and without",
+    ),
+    "plugins/kernels/src/graphbench_kernels/models/pna_numba.py": (
+        "plugins/baselines/tests/test_pna.py", "its loops",
+    ),
+    "plugins/kernels/src/graphbench_kernels/nn/again.py": (
+        "tests/nn/test_ops.py", "second derivatives of every operation",
+    ),
+    "plugins/kernels/src/graphbench_kernels/nn/attention_numba.py": (
+        "plugins/kernels/tests/nn/test_attention.py", "its loops",
+    ),
+    "plugins/kernels/src/graphbench_kernels/nn/edge_attention.py": (
+        "tests/nn/test_edge_attention.py", "every test runs with and without",
+    ),
+    "plugins/kernels/src/graphbench_kernels/nn/edge_attention_numba.py": (
+        "tests/nn/test_edge_attention.py", "its loops",
+    ),
+    "plugins/kernels/src/graphbench_kernels/nn/messages.py": (
+        "tests/nn/test_ops.py", "every test runs with and without",
+    ),
+    "plugins/kernels/src/graphbench_kernels/nn/messages_numba.py": (
+        "tests/nn/test_ops.py", "its loops",
+    ),
+    "plugins/kernels/src/graphbench_kernels/nn/random_numba.py": (
+        "plugins/kernels/tests/nn/test_dropping.py", "its numbers",
+    ),
+    "plugins/kernels/src/graphbench_kernels/nn/softmax_rows_numba.py": (
+        "plugins/kernels/tests/nn/test_attention.py", "rows of its weights",
+    ),
+    "plugins/sft/src/graphbench_sft/ops.py": (
+        "plugins/kernels/tests/models/test_mixture.py", "beside the kernel; its other half in `test_maxout`",
     ),
     "graphbench/callbacks/changed_options.py": ("tests/cli/test_changes.py", "what it sets, in runs that go on"),
     "graphbench/importing.py": ("tests/cli/test_every_way_in.py", "what a sent run may not import, by every command"),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from graphbench.kernels import run_in_threads, runs_numba
+from graphbench_kernels import run_in_threads, runs_numba
 from graphbench_sfi_former import native
 from graphbench_sfi_former.blockwise import BlockwiseAttention
 from graphbench_sfi_former.native import NativeAttention

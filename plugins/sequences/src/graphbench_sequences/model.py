@@ -12,7 +12,7 @@ from torch_geometric.nn import global_mean_pool
 
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, Representation
 from graphbench.errors import BadInput, check_choice, check_range
-from graphbench.nn import DenseLayout, dropped
+from graphbench.nn import DenseLayout
 from graphbench_sequences.attention import draw_xavier
 from graphbench_sequences.documents import Documents, check_sequences, tower_column
 from graphbench_sequences.tokens import PositionName, Positions, TokenEncoder, TokenName
@@ -115,7 +115,7 @@ class SequenceModel(Architecture):
         super().__init__(spec, hidden_dim)
         check_choice("pooling", pooling, get_args(PoolingName))
         check_choice("interaction", interaction, get_args(InteractionName))
-        self.dropout = dropout
+        self.dropout = nn.Dropout(dropout)
         self.max_length = longest_document(spec, max_length) if positions == "learned" else max_length
         self.tower = tower_column(spec)
         self.token_encoder = TokenEncoder(spec, hidden_dim, tokens)
@@ -141,7 +141,7 @@ class SequenceModel(Architecture):
             )
         x, layout, rows = self._with_cls(self.token_encoder(batch)[documents.order], documents)
         place = torch.arange(x.shape[0], device=x.device) - layout.ptr[layout.graph_of]
-        x = dropped(self.positions(x, place), self.dropout, self.training)
+        x = self.dropout(self.positions(x, place))
         for layer in self.layers:
             x = layer(x, layout)
         if self.final_norm is not None:

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from graphbench.kernels import cpu_kernel
-from graphbench.kernels.lanes_numba import transpose
-from graphbench.kernels.products_numba import LANES, add_product, multiply
+from graphbench_kernels import cpu_kernel
+from graphbench_kernels.lanes_numba import transpose
+from graphbench_kernels.products_numba import LANES, add_product, multiply
 from graphbench_sfi_former.lanes_numba import inlined
 from graphbench_sfi_former.rows_numba import (
     ALPHA,

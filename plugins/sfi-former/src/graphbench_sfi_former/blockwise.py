@@ -13,7 +13,6 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from graphbench.kernels import runs_numba
-from graphbench.nn import fill_factors
 from graphbench_sfi_former.fused import backward_block, fill_costs, fill_softmaxes, solve_block
 from graphbench_sfi_former.masking import KeyMask
 from graphbench_sfi_former.operands import Buffers, Energy, EnergyGradients, Projections
@@ -30,7 +29,7 @@ class Dropout:
 
     def fill(self, factors: Tensor) -> Tensor:
         """0 or 1 / (1 - rate), drawn into `factors`."""
-        return fill_factors(factors, self.rate, self._generator)
+        return factors.uniform_(generator=self._generator).ge_(self.rate).mul_(1 / (1 - self.rate))
 
 
 class BlockwiseAttention(torch.autograd.Function):

@@ -20,8 +20,8 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from graphbench.kernels.lanes_numba import Lanes
-from graphbench.kernels.products_numba import LANES
+from graphbench_kernels.lanes_numba import Lanes
+from graphbench_kernels.products_numba import LANES
 
 __all__ = ["Desk", "in_all_rows", "inlined", "over_keys"]
 

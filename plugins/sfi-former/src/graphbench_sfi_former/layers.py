@@ -6,11 +6,12 @@ import logging
 from typing import Any, Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.data import Data
 
 from graphbench.errors import BadInput, check_choice, check_range
-from graphbench.nn import DenseLayout, attend, attention_weights, dropped
+from graphbench.nn import DenseLayout, attend, attention_weights
 from graphbench_sfi_former.adjacency import edge_mask
 from graphbench_sfi_former.attention import Solver, flow_resistance, sparse_flow_attention, sparse_flow_weights
 from graphbench_sfi_former.enhanced import AdjacencyEnhancedAttention, Heads, PaddedGraphs, Terms
@@ -130,7 +131,7 @@ class SparseFlowAttention(AdjacencyEnhancedAttention):
         dropout = self.dropout if self.training else 0.0
         if self.friction_proj is None:
             value = graphs.maps[2]
-            return dropped(self.weights(graphs), dropout).to(value.dtype) @ value
+            return F.dropout(self.weights(graphs), dropout).to(value.dtype) @ value
         query, key, value, friction_query, friction_key = graphs.maps
         solver: Literal["exact"] | Solver = "exact" if self.proximal is None else self.proximal.solve
         return sparse_flow_attention(

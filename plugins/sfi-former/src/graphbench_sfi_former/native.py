@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from graphbench.kernels import run_in_threads
+from graphbench_kernels import run_in_threads
 from graphbench_sfi_former.blockwise import Dropout, finish_energy_gradients, without_autocast
 from graphbench_sfi_former.fused import put_queries, put_steep_flows
 from graphbench_sfi_former.masking import KeyMask
