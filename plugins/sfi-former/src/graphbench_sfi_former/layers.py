@@ -20,7 +20,7 @@ from torch_geometric.data import Data
 
 from graphbench import LayerTrace, Traced
 from graphbench.errors import BadInput, check_choice, check_range
-from graphbench.nn import DenseLayout, attend, attention_weights, dropped, mixed_values
+from graphbench.nn import DenseLayout, attend, attention_weights, mixed_values
 from graphbench_sfi_former.attention import Solver, flow_resistance, sparse_flow_attention, sparse_flow_weights
 from graphbench_sfi_former.edges import adjacency_dtype, adjacency_of, edge_mask
 from graphbench_sfi_former.reference import ProximalOptions
@@ -102,7 +102,7 @@ class AdjacencyEnhancedAttention(Traced):
         check_range("num_heads", num_heads, at_least=1, whole=True)
         check_range("dropout (of attention weights)", dropout, at_least=0, below=1)
         check_choice("terms", terms, ("both", "flow", "adjacency"))
-        self.num_heads, self.dropout = num_heads, dropout
+        self.num_heads, self.dropout = num_heads, nn.Dropout(dropout)
         self.with_flow, self.with_adjacency = terms != "adjacency", terms != "flow"
         self.in_proj = Heads(dim, num_heads, 3 if self.with_flow else 1)
         self.out_proj = nn.Linear(num_heads * dim, dim)
@@ -328,10 +328,9 @@ class SparseFlowAttention(AdjacencyEnhancedAttention):
 
     def mix(self, graphs: PaddedGraphs) -> Tensor:
         """Z V `[B, H, N, dim]`, with dropout while training."""
-        dropout = self.dropout if self.training else 0.0
         if self.friction_proj is None:
-            value = graphs.maps[2]
-            return dropped(self.weights(graphs), dropout).to(value.dtype) @ value
+            weights: Tensor = self.dropout(self.weights(graphs))
+            return weights.to(graphs.maps[2].dtype) @ graphs.maps[2]
         query, key, value, friction_query, friction_key = graphs.maps
         solver: Literal["exact"] | Solver = "exact" if self.proximal is None else self.proximal.solve
         return sparse_flow_attention(
@@ -343,7 +342,7 @@ class SparseFlowAttention(AdjacencyEnhancedAttention):
             self.weight_of_friction(graphs),
             self.alpha,
             self._mask(graphs),
-            dropout=dropout,
+            dropout=self.dropout.p if self.training else 0.0,
             solver=solver,
         )
 
@@ -432,7 +431,7 @@ class DenseFlowAttention(AdjacencyEnhancedAttention):
     def mix(self, graphs: PaddedGraphs) -> Tensor:
         """Softmax attention `[B, H, N, dim]`, with dropout while training."""
         query, key, value = graphs.maps
-        return attend(query, key, value, _bias(graphs.mask), self.dropout if self.training else 0.0)
+        return attend(query, key, value, _bias(graphs.mask), self.dropout.p if self.training else 0.0)
 
     def weights(self, graphs: PaddedGraphs) -> Tensor:
         """Attention weights `[B, H, N, N]`, without dropout."""

@@ -350,8 +350,9 @@ def solve_steep(part: Operands, allowed: Tensor | None, rows: Tensor) -> tuple[L
             z[few.numbers[:, None], few.keys] = flow(few.rows, solved)
             for whole, own in zip(level, solved, strict=True):
                 whole[few.numbers] = own
+        broken = made.log_weight.isnan().any(-1, keepdim=True) | made.log_friction.isnan().any(-1, keepdim=True)
         levels.append(level)
-        flows.append(z)
+        flows.append(z.masked_fill_(broken, torch.nan))
     return LogLevel(*map(torch.cat, zip(*levels, strict=True))), torch.cat(flows)
 
 

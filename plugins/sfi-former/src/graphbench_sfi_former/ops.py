@@ -87,10 +87,10 @@ def operation(plain: Callable[P, T]) -> Callable[P, T]:
         >>> water_level.plain.__name__
         'water_level'
     """
-    module, fits = _KERNELS[plain.__name__]
 
     @wraps(plain)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        module, fits = _KERNELS[plain.__name__]
         if fits(*args):
             found: T = getattr(import_module(module), plain.__name__)(*args, **kwargs)
             return found
