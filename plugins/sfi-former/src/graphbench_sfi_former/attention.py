@@ -125,7 +125,7 @@ def _exact(
         )
         output, steep = attend_rows(*operands)
         if bool(steep.any()):
-            output = output + _SteepRows.apply(steep, operands[7:], *operands[:7])
+            output = output.masked_fill(steep[..., None], 0.0) + _SteepRows.apply(steep, operands[7:], *operands[:7])
     return output.view(*query.shape[:-1], value.shape[-1]).to(value.dtype)
 
 

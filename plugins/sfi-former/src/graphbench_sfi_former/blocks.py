@@ -65,7 +65,7 @@ def attend_rows(
         seed: of the draws of dropout.
 
     Returns:
-        Output `[M, N, d_v]`, 0 in steep rows, and which rows are steep, bool `[M, N]`.
+        Output `[M, N, d_v]`, of no meaning in steep rows, and which rows are steep, bool `[M, N]`.
     """
     tensors = (query, key, friction_query, friction_key, value, penalty, alpha)
     found: tuple[Tensor, Tensor] = _Blocks.apply((masks, mask_of, dropout, seed), *tensors)
