@@ -44,7 +44,7 @@ from graphbench_baselines.attention import StructuredAttention
 from graphbench_baselines.gt import EdgeAttention
 from graphbench_baselines.pna import TowerPNA
 from graphbench_sfi_former import SparseFlowAttention, sparse_flow, sparse_flow_attention
-from graphbench_sfi_former.enhanced import PaddedGraphs
+from graphbench_sfi_former.layers import PaddedGraphs
 
 CONFIGURATIONS = (
     "model/gcn",
@@ -169,7 +169,7 @@ class PlainSparseFlowAttention(SparseFlowAttention):
     def mix(self, graphs: PaddedGraphs) -> Tensor:
         """Z V `[B, H, N, dim]`."""
         query, key, value, friction_query, friction_key = graphs.maps
-        dropout = self.dropout if self.training else 0.0
+        dropout = self.dropout.p if self.training else 0.0
         weight, mask = self.weight_of_friction(graphs), self._mask(graphs)
         operands = (query, key, friction_query, friction_key, value, weight, self.alpha, mask)
         return sparse_flow_attention(*operands, dropout=dropout, solver=sparse_flow)

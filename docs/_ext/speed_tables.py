@@ -49,7 +49,7 @@ def lost(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Comparisons with a peer that is faster by more than one part in twenty, the worst first."""
     of_peers = [row for row in rows if row["script"] not in IDEALS or row["against"].startswith("PyG")]
     of_peers = [row for row in of_peers if not row["against"].startswith("ours")]
-    ours = [row for row in of_peers if row["contender"] not in ("composed flow", "T=20")]
+    ours = [row for row in of_peers if row["contender"] not in ("composed flow", "plain flow", "sparse_flow", "T=20")]
     return sorted((row for row in ours if row["ratio"] > 1.05), key=lambda row: -row["ratio"])
 
 

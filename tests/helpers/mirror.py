@@ -29,8 +29,11 @@ TESTED_BY = {
     "graphbench/prediction/external.py": ("tests/cli/test_external.py", "held against predict and scikit-learn"),
     "graphbench/contracts/pyg.py": ("tests/nn/test_pyg.py", "beside the layers that read such graphs"),
     "graphbench/files/json_files.py": ("tests/data/test_foreign.py", "JSON that is damaged or nested too deep"),
-    "plugins/sfi-former/src/graphbench_sfi_former/native.py": (
-        "plugins/sfi-former/tests/test_rows_numba.py", "calls the kernels and nothing else",
+    "plugins/sfi-former/src/graphbench_sfi_former/ops.py": (
+        "plugins/sfi-former/tests/kernels/test_rows_numba.py", "chooses between kernels and plain forms",
+    ),
+    "plugins/sfi-former/src/graphbench_sfi_former/kernels/attention.py": (
+        "plugins/sfi-former/tests/kernels/test_rows_numba.py", "calls the kernels and nothing else",
     ),
     "plugins/kernels/src/graphbench_kernels/encodings/lap_pe_numba.py": (
         "tests/encodings/test_lap_pe.py", "its loops",
@@ -190,27 +193,6 @@ TESTED_BY = {
     ),
     "plugins/linear-transformer/src/graphbench_linear_transformer/normalise.py": (
         "plugins/linear-transformer/tests/test_layers.py", "the norm between layers",
-    ),
-    "plugins/sfi-former/src/graphbench_sfi_former/arguments.py": (
-        "plugins/sfi-former/tests/test_flow.py", "checks what the solver is given",
-    ),
-    "plugins/sfi-former/src/graphbench_sfi_former/blockwise.py": (
-        "plugins/sfi-former/tests/test_attention.py", "one of the attention's solvers",
-    ),
-    "plugins/sfi-former/src/graphbench_sfi_former/enhanced.py": (
-        "plugins/sfi-former/tests/test_layers.py", "attention of the layers",
-    ),
-    "plugins/sfi-former/src/graphbench_sfi_former/fused.py": (
-        "plugins/sfi-former/tests/test_attention.py", "one of the attention's solvers",
-    ),
-    "plugins/sfi-former/src/graphbench_sfi_former/masking.py": (
-        "plugins/sfi-former/tests/test_flow.py", "masks of every solver",
-    ),
-    "plugins/sfi-former/src/graphbench_sfi_former/operands.py": (
-        "plugins/sfi-former/tests/test_attention.py", "what its fused solver reads",
-    ),
-    "plugins/sfi-former/src/graphbench_sfi_former/workspace.py": (
-        "plugins/sfi-former/tests/test_attention.py", "memory of its blockwise solver",
     ),
     "plugins/sft/src/graphbench_sft/documents.py": ("plugins/sft/tests/test_places.py", "two documents per graph"),
     "plugins/sft/src/graphbench_sft/traces.py": ("plugins/sft/tests/test_attention.py", "what attention records"),

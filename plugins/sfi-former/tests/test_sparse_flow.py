@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from fractions import Fraction
 
 import numpy as np
@@ -11,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from quick import slow
 from scipy.optimize import LinearConstraint, minimize
-from torch.autograd import gradcheck
+from torch.autograd import gradcheck, gradgradcheck
 
 from graphbench.errors import BadInput
 from graphbench_sfi_former import sparse_flow
+from graphbench_sfi_former.sparse_flow import flow_at, water_level
 
 
 def attention_rows(*shape: int, logit_scale: float = 1.0, dtype: torch.dtype = torch.float64, seed: int = 0):
@@ -169,8 +171,22 @@ def test_scalar_and_per_graph_weights_agree_and_get_their_gradients():
     assert alpha.grad.shape == ()
 
 
-def test_second_derivatives_are_refused():
-    r, f = (x.requires_grad_() for x in attention_rows(2, 4))
+@pytest.mark.parametrize("alpha", [None, 0.3])
+@pytest.mark.parametrize("masked", [False, True])
+def test_second_derivatives(alpha, masked):
+    generator = torch.Generator().manual_seed(1)
+    log_r, log_f = torch.randn(2, 2, 3, 5, generator=generator, dtype=torch.float64).unbind(0)
+    mask = torch.rand(2, 3, 5, generator=generator) < 0.7 if masked else None
+    weights = [torch.full((2, 1, 1), x, dtype=torch.float64) for x in (0.2, alpha) if x is not None]
+
+    def flow(log_r, log_f, penalty, alpha=None):
+        return sparse_flow(log_r.exp(), log_f.exp(), penalty, alpha, mask)
+
+    assert gradgradcheck(flow, [x.clone().requires_grad_() for x in (log_r, log_f, *weights)])
+
+
+def test_second_derivatives_of_rows_in_logarithms_are_refused():
+    r, f = (x.requires_grad_() for x in attention_rows(8, 24, logit_scale=100))
     (first,) = torch.autograd.grad(sparse_flow(r, f, 0.1).square().sum(), r, create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
         first.sum().backward()
@@ -303,3 +319,58 @@ def test_bad_input_is_named(change, message):
     good = {"resistance": torch.ones(2, 3), "friction": torch.ones(2, 3), "penalty": 0.1, "alpha": 0.1, "mask": None}
     with pytest.raises(BadInput, match=message):
         sparse_flow(**(good | change))
+
+
+def solve(weight: torch.Tensor, cost: torch.Tensor, slack: torch.Tensor | None):
+    """Level, slope and whether it settled, and the flow at this level."""
+    slack = torch.zeros_like(cost[:, :1]) if slack is None else slack
+    level, slope, settled = water_level(weight, cost, slack)
+    return level, slope, settled, flow_at(weight, cost, slack, level)
+
+
+def test_a_level_of_a_row_that_is_known():
+    weight = torch.tensor([[0.25, 0.25, 0.5]], dtype=torch.float64)
+    level, slope, settled, flow = solve(weight, torch.tensor([[0.0, 2.0, 10.0]], dtype=torch.float64), None)
+    assert level.item() == pytest.approx(3.0, rel=1e-12)  # 0.25 * 3 + 0.25 * 1 = 1
+    assert (slope.item(), settled.item()) == (0.5, True)
+    assert flow.tolist() == [pytest.approx([0.75, 0.25, 0.0], rel=1e-12)]
+
+
+def test_the_overflow_takes_its_share():
+    weight, cost = torch.tensor([[0.5, 0.5]]), torch.tensor([[1.0, 3.0]])
+    level, _, _, flow = solve(weight, cost, torch.tensor([[0.25]]))
+    assert level.item() == pytest.approx(2.0)  # 0.5 * 1 + 0.25 * 2 = 1
+    assert flow.tolist() == [[0.5, 0.0]]
+
+
+def test_all_dry_when_the_overflow_is_low():
+    level, _, _, flow = solve(torch.tensor([[0.5, 0.5]]), torch.tensor([[5.0, 6.0]]), torch.tensor([[1.0]]))
+    assert level.item() == pytest.approx(1.0)
+    assert flow.tolist() == [[0.0, 0.0]]
+
+
+def test_a_level_between_two_neighbouring_numbers_is_not_said_to_be_settled():
+    """Equal costs of 2^24 in float32: the level 2^24 + 1 is no float32."""
+    weight, cost = torch.full((3, 4), 0.25), torch.full((3, 4), 2.0**24)
+    level, _, settled, _ = solve(weight, cost, None)
+    assert not settled.any() or torch.allclose(level, cost[:, :1], rtol=1e-3)
+
+
+def test_costs_over_many_orders_of_magnitude():
+    generator = torch.Generator().manual_seed(0)
+    weight = torch.rand(50, 64, generator=generator, dtype=torch.float64).pow(20)
+    weight /= weight.sum(-1, keepdim=True)
+    cost = torch.rand(50, 64, generator=generator, dtype=torch.float64).mul(60).sub(30).exp()
+    level, _, _, flow = solve(weight, cost, None)
+    torch.testing.assert_close(flow.sum(-1), torch.ones(50, dtype=torch.float64), rtol=1e-6, atol=0)
+    torch.testing.assert_close(flow, weight * (level - cost).clamp_min(0), rtol=1e-6, atol=0)
+
+
+def test_devices_that_are_not_asked_make_steps_enough(monkeypatch):
+    """The steps of a device that would have to be waited for settle rows of attention with logits of up to 3."""
+    module = sys.modules["graphbench_sfi_former.sparse_flow"]
+    monkeypatch.setattr(module, "_STEPS", module._STEPS_UNSEEN)
+    for logit_scale in (1.0, 3.0):
+        r, f = attention_rows(2000, 128, logit_scale=logit_scale, dtype=torch.float32)
+        unit = 1 / r.reciprocal().sum(-1, keepdim=True)
+        assert solve(unit / r, f / 128 / unit, unit / 0.1)[2].all()

@@ -7,9 +7,7 @@ import pytest
 import torch
 
 from graphbench_kernels import run_in_threads, runs_numba
-from graphbench_sfi_former import native
-from graphbench_sfi_former.blockwise import BlockwiseAttention
-from graphbench_sfi_former.native import NativeAttention
+from graphbench_sfi_former import blocks
 
 pytestmark = pytest.mark.skipif(not runs_numba(torch.zeros(1)), reason="kernels in Numba do not run here")
 
@@ -27,20 +25,25 @@ def operands(num_rows, num_keys, widths, dtype, matrices=3):
     return [x.to(dtype) for x in parts] + [penalty, 0.1 + penalty]
 
 
-def results(attention, inputs):
+def results(attend, inputs):
     """Output and gradients by name."""
     leaves = [x.clone().requires_grad_() for x in inputs]
-    output = attention.apply(*leaves, None, None, True)
+    output, steep = attend(*leaves, None, None, 0.0, 0)
+    assert not steep.any()
     upstream = torch.randn(output.shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     gradients = torch.autograd.grad((output * upstream.to(output.dtype)).sum(), leaves)
     return {"output": output.detach(), **dict(zip(NAMES, gradients, strict=True))}
 
 
 def assert_near(inputs, dtype):
-    got, expected = results(NativeAttention, inputs), results(BlockwiseAttention, [x.double() for x in inputs])
+    from graphbench_sfi_former.kernels import attention
+
+    got = results(attention.attend_rows, inputs)
+    expected = results(blocks.attend_rows.plain, [x.double() for x in inputs])
     for name, values in got.items():
         scale = expected[name].abs().max().clamp_min(0.05)
         assert (values.double() - expected[name]).abs().max() <= ERRORS[dtype] * scale, name
+    return got
 
 
 @pytest.mark.parametrize("widths", [(1, 1, 1), (5, 12, 7), (16, 16, 16), (32, 5, 48), (12, 40, 17)])
@@ -54,13 +57,12 @@ def test_widths_and_sizes_that_fill_no_vector(dtype, widths):
 def test_equal_keys_and_values(dtype):
     inputs = operands(20, 20, (12, 12, 12), dtype)
     inputs[1], inputs[3], inputs[4] = (x[:, :1].expand_as(x).contiguous() for x in (inputs[1], inputs[3], inputs[4]))
-    got = results(NativeAttention, inputs)
-    assert_near(inputs, dtype)
+    got = assert_near(inputs, dtype)
     assert got["query"].abs().max() < 1e-3
 
 
 def test_rows_of_several_chunks_add_up():
-    from graphbench_sfi_former.attention_numba import CHUNK
+    from graphbench_sfi_former.kernels.attention_numba import CHUNK
 
     for num_rows in (CHUNK, 2 * CHUNK + 5):
         assert_near(operands(num_rows, 9, (5, 5, 5), torch.float64, matrices=2), torch.float64)
@@ -84,6 +86,8 @@ def flat(operands):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_threads_do_not_change_a_bit(dtype, monkeypatch):
+    from graphbench_sfi_former.kernels import attention
+
     calls = []
 
     def one_and_two_threads(kernel, count, steps, *operands):
@@ -95,8 +99,8 @@ def test_threads_do_not_change_a_bit(dtype, monkeypatch):
         calls.append(both)
         run_in_threads(kernel, count, steps, *arrays)
 
-    monkeypatch.setattr(native, "run_in_threads", one_and_two_threads)
-    results(NativeAttention, operands(160, 61, (5, 12, 16), dtype))
+    monkeypatch.setattr(attention, "run_in_threads", one_and_two_threads)
+    results(attention.attend_rows, operands(160, 61, (5, 12, 16), dtype))
     assert len(calls) == 2
     for one, two in calls:
         for a, b in zip(flat(one), flat(two), strict=True):

@@ -6,26 +6,21 @@ from graphbench.testing import run_with_triton
 
 AGREES = """
     import torch
-    from graphbench_sfi_former import SparseFlowAttention, waterfill
-    from graphbench_sfi_former.waterfill import Vessels, water_level
+    from graphbench_sfi_former import SparseFlowAttention, ops
+    from graphbench_sfi_former.sparse_flow import water_level
     from torch_geometric.data import Batch, Data
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
+    module = "graphbench_sfi_former.kernels.water_level_triton"
     if device == "cpu":
-        waterfill.runs_triton = lambda device: True
-    assert waterfill.runs_triton(torch.device(device))
-
-    def solve(weight, cost, slack, guess):
-        flow = torch.full_like(weight, torch.nan)
-        start = torch.full_like(cost[..., :1], guess)
-        return water_level(Vessels(weight, cost, slack), start, torch.empty_like(flow), flow, steepest=torch.inf), flow
+        ops._KERNELS["water_level"] = module, lambda *operands: True
+        ops._KERNELS["attend_rows"] = module, lambda *operands: False
+    assert ops._KERNELS["water_level"][1](torch.zeros(1, 1, device=device))
 
     # A row whose answer is known: 0.25 * 3 + 0.25 * 1 = 1.
-    for guess in (1e-6, 1.0, 1e9):
-        weight, cost = (torch.tensor([row], dtype=torch.float64, device=device) for row in ([.25, .25, .5], [0, 2, 10]))
-        level, flow = solve(weight, cost, None, guess)
-        assert abs(level.level.item() - 3) < 1e-12 and level.slope.item() == 0.5 and level.settled.item()
-        assert flow.sub(torch.tensor([[.75, .25, 0.]], dtype=torch.float64, device=device)).abs().max() < 1e-12
+    weight, cost = (torch.tensor([row], dtype=torch.float64, device=device) for row in ([.25, .25, .5], [0, 2, 10]))
+    level, slope, settled = water_level(weight, cost, torch.zeros_like(cost[:, :1]))
+    assert abs(level.item() - 3) < 1e-12 and slope.item() == 0.5 and settled.item()
 
     # Others are held against the equation that they solve: what flows, and what overflows, is one.
     generator = torch.Generator().manual_seed(0)
@@ -34,21 +29,19 @@ AGREES = """
             weight = torch.rand(2, rows, keys, generator=generator, dtype=torch.float64).pow(6)
             weight = (weight / weight.sum(-1, keepdim=True)).to(device, dtype)
             cost = torch.rand(2, rows, keys, generator=generator, dtype=torch.float64).mul(3).to(device, dtype)
-            for slack in (None, torch.full((2, rows, 1), 0.3, dtype=dtype, device=device)):
-                level, flow = solve(weight, cost, slack, 1.0)
-                depth = (level.level - cost).clamp_min(0)
-                torch.testing.assert_close(flow, weight * depth, rtol=close, atol=0)
-                over = 0 if slack is None else slack * level.level
-                torch.testing.assert_close(level.volume + over, torch.ones_like(level.volume), rtol=close, atol=0)
-                torch.testing.assert_close(level.volume, flow.sum(-1, keepdim=True), rtol=close, atol=0)
-                slope = weight.mul(depth > 0).sum(-1, keepdim=True) + (0 if slack is None else slack)
-                torch.testing.assert_close(level.slope, slope, rtol=close, atol=0)
-                assert level.settled.all()
+            for slack in (torch.zeros_like(cost[..., :1]), torch.full_like(cost[..., :1], 0.3)):
+                level, slope, settled = water_level(weight, cost, slack)
+                depth = (level - cost).clamp_min(0)
+                volume = (weight * depth).sum(-1, keepdim=True) + slack * level
+                torch.testing.assert_close(volume, torch.ones_like(volume), rtol=close, atol=0)
+                total = weight.mul(depth > 0).sum(-1, keepdim=True) + slack
+                torch.testing.assert_close(slope, total, rtol=close, atol=0)
+                assert settled.all()
 
     # A row without an answer is given up, as one that no number can state, and keeps nobody from settling.
     weight = torch.tensor([[.5, .5], [torch.nan, .5], [0., 0.]], dtype=torch.float64, device=device)
-    level, _ = solve(weight, torch.tensor([[1., 2.]] * 3, dtype=torch.float64, device=device), None, 1.0)
-    assert level.settled.view(-1).tolist() == [True, False, False]
+    cost = torch.tensor([[1., 2.]] * 3, dtype=torch.float64, device=device)
+    assert water_level(weight, cost, torch.zeros_like(cost[:, :1]))[2].view(-1).tolist() == [True, False, False]
 
     # A whole layer and its gradients are those of the passes made by torch.
     torch.manual_seed(0)
@@ -60,7 +53,7 @@ AGREES = """
         out = layer(x, batch)
         return out, *torch.autograd.grad(out.square().sum(), (x, *layer.parameters()))
     with_kernel = both()
-    waterfill.runs_triton = lambda device: False
+    ops._KERNELS["water_level"] = module, lambda *operands: False
     for ours, theirs in zip(with_kernel, both(), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
     print("equal")
@@ -68,13 +61,13 @@ AGREES = """
 
 COMPILES = """
     import triton
-    from graphbench_sfi_former.waterfill_triton import _fill
+    from graphbench_sfi_former.kernels.water_level_triton import _fill
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    numbers = {"tolerance": "fp32", "steepest": "fp32"} | dict.fromkeys(("num_keys", "unchecked", "passes"), "i32")
+    numbers = {"tolerance": "fp32", "num_keys": "i32", "steps": "i32"}
     for number in ("*fp32", "*fp64"):
-        for options in ({"HAS_SLACK": True, "BLOCK": 1024}, {"HAS_SLACK": False, "BLOCK": 16}):
+        for options in ({"BLOCK": 1024}, {"BLOCK": 16}):
             signature = {name: numbers.get(name, number) for name in _fill.arg_names}
             signature |= {"settled": "*u8"} | dict.fromkeys(options, "constexpr")
             for capability in (80, 90):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from graphbench_sfi_former import fused, sparse_flow_attention
-from graphbench_sfi_former.rows import hot_rows
+from graphbench_sfi_former import attention, sparse_flow_attention
+from graphbench_sfi_former.blocks import _hot
 
 WIDTH = 16
 
@@ -15,13 +15,13 @@ WIDTH = 16
 def steep_rows(monkeypatch):
     """Numbers of the rows that `steep` was asked for, in calls that follow."""
     found: list[int] = []
-    solve = fused.solve_steep
+    solve = attention.solve_steep
 
-    def counted(part, energy, wall, rows):
+    def counted(part, allowed, rows):
         found.extend(rows.tolist())
-        return solve(part, energy, wall, rows)
+        return solve(part, allowed, rows)
 
-    monkeypatch.setattr(fused, "solve_steep", counted)
+    monkeypatch.setattr(attention, "solve_steep", counted)
     return found
 
 
@@ -45,7 +45,9 @@ def test_rows_with_one_key_are_steep_and_their_neighbours_are_not(steep_rows):
     query, key, query2, key2, value = _operands(32, torch.Generator().manual_seed(0))
     key[0, 5] = 12 * torch.nn.functional.one_hot(torch.tensor(3), WIDTH)
     query[0, 7] = key[0, 5]  # a logit of 36 among those of size 1
-    query[:, :, 3] *= torch.arange(32).eq(7)  # which no other query sees
+    key2[0, 5], query2[0, 7] = -key[0, 5], torch.nn.functional.one_hot(torch.tensor(3), WIDTH).float()
+    for seen in (query, query2):
+        seen[:, :, 3] *= torch.arange(32).eq(7)  # which no other query sees
     sparse_flow_attention(query, key, query2, key2, value, penalty=1 / 32, alpha=0.1)
     assert steep_rows == [7]
 
@@ -54,7 +56,8 @@ def test_hot_rows_have_large_logits_and_a_softmax_near_one():
     softmax = torch.tensor([[[0.95, 0.03, 0.02]], [[0.85, 0.10, 0.05]], [[0.95, 0.03, 0.02]], [[0.4, 0.3, 0.3]]])
     friction = torch.tensor([[[0.4, 0.3, 0.3]], [[0.4, 0.3, 0.3]], [[0.4, 0.3, 0.3]], [[0.02, 0.03, 0.95]]])
     size = torch.tensor([20.0, 20.0, 2.0, 20.0]).view(4, 1, 1)
-    found = hot_rows(3 * softmax, softmax.new_full((4, 1, 1), 3.0), friction, size)
-    assert found is not None
-    assert found.flatten().tolist() == [True, False, False, True]
-    assert hot_rows(softmax, softmax.new_ones(4, 1, 1), friction, size / 10) is None
+    weight = (1 / softmax) / (1 / softmax).sum(-1, keepdim=True)  # resistances that are this softmax
+    unit = 1 / (1 / weight).sum(-1, keepdim=True)
+    torch.testing.assert_close(unit / weight, softmax)
+    assert _hot(weight, unit, friction, size, None).flatten().tolist() == [True, False, False, True]
+    assert not _hot(weight, unit, friction, size / 10, None).any()
