@@ -68,8 +68,8 @@ def _fits_numba(*operands: Any) -> bool:
 
 #: Operation -> module with its kernel, and whether that can compute with some operands.
 _KERNELS: dict[str, tuple[str, Callable[..., bool]]] = {
-    "water_level": ("graphbench_sfi_former.kernels.water_level_triton", _fits_triton),
-    "attend_rows": ("graphbench_sfi_former.kernels.attention", _fits_numba),
+    "water_level": ("graphbench_kernels.sfi_former.water_level_triton", _fits_triton),
+    "attend_rows": ("graphbench_kernels.sfi_former.attention", _fits_numba),
 }
 
 

@@ -11,7 +11,7 @@ AGREES = """
     from torch_geometric.data import Batch, Data
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    module = "graphbench_sfi_former.kernels.water_level_triton"
+    module = "graphbench_kernels.sfi_former.water_level_triton"
     if device == "cpu":
         ops._KERNELS["water_level"] = module, lambda *operands: True
         ops._KERNELS["attend_rows"] = module, lambda *operands: False
@@ -61,7 +61,7 @@ AGREES = """
 
 COMPILES = """
     import triton
-    from graphbench_sfi_former.kernels.water_level_triton import _fill
+    from graphbench_kernels.sfi_former.water_level_triton import _fill
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from graphbench_kernels import cpu_kernel
 from graphbench_kernels.lanes_numba import transpose
 from graphbench_kernels.products_numba import LANES, add_product, multiply
-from graphbench_sfi_former.kernels.lanes_numba import inlined
-from graphbench_sfi_former.kernels.rows_numba import (
+from graphbench_kernels.sfi_former.lanes_numba import inlined
+from graphbench_kernels.sfi_former.rows_numba import (
     ALPHA,
     CLOSED,
     COLUMNS,

@@ -24,7 +24,7 @@ def compiled(function):
 @pytest.mark.parametrize(("dtype", "lowest"), DTYPES)
 def test_powers_of_two_are_right_to_within_rounding(dtype, lowest):
     from graphbench_kernels.lanes_numba import powers_of_two
-    from graphbench_sfi_former.kernels.lanes_numba import LANES, over_keys
+    from graphbench_kernels.sfi_former.lanes_numba import LANES, over_keys
 
     def power(desk):
         for column, values in enumerate(powers_of_two(desk.column(0)), 1):
@@ -51,7 +51,7 @@ def test_powers_of_two_are_right_to_within_rounding(dtype, lowest):
 @pytest.mark.parametrize(("dtype", "_"), DTYPES)
 def test_answers_and_choices_go_lane_by_lane_and_keep_what_is_no_number(dtype, _):
     from graphbench_kernels.lanes_numba import choose, larger, root, smaller
-    from graphbench_sfi_former.kernels.lanes_numba import LANES, in_all_rows
+    from graphbench_kernels.sfi_former.lanes_numba import LANES, in_all_rows
 
     @in_all_rows
     def ask(desk):

@@ -79,7 +79,7 @@ def test_outputs_and_gradients_are_those_of_torch(dtype, num_keys, mask):
 @pytest.mark.parametrize("std", [1, 5, 30, 200])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_rows_beyond_the_plain_form_are_steep_and_the_others_equal(dtype, std, mask):
-    from graphbench_sfi_former.kernels import attention
+    from graphbench_kernels.sfi_former import attention
 
     for num_keys, ties in ((5, False), (24, False), (24, True), (130, False)):
         inputs = [x.flatten(0, 1) for x in operands(num_keys, dtype, std, num_rows=12, ties=ties)]
@@ -109,7 +109,7 @@ def test_large_logits_and_ties(dtype, std):
 @pytest.mark.parametrize("block", [350 * 8, 2**21])
 def test_dropout_has_the_same_factors_in_both_passes(std, block, monkeypatch):
     """In a matrix cut into blocks of rows, some steep: the output is linear in the values."""
-    from graphbench_sfi_former.kernels import attention
+    from graphbench_kernels.sfi_former import attention
 
     monkeypatch.setattr(attention, "BLOCK_BYTES", block)
     inputs = operands(20, torch.float64, std, num_rows=40)
@@ -155,7 +155,7 @@ def test_second_derivatives(dropout):
 
 
 def test_attention_runs_by_kernels_where_they_run(monkeypatch):
-    from graphbench_sfi_former.kernels import attention
+    from graphbench_kernels.sfi_former import attention
 
     calls = []
     run = attention.attend_rows

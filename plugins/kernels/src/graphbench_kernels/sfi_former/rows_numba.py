@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from graphbench_kernels.lanes_numba import Lanes, choose, larger, powers_of_two, root, smaller
 from graphbench_kernels.products_numba import LANES
-from graphbench_sfi_former.kernels.lanes_numba import Desk, in_all_rows, inlined, over_keys
+from graphbench_kernels.sfi_former.lanes_numba import Desk, in_all_rows, inlined, over_keys
 
 Array = NDArray[np.floating]
 

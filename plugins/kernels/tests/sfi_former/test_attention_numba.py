@@ -36,7 +36,7 @@ def results(attend, inputs):
 
 
 def assert_near(inputs, dtype):
-    from graphbench_sfi_former.kernels import attention
+    from graphbench_kernels.sfi_former import attention
 
     got = results(attention.attend_rows, inputs)
     expected = results(blocks.attend_rows.plain, [x.double() for x in inputs])
@@ -62,7 +62,7 @@ def test_equal_keys_and_values(dtype):
 
 
 def test_rows_of_several_chunks_add_up():
-    from graphbench_sfi_former.kernels.attention_numba import CHUNK
+    from graphbench_kernels.sfi_former.attention_numba import CHUNK
 
     for num_rows in (CHUNK, 2 * CHUNK + 5):
         assert_near(operands(num_rows, 9, (5, 5, 5), torch.float64, matrices=2), torch.float64)
@@ -86,7 +86,7 @@ def flat(operands):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_threads_do_not_change_a_bit(dtype, monkeypatch):
-    from graphbench_sfi_former.kernels import attention
+    from graphbench_kernels.sfi_former import attention
 
     calls = []
 

@@ -12,10 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from graphbench.nn import fill_factors
 from graphbench_kernels import run_in_threads
-from graphbench_sfi_former.blocks import TOLERANCE, Piece, allowed_keys, block_gradients, block_slices, blocks
-from graphbench_sfi_former.kernels.attention_numba import (
+from graphbench_kernels.sfi_former.attention_numba import (
     CHUNK,
     Given,
     Gradients,
@@ -25,7 +23,8 @@ from graphbench_sfi_former.kernels.attention_numba import (
     attend_back,
     num_chunks,
 )
-from graphbench_sfi_former.kernels.rows_numba import MARK, STATE, STEEP
+from graphbench_kernels.sfi_former.rows_numba import MARK, STATE, STEEP
+from graphbench_sfi_former.blocks import TOLERANCE, Piece, allowed_keys, block_gradients, block_slices, blocks
 from graphbench_sfi_former.ops import Block, Operands
 
 #: Bytes of dropout's factors of a block.
@@ -148,7 +147,7 @@ def _calls(operands: Operands, options: tuple[Any, ...]) -> Iterator[tuple[Block
         limit = max(1, limit // num_keys // _LANES) * _LANES * num_keys
     for at in block_slices(num_matrices, num_rows, num_keys, limit):
         factors = query.new_empty(at[0].stop - at[0].start, at[1].stop - at[1].start, num_keys)
-        yield at, fill_factors(factors, dropout, generator)
+        yield at, factors.bernoulli_(1 - dropout, generator=generator).div_(1 - dropout)
 
 
 def _pieces(operands: Operands, options: tuple[Any, ...]) -> Iterator[Piece]:

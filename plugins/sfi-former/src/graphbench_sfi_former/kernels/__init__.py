@@ -1,1 +1,0 @@
-"""Faster versions of the operations in `ops`, which alone imports them, where they can run."""
