@@ -12,6 +12,7 @@ from graphbench.contracts import BenchmarkSpec, Column, Features, GraphTable, Re
 from graphbench.errors import BadInput
 from graphbench.nn.heads import HeadConfig
 from graphbench.tasks import build_task
+from graphbench.testing import tiny_spec, tiny_table
 
 SPEC = BenchmarkSpec(
     name="Probe", task="graph-regression", node=Features((3,)), edge=Features(), metric="MAE", higher_is_better=False,
@@ -294,3 +295,37 @@ def test_weights_of_classes_that_do_not_fit_are_told(task, loss, weights, messag
     classes = {} if task == "graph-regression" else {"num_classes": 3, "num_targets": 1, "metric": "accuracy"}
     with pytest.raises(BadInput, match=message):
         build_task(spec_of(task, loss=loss, **classes), 8, HeadConfig(), class_weights=weights)
+
+
+@pytest.mark.parametrize("edge_dim", [0, 5])
+@pytest.mark.parametrize("classes", [2, 3])
+def test_edges_without_a_label_count_for_nothing(classes, edge_dim):
+    spec = dataclasses.replace(tiny_spec("edge-classification"), num_classes=classes)
+    task = build_task(spec, 8, HeadConfig(), edge_dim=edge_dim)
+    batch = tiny_table(dataclasses.replace(spec, num_classes=2), sizes=[5, 1, 3]).batch(range(3))
+    edges = batch.edge_index.shape[1]
+    representation = Representation(torch.randn(9, 8), edge=torch.randn(edges, edge_dim) if edge_dim else None)
+    output = task(representation, batch)
+    assert output.shape == (edges, spec.output_dim)
+    batch.y[::3] = -1
+    known = batch.y[:, 0] >= 0
+    logits = output if classes > 2 else torch.cat([torch.zeros_like(output), output], 1)
+    expected = torch.nn.functional.cross_entropy(logits[known], batch.y[known, 0])
+    torch.testing.assert_close(task.loss(output, batch), expected)
+    probabilities, targets = task.predict(output, batch)
+    torch.testing.assert_close(probabilities, logits.softmax(1))
+    assert torch.equal(targets, batch.y)
+    assert ("F1" in task.build_metrics()) == (classes == 2)
+
+
+def test_numbers_of_edges_may_have_gaps_and_a_model_with_edges_is_read():
+    spec = tiny_spec("edge-regression")
+    task = build_task(spec, 8, HeadConfig(), edge_dim=5)
+    batch = tiny_table(spec, sizes=[5, 3]).batch(range(2))
+    node, edge = torch.randn(8, 8), torch.randn(batch.edge_index.shape[1], 5)
+    output = task(Representation(node, edge=edge), batch)
+    assert not torch.allclose(output, task(Representation(node, edge=edge + 1), batch))
+    batch.y[::2, 0] = torch.nan
+    known = ~batch.y.isnan()
+    expected = (output - batch.y).abs()[known].mean()
+    torch.testing.assert_close(task.loss(output, batch).float(), expected.float())

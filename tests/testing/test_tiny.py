@@ -12,7 +12,10 @@ from graphbench.nn import HeadConfig
 from graphbench.tasks import build_task
 from graphbench.testing import FEATURE_KINDS, check_batch, encode, permute_edges, permute_nodes, tiny_spec, tiny_table
 
-TASKS = ("graph-regression", "graph-classification", "graph-multilabel", "node-classification")
+TASKS = (
+    "graph-regression", "graph-classification", "graph-multilabel", "node-classification", "edge-classification",
+    "edge-regression",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", FEATURE_KINDS)

@@ -32,7 +32,7 @@ _SCALE = 1 << 20
 def shortest_tour(points: np.ndarray) -> np.ndarray:
     """Return the order of the points along a shortest closed tour `[n]`, which begins at point 0.
 
-    Lengths are Euclidean, compared to 1e-6. A hundred points take about a second.
+    Lengths are Euclidean, compared to 1e-6. The time grows quickly with the number of points.
 
     Args:
         points: `[n, 2]`.

@@ -42,8 +42,9 @@ class TSP(GraphBenchmark):
     of an edge is whether the tour takes it, in either direction. The score is F1 of the edges of the tour, over all
     edges of a split ("Benchmarking Graph Neural Networks", Dwivedi et al., JMLR 2023, which averages it over batches).
 
-    Published instances have 50 to 500 points. Those generated here have 50 to 100, whose tours are proven shortest in
-    about a second each and processor core; `num_nodes` and `sizes` ask for others.
+    Published instances have 50 to 500 points. Those generated here have 50 to 100, with tours that are proven shortest;
+    `num_nodes` and `sizes` ask for others, but proofs take much longer for several hundred points. The loss is
+    unweighted, as in the released code; `--model.class_weights balanced` weighs the rare edges of the tour.
 
     Args:
         source: `generated`: drawn and solved here, the same for the same `graph_seed`. `pyg`: the published graphs,

@@ -6,7 +6,6 @@ import itertools
 
 import numpy as np
 import pytest
-from quick import slow
 
 from graphbench.benchmarks.block_models.tours import shortest_tour
 from graphbench.errors import BadInput
@@ -83,7 +82,7 @@ def test_tours_do_not_depend_on_how_points_are_numbered():
     assert first == pytest.approx(second, abs=1e-6)
 
 
-@slow
+@pytest.mark.slow
 def test_no_exchange_of_two_or_three_edges_shortens_a_tour_of_a_hundred_points():
     points = drawn("uniform", 100, seed=7)
     order = shortest_tour(points)
