@@ -159,6 +159,16 @@ def read_user_file(request: FileRequest, track: Track | None = None) -> UserMole
     return molecules
 
 
+def read_split_labels(request: FileRequest) -> list[str]:
+    """Read the split column of a file alone.
+
+    Raises:
+        BadInput: the file cannot be read, or has no such column.
+    """
+    assert request.split_column is not None
+    return read_rows(request.file, request.smiles_column, [request.split_column]).columns[request.split_column]
+
+
 def _split_problems(rows: MoleculeRows, column: str | None) -> list[RowProblem]:
     if column is None or all(
         label.removesuffix(".0").isdecimal() for label in rows.columns[column]
