@@ -14,7 +14,6 @@ TESTED_BY = {
         "tests/benchmarks/molecules/chemistry/test_reading.py",
         "the reasons of unreadable texts",
     ),
-    "graphbench/benchmarks/labels.py": ("tests/cli/test_external.py", "labels of the files that it scores"),
     "graphbench/data/target_cells.py": (
         "tests/benchmarks/molecules/chemistry/test_targets.py", "the cells of a file of molecules",
     ),
@@ -87,7 +86,7 @@ TESTED_BY = {
     "graphbench/cli/complaints.py": ("tests/cli/test_options.py", "what a wrong option is told"),
     "graphbench/cli/console.py": ("tests/cli/commands/test_score.py", "the table that a command prints"),
     "graphbench/cli/lightning.py": ("tests/cli/commands/test_fit.py", "the parser of all commands that build a model"),
-    "graphbench/cli/split_predictions.py": ("tests/cli/commands/test_score.py", "predictions of splits, by one or more"),
+    "graphbench/cli/split_predictions.py": ("tests/cli/commands/test_score.py", "predictions of splits"),
     "graphbench/cli/commands/list_command.py": ("tests/cli/commands/test_list.py", "the command is called list"),
     "graphbench/cli/names.py": ("tests/cli/commands/test_fit.py", "short names on the command line"),
     "graphbench/cli/preflight.py": ("tests/cli/commands/test_sweep.py", "what a sweep refuses before it runs"),
