@@ -22,7 +22,6 @@ TESTED_BY = {
     "graphbench/tables/records.py": (
         "tests/benchmarks/molecules/chemistry/test_files.py", "files of molecules, read through the one reader",
     ),
-    "graphbench/benchmarks/labels.py": ("tests/cli/test_external.py", "labels of the files that it scores"),
     "graphbench/tables/target_cells.py": (
         "tests/benchmarks/molecules/chemistry/test_targets.py", "the cells of a file of molecules",
     ),

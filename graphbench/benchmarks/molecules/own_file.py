@@ -21,6 +21,7 @@ from graphbench.benchmarks.molecules.chemistry.user_file import (
     PENALIZED_LOGP,
     FileRequest,
     OnError,
+    read_split_labels,
     read_user_file,
 )
 from graphbench.benchmarks.molecules.own_splits import MoleculeSplit, RepeatRule, SplitKind
@@ -206,7 +207,9 @@ class Molecules(MoleculeBenchmark):
 
     def fold_options(self, count: int) -> list[dict[str, Any]]:
         """Folds of random molecules, of whole scaffolds where `split` says so, or those of a column."""
-        if self.split_request.kind != "column":
+        if self.split_request.kind == "column":
+            self.split_request.check_folds(count, read_split_labels(self.request))
+        else:
             self.split_request.check_free(f"--folds {count}")
         return [{"folds": count, "fold": fold} for fold in range(count)]
 

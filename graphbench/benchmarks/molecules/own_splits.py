@@ -107,6 +107,25 @@ class MoleculeSplit:
                 "scaffold_balanced to split the molecules anew."
             )
 
+    def check_folds(self, count: int, labels: Sequence[str]) -> None:
+        """Refuse another number of folds than a column has.
+
+        Args:
+            count: folds that are asked for.
+            labels: cells of the column.
+
+        Raises:
+            BadInput: says what the column has.
+        """
+        try:
+            numbers = fold_numbers(labels)
+        except BadInput as error:
+            raise BadInput(f"split_column={self.column}: {error}") from error
+        if numbers is None:
+            self.check_free(f"--folds {count}")
+        elif (known := int(numbers.max()) + 1) != count:
+            raise BadInput(f"--folds {count}: the column {self.column!r} has {known} folds.")
+
     def check_seed(self) -> None:
         """Refuse seeds where the file or the scaffolds alone decide.
 

@@ -110,6 +110,11 @@ def test_fold_numbers_of_a_column_are_the_folds(write, opened):
         assert len(found["train"]) + len(found["val"]) + len(found["test"]) == len(SMILES)
         tested += found["test"]
     assert sorted(tested) == sorted(SMILES)
+    with pytest.raises(BadInput, match=r"--folds 5.* 4 folds"):
+        data.fold_options(5)
+    words = write("b.csv", part=[SPLITS[number % 3] for number in column])
+    with pytest.raises(BadInput, match=r"--folds 3.*fixes the split"):
+        Molecules(words, "value", split="column", split_column="part").fold_options(3)
     first = opened(file, split="column", split_column="part")
     assert {where[text] for text in first.smiles("test")} == {0}
 

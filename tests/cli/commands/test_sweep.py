@@ -211,7 +211,7 @@ BAD = {
     "fixed split, anew": (["--config", "quickstart", "--resplit", "random"], "--resplit random: NCI has a fixed split"),
     "split of the file": (
         ["--config", "GCN", "--folds", "5", "--data.init_args.split=column", "--data.init_args.split_column=s"],
-        "--folds 5: the column 's' fixes the split. Add --resplit random, scaffold or",
+        "no column 's'",
     ),
     "no chance": (
         ["--config", "GCN", "--split-seeds", "0-4", "--data.init_args.split=scaffold"],

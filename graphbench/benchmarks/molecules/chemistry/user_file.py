@@ -175,6 +175,16 @@ def _tell_masked(rows: MoleculeRows, y: np.ndarray, problems: list[RowProblem]) 
     return [problem for problem in problems if problem.line not in with_target]
 
 
+def read_split_labels(request: FileRequest) -> list[str]:
+    """Read the split column of a file alone.
+
+    Raises:
+        BadInput: the file cannot be read, or has no such column.
+    """
+    assert request.split_column is not None
+    return read_rows(request.file, request.smiles_column, [request.split_column]).columns[request.split_column]
+
+
 def _split_problems(rows: MoleculeRows, column: str | None) -> list[RowProblem]:
     if column is None or all(
         label.removesuffix(".0").isdecimal() for label in rows.columns[column]
