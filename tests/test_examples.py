@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import importlib
 import pkgutil
+from importlib.util import find_spec
 from typing import get_args
 
 import pytest
@@ -44,6 +45,7 @@ PARTLY = (
     "graphbench.runs",
     "graphbench.testing",
     "graphbench.training",
+    *(["graphbench_kernels"] if find_spec("graphbench_kernels") and find_spec("numba") else []),
 )
 
 

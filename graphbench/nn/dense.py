@@ -320,14 +320,25 @@ def pad_blocks(x: Tensor, slots: Tensor | None, shapes: Sequence[int]) -> list[T
 
 
 def unpad_blocks(parts: Sequence[Tensor], slots: Tensor | None) -> Tensor:
-    """Rows `[T, d]` of padded blocks `[b, n, d]`; inverts `pad_blocks`."""
+    """Rows `[T, d]` of padded blocks `[b, n, d]`; inverts `pad_blocks`.
+
+    Examples:
+        >>> unpad_blocks([torch.tensor([[[1.0], [2.0]]]), torch.tensor([[[3.0], [0.0]]])], torch.tensor([0, 1, 2])).T
+        tensor([[1., 2., 3.]])
+    """
     rows = [part.flatten(0, 1) for part in parts]
     x = rows[0] if len(rows) == 1 else torch.cat(rows)
     return x if slots is None else x.index_select(0, slots)
 
 
 def split_heads(dense: Tensor, num_maps: int, num_heads: int) -> tuple[Tensor, ...]:
-    """Padded rows `[b, n, num_maps H d]` as one tensor of heads `[b, H, n, d]` for each map."""
+    """Padded rows `[b, n, num_maps H d]` as one tensor of heads `[b, H, n, d]` for each map.
+
+    Examples:
+        >>> q, k, v = split_heads(torch.zeros(2, 5, 3 * 4 * 8), num_maps=3, num_heads=4)
+        >>> q.shape
+        torch.Size([2, 4, 5, 8])
+    """
     return dense.unflatten(-1, (num_maps, num_heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
 
 

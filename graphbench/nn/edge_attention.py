@@ -45,6 +45,7 @@ def attend_along_edges(
         IndexError: an edge names a node that is not there.
 
     Examples:
+        >>> import torch
         >>> qkv = torch.tensor([[0.0, 0.0, 2.0], [0.0, 0.0, 4.0], [0.0, 0.0, 9.0]])  # equal scores: the mean of values
         >>> attend_along_edges(qkv, torch.tensor([[0, 1], [2, 2]]), None, num_heads=1)[0]
         tensor([[0.],

@@ -1,6 +1,6 @@
 """Attention within the graphs of a block, one graph and head after the other, in loops that Numba compiles.
 
-Imported by `block_attention` when `runs_numba` says yes, and never else. A graph's rows are read where they lie in the
+Imported by `attention` when its kernel first runs. A graph's rows are read where they lie in the
 batch; scores of some queries become weights, and weights mixed values, while they are in the processor's cache. Nothing
 is kept for each pair: the backward pass makes weights again.
 

@@ -1,6 +1,6 @@
 """Softmax of a row of scores, with dropout and derivatives, in instructions for kernels in Numba.
 
-Imported by `block_attention_numba` alone. A row of a small graph has one or two vectors of numbers; loops of Numba's
+Imported by `attention_numba` alone. A row of a small graph has one or two vectors of numbers; loops of Numba's
 own, one for each thing that is done to them, would spend most of their time on beginning and ending.
 
 All numbers are float32. Rows have room for whole vectors; what stands behind their end does not matter where nothing is
