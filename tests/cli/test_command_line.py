@@ -107,7 +107,7 @@ def test_every_spelling_is_in_force_in_every_command(reached, spelling):
     assert expected[1]["architecture"]["init_args"]["num_layers"] == 2
     seen = []
     for command in BUILDING:
-        if command == "sweep" and len(CommandLine.parse(shlex.split(spelling)).given("--config")) != 1:
+        if command == "sweep" and len(CommandLine.parse(shlex.split(spelling)).named("--config")) != 1:
             continue  # each configuration is a model of its own
         words = reached(f"{command} {spelling} {NEEDS.get(command, '')}")
         if words not in seen:
@@ -199,10 +199,11 @@ def test_a_short_output_is_taken_or_named(place, capsys, spelling):
 
 #: Options and values, good and bad, of which lines are drawn.
 NAMES = """--config -c --data --data.class_path --data.init_args --data.batch_size --model --model.architecture
---model..x --model.architecture.hidden_dim --model.architecture.init_args --model.optimizer --model.optimizer.lr --model.head --
---trainer --trainer.callbacks --trainer.callbacks.monitor --trainer.callbacks.0 --trainer.logger --expected -x --.data
---trainer.max_epochs --expected.value --seed_everything --json --model.schedule.warmup --data.x.y.z --. -
---model.positional_encoding --model.architecture.a.b"""
+--model..x --model.architecture.hidden_dim --model.architecture.init_args --model.optimizer
+--model.optimizer.lr --model.head -- --trainer --trainer.callbacks --trainer.callbacks.monitor
+--trainer.callbacks.0 --trainer.logger --expected -x --.data --trainer.max_epochs --expected.value
+--seed_everything --json --model.schedule.warmup --data.x.y.z --. - --model.positional_encoding
+--model.architecture.a.b"""
 VALUES = """q.yaml|quickstart|bytes.yaml|list.yaml|odd.yaml|odd.json|.|-|~|NCI|GPS|SGD|EarlyStopping|{|[|{}|[]|null|true
 3|-3|x|é|os.path|nope.Nope|1e400|&a *a|{a: *b}|!!python/object:os.system|{init_args: 3}||a b|[1, {class_path: Timer}]
 {class_path: [1]}|{init_args: {a: 1}}|{1: 2}|{class_path: 3}|[{class_path: 3}]|{architecture: [1]}
