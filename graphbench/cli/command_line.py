@@ -106,8 +106,12 @@ class Option:
         return ".".join(part for part in self.name.lstrip("-").split(".") if part not in ("init_args", "class_path"))
 
     def read(self) -> Any:
-        """Return the value: the mapping or list that it is in JSON or YAML or in a file, else the text."""
-        if holds_settings(self.value):
+        """Return the value: the mapping or list that it is in JSON or YAML, else the text.
+
+        A file of settings is read where jsonargparse reads one: in place of a class or of a group of options, and not
+        where it holds data.
+        """
+        if self.path in (*SLOTS, *HOLDERS) and holds_settings(self.value):
             return read(Path(self.value))
         if self.value.startswith(("{", "[")):
             try:

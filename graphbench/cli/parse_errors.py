@@ -31,6 +31,7 @@ from graphbench.cli.command_line import (
     SLOTS,
     CommandLine,
     class_named,
+    holds_settings,
     nested,
 )
 from graphbench.cli.parsers import ALL_OPTIONS, near_options, unknown_option
@@ -233,6 +234,8 @@ def _describe_mistake(option: str, hint: Any, value: Any, text: str) -> str | No
                     )
                 if said := _describe_mistake(f"{option}.{name}", hints[name], inner, text):
                     return said
+    if isinstance(value, str) and holds_settings(value):  # a file in place of what it holds
+        return None
     if not (_is_plain(hint) or (isinstance(value, str) and value in text)) or _accepts(hint, value):
         return None
     for leaf in _leaves(value) if float in _parts(hint) else ():

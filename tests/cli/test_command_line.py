@@ -258,6 +258,15 @@ def test_the_last_value_counts_whatever_its_spelling():
     assert CommandLine.parse(words).value("trainer.accelerator") is None
 
 
+def test_files_of_data_are_no_settings(place):
+    """Such a file may be large, and no mapping: nobody reads it but its benchmark."""
+    (place / "graphs.json").write_text("[" + "1," * 200_000 + "1]")
+    line = CommandLine.parse(["--data", "Graphs", "--data.source", "graphs.json", "--model.init_from", "graphs.json"])
+    assert [content for _, content in line.contents] == [{"data": "Graphs"}]
+    import_named(line.words)
+    assert line.value("data.source") == "graphs.json"
+
+
 def test_short_names_are_spelled_out_alone():
     words = ["--message=-c", "-h", "-5", "--config-like", "--configuration+=x"]
     assert spell_out(words) == words
