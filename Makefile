@@ -7,7 +7,7 @@ PLUGINS := $(sort $(wildcard plugins/*))
 STAMP := $(VENV)/.installed
 PYPROJECTS := pyproject.toml $(PLUGINS:%=%/pyproject.toml) constraints.txt
 
-.PHONY: help quickstart test test-slow survive env lint docs speed release-check resolve audit lower-bounds docker-check clean
+.PHONY: help quickstart test test-plain test-slow survive env lint docs speed release-check resolve audit lower-bounds docker-check clean
 
 help:  ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -22,6 +22,11 @@ quickstart: env  ## train a graph transformer on real molecules, test it, write 
 test: export OMP_NUM_THREADS ?= 1
 test: env browser  ## the test suite
 	$(BIN)/python -m pytest -q -m "not slow" -n 2 --dist worksteal
+
+test-plain: export OMP_NUM_THREADS ?= 1
+test-plain: export GRAPHBENCH_KERNELS := torch
+test-plain: env  ## layers, encodings and models without kernels, as where graphbench-kernels is not installed
+	$(BIN)/python -m pytest -q -m "not slow" -n 2 --dist worksteal tests/test_kernels.py tests/nn tests/encodings $(filter-out plugins/kernels/tests,$(wildcard plugins/*/tests))
 
 test-slow: env  ## the long tests, and further cases of those of `make test` (hours)
 	$(BIN)/python -m pytest -q -m slow
@@ -43,7 +48,7 @@ $(STAMP): $(PYPROJECTS)
 	$(PYTHON) -m venv $(VENV) 2>/dev/null || $(MAKE) --no-print-directory virtualenv
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=24"
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt "torch>=2.10"
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev,docs,zinc,images,mnist,tune,hub,explain]" $(PLUGINS:%=--editable ./%)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev,docs,zinc,images,mnist,tune,hub,explain,onnx]" $(PLUGINS:%=--editable ./%)
 	touch $(STAMP)
 
 .PHONY: virtualenv

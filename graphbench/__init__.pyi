@@ -4,6 +4,7 @@ from . import data as data
 from . import diagnostics as diagnostics
 from . import encodings as encodings
 from . import errors as errors
+from . import kernels as kernels
 from . import nn as nn
 from . import registry as registry
 from . import testing as testing

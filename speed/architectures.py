@@ -44,7 +44,7 @@ from graphbench_baselines.attention import StructuredAttention
 from graphbench_baselines.gt import EdgeAttention
 from graphbench_baselines.pna import TowerPNA
 from graphbench_sfi_former import SparseFlowAttention, sparse_flow, sparse_flow_attention
-from graphbench_sfi_former.enhanced import PaddedGraphs
+from graphbench_sfi_former.layers import PaddedGraphs
 
 CONFIGURATIONS = (
     "model/gcn",
@@ -101,8 +101,8 @@ class PlainEdgeAttention(EdgeAttention):
         scores = scores * self.edge_map(edge).view_as(scores)
         attention = softmax(scores.sum(-1).clamp(-5, 5), target, num_nodes=len(x))
         mixed = scatter(attention.unsqueeze(-1) * v[source], target, 0, len(x), reduce="sum").flatten(1)
-        node = self.node_out(F.dropout(mixed, self.dropout, self.training))
-        return node, self.edge_out(F.dropout(scores.flatten(1), self.dropout, self.training))
+        node = self.node_out(self.dropout(mixed))
+        return node, self.edge_out(self.dropout(scores.flatten(1)))
 
 
 class PlainAttention(StructuredAttention):
@@ -150,14 +150,14 @@ class PlainGraphormer(Graphormer):
         """Nodes `[num_nodes, hidden_dim]` and graph tokens `[num_graphs, hidden_dim]`."""
         nodes, there = to_dense_batch(self.embedding(batch), batch.batch)
         token = self.graph_token.weight.expand(len(nodes), 1, -1)
-        x = F.dropout(torch.cat([token, nodes], 1), self.input_dropout, self.training)
+        x = self.input_dropout(torch.cat([token, nodes], 1))
         mask = F.pad(there, (1, 0), value=True)
         slots = torch.arange(mask.numel(), device=mask.device).view_as(mask)[:, 1:][there]
         bias = self.bias(batch, slots, mask.shape[1])
         for layer in self.layers:
             normed = layer.attention_norm(x)
             mixed = layer.attention.padded(normed, normed, mask, bias)
-            x = x + F.dropout(mixed, layer.dropout, self.training)
+            x = x + layer.dropout(mixed)
             x = x + layer.ffn(layer.ffn_norm(x))
         x = self.final(x)
         return Representation(node=x[:, 1:][there], graph=x[:, 0])
@@ -169,7 +169,7 @@ class PlainSparseFlowAttention(SparseFlowAttention):
     def mix(self, graphs: PaddedGraphs) -> Tensor:
         """Z V `[B, H, N, dim]`."""
         query, key, value, friction_query, friction_key = graphs.maps
-        dropout = self.dropout if self.training else 0.0
+        dropout = self.dropout.p if self.training else 0.0
         weight, mask = self.weight_of_friction(graphs), self._mask(graphs)
         operands = (query, key, friction_query, friction_key, value, weight, self.alpha, mask)
         return sparse_flow_attention(*operands, dropout=dropout, solver=sparse_flow)

@@ -1,9 +1,10 @@
-"""Kernels in Numba beside the same mathematics by torch's operations, forward and backward, in one process.
+"""What kernels gain: one table of operations in a whole step of training, and one of calls of each by itself.
 
-Attention within graphs and along edges, sums over the edges of message passing, maxout scores and sparse-flow
-attention, each as the models call it; what torch computes instead is what `GRAPHBENCH_KERNELS=torch` asks for. Sizes
-are those of batches of molecules (ZINC), of peptides and of CLUSTER. Memory is kept between steps, as every
-`graphbench` command keeps it.
+A row of the first has a model in which the operation is at home, on a random batch of the sizes of molecules (ZINC), of
+peptides or of CLUSTER: a step of training with all kernels, and with all but this one, whose plain form computes.
+Encodings have the time of preparing graphs there. `apart` is how far the results are from those of the plain form: the
+largest difference of any gradient, or of an encoding, over the largest of them. The second table has forward and
+backward of operations alone. Memory is kept between steps, as every `graphbench` command keeps it.
 
     python speed/kernels.py
     python speed/kernels.py --threads 2 --rounds 31
@@ -17,9 +18,12 @@ from functools import partial
 
 import torch
 from timing import in_turns, medians, note
-from torch import Tensor
+from torch import Tensor, nn
 
+from graphbench import BenchmarkSpec, Features, GraphTable
 from graphbench.cli.allocator import keep_memory
+from graphbench.contracts import Architecture, Encoding, GraphBatch
+from graphbench.encodings import RWSE, LapPE, ShortestPaths
 from graphbench.nn import (
     DenseLayout,
     attend_along_edges,
@@ -28,10 +32,11 @@ from graphbench.nn import (
     sum_neighbours,
     sum_rectified,
 )
-from graphbench.testing import computed_by
+from graphbench.testing import computed_by, encode
+from graphbench_baselines import GCN, GINE, GPS, GT, SAT, GatedGCN
 from graphbench_baselines.pna import reduced_messages
 from graphbench_sfi_former import sparse_flow_attention
-from graphbench_sft import maxout_scores
+from graphbench_sft import SFT, maxout_scores
 
 #: Batch -> sizes of its graphs: from, to, how many; and edges per node.
 BATCHES = {"ZINC": (12, 37, 32, 2.1), "peptides": (60, 250, 32, 2.0), "CLUSTER": (41, 190, 16, 36.0)}
@@ -122,18 +127,111 @@ def score_steps() -> dict[str, Step]:
     return steps
 
 
-def by_torch(step: Step) -> Step:
-    """The same without kernels."""
+SPEC = BenchmarkSpec("Random", "graph-regression", Features((28,)), Features((4,)), "MAE", False, "L1")
+#: Operation, a model where it is at home, and its batch.
+MODELS: tuple[tuple[str, Callable[[], Architecture], str], ...] = (
+    ("graphbench::packed_attention", partial(GPS, SPEC), "ZINC"),
+    ("graphbench::packed_attention", partial(GPS, SPEC, num_layers=4), "peptides"),
+    ("graphbench::sum_rectified", partial(GPS, SPEC), "ZINC"),
+    ("graphbench::sum_rectified", partial(GINE, SPEC), "peptides"),
+    ("graphbench::gated_messages", partial(GatedGCN, SPEC), "CLUSTER"),
+    ("graphbench::sum_neighbours", partial(GCN, SPEC), "CLUSTER"),
+    ("graphbench::edge_attention", partial(GT, SPEC), "CLUSTER"),
+    ("graphbench::sum_rows", partial(GINE, SPEC), "ZINC"),
+    ("graphbench_baselines::reduced_messages", partial(SAT, SPEC), "ZINC"),
+    ("graphbench_sft::mixture", partial(SFT, SPEC), "peptides"),
+)
+ENCODINGS: tuple[tuple[str, Encoding, str], ...] = (
+    ("graphbench::random_walks", RWSE(20), "ZINC"),
+    ("graphbench::laplacian_eigenvectors", LapPE(8), "ZINC"),
+    ("graphbench::shortest_paths", ShortestPaths(), "peptides"),
+)
+
+
+def random_graphs(name: str) -> GraphTable:
+    """Graphs of the sizes of a batch, with edges in both directions; the same in every call."""
+    least, most, count, per_node = BATCHES[name]
+    generator, graphs = torch.Generator().manual_seed(1), []
+    for nodes in sizes_of(least, most, count):
+        half = torch.randint(nodes, (2, int(per_node * nodes / 2)), generator=generator)
+        graphs.append(
+            {
+                "num_nodes": nodes,
+                "edge_index": torch.cat([half, half.flip(0)], dim=1),
+                "x": torch.randint(28, (nodes, 1), generator=generator),
+                "edge_attr": torch.randint(4, (half.shape[1], 1), generator=generator).repeat(2, 1),
+                "y": torch.randn(1, generator=generator),
+            }
+        )
+    return GraphTable.from_graphs(graphs)
+
+
+def training_step(model: nn.Module, batch: GraphBatch) -> Step:
+    """A step of AdamW on the mean of what the model makes of all nodes."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        model(batch).node.square().mean().backward()
+        optimizer.step()
+
+    return step
+
+
+def gradients(model: nn.Module, batch: GraphBatch) -> list[Tensor]:
+    """Of all parameters, without dropout, which kernels draw otherwise."""
+    model.eval().zero_grad()
+    model(batch).node.square().mean().backward()
+    model.train()
+    return [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+
+
+def apart(found: Sequence[Tensor], plain: Sequence[Tensor]) -> float:
+    """The largest difference of all numbers, over the largest number."""
+    most = max(float(x.abs().max()) for x in plain)
+    return max(float((x - y).abs().max()) for x, y in zip(found, plain, strict=True)) / most
+
+
+def compare_steps(rounds: int) -> None:
+    """Print what each kernel gains in a step."""
+    print(f"{'operation':<40}{'in':<24}{'plain ms':>10}{'kernel ms':>11}{'gain':>7}{'apart':>10}")
+    for name, make, batch_name in MODELS:
+        torch.manual_seed(0)
+        model = make()
+        batch = encode(random_graphs(batch_name), model.required_encodings()).batch(range(BATCHES[batch_name][2]))
+        found = gradients(model, batch)
+        with computed_by("torch", name):
+            difference = apart([x.clone() for x in found], gradients(model, batch))
+        place = f"{type(model).__name__}, {batch_name}"
+        print_row(name, place, training_step(model, batch), difference, rounds)
+    for name, encoding, batch_name in ENCODINGS:
+        table = random_graphs(batch_name)
+        columns = [x.float() for x in encoding.compute(table).columns.values()]
+        with computed_by("torch", name):
+            plain = [x.float() for x in encoding.compute(table).columns.values()]
+        print_row(name, f"prepare, {batch_name}", partial(encoding.compute, table), apart(columns, plain), rounds)
+
+
+def print_row(name: str, place: str, step: Step, difference: float, rounds: int) -> None:
+    """Time a step with the kernel of an operation and without."""
+    seconds = in_turns({"kernel": step, "plain": by_torch(step, name)}, rounds, warm_up=2)
+    middle, share = medians(seconds), note(f"{name}, {place}", "kernel", "plain", seconds)
+    times = f"{1e3 * middle['plain']:10.2f}{1e3 * middle['kernel']:11.2f}{1 / share:7.2f}"
+    print(f"{name:<40}{place:<24}{times}{difference:10.1e}", flush=True)
+
+
+def by_torch(step: Step, *operations: str) -> Step:
+    """The same by plain forms: of some operations, or of all."""
 
     def run() -> None:
-        with computed_by("torch"):
+        with computed_by("torch", *operations):
             step()
 
     return run
 
 
 def main() -> None:
-    """Print one line per kernel."""
+    """Print both tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=21)
@@ -141,7 +239,8 @@ def main() -> None:
     keep_memory()
     torch.set_num_threads(options.threads)
     torch.manual_seed(0)
-    print(f"{'forward and backward':<40}{'torch ms':>10}{'Numba ms':>10}{'Numba / torch':>15}")
+    compare_steps(options.rounds)
+    print(f"\n{'forward and backward':<40}{'torch ms':>10}{'Numba ms':>10}{'Numba / torch':>15}")
     for name, step in (attention_steps() | message_steps() | score_steps()).items():
         seconds = in_turns({"Numba": step, "torch": by_torch(step)}, options.rounds, warm_up=2)
         middle = medians(seconds)

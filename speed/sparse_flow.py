@@ -8,7 +8,8 @@ Each cell is forward and backward of the whole attention, float32: Q K^T and Q~ 
 4 heads of width 16, penalty 1 / N, alpha 0.1, normal logits of standard deviation --logits. Columns:
 
 - softmax: ordinary attention spelt out; SDPA: the same in torch's own fused kernel;
-- fused flow: what the models run; composed flow: softmaxes and `sparse_flow`, its reference, in float64;
+- fused flow: what the models run; plain flow: the same in torch alone, without kernels; composed flow: softmaxes and
+  the public `sparse_flow`;
 - T=20: so many steps of the paper's iteration, Barzilai-Borwein from a uniform start. Its error is that of its
   attention matrix, relative to the exact one in the Frobenius norm.
 
@@ -21,6 +22,9 @@ profiler's record of every allocation, each cell in a process of its own; inputs
 On Linux a tensor of more than 32 MB (N = 512) is by default mapped and cleared anew at every operation, which slows all
 that make such tensors. So memory is kept between calls, as every `graphbench` command keeps it (see `allocator.py`);
 with GRAPHBENCH_MALLOC=system in the environment it is not, and the header says which.
+
+A further table holds the public `sparse_flow` of given resistances and frictions `[B, H, N, N]`, times V, beside the
+softmax of given scores, times V: the solver with nothing around it.
 
 On a processor the fused flow runs by kernels in Numba; with GRAPHBENCH_KERNELS=torch it does without them.
 """
@@ -45,7 +49,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from graphbench.cli.allocator import keep_memory
-from graphbench_sfi_former import sparse_flow, sparse_flow_attention, sparse_flow_proximal, sparse_flow_weights
+from graphbench_sfi_former import ops, sparse_flow, sparse_flow_attention, sparse_flow_proximal, sparse_flow_weights
 
 BATCH, HEADS, WIDTH, ALPHA = 8, 4, 16, 0.1
 #: A column gets no further round once it has had this many seconds at one size, but three in any case.
@@ -73,6 +77,16 @@ def flow_attention(inputs: list[Tensor], solver: Literal["exact"] | Callable[...
     return sparse_flow_attention(query, key, friction_query, friction_key, value, penalty, ALPHA, solver=solver)
 
 
+def plain_flow(inputs: list[Tensor]) -> Tensor:
+    """Sparse-flow attention without kernels."""
+    kernels = dict(ops._KERNELS)
+    ops._KERNELS.update({name: (module, lambda *operands: False) for name, (module, _) in kernels.items()})
+    try:
+        return flow_attention(inputs, "exact")
+    finally:
+        ops._KERNELS.update(kernels)
+
+
 def baseline(name: str) -> Attention:
     """What a column of the tables measures."""
     if name.startswith("T="):
@@ -81,6 +95,7 @@ def baseline(name: str) -> Attention:
         "softmax": softmax_attention,
         "SDPA": fused_softmax_attention,
         "fused flow": partial(flow_attention, solver="exact"),
+        "plain flow": partial(plain_flow),
         "composed flow": partial(flow_attention, solver=sparse_flow),
     }
     return named[name]
@@ -124,6 +139,29 @@ def time_size(
             seconds[name].append(clock() - start)
             if seconds[name][-1] > 1:
                 gc.collect()
+    return {name: values[1:] for name, values in seconds.items()}
+
+
+def time_solver(num_nodes: int, rounds: int, device: str, clock: Clock, logits: float) -> dict[str, list[float]]:
+    """Seconds of every round of softmax and of the public solver, from `[B, H, N, N]` to Z V and back."""
+    torch.manual_seed(0)
+    shape = (BATCH, HEADS, num_nodes, num_nodes)
+    scores = (torch.randn(shape, device=device) * logits).requires_grad_()
+    rows = [(torch.randn(shape, device=device) * logits).softmax(-1).requires_grad_() for _ in range(2)]
+    value = torch.randn(*shape[:3], WIDTH, device=device, requires_grad=True)
+    upstream = torch.randn_like(value)
+    calls: dict[str, tuple[Callable[[], Tensor], list[Tensor]]] = {
+        "softmax of scores": (lambda: scores.softmax(-1) @ value, [scores, value]),
+        "sparse_flow": (lambda: sparse_flow(*rows, 1 / num_nodes, ALPHA) @ value, [*rows, value]),
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(rounds + 1):  # the first warms up
+        for name, (call, inputs) in calls.items():
+            start = clock()
+            torch.autograd.grad(call(), inputs, upstream)
+            if upstream.is_cuda:
+                torch.cuda.synchronize()
+            seconds[name].append(clock() - start)
     return {name: values[1:] for name, values in seconds.items()}
 
 
@@ -178,7 +216,8 @@ def print_header(device: str, keeps: bool) -> None:
 
 def print_speed(sizes: list[int], names: list[str], rounds: int, device: str, clock: Clock, logits: float) -> None:
     """Milliseconds, and the ratios that matter."""
-    pairs = [("fused flow", "softmax"), ("fused flow", "SDPA"), *((x, "fused flow") for x in names[3:])]
+    pairs = [("fused flow", "softmax"), ("fused flow", "SDPA"), ("plain flow", "softmax")]
+    pairs += [(x, "fused flow") for x in names[4:]]
     times, ratios = [], []
     for n in sizes:
         seconds = time_size(n, names, rounds, device, clock, logits)
@@ -190,6 +229,18 @@ def print_speed(sizes: list[int], names: list[str], rounds: int, device: str, cl
         ratios.append([str(n), *(f"{median[a] / median[b]:.1f} ({best[a] / best[b]:.1f})" for a, b in pairs)])
     print_table("Milliseconds, median (best)", ["N", *names], times)
     print_table("Ratios of medians (of bests)", ["N", *(f"{a} / {b}" for a, b in pairs)], ratios)
+
+
+def print_solver(sizes: list[int], rounds: int, device: str, clock: Clock, logits: float) -> None:
+    """Milliseconds of the solver alone, and the ratio of its rounds to those of softmax."""
+    table = []
+    for n in sizes:
+        seconds = time_solver(n, rounds, device, clock, logits)
+        note(f"{n} nodes, logits of s.d. {logits:g}", "sparse_flow", "softmax of scores", seconds)
+        softmax, flow = seconds.values()
+        ratio = statistics.median(b / a for a, b in zip(softmax, flow, strict=True))
+        table.append([str(n), *(f"{statistics.median(x) * 1e3:.1f}" for x in (softmax, flow)), f"{ratio:.1f}"])
+    print_table("The solver alone, milliseconds", ["N", "softmax of scores", "sparse_flow", "ratio"], table)
 
 
 def main() -> None:
@@ -205,7 +256,7 @@ def main() -> None:
         "--clock", choices=clocks, default="wall", help="cpu: processor time, fair with one thread only"
     )
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--only", choices=("speed", "memory", "error"), help="one table only")
+    parser.add_argument("--only", choices=("speed", "solver", "memory", "error"), help="one table only")
     parser.add_argument("--memory-cell", metavar="NAME", help=argparse.SUPPRESS)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
@@ -214,9 +265,11 @@ def main() -> None:
         print(memory_of_cell(options.memory_cell, options.sizes[0], options.device))
         return
     print_header(options.device, keeps)
-    names = ["softmax", "SDPA", "fused flow", "composed flow", *(f"T={t}" for t in options.steps)]
+    names = ["softmax", "SDPA", "fused flow", "plain flow", "composed flow", *(f"T={t}" for t in options.steps)]
     if options.only in (None, "speed"):
         print_speed(options.sizes, names, options.rounds, options.device, clocks[options.clock], options.logits)
+    if options.only in (None, "speed", "solver"):
+        print_solver(options.sizes, options.rounds, options.device, clocks[options.clock], options.logits)
     if options.only in (None, "memory"):
         rows = [[memory_in_own_process(name, n, options.device) for name in names] for n in options.sizes]
         cells = [[str(n), *(f"{x:.1f}" for x in row)] for n, row in zip(options.sizes, rows, strict=True)]

@@ -28,7 +28,6 @@ HERE = Path(__file__).parent
 PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
     "limit": ((),),
     "roofline": ((),),
-    "dropout": ((),),
     "kernels": ((),),
     "nested": ((),),
     "architectures": ((),),

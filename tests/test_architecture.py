@@ -22,7 +22,7 @@ ARROWS = {
     "__init__": set(),
     "__main__": {"cli"},
     "attributions": {"contracts", "data", "errors", "figures", "nn", "prediction", "tasks", "training"},
-    "benchmarks": {"contracts", "data", "errors", "importing"},
+    "benchmarks": {"contracts", "data", "errors", "importing", "tables"},
     "callbacks": {"contracts", "diagnostics", "encodings", "errors", "figures", "files", "runs", "training"},
     "cli": {
         "__init__",
@@ -56,6 +56,7 @@ ARROWS = {
     "registry": {"contracts", "errors", "files"},
     "report": {"errors", "figures", "files", "runs"},
     "runs": {"errors", "files", "importing", "registry"},
+    "tables": {"data", "errors"},
     "tasks": {"contracts", "errors", "importing", "nn", "registry"},
     "testing": {"benchmarks", "contracts", "diagnostics", "errors", "kernels", "nn", "registry", "tasks", "training"},
     "training": {"contracts", "errors", "files", "nn", "registry", "runs", "tasks"},
@@ -77,12 +78,14 @@ PUBLIC = (
     "graphbench.encodings.substructures",
     "graphbench.errors",
     "graphbench.kernels",
-    "graphbench.kernels.lanes_numba",
-    "graphbench.kernels.products_numba",
     "graphbench.benchmarks.molecules",
     "graphbench.nn",
     "graphbench.testing",
 )
+
+
+#: Kernels of SFi-Former, which run where `graphbench-kernels` is installed, and are about to move there.
+OF_KERNELS = {"attention_numba.py", "lanes_numba.py", "native.py", "rows_numba.py"}
 
 
 @cache  # several tests walk through all files
@@ -243,6 +246,8 @@ def test_plugin_imports_public_names_only(plugin):
         for line, module, name in imports(file, package_of(file, plugin)):
             place = f"{file.relative_to(ROOT)}:{line}"
             top = module.split(".")[0]
+            if top == "graphbench_kernels" and file.name in OF_KERNELS:
+                continue
             if top.startswith("graphbench_") and top != plugin.name:
                 against.append(f"{place} imports another plug-in, {module}")
             elif top == "graphbench" and not is_public(module, name):

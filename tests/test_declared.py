@@ -85,6 +85,8 @@ def test_a_plugin_declares_what_it_imports(plugin):
 @pytest.mark.parametrize("folder", [ROOT / "tests", *(plugin / "tests" for plugin in PLUGINS)], ids=str)
 def test_the_tests_need_nothing_that_is_not_declared(folder):
     known = declared(ROOT, (*CORE_EXTRAS, "dev", "docs"))
+    if folder.parent in PLUGINS:
+        known |= declared(folder.parent, project(folder.parent).get("optional-dependencies", {}))
     against = undeclared(folder, known, OWN | HELPERS)
     assert not against, "\n".join(against)
 

@@ -9,6 +9,7 @@ import inspect
 import re
 from collections.abc import Iterator
 from importlib import import_module
+from importlib.metadata import entry_points
 from pathlib import Path
 from pkgutil import walk_packages
 from types import ModuleType
@@ -26,8 +27,9 @@ DIRECTIVES = (
 
 
 def packages() -> list[str]:
-    """graphbench, then every package that registers something."""
+    """graphbench, then every package that registers something, kernels included."""
     targets = [record.target for group in registry.GROUPS for record in registry.records(group).values()]
+    targets += [entry.value for entry in entry_points(group="graphbench.kernels")]
     return ["graphbench", *sorted({target.partition(":")[0].partition(".")[0] for target in targets} - {"graphbench"})]
 
 

@@ -28,6 +28,7 @@ FEW: dict[str, dict[str, Any]] = {
     "PATTERN": {"sizes": (1, 1, 1)},
     "Pathfinder": {"sizes": (2, 2, 2)},
     "Solids": {"sizes": (36, 36, 36), "num_points": 512},
+    "TSP": {"sizes": (1, 1, 1), "num_nodes": (30, 30)},
 }
 #: Lines in a picture; of a denser graph some are left out, which would else be one grey disc.
 _MOST_LINES = 200

@@ -1,4 +1,4 @@
-from .integrated import Attribution as Attribution
-from .integrated import attribute as attribute
+from .attribution import Attribution as Attribution
+from .attribution import attribute as attribute
 
 __all__: list[str]

@@ -29,10 +29,17 @@ class EncoderCall:
 
     Args:
         kind: whether its rows are nodes or edges.
+        encoder: what was called.
+        arguments: what it was given.
+        fields: of each argument the field of the batch that it is, perhaps with further columns behind; None where the
+            argument is None.
         output: what it returned `[rows, dim]`.
     """
 
     kind: Kind
+    encoder: nn.Module
+    arguments: tuple[Tensor | None, ...]
+    fields: tuple[str | None, ...]
     output: Tensor
 
 
@@ -42,9 +49,9 @@ def recorded(module: nn.Module, batch: GraphBatch) -> Iterator[list[EncoderCall]
     calls: list[EncoderCall] = []
 
     def note(encoder: nn.Module, arguments: tuple[Any, ...], output: Tensor) -> None:
-        kind = _kind(arguments, batch)
-        if kind is not None:
-            calls.append(EncoderCall(kind, output.detach()))
+        found = _fields(arguments, batch)
+        if found is not None:
+            calls.append(EncoderCall(found[0], encoder, arguments, found[1], output.detach()))
 
     with _hooked(module, note):
         yield calls
@@ -56,7 +63,7 @@ def replaced(module: nn.Module, batch: GraphBatch, outputs: Sequence[Tensor]) ->
     waiting = list(outputs)
 
     def swap(encoder: nn.Module, arguments: tuple[Any, ...], output: Tensor) -> Tensor | None:
-        return waiting.pop(0).to(output.dtype) if _kind(arguments, batch) is not None else None
+        return waiting.pop(0).to(output.dtype) if _fields(arguments, batch) is not None else None
 
     with _hooked(module, swap):
         yield
@@ -73,19 +80,25 @@ def _hooked(module: nn.Module, hook: Any) -> Iterator[None]:
             handle.remove()
 
 
-def _kind(arguments: tuple[Any, ...], batch: GraphBatch) -> Kind | None:
-    """Whose features an encoder was given: the rows of a field, perhaps with further columns in front or behind."""
-    given = [argument for argument in arguments if isinstance(argument, Tensor)]
+def _fields(arguments: tuple[Any, ...], batch: GraphBatch) -> tuple[Kind, tuple[str | None, ...]] | None:
+    """Whose features an encoder was given, and the field that each argument is; None where it was given others."""
     for kind, names in _FIELDS.items():
-        fields = [batch[name] for name in names if batch.get(name) is not None]
-        if given and all(any(_is(argument, field) for field in fields) for argument in given):
-            return kind
+        fields = {name: batch[name] for name in names if batch.get(name) is not None}
+        found = [next((n for n in fields if _is(argument, fields[n])), None) for argument in arguments]
+        if any(found) and all(
+            name is not None or argument is None for name, argument in zip(found, arguments, strict=True)
+        ):
+            return kind, tuple(found)
     return None
 
 
-def _is(argument: Tensor, field: Tensor) -> bool:
+def _is(argument: Any, field: Tensor) -> bool:
     """Whether an argument is a field: the positional encoding in front of a model adds columns behind dense ones."""
     width = field.shape[1]
     return (
-        argument.shape[0] == field.shape[0] and argument.shape[1] >= width and torch.equal(argument[:, :width], field)
+        isinstance(argument, Tensor)
+        and argument.is_floating_point() == field.is_floating_point()
+        and argument.shape[0] == field.shape[0]
+        and argument.shape[1] >= width
+        and torch.equal(argument[:, :width], field)
     )

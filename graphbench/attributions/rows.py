@@ -8,22 +8,25 @@ from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
-import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from graphbench.attributions.integrated import Attribution, attribute
+from graphbench.attributions.attribution import Attribution, Method, attribute
 from graphbench.contracts import GraphBatch, GraphTable, InputPart
 from graphbench.data.encode import encoded_here
 from graphbench.errors import BadInput, UnknownName
 from graphbench.figures.attributions import attribution_figure
 from graphbench.figures.graphs import GraphDrawing, MoleculeDrawing, PlainDrawing, undirected_pairs
-from graphbench.prediction import Predictor
+from graphbench.prediction import Predictor, TrainingFacts
 
 log = logging.getLogger(__name__)
 
 #: Share of a prediction's difference that the attributions may miss before a warning.
 _GAP = 0.05
+#: What the drawings call the methods.
+_WORDS: dict[Method, str] = {
+    "integrated_gradients": "integrated gradients", "masking": "masking", "myerson": "Myerson values",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -106,10 +109,29 @@ def target_column(predictor: Predictor, name: str | None) -> int | None:
     return names.index(name)
 
 
-def explain_row(
-    predictor: Predictor, row: ChosenRow, target: int | None, steps: int, node: int | None = None
-) -> Attribution:
-    """Attributions of one row, or of one of its nodes; warns where they do not add up."""
+@dataclass(frozen=True)
+class Wanted:
+    """What of every row is explained, and how.
+
+    Args:
+        facts: the means of the training part, which attributions are measured from.
+        target: column of the prediction; None for the most probable class.
+        node: of a task about nodes, whose prediction is explained.
+        method: see `attribute`.
+        steps: of integrated gradients.
+        samples: of Myerson values.
+    """
+
+    facts: TrainingFacts
+    target: int | None
+    node: int | None
+    method: Method
+    steps: int
+    samples: int
+
+
+def explain_row(predictor: Predictor, row: ChosenRow, wanted: Wanted) -> Attribution:
+    """Attributions of one row, or of one of its nodes; warns where integrated gradients do not add up."""
 
     def copies(count: int) -> GraphBatch:
         data = predictor.data
@@ -118,12 +140,19 @@ def explain_row(
         ready: GraphBatch = data.on_after_batch_transfer(batch, 0)
         return ready
 
-    found = attribute(predictor.module, copies, target, steps, node)
-    difference = abs(found.prediction - found.without_features)
-    if abs(found.gap) > _GAP * difference:
+    found = attribute(
+        predictor.module, copies, wanted.facts, wanted.target, wanted.method, wanted.steps, wanted.samples, wanted.node
+    )
+    difference = abs(found.prediction - found.at_reference)
+    if wanted.method == "integrated_gradients" and abs(found.gap) > _GAP * difference:
         log.warning(
             "Row %d: the attributions miss %.3g of a difference of %.3g. Take more --steps than %d.",
-            row.number, abs(found.gap), difference, steps,
+            row.number, abs(found.gap), difference, wanted.steps,
+        )  # fmt: skip
+    if found.orders and found.errors is not None:
+        log.info(
+            "Row %d: means over %d random orders, with standard errors of at most %.2g; --samples takes more.",
+            row.number, found.orders, float(found.errors.max()),
         )  # fmt: skip
     return found
 
@@ -137,13 +166,14 @@ def line_scores(table: GraphTable, pairs: Tensor, edges: Tensor) -> Tensor:
         edges: of each directed edge `[num_edges]`.
 
     Examples:
+        >>> import torch
         >>> graph = {"num_nodes": 3, "edge_index": torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])}
         >>> line_scores(GraphTable.from_graphs([graph]), torch.tensor([[1, 0], [2, 1]]), torch.arange(4.0))
         tensor([5., 1.])
     """
     nodes = int(table.num_nodes[0])
     ends = table.columns["edge_index"].long().t().sort(0).values
-    of_pair = torch.zeros(nodes * nodes).index_add(0, ends[0] * nodes + ends[1], edges.float())
+    of_pair = edges.new_zeros(nodes * nodes).index_add(0, ends[0] * nodes + ends[1], edges)
     ordered = pairs.sort(0).values
     return of_pair[ordered[0] * nodes + ordered[1]]
 
@@ -168,6 +198,8 @@ def tables_of(row: ChosenRow, found: Attribution, drawing: GraphDrawing) -> tupl
     nodes = pd.DataFrame({
         "row": row.number, "node": range(len(found.nodes)), "label": drawing.labels, "attribution": found.nodes.numpy(),
     })  # fmt: skip
+    if found.errors is not None:
+        nodes["standard_error"] = found.errors.numpy()
     pairs = undirected_pairs(row.table.columns["edge_index"].long().t())
     scores: Any = line_scores(row.table, pairs, found.edges).numpy() if found.edges is not None else float("nan")
     lines = pd.DataFrame({
@@ -177,18 +209,19 @@ def tables_of(row: ChosenRow, found: Attribution, drawing: GraphDrawing) -> tupl
 
 
 def figure_of(
-    row: ChosenRow, found: Attribution, drawing: GraphDrawing, target: str, unit: str, node: int | None = None
+    row: ChosenRow, found: Attribution, drawing: GraphDrawing, target: str, unit: str, wanted: Wanted
 ) -> Figure:
     """The drawing of a row, maybe for one of its nodes."""
     lines = None if found.edges is None else line_scores(row.table, drawing.pairs, found.edges)
-    what = f"row {row.number}" + ("" if node is None else f", node {node}")
+    what = f"row {row.number}" + ("" if wanted.node is None else f", node {wanted.node}")
     title = f"{what}: {target} {found.prediction:.4g}{f' {unit}' if unit else ''}"
-    return attribution_figure(drawing, found.nodes, lines, title, unit)
+    title += f", with average features {found.at_reference:.4g}"
+    return attribution_figure(drawing, found.nodes, lines, title, unit, _WORDS[wanted.method])
 
 
 def explanations(
-    predictor: Predictor, rows: Sequence[ChosenRow], target: int | None, steps: int, node: int | None = None
+    predictor: Predictor, rows: Sequence[ChosenRow], wanted: Wanted
 ) -> Iterator[tuple[ChosenRow, Attribution]]:
     """Rows with their attributions, one after the other."""
     for row in rows:
-        yield row, explain_row(predictor, row, target, steps, node)
+        yield row, explain_row(predictor, row, wanted)

@@ -13,10 +13,13 @@ import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch_geometric.data import Data
 
+from graphbench.benchmarks.edge_baselines import predict_by_features
+from graphbench.benchmarks.labels import with_labels
 from graphbench.benchmarks.objects import read_graphs
 from graphbench.contracts import SPLITS, Benchmark, Encoding, GraphBatch, GraphTable, InputPart
 from graphbench.contracts.pyg import GraphDataset
 from graphbench.contracts.spec import Split
+from graphbench.contracts.table import EDGE
 from graphbench.data.checks import check_table
 from graphbench.data.encode import encode, with_encoding
 from graphbench.data.entry import Entry, EntryWriter
@@ -73,6 +76,10 @@ class GraphBenchmark(Benchmark):
     python_input: ClassVar[str] = "graphs of PyG or networkx with the features of the benchmark"
     #: Rows of the source that `read` could not use, where it is told to leave such rows out; the report shows it.
     left_out: int = 0
+    #: Splits that may have no row: those without a share of a user's data.
+    empty_splits: tuple[str, ...] = ()
+    #: How the splits of a user's data came about, in words; told by `prepare` and in the log.
+    split_words: str = ""
 
     def __init__(
         self,
@@ -130,17 +137,40 @@ class GraphBenchmark(Benchmark):
         return range(self._num_graphs[split])
 
     def baseline_predictions(self) -> dict[str, dict[str, np.ndarray]]:
-        """What knows nothing but the training targets says of every row: their mean, or the shares of their classes."""
+        """What knows nothing but the training targets says of every row: their mean, or the shares of their classes.
+
+        Edges are also predicted from their features alone, see `predict_by_features`.
+        """
         if any("y" not in self.tables[split].columns for split in SPLITS):
             return {}
-        if self.spec.num_classes is not None:
-            classes = self.tables["train"].columns["y"].reshape(-1).long()
-            counts = torch.bincount(classes[classes >= 0], minlength=self.spec.num_classes)
-            name, answer = "majority class", (counts / counts.sum()).numpy()
-        else:
-            name, answer = "training mean", self.tables["train"].columns["y"].double().nanmean(0).reshape(-1).numpy()
+        name, answer = self._constant_answer()
         rows = {split: len(self.tables[split].columns["y"]) for split in ("val", "test")}
-        return {name: {split: np.tile(answer, (count, 1)) for split, count in rows.items()}}
+        found = {name: {split: np.tile(answer, (count, 1)) for split, count in rows.items()}}
+        return found | (predict_by_features(self.tables, self.spec) if self.spec.level == EDGE else {})
+
+    def baseline_answers(self, count: int, texts: Sequence[str] | None = None) -> dict[str, np.ndarray]:
+        """As `Benchmark.baseline_answers`: the training mean, or the shares of the training classes."""
+        if "y" not in self.tables["train"].columns:
+            return {}
+        name, answer = self._constant_answer()
+        return {name: np.tile(answer, (count, 1))}
+
+    def _constant_answer(self) -> tuple[str, np.ndarray]:
+        """Name and values `[T]` or `[C]` of what knows nothing but the training targets."""
+        y = self.tables["train"].columns["y"]
+        if self.spec.num_classes is None:
+            return "training mean", y.double().nanmean(0).reshape(-1).numpy()
+        classes = y.reshape(-1).long()
+        counts = torch.bincount(classes[classes >= 0], minlength=self.spec.num_classes)
+        return "majority class", (counts / counts.sum()).numpy()
+
+    def read_labelled(self, source: str, column: str | None = None, size: int = 1024) -> Iterator[InputPart]:
+        """As `Benchmark.read_labelled`: labels stand in columns that are called as the targets are, see `with_labels`.
+
+        Raises:
+            BadInput: as `read_input`; targets belong to nodes, or the source lacks a target's column.
+        """
+        return with_labels(self.read_input(source, column, size), self, source)
 
     def read_objects(self, objects: Sequence[Any], size: int = 1024) -> Iterator[InputPart]:
         """Graphs of PyG or networkx whose fields are those of the specification, see `objects.read_graphs`.
@@ -176,6 +206,7 @@ class GraphBenchmark(Benchmark):
         splits = entry.meta["splits"]
         self._num_graphs: dict[str, int] = {split: splits[split]["num_graphs"] for split in SPLITS}
         contents = {s: {"graphs": self._num_graphs[s], "content": content_key(entry, s)} for s in SPLITS}
+        self.split_words = entry.meta.get("split_words", "")
         left_out = {"left_out": entry.meta["left_out"]} if entry.meta.get("left_out") else {}
         self._fingerprint = {**named, "splits": contents, "batches": self.batch_options(), **left_out}
         self.tables = {split: self.open_split(entry, split) for split in SPLITS}
@@ -197,8 +228,10 @@ class GraphBenchmark(Benchmark):
         return {"train_fraction": self.train_fraction, **chosen}
 
     def open_split(self, entry: Entry, split: str) -> GraphTable:
-        """One split with all required encodings."""
+        """One split with all required encodings; an empty one is never run through a model, and has none."""
         raw = table = read_table(entry, split)
+        if not len(raw):
+            return table
         key = content_key(entry, split)
         for encoding in self.encodings:
             encoded = encode(raw, encoding, self.store, key, f"{self.spec.name} {split}")
@@ -213,16 +246,21 @@ class GraphBenchmark(Benchmark):
 
     def _write(self, writer: EntryWriter) -> None:
         """Read, check and store all splits."""
-        logger.info("%s: reading the data", self.spec.name)
+        name = self.spec.name
+        logger.info("%s: reading the data", name)
         splits = self.read()
         if set(splits) != set(SPLITS):
             raise BadInput(f"{self.spec.name}: read() must return {', '.join(SPLITS)}, got {', '.join(splits)}.")
         for split in SPLITS:
             chunks = splits[split]
             checked = self.checked([chunks] if isinstance(chunks, GraphTable) else chunks, split)
-            write_table(writer, split, next(checked) if isinstance(chunks, GraphTable) else checked)
+            whole = next(checked) if isinstance(chunks, GraphTable) else checked
+            write_table(writer, split, whole, may_be_empty=split in self.empty_splits)
         if self.left_out:
             writer.meta["left_out"] = self.left_out
+        if self.split_words:
+            writer.meta["split_words"] = self.split_words
+            logger.info("%s: split %s", name, self.split_words)
         sizes = tuple(writer.meta["splits"][split]["num_graphs"] for split in SPLITS)
         if self.spec.split_sizes not in (None, sizes):
             raise BadInput(f"{self.spec.name}: the splits have {sizes} graphs instead of {self.spec.split_sizes}.")
@@ -264,9 +302,13 @@ class GraphBenchmark(Benchmark):
         overfits = getattr(self.trainer, "overfit_batches", 0) > 0
         return self._loader("train", self.batch_size, shuffle=not overfits)
 
-    def val_dataloader(self) -> GraphLoader:
-        """Every validation graph once."""
-        return self._loader("val", self.eval_batch_size)
+    def is_empty(self, split: str) -> bool:
+        """Return whether a split of open data has no row that is trained on or scored."""
+        return len(self.tables[split]) == 0
+
+    def val_dataloader(self) -> GraphLoader | list[GraphLoader]:
+        """Every validation graph once; no loader where there is none."""
+        return [] if self.tables and self.is_empty("val") else self._loader("val", self.eval_batch_size)
 
     def test_dataloader(self) -> GraphLoader:
         """Every test graph once."""
@@ -279,6 +321,7 @@ class GraphBenchmark(Benchmark):
     def _loader(self, split: str, batch_size: int, shuffle: bool = False) -> GraphLoader:
         if not self.tables:
             raise BadInput(f"{self.spec.name} is not open yet: call prepare_data() and setup() first.")
+        self.require_rows(split)
         table, trainer = self.tables[split], self.trainer
         sampler = SizeBucketSampler(
             table.num_nodes,

@@ -24,7 +24,7 @@ Graph = Mapping[str, Any]
 Convert = Callable[[Sequence[Graph]], dict[str, tuple[Tensor, str]]]
 
 _CHUNK = 1000  # graphs per table
-_MOST_NODES = 256  # node numbers are stored in one byte
+_MOST_NODES = 256  # node numbers up to here are stored in one byte
 
 
 def address(name: str) -> str:
@@ -53,12 +53,13 @@ def fetch(name: str, folder: Path, otherwise: str) -> Path:
     return fetch_members(url, folder / "raw", {file: file}, what=name, advice=otherwise)[file]
 
 
-def read_splits(path: Path, convert: Convert) -> dict[str, Iterator[GraphTable]]:
+def read_splits(path: Path, convert: Convert, most_nodes: int = _MOST_NODES) -> dict[str, Iterator[GraphTable]]:
     """The graphs of each split as tables, read without running code of the file.
 
     Args:
         path: what `fetch` found.
         convert: name -> (column, axis) of some graphs, in the dtypes to store.
+        most_nodes: of a graph.
 
     Raises:
         CorruptData: the file is damaged or holds something else; also while the tables are taken.
@@ -67,10 +68,10 @@ def read_splits(path: Path, convert: Convert) -> dict[str, Iterator[GraphTable]]
         splits = load_tensors(path)
     if not isinstance(splits, list | tuple) or len(splits) != len(SPLITS):
         raise CorruptData(f"{path}: expected train, validation and test graphs, got {type(splits).__name__}.")
-    return {name: _tables(path, name, graphs, convert) for name, graphs in zip(SPLITS, splits, strict=True)}
+    return {name: _tables(path, name, graphs, convert, most_nodes) for name, graphs in zip(SPLITS, splits, strict=True)}
 
 
-def _tables(path: Path, split: str, graphs: Sequence[Graph], convert: Convert) -> Iterator[GraphTable]:
+def _tables(path: Path, split: str, graphs: Sequence[Graph], convert: Convert, most_nodes: int) -> Iterator[GraphTable]:
     if not isinstance(graphs, list | tuple):
         raise CorruptData(f"{path}: expected a list of {split} graphs, got {type(graphs).__name__}.")
     starts = range(0, len(graphs), _CHUNK)
@@ -81,13 +82,14 @@ def _tables(path: Path, split: str, graphs: Sequence[Graph], convert: Convert) -
             columns = convert(part)
             nodes = torch.tensor([len(graph["x"]) for graph in part])
             edges = [graph["edge_index"].t() for graph in part]
-            if int(nodes.max()) > _MOST_NODES:
+            if int(nodes.max()) > most_nodes:
                 raise ValueError(f"a graph has {int(nodes.max())} nodes")
             ends = torch.cat(edges)
-            if len(ends) and not 0 <= int(ends.min()) <= int(ends.max()) < _MOST_NODES:
+            if len(ends) and not 0 <= int(ends.min()) <= int(ends.max()) < most_nodes:
                 raise ValueError("edge_index leads to nodes that do not exist")
             table = GraphTable(
-                {"edge_index": ends.to(torch.uint8)} | {name: column for name, (column, _) in columns.items()},
+                {"edge_index": ends.to(torch.uint8 if most_nodes <= _MOST_NODES else torch.int16)}
+                | {name: column for name, (column, _) in columns.items()},
                 {"edge_index": EDGE_INDEX} | {name: Column(axis) for name, (_, axis) in columns.items()},
                 {NODE: pointer(nodes), EDGE: pointer(torch.tensor([len(part) for part in edges]))},
             )

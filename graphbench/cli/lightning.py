@@ -28,6 +28,7 @@ from graphbench.callbacks.epoch_lines import EpochLines
 from graphbench.callbacks.exact_resume import ExactResume
 from graphbench.callbacks.forecast import Forecast
 from graphbench.callbacks.last_checkpoint import LastCheckpoint
+from graphbench.callbacks.no_validation import NoValidation
 from graphbench.callbacks.non_finite import NonFinite
 from graphbench.callbacks.progress import RunProgressBar
 from graphbench.callbacks.throughput import Throughput
@@ -193,7 +194,7 @@ class GraphbenchCLI(LightningCLI):
             if config.get("enable_checkpointing") is not False:
                 callbacks += self._checkpoints(callbacks)
                 config["plugins"] = _with_checkpoint_io(config.get("plugins"))
-            callbacks += [ExactResume(), Throughput(), Forecast()]
+            callbacks += [ExactResume(), Throughput(), Forecast(), NoValidation()]
             if not any(isinstance(callback, NonFinite) for callback in callbacks):
                 callbacks.append(NonFinite())
             if config.get("max_time") is None and not any(isinstance(callback, Timer) for callback in callbacks):

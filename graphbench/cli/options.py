@@ -48,7 +48,15 @@ OWN: dict[str, dict[str, str]] = {
         "depth": "levels of modules in the table of operations (default 3)",
     },
     "validate": {**_SCORE, "data_changed": DATA_CHANGED},
-    "test": {**_SCORE, "data_changed": DATA_CHANGED},
+    "test": {
+        **_SCORE,
+        "data_changed": DATA_CHANGED,
+        "input": "labelled file (or folder) to score in place of the test split, whole; its scores go to RUN/external",
+        "smiles_column": "column of --input with the SMILES or texts; by default that of the fit",
+        "name": "what to call the scores of --input; by default the name of the file",
+        "if_exists": "what to do where RUN/external has scores of another file by that name: fail (default) or replace",
+        "on_error": "what to do with rows of --input that cannot be scored: stop (default) or skip",
+    },
     "predict": {
         **_PREDICT,
         "run": "folder of a finished fit; several make an ensemble: --run R1 R2 R3",
@@ -66,7 +74,9 @@ OWN: dict[str, dict[str, str]] = {
         "rows": "rows to explain, from 0: --rows 0 5 7",
         "target": "target or class to explain; of classes the most probable one of each row by default",
         "node": "of a task on nodes: the node of each row to explain, from 0",
+        "method": "integrated_gradients (default), masking, or myerson (Shapley values of connected parts)",
         "steps": "nodes of the quadrature of integrated gradients (default: 64)",
+        "samples": "random orders for Myerson values of graphs that are too large for exact ones (default: 200)",
         "output": "folder to write: nodes.csv, edges.csv, rows.csv and row-NUMBER.png",
     },
 }
@@ -172,9 +182,9 @@ def split(parser: CommandParser, arguments: Sequence[str], run_option: str | Non
 
 
 #: Options of data that name files or folders.
-_PATHS = ("root", "store", "file", "split_dir")
+_PATHS = ("root", "store", "file", "test_file", "val_file", "split_dir")
 #: Option of one benchmark that may name a file, and is a word of other meaning elsewhere.
-_PATHS_OF = {"Graphs": ("source",)}
+_PATHS_OF = {"Graphs": ("source", "test_source", "val_source")}
 
 
 def _moved_paths(run: RunFolder) -> dict[str, tuple[str, str]]:

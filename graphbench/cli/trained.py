@@ -52,21 +52,6 @@ def checkpoint_of(request: Request) -> Path:
     return path
 
 
-@contextlib.contextmanager
-def written_together(request: Request) -> Iterator[tuple[RunFolder | None, list[str]]]:
-    """Where a command writes what belongs to a run, so that all of it appears there or nothing; and options for that.
-
-    Only the first process of several writes.
-    """
-    if request.run is None:
-        yield None, []
-    elif getattr(rank_zero_only, "rank", None):
-        yield request.run, ["--trainer.default_root_dir", str(request.run.path)]
-    else:
-        with writing_together(request.run.path) as staged:
-            yield RunFolder(staged), ["--trainer.default_root_dir", str(staged)]
-
-
 def predictor_of(request: Request, devices: str = "1") -> Predictor:
     """A run's model, for inputs that its benchmark reads; its own data stay closed.
 
@@ -77,7 +62,7 @@ def predictor_of(request: Request, devices: str = "1") -> Predictor:
     Raises:
         BadInput: the command line names both an input and a split, callbacks, or no checkpoint.
     """
-    if request.own.split is not None:
+    if getattr(request.own, "split", None) is not None:
         raise BadInput("--input and --split exclude each other: name the input or the split.")
     path = checkpoint_of(request)
     _check_callbacks(request)
@@ -93,6 +78,28 @@ def training_facts(request: Request) -> TrainingFacts | None:
         place = request.run.path if request.run is not None else request.own.checkpoint
         log.warning("%s does not say what it was trained on, so no row can be marked as %s.", place, OUTSIDE)
     return facts
+
+
+def training_means(request: Request, predictor: Predictor) -> TrainingFacts:
+    """The means of the training part: as the run keeps them, or computed from its data, which are opened for that.
+
+    Raises:
+        BadInput: the run does not keep them, and its data are not there or are others.
+        CorruptData: the run keeps those of other columns.
+    """
+    facts = predictor.facts
+    if facts is None and request.run is not None:
+        facts = TrainingFacts.read(request.run)
+    if facts is not None and facts.has_means:
+        facts.check_columns(predictor.data.spec)
+        log.info("Attributions are measured from the mean features of the training part, which the run keeps.")
+        return facts
+    log.info("The run does not keep the mean features of its training part: they are computed from its data.")
+    data = predictor.data
+    data.prepare_data()
+    data.setup("predict")
+    SameData(request.run, request.own.data_changed).compare(data.fingerprint())
+    return TrainingFacts.of(data.tables["train"], data)
 
 
 def on_split(request: Request) -> Predictor:
@@ -118,5 +125,20 @@ def _check_callbacks(request: Request) -> None:
     if any(one.path.startswith("trainer.callbacks") for one in typed.options) or typed.value("trainer.callbacks"):
         raise BadInput(
             "--trainer.callbacks: nothing here calls them. `graphbench test` and `graphbench predict` of a split do, "
-            "without --input, --interval, --calibrate and further runs."
+            "without --input."
         )
+
+
+@contextlib.contextmanager
+def written_together(request: Request | None) -> Iterator[tuple[RunFolder | None, list[str]]]:
+    """Where a command writes what belongs to a run, so that all of it appears there or nothing; and options for that.
+
+    Only the first process of several writes.
+    """
+    if request is None or request.run is None:
+        yield None, []
+    elif getattr(rank_zero_only, "rank", None):
+        yield request.run, ["--trainer.default_root_dir", str(request.run.path)]
+    else:
+        with writing_together(request.run.path) as staged:
+            yield RunFolder(staged), ["--trainer.default_root_dir", str(staged)]

@@ -27,7 +27,7 @@ class Representation:
 
     Args:
         node: `[num_nodes, dim]`.
-        edge: `[num_edges, dim]`, from architectures that update edges.
+        edge: `[num_edges, edge_dim]`, from architectures that update edges.
         graph: `[num_graphs, dim]`, from architectures with a graph token; else the head pools `node`.
         tokens: `[num_tokens, dim]` beside the nodes (substructures, virtual nodes), with `tokens_batch`.
         tokens_batch: graph of each extra token `[num_tokens]`.
@@ -168,6 +168,8 @@ class Architecture(_ChecksOptions):
 
     #: Encodings this architecture reads from the batch itself, beside those of its positional encoders.
     encodings: tuple[Encoding, ...] = ()
+    #: Width of the representation of edges that `forward` returns; 0 where it returns none.
+    edge_dim: int = 0
     #: Why a training step reads numbers from the device it computes on, which a graphics card must then be waited for,
     #: such as a draw that decides shapes; "" where it reads nothing.
     waits_for_device: str = ""

@@ -84,6 +84,21 @@ class Benchmark(pl.LightningDataModule):
     def ids(self, split: str) -> Sequence[Any]:
         """What to call the graphs of a split in predictions, by row."""
 
+    def is_empty(self, split: str) -> bool:
+        """Return whether a split has no row that is trained on or scored; needs open data."""
+        return False
+
+    def require_rows(self, split: str) -> None:
+        """Refuse a split without rows; needs open data.
+
+        Raises:
+            BadInput: there is none to be scored.
+        """
+        if self.is_empty(split):
+            words = {"val": "validation", "test": "test", "train": "training"}[split]
+            hint = " `graphbench test --input FILE` scores a labelled file." if split == "test" else ""
+            raise BadInput(f"{self.spec.name} has no {words} part here (data.fractions): there is no row in it.{hint}")
+
     def baselines(self) -> dict[str, dict[str, dict[str, float]]]:
         """Scores of models of one's own to show beside a network's; none by default, see `baseline_predictions`.
 
@@ -143,6 +158,36 @@ class Benchmark(pl.LightningDataModule):
             f"{self.spec.name} cannot read new inputs: it has no reader for files. `graphbench predict --split test` "
             f"predicts its own graphs.{python if getattr(self, 'takes_graphs', False) else ''}"
         )
+
+    def read_labelled(self, source: str, column: str | None = None, size: int = 1024) -> Iterator[InputPart]:
+        """Read a user's file as `read_input` does, with its labels in the column `y` of the tables.
+
+        A graph without a label has NaN there, or -1 for a class; a label that cannot be read is a problem of its row.
+
+        Raises:
+            BadInput: as `read_input`, or the source lacks a target.
+        """
+        raise BadInput(f"{self.spec.name} cannot score new inputs: it reads no labels from files.")
+
+    def input_texts(self, part: InputPart, column: str | None = None) -> list[str] | None:
+        """Return the texts that the graphs of a part were made of, such as SMILES, one a graph; None without texts."""
+        return None
+
+    def baseline_answers(self, count: int, texts: Sequence[str] | None = None) -> dict[str, np.ndarray]:
+        """Return what the models of `baseline_predictions` say of new rows; needs the benchmark's own data.
+
+        Args:
+            count: rows with a target.
+            texts: of the rows, see `input_texts`.
+        """
+        return {}
+
+    def seen_in_training(self, texts: Sequence[str]) -> np.ndarray | None:
+        """Return which new graphs equal a training graph, bool `[texts]`; None where the benchmark cannot tell.
+
+        It needs the benchmark's own data.
+        """
+        return None
 
     def read_objects(self, objects: Sequence[Any], size: int = 1024) -> Iterator[InputPart]:
         """As `read_input`, for Python objects: graphs of PyG and networkx, and what the benchmark's inputs are.

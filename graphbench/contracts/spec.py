@@ -21,6 +21,8 @@ TaskName = Literal[
     "node-classification",
     "node-multilabel",
     "node-regression",
+    "edge-classification",
+    "edge-regression",
     "link-ranking",
     "map-recovery",
 ]
@@ -38,6 +40,8 @@ TASK_KINDS: dict[str, tuple[Level, Kind]] = {
     "node-classification": ("node", "classification"),
     "node-multilabel": ("node", "multilabel"),
     "node-regression": ("node", "regression"),
+    "edge-classification": ("edge", "classification"),
+    "edge-regression": ("edge", "regression"),
     "link-ranking": ("pair", "ranking"),
     "map-recovery": ("node", "recovery"),
 }
@@ -81,7 +85,7 @@ class BenchmarkSpec:
         num_classes: classes of a classification; None for regression and multi-label.
         target_names: one name per target (regression, multi-label) or a class.
         target_units: one unit a regression target; "" where it has none.
-        metric: the score that selects the best checkpoint: MAE, RMSE, accuracy, class_accuracy, macro_F1, AP,
+        metric: the score that selects the best checkpoint: MAE, RMSE, accuracy, class_accuracy, macro_F1, F1, AP,
             AUROC, MRR, instance_IoU, class_IoU.
         higher_is_better: whether a larger `metric` is better.
         loss: L1, MSE, cross_entropy, weighted_cross_entropy, BCE, contrastive_BCE, normalised_MSE.
@@ -93,8 +97,9 @@ class BenchmarkSpec:
         licence, citation, source: where the data come from and on which terms.
         molecules: node column 0 is an atom type that `graphbench` can draw with RDKit.
         extra: further facts. `validation: test` where published practice validates by the test split; `parts`: how
-            many parts each category has, "4 2 2", for part segmentation; `split: nodes` where all splits hold the same
-            graphs and differ in the nodes whose targets are known.
+            many parts each category has, "4 2 2", for part segmentation; `split: nodes` (or edges) where all splits
+            hold the same graphs and differ in the nodes or edges whose targets are known; `edges: undirected` where
+            both directions of an edge have one target, so that heads predict it from both, see `EdgeHead`.
 
     Examples:
         >>> spec = BenchmarkSpec(
@@ -149,13 +154,13 @@ class BenchmarkSpec:
         if self.split_sizes is None:
             return None
         train, val, test = self.split_sizes
-        if self.extra.get("split") == "nodes":
+        if self.extra.get("split") in ("nodes", "edges"):
             return train
         return train + test + (0 if self.extra.get("validation") == "test" else val)
 
     @property
     def output_dim(self) -> int:
-        """Numbers a head must return per graph (or node): targets, or classes (one logit for two classes)."""
+        """Numbers a head must return per graph (or node, or edge): targets, or classes (one logit for two classes)."""
         if self.num_classes is None:
             return self.num_targets
         return 1 if self.num_classes == 2 else self.num_classes

@@ -19,6 +19,8 @@ from torch_geometric.data import Data
 
 GRAPH, NODE, EDGE, PAIR = "graph", "node", "edge", "pair"
 AXES = (GRAPH, NODE, EDGE, PAIR)
+#: What the two ends of an edge are called in tables of predictions, where `target` is the truth.
+ENDS = ("source", "destination")
 #: Column with the weight of each row of `y` in the loss.
 WEIGHT = "weight"
 

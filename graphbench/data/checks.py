@@ -158,13 +158,13 @@ class _TableCheck:
             self.forbid(~values.isfinite().all(1), axis, f"has a value in {name} that is not finite")
 
     def classes(self, axis: str) -> None:
-        """One class number per graph or node; -1 for a node without a label."""
+        """One class number per graph, node or edge; -1 for a node or edge without a label."""
         values = self.column("y", axis, 1)
         count = self.spec.num_classes
         if values.is_floating_point() or count is None:
             raise BadInput(f"{self.where}: y must hold class numbers (integers below num_classes), got {values.dtype}.")
         values = values.to(torch.int64)
-        outside = ((values < (-1 if axis == NODE else 0)) | (values >= count)).any(1)
+        outside = ((values < (0 if axis == GRAPH else -1)) | (values >= count)).any(1)
         self.forbid(outside, axis, f"has a class outside 0 .. {count - 1} in y", values[:, 0])
 
     def numbers(self, axis: str) -> None:

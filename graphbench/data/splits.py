@@ -5,7 +5,8 @@ A split is a mapping from its names ("train", "val", "test") to row numbers, int
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,6 +16,9 @@ from graphbench.contracts import SPLITS
 from graphbench.errors import BadInput
 
 Split = dict[str, Tensor]
+_FEWEST_FOLDS = 3
+#: Shares of train, val and test that options have unless they are given.
+USUAL_SHARES = (0.8, 0.1, 0.1)
 
 
 def permutation(size: int, *seeds: int) -> np.ndarray:
@@ -29,6 +33,46 @@ def permutation(size: int, *seeds: int) -> np.ndarray:
     return np.random.RandomState([seed % (1 << 32) for seed in seeds]).permutation(size)
 
 
+def check_fractions(fractions: Sequence[float]) -> tuple[float, float, float]:
+    """Return three shares that add up to 1; validation and test may have none.
+
+    Raises:
+        BadInput: they are something else.
+
+    Examples:
+        >>> check_fractions([0.9, 0.1, 0])
+        (0.9, 0.1, 0.0)
+    """
+    shares = tuple(map(float, fractions))
+    if len(shares) != len(SPLITS) or min(shares) < 0 or not shares[0] > 0 or not abs(sum(shares) - 1) < 1e-6:
+        raise BadInput(
+            f"fractions: expected shares of train (above 0), val and test (0 or more) that add up to 1, got "
+            f"{list(fractions)}."
+        )
+    train, val, test = shares
+    return train, val, test
+
+
+def without_share(fractions: Sequence[float]) -> tuple[str, ...]:
+    """Return the splits that may stay empty.
+
+    Examples:
+        >>> without_share([0.9, 0.1, 0])
+        ('test',)
+    """
+    return tuple(name for name, share in zip(SPLITS, fractions, strict=True) if not share)
+
+
+def unused_shares(fractions: Sequence[float]) -> str:
+    """Say that shares decide nothing, where they are not the usual ones and a split is given whole.
+
+    Examples:
+        >>> unused_shares([0.8, 0.1, 0.1]), unused_shares([0.5, 0.25, 0.25])
+        ('', '; fractions are not used')
+    """
+    return "" if tuple(fractions) == USUAL_SHARES else "; fractions are not used"
+
+
 def random_split(
     num_graphs: int, parts: Mapping[str, float | int], seed: int, groups: Sequence[str] | None = None
 ) -> Split:
@@ -37,7 +81,7 @@ def random_split(
     Args:
         num_graphs: rows to share out.
         parts: name -> number of graphs (int) or share of them (float). Shares are rounded down; when they add up to
-            one the last part takes what rounding left over.
+            one the last part above 0 takes what rounding left over. A part of 0 stays empty.
         seed: the split depends on it and on nothing else.
         groups: label of every row; rows of one label stay together. A group goes where its first row in the random
             order goes, or to an earlier part that would be empty, so parts may be larger or smaller by a group; rows
@@ -53,8 +97,8 @@ def random_split(
     sizes = {name: part if isinstance(part, int) else int(part * num_graphs + 1e-9) for name, part in parts.items()}
     shares = [part for part in parts.values() if not isinstance(part, int)]
     if len(shares) == len(parts) and abs(sum(shares) - 1) < 1e-9:
-        sizes[list(parts)[-1]] += num_graphs - sum(sizes.values())
-    empty = [name for name, size in sizes.items() if size < 1]
+        sizes[[name for name, part in parts.items() if part > 0][-1]] += num_graphs - sum(sizes.values())
+    empty = [name for name, size in sizes.items() if size < 1 and parts[name] != 0]
     if empty or sum(sizes.values()) > num_graphs:
         raise BadInput(
             f"Cannot split {num_graphs} graphs into {dict(parts)}: the parts would have {sizes} graphs. Every part "
@@ -66,7 +110,7 @@ def random_split(
         chosen = np.split(order[: ends[-1]], ends[:-1])
     else:
         chosen = _whole_groups(order, ends, groups)
-        short = [name for name, rows in zip(sizes, chosen, strict=True) if not len(rows)]
+        short = [name for name, rows in zip(sizes, chosen, strict=True) if not len(rows) and sizes[name]]
         if short:
             raise BadInput(
                 f"Cannot split {num_graphs} graphs in {len(set(groups))} groups into {dict(parts)}: no group is left "
@@ -81,10 +125,11 @@ def _whole_groups(order: np.ndarray, ends: np.ndarray, groups: Sequence[str]) ->
     for row in order.tolist():
         members.setdefault(groups[row], []).append(row)
     chosen: list[list[int]] = [[] for _ in ends]
+    wanted = np.diff(ends, prepend=0) > 0
     placed = 0
     for rows in members.values():
         due = int(np.searchsorted(ends, placed, side="right"))
-        part = next((earlier for earlier in range(min(due, len(ends))) if not chosen[earlier]), due)
+        part = next((earlier for earlier in range(min(due, len(ends))) if wanted[earlier] and not chosen[earlier]), due)
         if part < len(ends):
             chosen[part].extend(rows)
         placed += len(rows)
@@ -130,6 +175,116 @@ def k_fold_split(num_graphs: int, folds: int, fold: int, seed: int, groups: Sequ
     train = [part for place, part in enumerate(parts) if place not in (test, val)]
     chosen = {"train": np.concatenate(train), "val": parts[val], "test": parts[test]}
     return {name: torch.from_numpy(np.sort(rows)).to(torch.int64) for name, rows in chosen.items()}
+
+
+def fold_numbers(labels: Sequence[Any]) -> np.ndarray | None:
+    """Return the fold of every row where a column holds fold numbers `[rows]`; None where it holds something else.
+
+    Args:
+        labels: a cell for each row: a number, or text.
+
+    Raises:
+        BadInput: these are numbers, and no folds: they are not 0 to k - 1 for three folds or more.
+
+    Examples:
+        >>> fold_numbers(["0", "2", "1"]), fold_numbers(["train", "test"])
+        (array([0, 2, 1]), None)
+    """
+    try:
+        values = np.array([float(label) for label in labels])
+    except (TypeError, ValueError):
+        return None
+    if not len(values):
+        return None
+    known = np.unique(values)
+    if len(known) < _FEWEST_FOLDS or not np.array_equal(known, np.arange(len(known))):
+        shown = ", ".join(f"{value:g}" for value in known[:5]) + (", ..." if len(known) > 5 else "")
+        raise BadInput(
+            f"the numbers {shown} are no folds: folds are numbered from 0 without a gap, and are {_FEWEST_FOLDS} or "
+            "more. Write train, val and test otherwise."
+        )
+    return values.astype(np.int64)
+
+
+def column_folds(numbers: np.ndarray, fold: int) -> Split:
+    """Return the split in which one of the folds of a column tests, and the next (after the last, the first) validates.
+
+    Args:
+        numbers: fold of every row, from 0 `[rows]`.
+        fold: which one tests.
+
+    Raises:
+        BadInput: there is no such fold.
+
+    Examples:
+        >>> {name: rows.tolist() for name, rows in column_folds(np.array([0, 1, 2, 0]), 2).items()}
+        {'train': [1], 'val': [0, 3], 'test': [2]}
+    """
+    count = int(numbers.max()) + 1
+    if not 0 <= fold < count:
+        raise BadInput(f"fold is {fold}, but there are {count} folds, numbered from 0.")
+    ahead = (numbers - fold) % count
+    masks = {"train": ahead > 1, "val": ahead == 1, "test": ahead == 0}
+    return {name: torch.from_numpy(np.flatnonzero(mask)) for name, mask in masks.items()}
+
+
+#: Cuts rows `[n]` into parts with names and shares that add up to 1.
+Cut = Callable[[np.ndarray, Sequence[str], np.ndarray], Mapping[str, np.ndarray]]
+
+
+def complete_split(
+    parts: Mapping[str, np.ndarray], fractions: Sequence[float], cut: Cut
+) -> tuple[dict[str, np.ndarray], str]:
+    """Return the splits that are given and those that are missing, with words for the latter.
+
+    Without `train`, all rows that are in no other split train. What is missing beside it is cut from the training part,
+    in the shares of `fractions`; a missing split without a share stays empty. Where training is all that is given, the
+    rows outside of it are shared out, if there are any.
+
+    Args:
+        parts: masks `[rows]` of the splits that are given, at least one.
+        fractions: shares of train, val and test.
+        cut: makes parts of rows.
+
+    Raises:
+        BadInput: too few rows are left.
+
+    Examples:
+        >>> parts = {"train": np.array([True, True, True, False]), "test": np.array([False, False, False, True])}
+        >>> cut = lambda rows, names, shares: dict(zip(names, np.split(rows, [2])))
+        >>> complete_split(parts, (0.8, 0.1, 0.1), cut)
+        ({'train': array([0, 1]), 'test': array([3]), 'val': array([2])}, '; val is cut from train')
+    """
+    rows = {name: np.flatnonzero(mask) for name, mask in parts.items()}
+    share = dict(zip(SPLITS, fractions, strict=True))
+    missing = [name for name in SPLITS if name not in rows]
+    if not missing:
+        return rows, unused_shares(fractions)
+    others = np.flatnonzero(~np.logical_or.reduce(list(parts.values())))
+    told = ""
+    if "train" in missing:
+        rows["train"], told = others, "; all others train"
+        missing.remove("train")
+        others = others[:0]
+    from_others = len(parts) == 1 and "train" in parts and len(others) > 0
+    unwanted = [name for name in missing if not share[name]]
+    rows |= dict.fromkeys(unwanted, others[:0])
+    told += f"; no {' and no '.join(unwanted)}" if unwanted else ""
+    missing = [name for name in missing if name not in unwanted]
+    if not missing:
+        return rows, told
+    source, names = (others, missing) if from_others else (rows["train"], ["train", *missing])
+    if len(source) < len(names):
+        raise BadInput(
+            f"it lacks {' and '.join(missing)}, and {len(source)} are too few to cut {'them' if missing[1:] else 'it'} "
+            "from. Take split=random."
+        )
+    shares = np.array([share[name] for name in names])
+    chosen = cut(source, names, shares / shares.sum())
+    rows |= {name: np.asarray(chosen[name]) for name in names}
+    verb = "is" if len(missing) == 1 else "are"
+    where = "taken from all others" if from_others else "cut from train"
+    return rows, f"{told}; {' and '.join(missing)} {verb} {where}"
 
 
 def index_split(indices: Mapping[str, Sequence[int] | Tensor | np.ndarray], num_graphs: int) -> Split:
@@ -182,20 +337,23 @@ def given_split(labels: Sequence[str], names: Mapping[str, str] | None = None) -
     return split
 
 
-def check_split(split: Mapping[str, Tensor], num_graphs: int, complete: bool = False) -> None:
+def check_split(
+    split: Mapping[str, Tensor], num_graphs: int, complete: bool = False, empty: Sequence[str] = ()
+) -> None:
     """Check that every part has rows, that all rows exist, and that none is used twice.
 
     Args:
         split: name -> row numbers.
         num_graphs: rows there are.
         complete: whether every row must be used.
+        empty: parts that may have no row.
 
     Raises:
         BadInput: naming the part and the first offending row.
     """
     owner = torch.full((num_graphs,), -1, dtype=torch.int64)
     for number, (name, rows) in enumerate(split.items()):
-        if not len(rows):
+        if not len(rows) and name not in empty:
             raise BadInput(f"The {name} split is empty.")
         outside = rows[(rows < 0) | (rows >= num_graphs)]
         if len(outside):

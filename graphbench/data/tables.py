@@ -62,7 +62,9 @@ class _Pointers:
             self.rows[axis] = (offset or 0) + int(local[-1])
 
 
-def write_table(writer: EntryWriter, split: str, chunks: GraphTable | Iterable[GraphTable]) -> None:
+def write_table(
+    writer: EntryWriter, split: str, chunks: GraphTable | Iterable[GraphTable], may_be_empty: bool = False
+) -> None:
     """Store one split.
 
     Args:
@@ -71,6 +73,7 @@ def write_table(writer: EntryWriter, split: str, chunks: GraphTable | Iterable[G
         chunks: the table, or its parts one after the other when it is larger than memory. The integers of a whole
             table are stored in the smallest dtype that holds them; parts are stored as they come, so their maker
             chooses the dtypes.
+        may_be_empty: a table without a graph is stored, too.
 
     Raises:
         BadInput: when there is no graph or parts differ in their columns.
@@ -89,7 +92,7 @@ def write_table(writer: EntryWriter, split: str, chunks: GraphTable | Iterable[G
             writer.append(f"{split}.column.{name}", chunk.columns[name])
         pointers.append(chunk.ptr)
         num_graphs += len(chunk)
-    if layout is None or not num_graphs:
+    if layout is None or not (num_graphs or may_be_empty):
         raise BadInput(f"Split {split!r} holds no graph.")
     stored = {name: [column.axis, column.index_of] for name, column in layout.items()}
     writer.meta.setdefault("splits", {})[split] = {"layout": stored, "num_graphs": num_graphs}

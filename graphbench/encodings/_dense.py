@@ -14,9 +14,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from graphbench.contracts.table import EDGE, GraphTable, pointer, ranges
+from graphbench.contracts.table import EDGE, EDGE_INDEX, NODE, GraphTable, pointer, ranges
 from graphbench.errors import BadInput
-from graphbench.kernels import run_in_threads, runs_numba
 
 Normalization = Literal["none", "symmetric", "random_walk"]
 
@@ -144,7 +143,7 @@ def _places(sizes: Tensor, max_entries: int) -> Tensor:
 def check_edges(graphs: GraphTable) -> None:
     """Raise `BadInput` for the first edge that names a node which its graph does not have."""
     edges = graphs.columns["edge_index"]
-    if not len(edges) or not _some_outside(graphs):
+    if not len(edges) or (edges.min() >= 0 and edges.max() < graphs.num_nodes.min()):
         return
     limit = torch.repeat_interleave(graphs.num_nodes, graphs.num_edges, output_size=len(edges))
     outside = torch.zeros(len(edges), dtype=torch.bool)
@@ -159,27 +158,19 @@ def check_edges(graphs: GraphTable) -> None:
         )
 
 
-def checked_edges(graphs: GraphTable) -> Tensor:
-    """Source and target of every edge, numbered within its graph, for loops: contiguous int64 `[E, 2]`.
+def as_tensors(graphs: GraphTable) -> tuple[Tensor, Tensor, Tensor]:
+    """First nodes `[G + 1]`, first edges `[G + 1]`, and edges `[E, 2]` of a table, for an `operation`; int64.
 
     Raises:
         BadInput: an edge names a node that its graph does not have.
     """
     check_edges(graphs)
-    return graphs.columns["edge_index"].to(torch.int64).contiguous()
+    return graphs.ptr[NODE], graphs.ptr[EDGE], graphs.columns["edge_index"].to(torch.int64).contiguous()
 
 
-def _some_outside(graphs: GraphTable) -> bool:
-    """False if every edge names nodes of its graph; True if not, or if a closer look must tell."""
-    edges = graphs.columns["edge_index"]
-    if not runs_numba():
-        return bool(edges.min() < 0 or edges.max() >= graphs.num_nodes.min())
-    from graphbench.encodings._edges_numba import find_outside
-
-    outside = torch.empty(len(graphs), dtype=torch.bool)
-    operands = (graphs.num_nodes, graphs.ptr[EDGE], edges.to(torch.int64).contiguous(), outside)
-    run_in_threads(find_outside, len(graphs), 2 * len(edges), *operands)
-    return bool(outside.any())
+def as_table(node_ptr: Tensor, edge_ptr: Tensor, edges: Tensor) -> GraphTable:
+    """The table of what `as_tensors` returned."""
+    return GraphTable({"edge_index": edges}, {"edge_index": EDGE_INDEX}, {NODE: node_ptr, EDGE: edge_ptr})
 
 
 def laplacian(adjacency: Tensor, normalization: Normalization = "none") -> Tensor:

@@ -9,10 +9,9 @@ import torch
 from torch import Tensor
 
 from graphbench.contracts import Column, Encoded, Encoding, GraphTable
-from graphbench.contracts.table import EDGE, NODE
-from graphbench.encodings._dense import checked_edges
+from graphbench.contracts.table import NODE
+from graphbench.encodings._dense import as_tensors
 from graphbench.errors import check_range
-from graphbench.kernels import run_in_threads, runs_numba
 
 
 class Degree(Encoding):
@@ -58,14 +57,7 @@ class Degree(Encoding):
 
 def _counts_of_ends(graphs: GraphTable) -> tuple[Tensor, Tensor]:
     """How many edges begin and end at each node, int64 `[num_nodes]`."""
-    edges, total = checked_edges(graphs), int(graphs.ptr[NODE][-1])
-    if runs_numba():
-        from graphbench.encodings._edges_numba import count_ends
-
-        outgoing, ingoing = torch.zeros(2, total, dtype=torch.int64)
-        operands = (graphs.ptr[NODE], graphs.ptr[EDGE], edges, outgoing, ingoing)
-        run_in_threads(count_ends, len(graphs), 2 * len(edges), *operands)
-        return outgoing, ingoing
-    first_node = torch.repeat_interleave(graphs.ptr[NODE][:-1], graphs.num_edges)
-    sources, targets = (torch.bincount(end + first_node, minlength=total) for end in edges.unbind(1))
+    node_ptr, _, edges = as_tensors(graphs)
+    first_node = torch.repeat_interleave(node_ptr[:-1], graphs.num_edges)
+    sources, targets = (torch.bincount(end + first_node, minlength=int(node_ptr[-1])) for end in edges.unbind(1))
     return sources, targets

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
 from typing import Any, get_args
 
 import torch
-from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
 from graphbench.contracts import Column, Encoded, Encoding, GraphTable
-from graphbench.contracts.table import EDGE, GRAPH, NODE
+from graphbench.contracts.table import GRAPH, NODE
 from graphbench.encodings._dense import (
     Normalization,
     SizeBlock,
-    checked_edges,
+    as_table,
+    as_tensors,
     few_threads,
     inverse_root,
     laplacian,
@@ -25,7 +24,7 @@ from graphbench.encodings._eigenvectors import smallest_eigenpairs
 from graphbench.encodings._sparse import LARGE, adjacency_of
 from graphbench.encodings._sparse import smallest_eigenpairs as sparse_eigenpairs
 from graphbench.errors import check_choice, check_range
-from graphbench.kernels import run_in_threads, runs_numba
+from graphbench.kernels import operation
 
 
 class LapPE(Encoding):
@@ -96,53 +95,62 @@ class LapPE(Encoding):
 
     def compute(self, graphs: GraphTable) -> Encoded:
         """One eigen-decomposition per graph, O(n^3), or stack of graphs of a size; sparse ones of large graphs."""
-        vectors = torch.zeros(int(graphs.ptr[NODE][-1]), self.num_eigenvectors)
-        values = torch.zeros(len(graphs), self.num_eigenvectors)
-        left = self._decompose_in_loops(graphs, vectors, values) if runs_numba() else graphs.num_nodes > 0
-        with few_threads(graphs):
-            for block in size_blocks(graphs, chosen=left):
-                rows = block.rows(graphs.ptr[NODE], block.num_nodes)
-                block_values, block_vectors = self._eigenpairs(block)
-                valid = block_values.shape[1]
-                vectors[rows, :valid] = block_vectors.flatten(0, 1).float()
-                values[block.graphs, :valid] = block_values.float()
+        vectors, values = laplacian_eigenvectors(
+            *as_tensors(graphs), self.num_eigenvectors, self.normalization, self.skip_trivial
+        )
         return Encoded({"lap_pe_vectors": vectors, "lap_pe_values": values})
 
-    def _decompose_in_loops(self, graphs: GraphTable, vectors: Tensor, values: Tensor) -> Tensor:
-        """Fill the rows of graphs that are not large; True for those that are left `[G]`, with one node at least."""
-        from graphbench.encodings.lap_pe_numba import decompose
 
-        left = graphs.num_nodes > 0
-        chosen = (left & (graphs.num_nodes <= LARGE)).nonzero().flatten()
-        failed = torch.zeros(len(chosen), dtype=torch.bool)
-        options = (self.normalization != "none", self.normalization == "random_walk", int(self.skip_trivial))
-        steps = 4 * int((graphs.num_nodes[chosen] ** 3).sum())
-        where = (chosen, graphs.ptr[NODE], graphs.ptr[EDGE], checked_edges(graphs))
-        with _libraries().limit(limits=1, user_api="blas"):  # each of our threads has graphs of its own
-            run_in_threads(decompose, len(chosen), steps, *where, *options, vectors, values, failed)
-        left[chosen[~failed]] = False
-        return left
+@operation("graphbench")
+def laplacian_eigenvectors(
+    node_ptr: Tensor, edge_ptr: Tensor, edges: Tensor, count: int, normalization: str, skip_trivial: bool
+) -> tuple[Tensor, Tensor]:
+    """Smallest eigenvalues and their eigenvectors of many graphs, as `LapPE` describes them.
 
-    def _eigenpairs(self, block: SizeBlock) -> tuple[Tensor, Tensor]:
-        """Valid eigenvalues `[b, k]` and eigenvectors `[b, n, k]` of a block, float64."""
-        skipped = int(self.skip_trivial)
-        count = min(self.num_eigenvectors + skipped, block.num_nodes)
-        if block.num_nodes > LARGE:
-            sparse = adjacency_of(block, simple=True)
-            values, vectors = (found[None] for found in sparse_eigenpairs(sparse, self.normalization, count))
-            degree = torch.from_numpy(sparse.sum(1))[None, :, None]
-        else:
-            adjacency = block.simple_adjacency()
-            values, vectors = smallest_eigenpairs(laplacian(adjacency, self.normalization), count)
-            degree = adjacency.sum(-1, keepdim=True)
-        if self.normalization == "random_walk":
-            # u = D^(-1/2) v is the eigenvector of D^(-1) L; an isolated node keeps its own unit vector.
-            vectors = vectors * torch.where(degree > 0, inverse_root(degree), 1.0)
-            vectors = vectors / vectors.norm(dim=1, keepdim=True)
-        return values[:, skipped:], vectors[:, :, skipped:]
+    Args:
+        node_ptr: first node of each graph `[G + 1]`.
+        edge_ptr: first edge of each graph `[G + 1]`.
+        edges: source and target of each edge, numbered within its graph `[E, 2]`, int64.
+        count: columns; 0 where a graph has fewer eigenvectors.
+        normalization: as for `LapPE`.
+        skip_trivial: as for `LapPE`.
+
+    Returns:
+        Eigenvectors `[num_nodes, count]` and eigenvalues `[G, count]`, float32.
+
+    Raises:
+        BadInput: the eigenvectors of a large graph do not converge.
+
+    Examples:
+        >>> path = torch.tensor([[0, 1], [1, 0], [1, 2], [2, 1]])
+        >>> laplacian_eigenvectors(torch.tensor([0, 3]), torch.tensor([0, 4]), path, 3, "none", False)[1].round().abs()
+        tensor([[0., 1., 3.]])
+    """
+    graphs = as_table(node_ptr, edge_ptr, edges)
+    vectors, values = torch.zeros(int(node_ptr[-1]), count), torch.zeros(len(graphs), count)
+    with few_threads(graphs):
+        for block in size_blocks(graphs):
+            rows = block.rows(node_ptr, block.num_nodes)
+            block_values, block_vectors = _eigenpairs(block, count, normalization, int(skip_trivial))
+            valid = block_values.shape[1]
+            vectors[rows, :valid] = block_vectors.flatten(0, 1).float()
+            values[block.graphs, :valid] = block_values.float()
+    return vectors, values
 
 
-@cache
-def _libraries() -> ThreadpoolController:
-    """Those with threads of their own, SciPy's LAPACK among them; to look them up takes as long as 100 molecules."""
-    return ThreadpoolController()
+def _eigenpairs(block: SizeBlock, count: int, normalization: Any, skipped: int) -> tuple[Tensor, Tensor]:
+    """Valid eigenvalues `[b, k]` and eigenvectors `[b, n, k]` of a block, float64."""
+    count = min(count + skipped, block.num_nodes)
+    if block.num_nodes > LARGE:
+        sparse = adjacency_of(block, simple=True)
+        values, vectors = (found[None] for found in sparse_eigenpairs(sparse, normalization, count))
+        degree = torch.from_numpy(sparse.sum(1))[None, :, None]
+    else:
+        adjacency = block.simple_adjacency()
+        values, vectors = smallest_eigenpairs(laplacian(adjacency, normalization), count)
+        degree = adjacency.sum(-1, keepdim=True)
+    if normalization == "random_walk":
+        # u = D^(-1/2) v is the eigenvector of D^(-1) L; an isolated node keeps its own unit vector.
+        vectors = vectors * torch.where(degree > 0, inverse_root(degree), 1.0)
+        vectors = vectors / vectors.norm(dim=1, keepdim=True)
+    return values[:, skipped:], vectors[:, :, skipped:]

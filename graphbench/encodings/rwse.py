@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from graphbench.contracts import Column, Encoded, Encoding, GraphTable
-from graphbench.contracts.table import EDGE, NODE
+from graphbench.contracts.table import NODE
 from graphbench.encodings import _sparse
-from graphbench.encodings._dense import checked_edges, few_threads, size_blocks
+from graphbench.encodings._dense import as_table, as_tensors, few_threads, size_blocks
 from graphbench.encodings._sparse import LARGE, adjacency_of
 from graphbench.errors import check_range
-from graphbench.kernels import run_in_threads, runs_numba
+from graphbench.kernels import operation
 
 
 class RWSE(Encoding):
@@ -65,52 +65,40 @@ class RWSE(Encoding):
         return 8 * num_nodes**2 * (math.isqrt(self.num_steps - 1) + 4)
 
     def compute(self, graphs: GraphTable) -> Encoded:
-        """Sums over the edges of most graphs; of dense ones 2 sqrt(num_steps) products per block of one size."""
-        rwse = torch.zeros(int(graphs.ptr[NODE][-1]), self.num_steps)
-        by_edges = torch.zeros(len(graphs), dtype=torch.bool)
-        if runs_numba():
-            undirected = _undirected(graphs)
-            by_edges = _walked_along_edges(graphs, undirected)
-            self._walk_along_edges(graphs, by_edges.nonzero().flatten(), undirected, rwse)
-        with few_threads(graphs):
-            for block in size_blocks(graphs, chosen=~by_edges):
-                if block.num_nodes > LARGE:
-                    found = _sparse.return_probabilities(adjacency_of(block, simple=False), self.num_steps)
-                    rwse[block.rows(graphs.ptr[NODE], block.num_nodes)] = found.float()
-                    continue
+        """Products of dense matrices, 2 sqrt(num_steps) for each block of graphs of one size."""
+        return Encoded({"rwse": random_walks(*as_tensors(graphs), self.num_steps)})
+
+
+@operation("graphbench")
+def random_walks(node_ptr: Tensor, edge_ptr: Tensor, edges: Tensor, num_steps: int) -> Tensor:
+    """Probabilities that a random walk is back after 1 .. num_steps steps, for every node of many graphs.
+
+    Args:
+        node_ptr: first node of each graph `[G + 1]`.
+        edge_ptr: first edge of each graph `[G + 1]`.
+        edges: source and target of each edge, numbered within its graph `[E, 2]`, int64.
+        num_steps: longest walk.
+
+    Returns:
+        `[num_nodes, num_steps]`, float32.
+
+    Examples:
+        >>> random_walks(torch.tensor([0, 2]), torch.tensor([0, 2]), torch.tensor([[0, 1], [1, 0]]), 3)
+        tensor([[0., 1., 0.],
+                [0., 1., 0.]])
+    """
+    graphs = as_table(node_ptr, edge_ptr, edges)
+    found = torch.zeros(int(node_ptr[-1]), num_steps)
+    with few_threads(graphs):
+        for block in size_blocks(graphs):
+            if block.num_nodes > LARGE:
+                probabilities = _sparse.return_probabilities(adjacency_of(block, simple=False), num_steps)
+            else:
                 adjacency = block.adjacency()
                 transition = adjacency / adjacency.sum(-1, keepdim=True).clamp(min=1)
-                probabilities = return_probabilities(transition, self.num_steps)
-                rwse[block.rows(graphs.ptr[NODE], block.num_nodes)] = probabilities.flatten(0, 1).float()
-        return Encoded({"rwse": rwse})
-
-    def _walk_along_edges(self, graphs: GraphTable, chosen: Tensor, undirected: Tensor, rwse: Tensor) -> None:
-        from graphbench.encodings.rwse_numba import walk_along_edges
-
-        steps = self.num_steps * int((graphs.num_nodes * graphs.num_edges)[chosen].sum())
-        operands = (chosen, undirected, graphs.ptr[NODE], graphs.ptr[EDGE], checked_edges(graphs), rwse)
-        run_in_threads(walk_along_edges, len(chosen), steps, *operands)
-
-
-def _undirected(graphs: GraphTable) -> Tensor:
-    """Which graphs `[G]` have as many edges i -> j as j -> i, so that half as many steps tell; large ones are not."""
-    from graphbench.encodings.rwse_numba import find_undirected
-
-    undirected = torch.empty(len(graphs), dtype=torch.bool)
-    operands = (graphs.ptr[NODE], graphs.ptr[EDGE], checked_edges(graphs), LARGE, undirected)
-    run_in_threads(find_undirected, len(graphs), 8 * int(graphs.num_edges.sum()), *operands)
-    return undirected
-
-
-def _walked_along_edges(graphs: GraphTable, undirected: Tensor) -> Tensor:
-    """Which graphs `[G]` have so few edges that sums over them take less time than products of matrices.
-
-    Sums over all possible edges take as long as products with 100 nodes, over 0.4 of them with 250 or more, and of
-    directed graphs, which are walked twice as many steps, over half as many; a quarter leaves room for processors that
-    multiply faster than the one that this was measured on.
-    """
-    nodes, passes = graphs.num_nodes, 2 - undirected.long()
-    return (nodes <= LARGE) & (passes * graphs.num_edges <= 30 * nodes + nodes**2 // 4)
+                probabilities = return_probabilities(transition, num_steps).flatten(0, 1)
+            found[block.rows(node_ptr, block.num_nodes)] = probabilities.float()
+    return found
 
 
 def return_probabilities(transition: Tensor, num_steps: int) -> Tensor:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from itertools import pairwise
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,19 +13,16 @@ from torch import Tensor
 
 from graphbench.contracts import Column, Encoded, Encoding, GraphTable
 from graphbench.contracts.table import EDGE, NODE, PAIR, pointer
-from graphbench.encodings._dense import SizeBlock, checked_edges, few_threads, size_blocks
+from graphbench.encodings._dense import SizeBlock, as_table, as_tensors, few_threads, size_blocks
 from graphbench.errors import BadInput, check_range
-from graphbench.kernels import run_in_threads, runs_numba
+from graphbench.kernels import operation
 
 #: Distance of a pair that no path joins, while distances are computed.
 _NEVER = np.iinfo(np.int32).max // 2
 #: Numbers of paths above this are scaled down; only their ratios within a level matter.
 _MANY_PATHS = 2.0**900
-#: Entries of the largest table of edges and goals that is compared at once, and pairs that are searched at once.
+#: Entries of the largest table of edges and goals that is compared at once.
 _COMPARED = 1 << 22
-
-#: Keeps distances of some rows of the axis of pairs, in the order of the rows.
-Keep: TypeAlias = "Callable[[Tensor | slice, Tensor], None]"
 
 
 class ShortestPaths(Encoding):
@@ -115,79 +111,48 @@ class ShortestPaths(Encoding):
 
     def compute(self, graphs: GraphTable) -> Encoded:
         """Breadth-first search from every node."""
-        dtype = torch.uint8 if self.unreachable <= torch.iinfo(torch.uint8).max else torch.int16
-        stored = torch.empty(int((graphs.num_nodes**2).sum()), dtype=dtype)
-
-        def keep(rows: Tensor | slice, distance: Tensor) -> None:
-            bounded = torch.where(distance == _NEVER, self.unreachable, distance.clamp(max=self.max_distance))
-            stored[rows] = bounded.to(dtype)
-
-        steps = (_search_in_loops if runs_numba() else _search_by_products)(graphs, self.with_edges, keep)
-        columns = {"shortest_path_distance": stored}
+        distance, counts, edge, goal, weight = shortest_paths(*as_tensors(graphs), self.max_distance, self.with_edges)
+        columns = {"shortest_path_distance": distance}
         if not self.with_edges:
             return Encoded(columns)
-        columns |= {"path_step_edge": steps.edge, "path_step_goal": steps.goal, "path_step_weight": steps.weight}
-        return Encoded(columns, {"path_step": pointer(steps.counts)})
+        columns |= {"path_step_edge": edge, "path_step_goal": goal, "path_step_weight": weight}
+        return Encoded(columns, {"path_step": pointer(counts)})
 
 
-class _Steps(NamedTuple):
-    """Edges that begin shortest paths, by graph and pair; none where nobody asks for them.
+@operation("graphbench")
+def shortest_paths(
+    node_ptr: Tensor, edge_ptr: Tensor, edges: Tensor, max_distance: int, with_steps: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Distances of all pairs of nodes of many graphs, and the edges that begin shortest paths, see `ShortestPaths`.
 
     Args:
-        counts: how many each graph has, int64 `[G]`.
-        edge: number of the edge within its graph, int32 `[steps]`.
-        goal: number of the node within the graph where the paths end, int32 `[steps]`.
-        weight: share of the shortest paths of the pair, float32 `[steps]`.
+        node_ptr: first node of each graph `[G + 1]`.
+        edge_ptr: first edge of each graph `[G + 1]`.
+        edges: source and target of each edge, numbered within its graph `[E, 2]`, int64.
+        max_distance: larger distances are stored as this one, and those of pairs that no path joins as one more.
+        with_steps: list the edges; otherwise the last four tensors are of length 0, or zeros.
+
+    Returns:
+        Distances `[pairs]`, uint8 or int16; how many steps each graph has, int64 `[G]`; and for each step the number of
+        the edge and of the node where the paths end, within the graph, int32, and the share of the paths, float32.
+
+    Examples:
+        >>> path = torch.tensor([[0, 1], [1, 2]])
+        >>> shortest_paths(torch.tensor([0, 3]), torch.tensor([0, 2]), path, 5, False)[0].view(3, 3)
+        tensor([[0, 1, 2],
+                [6, 0, 1],
+                [6, 6, 0]], dtype=torch.uint8)
     """
-
-    counts: Tensor
-    edge: Tensor
-    goal: Tensor
-    weight: Tensor
-
-
-#: Types of edge, goal and weight.
-_STEP_TYPES = torch.int32, torch.int32, torch.float32
-
-
-def _search_in_loops(graphs: GraphTable, with_steps: bool, keep: Keep) -> _Steps:
-    """Graph after graph, see `shortest_paths_numba`; some at a time, as what is kept in between is larger."""
-    from graphbench.encodings import shortest_paths_numba as loops
-
-    edges = checked_edges(graphs)
-    pairs, work = pointer(graphs.num_nodes**2), graphs.num_nodes * graphs.num_edges
-    counts, lists = torch.zeros(len(graphs), dtype=torch.int64), [_empty_lists(0)]
-    cuts = torch.searchsorted(pairs, torch.arange(0, int(pairs[-1]), _COMPARED)).unique().tolist()
-    for first, last in pairwise([*cuts, len(graphs)]):
-        rows, here = slice(int(pairs[first]), int(pairs[last])), slice(first, last + 1)
-        count, steps = last - first, int(work[first:last].sum())
-        where = graphs.ptr[NODE][here], graphs.ptr[EDGE][here], pairs[here] - rows.start, edges
-        distance = torch.empty(rows.stop - rows.start, dtype=torch.int32)
-        if with_steps:
-            paths, found = torch.empty(len(distance), dtype=torch.float64), counts[first:last]
-            run_in_threads(loops.to_every_node, count, steps, *where, _NEVER, distance, paths, found)
-            listed = _empty_lists(int(found.sum()))
-            run_in_threads(loops.list_steps, count, steps, *where, distance, paths, pointer(found), *listed)
-            lists.append(listed)
-        else:
-            run_in_threads(loops.from_every_node, count, steps, *where, _NEVER, distance)
-        keep(rows, distance)
-    return _Steps(counts, *(torch.cat(parts) for parts in zip(*lists, strict=True)))
-
-
-def _empty_lists(length: int) -> tuple[Tensor, ...]:
-    """Room for so many steps."""
-    return tuple(torch.empty(length, dtype=dtype) for dtype in _STEP_TYPES)
-
-
-def _search_by_products(graphs: GraphTable, with_steps: bool, keep: Keep) -> _Steps:
-    """From all nodes of a block of graphs at once: one sparse product per level."""
+    graphs = as_table(node_ptr, edge_ptr, edges)
+    dtype = torch.uint8 if max_distance < torch.iinfo(torch.uint8).max else torch.int16
+    stored = torch.empty(int((graphs.num_nodes**2).sum()), dtype=dtype)
     ptr = pointer(graphs.num_nodes**2)
-    lists, numbers = [_empty_lists(0)], [torch.empty(0, dtype=torch.int64)]
+    lists, numbers = [_empty_lists()], [torch.empty(0, dtype=torch.int64)]
     with few_threads(graphs):
         for block in size_blocks(graphs):
             distance, paths = _search(block, with_steps)
-            keep(block.rows(ptr, block.num_nodes**2), torch.from_numpy(distance).flatten())
+            bounded = np.where(distance == _NEVER, max_distance + 1, np.minimum(distance, max_distance))
+            stored[block.rows(ptr, block.num_nodes**2)] = torch.from_numpy(bounded).flatten().to(dtype)
             if paths is not None:
                 graph, *listed = _steps_of(block, distance, paths)
                 numbers.append(graph)
@@ -196,7 +161,17 @@ def _search_by_products(graphs: GraphTable, with_steps: bool, keep: Keep) -> _St
     graph = torch.cat(numbers)
     order = graph.argsort(stable=True)
     counts = torch.bincount(graph, minlength=len(graphs))
-    return _Steps(counts, *(torch.cat(parts)[order] for parts in zip(*lists, strict=True)))
+    edge, goal, weight = (torch.cat(parts)[order] for parts in zip(*lists, strict=True))
+    return stored, counts, edge, goal, weight
+
+
+#: Types of edges, goals and weights.
+_STEP_TYPES = torch.int32, torch.int32, torch.float32
+
+
+def _empty_lists() -> tuple[Tensor, ...]:
+    """No step."""
+    return tuple(torch.empty(0, dtype=dtype) for dtype in _STEP_TYPES)
 
 
 def _search(block: SizeBlock, count: bool) -> tuple[NDArray[np.int32], NDArray[np.float64] | None]:

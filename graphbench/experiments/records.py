@@ -164,7 +164,7 @@ def record_of(training: Training, folder: Path, told: Mapping[str, Any]) -> Reco
         "seed": training.seed,
         "metric": metric,
         "test": stored["test"].get(f"test/{metric}"),
-        "val": stored["val"].get(f"val/{metric}"),
+        "val": stored.get("val", {}).get(f"val/{metric}"),
         "benchmark": str(stored.get("benchmark", "")),
         "higher_is_better": stored.get("higher_is_better"),
         **{name: stored.get(name) for name in ("parameters", "epochs", "steps", "data")},

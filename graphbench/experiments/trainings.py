@@ -133,7 +133,7 @@ class Training:
         folder = self.folder(output)
         stored = results(folder)
         metric = stored["metric"]
-        scores = {split: stored[split][f"{split}/{metric}"] for split in ("val", "test")}
+        scores = {"val": stored.get("val", {}).get(f"val/{metric}"), "test": stored["test"][f"test/{metric}"]}
         counted = {name: stored.get(name, "") for name in ("parameters", "epochs", "steps")}
         named = dict(self.facts) or {"name": self.name}
         return {**named, "seed": self.seed, **counted, "metric": metric, **scores, **provenance(folder)}

@@ -11,7 +11,7 @@ import io
 import json
 import logging
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +33,10 @@ _WITHOUT = ("ranking", "recovery")
 #: more and larger graphs than before.
 _TRACED = (3, 7, 5, 4)
 _CHECKED = ((6, 2, 9, 3, 4, 12), (5,), (1,), (4, 4, 4), (1, 8))
+#: Those of the example that goes with a program.
+_EXAMPLE = (3, 4)
+#: Of PyTorch's compiler and of its exporter to ONNX.
+_LOGGERS = ("torch.fx.experimental.symbolic_shapes", "torch._export", "torch.onnx", "onnxscript", "onnx_ir")
 #: Largest difference from the model itself, relative to the largest answer.
 _TOLERANCE = 1e-4
 
@@ -118,15 +122,29 @@ def program_files(module: BenchmarkModule, data: Benchmark) -> dict[str, tuple[b
     program, fields = export_program(module, data.spec)
     content = io.BytesIO()
     torch.export.save(program, content)
-    inputs = {name: _described(name, axis, data.spec) for name, axis in fields.axes.items()}
-    example = fields.values(_table(module, data.spec, _TRACED).batch([0]))
-    for name, value in example.items():
-        inputs[name] |= {"dtype": str(value.dtype).removeprefix("torch."), "shape": _shape(name, value)}
-    told = {"inputs": inputs, "outputs": list(data.class_labels() if data.spec.num_classes else data.target_labels())}
+    told = described_inputs(module, data, fields)
     return {
         PROGRAM: (content.getvalue(), "the computation, for torch.export.load(FILE).module()"),
         INPUTS: (json.dumps(told, indent=1).encode() + b"\n", f"what {PROGRAM} takes and returns"),
     }
+
+
+def described_inputs(module: BenchmarkModule, data: Benchmark, fields: Fields) -> dict[str, Any]:
+    """What goes into a program and what comes out, as JSON values: meaning, type, shape and an example of each."""
+    inputs = {name: _described(name, axis, data.spec) for name, axis in fields.axes.items()}
+    batch = _table(module, data.spec, _EXAMPLE).batch(range(len(_EXAMPLE)))
+    for name, value in fields.values(batch).items():
+        shown = {"dtype": str(value.dtype).removeprefix("torch."), "shape": _shape(name, value)}
+        inputs[name] |= shown | {"example": value.tolist()}
+    names = data.class_labels() if data.spec.num_classes else data.target_labels()
+    return {"inputs": inputs, "outputs": list(names), "example": answers_of(module, batch).tolist()}
+
+
+@torch.no_grad()
+def answers_of(module: BenchmarkModule, batch: GraphBatch) -> Tensor:
+    """What a program is to answer: predictions `[num_graphs, C]` or `[num_nodes, C]`."""
+    batch.y = output = module(batch)  # tasks hand targets on beside predictions
+    return module.task.predict(output, batch)[0]
 
 
 def export_program(module: BenchmarkModule, spec: BenchmarkSpec) -> tuple[ExportedProgram, Fields]:
@@ -147,53 +165,62 @@ def export_program(module: BenchmarkModule, spec: BenchmarkSpec) -> tuple[Export
     fields = Fields.of(table)
     plain = PlainTensors(module, fields).eval()
     try:
-        with _quietly():
+        with quietly():
             example = fields.values(table.batch(range(len(table))))
             program = torch.export.export(plain, (example,), dynamic_shapes={"fields": fields.shapes()})
     except Exception as error:  # whatever tracing meets in the code of a model
-        raise BadInput(f"{name} cannot be exported by torch.export: {_reason(error)}") from error
-    _check(program, module, fields, spec, name)
+        raise BadInput(f"{name} cannot be exported by torch.export: {reason_of(error)}") from error
+    for node in program.graph.nodes:
+        node.meta.pop("stack_trace", None)  # places in the sources on this machine
+    check_answers(program.module(), module, fields, "torch.export")
     return program, fields
 
 
-def _check(program: ExportedProgram, module: BenchmarkModule, fields: Fields, spec: BenchmarkSpec, name: str) -> None:
-    """Hold the program against the model itself.
+def check_answers(
+    run: Callable[[dict[str, Tensor]], Tensor], module: BenchmarkModule, fields: Fields, exporter: str
+) -> None:
+    """Hold what was exported against the model itself, on graphs of other sizes than it was traced with.
+
+    Args:
+        run: what was exported, of the fields of a batch.
+        module: the model.
+        fields: what it takes.
+        exporter: for the message.
 
     Raises:
         BadInput: it answers otherwise or not at all.
     """
-    run = program.module()
+    spec, name = module.spec, type(module.architecture).__name__
     for number, sizes in enumerate((_TRACED, *_CHECKED)):
         table = _table(module, spec, sizes, seed=number + 1)
         batch = table.batch(range(len(table)))
+        values, expected = fields.values(batch), answers_of(module, batch)
         with torch.no_grad():
-            batch.y = output = module(batch)
-            expected = module.task.predict(output, batch)[0]
             try:
-                found = run(fields.values(batch))
+                found = run(values)
             except Exception as error:  # a guard of the program, or what it computes
                 raise BadInput(
-                    f"{name} cannot be exported by torch.export: the program fails on graphs of {list(sizes)} nodes, "
-                    f"which the model takes: {_reason(error)}"
+                    f"{name} cannot be exported by {exporter}: the program fails on graphs of {list(sizes)} nodes, "
+                    f"which the model takes: {reason_of(error)}"
                 ) from error
         scale = max(1.0, float(expected.abs().max()))
         if found.shape != expected.shape or not bool(((found - expected).abs() <= _TOLERANCE * scale).all()):
             raise BadInput(
-                f"{name} cannot be exported by torch.export: on graphs of {list(sizes)} nodes the program answers "
+                f"{name} cannot be exported by {exporter}: on graphs of {list(sizes)} nodes the program answers "
                 "otherwise than the model."
             )
 
 
-def _reason(error: Exception) -> str:
+def reason_of(error: BaseException) -> str:
     """What an error of PyTorch says, in one line."""
     lines = [line.strip(" -") for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {' '.join(lines[:2])[:400]}"
 
 
 @contextlib.contextmanager
-def _quietly() -> Iterator[None]:
+def quietly() -> Iterator[None]:
     """Without the graphs that PyTorch's compiler logs where it gives up; the error says what is wrong."""
-    loggers = [logging.getLogger(name) for name in ("torch.fx.experimental.symbolic_shapes", "torch._export")]
+    loggers = [logging.getLogger(name) for name in _LOGGERS]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.CRITICAL)

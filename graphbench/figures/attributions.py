@@ -21,8 +21,12 @@ _SETTINGS: dict[Any, Any] = {"font.family": "DejaVu Sans", "font.size": 8, "axes
 _WIDTH = 4.6
 
 
-def attribution_figure(drawing: GraphDrawing, nodes: Tensor, lines: Tensor | None, title: str, unit: str) -> Figure:
+def attribution_figure(
+    drawing: GraphDrawing, nodes: Tensor, lines: Tensor | None, title: str, unit: str, method: str
+) -> Figure:
     """One graph with its nodes and lines in the colours of their attributions, on one scale around zero.
+
+    The scale ends at the largest absolute value on both sides, so that zero is its pale middle whatever the signs are.
 
     Args:
         drawing: of the graph.
@@ -30,6 +34,7 @@ def attribution_figure(drawing: GraphDrawing, nodes: Tensor, lines: Tensor | Non
         lines: of each of `drawing.pairs` `[pairs]`; None where edges have none.
         title: of the figure.
         unit: of the attributions, for the colour bar.
+        method: that found them, for the colour bar.
     """
     largest = max(float(values.abs().max()) for values in (nodes, lines) if values is not None and values.numel())
     scale = Normalize(-largest or -1.0, largest or 1.0)
@@ -44,7 +49,7 @@ def attribution_figure(drawing: GraphDrawing, nodes: Tensor, lines: Tensor | Non
             spine.set_visible(False)
         figure.suptitle(title, fontsize=9, fontweight="bold", wrap=True)
         bar = figure.colorbar(ScalarMappable(scale, _COLOURS), ax=axes, orientation="horizontal", shrink=0.75, pad=0.03)
-        bar.set_label(f"adds to the prediction {f'[{unit}]' if unit else ''}".strip(), fontsize=7.5)
+        bar.set_label(f"adds to the prediction{f' [{unit}]' if unit else ''}, {method}", fontsize=7.5)
         bar.ax.tick_params(labelsize=7, width=0.5)
     return figure
 

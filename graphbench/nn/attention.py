@@ -14,9 +14,8 @@ from torch_geometric.data import Data
 
 from graphbench.contracts import LayerTrace, Traced
 from graphbench.errors import BadInput, check_range
-from graphbench.nn.block_attention import BlockAttention, draw_pairs, draws_pairs, factors_of_blocks, runs_in_loops
 from graphbench.nn.dense import DenseLayout
-from graphbench.nn.dropout import dropped
+from graphbench.nn.ops import attention_weights, packed_attention
 
 
 def compute_dtype(x: Tensor) -> torch.dtype:
@@ -135,45 +134,6 @@ def mixed_values(x: Tensor, w_value: Tensor, w_out: Tensor, num_heads: int) -> T
     return torch.einsum("thd,ohd->tho", values, w_out.unflatten(1, (num_heads, -1)).to(values.dtype))
 
 
-def attention_weights(q: Tensor, k: Tensor, bias: Tensor | None = None) -> Tensor:
-    """`softmax_j(q_i . k_j / sqrt(d) + bias_ij)`: weights `[B, H, N, N]`; every row of a real query sums to one.
-
-    Args:
-        q: queries `[B, H, N, d]`.
-        k: keys `[B, H, N, d]`.
-        bias: added to the logits, `[B, H or 1, N or 1, N]`; minus infinity hides a key.
-
-    Examples:
-        >>> attention_weights(torch.zeros(1, 1, 2, 3), torch.zeros(1, 1, 2, 3))
-        tensor([[[[0.5000, 0.5000],
-                  [0.5000, 0.5000]]]])
-    """
-    logits = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)
-    return (logits if bias is None else logits + bias.to(logits.dtype)).softmax(-1)
-
-
-def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None, dropout: float = 0.0) -> Tensor:
-    """Attention with softmax weights, `[B, H, N, d]`, by the quickest way that the device has.
-
-    PyTorch has no fused kernel with dropout on a CPU, where the random mask costs most, see `dropped`.
-
-    Args:
-        q: queries `[B, H, N, d]`.
-        k: keys `[B, H, N, d]`.
-        v: values `[B, H, N, d]`.
-        bias: as in `attention_weights`.
-        dropout: probability of dropping a weight; 0 outside of training.
-
-    Examples:
-        >>> values = torch.tensor([[[[1.0], [3.0]]]])
-        >>> attend(torch.zeros(1, 1, 2, 1), torch.zeros(1, 1, 2, 1), values).flatten()
-        tensor([2., 2.])
-    """
-    if dropout and q.device.type == "cpu":
-        return dropped(attention_weights(q, k, bias), dropout) @ v
-    return F.scaled_dot_product_attention(q, k, v, None if bias is None else bias.to(q.dtype), dropout)
-
-
 def attend_within_graphs(
     qkv: Tensor,
     layout: DenseLayout,
@@ -201,23 +161,13 @@ def attend_within_graphs(
                 [2.],
                 [5.]])
     """
-    own = _own_biases(layout, biases)
-    if runs_in_loops(qkv, layout, own, dropout):
-        mixed: Tensor = BlockAttention.apply(qkv, layout, num_heads, dropout, *own)
-        return mixed
-    biases = layout.block_biases() if biases is None else biases
-    heads = zip(layout.to_block_heads(qkv, 3, num_heads), biases, strict=True)
-    drawn = draw_pairs(layout, num_heads, dropout) if dropout and draws_pairs(qkv, dropout) else None
-    if drawn is None:
-        return layout.from_block_heads([attend(q, k, v, bias, dropout) for (q, k, v), bias in heads])
-    parts = zip(heads, factors_of_blocks(drawn, layout, num_heads, qkv.dtype), strict=True)
-    return layout.from_block_heads(
-        [(attention_weights(q, k, bias) * kept).to(v.dtype) @ v for ((q, k, v), bias), kept in parts]
-    )
+    packing = layout.packing
+    own = [None] * layout.num_blocks if biases is None else _own_biases(packing.padding, biases)
+    if qkv.shape[0] != layout.index.shape[0]:
+        raise BadInput(f"The layout was built for {layout.index.shape[0]} rows, but the tensor has {qkv.shape[0]}.")
+    return packed_attention(qkv, *packing, own, num_heads, dropout)
 
 
-def _own_biases(layout: DenseLayout, biases: Sequence[Tensor | None] | None) -> list[Tensor | None]:
-    """The biases of blocks that do more than hide padding; without any, no block has to be made."""
-    if biases is None:
-        return [None] * layout.num_blocks
-    return [None if bias is block.layout.key_bias else bias for bias, block in zip(biases, layout.blocks, strict=True)]
+def _own_biases(padding: Sequence[Tensor | None], biases: Sequence[Tensor | None]) -> list[Tensor | None]:
+    """The biases of blocks that do more than hide padding."""
+    return [None if bias is hidden else bias for bias, hidden in zip(biases, padding, strict=True)]

@@ -1,4 +1,4 @@
-"""PyG's convolutions with sums by `messages`, and edges as they take them: made once per batch, for all layers.
+"""PyG's convolutions with sums by `ops`, and edges as they take them: made once per batch, for all layers.
 
 PyG's convolutions normalise edges and add self-loops in every layer, and on a graphics card each of these calls waits
 for the device, because how many loops a graph has already is read from it. Here the loops that are there get the weight
@@ -7,8 +7,6 @@ for the device, because how many loops a graph has already is read from it. Here
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
@@ -16,7 +14,7 @@ from torch import Tensor
 from torch_geometric import nn as pyg
 from torch_geometric.utils import degree
 
-from graphbench.nn.messages import sum_neighbours, sum_rectified, sums_in_loops
+from graphbench.nn.ops import sum_neighbours, sum_rectified
 
 
 def gcn_edges(
@@ -57,7 +55,7 @@ def gcn_edges(
 
 
 class GCNConvolution(pyg.GCNConv):
-    """`GCNConv` of PyG, which on a processor keeps no row for each edge.
+    """`GCNConv` of PyG, by `sum_neighbours`.
 
     Args:
         arguments: of PyG's class.
@@ -70,7 +68,7 @@ class GCNConvolution(pyg.GCNConv):
 
     def forward(self, x: Any, edge_index: Any, edge_weight: Tensor | None = None) -> Tensor:
         """Nodes `[T, out_channels]`; arguments as for PyG's."""
-        if self.normalize or not sums_in_loops(x, edge_index, edge_weight):
+        if self.normalize or not _are_nodes_and_edges(x, edge_index):
             out: Tensor = super().forward(x, edge_index, edge_weight)
             return out
         new = sum_neighbours(self.lin(x), edge_index, edge_weight)
@@ -78,7 +76,7 @@ class GCNConvolution(pyg.GCNConv):
 
 
 class GINConvolution(pyg.GINConv):
-    """`GINConv` of PyG, which on a processor keeps no row for each edge.
+    """`GINConv` of PyG, by `sum_neighbours`.
 
     Args:
         arguments: of PyG's class.
@@ -91,15 +89,15 @@ class GINConvolution(pyg.GINConv):
 
     def forward(self, x: Any, edge_index: Any, size: Any = None) -> Tensor:
         """Nodes `[T, out_channels]`; arguments as for PyG's."""
-        if size is not None or not sums_in_loops(x, edge_index):
+        if size is not None or not _are_nodes_and_edges(x, edge_index):
             out: Tensor = super().forward(x, edge_index, size)
             return out
-        new: Tensor = self.nn(_with_own(partial(sum_neighbours, x, edge_index), x, self.eps))
+        new: Tensor = self.nn(sum_neighbours(x, edge_index) + (1 + self.eps) * x)
         return new
 
 
 class GINEConvolution(pyg.GINEConv):
-    """`GINEConv` of PyG, which on a processor keeps no message for each edge.
+    """`GINEConv` of PyG, by `sum_rectified`.
 
     Args:
         arguments: of PyG's class.
@@ -112,18 +110,19 @@ class GINEConvolution(pyg.GINEConv):
 
     def forward(self, x: Any, edge_index: Any, edge_attr: Tensor | None = None, size: Any = None) -> Tensor:
         """Nodes `[T, out_channels]`; arguments as for PyG's."""
-        if size is None and edge_attr is not None and sums_in_loops(x, edge_index, edge_attr):
+        if size is None and edge_attr is not None and _are_nodes_and_edges(x, edge_index):
             edges: Tensor = edge_attr if self.lin is None else self.lin(edge_attr)
             if edges.shape[-1] == x.shape[-1]:
-                new: Tensor = self.nn(_with_own(partial(sum_rectified, x, edge_index, edges), x, self.eps))
+                new: Tensor = self.nn(sum_rectified(x, edge_index, edges) + (1 + self.eps) * x)
                 return new
         out: Tensor = super().forward(x, edge_index, edge_attr, size)  # which also says what does not fit
         return out
 
 
-def _with_own(sums: Callable[..., Tensor], x: Tensor, eps: Tensor) -> Tensor:
-    """`(1 + eps) x` and sums over neighbours, which begin with it where nobody learns eps; on a processor alone."""
-    return sums() + (1 + eps) * x if eps.requires_grad else sums(own=1 + eps.item())
+def _are_nodes_and_edges(x: Any, edge_index: Any) -> bool:
+    """Whether these are nodes `[T, C]` and edges `[2, E]`, not the pairs and sparse matrices that PyG takes as well."""
+    tensors = isinstance(x, Tensor) and isinstance(edge_index, Tensor)
+    return tensors and x.dim() == 2 and edge_index.layout is torch.strided
 
 
 class GraphConvolution(GCNConvolution):

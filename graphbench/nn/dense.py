@@ -11,9 +11,7 @@ from functools import cached_property
 from itertools import accumulate
 from typing import NamedTuple
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch_geometric.data import Data
 
@@ -28,7 +26,7 @@ class DenseLayout:
     """Where every row lies in a padded tensor; built once per forward pass and shared by all layers.
 
     On a CPU, where sizes are at hand, attention pads graphs of similar size together: in `blocks`, whose tensors are
-    made when they are first asked for. Kernels that need no padding ask for `places` alone.
+    made when they are first asked for.
 
     Args:
         index: slot of each row in the flattened padded tensor `[T]`, values in `0 .. B * N - 1`.
@@ -139,26 +137,15 @@ class DenseLayout:
         rows = torch.cat([block.rows for block in self._cut_blocks if block.rows is not None])
         return torch.empty_like(slots).index_copy_(0, rows, slots)
 
-    @cached_property
-    def places(self) -> tuple[BlockPlace, ...]:
-        """Where the graphs of each of `blocks` lie among the rows; on a CPU."""
+    @property
+    def packing(self) -> Packing:
+        """Where the rows lie in all `blocks` together, for `graphbench.nn.ops.packed_attention`."""
+        blocks = [block.layout for block in self.blocks]
+        shapes = [length for block in blocks for length in block.mask.shape]
+        padding = [None if block.is_full else block.key_bias for block in blocks]
         if self.cut is None:
-            return (self.place,)
-        starts, sizes, pairs = self.place.starts, self.place.sizes, self.place.pairs
-        return tuple(
-            BlockPlace(starts[graphs], sizes[graphs], pairs[graphs], int(sizes[graphs[0]])) for graphs in self.cut.parts
-        )
-
-    @cached_property
-    def place(self) -> BlockPlace:
-        """Where all graphs lie among the rows, for who needs no blocks; on a CPU."""
-        sizes = self.ptr.diff().numpy()
-        return BlockPlace(self.ptr[:-1].numpy(), sizes, np.cumsum(sizes**2) - sizes**2, self.max_nodes)
-
-    @cached_property
-    def num_pairs(self) -> int:
-        """Pairs of rows of one graph, in all graphs; on a CPU."""
-        return int((self.place.sizes**2).sum())
+            return Packing(self.ptr, None, None if self.is_full else self.index, shapes, padding)
+        return Packing(self.ptr, torch.from_numpy(self.cut.order), self._slots, shapes, padding)
 
     def to_dense(self, x: Tensor) -> Tensor:
         """Rows `[T, d]` to padded graphs `[B, N, d]`; padding is zero.
@@ -166,12 +153,9 @@ class DenseLayout:
         Raises:
             BadInput: the number of rows is not the layout's.
         """
-        return self._padded(x, self.index, self.num_graphs * self.max_nodes).view(*self.mask.shape, x.shape[-1])
-
-    def _padded(self, x: Tensor, slots: Tensor, length: int) -> Tensor:
-        if x.shape[0] != slots.shape[0]:
-            raise BadInput(f"The layout was built for {slots.shape[0]} rows, but the tensor has {x.shape[0]}.")
-        return x if self.is_full else x.new_zeros(length, x.shape[-1]).index_copy_(0, slots, x)
+        if x.shape[0] != self.index.shape[0]:
+            raise BadInput(f"The layout was built for {self.index.shape[0]} rows, but the tensor has {x.shape[0]}.")
+        return pad_blocks(x, None if self.is_full else self.index, self.mask.shape)[0]
 
     def to_ragged(self, dense: Tensor) -> Tensor:
         """Padded graphs `[B, N, d]` to rows `[T, d]`."""
@@ -187,11 +171,11 @@ class DenseLayout:
             >>> q.shape
             torch.Size([2, 2, 3, 5])
         """
-        return _split_heads(self.to_dense(x), num_maps, num_heads)
+        return split_heads(self.to_dense(x), num_maps, num_heads)
 
     def from_heads(self, mixed: Tensor) -> Tensor:
         """Rows `[T, H d]` of padded heads `[B, H, N, d]`; inverts `to_heads` of one map."""
-        return self.to_ragged(mixed.transpose(1, 2).flatten(2))
+        return self.to_ragged(_side_by_side(mixed))
 
     @property
     def graph_of(self) -> Tensor:
@@ -252,18 +236,14 @@ class DenseLayout:
             >>> [tuple(part.shape) for part in parts], layout.from_blocks(parts).shape
             ([(1, 80, 2), (1, 1, 2)], torch.Size([81, 2]))
         """
-        if self.cut is None:
-            return [self.to_dense(x)]
-        shapes = [block.layout.mask.shape for block in self._cut_blocks]
-        lengths = [shape.numel() for shape in shapes]
-        parts = self._padded(x, self._slots, sum(lengths)).split(lengths)
-        return [part.view(*shape, x.shape[-1]) for part, shape in zip(parts, shapes, strict=True)]
+        packing = self.packing
+        if x.shape[0] != self.index.shape[0]:
+            raise BadInput(f"The layout was built for {self.index.shape[0]} rows, but the tensor has {x.shape[0]}.")
+        return pad_blocks(x, packing.slots, packing.shapes)
 
     def from_blocks(self, parts: Sequence[Tensor]) -> Tensor:
         """Rows `[T, d]`, in the order of the batch, of the padded graphs `[b, n, d]` of each of `blocks`."""
-        if self.cut is None:
-            return self.to_ragged(parts[0])
-        return torch.cat([part.flatten(0, 1) for part in parts]).index_select(0, self._slots)
+        return unpad_blocks(parts, self.packing.slots)
 
     def to_block_heads(self, x: Tensor, num_maps: int, num_heads: int) -> list[tuple[Tensor, ...]]:
         """`to_heads` for each of `blocks`: rows `[T, num_maps H d]` as padded tensors `[b, H, n, d]`, one per map.
@@ -276,27 +256,21 @@ class DenseLayout:
             >>> layout.from_block_heads([v for q, k, v in parts]).shape
             torch.Size([81, 10])
         """
-        return [_split_heads(part, num_maps, num_heads) for part in self.to_blocks(x)]
+        return [split_heads(part, num_maps, num_heads) for part in self.to_blocks(x)]
 
     def from_block_heads(self, parts: Sequence[Tensor]) -> Tensor:
         """Rows `[T, H d]` of the padded heads `[b, H, n, d]` of each block; inverts `to_block_heads` of one map."""
-        return self.from_blocks([part.transpose(1, 2).flatten(2) for part in parts])
+        return self.from_blocks([_side_by_side(part) for part in parts])
 
 
-class BlockPlace(NamedTuple):
-    """Where the graphs of a block lie among the rows of a batch.
+class Packing(NamedTuple):
+    """What `packed_attention` needs to know of a layout; its arguments of the same names."""
 
-    Args:
-        starts: first row of each graph `[b]`.
-        sizes: rows of each graph `[b]`.
-        pairs: first pair of rows of each graph `[b]`, where those of all graphs of the batch stand in a line.
-        length: rows of the largest graph.
-    """
-
-    starts: NDArray[np.int64]
-    sizes: NDArray[np.int64]
-    pairs: NDArray[np.int64]
-    length: int
+    ptr: Tensor
+    order: Tensor | None
+    slots: Tensor | None
+    shapes: list[int]
+    padding: list[Tensor | None]
 
 
 @dataclass(frozen=True)
@@ -325,8 +299,44 @@ class SizeBlock:
         return bias[..., :n, :n].index_select(0, self.graphs)
 
 
-def _split_heads(dense: Tensor, num_maps: int, num_heads: int) -> tuple[Tensor, ...]:
+def pad_blocks(x: Tensor, slots: Tensor | None, shapes: Sequence[int]) -> list[Tensor]:
+    """Rows `[T, d]` as padded blocks `[b, n, d]`; padding is zero.
+
+    Args:
+        x: rows.
+        slots: place of each row in the blocks, one after the other `[T]`; None: nothing is padded.
+        shapes: graphs b and rows n of each block, `b_1, n_1, b_2, n_2, ...`.
+
+    Examples:
+        >>> [part.tolist() for part in pad_blocks(torch.ones(3, 1), torch.tensor([0, 1, 2]), [1, 2, 1, 2])]
+        [[[[1.0], [1.0]]], [[[1.0], [0.0]]]]
+    """
+    pairs = list(zip(shapes[::2], shapes[1::2], strict=True))
+    lengths = [graphs * rows for graphs, rows in pairs]
+    if slots is not None:
+        x = x.new_zeros(sum(lengths), x.shape[-1]).index_copy_(0, slots, x)
+    parts = [x] if len(pairs) == 1 else x.split(lengths)
+    return [part.view(graphs, rows, x.shape[-1]) for part, (graphs, rows) in zip(parts, pairs, strict=True)]
+
+
+def unpad_blocks(parts: Sequence[Tensor], slots: Tensor | None) -> Tensor:
+    """Rows `[T, d]` of padded blocks `[b, n, d]`; inverts `pad_blocks`."""
+    rows = [part.flatten(0, 1) for part in parts]
+    x = rows[0] if len(rows) == 1 else torch.cat(rows)
+    return x if slots is None else x.index_select(0, slots)
+
+
+def split_heads(dense: Tensor, num_maps: int, num_heads: int) -> tuple[Tensor, ...]:
+    """Padded rows `[b, n, num_maps H d]` as one tensor of heads `[b, H, n, d]` for each map."""
     return dense.unflatten(-1, (num_maps, num_heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
+
+
+def _side_by_side(heads: Tensor) -> Tensor:
+    """Padded heads `[b, H, n, d]` as `[b, n, H d]`."""
+    rows = heads.transpose(1, 2)
+    if torch.compiler.is_exporting():  # the strides of what attention returns hold for one of its kernels alone
+        rows = rows.clone(memory_format=torch.contiguous_format)
+    return rows.flatten(2)
 
 
 def _padded_together(graph_of: Tensor, ptr: Tensor, max_rows: int) -> DenseLayout:

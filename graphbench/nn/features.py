@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from graphbench.contracts import BenchmarkSpec, Features, GraphBatch, PositionalEncoder
 from graphbench.errors import BadInput, check_choice
-from graphbench.nn.messages import sum_rows
+from graphbench.nn.ops import sum_rows
 
 #: How categorical columns enter: embeddings sampled xavier-uniform (OGB) or standard normal (PyTorch), or one-hot
 #: columns into a linear map with bias (GraphGPS on PATTERN and CLUSTER).

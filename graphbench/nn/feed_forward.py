@@ -9,7 +9,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from graphbench.errors import check_choice
-from graphbench.nn.dropout import dropped
 
 Activation = Literal["relu", "gelu"]
 ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu}
@@ -47,10 +46,10 @@ class FeedForward(nn.Module):
         self.expand = nn.Linear(dim, hidden_dim)
         self.contract = nn.Linear(hidden_dim, dim)
         self.activation: Activation = activation
-        self.dropout = dropout
-        self.activation_dropout = dropout if activation_dropout is None else activation_dropout
+        self.dropout = nn.Dropout(dropout)
+        self.activation_dropout = nn.Dropout(dropout if activation_dropout is None else activation_dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         """Rows `[..., dim]` to rows `[..., dim]`, without the residual."""
-        hidden = dropped(ACTIVATIONS[self.activation](self.expand(x)), self.activation_dropout, self.training)
-        return dropped(self.contract(hidden), self.dropout, self.training)
+        hidden = self.activation_dropout(ACTIVATIONS[self.activation](self.expand(x)))
+        return self.dropout(self.contract(hidden))

@@ -13,9 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from graphbench.errors import check_choice
-from graphbench.nn.dropout import dropped
-from graphbench.nn.messages import gated_messages
 from graphbench.nn.norms import NormName, make_norm
+from graphbench.nn.ops import gated_messages
 
 
 class EdgeGate(nn.Module):
@@ -88,7 +87,7 @@ class GatedGCNLayer(nn.Module):
         self.node_norm = make_norm(norm, dim)
         self.edge_norm = make_norm(norm, dim)
         self.gate = EdgeGate(dim) if gated_by_distance else None
-        self.dropout = dropout
+        self.dropout = nn.Dropout(dropout)
         self.residual = residual
         self.drops = drops
         self.activation = activation
@@ -114,6 +113,6 @@ class GatedGCNLayer(nn.Module):
     def _update(self, old: Tensor, raw: Tensor, norm: nn.Module) -> Tensor:
         new = self.activation(norm(raw))
         if self.drops == "branch":
-            new = dropped(new, self.dropout, self.training)
+            new = self.dropout(new)
         new = old + new if self.residual else new
-        return dropped(new, self.dropout, self.training) if self.drops == "output" else new
+        return self.dropout(new) if self.drops == "output" else new

@@ -15,7 +15,6 @@ from graphbench.contracts import Architecture, BenchmarkSpec, GraphBatch, Positi
 from graphbench.errors import BadInput, check_range
 from graphbench.nn.attention import MultiHeadAttention
 from graphbench.nn.dense import DenseLayout
-from graphbench.nn.dropout import dropped
 from graphbench.nn.features import Categorical, EdgeEncoder, NodeEncoder
 from graphbench.nn.feed_forward import FeedForward
 from graphbench.nn.local import EDGE_LAYERS, LocalName, as_local_layer, make_local_layer
@@ -117,7 +116,7 @@ class GPSLayer(nn.Module):
         self.attention_norm = make_norm(norm, dim) if attention is not None else None
         self.feed_forward = FeedForward(dim, 2 * dim, dropout)
         self.norm = make_norm(norm, dim)
-        self.dropout = dropout
+        self.dropout = nn.Dropout(dropout)
 
     def forward(
         self,
@@ -145,7 +144,7 @@ class GPSLayer(nn.Module):
             branches.append(self.local_norm(local))
         if self.attention is not None and self.attention_norm is not None:
             layout = DenseLayout.from_batch(batch) if layout is None else layout
-            mixed = dropped(self.attention(x, batch, layout), self.dropout, self.training)
+            mixed = self.dropout(self.attention(x, batch, layout))
             branches.append(self.attention_norm(x + mixed))
         joined = branches[0] if len(branches) == 1 else branches[0] + branches[1]
         return self.norm(joined + self.feed_forward(joined)), edge
@@ -202,6 +201,7 @@ class GPSBackbone(Architecture):
         check_range("num_layers", num_layers, at_least=1, whole=True)
         self.node_encoder = NodeEncoder(spec, hidden_dim, positional_encoders, categorical)
         self.edge_encoder = EdgeEncoder(spec, hidden_dim, categorical) if local_layer in EDGE_LAYERS else None
+        self.edge_dim = hidden_dim if self.edge_encoder is not None else 0
         self.gate_encoder = gate_encoder
         if local_layer == "GAT":
             self.waits_for_device = "how many self-loops the graphs have is read, in every layer"

@@ -12,11 +12,11 @@ from torch_geometric.nn import global_add_pool, global_max_pool, global_mean_poo
 
 from graphbench.contracts import GraphBatch, Representation
 from graphbench.errors import BadInput, check_choice, check_range
-from graphbench.nn.dropout import dropped
 from graphbench.nn.feed_forward import ACTIVATIONS, Activation
 
 PoolingName = Literal["mean", "add", "max"]
 HeadWidth = Literal["constant", "halving", "output"]
+EdgeInput = Literal["all", "ends"]
 _POOLS = {"mean": global_mean_pool, "add": global_add_pool, "max": global_max_pool}
 
 
@@ -32,6 +32,8 @@ class HeadConfig:
         l2_normalize: scale every hidden row to length 1, as GraphGym's heads do.
         dropout: probability on hidden layers.
         activation: of hidden layers, relu or gelu.
+        edge_input: what predictions of edges are made of: the two "ends" alone, or "all" that is known of an edge.
+        symmetric: predict the same for both directions of an edge; None: where the benchmark's targets are the same.
 
     Examples:
         >>> [tuple(layer.weight.shape) for layer in HeadConfig(num_layers=3, width="halving").mlp(16, 1).layers]
@@ -44,6 +46,8 @@ class HeadConfig:
     l2_normalize: bool = False
     dropout: float = 0.0
     activation: Activation = "relu"
+    edge_input: EdgeInput = "all"
+    symmetric: bool | None = None
 
     def mlp(self, dim: int, output_dim: int) -> MLPHead:
         """A head with these options from width `dim` to `output_dim` numbers."""
@@ -89,7 +93,7 @@ class MLPHead(nn.Module):
         self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
         self.l2_normalize = l2_normalize
         check_range("dropout of a head", dropout, at_least=0, below=1)
-        self.dropout = dropout
+        self.dropout = nn.Dropout(dropout)
         self.activation: Activation = activation
 
     def forward(self, x: Tensor) -> Tensor:
@@ -98,7 +102,7 @@ class MLPHead(nn.Module):
             x = ACTIVATIONS[self.activation](layer(x))
             if self.l2_normalize:
                 x = F.normalize(x, dim=-1)
-            x = dropped(x, self.dropout, self.training)
+            x = self.dropout(x)
         return self.layers[-1](x)
 
 

@@ -11,7 +11,6 @@ from torch_geometric.nn import AntiSymmetricConv, GATConv, MessagePassing
 
 from graphbench.errors import BadInput, check_choice
 from graphbench.nn.convolution import GINEConvolution, GraphConvolution
-from graphbench.nn.dropout import dropped
 from graphbench.nn.gated_gcn import GatedGCNLayer
 from graphbench.nn.norms import NormName, make_norm
 
@@ -66,7 +65,7 @@ class ConvLayer(nn.Module):
         check_choice("drops", drops, get_args(DropoutPlace))
         self.conv = conv
         self.norm = make_norm(norm, dim)
-        self.dropout = dropout
+        self.dropout = nn.Dropout(dropout)
         self.residual = residual
         self.reads_edges = reads_edges
         self.activation = activation
@@ -87,7 +86,7 @@ class ConvLayer(nn.Module):
         return x if self.activation is None else self.activation(x)
 
     def _drop(self, x: Tensor, place: DropoutPlace) -> Tensor:
-        return dropped(x, self.dropout, self.training) if place == self.drops else x
+        return self.dropout(x) if place == self.drops else x
 
 
 def as_local_layer(layer: nn.Module, dim: int, dropout: float = 0.0) -> nn.Module:

@@ -10,6 +10,8 @@ import numpy as np
 import pandas as pd
 
 from graphbench.contracts import InputPart
+from graphbench.contracts.spec import Level
+from graphbench.contracts.table import EDGE, ENDS
 from graphbench.errors import BadInput
 from graphbench.prediction.columns import NODE, NODE_NAME, OUTSIDE, PROBLEM, beside
 
@@ -24,7 +26,7 @@ class Answers:
     Args:
         values: of one answered row after the other `[sum(counts), width]`.
         rows: number of each answered row, ascending `[answered]`.
-        counts: how many values it has: one, or one for each of its nodes `[answered]`.
+        counts: how many values it has: one, or one for each of its nodes or edges `[answered]`.
         problems: row -> why it has no answer; every row is here or in `rows`.
         remarks: what of every row training never had, "" where nothing; None where nobody knows.
 
@@ -77,17 +79,14 @@ def _together(texts: Sequence[str]) -> str:
     return "; ".join(dict.fromkeys(part for text in texts for part in text.split("; ") if part))
 
 
-def answer_table(part: InputPart, answers: Answers, columns: Columns, nodes: bool) -> pd.DataFrame:
-    """The rows that were given with what was answered: a row each, or one for each of a row's nodes.
+def answer_table(part: InputPart, answers: Answers, columns: Columns, level: Level) -> pd.DataFrame:
+    """The rows that were given with what was answered: a row each, or one for each of a row's nodes or edges.
 
     Args:
         part: the rows.
         answers: about them.
         columns: makes columns of values.
-        nodes: values are about nodes; a row without an answer stays one row.
-
-    Raises:
-        BadInput: the input has a column of such a name already.
+        level: what values are about: graphs, nodes or edges; a row without an answer stays one row.
     """
     frame = part.frame.reset_index(drop=True)
     counts = np.ones(len(frame), dtype=np.int64)
@@ -103,12 +102,35 @@ def answer_table(part: InputPart, answers: Answers, columns: Columns, nodes: boo
         extra[OUTSIDE] = np.array(answers.remarks, dtype=object)[source]
     extra[PROBLEM] = np.array([answers.problems.get(row, "") for row in range(len(frame))], dtype=object)[source]
     first: dict[str, Any] = {}
-    if nodes:
+    if level == "edge":
+        first = _ends(part, answers, present)
+    elif level == "node":
         number = np.arange(len(source)) - np.repeat(counts.cumsum() - counts, counts)
         first[NODE] = pd.arrays.IntegerArray(number, ~present)
         if part.node_names is not None:
             called = np.full(len(source), None, dtype=object)
             called[present] = [name for row in answers.rows for name in part.node_names[row]]
             first[NODE_NAME] = pd.array(called, dtype="string")
+    if level != "graph":
         frame = frame.iloc[source].reset_index(drop=True)
     return beside(frame, first | columns(values, present) | extra)
+
+
+def _ends(part: InputPart, answers: Answers, present: np.ndarray) -> dict[str, Any]:
+    """Both ends of each edge of the answered rows, by their numbers and, where the input has some, by their names."""
+    graph_of = {row: graph for graph, row in enumerate(part.rows)}
+    ptr, edges = part.table.ptr[EDGE].tolist(), part.table.columns["edge_index"].numpy()
+    own = [edges[ptr[graph_of[row]] : ptr[graph_of[row] + 1]] for row in answers.rows]
+    found: dict[str, Any] = {}
+    for side, name in enumerate(ENDS):
+        number = np.zeros(len(present), dtype=np.int64)
+        number[present] = np.concatenate([ends[:, side] for ends in own]) if own else 0
+        found[name] = pd.arrays.IntegerArray(number, ~present)
+        if part.node_names is not None:
+            names = part.node_names
+            called = np.full(len(present), None, dtype=object)
+            called[present] = [
+                names[row][node] for row, ends in zip(answers.rows, own, strict=True) for node in ends[:, side].tolist()
+            ]
+            found[f"{name}_name"] = pd.array(called, dtype="string")
+    return found

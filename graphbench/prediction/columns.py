@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 
 from graphbench.contracts import Benchmark
-from graphbench.errors import BadInput
 
 PROBLEM, OUTSIDE, NODE, NODE_NAME = "problem", "outside_training", "node", "node_name"
 
@@ -54,15 +53,28 @@ def _classes(best: np.ndarray, classes: Sequence[str], present: np.ndarray) -> p
 
 
 def beside(frame: pd.DataFrame, columns: dict[str, np.ndarray | pd.api.extensions.ExtensionArray]) -> pd.DataFrame:
-    """The rows that were given with further columns.
+    """The rows that were given with further columns; all of these are numbered where the input has one of them.
 
-    Raises:
-        BadInput: the input has a column of such a name already.
+    Examples:
+        >>> list(beside(pd.DataFrame({"problem": [""]}), {"prediction_y": np.ones(1), "problem": np.array([""])}))
+        ['problem', 'prediction_y_2', 'problem_2']
     """
-    taken = [name for name in columns if name in frame.columns]
-    if taken:
-        raise BadInput(
-            f"The input has {'columns' if len(taken) > 1 else 'a column'} {', '.join(map(repr, taken[:5]))} already, "
-            "which the output needs. Rename or remove."
-        )
-    return pd.concat([frame, pd.DataFrame(columns, index=frame.index)], axis=1)
+    taken, number, names = {str(name) for name in frame}, 1, list(columns)
+    while taken & set(names):
+        number += 1
+        names = [f"{name}_{number}" for name in columns]
+    further = pd.DataFrame(columns, index=frame.index)
+    further.columns = pd.Index(names)
+    return pd.concat([frame, further], axis=1)
+
+
+def own_name(frame: pd.DataFrame, name: str) -> str | None:
+    """What `beside` called a column of the prediction; None where there is none.
+
+    Examples:
+        >>> own_name(pd.DataFrame({"problem": [""], "prediction_y_2": [1], "problem_2": [""]}), PROBLEM)
+        'problem_2'
+    """
+    last = frame.columns[-1]  # always `problem`
+    ending = str(last).removeprefix(PROBLEM)
+    return f"{name}{ending}" if f"{name}{ending}" in frame else None

@@ -11,11 +11,12 @@ import numpy as np
 import pandas as pd
 
 from graphbench.contracts import InputPart
+from graphbench.contracts.table import EDGE, NODE
 from graphbench.errors import BadInput, GraphbenchError
 from graphbench.prediction.answers import Answers, agreed, answer_table
 from graphbench.prediction.calibration import Temperature, log_probabilities, pooled, predicted_values
 from graphbench.prediction.intervals import Intervals, parse_coverage
-from graphbench.prediction.predictor import Predictor, parts_of_split, several, whole
+from graphbench.prediction.predictor import Predictor, Quantity, parts_of_split, several, whole
 
 SPREAD = "spread"
 #: What the members of an ensemble share, see `_kinds`.
@@ -90,7 +91,7 @@ class Ensemble:
             means, spreads, answers = self.answers(views)
             answers.values = np.concatenate((means, spreads), 1)
             columns = partial(self._columns, width=means.shape[1])
-            yield answer_table(views[0], answers, columns, self.first.nodes)
+            yield answer_table(views[0], answers, columns, self.first.level)
 
     def answers(self, views: Sequence[InputPart]) -> tuple[np.ndarray, np.ndarray, Answers]:
         """What the models say of a part.
@@ -102,16 +103,30 @@ class Ensemble:
             Means `[values, width]`, predictions first; standard deviations of the predictions (no columns for one
             model); and the answers of the first model restricted to the rows that all answer.
         """
+        found = [member.answers(view, self.quantity) for member, view in zip(self.members, views, strict=True)]
+        values, answers = agreed(found)
+        return *self.combine(values), answers
+
+    @property
+    def quantity(self) -> Quantity:
+        """What `combine` takes of each model: a temperature is applied to logits."""
+        return "prediction" if self.temperature is None else "output"
+
+    def combine(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return means and spreads of what the models say of the same rows, as `answers` does.
+
+        Args:
+            values: predictions and behind them the task's spreads, or logits, see `quantity` `[models, rows, width]`.
+        """
         if self.temperature is None:
-            values, answers = agreed([m.answers(view) for m, view in zip(self.members, views, strict=True)])
             means = values[0] if len(values) == 1 else self.first.pooled(values)
         else:
-            logs, answers = self._log_probabilities(views)
+            logs = np.stack([log_probabilities(one, self.first.data.spec) for one in values])
             values = np.stack([predicted_values(one) for one in logs])
             means = predicted_values(self.temperature.applied(pooled(logs)))
         if len(values) > 1:
-            return means, values[..., : self.first.predicted].std(0, ddof=1, dtype=np.float64), answers
-        return means, np.empty((len(means), 0), dtype=means.dtype), answers
+            return means, values[..., : self.first.predicted].std(0, ddof=1, dtype=np.float64)
+        return means, np.empty((len(means), 0), dtype=means.dtype)
 
     def _log_probabilities(self, views: Sequence[InputPart]) -> tuple[np.ndarray, Answers]:
         found = [member.answers(view, "output") for member, view in zip(self.members, views, strict=True)]
@@ -142,7 +157,8 @@ class Ensemble:
         """
         wanted, spec = parse_coverage(coverage), self.first.data.spec
         if (spec.level, spec.kind) != ("graph", "regression"):
-            why = "the nodes of a graph depend on each other" if self.first.nodes else "--calibrate is for classes"
+            parts = {"node": "nodes", "edge": "edges"}.get(self.first.level)
+            why = f"the {parts} of a graph depend on each other" if parts else "--calibrate is for classes"
             raise BadInput(f"--interval is for regressions of whole graphs; {spec.name} is {spec.task}, and {why}.")
         predictions, targets = [], []
         for views, y in self._validation("--interval"):
@@ -169,7 +185,7 @@ class Ensemble:
         for views, y in self._validation("--calibrate"):
             logs, answers = self._log_probabilities(views)
             found.append(pooled(logs))
-            targets.append(_targets_of(views[0], y, answers, self.first.nodes))
+            targets.append(_targets_of(views[0], y, answers, self.first.level))
         self.temperature = Temperature.fit(np.concatenate(found), np.concatenate(targets))
         return self.temperature
 
@@ -230,10 +246,10 @@ def _together(readings: Sequence[Iterator[InputPart]]) -> Iterator[list[InputPar
         yield list(views)
 
 
-def _targets_of(view: InputPart, y: np.ndarray, answers: Answers, nodes: bool) -> np.ndarray:
-    """Targets of the answered rows, of all their nodes where nodes are classified."""
-    if not nodes:
+def _targets_of(view: InputPart, y: np.ndarray, answers: Answers, level: str) -> np.ndarray:
+    """Targets of the answered rows, of all their nodes or edges where those are predicted."""
+    if level not in (NODE, EDGE):
         return np.asarray(y[answers.rows])
-    counts = view.table.num_nodes.numpy()
+    counts = view.table.lengths(level).numpy()
     answered = np.isin(np.arange(len(counts)), answers.rows)
     return np.asarray(y[np.repeat(answered, counts)])

@@ -14,7 +14,8 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphbench.contracts import Benchmark, Column, GraphBatch, GraphTable, InputPart
-from graphbench.contracts.table import GRAPH
+from graphbench.contracts.spec import Level as TaskLevel
+from graphbench.contracts.table import EDGE, GRAPH
 from graphbench.contracts.table import NODE as NODE_AXIS
 from graphbench.data.encode import encoded_here
 from graphbench.data.sampler import SizeBucketSampler
@@ -26,7 +27,7 @@ from graphbench.training.module import BenchmarkModule
 
 Level = Literal["graph", "node"]
 Quantity = Literal["prediction", "output"]
-#: Tasks whose answers are about other things than graphs or nodes, or need the truth to be scaled.
+#: Tasks whose answers are about other things than graphs, nodes or edges, or need the truth to be scaled.
 _WITHOUT = {
     "ranking": "it ranks pairs of nodes that are known",
     "recovery": "its answers are scaled by the truth",
@@ -68,15 +69,16 @@ class Predictor:
     # -- Python --------------------------------------------------------------------------------------------------
 
     def predict(self, inputs: Any) -> pd.DataFrame:
-        """Predictions of some inputs, a row each, or a row for each node where nodes are classified.
+        """Predictions of some inputs, a row each, or a row for each node or edge where the task is about those.
 
         Args:
             inputs: one or several of what the benchmark takes: SMILES and RDKit molecules, PyG's `Data`, networkx
                 graphs.
 
         Returns:
-            `prediction_<target>` in real units, and for classes `probability_<class>`; `outside_training` says what of
-            the input training never had, `problem` why there is no prediction; both are empty where all is well.
+            `node` of a task on nodes, `source` and `destination` of one on edges; `prediction_<target>` in real units,
+            and for classes `probability_<class>`; `outside_training` says what of the input training never had,
+            `problem` why there is no prediction; both are empty where all is well.
 
         Raises:
             BadInput: the benchmark does not take such inputs.
@@ -97,13 +99,13 @@ class Predictor:
         """As `predict`, part by part, for inputs larger than memory.
 
         Raises:
-            BadInput: the task predicts neither graphs nor nodes; the input has a column that predictions need.
+            BadInput: the task ranks pairs or recovers maps; the input has a column that predictions need.
         """
         self.check_task()
-        return (answer_table(part, self.answers(part), self.columns, self.nodes) for part in parts)
+        return (answer_table(part, self.answers(part), self.columns, self.level) for part in parts)
 
     def check_task(self) -> None:
-        """Refuse tasks whose predictions are about neither graphs nor nodes.
+        """Refuse tasks whose predictions are about neither graphs nor nodes nor edges.
 
         Raises:
             BadInput: names the task.
@@ -115,9 +117,9 @@ class Predictor:
             )
 
     @property
-    def nodes(self) -> bool:
-        """Whether predictions are about nodes."""
-        return self.data.spec.level == "node"
+    def level(self) -> TaskLevel:
+        """What predictions are about: graphs, nodes or edges."""
+        return self.data.spec.level or "graph"
 
     @property
     def classes(self) -> Sequence[str]:
@@ -166,8 +168,7 @@ class Predictor:
             return {f"embedding_{number}": values[:, number] for number in range(values.shape[1])}
 
         width = self.module.architecture.dim
-        nodes = level == "node"
-        return (answer_table(part, self._answer(part, answer, width, nodes), columns, nodes) for part in parts)
+        return (answer_table(part, self._answer(part, answer, width, level), columns, level) for part in parts)
 
     def answers(self, part: InputPart, quantity: Quantity = "prediction") -> Answers:
         """What the model says of the rows of a part.
@@ -188,16 +189,16 @@ class Predictor:
             return output[:, : self.data.spec.output_dim]
 
         if quantity == "output":
-            return self._answer(part, raw, self.data.spec.output_dim, self.nodes)
+            return self._answer(part, raw, self.data.spec.output_dim, self.level)
         width = self.predicted + self.data.spec.num_targets * len(task.spread_names)
-        return self._answer(part, predicted, width, self.nodes)
+        return self._answer(part, predicted, width, self.level)
 
-    def _answer(self, part: InputPart, answer: Callable[[GraphBatch], Tensor], width: int, nodes: bool) -> Answers:
+    def _answer(self, part: InputPart, answer: Callable[[GraphBatch], Tensor], width: int, level: TaskLevel) -> Answers:
         problems = dict(part.problems)
         table, kept, failed = encoded_here(part.table, _lacking(part.table, self.data), self.data.spec.name)
         problems |= {part.rows[graph]: why for graph, why in failed.items()}
         rows = [part.rows[graph] for graph in kept]
-        values, missing = self._values(table, answer, width, nodes)
+        values, missing = self._values(table, answer, width, level)
         problems |= {rows[graph]: why for graph, why in missing.items()}
         remarks: list[str] | None = None
         if self.facts is not None:
@@ -207,21 +208,21 @@ class Predictor:
             unseen = [part.remarks.get(row, "") for row in range(len(part.frame))]
             pairs = zip(remarks or [""] * len(unseen), unseen, strict=True)
             remarks = ["; ".join(filter(None, pair)) for pair in pairs]
-        counts = table.num_nodes.numpy() if nodes else np.ones(len(rows), dtype=np.int64)
+        counts = table.lengths(axis_of(level)).numpy()
         whole = Answers(values, rows, counts, {}, remarks)
         found = whole.only([row for row in rows if row not in problems])
         found.problems = problems
         return found
 
     def _values(
-        self, table: GraphTable, answer: Callable[[GraphBatch], Tensor], width: int, nodes: bool
+        self, table: GraphTable, answer: Callable[[GraphBatch], Tensor], width: int, level: TaskLevel
     ) -> tuple[np.ndarray, dict[int, str]]:
         """Run the model over a table, batch by batch of similar sizes.
 
         Returns:
-            Values `[graphs, width]`, or `[nodes, width]` in the order of the table; and graph -> why it has none.
+            Values of graphs, nodes or edges `[rows, width]` in the order of the table; and graph -> why it has none.
         """
-        axis = table.ptr[NODE_AXIS] if nodes else torch.arange(len(table) + 1)
+        axis = torch.arange(len(table) + 1) if level == "graph" else table.ptr[axis_of(level)]
         found = np.full((int(axis[-1]), width), np.nan, dtype=np.float32)
         missing: dict[int, str] = {}
         if not len(table):
@@ -263,6 +264,7 @@ class Predictor:
 
 def parts_of_split(data: Benchmark, split: str, size: int = 1024) -> Iterator[InputPart]:
     """The graphs of an open benchmark's split as an input, in their order, with their names in the column `id`."""
+    data.require_rows(split)
     table, ids = data.tables[split], data.ids(split)
     for start in range(0, len(table), size):
         part = table.slice(start, min(start + size, len(table)))
@@ -281,11 +283,16 @@ def _with_unknown_targets(table: GraphTable, data: Benchmark) -> GraphTable:
     if "y" in table.columns:
         return table
     spec = data.spec
-    axis = NODE_AXIS if spec.level == "node" else GRAPH
+    axis = axis_of(spec.level or GRAPH)
     rows = int(table.lengths(axis).sum())
     unknown = torch.full((rows, spec.num_targets), torch.nan)
     y = torch.zeros(rows, 1, dtype=torch.int64) if spec.num_classes is not None else unknown
     return table.with_columns({"y": y}, {"y": Column(axis)})
+
+
+def axis_of(level: str) -> str:
+    """The axis of the rows that are predicted."""
+    return {"node": NODE_AXIS, "edge": EDGE}.get(level, GRAPH)
 
 
 def _out_of_memory(error: BaseException) -> bool:

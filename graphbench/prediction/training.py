@@ -30,12 +30,17 @@ class TrainingFacts:
         categories: column of the batch (`x`, `edge_attr`) -> the values that occur, ascending, of each of its columns.
         ranges: column of the batch (`x_dense`, `edge_dense`) -> smallest and largest value of each of its columns.
         classes: names of the classes, in the order of the model's outputs; none for other tasks.
+        shares: column of the batch (`x`, `edge_attr`) -> which share of the rows has each value, of each of its
+            columns: the mean of the one-hot features. Empty where runs of older versions do not say.
+        means: column of the batch (`x_dense`, `pos`, `edge_dense`) -> mean of each of its columns; as `shares`.
     """
 
     nodes: tuple[int, int]
     categories: dict[str, list[list[int]]] = field(default_factory=dict)
     ranges: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     classes: tuple[str, ...] = ()
+    shares: dict[str, list[list[float]]] = field(default_factory=dict)
+    means: dict[str, list[float]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, table: GraphTable, data: Benchmark) -> TrainingFacts:
@@ -44,10 +49,15 @@ class TrainingFacts:
         facts = cls((int(sizes.min()), int(sizes.max())))
         for name, _, features in _categorical(spec):
             if (values := _column(table, name, len(features.vocabularies))) is not None:
-                facts.categories[name] = _values_of(values, features.vocabularies)
+                counts = _counts_of(values, features.vocabularies)
+                facts.categories[name] = [count.nonzero()[:, 0].tolist() for count in counts]
+                facts.shares[name] = [(count.double() / max(len(values), 1)).tolist() for count in counts]
         for name, _, features in _dense(spec):
             if (values := _column(table, name, features.dense)) is not None:
                 facts.ranges[name] = _ranges_of(values, features.dense)
+        for name, width in _measured(spec):
+            if (values := _column(table, name, width)) is not None:
+                facts.means[name] = _means_of(values)
         if spec.num_classes is not None:
             facts.classes = tuple(data.class_labels())
         return facts
@@ -72,6 +82,11 @@ class TrainingFacts:
                 },
                 {name: [(float(a), float(b)) for a, b in columns] for name, columns in found["ranges"].items()},
                 tuple(map(str, found["classes"])),
+                {
+                    name: [[float(share) for share in column] for column in columns]
+                    for name, columns in found.get("shares", {}).items()
+                },
+                {name: [float(mean) for mean in columns] for name, columns in found.get("means", {}).items()},
             )
         except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise CorruptData(
@@ -79,12 +94,17 @@ class TrainingFacts:
                 "which inputs are unlike the training graphs."
             ) from error
 
+    @property
+    def has_means(self) -> bool:
+        """Whether shares and means are known; runs of older versions did not keep them."""
+        return bool(self.shares or self.means)
+
     def write(self, run: RunFolder) -> None:
         """Leave them in the folder of a run."""
         write_text(run.training, json.dumps(asdict(self), indent=1) + "\n")
 
     def joined(self, other: TrainingFacts) -> TrainingFacts:
-        """What is known after training on both."""
+        """What is known after training on both; shares and means are those of the other, which is the later one."""
         pairs = {name: zip(columns, other.categories[name], strict=True) for name, columns in self.categories.items()}
         bounds = {name: zip(columns, other.ranges[name], strict=True) for name, columns in self.ranges.items()}
         return TrainingFacts(
@@ -92,6 +112,8 @@ class TrainingFacts:
             {name: [sorted({*a, *b}) for a, b in columns] for name, columns in pairs.items()},
             {name: [(min(a[0], b[0]), max(a[1], b[1])) for a, b in columns] for name, columns in bounds.items()},
             other.classes,
+            other.shares,
+            other.means,
         )
 
     def outside(self, table: GraphTable, data: Benchmark) -> list[str]:
@@ -100,7 +122,7 @@ class TrainingFacts:
         Raises:
             CorruptData: the facts are of other columns than the specification has.
         """
-        self._check_columns(data.spec)
+        self.check_columns(data.spec)
         found: list[dict[str, None]] = [{} for _ in range(len(table))]
         spec = data.spec
         for name, axis, features in _categorical(spec):
@@ -132,15 +154,28 @@ class TrainingFacts:
                 found[graph][f"{count} {unit}{'s' if count != 1 else ''}, training had {bound}"] = None
         return ["; ".join(words) for words in found]
 
-    def _check_columns(self, spec: BenchmarkSpec) -> None:
+    def check_columns(self, spec: BenchmarkSpec) -> None:
+        """Hold the facts against a specification.
+
+        Raises:
+            CorruptData: they are of other columns than it has.
+        """
         known = {name: features.vocabularies for name, _, features in _categorical(spec)}
         widths = {name: features.dense for name, _, features in _dense(spec)}
-        fits = all(
-            name in known
-            and len(columns) == len(known[name])
-            and all(0 <= value < size for values, size in zip(columns, known[name], strict=True) for value in values)
-            for name, columns in self.categories.items()
-        ) and all(len(columns) == widths.get(name) for name, columns in self.ranges.items())
+        measured = dict(_measured(spec))
+        fits = (
+            all(
+                name in known
+                and len(columns) == len(known[name])
+                and all(
+                    0 <= value < size for values, size in zip(columns, known[name], strict=True) for value in values
+                )
+                for name, columns in self.categories.items()
+            )
+            and all(len(columns) == widths.get(name) for name, columns in self.ranges.items())
+            and all(tuple(map(len, columns)) == known.get(name) for name, columns in self.shares.items())
+            and all(len(columns) == measured.get(name) for name, columns in self.means.items())
+        )
         if not fits:
             raise CorruptData(
                 f"The run's training.json names features that {spec.name} has not. Remove it to go on without knowing "
@@ -189,6 +224,12 @@ def _dense(spec: BenchmarkSpec) -> list[tuple[str, str, Features]]:
     return [one for one in both if one[2].dense]
 
 
+def _measured(spec: BenchmarkSpec) -> list[tuple[str, int]]:
+    """(column, width) of what has means."""
+    widths = (("x_dense", spec.node.dense), ("pos", spec.coordinates), ("edge_dense", spec.edge.dense))
+    return [one for one in widths if one[1]]
+
+
 def _column(table: GraphTable, name: str, width: int) -> Tensor | None:
     """A column as `[rows, width]`; None where the table makes it only while a batch is cut."""
     values = table.columns.get(name)
@@ -206,14 +247,25 @@ def _graph_of(table: GraphTable, axis: str, row: int) -> int:
     return int(torch.searchsorted(table.ptr[axis], row, right=True)) - 1
 
 
-def _values_of(values: Tensor, vocabularies: tuple[int, ...]) -> list[list[int]]:
-    """Values that occur in each column `[rows, columns]`."""
+def _counts_of(values: Tensor, vocabularies: tuple[int, ...]) -> list[Tensor]:
+    """How often each value occurs, int64 `[size]` for each column of `[rows, columns]`."""
     counts = [torch.zeros(size, dtype=torch.int64) for size in vocabularies]
     for start in range(0, len(values), _ROWS):
         part = values[start : start + _ROWS].to(torch.int64)
         for number, count in enumerate(counts):
             count += torch.bincount(part[:, number], minlength=len(count))
-    return [count.nonzero()[:, 0].tolist() for count in counts]
+    return counts
+
+
+def _means_of(values: Tensor) -> list[float]:
+    """Mean of each column `[rows, columns]`, of the rows that have finite numbers; 0 without any."""
+    total, count = torch.zeros(2, values.shape[1], dtype=torch.float64)
+    for start in range(0, len(values), _ROWS):
+        part = values[start : start + _ROWS].double()
+        total += part.nan_to_num(0.0, 0.0, 0.0).sum(0)
+        count += part.isfinite().sum(0)
+    means: list[float] = (total / count.clamp(min=1)).tolist()
+    return means
 
 
 def _ranges_of(values: Tensor, width: int) -> list[tuple[float, float]]:

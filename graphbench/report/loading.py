@@ -41,6 +41,7 @@ class Run:
         layers: name of a diagnostic -> its table by layer and epoch, never empty.
         gap: table of the train-test gap, maybe empty.
         pictures: files `*.png` and `*.svg` in `diagnostics/` and its folders.
+        external: what `external/*.json` say of labelled files, by name.
         predictions: `predictions-test.csv`, None where there is none.
         problems: sentences about what is missing or broken.
     """
@@ -56,6 +57,7 @@ class Run:
     layers: dict[str, pd.DataFrame] = field(default_factory=dict)
     gap: pd.DataFrame = field(default_factory=pd.DataFrame)
     pictures: list[Path] = field(default_factory=list)
+    external: dict[str, dict[str, Any]] = field(default_factory=dict)
     predictions: pd.DataFrame | None = None
     problems: list[str] = field(default_factory=list)
 
@@ -170,6 +172,8 @@ def load_run(folder: RunFolder, name: str) -> Run:
     _read_metrics(run)
     _read_diagnostics(run)
     _read_predictions(run)
+    found = {path.stem: _read_json(run, path, "") for path in sorted(folder.external.glob("*.json"))}
+    run.external = {name: one for name, one in found.items() if one}
     return run
 
 

@@ -18,6 +18,7 @@ from graphbench.report.curves import learning_curves
 from graphbench.report.datasets import split_sizes
 from graphbench.report.depth import diagnostic_sections
 from graphbench.report.expectations import Line, expectations
+from graphbench.report.external import external_section
 from graphbench.report.formats import as_csv, as_latex, as_markdown
 from graphbench.report.gap import gap_section, looked_at_test
 from graphbench.report.groups import differences, flatten
@@ -122,6 +123,7 @@ def _part(table: ResultTable, name: str) -> Part:
         worst_section(table, f"{name}-worst"),
         *diagnostic_sections(table, f"{name}-layers"),
         gap_section(table, f"{name}-gap"),
+        external_section(runs, f"{name}-external"),
         picture_section(runs, f"{name}-pictures"),
     ]
     sections = [section for section in found if section is not None]

@@ -31,6 +31,7 @@ class Section:
         title: heading.
         intro: how to read the panels.
         legend: of the series in all panels.
+        lines: a table, header first; none where empty.
         panels: shown at once.
         wide: panels are pictures with small print: two in a row on a desktop instead of three.
         more_title: of what is folded away.
@@ -42,6 +43,7 @@ class Section:
     title: str
     intro: str
     legend: list[LegendEntry] = field(default_factory=list)
+    lines: list[list[str]] = field(default_factory=list)
     panels: list[Panel] = field(default_factory=list)
     wide: bool = False
     more_title: str = "Further measures"

@@ -25,12 +25,6 @@ def describe_environment() -> dict[str, Any]:
     """Versions and hardware, for results that say how they were obtained."""
     import torch
 
-    versions = {}
-    for package in _PACKAGES:
-        try:
-            versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            versions[package] = "absent"
     gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     return {
         "started": timestamp(),
@@ -40,11 +34,41 @@ def describe_environment() -> dict[str, Any]:
         "processor": _processor(),
         "cores": os.cpu_count(),
         "torch_threads": torch.get_num_threads(),
-        "kernels": os.environ.get("GRAPHBENCH_KERNELS", "numba"),
+        "kernels": describe_kernels(),
         "gpus": gpus,
         "commit": _commit(),
-        "packages": versions,
+        "packages": {package: _version(package) for package in _PACKAGES},
     }
+
+
+def describe_kernels() -> str:
+    """Which packages with kernels are installed, and what they compile with; needs no torch.
+
+    Examples:
+        >>> "GRAPHBENCH_KERNELS=torch" in describe_kernels() or "graphbench-kernels" in describe_kernels()
+        True
+    """
+    if os.environ.get("GRAPHBENCH_KERNELS") == "torch":
+        return "none, as GRAPHBENCH_KERNELS=torch says"
+    packages = {f"{entry.dist.name} {entry.dist.version}" for entry in _kernel_entries() if entry.dist is not None}
+    if not packages:
+        return "none: everything is computed by torch (pip install graphbench-kernels)"
+    compilers = (
+        f"Numba {_version('numba')} for processors",
+        f"Triton {_version('triton')} for graphics cards",
+    )
+    return f"{', '.join(sorted(packages))} ({', '.join(compilers)})"
+
+
+def _kernel_entries() -> metadata.EntryPoints:
+    return metadata.entry_points(group="graphbench.kernels")
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "absent"
 
 
 def _commit() -> str:

@@ -1,7 +1,7 @@
 """The folder of a run: what lies where, and the small JSON records in it.
 
 config.yaml  metrics.csv  events.out.tfevents.*  checkpoints/{best,last,previous}.ckpt
-diagnostics/*.csv  predictions-*.csv  results.json  environment.json  data.json  training.json  report.html
+diagnostics/*.csv  predictions-*.csv  external/*  results.json  environment.json  data.json  training.json  report.html
 """
 
 from __future__ import annotations
@@ -199,6 +199,11 @@ class RunFolder:
     def predictions(self, split: str) -> Path:
         """Predictions of a split, where no other file was named for them."""
         return self.path / f"predictions-{split}.csv"
+
+    @property
+    def external(self) -> Path:
+        """Folder of the scores on labelled files, `NAME.json` each, and of the predictions, `NAME.csv`."""
+        return self.path / "external"
 
     @property
     def report(self) -> Path:

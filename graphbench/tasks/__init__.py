@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from graphbench import registry
 from graphbench.contracts.spec import BenchmarkSpec
@@ -11,14 +12,22 @@ from graphbench.errors import BadInput
 from graphbench.nn.heads import HeadConfig
 from graphbench.tasks.base import Task as Task
 from graphbench.tasks.choices import Choice, further_metrics, import_loss, selecting, with_loss
-from graphbench.tasks.classification import Classification, ClassWeights, GraphClassification, NodeClassification
+from graphbench.tasks.classification import (
+    Classification,
+    ClassWeights,
+    EdgeClassification,
+    GraphClassification,
+    NodeClassification,
+)
 from graphbench.tasks.link_ranking import LinkRanking
 from graphbench.tasks.map_recovery import MapRecovery
 from graphbench.tasks.multilabel import GraphMultilabel, NodeMultilabel
-from graphbench.tasks.regression import GraphRegression, NodeRegression, Regression
+from graphbench.tasks.regression import EdgeRegression, GraphRegression, NodeRegression, Regression
 
 __all__ = [
     "TASKS",
+    "EdgeClassification",
+    "EdgeRegression",
     "GraphClassification",
     "GraphMultilabel",
     "GraphRegression",
@@ -39,6 +48,8 @@ TASKS: dict[str, type[Task]] = {
     "node-classification": NodeClassification,
     "node-multilabel": NodeMultilabel,
     "node-regression": NodeRegression,
+    "edge-classification": EdgeClassification,
+    "edge-regression": EdgeRegression,
     "link-ranking": LinkRanking,
     "map-recovery": MapRecovery,
 }
@@ -78,6 +89,7 @@ def build_task(
     class_weights: ClassWeights | None = None,
     quantiles: Sequence[float] | None = None,
     label_smoothing: float = 0.0,
+    edge_dim: int = 0,
 ) -> Task:
     """The task of `spec` on a representation of width `dim`.
 
@@ -91,6 +103,7 @@ def build_task(
         class_weights: weights of classes in the loss, see `Classification.weigh_classes`.
         quantiles: levels of a regression's loss Quantile, see `QuantileSpread`.
         label_smoothing: of labels in training, see `Classification.smooth_labels`.
+        edge_dim: width of the representation of edges; 0 where the architecture has none.
 
     Raises:
         BadInput: the specification names a task, a loss or a metric that does not exist; weights of classes, smoothing
@@ -108,7 +121,9 @@ def build_task(
     cls = task_class(spec)
     if quantiles is not None and not issubclass(cls, Regression):
         raise BadInput(f"quantiles is for regressions; {spec.name} is {spec.task}.")
-    own = {} if quantiles is None else {"quantiles": quantiles}
+    own: dict[str, Any] = {} if quantiles is None else {"quantiles": quantiles}
+    if issubclass(cls, EdgeClassification | EdgeRegression):
+        own["edge_dim"] = edge_dim
     task = cls(with_loss(spec, cls, loss), dim, head, **own)
     if loss is not None and "." in loss:
         if class_weights is not None or label_smoothing:

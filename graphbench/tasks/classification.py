@@ -1,4 +1,4 @@
-"""Classification of whole graphs or of nodes: one class each."""
+"""Classification of whole graphs, of nodes or of edges: one class each."""
 
 from __future__ import annotations
 
@@ -19,10 +19,17 @@ from graphbench.contracts.architecture import Representation
 from graphbench.contracts.spec import BenchmarkSpec
 from graphbench.contracts.table import WEIGHT, GraphBatch
 from graphbench.errors import BadInput, check_choice, check_range
+from graphbench.nn.edge_head import EdgeHead
 from graphbench.nn.heads import GraphHead, HeadConfig, NodeHead
 from graphbench.tasks.base import Task
 from graphbench.tasks.defined import Need
-from graphbench.tasks.known import KnownAccuracy, KnownAUROC, KnownF1Score, MatthewsCorrelation
+from graphbench.tasks.known import (
+    KnownAccuracy,
+    KnownAUROC,
+    KnownF1Score,
+    MatthewsCorrelation,
+    PositiveF1Score,
+)
 from graphbench.tasks.losses import at_least_single, balanced_class_weights, chosen_terms, class_terms, combine_classes
 from graphbench.tasks.metrics import PartIoU, parts_of
 
@@ -56,7 +63,12 @@ class Classification(Task):
     comparable = True
     discrete = True
     #: Scores that compare classes say nothing where one class alone has rows.
-    needs: ClassVar[Mapping[str, Need]] = {"class_accuracy": "contrast", "macro_F1": "contrast", "ECE": "rows"}
+    needs: ClassVar[Mapping[str, Need]] = {
+        "class_accuracy": "contrast",
+        "macro_F1": "contrast",
+        "F1": "positive",
+        "ECE": "rows",
+    }
     #: Weight of each class in the loss `[C]`; checkpoints have it. None where `weigh_classes` asked for none.
     class_weights: Tensor | None
 
@@ -183,14 +195,14 @@ class Classification(Task):
         return metrics
 
     def named_metrics(self) -> dict[str, Metric]:
-        """Matthews' correlation, Cohen's kappa, expected calibration error; average precision for two classes."""
+        """Matthews' correlation, Cohen's kappa, calibration error; of two classes AP and F1 of the second one."""
         metrics: dict[str, Metric] = {
             "MCC": MatthewsCorrelation(self.num_classes),
             "kappa": MulticlassCohenKappa(self.num_classes),
             "ECE": MulticlassCalibrationError(self.num_classes),
         }
         if self.num_classes == 2:
-            metrics["AP"] = BinaryAveragePrecision()
+            metrics |= {"AP": BinaryAveragePrecision(), "F1": PositiveF1Score()}
         return metrics
 
     def compared(self, metric: Metric, predictions: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
@@ -200,7 +212,7 @@ class Classification(Task):
         return predictions[known, 1] if binary else predictions[known], targets[known, 0]
 
     def predict(self, output: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
-        """Class probabilities `[rows, C]` and true classes `[rows, 1]`, -1 where a node has no label."""
+        """Class probabilities `[rows, C]` and true classes `[rows, 1]`, -1 where a node or edge has no label."""
         logits = output.float()
         if logits.shape[1] == 1:
             logits = torch.cat((-logits, logits), 1) / 2
@@ -271,3 +283,39 @@ class NodeClassification(Classification):
         for metric in metrics.values():
             if isinstance(metric, PartIoU):
                 metric.update(output, batch.y.reshape(-1), batch.batch, batch.x[batch.ptr[:-1], 0])
+
+
+class EdgeClassification(Classification):
+    """One class per directed edge; edges of the class -1 have no label, so neither loss nor metrics count them.
+
+    Two classes are also scored by the F1 of the second one, as on TSP.
+
+    Args:
+        spec: the benchmark's description.
+        dim: width of nodes.
+        head: options of the head, see `EdgeHead`.
+        edge_dim: width of the architecture's representation of edges; 0 where it has none.
+
+    Examples:
+        >>> import torch
+        >>> from graphbench.testing import tiny_spec, tiny_table
+        >>> spec = tiny_spec("edge-classification")
+        >>> task, batch = EdgeClassification(spec, dim=8, head=HeadConfig()), tiny_table(spec, sizes=[5]).batch([0])
+        >>> task(Representation(node=torch.ones(5, 8)), batch).shape == (batch.edge_index.shape[1], 1)
+        True
+    """
+
+    level = "edge"
+
+    def __init__(self, spec: BenchmarkSpec, dim: int, head: HeadConfig, edge_dim: int = 0) -> None:
+        super().__init__(spec, dim, head)
+        self.head = EdgeHead(dim, spec.output_dim, head, spec, edge_dim)
+
+    def build_metrics(self) -> dict[str, Metric]:
+        """Those of classes; of two classes F1 of the second one, too."""
+        metrics = super().build_metrics()
+        return metrics | {"F1": PositiveF1Score()} if self.num_classes == 2 else metrics
+
+    def named_metrics(self) -> dict[str, Metric]:
+        """Those of classes that are not scored anyway."""
+        return {name: metric for name, metric in super().named_metrics().items() if name != "F1"}

@@ -165,6 +165,24 @@ class KnownF1Score(MulticlassF1Score):
         _count(self, preds, target)
 
 
+class PositiveF1Score(KnownF1Score):
+    """Harmonic mean of precision and recall of the second of two classes; rows of the class -1 are counted out.
+
+    Examples:
+        >>> metric = PositiveF1Score()
+        >>> metric.update(torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.3, 0.7]]), torch.tensor([0, 1, 1, -1]))
+        >>> metric.compute()  # precision 1, recall 1/2
+        tensor(0.6667)
+    """
+
+    def __init__(self) -> None:
+        super().__init__(num_classes=2, average="none")
+
+    def compute(self) -> Tensor:
+        """The score; 0 where no row of the class is found."""
+        return super().compute()[1]
+
+
 def _count(metric: KnownAccuracy | KnownF1Score, preds: Tensor, target: Tensor) -> None:
     """Add to true and false positives, true and false negatives, of each class `[C]` or of all together."""
     target = target.reshape(-1)

@@ -1,4 +1,4 @@
-"""Regression of graphs or nodes: L1, squared or Huber error, a variance or quantiles; MAE in the target's own units."""
+"""Regression of graphs, nodes or edges: L1, squared or Huber error, a variance or quantiles; MAE in real units."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from graphbench.contracts.architecture import Representation
 from graphbench.contracts.spec import BenchmarkSpec
 from graphbench.contracts.table import WEIGHT, GraphBatch
 from graphbench.errors import BadInput
+from graphbench.nn.edge_head import EdgeHead
 from graphbench.nn.heads import GraphHead, HeadConfig, NodeHead
 from graphbench.tasks.base import Task
 from graphbench.tasks.defined import Need
@@ -30,7 +31,7 @@ _DIGITS = 1e3
 
 
 class Regression(Task):
-    """One or several real targets per graph or node, NaN where unknown.
+    """One or several real targets per graph, node or edge, NaN where unknown.
 
     The head's output is `(y - offset) / scale` per target; offset 0 and scale 1 unless `standardize` was called, so
     that losses are in scaled and metrics always in real units. The Huber loss of a scaled error e is `e^2 / 2` up to
@@ -42,6 +43,7 @@ class Regression(Task):
         dim: width of the representation.
         head: options of the head.
         quantiles: levels of the loss Quantile, 0.5 among them; 0.05, 0.5 and 0.95 if None.
+        of_head: what else the head takes, by name.
 
     Raises:
         BadInput: there are levels for another loss, or they are none.
@@ -52,20 +54,26 @@ class Regression(Task):
     comparable = True
     needs: ClassVar[Mapping[str, Need]] = dict.fromkeys(("R2", "Spearman", "Pearson", "explained_variance"), "contrast")
     #: Takes the width of the representation, the number of targets and the options of heads.
-    head_class: type[GraphHead | NodeHead]
+    head_class: type[GraphHead | NodeHead | EdgeHead]
     offset: Tensor
     scale: Tensor
     deviation: Tensor
 
     def __init__(
-        self, spec: BenchmarkSpec, dim: int, head: HeadConfig, quantiles: Sequence[float] | None = None
+        self,
+        spec: BenchmarkSpec,
+        dim: int,
+        head: HeadConfig,
+        quantiles: Sequence[float] | None = None,
+        of_head: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(spec, dim, head)
         if quantiles is not None and spec.loss != "Quantile":
             raise BadInput(f"quantiles is for the loss Quantile (--model.loss quantile), not for {spec.loss}.")
         self.spread = _spread(spec.loss, quantiles)
         self.spread_names = self.spread.names if self.spread else ()
-        self.head = self.head_class(dim, spec.output_dim * (self.spread.outputs if self.spread else 1), head)
+        outputs = spec.output_dim * (self.spread.outputs if self.spread else 1)
+        self.head = self.head_class(dim, outputs, head, **(of_head or {}))
         self.register_buffer("offset", torch.zeros(spec.num_targets, dtype=torch.float64))
         self.register_buffer("scale", torch.ones(spec.num_targets, dtype=torch.float64))
         #: Standard deviation of each training target `[T]`, by which scaled errors are divided.
@@ -251,3 +259,36 @@ class NodeRegression(Regression):
     level = "node"
 
     head_class = NodeHead
+
+
+class EdgeRegression(Regression):
+    """One or several real targets per directed edge, NaN where unknown; see `Regression`.
+
+    Args:
+        spec: the benchmark's description.
+        dim: width of nodes.
+        head: options of the head, see `EdgeHead`.
+        quantiles: see `Regression`.
+        edge_dim: width of the architecture's representation of edges; 0 where it has none.
+
+    Examples:
+        >>> from graphbench.testing import tiny_spec, tiny_table
+        >>> spec = tiny_spec("edge-regression")
+        >>> task, batch = EdgeRegression(spec, dim=8, head=HeadConfig()), tiny_table(spec, sizes=[5]).batch([0])
+        >>> task(Representation(node=torch.ones(5, 8)), batch).shape == (batch.edge_index.shape[1], 2)
+        True
+    """
+
+    level = "edge"
+
+    head_class = EdgeHead
+
+    def __init__(
+        self,
+        spec: BenchmarkSpec,
+        dim: int,
+        head: HeadConfig,
+        quantiles: Sequence[float] | None = None,
+        edge_dim: int = 0,
+    ) -> None:
+        super().__init__(spec, dim, head, quantiles, {"spec": spec, "edge_dim": edge_dim})

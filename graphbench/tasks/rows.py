@@ -6,10 +6,12 @@ import torch
 from torch import Tensor
 
 from graphbench.contracts.spec import Level
-from graphbench.contracts.table import GraphBatch
+from graphbench.contracts.table import ENDS, GraphBatch
 
 #: How the entries of `predict_step` begin that tell a task's spreads.
 SPREAD = "spread of "
+#: The entry of `predict_step` that holds what the head puts out.
+OUTPUT = "output"
 
 
 def rows_of(level: Level, batch: GraphBatch) -> dict[str, Tensor]:
@@ -20,7 +22,8 @@ def rows_of(level: Level, batch: GraphBatch) -> dict[str, Tensor]:
         batch: the graphs.
 
     Returns:
-        `graph`: its number in the table; and within it the `node` of a task on nodes, or `head` and `tail` of a pair.
+        `graph`: its number in the table; and within it the `node` of a task on nodes, `source` and
+        `destination` of an edge, or `head` and `tail` of a pair.
 
     Examples:
         >>> from graphbench.contracts import GraphTable
@@ -33,6 +36,8 @@ def rows_of(level: Level, batch: GraphBatch) -> dict[str, Tensor]:
     names: tuple[str, ...]
     if level == "pair":
         names, nodes = ("head", "tail"), batch.contact_index
+    elif level == "edge":
+        names, nodes = ENDS, batch.edge_index.t()
     else:
         names, nodes = ("node",), torch.arange(batch.batch.shape[0], device=batch.batch.device)[:, None]
     graph = batch.batch[nodes[:, 0]]

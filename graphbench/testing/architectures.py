@@ -14,6 +14,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from fnmatch import fnmatch
 from itertools import product
 from typing import TYPE_CHECKING, Any, ClassVar, get_args
@@ -31,7 +32,8 @@ from graphbench.contracts.pyg import GraphDataset
 from graphbench.contracts.spec import TaskName
 from graphbench.diagnostics import record
 from graphbench.errors import BadInput
-from graphbench.nn import size_blocks
+from graphbench.nn import HeadConfig, size_blocks
+from graphbench.tasks import build_task
 from graphbench.testing.representations import by_graph, check_representation, check_trace, parts
 from graphbench.testing.tiny import FEATURE_KINDS, encode, permute_edges, permute_nodes, tiny_spec, tiny_table
 from graphbench.testing.waiting import check_reads_nothing
@@ -129,12 +131,32 @@ class ArchitectureContract:
         """`node [num_nodes, dim]`, and the optional parts likewise; all finite."""
         model = self._model()
         batch = _batch(model, tiny_table(model.spec))
-        check_representation(model(batch), batch, model.dim)
+        check_representation(model(batch), batch, model.dim, model.edge_dim)
 
     def test_every_task_and_feature_kind_works_or_is_refused(self) -> None:
         """A specification is either refused with `BadInput` by the constructor or gives right shapes."""
         taken = self.taken_specifications()
         assert any(taken.values()), "the constructor refuses every tiny specification with BadInput"
+
+    def test_edges_can_be_predicted(self) -> None:
+        """A head for edges gives a finite row for each; with symmetric targets the same one in both directions."""
+        tasks: tuple[TaskName, ...] = ("edge-classification", "edge-regression")
+        for task in tasks:
+            undirected = (replace(tiny_spec(task, kind), extra={"edges": "undirected"}) for kind in FEATURE_KINDS)
+            model = next((made for made in map(self._try_model, undirected) if made is not None), None)
+            if model is None:
+                raise SkipTest("the constructor refuses tasks on edges with BadInput")
+            batch = _batch(model, tiny_table(model.spec, sizes=[5, 1, 4]))
+            task_of = build_task(model.spec, model.dim, HeadConfig(), edge_dim=model.edge_dim).double().eval()
+            said = task_of(model(batch), batch)
+            expected = (batch.edge_index.shape[1], model.spec.output_dim)
+            assert tuple(said.shape) == expected, f"predictions of edges are {list(said.shape)}, not {list(expected)}"
+            assert said.isfinite().all(), "predictions of edges are not finite"
+            back = {(i, j): row for row, (i, j) in enumerate(batch.edge_index.t().tolist())}
+            reverse = torch.tensor([back[j, i] for i, j in back])
+            self._assert_close(said[reverse], said, "predictions of the two directions of edges")
+            task_of.loss(said, batch).backward()
+            _check_gradients(model)
 
     def test_node_order_does_not_matter(self) -> None:
         """Node outputs move with the nodes; graph outputs stay."""
@@ -226,7 +248,7 @@ class ArchitectureContract:
             tiny_table(model.spec, sizes=[3, 1, 4], edges=False),
         ):
             batch = _batch(model, table)
-            check_representation(model(batch), batch, model.dim)
+            check_representation(model(batch), batch, model.dim, model.edge_dim)
         check_representation(model.train()(batch), batch, model.dim)
 
     def test_gradients_reach_every_parameter(self) -> None:
@@ -361,7 +383,7 @@ class ArchitectureContract:
             if model is not None and (thorough or min(run[task], run[kind]) < 1):
                 run.update((task, kind))
                 batch = _batch(model, tiny_table(spec))
-                check_representation(model(batch), batch, model.dim)
+                check_representation(model(batch), batch, model.dim, model.edge_dim)
         return taken
 
     def _try_model(self, spec: BenchmarkSpec, seed: int = 0) -> Architecture | None:

@@ -137,15 +137,21 @@ def _check_target(spec: BenchmarkSpec, batch: GraphBatch) -> None:
         return
     assert y is not None, "the batch has no y"
     if spec.num_classes is not None:
-        rows = int(batch.num_nodes) if spec.level == "node" else batch.num_graphs
+        rows = _rows(spec, batch)
         assert y.numel() == rows == len(y), f"y must hold one class for each of {rows} rows, but is {list(y.shape)}"
         assert not y.is_floating_point(), f"classes must be integers, not {y.dtype}"
         low, high = (int(bound) for bound in y.aminmax())
-        lowest = -1 if spec.level == "node" else 0  # -1: a node without a label
+        lowest = 0 if spec.level == "graph" else -1  # -1: a node or edge without a label
         assert low >= lowest, f"y holds the class {low}"
         assert high < spec.num_classes, f"y holds the class {high}, but there are {spec.num_classes}"
         return
-    expected = (int(batch.num_nodes) if spec.level == "node" else batch.num_graphs, spec.num_targets)
+    expected = (_rows(spec, batch), spec.num_targets)
     assert tuple(y.shape) == expected, f"y must be {list(expected)}, but is {list(y.shape)}"
     assert y.is_floating_point(), f"targets must be real numbers, not {y.dtype}"
     assert not y.isinf().any(), "y holds infinite values"
+
+
+def _rows(spec: BenchmarkSpec, batch: GraphBatch) -> int:
+    """How many rows of targets a batch has."""
+    rows = {"node": int(batch.num_nodes), "edge": batch.edge_index.shape[1]}
+    return rows.get(spec.level or "", batch.num_graphs)

@@ -1,4 +1,4 @@
-"""Kernels in Numba beside torch's operations, and kernels in Triton where there is no graphics card."""
+"""Kernels beside the plain forms of operations, and kernels in Triton where there is no graphics card."""
 
 from __future__ import annotations
 
@@ -17,31 +17,33 @@ from graphbench.errors import check_choice
 
 
 @contextmanager
-def computed_by(way: Literal["numba", "torch"]) -> Iterator[None]:
-    """Let kernels in Numba compute, or torch's operations in their place, whatever the environment says.
+def computed_by(way: Literal["numba", "torch"], *operations: str) -> Iterator[None]:
+    """Let installed kernels compute, or the plain forms of operations, whatever the environment says.
 
     Args:
-        way: which of them.
+        way: `numba` for kernels.
+        operations: with `torch`, those that alone are computed by their plain forms, as `graphbench::sum_rows`; none:
+            all.
 
     Raises:
         BadInput: `way` is neither.
-        unittest.SkipTest: Numba is not installed.
+        unittest.SkipTest: no package with kernels is installed, or Numba is not.
 
     Examples:
-        >>> import torch
         >>> with computed_by("torch"):
-        ...     kernels.runs_numba(torch.zeros(1))
+        ...     kernels.kernels_run()
         False
     """
     check_choice("way", way, ("numba", "torch"))
-    if way == "numba" and find_spec("numba") is None:
-        raise unittest.SkipTest("Numba is not installed")
-    answer: Any = lambda: way == "numba"  # noqa: E731 - stands where a cached function stood
-    asked, kernels._numba_is_there = kernels._numba_is_there, answer
+    if way == "numba" and (find_spec("numba") is None or not kernels.register_kernels()):
+        raise unittest.SkipTest("graphbench-kernels is not installed")
+    answer: Any = lambda: way == "numba" or bool(operations)  # noqa: E731 - stands where a cached function stood
+    asked, kernels._are_wanted = kernels._are_wanted, answer
+    left_out, kernels._LEFT_OUT = kernels._LEFT_OUT, set(operations)
     try:
         yield
     finally:
-        kernels._numba_is_there = asked
+        kernels._are_wanted, kernels._LEFT_OUT = asked, left_out
 
 
 def run_with_triton(script: str, interpreted: bool = True) -> str:

@@ -30,8 +30,16 @@ def by_graph(representation: Representation, batch: GraphBatch) -> list[dict[str
     return split
 
 
-def check_representation(representation: Representation, batch: GraphBatch, dim: int) -> None:
+def check_representation(
+    representation: Representation, batch: GraphBatch, dim: int, edge_dim: int | None = None
+) -> None:
     """Shapes as `Representation` documents them, all values finite.
+
+    Args:
+        representation: of a model.
+        batch: the graphs.
+        dim: the model's width.
+        edge_dim: the model's width of edges, 0 where it promises none; None to take any.
 
     Raises:
         AssertionError: with what was expected and what came.
@@ -41,8 +49,12 @@ def check_representation(representation: Representation, batch: GraphBatch, dim:
     if tokens is not None:
         assert tokens_batch is not None, "tokens need tokens_batch"
         rows["tokens"] = len(tokens_batch)
+    widths = {"node": dim, "graph": dim} | ({} if edge_dim is None else {"edge": edge_dim})
+    if edge_dim is not None:
+        found = 0 if representation.edge is None else representation.edge.shape[-1]
+        assert found == edge_dim, f"edge_dim is {edge_dim}, but the representation of edges has the width {found}"
     for name, tensor in parts(representation).items():
-        width = dim if name in ("node", "graph") else tensor.shape[-1]
+        width = widths.get(name, tensor.shape[-1])
         expected = (rows[name], width)
         assert tuple(tensor.shape) == expected, f"{name} must be {list(expected)}, but is {list(tensor.shape)}"
         assert tensor.isfinite().all(), f"{name} holds values that are not finite"

@@ -40,11 +40,16 @@ _TASKS: dict[TaskName, dict[str, Any]] = {
     },
     "node-multilabel": {"metric": "AP", "higher_is_better": True, "loss": "BCE", "num_targets": 3},
     "node-regression": {"metric": "MAE", "higher_is_better": False, "loss": "L1", "num_targets": 2},
+    "edge-classification": {
+        "metric": "accuracy",
+        "higher_is_better": True,
+        "loss": "cross_entropy",
+        "num_classes": 2,
+    },
+    "edge-regression": {"metric": "MAE", "higher_is_better": False, "loss": "L1", "num_targets": 2},
     "link-ranking": {"metric": "MRR", "higher_is_better": True, "loss": "contrastive_BCE"},
     "map-recovery": {"metric": "MSE", "higher_is_better": False, "loss": "normalised_MSE"},
 }
-#: Tasks whose targets are of nodes.
-_OF_NODES = ("node-classification", "node-multilabel", "node-regression", "map-recovery")
 _EDGE_PROBABILITY = 0.4
 
 
@@ -86,7 +91,7 @@ def tiny_table(
     if sizes is None:
         sizes = torch.randint(3, 8, (num_graphs,), generator=generator).tolist()
     graphs = [_graph(spec, size, edges, generator) for size in sizes]
-    axis = NODE if spec.task in _OF_NODES else GRAPH
+    axis = spec.level if spec.level in (NODE, EDGE) else GRAPH
     return GraphTable.from_graphs(graphs, {"y": Column(axis), "contact_index": Column("contact", index_of=NODE)})
 
 
@@ -104,7 +109,8 @@ def _graph(spec: BenchmarkSpec, num_nodes: int, edges: bool, generator: torch.Ge
     if spec.task == "link-ranking":
         nodes = torch.arange(num_nodes)
         return graph | {"contact_index": torch.stack([nodes, nodes.roll(1)], dim=1)[: num_nodes // 2]}
-    return graph | {"y": _target(spec, num_nodes, generator)}
+    rows = {NODE: num_nodes, EDGE: 2 * half.shape[1]}.get(spec.level or "", 1)
+    return graph | {"y": _target(spec, rows, generator)}
 
 
 def _features(features: Features, rows: int, codes: str, dense: str, generator: torch.Generator) -> dict[str, Tensor]:
@@ -117,9 +123,8 @@ def _features(features: Features, rows: int, codes: str, dense: str, generator: 
     return drawn
 
 
-def _target(spec: BenchmarkSpec, num_nodes: int, generator: torch.Generator) -> Tensor:
-    """Targets of one graph: `[1 or num_nodes, num_targets]`, or classes `[1 or num_nodes, 1]`."""
-    rows = num_nodes if spec.task in _OF_NODES else 1
+def _target(spec: BenchmarkSpec, rows: int, generator: torch.Generator) -> Tensor:
+    """Targets of one graph: `[rows, num_targets]`, or classes `[rows, 1]`."""
     if spec.num_classes is not None:
         return torch.randint(spec.num_classes, (rows, 1), generator=generator)
     if spec.task.endswith("-multilabel"):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 from torchmetrics import Metric
 
 from graphbench.contracts.benchmark import Benchmark
+from graphbench.tasks.base import Task
 from graphbench.tasks.scores import SplitScores
 from graphbench.training.module import BenchmarkModule
 
@@ -34,10 +37,33 @@ def baselines_of(
         for split in splits:
             guesses = torch.from_numpy(predictions[split])
             targets = data.tables[split].columns["y"].reshape(len(guesses), -1)
-            scores = SplitScores(module.task, split)
-            for metric in scores.modules():
-                if isinstance(metric, Metric):  # one process has all rows: the others do not score baselines
-                    metric.distributed_available_fn = lambda: False
-            scores.add(module.task, guesses, targets if targets.is_floating_point() else targets.long())
-            scored[split] |= {key: float(value) for key, value in scores.finish().items() if not value.isnan()}
+            values, _ = scores_of_predictions(module.task, guesses, targets)
+            scored[split] |= {f"{split}/{name}": value for name, value in values.items()}
     return found
+
+
+def scores_of_predictions(
+    task: Task, predictions: Tensor, targets: Tensor, device: torch.device | None = None
+) -> tuple[dict[str, float], dict[str, str]]:
+    """Score predictions that no loss can be computed of.
+
+    Args:
+        task: builds the metrics.
+        predictions: in the units of `Task.predict` `[rows, width]`.
+        targets: numbers `[rows, T]`, NaN where unknown, or classes `[rows, 1]` (negative or NaN where unknown).
+        device: where to compute; that of the predictions if None.
+
+    Returns:
+        Metric -> value, and metric -> why it has none.
+    """
+    place = predictions.device if device is None else device
+    scores = SplitScores(task, "test").to(place)
+    for metric in scores.modules():
+        if isinstance(metric, Metric):  # one process has all rows: the others score nothing
+            metric.distributed_available_fn = lambda: False
+    if task.spec.num_classes is not None:
+        targets = targets.nan_to_num(nan=-1).long()
+    scores.add(task, predictions.to(place), targets.to(place))
+    values = {key.partition("/")[2]: float(value) for key, value in scores.finish().items()}
+    undefined = {key.partition("/")[2]: why for key, why in scores.undefined.items()}
+    return {name: value for name, value in values.items() if not math.isnan(value)}, undefined

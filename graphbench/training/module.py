@@ -29,6 +29,7 @@ from graphbench.errors import BadInput, check_range
 from graphbench.nn.heads import HeadConfig
 from graphbench.tasks import build_task
 from graphbench.tasks.regression import Regression
+from graphbench.tasks.rows import OUTPUT as OUTPUT
 from graphbench.tasks.rows import SPREAD as SPREAD
 from graphbench.tasks.rows import rows_of
 from graphbench.tasks.scores import Scores
@@ -131,6 +132,7 @@ class BenchmarkModule(pl.LightningModule):
             class_weights,
             quantiles,
             label_smoothing,
+            self.architecture.edge_dim,
         )
         self.spec = self.task.spec
         self.schedule = schedule
@@ -151,6 +153,8 @@ class BenchmarkModule(pl.LightningModule):
         self.class_weights = class_weights
         self.compile_architecture = compile
         self.scores = Scores(self.task)
+        #: Whether `predict_step` also returns what the head puts out.
+        self.predicts_outputs = False
         self.learning_rates = parts.parse_rates(learning_rates)
         self.frozen = parts.freeze_parts(self, parts.parse_patterns(freeze))
         self.train(self.training)
@@ -236,7 +240,7 @@ class BenchmarkModule(pl.LightningModule):
         return self.architecture(batch)
 
     def forward(self, batch: Data) -> Tensor:
-        """Raw outputs of the head: `[num_graphs, output_dim]`, or `[num_nodes, output_dim]` for node tasks.
+        """Raw outputs of the head, a row for each graph, or node or edge where the task is about those.
 
         Args:
             batch: of the benchmark; or a `Batch` or `Data` of PyG with what `add_encodings(batch, module)` adds.
@@ -257,7 +261,7 @@ class BenchmarkModule(pl.LightningModule):
 
     @torch.no_grad()
     def predict(self, batch: Data | Sequence[Data]) -> Tensor:
-        """Predictions in the units of the targets, or probabilities: `[num_graphs, C]`, `[num_nodes, C]` of node tasks.
+        """Predictions in the units of the targets, or probabilities: a row for each graph, node or edge `[rows, C]`.
 
         In evaluation mode and without gradients; `module(batch)` returns what the loss compares instead, which for
         standardised targets are standardised values.
@@ -320,6 +324,7 @@ class BenchmarkModule(pl.LightningModule):
         predictions, targets = self.task.predict(output, batch)
         found = rows_of(self.task.level, batch) | {"prediction": predictions, "target": targets}
         found |= {f"{SPREAD}{name}": values for name, values in self.task.named_spreads(output).items()}
+        found |= {OUTPUT: output[:, : self.spec.output_dim]} if self.predicts_outputs else {}
         if "asked" in batch:  # a part of one graph: the other nodes are surroundings, and asked in another batch
             found = {name: values[batch.asked] for name, values in found.items()}
         return {name: values.cpu() for name, values in found.items()}

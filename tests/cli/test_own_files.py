@@ -40,6 +40,18 @@ def options(spreadsheet):
     ]  # fmt: skip
 
 
+def test_prepare_counts_the_rows_of_each_target(molecule_file, tmp_path, capsys):
+    smiles = [line.split(",")[0] for line in molecule_file.read_text().splitlines()[1:]]
+    rows = [f"{text},{number},{'ND' if number % 3 else number}" for number, text in enumerate(smiles)]
+    (tmp_path / "assays.csv").write_text("\n".join(["smiles,all,some", *rows]))
+    words = ["prepare", "--data", "Molecules", "--data.file", str(tmp_path / "assays.csv"), *SMALL_MODEL]
+    assert main([*words, "--data.target", '["all", "some"]', "--data.store", str(tmp_path / "store")]) == 0
+    lines = [line.replace("\u2502", " ").split() for line in capsys.readouterr().out.splitlines()]
+    counts = {name: [int(cell) for cell in cells] for name, *cells in filter(None, lines) if name in ("all", "some")}
+    assert sum(counts["all"]) == len(smiles)
+    assert sum(counts["some"]) == len(smiles[::3])
+
+
 def test_classes_by_name_are_offered_taken_and_answered(molecule_file, tmp_path, capfd):
     rows = [line.split(",")[0] for line in molecule_file.read_text().splitlines()[1:]]
     table = tmp_path / "assay.csv"
@@ -115,7 +127,7 @@ def test_a_balanced_loss_is_that_of_its_definition(options, tmp_path):
         (["--model.label_smoothing", "2"], "label_smoothing must be at least 0 and below 1, but got 2"),
         (["--model.label_smoothing", "some"], "label_smoothing"),
         (["--data.repeats", "once"], "repeats"),
-        (["--data.file", "Assay.xls"], "not from '.xls'"),
+        (["--data.file", "Assay.xls"], "ends in '.xls'"),
     ],
 )
 def test_what_does_not_fit_is_one_line(options, changed, said, tmp_path, capfd):

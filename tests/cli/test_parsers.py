@@ -54,7 +54,7 @@ MISTAKES = {
     "list --json=yes": ["--json takes no value, but got 'yes'."],
     "list benchmarks all": ["graphbench list does not take 'all'. `graphbench list --help` shows what it takes."],
     "version all": ["graphbench version does not take 'all'."],
-    "export --run x --output y --format onnx": ["--format must be one of weights, torch, but got 'onnx'."],
+    "export --run x --output y --format tflite": ["--format must be one of weights, torch, onnx, but got 'tflite'."],
     "tune --space x --run y --pruning best": ["--pruning must be one of median, none, but got 'best'."],
     "sweep --config gps/zinc --output y --resplit rings": ["--resplit must be one of random", "'rings'"],
     "reproduce sft/table-4 --scale tiny": ["--scale must be one of full, short, smoke, but got 'tiny'."],

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import networkx as nx
 import pytest
 import torch
 
-from graphbench import kernels
 from graphbench.contracts import GraphTable
+from graphbench.testing import computed_by
 
 
 @pytest.fixture(params=["numba", "torch"])
-def ways(request, monkeypatch) -> str:
-    """Both ways of computing what has loops in Numba; named by the modules whose tests use it."""
-    if request.param == "numba":
-        pytest.importorskip("numba")
-    monkeypatch.setenv(kernels.VARIABLE, request.param)
-    kernels._numba_is_there.cache_clear()
-    yield request.param
-    kernels._numba_is_there.cache_clear()
+def ways(request) -> Iterator[str]:
+    """Both ways of computing what has kernels; named by the modules whose tests use it."""
+    with computed_by(request.param):
+        yield request.param
 
 
 def _as_mapping(graph: nx.Graph) -> dict:

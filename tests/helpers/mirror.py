@@ -14,23 +14,74 @@ TESTED_BY = {
         "tests/benchmarks/molecules/chemistry/test_reading.py",
         "the reasons of unreadable texts",
     ),
+    "graphbench/tables/missing.py": (
+        "tests/benchmarks/molecules/chemistry/test_targets.py", "the words, in targets of molecules",
+    ),
+    "graphbench/tables/reader.py": ("tests/benchmarks/molecules/test_hostile_tables.py", "every format, good and bad"),
+    "graphbench/tables/text.py": ("tests/benchmarks/molecules/test_hostile_tables.py", "encodings and packed files"),
+    "graphbench/tables/records.py": (
+        "tests/benchmarks/molecules/chemistry/test_files.py", "files of molecules, read through the one reader",
+    ),
+    "graphbench/benchmarks/labels.py": ("tests/cli/test_external.py", "labels of the files that it scores"),
+    "graphbench/tables/target_cells.py": (
+        "tests/benchmarks/molecules/chemistry/test_targets.py", "the cells of a file of molecules",
+    ),
+    "graphbench/prediction/external.py": ("tests/cli/test_external.py", "held against predict and scikit-learn"),
     "graphbench/contracts/pyg.py": ("tests/nn/test_pyg.py", "beside the layers that read such graphs"),
     "graphbench/files/json_files.py": ("tests/data/test_foreign.py", "JSON that is damaged or nested too deep"),
-    "graphbench/encodings/_edges_numba.py": ("tests/encodings/test_dense.py", "its loops"),
-    "graphbench/encodings/lap_pe_numba.py": ("tests/encodings/test_lap_pe.py", "its loops"),
-    "graphbench/encodings/rwse_numba.py": ("tests/encodings/test_rwse.py", "its loops"),
-    "graphbench/encodings/shortest_paths_numba.py": ("tests/encodings/test_shortest_paths.py", "its loops"),
-    "graphbench/nn/block_attention_numba.py": ("tests/nn/test_block_attention.py", "its loops"),
-    "graphbench/nn/dropout_numba.py": ("tests/nn/test_dropout.py", "its loop"),
-    "graphbench/nn/edge_attention_numba.py": ("tests/nn/test_edge_attention.py", "its loops"),
-    "graphbench/nn/messages_numba.py": ("tests/nn/test_messages.py", "its loops"),
-    "graphbench/nn/softmax_rows_numba.py": ("tests/nn/test_block_attention.py", "rows of its weights"),
-    "plugins/baselines/src/graphbench_baselines/pna_numba.py": ("plugins/baselines/tests/test_pna.py", "its loops"),
-    "plugins/sfi-former/src/graphbench_sfi_former/native.py": (
-        "plugins/sfi-former/tests/test_rows_numba.py", "calls the kernels and nothing else",
+    "plugins/sfi-former/src/graphbench_sfi_former/ops.py": (
+        "plugins/sfi-former/tests/kernels/test_rows_numba.py", "chooses between kernels and plain forms",
     ),
-    "plugins/sft/src/graphbench_sft/maxout_numba.py": (
-        "plugins/sft/tests/test_maxout.py", "every test runs with the loops and with torch",
+    "plugins/sfi-former/src/graphbench_sfi_former/kernels/attention.py": (
+        "plugins/sfi-former/tests/kernels/test_rows_numba.py", "calls the kernels and nothing else",
+    ),
+    "plugins/kernels/src/graphbench_kernels/encodings/lap_pe_numba.py": (
+        "tests/encodings/test_lap_pe.py", "its loops",
+    ),
+    "plugins/kernels/src/graphbench_kernels/encodings/rwse_numba.py": (
+        "tests/encodings/test_rwse.py", "its loops",
+    ),
+    "plugins/kernels/src/graphbench_kernels/encodings/shortest_paths_numba.py": (
+        "tests/encodings/test_shortest_paths.py", "its loops",
+    ),
+    "plugins/kernels/src/graphbench_kernels/models/maxout.py": (
+        "plugins/sft/tests/test_maxout.py", "every test runs with and without",
+    ),
+    "plugins/kernels/src/graphbench_kernels/models/maxout_numba.py": (
+        "plugins/sft/tests/test_maxout.py", "its loops",
+    ),
+    "plugins/kernels/src/graphbench_kernels/models/pna.py": (
+        "plugins/baselines/tests/test_pna.py", "every test runs with and without",
+    ),
+    "plugins/kernels/src/graphbench_kernels/models/pna_numba.py": (
+        "plugins/baselines/tests/test_pna.py", "its loops",
+    ),
+    "plugins/kernels/src/graphbench_kernels/nn/again.py": (
+        "tests/nn/test_ops.py", "second derivatives of every operation",
+    ),
+    "plugins/kernels/src/graphbench_kernels/nn/attention_numba.py": (
+        "plugins/kernels/tests/nn/test_attention.py", "its loops",
+    ),
+    "plugins/kernels/src/graphbench_kernels/nn/edge_attention.py": (
+        "tests/nn/test_edge_attention.py", "every test runs with and without",
+    ),
+    "plugins/kernels/src/graphbench_kernels/nn/edge_attention_numba.py": (
+        "tests/nn/test_edge_attention.py", "its loops",
+    ),
+    "plugins/kernels/src/graphbench_kernels/nn/messages.py": (
+        "tests/nn/test_ops.py", "every test runs with and without",
+    ),
+    "plugins/kernels/src/graphbench_kernels/nn/messages_numba.py": (
+        "tests/nn/test_ops.py", "its loops",
+    ),
+    "plugins/kernels/src/graphbench_kernels/nn/random_numba.py": (
+        "plugins/kernels/tests/nn/test_dropping.py", "its numbers",
+    ),
+    "plugins/kernels/src/graphbench_kernels/nn/softmax_rows_numba.py": (
+        "plugins/kernels/tests/nn/test_attention.py", "rows of its weights",
+    ),
+    "plugins/sft/src/graphbench_sft/ops.py": (
+        "plugins/kernels/tests/models/test_mixture.py", "beside the kernel; its other half in `test_maxout`",
     ),
     "graphbench/callbacks/changed_options.py": ("tests/cli/test_changes.py", "what it sets, in runs that go on"),
     "graphbench/importing.py": ("tests/cli/test_every_way_in.py", "what a sent run may not import, by every command"),
@@ -60,9 +111,8 @@ TESTED_BY = {
     "graphbench/benchmarks/sizes.py": (
         "tests/benchmarks/block_models/test_pattern_cluster.py", "sizes that a user gives, good and bad",
     ),
-    "graphbench/attributions/encoders.py": (
-        "tests/attributions/test_integrated.py", "what integrated gradients run along",
-    ),
+    "graphbench/attributions/encoders.py": ("tests/attributions/test_reference.py", "the calls that are replaced"),
+    "graphbench/attributions/question.py": ("tests/attributions/test_attribution.py", "what every method asks"),
     "graphbench/attributions/rows.py": ("tests/cli/commands/test_explain.py", "the rows that the command explains"),
     "graphbench/benchmarks/superpixels/base.py": (
         "tests/benchmarks/superpixels/test_own_images.py", "the benchmark of any images",
@@ -81,6 +131,7 @@ TESTED_BY = {
     "graphbench/cli/complaints.py": ("tests/cli/test_options.py", "what a wrong option is told"),
     "graphbench/cli/console.py": ("tests/cli/commands/test_score.py", "the table that a command prints"),
     "graphbench/cli/lightning.py": ("tests/cli/commands/test_fit.py", "the parser of all commands that build a model"),
+    "graphbench/cli/split_predictions.py": ("tests/cli/commands/test_score.py", "one run, and several"),
     "graphbench/cli/commands/list_command.py": ("tests/cli/commands/test_list.py", "the command is called list"),
     "graphbench/cli/names.py": ("tests/cli/commands/test_fit.py", "short names on the command line"),
     "graphbench/cli/preflight.py": ("tests/cli/commands/test_sweep.py", "what a sweep refuses before it runs"),
@@ -103,7 +154,6 @@ TESTED_BY = {
     "graphbench/contracts/trace.py": ("tests/diagnostics/test_recording.py", "recorded traces"),
     "graphbench/exporting/card.py": ("tests/cli/commands/test_export.py", "the card that an export writes"),
     "graphbench/exporting/folder.py": ("tests/cli/commands/test_export.py", "the folder that an export writes"),
-    "graphbench/figures/attributions.py": ("tests/cli/commands/test_explain.py", "the drawings of explained rows"),
     "graphbench/nn/path_steps.py": ("tests/nn/test_graphormer.py", "the term of the edges on shortest paths"),
     "graphbench/runs/hub.py": ("tests/cli/commands/test_push.py", "by the real client, against a stand-in"),
     "graphbench/diagnostics/ragged.py": ("tests/diagnostics/test_rank.py", "sums per graph, in every measure of rank"),
@@ -144,27 +194,6 @@ TESTED_BY = {
     "plugins/linear-transformer/src/graphbench_linear_transformer/normalise.py": (
         "plugins/linear-transformer/tests/test_layers.py", "the norm between layers",
     ),
-    "plugins/sfi-former/src/graphbench_sfi_former/arguments.py": (
-        "plugins/sfi-former/tests/test_flow.py", "checks what the solver is given",
-    ),
-    "plugins/sfi-former/src/graphbench_sfi_former/blockwise.py": (
-        "plugins/sfi-former/tests/test_attention.py", "one of the attention's solvers",
-    ),
-    "plugins/sfi-former/src/graphbench_sfi_former/enhanced.py": (
-        "plugins/sfi-former/tests/test_layers.py", "attention of the layers",
-    ),
-    "plugins/sfi-former/src/graphbench_sfi_former/fused.py": (
-        "plugins/sfi-former/tests/test_attention.py", "one of the attention's solvers",
-    ),
-    "plugins/sfi-former/src/graphbench_sfi_former/masking.py": (
-        "plugins/sfi-former/tests/test_flow.py", "masks of every solver",
-    ),
-    "plugins/sfi-former/src/graphbench_sfi_former/operands.py": (
-        "plugins/sfi-former/tests/test_attention.py", "what its fused solver reads",
-    ),
-    "plugins/sfi-former/src/graphbench_sfi_former/workspace.py": (
-        "plugins/sfi-former/tests/test_attention.py", "memory of its blockwise solver",
-    ),
     "plugins/sft/src/graphbench_sft/documents.py": ("plugins/sft/tests/test_places.py", "two documents per graph"),
     "plugins/sft/src/graphbench_sft/traces.py": ("plugins/sft/tests/test_attention.py", "what attention records"),
     "graphbench/experiments/tuning/pruning.py": ("tests/experiments/tuning/test_study.py", "ends a trial of a study"),
@@ -172,13 +201,16 @@ TESTED_BY = {
 
 #: Test file without a source of its name -> what it tests.
 TESTS_OF = {
+    "tests/benchmarks/graphs/test_edge_targets.py": "targets of edges, from the source to predictions",
     "tests/release/test_audit.py": "release/audit.py",
+    "tests/benchmarks/molecules/test_hostile_tables.py": "graphbench/tables/, by a training and a prediction",
     "tests/benchmarks/molecules/test_spellings.py": "graphbench/benchmarks/molecules/chemistry/stereo.py",
     "tests/cli/test_ports.py": "graphbench/cli/elastic.py",
     "tests/callbacks/test_other_modules.py": "graphbench/callbacks/probe.py",
     "tests/training/test_plain_loaders.py": "graphbench/training/module.py",
     "tests/cli/test_written_together.py": "commands killed between their files",
     "tests/docs/test_readme.py": "README.md",
+    "tests/experiments/test_own_molecules.py": "experiments/own_molecules.py, and configs/molecules.yaml",
     "tests/docs/test_lightning.py": "docs/lightning.md",
     "tests/docs/test_how_to.py": "docs/how-to/",
     "plugins/baselines/tests/test_all_architectures.py": "the contract, for every architecture of the package",

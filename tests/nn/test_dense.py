@@ -57,23 +57,6 @@ def test_a_batch_without_graphs_has_no_blocks():
     assert len(layout.blocks) == 1
 
 
-def test_places_are_where_the_graphs_of_blocks_lie(batch):
-    """They stand before the blocks are made, which kernels that need no padding never do."""
-    layout = DenseLayout.from_batch(batch)
-    places = layout.places
-    assert len(places) == layout.num_blocks > 1
-    for place, block in zip(places, layout.blocks, strict=True):
-        assert place.starts.tolist() == batch.ptr[block.graphs].tolist()
-        assert place.sizes.tolist() == block.layout.ptr.diff().tolist()
-        assert place.length == block.layout.max_nodes == max(place.sizes)
-
-
-def test_place_of_equal_sizes_is_one(table):
-    (place,) = DenseLayout.from_batch(table.batch([4, 4])).places
-    assert place.starts.tolist() == [0, 12]
-    assert place.sizes.tolist() == [12, 12]
-
-
 def test_block_rows_belong_to_its_graphs(batch):
     layout, x = DenseLayout.from_batch(batch), rows_of(batch)
     for block in layout.blocks:

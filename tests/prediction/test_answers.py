@@ -46,7 +46,7 @@ def test_nodes_have_rows_and_a_row_without_an_answer_stays_one():
     frame = pd.DataFrame({"name": ["a", "b", "c", "d"]})
     found = answers([0, 2, 3], {1: "torn"}, remarks=["", "", "odd", ""])
     part = InputPart(frame, NONE, [], {})
-    table = answer_table(part, found, lambda values, present: {"value": values[:, 0], "there": present}, nodes=True)
+    table = answer_table(part, found, lambda values, present: {"value": values[:, 0], "there": present}, level="node")
     assert table["name"].tolist() == ["a", "a", "b", "c", "d", "d"]
     assert table["node"].tolist() == [0, 1, pd.NA, 0, 0, 1]
     assert table["value"].fillna(-1).tolist() == pytest.approx([0.0, 0.1, -1, 2.0, 3.0, 3.1])
@@ -57,6 +57,6 @@ def test_nodes_have_rows_and_a_row_without_an_answer_stays_one():
 
 def test_nodes_have_the_names_that_the_input_gives_them():
     part = InputPart(pd.DataFrame({"id": list("abcd")}), NONE, [], {}, {0: ["u", "v"], 2: ["w"], 3: ["x", "y"]})
-    table = answer_table(part, answers([0, 3], {1: "torn", 2: "odd"}), lambda values, present: {}, nodes=True)
+    table = answer_table(part, answers([0, 3], {1: "torn", 2: "odd"}), lambda values, present: {}, level="node")
     assert table["id"].tolist() == ["a", "a", "b", "c", "d", "d"]
     assert table["node_name"].tolist() == ["u", "v", pd.NA, pd.NA, "x", "y"]

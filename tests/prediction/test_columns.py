@@ -7,8 +7,7 @@ import pandas as pd
 import pytest
 
 from graphbench.benchmarks import AMPPeptides, Molecules
-from graphbench.errors import BadInput
-from graphbench.prediction.columns import beside, prediction_columns
+from graphbench.prediction.columns import beside, own_name, prediction_columns
 
 VALUES = np.array([[0.2, 0.8], [np.nan, np.nan], [0.6, 0.4]], dtype=np.float32)
 PRESENT = np.array([True, False, True])
@@ -42,7 +41,11 @@ def test_labels_are_answers_with_probabilities():
     assert found["probability_hot"].tolist()[0] == pytest.approx(0.2)
 
 
-def test_a_name_that_is_taken_is_refused():
+def test_predictions_beside_earlier_ones_have_one_number():
     frame = pd.DataFrame({"smiles": ["C"], "problem": ["none"]})
-    with pytest.raises(BadInput, match="a column 'problem' already"):
-        beside(frame, {"problem": np.array([""])})
+    new = {"prediction_y": np.ones(1), "problem": np.array([""])}
+    second = beside(frame, new)
+    assert list(second) == ["smiles", "problem", "prediction_y_2", "problem_2"]
+    assert list(beside(second, new))[-2:] == ["prediction_y_3", "problem_3"]
+    assert (second["problem"][0], second["problem_2"][0]) == ("none", "")
+    assert [own_name(beside(second, new), name) for name in ("problem", "outside_training")] == ["problem_3", None]

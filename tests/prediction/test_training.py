@@ -60,6 +60,11 @@ def test_facts_are_those_of_every_graph(monkeypatch, tmp_path):
     low, high = seen.columns["x_dense"].amin(0), seen.columns["x_dense"].amax(0)
     assert facts.ranges["x_dense"] == list(zip(low.tolist(), high.tolist(), strict=True))
     assert facts.classes == ("no", "yes")
+    for name, sizes in (("x", (5, 3)), ("edge_attr", (4,))):
+        for number, size in enumerate(sizes):
+            one_hot = torch.nn.functional.one_hot(seen.columns[name][:, number], size).double()
+            assert facts.shares[name][number] == pytest.approx(one_hot.mean(0).tolist())
+    assert facts.means == {"x_dense": pytest.approx(seen.columns["x_dense"].double().mean(0).tolist())}
     run = RunFolder(tmp_path)
     assert TrainingFacts.read(run) is None
     facts.write(run)

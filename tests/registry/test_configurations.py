@@ -218,9 +218,9 @@ def test_variants_are_overlays_of_the_same_folder(name):
 
 @pytest.mark.parametrize("name", [name for name, one in SHIPPED.items() if facts(one).expected.value is not None])
 def test_a_published_score_asks_for_the_published_data(name):
-    """PATTERN and CLUSTER are generated unless a recipe says otherwise."""
+    """PATTERN, CLUSTER and TSP are generated unless a recipe says otherwise."""
     said = facts(SHIPPED[name])
-    if said.expected.data == "published" and said.benchmark in ("PATTERN", "CLUSTER"):
+    if said.expected.data == "published" and said.benchmark in ("PATTERN", "CLUSTER", "TSP"):
         assert SHIPPED[name].content()["data"]["init_args"]["source"] == "pyg"
         generated = SHIPPED[f"{name.partition('/')[0]}/overlays/generated"]
         assert generated.content() == {"data": {"init_args": {"source": "generated"}}}

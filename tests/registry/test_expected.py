@@ -145,4 +145,5 @@ def test_benchmarks_that_sample_their_graphs_say_so():
         for name, record in registry.benchmarks().items()
         if record.distribution == "graphbench-lightning" and record.spec and kind_of_data(record.spec) == "generated"
     }
-    assert generated == {"CLUSTER", "CSL", "CYCLES", "ElectricFlow", "ListOps", "PATTERN", "Pathfinder", "Solids"}
+    sampled = {"CLUSTER", "CSL", "CYCLES", "ElectricFlow", "ListOps", "PATTERN", "Pathfinder", "Solids", "TSP"}
+    assert generated == sampled

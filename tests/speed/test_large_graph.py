@@ -43,7 +43,6 @@ def test_the_graph_is_connected_simple_and_has_heavy_degrees(script):
 
 @pytest.mark.parametrize(("mode", "conv"), [("full", GCNConv), ("neighbors", SAGEConv)])
 def test_both_networks_are_one(script, tmp_path, mode, conv, monkeypatch):
-    monkeypatch.setattr("graphbench.nn.dropout._steps", lambda p: None)  # the dropout of torch, which the other has
     graph = script.power_law_graph(3000, 9000)
     torch.save(graph, tmp_path / "graph.pt")
     module, data = script.our_parts(mode, str(tmp_path / "graph.pt"), str(tmp_path / "store"), 8)

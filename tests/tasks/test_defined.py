@@ -48,6 +48,8 @@ def truth_of_classes(name, probabilities, classes):
         return sk.accuracy_score(truth, chosen)
     if name == "ECE":
         return None  # held against its definition elsewhere; here it only must be a number
+    if name == "F1":
+        return sk.f1_score(truth, chosen) if truth.any() else math.nan
     if len(set(truth)) < 2:
         return math.nan
     if name == "class_accuracy":

@@ -82,3 +82,25 @@ CLUSTER = replace(
     disk_mb=105.9,
     source="generated with the published parameters",
 )
+
+TSP = BenchmarkSpec(
+    name="TSP",
+    task="edge-classification",
+    node=Features(dense=2, names=("x", "y")),
+    edge=Features(dense=1, names=("distance",)),
+    metric="F1",
+    higher_is_better=True,
+    loss="cross_entropy",
+    num_classes=2,
+    target_names=("other", "tour"),
+    split_sizes=(1_000, 100, 100),
+    mean_nodes=75.8,
+    max_nodes=100,
+    mean_edges=1894.1,
+    offline=True,
+    disk_mb=21.2,
+    licence="generated here; the published graphs are under the MIT licence",
+    citation="Dwivedi et al., JMLR 24 (2023)",
+    source="generated: points drawn and solved here",
+    extra={"edges": "undirected"},
+)

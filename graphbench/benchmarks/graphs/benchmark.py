@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,14 +13,14 @@ import numpy as np
 import torch
 
 from graphbench.benchmarks.graphs import specs
-from graphbench.benchmarks.graphs.by_nodes.level import NodeLevel
 from graphbench.benchmarks.graphs.by_nodes.splits import known_in
-from graphbench.benchmarks.graphs.features import FeaturePlan, feature_arrays
+from graphbench.benchmarks.graphs.features import FeaturePlan
 from graphbench.benchmarks.graphs.inference import LOSSES, OF_NEGATIVES, TASKS
-from graphbench.benchmarks.graphs.inputs import parts_of_objects, parts_of_source, told_as_input
-from graphbench.benchmarks.graphs.inspection import POSITION, FeatureRequest, size_facts, split_facts
+from graphbench.benchmarks.graphs.inputs import GraphInputs, told_as
+from graphbench.benchmarks.graphs.inspection import FeatureRequest, size_facts, split_facts
 from graphbench.benchmarks.graphs.raw import RawGraphs, undirected
 from graphbench.benchmarks.graphs.sources import open_source
+from graphbench.benchmarks.graphs.splits.joined import source_by_split
 from graphbench.benchmarks.graphs.splits.links import split_links
 from graphbench.benchmarks.graphs.splits.splitting import (
     SplitRequest,
@@ -30,21 +30,28 @@ from graphbench.benchmarks.graphs.splits.splitting import (
     used_columns,
 )
 from graphbench.benchmarks.graphs.summary import summary_rows, summary_text
-from graphbench.benchmarks.graphs.targets import Target, find_target, metrics_of, predicts_links, target_array
+from graphbench.benchmarks.graphs.targets import (
+    Target,
+    find_target,
+    is_symmetric,
+    metrics_of,
+    predicts_links,
+    target_array,
+)
 from graphbench.benchmarks.graphs.weights import weight_array
-from graphbench.contracts import SPLITS, GraphTable, InputPart
+from graphbench.contracts import SPLITS, GraphTable
 from graphbench.contracts.spec import TaskName
 from graphbench.contracts.table import EDGE, NODE, WEIGHT
 from graphbench.data.checksums import remembered_sha256
 from graphbench.data.entry import Entry, EntryWriter
-from graphbench.data.precision import single_numbers
 from graphbench.data.row_weights import scaled_weights
+from graphbench.data.splits import check_fractions, without_share
 from graphbench.errors import BadInput, check_choice
 
 logger = logging.getLogger(__name__)
 
 
-class Graphs(NodeLevel):
+class Graphs(GraphInputs):
     """Graphs of your own, out of files, tables, a function, or a data set by its name.
 
     What the features, the task and its targets are is inferred from the data, shown in one table before training, and
@@ -58,14 +65,16 @@ class Graphs(NodeLevel):
             class of `torch_geometric.datasets` with its arguments (`TUDataset:MUTAG`); a set of OGB (`ogbg-molbace`,
             `ogbn-arxiv`); a set of graphbench-lib (`graphbench-lib:NAME`). In Python also a list of graphs, or lists by
             split.
-        target: column to be predicted, or several; `y:4` is one column of a matrix. By default `y`, pairs of links, or
-            the only column of the graphs.
+        target: column to be predicted, or several; `y:4` is one column of a matrix. By default `y`, `edge_label`
+            or `edge_y` of edges, pairs of links, or the only column of the graphs.
         task: graph-regression, graph-classification, graph-multilabel, node-classification, node-multilabel,
-            node-regression or link-ranking.
+            node-regression, edge-classification, edge-regression or link-ranking.
         num_classes: of a classification whose data do not show all classes.
-        missing: values of the target that mean that there is none, beside empty cells and NaN: `[-999]`. By default -1
-            of classes, beside two or more of them of which none is negative; `[]` for none, so that -1 is a class.
-        on_error: stop at a graph without a target, or skip such graphs. Nodes without one are in no split.
+        missing: words or numbers that say that the target is missing, beside the usual ones (empty, NA, N/A, NaN,
+            null, None, ND, - and the like): `[-999]`. By default also -1 of classes, beside two or more of them of
+            which none is negative; `[]` for empty cells and NaN alone, so that -1 is a class.
+        on_error: stop at a graph without a target, or skip such graphs. Nodes and edges without one are in no
+            split.
         node_features: columns of nodes; by default `x` of PyG's graphs, all columns of other sources.
         edge_features: columns of edges; by default `edge_attr` of PyG's graphs, all columns of other sources.
         categorical: columns to read as categories though they are real numbers.
@@ -77,22 +86,26 @@ class Graphs(NodeLevel):
         to_undirected: add the reverse of every edge that has none, with its features, as is done for citations.
         split: given (with the source, or by a column), random, stratified (the same shares of each class), k-fold, or
             groups. By default what the source gives, else stratified for classes, else random.
-        split_level: graph, or node: all splits hold all graphs and differ in the nodes whose targets are known. By
-            default node for targets of nodes where the masks or the column of the split are theirs, or there is one
-            graph.
-        split_column: column of the graphs or nodes that says train, val or test.
-        group_column: column of the graphs or nodes; those of one value stay in one split.
-        fractions: shares of train, validation and test.
-        fold: the fold that tests with split=k-fold, the next one validates; or the column of masks that hold several
-            splits.
+        split_level: graph, or node or edge: all splits hold all graphs and differ in the nodes or edges whose targets
+            are known. By default that of the target where the masks or the column of the split are theirs, or there
+            is one graph. Both directions of an edge stay in one split that is random.
+        split_column: column of the graphs, nodes or edges that says train, val or test, of which a missing one is cut
+            from training; or that has fold numbers from 0, three or more.
+        test_source, val_source: sources of the same columns whose graphs test and validate; without one of them its
+            part is cut from `source`.
+        group_column: column of the graphs, nodes or edges; those of one value stay in one split.
+        fractions: shares of train, validation and test, also of what is cut from training. 0 leaves validation or test
+            out: `[1, 0, 0]` trains a final model on all.
+        fold: the fold that tests with split=k-fold or with fold numbers, the next one validates; or the column of masks
+            that hold several splits.
         num_folds: folds of split=k-fold.
         split_seed: decides every split that is random.
         metric: the score that selects checkpoints.
         loss: L1 or MSE; cross_entropy or weighted_cross_entropy.
         arguments: of a named data set or function, by name.
-        weight: column with the weight of each graph, or of each node of a task on nodes, in the loss, 0 or more. Only
-            ratios count: weights are divided by their mean over the training rows. Losses of all splits are weighted,
-            metrics are not. The column is no feature.
+        weight: column with the weight of each graph, or of each node or edge of a task on those, in the loss, 0 or
+            more. Only ratios count: weights are divided by their mean over the training rows. Losses of all splits are
+            weighted, metrics are not. The column is no feature.
         options: of batches of one graph, see `NodeLevel`; and of every benchmark, see `GraphBenchmark`.
 
     Raises:
@@ -128,6 +141,8 @@ class Graphs(NodeLevel):
         fold: int = 0,
         num_folds: int = 10,
         split_seed: int = 0,
+        test_source: str | list[Any] | None = None,
+        val_source: str | list[Any] | None = None,
         metric: str | None = None,
         loss: str | None = None,
         arguments: dict[str, Any] | None = None,
@@ -139,10 +154,12 @@ class Graphs(NodeLevel):
             check_choice("task", task, TASKS)
         check_choice("on_error", on_error, ("stop", "skip"))
         self.target = (target,) if isinstance(target, str) else None if target is None else tuple(target)
+        fractions = check_fractions(fractions)
         self.request = SplitRequest(
             split, split_column, group_column, fractions, fold, num_folds, split_seed, split_level, self.target or ()
         )
         self.request.check()
+        self.empty_splits = without_share(fractions)
         self.task = cast("TaskName | None", task)
         self.num_classes, self.weight, self.missing, self.on_error = num_classes, weight, missing, on_error
         wanted = {NODE: node_features, EDGE: edge_features}
@@ -154,6 +171,14 @@ class Graphs(NodeLevel):
             raise BadInput("directed and to_undirected exclude each other.")
         checksum = partial(remembered_sha256, store=self.store.root)
         self.source = open_source(source, arguments or {}, directed, Path(self.root), checksum)
+        others = {name: given for name, given in (("val", val_source), ("test", test_source)) if given is not None}
+        if others:
+            self.request.check_sources(others)
+            opened = {}
+            for name, given in others.items():
+                with told_as(f"--data.{name}_source"):
+                    opened[name] = open_source(given, {}, directed, Path(self.root), checksum)
+            self.source = source_by_split({"train": self.source, **opened})
         self._raw: RawGraphs | None = None
         self._shown = False
         self._take_over(self._inspected(), metric, loss)
@@ -173,7 +198,8 @@ class Graphs(NodeLevel):
                 f"--folds {count}: {self.spec.source} gives a split{columns} ({self.facts['split']}). Add "
                 "--data.split k-fold to cut folds of your own."
             )
-        shared = {} if given else {"split": "k-fold", "num_folds": count}
+        shared: dict[str, Any] = {} if given else {"split": "k-fold"}
+        shared |= {"num_folds": count} if not given or count > self.request.num_folds else {}
         return [{**shared, "fold": fold} for fold in range(count)]
 
     def check_split_seed(self) -> None:
@@ -224,9 +250,9 @@ class Graphs(NodeLevel):
         target = find_target(raw, self.target, self.task, self.num_classes, used, self.missing, skip)
         if self.weight is not None:
             weight_array(raw, target, self.weight)  # says what is wrong with it
-        level = split_level(raw, self.request, target.level == NODE)
-        by_nodes = used_columns(raw, self.request, NODE) if level == NODE else ()
-        plans = self.wanted.plans(raw, target, (*by_nodes, *(weight if target.level == NODE else ())))
+        level = split_level(raw, self.request, target.level)
+        of_rows = used_columns(raw, self.request, level) if level in (NODE, EDGE) else ()
+        plans = self.wanted.plans(raw, target, (*of_rows, *(weight if target.level in (NODE, EDGE) else ())))
         units = units_of(raw, target, level)
         rows, told = split_units(units, self.request)
         for split in SPLITS:
@@ -239,6 +265,8 @@ class Graphs(NodeLevel):
             **size_facts(raw),
             "split": told,
         }
+        if target.level == EDGE and (found := target_array(raw, target)) is not None:
+            writer.meta["symmetric"] = is_symmetric(raw, found[1])
 
     def _take_over(self, entry: Entry, metric: str | None, loss: str | None) -> None:
         """The specification, out of what was inferred."""
@@ -273,14 +301,15 @@ class Graphs(NodeLevel):
         )
         if self._by_nodes and self.train_fraction < 1:
             raise BadInput(
-                f"train_fraction is {self.train_fraction:g}, but it chooses graphs, and here the nodes are split: all "
-                "graphs are in all splits. Set data.fractions instead."
+                f"train_fraction is {self.train_fraction:g}, but it chooses graphs, and here the "
+                f"{self.facts['split_level']}s are split: all graphs are in all splits. Set data.fractions instead."
             )
         self.check_sampled()
 
     def _extra(self) -> dict[str, str]:
         """Facts that the specification has no field for."""
-        found = {"split": "nodes"} if self._by_nodes else {}
+        found = {"split": f"{self.facts['split_level']}s"} if self._by_nodes else {}
+        found |= {"edges": "undirected"} if self.facts.get("symmetric") else {}
         if self._target.level == "link":
             found |= {"links": "edges"} if self.facts["of_one_graph"] else {}
             found |= {"negatives": "given"} if self.facts["num_negatives"] else {}
@@ -325,63 +354,19 @@ class Graphs(NodeLevel):
         raw = self._graphs()
         table = self._table(raw, targets=True)
         self._raw = None  # what is stored need not stay in memory
-        self.left_out = 0 if self._target.level == NODE else self.facts["unlabelled"]
+        self.left_out = 0 if self._target.level in (NODE, EDGE) else self.facts["unlabelled"]
         if self._by_nodes:
             return scaled_weights({split: known_in(table, self._rows[split]) for split in SPLITS})
         return scaled_weights({split: table.select(torch.from_numpy(self._rows[split])) for split in SPLITS})
 
     def _table(self, raw: RawGraphs, targets: bool = False) -> GraphTable:
         """Graphs with their features, and with what is to be predicted."""
-        columns: dict[str, tuple[str, np.ndarray]] = {}
-        for level, coded_name, dense_name in ((NODE, "x", "x_dense"), (EDGE, "edge_attr", "edge_dense")):
-            coded, dense = feature_arrays(raw, self._plan[level])
-            columns |= {coded_name: (level, coded)} if coded is not None else {}
-            columns |= {dense_name: (level, dense)} if dense is not None else {}
-        if self.facts["coordinates"]:
-            columns["pos"] = (NODE, single_numbers(raw.column(NODE, POSITION), f"{raw.origin}: {POSITION} of nodes"))
+        columns = self.feature_columns(raw)
         if targets and (y := target_array(raw, self._target)) is not None:
             columns["y"] = y
             if self.weight is not None:
                 columns[WEIGHT] = weight_array(raw, self._target, self.weight)
         return raw.table(columns)
-
-    # -- new inputs ----------------------------------------------------------------------------------------------
-
-    def read_input(self, source: str, column: str | None = None, size: int = 1024) -> Iterator[InputPart]:
-        """Graphs of another source of any kind; they need the columns that are features, and no target.
-
-        JSON lines and folders of networkx files are read graph by graph, tables in chunks where their rows are grouped
-        by graph, so that they may be longer than memory. Other sources are read whole.
-
-        Args:
-            source: as the option of this name.
-            column: not used: graphs are told by their own layout.
-            size: graphs per part.
-
-        Raises:
-            BadInput: the source cannot be read, or its graphs lack a column.
-        """
-        if source == "-":
-            raise BadInput(f"{self.spec.name} reads files, folders and names, not standard input.")
-        needed = [(plan.level, found.name) for plan in self._plan.values() for found in plan.columns]
-        with told_as_input():
-            opened = open_source(source, {}, self.directed, Path(self.root))
-            return parts_of_source(opened, needed, self._features_only, size)
-
-    def read_objects(self, objects: Sequence[Any], size: int = 1024) -> Iterator[InputPart]:
-        """PyG's `Data`, mappings of tensors, or networkx graphs; one that cannot be used is a problem of its row."""
-        return parts_of_objects(objects, self.directed, self._features_only, size)
-
-    def _features_only(self, raw: RawGraphs) -> GraphTable:
-        return self._table((undirected(raw) if self.to_undirected else raw).without_links())
-
-    def value_words(self, feature: str, value: int) -> str:
-        """A category by what the source calls it."""
-        for plan in self._plan.values():
-            for found in plan.columns:
-                if found.name == feature and found.values:
-                    return f"{feature} {found.values[value]}"
-        return super().value_words(feature, value)
 
     def ids(self, split: str) -> Sequence[Any]:
         """What the source calls the graphs; their numbers in it where it has no names."""

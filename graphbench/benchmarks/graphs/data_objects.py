@@ -107,7 +107,8 @@ def _with_levels(found: Sequence[Mapping[str, Any]], places: Sequence[str], name
     """Every attribute where it belongs: with the nodes, the edges or the graph, the same for all graphs."""
     arrays: list[dict[str, np.ndarray]] = []
     for graph in found:
-        read = {key: as_array(value) for key, value in graph.items() if key not in STRUCTURE}
+        label = "edge_label" if "edge_label_index" not in graph else None  # then it is of the edges themselves
+        read = {key: as_array(value) for key, value in graph.items() if key not in STRUCTURE or key == label}
         arrays.append({key: value for key, value in read.items() if value is not None})
     sizes = [(int(graph["num_nodes"]), graph["edge_index"].shape[1]) for graph in found]
     masks_from_indices(arrays, [nodes for nodes, _ in sizes], places)

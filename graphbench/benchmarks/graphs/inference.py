@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import numpy as np
 
 from graphbench.benchmarks.graphs.raw import RawGraphs
 from graphbench.contracts.spec import TaskName
-from graphbench.contracts.table import NODE
+from graphbench.contracts.table import EDGE, GRAPH, NODE
 from graphbench.errors import BadInput
 
 TASKS: tuple[TaskName, ...] = (
@@ -16,6 +18,8 @@ TASKS: tuple[TaskName, ...] = (
     "node-classification",
     "node-multilabel",
     "node-regression",
+    "edge-classification",
+    "edge-regression",
     "link-ranking",
 )
 #: Metrics of each task, the default first.
@@ -26,6 +30,8 @@ METRICS: dict[TaskName, tuple[str, ...]] = {
     "node-classification": ("accuracy", "class_accuracy", "macro_F1", "AUROC"),
     "node-multilabel": ("AP", "AUROC"),
     "node-regression": ("MAE", "RMSE", "scaled_MAE", "scaled_RMSE"),
+    "edge-classification": ("accuracy", "class_accuracy", "macro_F1", "AUROC", "F1"),
+    "edge-regression": ("MAE", "RMSE", "scaled_MAE", "scaled_RMSE"),
     "link-ranking": ("MRR", "filtered_MRR", "filtered_no_self_MRR", "hits@1", "hits@3", "hits@10"),
 }
 #: Metrics of pairs beside wrong pairs of one's own, as OGB's evaluators define them.
@@ -38,10 +44,13 @@ LOSSES: dict[TaskName, tuple[str, ...]] = {
     "node-classification": ("cross_entropy", "weighted_cross_entropy"),
     "node-multilabel": ("BCE",),
     "node-regression": ("L1", "MSE"),
+    "edge-classification": ("cross_entropy", "weighted_cross_entropy"),
+    "edge-regression": ("L1", "MSE"),
     "link-ranking": ("contrastive_BCE",),
 }
 #: Whole numbers of more different values than this, which are also more than half of the rows, may be amounts.
 _FEW = 20
+_REGRESSIONS: dict[str, TaskName] = {NODE: "node-regression", EDGE: "edge-regression"}
 
 
 def infer_task(raw: RawGraphs, level: str, names: tuple[str, ...], values: np.ndarray) -> tuple[TaskName, str]:
@@ -49,7 +58,7 @@ def infer_task(raw: RawGraphs, level: str, names: tuple[str, ...], values: np.nd
 
     Args:
         raw: the graphs.
-        level: "graph" or "node".
+        level: "graph", "node" or "edge".
         names: of the target's columns.
         values: of the rows that have a target `[rows, width]`.
 
@@ -60,8 +69,8 @@ def infer_task(raw: RawGraphs, level: str, names: tuple[str, ...], values: np.nd
     if hint is not None:
         return hint, f"as {raw.origin} says"  # type: ignore[return-value]
     what = ", ".join(names)
-    if level == NODE and (values.dtype.kind == "f" or values.shape[1] > 1):
-        return _infer_of_nodes(raw, what, values)
+    if level != GRAPH and (values.dtype.kind == "f" or values.shape[1] > 1):
+        return _infer_of_rows(raw, level, what, values)
     single, kind = values.shape[1] == 1, values.dtype.kind
     if kind == "f":
         only_labels = bool((np.isnan(values) | (values == 0) | (values == 1)).all()) and not np.isnan(values).all()
@@ -74,30 +83,36 @@ def infer_task(raw: RawGraphs, level: str, names: tuple[str, ...], values: np.nd
         if kind in "iu":
             return "graph-regression", "several columns of integers"
         raise BadInput(f"{raw.origin}: {what} are several columns of text; classification predicts one.")
-    task: TaskName = "node-classification" if level == NODE else "graph-classification"
+    task = cast("TaskName", f"{level}-classification")
     distinct = len(set(values[:, 0].tolist()))
     if kind in "iu" and distinct > _FEW and distinct > len(values) / 2:
         raise BadInput(
             f"{raw.origin}: {what} has {distinct:,} different integers in {len(values):,} rows, so it may be an amount "
-            f"or a class. Say which with --data.task graph-regression or --data.task {task}."
+            f"or a class. Say which with --data.task {level}-regression or --data.task {task}."
         )
     return task, "text" if kind == "O" else "integers" if kind in "iu" else "yes or no"
 
 
-def _infer_of_nodes(raw: RawGraphs, what: str, values: np.ndarray) -> tuple[TaskName, str]:
-    """The task that fits real numbers, or several columns, of each node."""
+def _infer_of_rows(raw: RawGraphs, level: str, what: str, values: np.ndarray) -> tuple[TaskName, str]:
+    """The task that fits real numbers, or several columns, of each node or edge."""
     if values.dtype == object:
         raise BadInput(f"{raw.origin}: {what} are several columns of text; classification predicts one.")
     known = values[~np.isnan(values)] if values.dtype.kind == "f" else values
     binary = bool(np.isin(known, (0, 1)).all())
     if values.shape[1] > 1:
-        if binary:
+        if binary and level == NODE:
             return "node-multilabel", "several columns of 0 and 1 for each node"
-        return "node-regression", "several columns of numbers for each node"
+        if binary:
+            raise BadInput(
+                f"{raw.origin}: {what} are several columns of 0 and 1 of each edge; edges have one class, or numbers "
+                "(--data.task edge-regression)."
+            )
+        return _REGRESSIONS[level], f"several columns of numbers for each {level}"
     whole = bool((known % 1 == 0).all()) and (binary or len(known) < len(values)) and len(set(known.tolist())) <= _FEW
     if whole:  # a column of integers with empty cells is one of real numbers
-        return "node-classification", "whole numbers, missing for some nodes" if len(known) < len(values) else "0 and 1"
-    return "node-regression", "real numbers of nodes"
+        why = f"whole numbers, missing for some {level}s" if len(known) < len(values) else "0 and 1"
+        return cast("TaskName", f"{level}-classification"), why
+    return _REGRESSIONS[level], f"real numbers of {level}s"
 
 
 def is_one_hot(values: np.ndarray) -> bool:

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from graphbench.benchmarks.graphs.features import FeaturePlan, plan_features
+from graphbench.benchmarks.graphs.missing import class_name
 from graphbench.benchmarks.graphs.raw import RawGraphs
 from graphbench.benchmarks.graphs.splits.links import are_of_one_graph
 from graphbench.benchmarks.graphs.splits.masks import counted_mask, split_masks
 from graphbench.benchmarks.graphs.splits.splitting import SplitRequest, Units, given_splits
-from graphbench.benchmarks.graphs.targets import Target, class_name, labelled
+from graphbench.benchmarks.graphs.targets import Target, labelled
 from graphbench.contracts import SPLITS
 from graphbench.contracts.table import EDGE, GRAPH, NODE
 from graphbench.errors import BadInput
@@ -58,7 +59,7 @@ class FeatureRequest:
         Args:
             raw: the graphs.
             target: what is predicted.
-            other: columns of nodes that say how to split, or are weights.
+            other: columns of the target's level that say how to split, or are weights.
 
         Raises:
             BadInput: a wanted column is no feature, or is to be two things at once.
@@ -76,11 +77,13 @@ class FeatureRequest:
             raise BadInput(f"{', '.join(both)} cannot be both categorical and continuous.")
         masks = (*split_masks(raw, NODE).values(), counted_mask(raw, NODE))
         taken = {
-            NODE: {*other, *(name for name in masks if name), *((POSITION,) if self.coordinates(raw) else ())},
+            NODE: {*(name for name in masks if name), *((POSITION,) if self.coordinates(raw) else ())},
             EDGE: set(),
         }
-        if target.level == NODE:
-            taken[NODE] |= {name.partition(":")[0] for name in target.names} | set(target.names)
+        if target.level == EDGE:
+            taken[EDGE] |= {*split_masks(raw, EDGE).values(), *filter(None, (counted_mask(raw, EDGE),))}
+        if target.level in taken:
+            taken[target.level] |= {*other, *target.names, *(name.partition(":")[0] for name in target.names)}
         plans = {}
         for level in (NODE, EDGE):
             wanted = self.wanted[level]
@@ -101,10 +104,10 @@ def unused_masks(raw: RawGraphs, request: SplitRequest, target: Target, level: s
         raw: the graphs.
         request: how to split.
         target: what is predicted.
-        level: whether graphs or nodes are split.
+        level: whether graphs, nodes or edges are split.
     """
     found = []
-    for of in (GRAPH, NODE):
+    for of in (GRAPH, NODE, *((EDGE,) if target.level == EDGE else ())):
         names = list(split_masks(raw, of).values())
         if of == level and (request.column is None and request.kind in (None, "given") and request.group is None):
             names = []
@@ -130,6 +133,8 @@ def lacking_classes(units: Units, rows: Mapping[str, np.ndarray], target: Target
         return []
     found: list[tuple[str, str]] = []
     for split in SPLITS:
+        if not len(rows[split]):  # nothing is scored there
+            continue
         chosen = units.classes[np.isin(units.rows, rows[split])]
         absent = np.flatnonzero(np.bincount(chosen, minlength=target.num_classes)[: target.num_classes] == 0)
         names = [target.classes[number] if target.classes else class_name(int(number)) for number in absent.tolist()]

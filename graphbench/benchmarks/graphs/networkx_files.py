@@ -11,11 +11,11 @@ import networkx as nx
 import numpy as np
 import pandas as pd
 
-from graphbench.benchmarks.graphs.frames import read_frame, table_file
 from graphbench.benchmarks.graphs.raw import OneGraph, RawGraphs, Unread, as_array, stack
 from graphbench.contracts.table import EDGE, GRAPH, NODE
 from graphbench.data.foreign import foreign
 from graphbench.errors import BadInput
+from graphbench.tables.frames import read_frame, table_file
 
 #: Suffix of a file -> how networkx reads it, as `(path, directed)`.
 READERS: dict[str, Callable[[Path, bool], Any]] = {

@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.table import Table
 
 from graphbench.benchmarks.graphs.features import FeaturePlan
-from graphbench.benchmarks.graphs.targets import MISSING_WORDS, Target
+from graphbench.benchmarks.graphs.missing import MISSING_WORDS
+from graphbench.benchmarks.graphs.targets import Target
 from graphbench.contracts import SPLITS, BenchmarkSpec
 
 _SHOWN = 8
@@ -32,7 +33,7 @@ def summary_rows(
         facts: sizes and how the split was found.
         target: what is predicted.
         plans: features of nodes and edges.
-        split_rows: graphs, or nodes, in each split.
+        split_rows: graphs, nodes or edges in each split.
     """
     sizes = (
         f"{facts['mean_nodes']:.1f} nodes (at most {facts['max_nodes']:,}), {facts['mean_edges']:.1f} directed edges"
@@ -53,11 +54,15 @@ def summary_rows(
     elif spec.num_targets > 1:
         rows.append(("targets", f"{spec.num_targets}", ""))
     rows.append(("metric, loss", f"{spec.metric}, {spec.loss}", "--data.metric, --data.loss"))
+    if target.level == "edge":
+        both = spec.extra.get("edges") == "undirected"
+        why = "as they are; --model.head.symmetric" if both else "no reverse edge, or another target there"
+        rows.append(("directions", "predicted alike" if both else "predicted apart", why))
     if facts["unlabelled"]:
         rows.append(("no target", f"{facts['unlabelled']:,} {target.level}s", f"in no split: {MISSING_WORDS}"))
     counts = " / ".join(f"{split_rows[split]:,}" for split in SPLITS)
-    nodes = "nodes, " if spec.extra.get("split") == "nodes" else ""
-    rows.append(("split", f"{counts} ({nodes}{', '.join(SPLITS)})", f"{facts['split']}; --data.split"))
+    units = f"{spec.extra['split']}, " if "split" in spec.extra else ""
+    rows.append(("split", f"{counts} ({units}{', '.join(SPLITS)})", f"{facts['split']}; --data.split"))
     if facts["in_no_split"]:
         rows.append(
             ("  in none", f"{facts['in_no_split']:,}", "the source leaves them out: neither trained on nor scored")

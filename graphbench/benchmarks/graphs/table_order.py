@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import pandas as pd
 
-from graphbench.benchmarks.graphs.frame_chunks import FrameChunks, ReadWhole
-from graphbench.benchmarks.graphs.frames import row_words
 from graphbench.benchmarks.graphs.table_schema import KEY, first_table, listed_twice, unknown_graph, without_graph
 from graphbench.errors import BadInput
+from graphbench.tables.frame_chunks import FrameChunks, ReadWhole
+from graphbench.tables.frames import row_words
 
 
 def check_order(tables: Mapping[str, FrameChunks]) -> None:

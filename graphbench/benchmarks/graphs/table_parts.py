@@ -15,8 +15,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from graphbench.benchmarks.graphs.frame_chunks import CHUNK, FrameChunks, ReadWhole, in_chunks, read_head
-from graphbench.benchmarks.graphs.frames import tell_layout
 from graphbench.benchmarks.graphs.raw import RawGraphs, RawPart
 from graphbench.benchmarks.graphs.table_order import check_order, run_names
 from graphbench.benchmarks.graphs.table_schema import (
@@ -29,6 +27,8 @@ from graphbench.benchmarks.graphs.table_schema import (
     table_paths,
 )
 from graphbench.benchmarks.graphs.tables import graph_names, graphs_of, read_frames, sorted_frame
+from graphbench.tables.frame_chunks import CHUNK, FrameChunks, ReadWhole, in_chunks, read_head
+from graphbench.tables.frames import tell_layout
 
 logger = logging.getLogger(__name__)
 
@@ -76,9 +76,7 @@ def _side_by_side(folder: Path, paths: Mapping[str, Path], rows: int) -> dict[st
     tables = {name: in_chunks(head, rows) for name, head in heads.items()}
     check_order(tables)
     for table in tables.values():
-        called = dict(zip(table.head.header, table.head.names, strict=True))
-        commas = [called[name] for name in table.commas]
-        tell_layout(table.head.path, table.head.separator, table.head.read_for, commas)
+        tell_layout(table.head.path, table.head.separator, table.head.read_for, table.commas)
     return tables
 
 

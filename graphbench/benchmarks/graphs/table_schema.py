@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from graphbench.benchmarks.graphs.frames import row_place, table_file
-from graphbench.data.delimited import near
 from graphbench.errors import BadInput
+from graphbench.tables.frames import row_place, table_file
+from graphbench.tables.layout import near
 
 TABLES = ("graphs", "nodes", "edges", "links")
 #: Column of every table that says which graph a row is of.

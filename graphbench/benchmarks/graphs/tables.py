@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from graphbench.benchmarks.graphs.frames import read_frame, row_place
 from graphbench.benchmarks.graphs.networkx_files import frame_column
 from graphbench.benchmarks.graphs.raw import RawGraphs, both_ways
 from graphbench.benchmarks.graphs.table_schema import (
@@ -28,6 +27,7 @@ from graphbench.benchmarks.graphs.table_schema import (
 )
 from graphbench.contracts.table import EDGE, GRAPH, NODE
 from graphbench.errors import BadInput
+from graphbench.tables.frames import read_frame, row_place
 
 #: What the one graph of tables without a column `graph` is called.
 _ONLY = "0"

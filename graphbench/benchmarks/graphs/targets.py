@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, cast
 
 import numpy as np
 
 from graphbench.benchmarks.graphs.inference import METRICS, infer_task, is_one_hot
+from graphbench.benchmarks.graphs.missing import (
+    UNLABELLED,
+    class_name,
+    empty_cells,
+    marked_cells,
+    refuse_odd_words,
+    text_as_numbers,
+    usual_missing,
+    words_for_missing,
+)
 from graphbench.benchmarks.graphs.raw import LEVELS, RawGraphs, as_rows
-from graphbench.benchmarks.graphs.splits.masks import counted_rows
 from graphbench.contracts.spec import TaskName
 from graphbench.contracts.table import EDGE, GRAPH, NODE
 from graphbench.data.precision import exact_numbers
 from graphbench.errors import BadInput, UnknownName
 
-_CLASSES = ("graph-classification", "node-classification")
+_CLASSES = ("graph-classification", "node-classification", "edge-classification")
 _LABELS = "y"
+#: Columns of edges that are the target where nothing is called `y`.
+_OF_EDGES = ("edge_label", "edge_y")
 LINKS_HINT = " --data.task link-ranking predicts the edges of the graph."
-#: What says that a row has no class, where two or more classes are left without it and none of them is negative.
-UNLABELLED = -1
-#: The rule, in words.
-MISSING_WORDS = "empty, NaN, or -1 beside two or more classes of which none is negative; --data.missing"
 
 
 @dataclass(frozen=True)
@@ -31,7 +37,7 @@ class Target:
     """What is to be predicted.
 
     Args:
-        level: "graph", "node", or "link".
+        level: "graph", "node", "edge", or "link".
         names: columns of the source; none for links.
         task: a name of `graphbench.tasks`.
         why: how the task was found, for people.
@@ -75,12 +81,12 @@ def find_target(
 
     Args:
         raw: the graphs.
-        wanted: columns by name, `y:4` for one column of a matrix; by default `y`, pairs of links, or the one column of
-            the graphs that is left over.
+        wanted: columns by name, `y:4` for one column of a matrix; by default `y`, `edge_label` or `edge_y` of edges,
+            pairs of links, or the one column of the graphs that is left over.
         task: to override what is inferred.
         num_classes: to override the number of classes.
         other: columns of graphs with another use, such as the split.
-        missing: values that mean no target; by default -1 of classes, see `MISSING_WORDS`.
+        missing: values that mean no target, beside usual words; by default -1 of classes, too, see `MISSING_WORDS`.
         skip: leave graphs without a target out.
 
     Raises:
@@ -98,12 +104,15 @@ def find_target(
         raise BadInput("target: link-ranking predicts the pairs of links; leave the target out.")
     names = tuple(wanted) if wanted is not None else _default(raw, other)
     level = _level(raw, names, task)
-    values = target_values(raw, level, names)
-    marked = _marked(raw, level, values, missing or ())
-    present = ~(marked | _empty(values)).all(1)
+    words = words_for_missing(_target_parts(raw, level, names), missing)
+    values = target_values(raw, level, names, words)
+    marked = marked_cells(raw, level, values, words)
+    present = ~(marked | empty_cells(values)).all(1)
     if not present.any():
         raise BadInput(f"{raw.origin}: {', '.join(names)} is missing everywhere.")
     one_hot = is_one_hot(values[present])
+    if task not in _CLASSES:
+        refuse_odd_words(raw, level, names, values, marked)
     found: TaskName
     if task is not None:
         found, why = task, "as asked"
@@ -112,15 +121,15 @@ def find_target(
         why = f"each row has exactly one 1, or --data.task {level}-multilabel"
     else:
         found, why = infer_task(raw, level, names, values[~marked.all(1)])
-    if found.startswith("node-") != (level == NODE):
+    if found.partition("-")[0] != level:
         raise BadInput(f"task={found} does not fit {', '.join(names)}, which belongs to each {level}.")
     if found in _CLASSES and values.shape[1] > 1 and not one_hot:
         raise BadInput(
             f"target: a classification predicts one column, or columns of which each row has exactly one 1; "
             f"{', '.join(names)} have {values.shape[1]}."
         )
-    rule = _usual_missing(values[present]) if missing is None and found in _CLASSES and not one_hot else missing
-    target = Target(level, names, found, why, values.shape[1], missing=tuple(rule or ()), one_hot=one_hot)
+    rule = usual_missing(values[present]) if missing is None and found in _CLASSES and not one_hot else ()
+    target = Target(level, names, found, why, values.shape[1], missing=(*rule, *words), one_hot=one_hot)
     if level == GRAPH and not skip:
         _refuse_missing(raw, target)
     if found in _CLASSES:
@@ -144,6 +153,9 @@ def _only_links(raw: RawGraphs) -> bool:
 def _default(raw: RawGraphs, other: Sequence[str]) -> tuple[str, ...]:
     if any(_LABELS in raw.columns[level] or (level, _LABELS) in raw.faults for level in LEVELS):
         return (_LABELS,)
+    of_edges = [name for name in _OF_EDGES if name in raw.columns[EDGE] or (EDGE, name) in raw.faults]
+    if len(of_edges) == 1:
+        return (of_edges[0],)
     left = [name for name in raw.columns[GRAPH] if name not in other]
     if len(left) == 1:
         return (left[0],)
@@ -174,11 +186,6 @@ def _level(raw: RawGraphs, names: tuple[str, ...], task: TaskName | None) -> str
             same_size = len(set(raw.num_nodes.tolist())) == 1
             if level == NODE and task is not None and task.startswith("graph") and same_size:
                 return GRAPH  # as many targets as nodes, in graphs of one size
-            if level == EDGE:
-                raise BadInput(
-                    f"target {', '.join(names)} belongs to the edges: no task predicts columns of edges. Pairs of "
-                    "nodes to be ranked go into edge_label_index, links, or a table links."
-                )
             return level
     known = [column for level in LEVELS for column in raw.columns[level]]
     missing = next((name for name in bare if name not in known), None)
@@ -187,16 +194,41 @@ def _level(raw: RawGraphs, names: tuple[str, ...], task: TaskName | None) -> str
     raise UnknownName(f"target column of {raw.origin}", missing, known)
 
 
-def target_values(raw: RawGraphs, level: str, names: Sequence[str]) -> np.ndarray:
-    """The columns side by side `[rows, width]`.
+def check_columns(raw: RawGraphs, target: Target) -> None:
+    """Refuse graphs that lack a column of a target that was found in other graphs.
 
     Raises:
-        BadInput: one has no column of that number.
+        BadInput: some graphs lack it.
+        UnknownName: all do.
     """
-    parts = []
+    for name in target.names:
+        base = _split_name(raw, name)[0]
+        of_nodes = target.level == GRAPH and base not in raw.columns[GRAPH] and base in raw.columns[NODE]
+        raw.column(NODE if of_nodes else target.level, base)
+
+
+def target_values(raw: RawGraphs, level: str, names: Sequence[str], missing: Sequence[Any] = ()) -> np.ndarray:
+    """The columns side by side `[rows, width]`; text of numbers and words for missing ones as numbers.
+
+    Args:
+        raw: the graphs.
+        level: of the columns.
+        names: of the columns.
+        missing: these words.
+
+    Raises:
+        BadInput: one has no column of that number, or they are text and numbers.
+    """
+    parts = [text_as_numbers(part, missing) for part in _target_parts(raw, level, names)]
+    if len({part.dtype == object for part in parts}) > 1:
+        raise BadInput(f"target: {', '.join(names)} are text and numbers; a task predicts one kind.")
+    return np.concatenate(parts, axis=1)
+
+
+def _target_parts(raw: RawGraphs, level: str, names: Sequence[str]) -> Iterator[np.ndarray]:
     for name in names:
         base, number = _split_name(raw, name)
-        values = raw.columns[GRAPH].get(base) if level == GRAPH else raw.columns[NODE][base]
+        values = raw.columns[level].get(base)
         if values is None:  # as many targets of a graph as nodes
             values = raw.columns[NODE][base].reshape(len(raw), -1)
         values = as_rows(values)
@@ -204,60 +236,18 @@ def target_values(raw: RawGraphs, level: str, names: Sequence[str]) -> np.ndarra
             if number >= values.shape[1]:
                 raise BadInput(f"target {name}: {base} has {values.shape[1]} columns, numbered from 0.")
             values = values[:, number : number + 1]
-        parts.append(values)
-    if len({part.dtype == object for part in parts}) > 1:
-        raise BadInput(f"target: {', '.join(names)} are text and numbers; a task predicts one kind.")
-    return np.concatenate(parts, axis=1)
+        yield values
 
 
 def labelled(raw: RawGraphs, target: Target) -> np.ndarray:
-    """Which nodes or graphs have a target `[rows]`: one that the source leaves in, and that is not missing."""
+    """Which graphs, nodes or edges have a target `[rows]`: one that the source leaves in, and that is not missing."""
     return np.asarray(~_absent(raw, target).all(1))
 
 
 def _absent(raw: RawGraphs, target: Target) -> np.ndarray:
     """Which cells of a target are missing `[rows, width]`."""
-    values = target_values(raw, target.level, target.names)
-    return _empty(values) | _marked(raw, target.level, values, target.missing)
-
-
-def _empty(values: np.ndarray) -> np.ndarray:
-    if values.dtype == object:
-        return np.array([[value is None for value in row] for row in values], dtype=bool).reshape(values.shape)
-    return np.isnan(values.astype(float))
-
-
-def _marked(raw: RawGraphs, level: str, values: np.ndarray, missing: Sequence[Any]) -> np.ndarray:
-    """Cells `[rows, width]` that hold a value which means missing, or whose row a mask of the source leaves out."""
-    marked = np.zeros(values.shape, dtype=bool)
-    counted = counted_rows(raw, level)
-    if counted is not None:
-        marked[~counted] = True
-    for value in missing:
-        marked |= (
-            np.asarray([[class_name(cell) == str(value) for cell in row] for row in values.tolist()], dtype=bool)
-            if values.dtype == object
-            else values == _number(value)
-        )
-    return marked
-
-
-def _number(value: Any) -> float:
-    """A value that means missing, as a number; NaN, which equals nothing, where it is none."""
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return math.nan
-
-
-def _usual_missing(values: np.ndarray) -> tuple[int, ...]:
-    """-1 where it means that there is no class; see `MISSING_WORDS`."""
-    if values.dtype == object or values.shape[1] != 1:
-        return ()
-    present = values[~np.isnan(values.astype(float))]
-    others = present[present != UNLABELLED]
-    two_or_more = len(others) and others.min() >= 0 and others.min() < others.max()
-    return (UNLABELLED,) if two_or_more and len(others) < len(present) else ()
+    values = target_values(raw, target.level, target.names, target.missing)
+    return empty_cells(values) | marked_cells(raw, target.level, values, target.missing)
 
 
 def _refuse_missing(raw: RawGraphs, target: Target) -> None:
@@ -270,7 +260,7 @@ def _refuse_missing(raw: RawGraphs, target: Target) -> None:
     if not without.size:
         return
     row = int(without[0])
-    value = target_values(raw, target.level, target.names)[row]
+    value = target_values(raw, target.level, target.names, target.missing)[row]
     told = f" ({value[0]})" if target.missing and value.size == 1 and value[0] in target.missing else ""
     marked = f", or read {target.missing[0]} as any other value with --data.missing '[]'" if told else ""
     raise BadInput(
@@ -281,7 +271,7 @@ def _refuse_missing(raw: RawGraphs, target: Target) -> None:
 
 def _class_values(raw: RawGraphs, target: Target) -> np.ndarray:
     """The class of each row as the source has it `[rows]`; of one-hot columns its number."""
-    values = target_values(raw, target.level, target.names)
+    values = target_values(raw, target.level, target.names, target.missing)
     return np.nan_to_num(values).argmax(1) if target.one_hot else values[:, 0]
 
 
@@ -311,11 +301,6 @@ def _classes(raw: RawGraphs, target: Target, num_classes: int | None) -> tuple[t
     return () if counts_from_0 else tuple(class_name(value) for value in found), len(found)
 
 
-def class_name(value: Any) -> str:
-    """A class as text; whole numbers without a point."""
-    return str(int(value)) if isinstance(value, float | bool) else str(value)
-
-
 def _check_numbers(raw: RawGraphs, target: Target, values: np.ndarray) -> None:
     """Refuse texts, infinite numbers, and flags that are neither 0 nor 1."""
     if values.dtype == object:
@@ -339,7 +324,7 @@ def metrics_of(target: Target) -> list[str]:
     Of several targets that is a mean of scaled errors: errors of different units say nothing as one.
     """
     several = target.num_classes is None and target.width > 1
-    known = [m for m in METRICS[target.task] if m != "AUROC" or target.num_classes in (None, 2)]
+    known = [m for m in METRICS[target.task] if m not in ("AUROC", "F1") or target.num_classes in (None, 2)]
     known = [m for m in known if several or not m.startswith("scaled_")]
     return sorted(known, key=lambda name: not name.startswith("scaled_"))
 
@@ -355,7 +340,7 @@ def target_array(raw: RawGraphs, target: Target) -> tuple[str, np.ndarray] | Non
     if target.level == "link":
         return None
     if target.task not in _CLASSES:
-        values = np.asarray(target_values(raw, target.level, target.names), dtype=np.float64)
+        values = np.asarray(target_values(raw, target.level, target.names, target.missing), dtype=np.float64)
         return target.level, exact_numbers(np.where(_absent(raw, target), np.nan, values))
     classes, rows = _class_values(raw, target), labelled(raw, target)
     if target.one_hot or not target.classes:
@@ -366,3 +351,20 @@ def target_array(raw: RawGraphs, target: Target) -> tuple[str, np.ndarray] | Non
     column[rows] = [number.get(class_name(value), UNLABELLED) for value in classes[rows].tolist()]
     _refuse_rows(raw, target, rows & (column < 0), classes, f"is none of {', '.join(target.classes)}")
     return target.level, column[:, None]
+
+
+def is_symmetric(raw: RawGraphs, values: np.ndarray) -> bool:
+    """Whether every edge has a reverse one with the same target; False where there is no edge.
+
+    Args:
+        raw: the graphs.
+        values: targets of all edges `[E, width]`.
+    """
+    graph = np.repeat(np.arange(len(raw)), raw.num_edges)
+    rest = np.nan_to_num(values.astype(np.float64), nan=np.inf)
+
+    def ordered(ends: np.ndarray) -> np.ndarray:
+        rows = np.column_stack([graph, ends, rest])
+        return np.asarray(rows[np.lexsort(rows.T[::-1])])
+
+    return len(values) > 0 and np.array_equal(ordered(raw.edges), ordered(raw.edges[:, ::-1]))

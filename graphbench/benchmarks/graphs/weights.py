@@ -14,7 +14,7 @@ def weight_array(raw: RawGraphs, target: Target, name: str) -> tuple[str, np.nda
 
     Args:
         raw: the graphs.
-        target: what is predicted, of graphs or of nodes.
+        target: what is predicted, of graphs, nodes or edges.
         name: column of the same level.
 
     Raises:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from graphbench.benchmarks.molecules.chemistry.baselines import logistic_baseline, ridge_baseline
+from graphbench.benchmarks.molecules.chemistry.features import FeatureSet
+from graphbench.benchmarks.molecules.chemistry.reading import Recipe, read_molecules
 from graphbench.benchmarks.molecules.chemistry.tables import TEXTS, read_text, without
 from graphbench.benchmarks.molecules.inputs import SmilesInput
 from graphbench.contracts import SPLITS, GraphTable
@@ -18,6 +20,7 @@ from graphbench.errors import BadInput, check_choice
 logger = logging.getLogger(__name__)
 #: Labels of the training split up to which a logistic regression is fitted; MolHIV has 33,000, MolPCBA 45 million.
 _MOST_LABELS = 200_000
+_LOGISTIC = "logistic regression on Morgan counts"
 
 
 class MoleculeBenchmark(SmilesInput):
@@ -71,7 +74,37 @@ class MoleculeBenchmark(SmilesInput):
             )  # fmt: skip
             return found
         val, test = logistic_baseline(smiles, targets, self.spec.num_classes)
-        return found | {"logistic regression on Morgan counts": {"val": val, "test": test}}
+        return found | {_LOGISTIC: {"val": val, "test": test}}
+
+    def baseline_answers(self, count: int, texts: Sequence[str] | None = None) -> dict[str, np.ndarray]:
+        """As `baseline_predictions`, of new molecules by their SMILES."""
+        found = super().baseline_answers(count)
+        targets = [self.tables[split].columns["y"].numpy() for split in ("train", "val")]
+        if texts is None or self.spec.level != "graph" or "smiles" not in self._with_texts["train"].columns:
+            return found
+        smiles = [self._used("train"), self._used("val"), texts]
+        if self.spec.kind == "regression":
+            unknown = np.full((len(texts), self.spec.num_targets), np.nan)
+            pairs = [part for pair in zip(smiles, [*targets, unknown], strict=True) for part in pair]
+            ridge = ridge_baseline(*pairs, num_bits=None)  # type: ignore[arg-type]
+            return found | {ridge.name: ridge.prediction}
+        if targets[0].size > _MOST_LABELS:
+            return found
+        return found | {_LOGISTIC: logistic_baseline(smiles, targets, self.spec.num_classes)[1]}
+
+    def seen_in_training(self, texts: Sequence[str]) -> np.ndarray | None:
+        """Return which molecules are among those of training: equal to the model, isotopes and map numbers aside."""
+        if "smiles" not in self._with_texts["train"].columns:
+            return None
+        trained = set(self._canonical(self._used("train")).values())
+        here = self._canonical(texts)
+        return np.array([here.get(row) in trained for row in range(len(texts))], dtype=bool)
+
+    def _canonical(self, smiles: Sequence[str]) -> dict[int, str]:
+        """Canonical SMILES of what the features show, by the place of the molecule."""
+        recipe = Recipe(cast(FeatureSet, self.spec.extra["atom_vocabulary"]), canonical=True)
+        arrays = read_molecules(smiles, recipe, description=f"Comparing molecules with those of {self.spec.name}")
+        return dict(zip(arrays.rows.tolist(), arrays.canonical_list(), strict=True))
 
     def _used(self, split: str) -> list[str]:
         """SMILES of the molecules that `train_fraction` leaves in a split, in the order of its table."""

@@ -15,14 +15,15 @@ from rdkit import Chem
 
 from graphbench.benchmarks.base import GraphBenchmark
 from graphbench.benchmarks.molecules.chemistry.features import FeatureSet
+from graphbench.benchmarks.molecules.chemistry.files import MoleculeFrame, stream_molecules
 from graphbench.benchmarks.molecules.chemistry.reading import MoleculeArrays, Recipe, read_chunk, warm_up
 from graphbench.benchmarks.molecules.chemistry.stereo import as_smiles
-from graphbench.benchmarks.molecules.chemistry.streams import MoleculeFrame, stream_molecules
 from graphbench.benchmarks.molecules.chemistry.tables import subset, to_table
 from graphbench.benchmarks.molecules.chemistry.words import value_words
 from graphbench.contracts import InputPart
 from graphbench.data.worker_pool import available_cores, ordered_map
 from graphbench.errors import BadInput
+from graphbench.tables.layout import find_column
 
 #: Reads the SMILES of a chunk, `(place of the first, texts)`.
 Reader = Callable[[tuple[int, Sequence[str]]], MoleculeArrays]
@@ -62,6 +63,13 @@ class SmilesInput(GraphBenchmark):
         reader = self.input_reader()
         return self._read(reader, stream_molecules(source, column or self.smiles_column, size))
 
+    def input_texts(self, part: InputPart, column: str | None = None) -> list[str]:
+        """Return the SMILES of the molecules of a part that `read_input` yielded."""
+        header = [str(name) for name in part.frame.columns]
+        place = find_column("--input", header, column or self.smiles_column)
+        cells = part.frame.iloc[part.rows, place or 0]
+        return [str(cell).strip() for cell in cells]
+
     def read_objects(self, objects: Sequence[Any], size: int = 1024) -> Iterator[InputPart]:
         """SMILES and RDKit molecules; graphs with this benchmark's features as `GraphBenchmark.read_objects`.
 
@@ -84,7 +92,7 @@ class SmilesInput(GraphBenchmark):
         for start in range(0, len(objects), size):
             chosen = objects[start : start + size]
             texts = [as_smiles(thing) if isinstance(thing, Chem.Mol) else thing or "" for thing in chosen]
-            problems = {row: "there is no molecule (None)" for row, thing in enumerate(chosen) if thing is None}
+            problems = {row: ("there is no molecule (None)", "") for row, thing in enumerate(chosen) if thing is None}
             yield MoleculeFrame(pd.DataFrame({"smiles": texts}, dtype=object), [t.strip() for t in texts], problems)
 
     def _read(self, reader: Reader, frames: Iterator[MoleculeFrame]) -> Iterator[InputPart]:
@@ -117,4 +125,5 @@ def _part(frame: MoleculeFrame, arrays: MoleculeArrays) -> InputPart:
         table = subset(table, np.array(kept, dtype=np.int64))
     rows = [row for row in arrays.rows.tolist() if row not in frame.problems]
     remarks = dict(arrays.remarks)
-    return InputPart(frame.frame, table, rows, problems | frame.problems, remarks=remarks)
+    torn = {row: f"{kind}: {detail}" if detail else kind for row, (kind, detail) in frame.problems.items()}
+    return InputPart(frame.frame, table, rows, problems | torn, remarks=remarks)

@@ -2,40 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-import numpy as np
 from rdkit import rdBase
-from torch import Tensor
 
 from graphbench.benchmarks.molecules import specs
 from graphbench.benchmarks.molecules.base import MoleculeBenchmark
 from graphbench.benchmarks.molecules.chemistry.features import FeatureSet
 from graphbench.benchmarks.molecules.chemistry.files import check_format
-from graphbench.benchmarks.molecules.chemistry.scaffolds import check_fractions, scaffold_split
-from graphbench.benchmarks.molecules.chemistry.tables import subset
+from graphbench.benchmarks.molecules.chemistry.properties import combine_terms
+from graphbench.benchmarks.molecules.chemistry.reading import Recipe, read_molecules
+from graphbench.benchmarks.molecules.chemistry.tables import subset, with_targets
 from graphbench.benchmarks.molecules.chemistry.targets import TargetTask
 from graphbench.benchmarks.molecules.chemistry.user_file import (
     PENALIZED_LOGP,
-    SPLIT_WORDS,
     FileRequest,
     OnError,
-    UserMolecules,
     read_user_file,
 )
-from graphbench.contracts import SPLITS, GraphTable
+from graphbench.benchmarks.molecules.own_splits import MoleculeSplit, RepeatRule, SplitKind
+from graphbench.contracts import SPLITS, GraphTable, InputPart
 from graphbench.contracts.spec import TaskName
 from graphbench.data.package_files import file_sha256
 from graphbench.data.progress import track
 from graphbench.data.row_weights import scaled_weights
-from graphbench.data.splits import given_split, k_fold_split, random_split
-from graphbench.errors import BadInput, check_choice, check_range
+from graphbench.data.splits import check_fractions, without_share
+from graphbench.errors import BadInput, check_choice
+from graphbench.tables.text import suffix_of
 
-SplitKind = Literal["random", "scaffold", "scaffold_balanced", "column"]
-RepeatRule = Literal["together", "apart"]
 Chirality = Literal["CIP", "RDKit"]
 
 _TASKS: dict[TargetTask, TaskName] = {
@@ -53,7 +50,7 @@ _METRICS = {
 
 
 class Molecules(MoleculeBenchmark):
-    """Molecules of your own: a CSV, TSV, SMILES, SDF, Parquet or Excel file with targets.
+    """Molecules of your own: a CSV, TSV, JSON lines, SMILES, SDF, Parquet or Excel file with targets.
 
     Atoms and bonds get OGB's nine and three categorical columns (but see `chirality`). Isotopes and map numbers are in
     none, so deuterium is hydrogen, and molecules that differ in them alone count as one. Rows that cannot be used
@@ -64,29 +61,35 @@ class Molecules(MoleculeBenchmark):
     decimal commas unless commas separate the cells; one line in the log says so.
 
     Args:
-        file: the file; its suffix tells the format. CSV and TSV files have a header. A `.smi`, `.smiles` or `.txt`
-            file has a SMILES and a name (column `_Name`) on each line, or a header that begins with `smiles_column`.
-            An `.sdf` file has properties, and names in `_Name`. Of an `.xlsx` file the first sheet is read (needs the
-            extra `excel`).
+        file: the file; its suffix tells the format. `.csv`, `.tsv` and `.tab` files have a header, `.jsonl` files an
+            object on each line. A `.smi`, `.smiles` or `.txt` file has a SMILES and a name (column `_Name`) on each
+            line, or a header that begins with `smiles_column`. An `.sdf`, `.sd` or `.mol` file has properties, and
+            names in `_Name`. Of an `.xlsx` file the first sheet is read (needs the extra `excel`), of `.parquet` the
+            index is a column. Text may be packed (`.gz`), and is UTF-8 or UTF-16.
         target: target column, or several; `penalized_logp` computes that property (constants of ZINC-full, smallest
             rings) and needs no column.
         task: regression; classification (one column of class numbers from 0, or of the names in `classes`);
-            multilabel (columns of 0 and 1). Cells may be empty in some of several target columns: a missing label is
-            neither trained on nor scored.
+            multilabel (columns of 0 and 1). Some of several targets may be missing in a row: those cells are neither
+            trained on nor scored.
         num_classes: classes of a classification by numbers.
         classes: what the file calls the classes, from class 0 on: `[inactive, active]`.
         smiles_column: where the SMILES stand.
         id_column: column with names for predictions; by default molecules are named by their line.
         split: `random` by `split_seed`; `scaffold`: whole Murcko scaffolds, largest first; `scaffold_balanced`: whole
-            scaffolds, the small ones in an order by `split_seed`; `column`: as `split_column` says (train, val or
-            test; a few other spellings are understood).
-        split_column: the column for `split=column`.
-        fractions: shares of train, validation and test for random and scaffold splits.
-        split_seed: decides the random split, the balanced one, and the folds of both.
+            scaffolds, the small ones in an order by `split_seed`; `column`: as `split_column` says.
+        split_column: the column for `split=column`: train, val or test (a few other spellings are understood), of which
+            a missing one is cut from training at random; or fold numbers from 0, three or more.
+        test_file, val_file: files of the same columns whose molecules test and validate; without one of them its part
+            is cut from `file`, by `split`.
+        fractions: shares of train, validation and test for random and scaffold splits, and for what is cut from
+            training. 0 leaves validation or test out: `[1, 0, 0]` trains a final model on all molecules.
+        split_seed: decides the random split, the balanced one, the folds of both, and what is cut from training.
         folds: cut the molecules into so many parts instead (3 or more): one tests, one validates, the others train.
-            The parts are random, or of whole scaffolds where `split` says so; `fractions` is not used.
-        fold: the part that tests, from 0.
-        on_error: stop at unusable rows, or skip them with a warning.
+            The parts are random, or of whole scaffolds where `split` says so; `fractions` is not used. With
+            `split=column` the number of folds in the column.
+        fold: the part that tests, from 0; of fold numbers in a column 0 by default.
+        on_error: stop at unusable rows, or skip them with a warning; of several targets an unusable one counts as
+            missing, and the row stays.
         metric: the score that selects checkpoints; by default MAE (of several targets scaled_MAE, the mean of
             their errors in standard deviations of training), accuracy or AP.
         weight: column with the weight of each row in the loss, 0 or more. Only ratios count: weights are divided by
@@ -95,6 +98,8 @@ class Molecules(MoleculeBenchmark):
             out like others. Splits by scaffolds keep them together in any case, `split=column` does as the file says.
         chirality: what the column of centres has: `CIP`, R or S by the rules of Cahn, Ingold and Prelog; or `RDKit`,
             the tags CW and CCW that OGB publishes, which differ between spellings of one molecule.
+        missing: words or numbers that say that a target is missing, beside the usual ones (empty, NA, N/A, NaN, null,
+            None, ND, - and the like): `[-999]`; `[]` for empty cells and NaN alone.
         options: see `GraphBenchmark`.
 
     Raises:
@@ -120,18 +125,21 @@ class Molecules(MoleculeBenchmark):
         split_seed: int = 0,
         folds: int | None = None,
         fold: int | None = None,
+        test_file: str | None = None,
+        val_file: str | None = None,
         on_error: OnError = "stop",
         metric: str | None = None,
         weight: str | None = None,
         repeats: RepeatRule = "together",
         chirality: Chirality = "CIP",
+        missing: list[int | float | str] | None = None,
         **options: Any,
     ) -> None:
         super().__init__(**options)
-        check_format(Path(file))
-        check_choice("repeats", repeats, get_args(RepeatRule))
+        files = {name: Path(path) for name, path in (("val", val_file), ("test", test_file)) if path is not None}
+        for path in (Path(file), *files.values()):
+            check_format(path)
         check_choice("task", task, get_args(TargetTask))
-        check_choice("split", split, get_args(SplitKind))
         check_choice("on_error", on_error, get_args(OnError))
         check_choice("chirality", chirality, get_args(Chirality))
         features: FeatureSet = "ogb_cip" if chirality == "CIP" else "ogb"
@@ -150,14 +158,15 @@ class Molecules(MoleculeBenchmark):
             on_error=on_error,
             weight=weight,
             features=features,
+            missing=None if missing is None else tuple(missing),
         )
-        self.repeats = repeats
-        self.split, self.fractions, self.split_seed = split, check_fractions(fractions), split_seed
-        _check_folds(split, folds, fold)
-        self.folds, self.fold = folds, fold
+        self.missing = missing
+        self.split_request = MoleculeSplit(
+            Path(file), split, split_column, check_fractions(fractions), split_seed, folds, fold, repeats, files
+        )
+        self.split_request.check()
+        self.empty_splits = without_share(fractions)
         _check_targets(targets, task, num_classes, metric)
-        if (split == "column") != (split_column is not None):
-            raise BadInput("split=column and split_column=NAME belong together: give both or neither.")
         self.spec = replace(
             type(self).spec,
             task=_TASKS[task],
@@ -184,84 +193,62 @@ class Molecules(MoleculeBenchmark):
         """What the file calls the classes: their names or their numbers."""
         return self.request.classes or tuple(str(number) for number in range(self.spec.num_classes or 0))
 
+    def read_labelled(self, source: str, column: str | None = None, size: int = 1024) -> Iterator[InputPart]:
+        """As `GraphBenchmark.read_labelled`; a target that is computed needs no column."""
+        if not self.request.computed:
+            return super().read_labelled(source, column, size)
+        return (self._with_computed(part, column) for part in self.read_input(source, column, size))
+
+    def _with_computed(self, part: InputPart, column: str | None) -> InputPart:
+        recipe = Recipe(self.request.features, "smallest_rings")
+        arrays = read_molecules(self.input_texts(part, column), recipe, num_workers=0)
+        return replace(part, table=with_targets(part.table, combine_terms(arrays.terms), exact=True))
+
     def fold_options(self, count: int) -> list[dict[str, Any]]:
-        """Folds of random molecules, or of whole scaffolds where `split` says so."""
-        self._check_free(f"--folds {count}")
+        """Folds of random molecules, of whole scaffolds where `split` says so, or those of a column."""
+        if self.split_request.kind != "column":
+            self.split_request.check_free(f"--folds {count}")
         return [{"folds": count, "fold": fold} for fold in range(count)]
 
     def check_split_seed(self) -> None:
         """Refuse seeds where the file or the scaffolds alone decide."""
-        self._check_free("--split-seeds")
-        if self.split == "scaffold":
-            raise BadInput(
-                "--split-seeds: split=scaffold depends on no seed. Add --resplit scaffold_balanced for scaffolds in "
-                "another order each time."
-            )
-
-    def _check_free(self, option: str) -> None:
-        if self.split == "column":
-            raise BadInput(
-                f"{option}: the column {self.request.split_column!r} fixes the split. Add --resplit random, scaffold "
-                "or scaffold_balanced to split the molecules anew."
-            )
+        self.split_request.check_seed()
 
     def source_key(self) -> dict[str, Any]:
         """Checksum of the file, version of RDKit, and every option that decides about rows, targets or splits."""
         request = self.request
         return {
             "file": file_sha256(request.file),
-            "format": request.file.suffix.lower(),
+            "format": suffix_of(request.file),
             "rdkit": rdBase.rdkitVersion,
             "features": request.features,  # earlier versions had one kind, and isotopes told molecules apart
             "columns": [request.smiles_column, list(request.targets), request.id_column, request.split_column],
             "task": [request.task, request.num_classes],
-            "split": [self.split, list(self.fractions), self.split_seed],
-            **({} if self.folds is None else {"folds": [self.folds, self.fold]}),
+            **self.split_request.key(),
             **({"classes": list(request.classes)} if request.classes else {}),
             **({} if request.weight is None else {"weight": request.weight}),
-            **({"repeats": self.repeats} if self.repeats == "together" else {}),  # earlier versions shared them out
             "on_error": request.on_error,
+            **({} if request.missing is None else {"missing": list(request.missing)}),
+            # earlier versions left whole rows out
+            **({"masked": "cells"} if request.on_error == "skip" and len(request.targets) > 1 else {}),
         }
 
     def read(self) -> dict[str, GraphTable]:
-        """Read, check and split the file.
+        """Read, check and split the file, or the files.
 
         Raises:
             BadInput: as `chemistry.user_file.read_user_file`, or a split would be empty.
         """
         molecules = read_user_file(self.request, track)
-        self.left_out = molecules.left_out
-        return scaled_weights({name: subset(molecules.table, rows) for name, rows in self._divide(molecules).items()})
-
-    def _divide(self, molecules: UserMolecules) -> Mapping[str, np.ndarray | Tensor]:
-        size = len(molecules.table)
-        groups: list[str] | None = molecules.canonical
-        if self.repeats == "apart" or len(set(molecules.canonical)) == size:
-            groups = None  # so that the splits of files without repeats stay what they were
-        if self.folds is not None and self.fold is not None:
-            seed = 0 if self.split == "scaffold" else self.split_seed
-            return k_fold_split(size, self.folds, self.fold, seed, molecules.scaffolds or groups)
-        if self.split.startswith("scaffold"):
-            seeded = self.split_seed if self.split == "scaffold_balanced" else None
-            return scaffold_split(molecules.scaffolds, self.fractions, seeded)
-        if self.split == "column":
-            return given_split(molecules.split_labels, SPLIT_WORDS)
-        return random_split(size, dict(zip(SPLITS, self.fractions, strict=True)), self.split_seed, groups)
-
-
-def _check_folds(split: SplitKind, folds: int | None, fold: int | None) -> None:
-    """Refuse folds that cannot be.
-
-    Raises:
-        BadInput: names the option.
-    """
-    if (folds is None) != (fold is None):
-        raise BadInput("folds=NUMBER and fold=WHICH belong together: give both or neither.")
-    if folds is not None and fold is not None:
-        check_range("folds", folds, at_least=3, whole=True)
-        check_range("fold", fold, at_least=0, below=folds, whole=True)
-        if split == "column":
-            raise BadInput(f"folds={folds}: split=column takes the split of the file; folds need another `split`.")
+        others = {
+            name: read_user_file(replace(self.request, file=path), track)
+            for name, path in self.split_request.files.items()
+        }
+        self.left_out = molecules.left_out + sum(other.left_out for other in others.values())
+        rows, self.split_words = self.split_request.divide(molecules, others)
+        tables = {name: subset(molecules.table, chosen) for name, chosen in rows.items()}
+        tables |= {name: other.table for name, other in others.items()}
+        return scaled_weights({name: tables[name] for name in SPLITS})
 
 
 def _count_classes(task: TargetTask, num_classes: int | None, classes: list[str] | None) -> int | None:

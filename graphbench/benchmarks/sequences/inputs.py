@@ -18,15 +18,14 @@ import torch
 from graphbench.benchmarks.sequences.base import SECOND, SequenceBenchmark, SequenceTable
 from graphbench.contracts import GraphTable, InputPart
 from graphbench.contracts.table import EDGE, EDGE_INDEX, GRAPH, NODE, Column, pointer
-from graphbench.data.delimited import SEES_TORN_ROWS, find_column, near, separator_of, told_layout
 from graphbench.errors import BadInput
+from graphbench.tables.reader import TABLES, as_texts, open_table
+from graphbench.tables.text import PACKED, open_text, suffix_of
 
 logger = logging.getLogger(__name__)
 
 STANDARD_INPUT = "-"
-_SEPARATED = {".csv": ",", ".tsv": "\t"}
-_LINES, _PARQUET = ".txt", ".parquet"
-SUFFIXES = (*_SEPARATED, _PARQUET, _LINES)
+_LINES = ".txt"
 _SIZE = 256  # sequences per part
 
 
@@ -69,9 +68,9 @@ class TextInput(SequenceBenchmark):
         """Texts of a table, of the lines of a file, or of the files in a folder.
 
         Args:
-            source: a table (`.csv`, `.tsv`, `.parquet`) with the columns `text_columns`; or a file (`.txt`) or "-" for
-                standard input, whose lines are texts; or a folder, whose files (`.txt`) and those in the folders in it
-                are texts. Lines and files are for benchmarks of single texts.
+            source: a table (see `graphbench.tables.reader.open_table`) with the columns `text_columns`; or a file
+                (`.txt`) or "-" for standard input, whose lines are texts; or a folder, whose files (`.txt`) and those
+                in the folders in it are texts. Lines and files are for benchmarks of single texts.
             column: that of a table that has the text, under another name.
             size: texts per part.
 
@@ -84,10 +83,10 @@ class TextInput(SequenceBenchmark):
                 raise BadInput(f"{self.spec.name} reads the columns {' and '.join(columns)}, not one ({column!r}).")
             columns = (column,)
         count = 0
-        for frame, texts in _frames(source, columns, size):
+        for frame, texts, torn in _frames(source, columns, size):
             count += len(texts)
             if texts:
-                yield self._as_part(frame, texts)
+                yield self._as_part(frame, texts, torn)
         if not count:
             raise BadInput(f"{'standard input' if source == STANDARD_INPUT else source}: it holds no texts.")
 
@@ -112,12 +111,14 @@ class TextInput(SequenceBenchmark):
             rows.append(texts)
         for start in range(0, len(rows), size):
             chosen = rows[start : start + size]
-            yield self._as_part(pd.DataFrame(chosen, columns=list(self.text_columns), dtype=object), chosen)
+            yield self._as_part(pd.DataFrame(chosen, columns=list(self.text_columns), dtype=object), chosen, {})
 
-    def _as_part(self, frame: pd.DataFrame, rows: Sequence[Sequence[str]]) -> InputPart:
+    def _as_part(self, frame: pd.DataFrame, rows: Sequence[Sequence[str]], torn: dict[int, str]) -> InputPart:
         found: dict[int, Tokens] = {}
-        problems: dict[int, str] = {}
+        problems = dict(torn)
         for row, texts in enumerate(rows):
+            if row in torn:
+                continue
             try:
                 found[row] = self.tokens_of(texts)
             except BadInput as error:
@@ -146,8 +147,8 @@ def table_of(sequences: Sequence[Tokens], pairs: bool) -> SequenceTable:
 
 # -- files ---------------------------------------------------------------------------------------------------------
 
-#: Rows as they came, and the texts of each.
-Frame = tuple[pd.DataFrame, list[tuple[str, ...]]]
+#: Rows as they came, the texts of each, and why some of them could not be taken apart.
+Frame = tuple[pd.DataFrame, list[tuple[str, ...]], dict[int, str]]
 
 
 def _frames(source: str, columns: Sequence[str], size: int) -> Iterator[Frame]:
@@ -158,17 +159,12 @@ def _frames(source: str, columns: Sequence[str], size: int) -> Iterator[Frame]:
     elif path.is_dir():
         _refuse_pairs(str(path), columns)
         yield from _of_folder(path, size)
-    elif not path.is_file():
-        raise BadInput(f"{path}: there is no such file or folder.")
-    elif path.suffix.lower() not in SUFFIXES:
-        raise BadInput(f"{path}: texts are read from {', '.join(SUFFIXES)} files and from folders, not from this file.")
+    elif suffix_of(path).removesuffix(PACKED) == _LINES and path.is_file():
+        _refuse_pairs(str(path), columns)
+        with open_text(path, newline=None) as file:
+            yield from _of_lines(file, columns[0], size)
     else:
-        try:
-            yield from _of_file(path, columns, size)
-        except UnicodeDecodeError as error:
-            raise BadInput(
-                f"{path}: not UTF-8 text (byte {error.start:,}: {error.reason}). Save it as UTF-8."
-            ) from error
+        yield from _of_table(path, columns, size)
 
 
 def _refuse_pairs(source: str, columns: Sequence[str]) -> None:
@@ -176,22 +172,10 @@ def _refuse_pairs(source: str, columns: Sequence[str]) -> None:
         raise BadInput(f"{source}: rows of {len(columns)} texts are read from tables with the columns {columns}.")
 
 
-def _of_file(path: Path, columns: Sequence[str], size: int) -> Iterator[Frame]:
-    suffix = path.suffix.lower()
-    if suffix == _LINES:
-        _refuse_pairs(str(path), columns)
-        with path.open(encoding="utf-8-sig") as file:
-            yield from _of_lines(file, columns[0], size)
-    elif suffix == _PARQUET:
-        yield from _of_parquet(path, columns, size)
-    else:
-        yield from _of_table(path, columns, size)
-
-
 def _of_lines(lines: Iterable[str], column: str, size: int) -> Iterator[Frame]:
     texts = (line.rstrip("\r\n") for line in lines)
     while block := list(islice(texts, size)):
-        yield pd.DataFrame({column: block}, dtype=object), [(text,) for text in block]
+        yield pd.DataFrame({column: block}, dtype=object), [(text,) for text in block], {}
 
 
 def _of_folder(folder: Path, size: int) -> Iterator[Frame]:
@@ -201,7 +185,7 @@ def _of_folder(folder: Path, size: int) -> Iterator[Frame]:
         names = [file.relative_to(folder).as_posix() for file in chosen]
         # Bytes that are no UTF-8 come back as they were, see `bytes_of`.
         texts: list[tuple[str, ...]] = [(file.read_bytes().decode("utf-8", "surrogateescape"),) for file in chosen]
-        yield pd.DataFrame({"file": names}, dtype=object), texts
+        yield pd.DataFrame({"file": names}, dtype=object), texts, {}
 
 
 def bytes_of(text: str) -> bytes:
@@ -215,68 +199,10 @@ def bytes_of(text: str) -> bytes:
 
 
 def _of_table(path: Path, columns: Sequence[str], size: int) -> Iterator[Frame]:
-    usual = _SEPARATED[path.suffix.lower()]
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        header = file.readline().rstrip("\r\n")
-    if not header:
-        return
-    separator = separator_of(header, usual, columns)
-    try:
-        names: list[str] | None = None
-        for frame in _text_chunks(path, separator, size):
-            frame = frame.reset_index(drop=True).astype(object).fillna("")
-            if names is None:
-                names = _named(path, list(frame.columns), columns)
-                _tell(path, separator, usual, dict(zip(columns, names, strict=True)))
-            yield frame, list(zip(*(frame[name] for name in names), strict=True))
-    except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
-        raise BadInput(f"{path}: not a table that pandas can read ({str(error).strip()}).") from error
-
-
-def _text_chunks(path: Path, separator: str, size: int) -> Iterator[pd.DataFrame]:
-    """So many rows at a time; all at once where pandas would overlook a torn row."""
-    options: dict[str, Any] = {"sep": separator, "dtype": str, "keep_default_na": False, "encoding": "utf-8-sig"}
-    if SEES_TORN_ROWS:
-        with pd.read_csv(path, chunksize=size, **options) as frames:
-            yield from frames
-        return
-    logger.info("pandas %s overlooks torn rows in parts of a table, so %s is read whole.", pd.__version__, path)
-    whole = pd.read_csv(path, **options)
-    for start in range(0, max(len(whole), 1), size):
-        yield whole.iloc[start : start + size]
-
-
-def _of_parquet(path: Path, columns: Sequence[str], size: int) -> Iterator[Frame]:
-    import pyarrow as pa  # slow to import and seldom needed
-    import pyarrow.parquet as pq
-
-    try:
-        with pq.ParquetFile(path) as file:
-            names = _named(path, file.schema_arrow.names, columns)
-            _tell(path, "", "", dict(zip(columns, names, strict=True)))
-            for batch in file.iter_batches(batch_size=size):
-                frame = pa.Table.from_batches([batch]).replace_schema_metadata().to_pandas(types_mapper=pd.ArrowDtype)
-                yield frame, list(zip(*(frame[name].astype(object).fillna("").map(str) for name in names), strict=True))
-    except (pa.ArrowInvalid, OSError) as error:
-        raise BadInput(f"{path}: not a Parquet file that pyarrow can read ({error}).") from error
-
-
-def _named(path: Path, header: Sequence[str], columns: Sequence[str]) -> list[str]:
-    """The columns of a file that are wanted.
-
-    Raises:
-        BadInput: one is not there, or is there twice.
-    """
-    places = [find_column(path, header, name) for name in columns]
-    missing = [name for name, place in zip(columns, places, strict=True) if place is None]
-    if missing:
-        known = ", ".join(map(repr, header[:20]))
-        raise BadInput(
-            f"{path}: no column {' and no '.join(map(repr, missing))}. Its columns: {known}.{near(missing, header)}"
-        )
-    return [header[place] for place in places if place is not None]
-
-
-def _tell(path: Path, separator: str, usual: str, read_for: dict[str, str]) -> None:
-    if notes := told_layout(separator, usual, read_for):
-        logger.info("%s: %s", path, ", ".join(notes))
+    table = open_table(path, columns[0], columns[1:], (*TABLES, _LINES), "texts")
+    if table.notes:
+        logger.info("%s: %s", path, ", ".join(table.notes))
+    names = [table.names[table.found[name]] for name in columns]
+    for part in table.parts(size):
+        texts = list(zip(*(as_texts(part.frame[name], strip=False) for name in names), strict=True))
+        yield part.frame, texts, {row: f"{kind}: {said}" for row, (kind, said) in part.problems.items()}

@@ -5,11 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from pathlib import Path
+from typing import get_args
 
 import pandas as pd
 
+from graphbench.attributions.attribution import Method
 from graphbench.attributions.rows import (
     ChosenRow,
+    Wanted,
     choose_rows,
     drawing_of,
     explanations,
@@ -20,7 +23,7 @@ from graphbench.attributions.rows import (
 from graphbench.cli.options import OWN, Request, check_needed, own_parser, split
 from graphbench.cli.parsers import folder_to_write, whole_number
 from graphbench.cli.several_devices import chosen_devices
-from graphbench.cli.trained import on_split, predictor_of
+from graphbench.cli.trained import on_split, predictor_of, training_means
 from graphbench.contracts import SPLITS
 from graphbench.errors import BadInput, check_choice
 from graphbench.files.together import writing_together
@@ -29,21 +32,25 @@ from graphbench.prediction.output import write_frames
 from graphbench.prediction.predictor import parts_of_split
 
 log = logging.getLogger(__name__)
-_STEPS = "64"
+#: What rows.csv calls what attributions are measured from.
+_REFERENCE = "training mean"
+#: Options of one method each, and their defaults.
+_OF_METHOD: dict[str, tuple[Method, str]] = {"steps": ("integrated_gradients", "64"), "samples": ("myerson", "200")}
 
 
 def explain(arguments: Sequence[str]) -> int:
     """Write attributions of some rows as tables and drawings.
 
     Raises:
-        BadInput: an option is missing, a row cannot be explained, or the model reads features in a way of its own.
-        MissingExtra: captum is not installed.
+        BadInput: an option is missing or of another method, a row cannot be explained, or the model reads features in a
+            way of its own.
+        MissingExtra: captum is not installed, and integrated gradients are asked for.
     """
     parser = own_parser("explain", **{name: text for name, text in OWN["explain"].items() if name != "rows"})
     parser.add_argument("--rows", nargs="+", help=OWN["explain"]["rows"])
     request = split(parser, arguments)
     numbers = [whole_number("--rows", text, at_least=0) for text in request.own.rows or ()]
-    steps = whole_number("--steps", request.own.steps or _STEPS, at_least=2)
+    method, steps, samples = _method(request)
     check_needed("explain", request.own)
     output = folder_to_write("--output", request.own.output)
     predictor, rows = _rows(request, numbers)
@@ -51,10 +58,29 @@ def explain(arguments: Sequence[str]) -> int:
         raise BadInput(f"--trainer.devices asks for {count}: explain works on one device, since rows are few.")
     target = target_column(predictor, request.own.target)
     node = None if request.own.node is None else whole_number("--node", request.own.node, at_least=0)
+    wanted = Wanted(training_means(request, predictor), target, node, method, steps, samples)
     with writing_together(output) as staged:
-        _write(predictor, rows, target, steps, staged, node)
+        _write(predictor, rows, wanted, staged)
     log.info("Attributions of %d row%s: %s", len(rows), "s" * (len(rows) != 1), output)
     return 0
+
+
+def _method(request: Request) -> tuple[Method, int, int]:
+    """The method and the numbers that belong to one.
+
+    Raises:
+        BadInput: there is no such method, or a number is none or belongs to another one.
+    """
+    method: Method = request.own.method or "integrated_gradients"
+    check_choice("--method", method, get_args(Method))
+    for name, (needed, _) in _OF_METHOD.items():
+        if getattr(request.own, name) is not None and method != needed:
+            raise BadInput(f"--{name} belongs to --method {needed}, but the method is {method}.")
+    steps, samples = (
+        whole_number(f"--{name}", getattr(request.own, name) or default, at_least=2)
+        for name, (_, default) in _OF_METHOD.items()
+    )
+    return method, steps, samples
 
 
 def _rows(request: Request, numbers: Sequence[int]) -> tuple[Predictor, list[ChosenRow]]:
@@ -75,25 +101,23 @@ def _rows(request: Request, numbers: Sequence[int]) -> tuple[Predictor, list[Cho
     return predictor, choose_rows(predictor, parts_of_split(predictor.data, chosen), numbers, smiles)
 
 
-def _write(
-    predictor: Predictor, rows: Sequence[ChosenRow], target: int | None, steps: int, output: Path, node: int | None
-) -> None:
+def _write(predictor: Predictor, rows: Sequence[ChosenRow], wanted: Wanted, output: Path) -> None:
     """Tables of all rows and a drawing of each."""
-    spec = predictor.data.spec
-    names = predictor.data.target_labels() if spec.num_classes is None else ("logit",)
-    name = names[target or 0] if spec.num_classes is None else "logit"
-    unit = spec.target_units[target or 0] if spec.kind == "regression" and spec.target_units else ""
+    spec, target, node = predictor.data.spec, wanted.target or 0, wanted.node
+    name = predictor.data.target_labels()[target] if spec.num_classes is None else "logit"
+    unit = spec.target_units[target] if spec.kind == "regression" and spec.target_units else ""
     nodes, lines, summary = [], [], []
-    for row, found in explanations(predictor, rows, target, steps, node):
+    for row, found in explanations(predictor, rows, wanted):
         drawing = drawing_of(row)
         of_nodes, of_lines = tables_of(row, found, drawing)
         nodes.append(of_nodes)
         lines.append(of_lines)
         summary.append({
             "row": row.number, **({} if node is None else {"node": node}), "smiles": row.smiles, "target": name,
-            "prediction": found.prediction, "without_features": found.without_features, "gap": found.gap,
+            "method": wanted.method, "reference": _REFERENCE, "prediction": found.prediction,
+            "at_reference": found.at_reference, "gap": found.gap,
         })  # fmt: skip
-        figure_of(row, found, drawing, name, unit, node).savefig(output / f"row-{row.number}.png")
+        figure_of(row, found, drawing, name, unit, wanted).savefig(output / f"row-{row.number}.png")
     frame = pd.DataFrame(summary)
     if frame["smiles"].isna().all():
         frame = frame.drop(columns="smiles")

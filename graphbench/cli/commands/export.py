@@ -1,4 +1,4 @@
-"""`graphbench export`: a run as a folder that others can load, and as a program of `torch.export`."""
+"""`graphbench export`: a run as a folder that others can load, as a program of `torch.export`, or as an ONNX file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from graphbench.runs import RunFolder
 
 log = logging.getLogger(__name__)
 
-FORMATS = ("weights", "torch")
+FORMATS = ("weights", "torch", "onnx")
 LICENCE_HELP = "licence of the weights for the card, in the Hub's spelling, such as apache-2.0 (default: not stated)"
 
 
@@ -21,6 +21,7 @@ def export(arguments: Sequence[str]) -> int:
 
     Raises:
         BadInput: there is no such run, the output is taken, or the model cannot be exported in this format.
+        MissingExtra: ONNX is asked for, and a package that it needs is not installed.
     """
     parser = CommandParser(
         "export",
@@ -34,7 +35,8 @@ def export(arguments: Sequence[str]) -> int:
         "--format",
         choices=FORMATS,
         default="weights",
-        help="torch: the computation too, as model.pt2 of torch.export, which runs without graphbench",
+        help="torch: the computation too, as model.pt2 of torch.export, which runs without graphbench; "
+        "onnx: as model.onnx, which runs in onnxruntime without PyTorch",
     )
     parser.add_argument("--licence", help=LICENCE_HELP)
     parser.add_argument("--trust", action="store_true", help="import whatever the configuration of the run names")
@@ -43,7 +45,7 @@ def export(arguments: Sequence[str]) -> int:
     from graphbench.exporting.folder import check_free
 
     check_free(output)
-    write_export(RunFolder.existing(own.run), output, own.checkpoint, own.licence, own.trust, own.format == "torch")
+    write_export(RunFolder.existing(own.run), output, own.checkpoint, own.licence, own.trust, own.format)
     log.info("Exported: %s", output)
     return 0
 
@@ -54,7 +56,7 @@ def write_export(
     checkpoint: str | None = None,
     licence: str | None = None,
     trust: bool = False,
-    program: bool = False,
+    form: str = "weights",
 ) -> None:
     """Export a run; the options are those of `graphbench export`.
 
@@ -71,8 +73,12 @@ def write_export(
     predictor = load(run.path, accelerator="cpu", trust=trust)
     load_weights(predictor.module, path)
     further = None
-    if program:
+    if form == "torch":
         from graphbench.exporting.program import program_files
 
         further = program_files(predictor.module, predictor.data)
+    elif form == "onnx":
+        from graphbench.exporting.onnx_file import onnx_files
+
+        further = onnx_files(predictor.module, predictor.data)
     export_folder(predictor.module, predictor.data, run, path, output, licence, further)

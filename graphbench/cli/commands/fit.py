@@ -316,6 +316,7 @@ def _finish(cli: GraphbenchCLI) -> int:
     results["undefined"] = dict(model.scores.of("val").undefined)
     _check_place(cli)
     _record(run, results)
+    _tell_missing_parts(cli)
     if model.monitor not in results.get("val", {}):
         return 0
     score = results["val"][model.monitor]
@@ -325,6 +326,16 @@ def _finish(cli: GraphbenchCLI) -> int:
         return 1
     log.info("Best epoch %d: %s %s", results["best_epoch"], model.monitor, show_number(score))
     return 0
+
+
+def _tell_missing_parts(cli: GraphbenchCLI) -> None:
+    """Say what follows where a split has no row."""
+    run, data = cli.run_folder, cli.datamodule
+    assert run is not None
+    if data.is_empty("val"):
+        log.info("No epoch is the best one without a validation part: %s is what predict takes.", run.last)
+    if data.is_empty("test"):
+        log.info("No test part: graphbench test --run %s --input LABELLED.csv scores a file of others.", run.path)
 
 
 def _check_place(cli: GraphbenchCLI) -> None:

@@ -56,6 +56,9 @@ def _parser() -> CommandParser:
     parser.add_argument(
         "--page", metavar="FILE", help="write the page of all records in the folders, such as RESULTS.md"
     )
+    parser.add_argument(
+        "--ledger", metavar="FILE", help="write a line for every printed value, with the records in the folders"
+    )
     return parser
 
 
@@ -83,12 +86,14 @@ def reproduce(arguments: Sequence[str]) -> int:
     if own.list:
         _list(chosen, own.json, details=bool(own.table))
         return 0
-    if own.page is not None and not own.records:
-        raise BadInput("--page FILE needs --records FOLDER ...: the folders of the records that it is written from.")
-    if own.page is not None:
-        file_to_write("--page", own.page)
-    if own.page is not None and not own.table:
-        _write_page(own)
+    pages = {"--page": own.page, "--ledger": own.ledger}
+    asked = {option: path for option, path in pages.items() if path is not None}
+    for option, path in asked.items():
+        if not own.records:
+            raise BadInput(f"{option} FILE needs --records FOLDER ...: the folders of the records it is written from.")
+        file_to_write(option, path)
+    if asked and not own.table:
+        _write_pages(own)
         return 0
     if not own.table:
         raise BadInput("Name a table, such as sft/table-4; `graphbench reproduce --list` shows them.")
@@ -137,8 +142,7 @@ def _reproduce(chosen: Sequence[Table], own: argparse.Namespace, extra: tuple[st
         )  # a run that several tables share is the first one's
     if own.records:
         write_records(kept, Path(own.records[0]))
-    if own.page is not None:
-        _write_page(own)
+    _write_pages(own)
     for number in failed:
         log.error("Failed: %s, seed %d", plan[number].training.name, plan[number].training.seed)
     return 1 if failed else 0
@@ -160,13 +164,17 @@ def _write(table: Table, cells: Sequence[Cell], request: Request, output: Path) 
         log.info("Wrote %s", path)
 
 
-def _write_page(own: argparse.Namespace) -> None:
-    """Write the page of all records."""
+def _write_pages(own: argparse.Namespace) -> None:
+    """Write the page of all records and the ledger, where they are asked for."""
+    from graphbench.experiments.reproduce.ledger import Ledger
     from graphbench.experiments.reproduce.page import Page
 
-    text = Page(tables().values()).text(read_records([Path(folder) for folder in own.records]))
-    write_text(Path(own.page), text)
-    log.info("Wrote %s", own.page)
+    records = read_records([Path(folder) for folder in own.records])
+    for path, page in ((own.page, lambda: Page(tables().values()).text(records)),
+                       (own.ledger, lambda: Ledger(tables().values(), records).text())):  # fmt: skip
+        if path is not None:
+            write_text(Path(path), page())
+            log.info("Wrote %s", path)
 
 
 def _count(arguments: Sequence[str]) -> int:

@@ -11,6 +11,7 @@ from typing import Any
 
 from graphbench.cli.changes import altered_options
 from graphbench.cli.console import show_table
+from graphbench.cli.external import check_input_options, score_input
 from graphbench.cli.lightning import GraphbenchCLI
 from graphbench.cli.measures import count_parameters, scores_of
 from graphbench.cli.options import OWN, Request, own_parser, split
@@ -35,23 +36,35 @@ def validate(arguments: Sequence[str]) -> int:
 
 
 def test(arguments: Sequence[str]) -> int:
-    """Score validation and test split of a run's best checkpoint, beside the benchmark's baselines."""
+    """Score validation and test split of a run's best checkpoint, or a labelled file, beside baselines."""
     return _score(arguments, "test", ("val", "test"))
 
 
 def _score(arguments: Sequence[str], command: str, splits: Sequence[str]) -> int:
     request = split(own_parser(command, **OWN[command]), arguments)
+    if command == "test":
+        check_input_options(request)
+        if request.own.input is not None:
+            if score_input(request):
+                _write_page(request.run)
+            return 0
     path = checkpoint_of(request)
     if request.run is not None and request.own.checkpoint is None:
         request.run.read_results()  # a torn file must be named before anything is computed
     with written_together(request) as (staged, folder):
         is_recorded = _score_splits(request, path, splits, folder, staged)
-    if is_recorded and request.run is not None:
-        from graphbench.report import write_report
-
-        write_report([request.run], request.run.report)
-        log.info("Report: %s", request.run.report)
+    if is_recorded:
+        _write_page(request.run)
     return 0
+
+
+def _write_page(run: RunFolder | None) -> None:
+    """Write the report of a run anew."""
+    from graphbench.report import write_report  # draws, which takes its time to import
+
+    assert run is not None
+    write_report([run], run.report)
+    log.info("Report: %s", run.report)
 
 
 def _score_splits(
@@ -61,6 +74,10 @@ def _score_splits(
     same = SameData(request.run, request.own.data_changed)
     cli = GraphbenchCLI([*request.arguments, *folder])
     cli.trainer.callbacks.append(same)  # type: ignore[attr-defined]
+    cli.datamodule.prepare_data()
+    cli.datamodule.setup()
+    cli.datamodule.require_rows(splits[-1])
+    splits = [name for name in splits if not cli.datamodule.is_empty(name)]
     scores: dict[str, Mapping[str, float]] = {}
     undefined: dict[str, str] = {}
     for name in splits:
@@ -114,7 +131,7 @@ def _record(
 ) -> None:
     """Hold the validation scores against those at the end of fit, then stage what is new; on other data, say so."""
     stored = run.read_results().get("val")
-    if stored is not None:
+    if stored is not None and "val" in scores:
         log.info("Validation scores %s those stored at the end of fit.", _agreement(stored, scores["val"]))
     if "test" in scores:
         kept = {name: value for name, value in run.read_results().items() if name not in ("expected", "data_changed")}

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import graphbench
 from graphbench.cli.parsers import CommandParser
+from graphbench.runs.environment import describe_kernels
 
 DISTRIBUTION = "graphbench-lightning"
 _BELOW = ("torch", "pytorch-lightning", "torch-geometric")
@@ -38,6 +39,7 @@ def report() -> Iterator[str]:
     """Lines that say which graphbench this is, what it stands on, and what clashes with it."""
     yield f"{DISTRIBUTION} {graphbench.__version__}, imported as graphbench from {Path(graphbench.__file__).parent}"
     yield ", ".join([f"Python {platform.python_version()}", *map(_installed, _BELOW)])
+    yield f"kernels: {describe_kernels()}"
     for other in other_distributions():
         name = other.split()[0]
         yield (

@@ -49,6 +49,7 @@ def cell_record(table: Table, cell: Cell) -> dict[str, Any]:
         "way": cell.way,
         "why": cell.what,
         "note": cell.note,
+        "differs": cell.differs,
     }
     if cell.recipe:
         benchmark = benchmark_of(cell.recipe)

@@ -78,6 +78,7 @@ class Obtained:
             return "met" if abs(self.mean - printed.value) <= printed.unit * (1 + 1e-9) else "not met"
         reasons = [] if self.full or self.altered else ["shorter than the recipe"]
         reasons += [f"altered: {one}" for one in self.altered]
+        reasons += [self.cell.differs] if self.cell.differs else []
         reasons += [f"{self.data} data"] if self.data_wanted and self.data != self.data_wanted else []
         if reasons:
             return f"not comparable: {', '.join(reasons)}"

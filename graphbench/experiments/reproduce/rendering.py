@@ -98,6 +98,7 @@ def _why(one: Obtained) -> str:
         "missing": f"model is missing: {cell.what}",
         "unwritten": f"recipe is missing: {cell.what}",
     }[cell.way]
+    told += f". Differs from the paper: {cell.differs}" if cell.differs else ""
     return f"{told}. {cell.note}" if cell.note else told
 
 

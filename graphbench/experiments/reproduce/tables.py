@@ -23,6 +23,9 @@ How a value is obtained is said for a cell, its row, its column or the whole tab
 - `quoted`, `missing`, `unwritten`: nothing obtains it, with the reason: it is only quoted, which model is missing, or
   which recipe of a model that is here.
 
+`differs` says in which point the recipe departs from the paper's protocol (another model, split, loss or solver); those
+of all levels are printed with the value and bar a verdict.
+
 `{column}`, `{row}` and the names in `with` of row and column are replaced by their values. `cells: all` stands for a
 curve without printed values, with a point in every column.
 """
@@ -52,7 +55,7 @@ log = logging.getLogger(__name__)
 WAYS = ("missing", "unwritten", "quoted", "script", "setting", "fact", "count", "recipe")
 #: Ways by which nothing is obtained.
 CLOSED = ("missing", "unwritten", "quoted")
-_HELPERS = ("recipe", "options", "after", "starts", "note", "with")
+_HELPERS = ("recipe", "options", "after", "starts", "note", "differs", "with")
 _TABLE_KEYS = ("title", "paper", "place", "printed", "seeds", "columns", "rows", *WAYS, *_HELPERS)
 _COLUMN_KEYS = ("name", "benchmark", "metric", "scale", "better", *WAYS, *_HELPERS)
 _ROW_KEYS = ("name", "cells", "metric", *WAYS, *_HELPERS)
@@ -142,6 +145,7 @@ class Cell:
         starts: initialisations of which the one that is best after an epoch is trained.
         metric: what is scored.
         note: a misprint, a disagreement, or what to know about the value.
+        differs: departures from the paper's protocol, which bar a verdict.
     """
 
     row: str
@@ -158,6 +162,7 @@ class Cell:
     starts: int = 1
     metric: str = ""
     note: str = ""
+    differs: str = ""
 
     @property
     def is_open(self) -> bool:
@@ -252,6 +257,7 @@ def _cell(table: Mapping[str, Any], row: str, column: Column, content: Any, wher
     row_name = filled(rows.get("name", row))
     source = f"{table['paper']}, {table['place']}, {row_name}, {column.name}"
     notes = [filled(level["note"]) for level in (own, rows) if level.get("note")]
+    differs = [filled(level["differs"]) for level in levels if level.get("differs")]
     closed = way in CLOSED
     return Cell(
         row, column.key, row_name, column.name, Printed.read(own.get("printed")), source, way,
@@ -259,6 +265,7 @@ def _cell(table: Mapping[str, Any], row: str, column: Column, content: Any, wher
         recipe=() if closed else configs["recipe"], after=() if closed else configs["after"],
         options=() if closed else tuple(options), starts=int(nearest("starts") or 1),
         metric=str(nearest("metric") or ""), note=" ".join(notes),
+        differs="" if closed else "; ".join(differs),
     )  # fmt: skip
 
 

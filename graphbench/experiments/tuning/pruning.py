@@ -30,7 +30,7 @@ class PruneTrial(pl.Callback):
     """
 
     def __init__(self, trial: Reported, monitor: str) -> None:
-        self._trial, self._monitor = trial, monitor
+        self._trial, self.monitor = trial, monitor
         self._validated = False
         #: Whether the study ended the trial.
         self.pruned = False
@@ -41,7 +41,7 @@ class PruneTrial(pl.Callback):
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Report, and ask."""
-        score = trainer.callback_metrics.get(self._monitor)
+        score = trainer.callback_metrics.get(self.monitor)
         if not self._validated or score is None:
             return
         self._validated = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ import graphbench_baselines
 from graphbench import BenchmarkSpec, Features, GraphTable, registry
 from graphbench.experiments.reproduce.recipes import merge
 from graphbench.nn import DotProductHead, HeadConfig
+from graphbench.testing import computed_by
 
 #: Nodes of each graph; two of them have no edge, one of these is a single node.
 SIZES = (5, 1, 9, 4, 12, 3)
@@ -57,15 +58,15 @@ def mask(shape: Sequence[int], p: float) -> Tensor:
 
 
 @pytest.fixture
-def fixed_dropout(monkeypatch) -> Callable[[Tensor, float], Tensor]:
-    """Dropout by masks that depend on the shape alone, for all calls of torch's and of `graphbench.nn.dropped`."""
+def fixed_dropout(monkeypatch) -> Iterator[Callable[[Tensor, float], Tensor]]:
+    """Dropout by masks that depend on the shape alone, for all calls of torch's."""
 
     def dropped(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
         return x * mask(x.shape, p) if training and p else x
 
     monkeypatch.setattr(torch.nn.functional, "dropout", dropped)
-    monkeypatch.setattr("graphbench.nn.dropout._steps", lambda p: None)  # torch's dropout for all
-    return dropped
+    with computed_by("torch"):  # kernels draw numbers of their own
+        yield dropped
 
 
 class Recipe(NamedTuple):

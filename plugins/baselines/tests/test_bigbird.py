@@ -106,7 +106,7 @@ def test_parameters_and_heads(spec):
 
 def test_dropout_is_that_of_the_layer_and_no_weight_is_dropped(spec):
     layer = GPS(spec, attention="BigBird", dropout=0.2, attention_dropout=0.7).layers[0].attention
-    assert (layer.dropout, layer.feed_forward.dropout, layer.feed_forward.activation_dropout) == (0.2, 0.2, 0.0)
+    assert (layer.dropout.p, layer.feed_forward.dropout.p, layer.feed_forward.activation_dropout.p) == (0.2, 0.2, 0.0)
 
 
 @pytest.mark.parametrize(

@@ -167,7 +167,7 @@ def test_long_range_networks_have_no_norm_and_their_own_order(layer, spec, batch
 def test_long_range_gine_drops_within_its_network(spec):
     model = GNNPlus(spec, layer="GINE", version="LRGB", feed_forward=False, dropout=0.3, num_layers=1, hidden_dim=DIM)
     assert [part.p for part in model.layers[0].conv.nn if isinstance(part, torch.nn.Dropout)] == [0.3, 0.3]
-    assert model.layers[0].dropout == 0.0
+    assert model.layers[0].dropout.p == 0.0
 
 
 @pytest.mark.parametrize(

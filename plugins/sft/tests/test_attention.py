@@ -149,7 +149,7 @@ def test_attention_gradcheck():
 @pytest.mark.parametrize("dense", [False, True])
 @pytest.mark.parametrize("sizes", [SIZES, (9, 9, 9)], ids=["ragged", "full"])
 def test_chunks_and_recomputation_change_nothing(monkeypatch, sizes, dense):
-    monkeypatch.setattr(attention, "runs_in_one_step", lambda numbers: False)
+    monkeypatch.setattr(attention, "_runs_in_one_step", lambda numbers: False)
     layer, layout, x = make(relation_dim=1), make_layout(sizes), draw(sum(sizes), DIM)
     relations = edge_relations(*make_edges(sizes, 1), layout)
     if dense:
@@ -260,7 +260,7 @@ def test_trace_of_sampled_attention_explains_the_output(name):
 def test_trace_in_training_shows_the_weights_that_were_used(monkeypatch):
     layer, layout, x = make(), make_layout(), draw(sum(SIZES), DIM)
     monkeypatch.setattr(attention, "_CPU_CHUNK", 20)
-    monkeypatch.setattr(attention, "runs_in_one_step", lambda numbers: False)  # which stores no weights
+    monkeypatch.setattr(attention, "_runs_in_one_step", lambda numbers: False)  # which stores no weights
     used = []
     scores_of = layer._scores
     monkeypatch.setattr(layer, "_scores", lambda piece: used.append(scores_of(piece)) or used[-1])

@@ -47,7 +47,7 @@ def test_errors_name_the_graph_and_the_row(graphs, tmp_path, number, values, opt
         ({"node_features": ["chrge"]}, UnknownName, "'chrge'. Did you mean charge"),
         ({"continuous": ["chrge"]}, UnknownName, "'chrge'. Did you mean charge"),
         ({"group_column": "batch_numbr"}, UnknownName, "Did you mean batch_number"),
-        ({"target": "edge_attr"}, BadInput, "belongs to the edges"),
+        ({"target": "edge_attr", "task": "node-regression"}, BadInput, "does not fit edge_attr"),
         ({"target": ["energy", "role"]}, BadInput, "different levels"),
         ({"target": "several:4"}, BadInput, "has 4 columns, numbered from 0"),
         ({"target": "energy", "task": "node-classification"}, BadInput, "does not fit energy"),

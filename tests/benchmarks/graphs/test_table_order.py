@@ -8,10 +8,9 @@ import pandas as pd
 import pytest
 
 from graphbench.benchmarks.graphs import table_order
-from graphbench.benchmarks.graphs.frame_chunks import ReadWhole, in_chunks, read_head
 from graphbench.benchmarks.graphs.table_order import check_order
-from graphbench.data.delimited import SEES_TORN_ROWS
 from graphbench.errors import BadInput
+from graphbench.tables.frame_chunks import SEES_TORN_ROWS, ReadWhole, in_chunks, read_head
 
 pytestmark = pytest.mark.skipif(not SEES_TORN_ROWS, reason="this release of pandas has tables read whole")
 

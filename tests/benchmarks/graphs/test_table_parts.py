@@ -14,12 +14,11 @@ from command_line import SMALL_MODEL
 
 from graphbench.benchmarks import Graphs
 from graphbench.benchmarks.graphs import sources
-from graphbench.benchmarks.graphs.frame_chunks import FrameChunks
 from graphbench.benchmarks.graphs.table_parts import parts_of_tables
 from graphbench.benchmarks.graphs.tables import read_tables
 from graphbench.cli import main
-from graphbench.data.delimited import SEES_TORN_ROWS
 from graphbench.errors import BadInput, UnknownName
+from graphbench.tables.frame_chunks import SEES_TORN_ROWS, FrameChunks
 
 pytestmark = pytest.mark.skipif(not SEES_TORN_ROWS, reason="this release of pandas has tables read whole")
 COUNT = 13

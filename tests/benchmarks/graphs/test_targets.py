@@ -10,6 +10,7 @@ from torch_geometric.data import Data
 
 from graphbench.benchmarks.graphs.benchmark import Graphs
 from graphbench.errors import BadInput
+from graphbench.tables.missing import USUAL
 
 SPLITS = ("train", "val", "test")
 THIRDS = (0.4, 0.3, 0.3)
@@ -98,3 +99,45 @@ def test_classes_that_a_split_lacks_are_said_before_training(tmp_path, caplog):
     assert any(record.levelname == "WARNING" and "class 1" in record.message for record in caplog.records)
     data, _ = opened("graph", np.where(np.arange(COUNT) < 3, 1, 0), tmp_path)
     assert not [row for row in data.summary() if row[0] == "  lacking"]
+
+
+@pytest.fixture
+def tables(tmp_path):
+    """Write thirty rings as tables with a target each, and open them."""
+
+    def opened(cells, **options):
+        (tmp_path / "graphs.csv").write_text("\n".join(["graph,y", *(f"g{n},{cell}" for n, cell in enumerate(cells))]))
+        (tmp_path / "nodes.csv").write_text("\n".join(["graph,x", *(f"g{n // 3},{n % 2}" for n in range(3 * COUNT))]))
+        ends = [f"g{n},{a},{b}" for n in range(COUNT) for a, b in ((0, 1), (1, 2))]
+        (tmp_path / "edges.csv").write_text("\n".join(["graph,source,target", *ends]))
+        data = Graphs(str(tmp_path), store=str(tmp_path / "store"), fractions=THIRDS, **options)
+        data.setup()
+        return data, torch.cat([data.tables[split].columns["y"] for split in SPLITS])
+
+    return opened
+
+
+def test_words_for_missing_targets_are_those_of_molecules(tables):
+    numbers = [f"{n / 7}" for n in range(COUNT)]
+    for place, word in enumerate(USUAL):
+        data, y = tables([word, *numbers[1:]], on_error="skip")
+        assert (data.spec.task, data.left_out, len(y)) == ("graph-regression", 1, COUNT - 1), (place, word)
+    classes = [("wet", "dry", "ND", "-")[n % 4] for n in range(COUNT)]
+    data, y = tables(classes, on_error="skip")
+    assert (data.spec.target_names or data.class_labels(), len(y)) == (("dry", "wet"), 16)
+    data, y = tables(classes, missing=[])
+    assert (data.spec.num_classes, len(y)) == (4, COUNT)
+
+
+def test_a_word_among_numbers_is_named_with_the_option_to_type(tables):
+    cells = ["pending" if n % 10 == 3 else f"{n / 7}" for n in range(COUNT)]
+    for options in ({}, {"task": "graph-regression"}):
+        with pytest.raises(BadInput, match=r"graphs\.csv, line 5.*y is 'pending'.*--data\.missing '\[\"pending\"\]'"):
+            tables(cells, **options)
+    with pytest.raises(BadInput, match=r"line 5.*y is missing, as it is of 3 of 30"):
+        tables(cells, missing=["pending"])
+    data, y = tables(cells, missing=["pending"], on_error="skip")
+    assert (data.spec.task, data.left_out) == ("graph-regression", 3)
+    assert y[:, 0].sort().values.tolist() == pytest.approx([n / 7 for n in range(COUNT) if n % 10 != 3])
+    data, _ = tables([f"{n % 2}" if n % 10 != 3 else "unknown" for n in range(COUNT)], task="graph-classification")
+    assert data.spec.num_classes == 3

@@ -9,7 +9,7 @@ from rdkit import Chem
 
 from graphbench.benchmarks import QM9, ZINC, Molecules, PeptidesFunc
 from graphbench.benchmarks.molecules import inputs
-from graphbench.benchmarks.molecules.chemistry.streams import MoleculeFrame
+from graphbench.benchmarks.molecules.chemistry.files import MoleculeFrame
 from graphbench.benchmarks.molecules.qm9_structures import PackRecord, StructureRecipe, read_structures
 from graphbench.errors import BadInput
 

@@ -114,6 +114,28 @@ def test_missing_labels_are_nan(opened):
     assert bool((y.isnan().sum(1) == 1).all())
 
 
+def test_cells_without_a_target_cost_no_row_that_has_another(tmp_path):
+    lines = ["smiles,a,b", *(f"{text},{n},{2 * n}" for n, text in enumerate(SMILES))]
+    cells = {3: "#N/A,1", 4: "1,ND", 5: "-,-", 6: "pending,1", 7: "inf,1", 8: "pending,pending"}
+    lines = [f"{SMILES[n]},{cells[n]}" if (n := place - 1) in cells else line for place, line in enumerate(lines)]
+    (tmp_path / "gaps.csv").write_text("\n".join(lines))
+    options = {"file": str(tmp_path / "gaps.csv"), "target": ["a", "b"], "store": str(tmp_path / "store")}
+    with pytest.raises(
+        BadInput, match=r"target 'a' is not a number: line 8 \('pending'\)(.|\n)*data.missing '\[\"pending"
+    ):
+        Molecules(**options).prepare_data()
+
+    def known(**more):
+        data = Molecules(**options, **more)
+        data.setup()
+        y = torch.cat([data.tables[split].columns["y"] for split in SPLITS])
+        return data.left_out, len(y), y.isfinite().sum(0).tolist()
+
+    assert known(on_error="skip") == (2, 28, [25, 27])
+    assert known(on_error="skip", missing=["pending"]) == (2, 28, [25, 27])
+    assert known(on_error="skip", missing=[0, "pending"]) == (3, 27, [24, 26])
+
+
 def test_specification_follows_the_options(file):
     several = Molecules(str(file), ["hot", "cold"], task="multilabel").spec
     assert (several.task, several.num_targets, several.metric, several.loss) == ("graph-multilabel", 2, "AP", "BCE")
@@ -162,7 +184,11 @@ def test_other_content_or_options_are_other_data(file):
         ({"target": "a", "folds": 5}, "belong together"),
         ({"target": "a", "folds": 2, "fold": 0}, "folds must be an integer of at least 3, but got 2"),
         ({"target": "a", "folds": 5, "fold": 5}, "fold must be an integer of at least 0 and below 5, but got 5"),
-        ({"target": "a", "split": "column", "split_column": "b", "folds": 5, "fold": 0}, "folds need another `split`"),
+        ({"target": "a", "split": "column", "split_column": "b", "test_file": "t.csv"}, "test_file=t.csv"),
+        ({"target": "a", "folds": 5, "fold": 0, "val_file": "v.csv"}, "val_file=v.csv"),
+        ({"target": "a", "test_file": "absent.csv"}, "`file` itself"),
+        ({"target": "a", "test_file": "t.csv", "val_file": "t.csv"}, "both t.csv"),
+        ({"target": "a", "fractions": (0, 0.5, 0.5)}, "fractions"),
         ({"target": "a", "task": "classification", "num_classes": 3, "metric": "AUROC"}, "needs num_classes=2"),
     ],
 )
@@ -260,5 +286,5 @@ def test_workbooks_are_refused_before_a_model_is_built(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match=r"pip install 'graphbench-lightning\[excel\]'"):
         Molecules("own.xlsx", "value")
-    with pytest.raises(BadInput, match=r"not from '\.xls'"):
+    with pytest.raises(BadInput, match=r"not from a file that ends in '\.xls'"):
         Molecules("own.xls", "value")

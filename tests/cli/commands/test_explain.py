@@ -1,12 +1,15 @@
 """graphbench explain, as a chemist types it: tables that add up, drawings, and bad rows named."""
 
 import importlib.util
+import json
+import shutil
 
 import pandas as pd
 import pytest
 import torch
 from command_line import SMALL_MODEL
 from PIL import Image
+from rdkit import Chem
 from torch_geometric.data import Data
 
 import graphbench
@@ -38,10 +41,10 @@ def test_scores_of_atoms_and_bonds_add_up_to_the_prediction(finished_run, explai
     assert rows["smiles"].tolist() == [SMILES[3], SMILES[0], SMILES[2]]
     predicted = graphbench.load(finished_run).predict([SMILES[3], SMILES[0], SMILES[2]])["prediction_length"]
     assert rows["prediction"].to_numpy() == pytest.approx(predicted.to_numpy(), abs=1e-4)
-    most = (rows["prediction"] - rows["without_features"]).abs().max()
+    most = (rows["prediction"] - rows["at_reference"]).abs().max()
     for _, row in rows.iterrows():
         total = sum(table.loc[table["row"] == row["row"], "attribution"].sum() for table in (nodes, edges))
-        difference = row["prediction"] - row["without_features"]
+        difference = row["prediction"] - row["at_reference"]
         assert total + row["gap"] == pytest.approx(difference, abs=1e-4)
         assert abs(row["gap"]) < 0.05 * most
 
@@ -64,6 +67,61 @@ def test_every_row_is_drawn_in_colour(explained):
         assert sum(count for count, (r, g, b) in colours if max(r, g, b) - min(r, g, b) > 40) > 200
 
 
+@pytest.fixture(scope="module")
+def oxygen_run(molecule_file, tmp_path_factory):
+    """A model that learned to count the oxygen atoms of molecules."""
+    folder = tmp_path_factory.mktemp("oxygen")
+    smiles = [line.rpartition(",")[0] for line in molecule_file.read_text().splitlines()[1:]]
+    counts = [sum(atom.GetSymbol() == "O" for atom in Chem.MolFromSmiles(text).GetAtoms()) for text in smiles]
+    rows = "".join(f"{text},{count}\n" for text, count in zip(smiles, counts, strict=True))
+    (folder / "oxygen.csv").write_text("smiles,oxygens\n" + rows)
+    options = [
+        "--data", "Molecules", "--data.file", str(folder / "oxygen.csv"), "--data.target", "oxygens",
+        "--data.root", str(folder / "data"), "--data.store", str(folder / "store"), "--data.batch_size", "16",
+        "--model.architecture", "GINE", "--model.architecture.hidden_dim", "16", "--model.architecture.num_layers", "2",
+        "--model.architecture.dropout", "0", "--model.architecture.norm", "none", "--model.head.pooling", "add",
+        "--model.optimizer.lr", "0.01", "--trainer.max_epochs", "40", "--trainer.accelerator", "cpu",
+        "--trainer.enable_model_summary", "false", "--run", str(folder / "run"),
+    ]  # fmt: skip
+    assert main(["fit", *options]) == 0
+    return folder / "run"
+
+
+def test_oxygen_has_the_attribution_in_a_model_that_counts_it_by_every_method(oxygen_run, tmp_path):
+    (tmp_path / "new.csv").write_text("smiles\nCC(=O)Oc1ccccc1\nOCCCN\nCCCCCC\n")
+    for method in ("integrated_gradients", "masking", "myerson"):
+        words = ["explain", "--run", str(oxygen_run), "--input", str(tmp_path / "new.csv"), "--rows", "0", "1", "2"]
+        assert main([*words, "--method", method, "--output", str(tmp_path / method)]) == 0
+        nodes, rows = pd.read_csv(tmp_path / method / "nodes.csv"), pd.read_csv(tmp_path / method / "rows.csv")
+        oxygen = nodes["label"].str.startswith("O")
+        assert oxygen.sum() == 3
+        assert nodes.loc[oxygen, "attribution"].min() > max(0.3, nodes.loc[~oxygen, "attribution"].max())
+        assert (nodes.loc[~oxygen, "attribution"] < 0).mean() > 0.5  # both colours are there
+        assert set(rows["method"]) == {method}
+        assert set(rows["reference"]) == {"training mean"}
+        assert rows["at_reference"].nunique() == 3
+        assert ("standard_error" in nodes) == (method == "myerson")
+        if method == "myerson":
+            assert (nodes["standard_error"] == 0).all()
+            assert (pd.read_csv(tmp_path / method / "edges.csv")["row"]).empty
+            assert rows["gap"].abs().max() < 1e-4
+
+
+def test_a_run_that_does_not_keep_the_means_has_them_computed_from_its_data(oxygen_run, tmp_path, capsys):
+    old = shutil.copytree(oxygen_run, tmp_path / "old")
+    facts = json.loads((old / "training.json").read_text())
+    known = {name: facts.pop(name) for name in ("shares", "means")}
+    assert known["shares"]
+    (old / "training.json").write_text(json.dumps(facts))
+    found = []
+    for run, told in ((oxygen_run, "which the run keeps"), (old, "they are computed from its data")):
+        words = ["explain", "--run", str(run), "--split", "test", "--rows", "0", "--method", "masking"]
+        assert main([*words, "--output", str(tmp_path / f"out-{run.name}")]) == 0
+        assert told in capsys.readouterr().err
+        found.append(pd.read_csv(tmp_path / f"out-{run.name}" / "nodes.csv"))
+    pd.testing.assert_frame_equal(*found)
+
+
 def test_rows_of_a_split_are_explained_too(finished_run, tmp_path):
     folder = tmp_path / "out"
     assert main(["explain", "--run", str(finished_run), "--split", "val", "--rows", "1", "--output", str(folder)]) == 0
@@ -80,6 +138,9 @@ def test_bad_rows_and_targets_are_one_line_before_anything_is_written(finished_r
         ([], "--rows is missing"),
         (["--rows", "0", "--target", "lenght"], "No target is called 'lenght'. Did you mean length?"),
         (["--rows", "0", "--steps", "1"], "--steps must be an integer of at least 2"),
+        (["--rows", "0", "--method", "shap"], "--method must be one of integrated_gradients, masking, myerson"),
+        (["--rows", "0", "--samples", "9"], "--samples belongs to --method myerson, but the method is integrated_g"),
+        (["--rows", "0", "--method", "masking", "--steps", "9"], "--steps belongs to --method integrated_gradients"),
     ):
         arguments = ["--input", str(new_file), *options, "--output", str(folder)]
         assert main(["explain", "--run", str(finished_run), *arguments]) == 1

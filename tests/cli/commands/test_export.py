@@ -1,8 +1,11 @@
 """graphbench export: what is written loads, predicts the same, and says what it is."""
 
+import importlib.util
 import json
 import re
 import shutil
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -13,10 +16,12 @@ from graphbench import benchmarks
 from graphbench.cli import main
 from graphbench.errors import BadInput
 from graphbench.exporting import card
+from graphbench.exporting.onnx_file import session
 from graphbench.runs import RunFolder
 from graphbench.runs.checkpoints import load_checkpoint
 from graphbench.runs.tables import show_number
 from graphbench.runs.weights import read_weights, same_weights
+from graphbench.testing import encode
 
 SMILES = ["CCO", "c1ccccc1O", "CC(=O)N"]
 
@@ -67,6 +72,53 @@ def test_the_program_answers_as_the_run_does_without_graphbench(finished_run, ex
     assert told["outputs"] == ["length"]
     expected = torch.from_numpy(predictor.predict(SMILES)["prediction_length"].to_numpy())
     assert torch.allclose(found[:, 0], expected, atol=1e-4)
+
+
+def snippets(folder):
+    """The blocks of Python on a card."""
+    return re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(), re.DOTALL)
+
+
+@pytest.mark.slow
+def test_the_card_says_how_a_program_runs_without_graphbench(exported):
+    (_, shown) = snippets(exported)
+    told = answered(shown, exported)
+    torch.testing.assert_close(torch.tensor(told["predictions"]), torch.tensor(told["example"]))
+
+
+def answered(shown, folder):
+    """What lines of Python on a card answer in a process that has no graphbench."""
+    script = "import sys\nsys.modules['graphbench'] = None\n" + shown
+    script += "\nprint(json.dumps({'predictions': predictions.tolist(), 'example': told['example']}))"
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=folder, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout)
+
+
+@pytest.mark.skipif(
+    not all(map(importlib.util.find_spec, ("onnx", "onnxscript", "onnxruntime"))), reason="needs the extra onnx"
+)
+def test_an_onnx_file_answers_as_the_run_does_by_the_lines_on_its_card(finished_run, tmp_path):
+    folder = tmp_path / "model"
+    assert main(["export", "--run", str(finished_run), "--output", str(folder), "--format", "onnx"]) == 0
+    (_, shown) = snippets(folder)
+    assert len([line for line in shown.splitlines() if line and not line.startswith("import")]) <= 5
+    told = answered(shown, folder)
+    assert torch.tensor(told["predictions"]).shape == (2, 1)
+    torch.testing.assert_close(torch.tensor(told["predictions"]), torch.tensor(told["example"]))
+    for name in ("model.onnx", "inputs.json"):
+        assert f"| `{name}` |" in (folder / "README.md").read_text()
+    # the molecules that the run is asked about, in onnxruntime
+    predictor = graphbench.load(folder)
+    (part,) = predictor.data.read_objects(SMILES)
+    table = encode(part.table.slice(0, 3), predictor.module.required_encodings())
+    batch = table.batch([0, 1, 2])
+    inputs = json.loads((folder / "inputs.json").read_text())["inputs"]
+    found = session((folder / "model.onnx").read_bytes())({name: batch[name] for name in inputs})
+    expected = torch.from_numpy(graphbench.load(finished_run).predict(SMILES)["prediction_length"].to_numpy())
+    torch.testing.assert_close(found[:, 0], expected.to(found.dtype), atol=1e-4, rtol=1e-4)
 
 
 def test_no_place_of_this_machine_is_in_an_export(finished_run, exported, molecule_file):

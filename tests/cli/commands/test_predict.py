@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from rdkit import Chem
 
-from graphbench.benchmarks.molecules.chemistry.streams import stream_molecules
+from graphbench.benchmarks.molecules.chemistry.files import stream_molecules
 from graphbench.cli import main
 from graphbench.data.worker_pool import available_cores
 from graphbench.prediction import predictor
@@ -83,7 +83,7 @@ def test_every_row_comes_out_in_order_and_bad_ones_say_why(finished_run, known, 
     )
     frame = predicted(finished_run, tmp_path / "new.csv", tmp_path / "out.csv").astype(object).fillna("")
     assert list(frame["note"]) == ["a, b", "ring", "nothing", "short", "huge", "1.10"]
-    reasons = ["", "RDKit cannot read the molecule", "the molecule has no atoms", "the row has 1 cells, the header 2"]
+    reasons = ["", "RDKit cannot read the molecule", "the molecule has no atoms", "the row has another number of cells"]
     for said, reason in zip(frame["problem"], [*reasons, "the molecule is too large", ""], strict=True):
         assert said.startswith(reason) if reason else said == ""
     assert [value == "" for value in frame["prediction_length"]] == [bool(said) for said in frame["problem"]]
@@ -98,6 +98,18 @@ def test_predictions_depend_neither_on_parts_nor_on_batch_mates(finished_run, kn
     parts = predicted(finished_run, source, tmp_path / "parts.parquet", "--data.eval_batch_size", "3")
     assert list(parts["smiles"]) == list(whole["smiles"])
     assert parts["prediction_length"].to_numpy() == pytest.approx(whole["prediction_length"].to_numpy(), abs=1e-5)
+
+
+def test_a_second_model_answers_beside_the_first(finished_run, known, tmp_path, capsys):
+    frame = known.assign(**{"": "", "problem": "mine"})  # a blank name, as spreadsheets export it
+    source = as_format(pd.concat([frame, pd.DataFrame({"smiles": ["C1CC"]})], ignore_index=True), tmp_path / "new.csv")
+    predicted(finished_run, source, tmp_path / "first.csv")
+    second = predicted(finished_run, tmp_path / "first.csv", tmp_path / "second.parquet")
+    assert "1 without prediction (column problem_3)" in capsys.readouterr().err
+    for name in ("prediction_length_2", "prediction_length_3"):
+        given = second[name].iloc[:-1].astype(float).to_numpy()
+        assert given == pytest.approx(known["expected"].to_numpy(), abs=1e-5)
+    assert second["problem"].tolist() == ["mine"] * len(known) + [""]
 
 
 def test_what_training_never_saw_is_marked(finished_run, tmp_path):
@@ -146,8 +158,6 @@ def test_wrong_inputs_are_one_line_and_leave_the_old_output(finished_run, known,
     for name, text in (("empty.csv", ""), ("header.csv", "smiles,a\n"), ("empty.smi", "\n\n")):
         (tmp_path / name).write_text(text)
         assert "no molecules" in refused(source=tmp_path / name)
-    (tmp_path / "taken.csv").write_text("smiles,prediction_length\nCCO,3\n")
-    assert "column 'prediction_length' already" in refused(source=tmp_path / "taken.csv")
     late = "smiles\n" + "CCO\n" * 3000
     (tmp_path / "late.csv").write_bytes(late.encode() + b"\xff\n")
     assert "not UTF-8 text" in refused(source=tmp_path / "late.csv")

@@ -31,6 +31,18 @@ def test_version_names_the_distribution_and_what_it_stands_on(capsys):
     assert capsys.readouterr().out == out
 
 
+def test_version_says_which_kernels_are_there(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("GRAPHBENCH_KERNELS", "torch")
+    main(["--version"])
+    assert "kernels: none" in capsys.readouterr().out
+    monkeypatch.delenv("GRAPHBENCH_KERNELS")
+    entry = "[graphbench.kernels]\nmade = made_up:register\n"
+    _fake(tmp_path, "some-kernels", "7.8.9", entry_points_txt=entry)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    main(["--version"])
+    assert "some-kernels 7.8.9" in capsys.readouterr().out
+
+
 def test_another_package_of_that_name_is_noticed(tmp_path, monkeypatch, capsys):
     _fake(tmp_path, "graphbench-lib", "0.2.0", top_level_txt="graphbench\n")
     _fake(tmp_path, "graphbench", "0.0.0.1", RECORD="a.py,,\ngraphbench/__init__.py,,\n")

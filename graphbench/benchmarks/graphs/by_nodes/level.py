@@ -10,7 +10,7 @@ from graphbench.benchmarks.base import GraphBenchmark
 from graphbench.benchmarks.graphs.by_nodes import batches, splits
 from graphbench.benchmarks.graphs.by_nodes.affordable import check_attention, check_encodings
 from graphbench.contracts import Encoding, GraphBatch, GraphTable
-from graphbench.contracts.table import GRAPH, NODE
+from graphbench.contracts.table import EDGE, GRAPH, NODE
 from graphbench.data.checks import check_table, check_targets
 from graphbench.data.entry import Entry, EntryWriter
 from graphbench.data.loader import GraphLoader
@@ -24,7 +24,8 @@ _TARGETS = "y"
 class NodeLevel(GraphBenchmark):
     """Base of `Graphs`: splits of nodes, and batches of one graph of any size.
 
-    Where nodes are split (`facts["split_level"]`), all splits hold the same graphs and know targets of different nodes.
+    Where nodes or edges are split (`facts["split_level"]`), all splits hold the same graphs and know targets of
+    different ones.
     Of one graph, several processes each see all, or parts of their own, and count their share of the nodes: every node
     is counted once.
 
@@ -95,8 +96,8 @@ class NodeLevel(GraphBenchmark):
         """
         if {self.sampler, self.eval_sampler} == {"full"}:
             return
-        if not self._of_one_graph:
-            split = "nodes" if self._by_nodes else "graphs"
+        if not self._of_one_graph or self.facts["split_level"] != NODE:
+            split = f"{self.facts.get('split_level', GRAPH)}s"
             raise BadInput(
                 f"sampler={self.sampler}, eval_sampler={self.eval_sampler}: these cut one graph whose nodes are split, "
                 f"but here are {self.facts['num_graphs']:,} graphs, and the {split} are split. batch_size says how "
@@ -107,8 +108,8 @@ class NodeLevel(GraphBenchmark):
 
     @property
     def _by_nodes(self) -> bool:
-        """Whether all splits hold all graphs, and each knows the targets of its nodes."""
-        return bool(self.facts.get("split_level", GRAPH) == NODE)
+        """Whether all splits hold all graphs, and each knows the targets of its nodes or edges."""
+        return self.facts.get("split_level", GRAPH) in (NODE, EDGE)
 
     @property
     def _of_one_graph(self) -> bool:
@@ -185,8 +186,16 @@ class NodeLevel(GraphBenchmark):
         shuffle = getattr(self.trainer, "overfit_batches", 0) == 0
         return self._node_loader("train", self.sampler, self.batch_size, shuffle)
 
-    def val_dataloader(self) -> GraphLoader:
-        """Every validation node, or graph, once."""
+    def is_empty(self, split: str) -> bool:
+        """As of every benchmark; where nodes are split, whether no node of the split has a target."""
+        if not self._by_nodes:
+            return super().is_empty(split)
+        return not len(batches.known(self.tables[split].columns[_TARGETS]))
+
+    def val_dataloader(self) -> GraphLoader | list[GraphLoader]:
+        """Every validation node, or graph, once; no loader where there is none."""
+        if self.tables and self.is_empty("val"):
+            return []
         return self._exact_loader("val") or super().val_dataloader()
 
     def test_dataloader(self) -> GraphLoader:
@@ -200,6 +209,8 @@ class NodeLevel(GraphBenchmark):
     def _exact_loader(self, split: str, every: bool = False) -> GraphLoader | None:
         if not (self._of_one_graph and self.tables):
             return None
+        if not every:
+            self.require_rows(split)
         return self._node_loader(split, self.eval_sampler, self.eval_batch_size, every=every)
 
     def _node_loader(

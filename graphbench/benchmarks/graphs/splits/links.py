@@ -43,6 +43,8 @@ def split_links(raw: RawGraphs, request: SplitRequest) -> RawGraphs:
     if request.kind not in (None, "random") or request.column or request.group:
         asked = request.kind or "given"
         raise BadInput(f"split={asked}: links of one graph are shared out at random, by fractions; leave split out.")
+    if min(request.fractions) <= 0:
+        raise BadInput(f"fractions {list(request.fractions)}: links of one graph need a share above 0 in each split.")
     edges = np.sort(raw.edges, axis=1)
     pairs = np.unique(np.sort(raw.links if raw.links is not None else edges, axis=1), axis=0)
     pairs = pairs[pairs[:, 0] != pairs[:, 1]]

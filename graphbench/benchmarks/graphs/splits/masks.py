@@ -9,6 +9,7 @@ import numpy as np
 
 from graphbench.benchmarks.graphs.raw import RawGraphs, as_rows
 from graphbench.contracts import SPLITS
+from graphbench.data.splits import fold_numbers
 from graphbench.errors import BadInput
 
 #: What a split may be called in a column of words, in a mapping of lists, or in the name of a mask.
@@ -146,6 +147,14 @@ def mask_values(raw: RawGraphs, level: str, name: str) -> np.ndarray:
     return values.astype(bool)
 
 
+def are_folds(values: np.ndarray) -> bool:
+    """Return whether a column of numbers holds fold numbers: 0 to k - 1, for three folds or more."""
+    try:
+        return values.dtype != bool and fold_numbers(as_rows(values).reshape(-1).tolist()) is not None
+    except BadInput:
+        return False
+
+
 def word_columns(raw: RawGraphs, level: str, other: Sequence[str] = (), strict: bool = True) -> tuple[str, ...]:
     """The column of words that say which split: all of them train, val, test or the like, and two of them are there.
 
@@ -164,7 +173,9 @@ def word_columns(raw: RawGraphs, level: str, other: Sequence[str] = (), strict: 
         if name in other or (values.dtype != object and not named):
             continue
         if values.dtype != object:
-            if strict:
+            if named and are_folds(values):
+                found.append(name)
+            elif strict:
                 raise BadInput(
                     f"{raw.origin}: the column {name} of {level}s holds numbers, of which nobody can tell which one "
                     "trains. Write train, val and test, or say --data.split random to leave it aside."

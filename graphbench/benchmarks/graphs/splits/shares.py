@@ -28,7 +28,7 @@ def stratified_split(classes: np.ndarray, fractions: Sequence[float], seed: int,
 
     Args:
         classes: of each row `[R]`.
-        fractions: share of each split.
+        fractions: share of each split; one without a share stays empty.
         seed: of the order.
         names: of the splits.
 
@@ -38,9 +38,10 @@ def stratified_split(classes: np.ndarray, fractions: Sequence[float], seed: int,
         [2, 1, 1]
     """
     order = permutation(len(classes), seed)
-    shares, counts = np.array(fractions), np.zeros(len(names))
+    every, names = names, [name for name, share in zip(names, fractions, strict=True) if share > 0]
+    shares, counts = np.array([share for share in fractions if share > 0]), np.zeros(len(names))
     seen = 0
-    parts: dict[str, list[np.ndarray]] = {name: [] for name in names}
+    parts: dict[str, list[np.ndarray]] = {name: [order[:0]] for name in every}
     for value in np.unique(classes):
         rows = order[classes[order] == value]
         sizes = np.floor(shares * len(rows) + 1e-9)
@@ -69,9 +70,10 @@ def group_split(groups: np.ndarray, fractions: Sequence[float], seed: int) -> Ro
     """
     sizes = np.bincount(groups)
     counts, owner = np.zeros(len(SPLITS)), np.zeros(len(sizes), dtype=np.int64)
+    shares = np.array(fractions)
     for place, group in enumerate(permutation(len(sizes), seed)):
-        behind = np.array(fractions) * len(groups) - counts
-        if len(sizes) - place <= (counts == 0).sum():
+        behind = np.where(shares > 0, shares * len(groups) - counts, -np.inf)
+        if len(sizes) - place <= ((counts == 0) & (shares > 0)).sum():
             behind[counts > 0] = -np.inf
         choice = int(np.argmax(behind))
         owner[group] = choice

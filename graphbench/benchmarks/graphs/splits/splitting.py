@@ -1,8 +1,8 @@
-"""Which graphs, or which nodes of graphs that all splits share, train, validate and test."""
+"""Which graphs, or which nodes or edges of graphs that all splits share, train, validate and test."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,32 +21,52 @@ from graphbench.benchmarks.graphs.splits.shares import (
 )
 from graphbench.benchmarks.graphs.targets import Target, labelled, target_array
 from graphbench.contracts import SPLITS
-from graphbench.contracts.table import GRAPH, NODE
-from graphbench.data.splits import check_split, random_split
+from graphbench.contracts.table import EDGE, GRAPH, NODE
+from graphbench.data.splits import (
+    check_fractions,
+    check_split,
+    column_folds,
+    complete_split,
+    fold_numbers,
+    random_split,
+    unused_shares,
+    without_share,
+)
 from graphbench.errors import BadInput, check_choice, check_range
 
 _KINDS = ("given", "random", "stratified", "k-fold", "groups")
-SPLIT_LEVELS = (GRAPH, NODE)
+SPLIT_LEVELS = (GRAPH, NODE, EDGE)
+#: Splits made here that take both directions of an edge together; masks, words and groups stay as they are.
+_TOGETHER = ("random", "stratified", "k-fold")
 
 
 @dataclass(frozen=True)
 class Units:
-    """What is shared out among the splits: graphs, or the labelled nodes of all graphs.
+    """What is shared out among the splits: graphs, or the labelled nodes or edges of all graphs.
 
     Args:
         raw: the graphs.
-        level: "graph" or "node".
-        rows: their numbers among all graphs or nodes `[U]`.
+        level: "graph", "node" or "edge".
+        rows: their numbers among all graphs, nodes or edges `[U]`.
         classes: of each `[U]`; None where they have none.
+        together: number of the pair of nodes that an edge joins in either direction `[U]`; None of other levels.
     """
 
     raw: RawGraphs
     level: str
     rows: np.ndarray
     classes: np.ndarray | None
+    together: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    def first_of_pairs(self) -> Units:
+        """One edge of each pair of nodes; the units themselves where they are no edges."""
+        if self.together is None:
+            return self
+        first = np.unique(self.together, return_index=True)[1]
+        return Units(self.raw, self.level, self.rows[first], None if self.classes is None else self.classes[first])
 
     def column(self, name: str) -> np.ndarray:
         """A column of theirs `[U]` or `[U, width]`; errors as those of `RawGraphs.column`."""
@@ -59,12 +79,12 @@ class SplitRequest:
 
     Args:
         kind: how to split; None for the usual way.
-        column: that names the split of each graph or node.
-        group: column of graphs or nodes; those of one value stay together.
+        column: that names the split of each graph, node or edge.
+        group: column of graphs, nodes or edges; those of one value stay together.
         fractions: shares of train, val and test.
         fold, num_folds: which of how many folds tests.
         seed: decides what is random.
-        level: whether "graph"s or "node"s are split; None for the usual way.
+        level: whether "graph"s, "node"s or "edge"s are split; None for the usual way.
         target: columns to be predicted, which are no split whatever words they hold.
     """
 
@@ -88,8 +108,7 @@ class SplitRequest:
             check_choice("split", self.kind, _KINDS)
         if self.level is not None:
             check_choice("split_level", self.level, SPLIT_LEVELS)
-        if len(self.fractions) != len(SPLITS) or min(self.fractions) <= 0 or abs(sum(self.fractions) - 1) > 1e-6:
-            raise BadInput(f"fractions must be three shares above 0 that add up to 1, got {list(self.fractions)}.")
+        check_fractions(self.fractions)
         check_range("num_folds", self.num_folds, at_least=3, whole=True)
         check_range("fold", self.fold, at_least=0, at_most=self.num_folds - 1, whole=True)
         if self.column is not None and self.kind not in (None, "given"):
@@ -101,55 +120,82 @@ class SplitRequest:
         if self.column is not None and self.group is not None:
             raise BadInput("split_column and group_column: give one of them.")
 
+    def check_sources(self, sources: Mapping[str, Any]) -> None:
+        """Refuse options that split anew what comes in sources of its own.
+
+        Args:
+            sources: of "val" and "test", as far as they are given.
+
+        Raises:
+            BadInput: names the options.
+        """
+        asked = {"split": None if self.kind == "given" else self.kind, "split_column": self.column,
+                 "group_column": self.group, "split_level": None if self.level == GRAPH else self.level}  # fmt: skip
+        for option, value in asked.items():
+            if value is not None:
+                name = next(iter(sources))
+                raise BadInput(f"{name}_source is the {name} part, and {option}={value} makes another; leave one out.")
+
     def as_json(self) -> list[Any]:
         """Plain values that decide about the split, for the store."""
         found = [self.kind, self.column, self.group, list(self.fractions), self.fold, self.num_folds, self.seed]
         return found if self.level is None else [*found, self.level]
 
 
-def split_level(raw: RawGraphs, request: SplitRequest, of_nodes: bool) -> str:
-    """Whether graphs or nodes are split.
+def split_level(raw: RawGraphs, request: SplitRequest, target_level: str) -> str:
+    """Whether graphs, nodes or edges are split.
 
-    Nodes are where that is asked for, where the named column, or else the masks or the column `split`, belong to them,
-    and where there is one graph.
+    Nodes or edges with targets are where that is asked for, where the named column, or else the masks or the column
+    `split`, belong to them, and where there is one graph.
 
     Args:
         raw: the graphs.
         request: what is asked for.
-        of_nodes: whether nodes have the targets.
+        target_level: whether "graph"s, "node"s, "edge"s or "link"s have the target.
 
     Raises:
-        BadInput: nodes are to be split whose targets are not theirs, or graphs and nodes have a split each.
+        BadInput: nodes or edges are to be split that have no targets, or graphs and they have a split each.
     """
-    if request.level == NODE and not of_nodes:
-        raise BadInput("split_level=node belongs to targets of nodes; here the graphs have the target.")
-    if not of_nodes or request.level is not None:
+    if request.level not in (None, GRAPH, target_level):
+        raise BadInput(
+            f"split_level={request.level} belongs to targets of {request.level}s; here the {target_level}s have the "
+            "target."
+        )
+    if target_level not in (NODE, EDGE) or request.level is not None:
         return request.level or GRAPH
     named = request.column or request.group
     if named is not None:
-        return GRAPH if named in raw.columns[GRAPH] or (GRAPH, named) in raw.faults else NODE
+        return GRAPH if named in raw.columns[GRAPH] or (GRAPH, named) in raw.faults else target_level
     of_graphs = raw.splits is not None or bool(split_columns(raw, GRAPH, request))
-    by_nodes = split_columns(raw, NODE, request)
-    if of_graphs and by_nodes and request.kind in (None, "given"):
+    of_rows = split_columns(raw, target_level, request)
+    if of_graphs and of_rows and request.kind in (None, "given"):
         raise BadInput(
-            f"{raw.origin} gives a split of the graphs and one of the nodes ({', '.join(by_nodes)}): say which counts "
-            "with split_level=graph or split_level=node."
+            f"{raw.origin} gives a split of the graphs and one of the {target_level}s ({', '.join(of_rows)}): say "
+            f"which counts with split_level=graph or split_level={target_level}."
         )
-    return NODE if not of_graphs and (by_nodes or len(raw) == 1) else GRAPH
+    return target_level if not of_graphs and (of_rows or len(raw) == 1) else GRAPH
 
 
 def units_of(raw: RawGraphs, target: Target, level: str) -> Units:
-    """All graphs, or all nodes that have a target, with their classes."""
+    """All graphs, or all nodes or edges that have a target, with their classes."""
     found = target_array(raw, target) if target.task == f"{level}-classification" else None
     rows = np.flatnonzero(labelled(raw, target)) if target.level == level else np.arange(len(raw))
-    return Units(raw, level, rows, None if found is None else found[1][rows, 0])
+    classes = None if found is None else found[1][rows, 0]
+    return Units(raw, level, rows, classes, _pair_numbers(raw)[rows] if level == EDGE else None)
+
+
+def _pair_numbers(raw: RawGraphs) -> np.ndarray:
+    """A number for each pair of nodes of a graph, the same for edges in either direction `[E]`."""
+    graph = np.repeat(np.arange(len(raw)), raw.num_edges)
+    pairs = np.column_stack([graph, np.sort(raw.edges, axis=1)])
+    return np.unique(pairs, axis=0, return_inverse=True)[1].reshape(-1)
 
 
 def split_units(units: Units, request: SplitRequest) -> tuple[Rows, str]:
     """Rows of each split, ascending, and how they were found.
 
     Args:
-        units: graphs or nodes.
+        units: graphs, nodes or edges; both directions of an edge stay in one split that is made here.
         request: what is asked for.
 
     Raises:
@@ -157,23 +203,45 @@ def split_units(units: Units, request: SplitRequest) -> tuple[Rows, str]:
         UnknownName: a column is not there.
     """
     kind = request.kind or _usual(units, request)
+    taken = units.first_of_pairs() if kind in _TOGETHER and request.group is None else units
     try:
-        split, told = _RULES[kind](units, request)
+        _refuse_fold(units, request, kind)
+        split, told = _RULES[kind](taken, request)
         split = {name: np.sort(rows) for name, rows in split.items()}
-        check_split({name: torch.from_numpy(rows) for name, rows in split.items()}, len(units))
+        found = {name: torch.from_numpy(rows) for name, rows in split.items()}
+        check_split(found, len(taken), empty=without_share(request.fractions))
     except BadInput as error:
-        what = "graphs" if units.level == GRAPH else "labelled nodes"
+        what = "graphs" if units.level == GRAPH else f"labelled {units.level}s"
         raise BadInput(f"{units.raw.origin}, split={kind} of {len(units)} {what}: {error}") from error
+    if taken is not units and units.together is not None:
+        chosen = {name: np.isin(units.together, np.unique(units.together)[rows]) for name, rows in split.items()}
+        split = {name: np.flatnonzero(rows) for name, rows in chosen.items()}
+        told += ", both directions of an edge in one"
     return {name: units.rows[rows] for name, rows in split.items()}, told
+
+
+def _refuse_fold(units: Units, request: SplitRequest, kind: str) -> None:
+    """Refuse the number of a fold where there are no folds.
+
+    Raises:
+        BadInput: names the option.
+    """
+    if request.fold and kind != "k-fold" and given_splits(units, request) < 2:
+        raise BadInput(
+            f"fold is {request.fold}, but there is one split; folds are those of split=k-fold, of fold numbers in "
+            "split_column, or of masks with several columns."
+        )
 
 
 def given_splits(units: Units, request: SplitRequest) -> int:
     """How many splits the source gives, of which one is taken; 0 where they are made here.
 
-    Masks with several columns are as many; a column of words, or lists of graphs, are one.
+    Masks with several columns are as many, and so are fold numbers; a column of words, or lists of graphs, are one.
     """
     if (request.kind or _usual(units, request)) != "given":
         return 0
+    if (column := _fold_column(units, request)) is not None:
+        return int(column[1].max()) + 1
     masks = {} if request.column else split_masks(units.raw, units.level)
     return max((mask_values(units.raw, units.level, name).shape[1] for name in masks.values()), default=1)
 
@@ -202,6 +270,7 @@ def _folds(units: Units, request: SplitRequest) -> tuple[Rows, str]:
     else:
         dealt, classes = np.arange(len(units)), units.classes
         told += ", stratified" if classes is not None else ""
+    told += unused_shares(request.fractions)
     return fold_split(dealt, classes, request.fold, request.num_folds, request.seed), told
 
 
@@ -236,7 +305,31 @@ def used_columns(raw: RawGraphs, request: SplitRequest, level: str = GRAPH) -> t
     return tuple(dict.fromkeys(name for name in names if name))
 
 
+def _fold_column(units: Units, request: SplitRequest) -> tuple[str, np.ndarray] | None:
+    """The column of fold numbers that the source gives, and the fold of each unit; None where it gives none.
+
+    Raises:
+        BadInput: the column that is named holds other numbers.
+    """
+    named = (request.column,) if request.column else word_columns(units.raw, units.level, request.target, strict=False)
+    if len(named) != 1 or (not request.column and split_masks(units.raw, units.level)):
+        return None
+    values = units.column(named[0])
+    if values.dtype == object or values.dtype == bool or values.size != len(units):
+        return None
+    try:
+        numbers = fold_numbers(values.reshape(-1).tolist())
+    except BadInput as error:
+        raise BadInput(f"{named[0]}: {error}") from error
+    return None if numbers is None else (named[0], numbers)
+
+
 def _given(units: Units, request: SplitRequest) -> tuple[Rows, str]:
+    if (column := _fold_column(units, request)) is not None:
+        found = column_folds(column[1], request.fold)
+        told = f"fold {request.fold} of {int(column[1].max()) + 1} in {column[0]} tests, the next one validates"
+        told += f"; --data.fold{unused_shares(request.fractions)}"
+        return {name: rows.numpy() for name, rows in found.items()}, told
     masks, lists = {} if request.column else split_masks(units.raw, units.level), _by_lists(units)
     if masks:
         told = f"as {_listed(tuple(masks.values()))}"
@@ -271,7 +364,7 @@ def _words(units: Units, column: str) -> dict[str, np.ndarray]:
     """
     values = units.column(column).reshape(-1)
     words = ["" if value is None else str(value).strip().lower() for value in values.tolist()]
-    known = {*SPLIT_WORDS, ""} if units.level == NODE else {*SPLIT_WORDS}  # a node may be in no split
+    known = {*SPLIT_WORDS, ""} if units.level != GRAPH else {*SPLIT_WORDS}  # a node or edge may be in no split
     wrong = next((row for row, word in enumerate(words) if word not in known), None)
     if wrong is not None:
         place = units.raw.place(units.level, int(units.rows[wrong]))
@@ -281,11 +374,7 @@ def _words(units: Units, column: str) -> dict[str, np.ndarray]:
 
 
 def completed(parts: dict[str, np.ndarray], classes: np.ndarray | None, request: SplitRequest) -> tuple[Rows, str]:
-    """The splits that a source gives, and those that it lacks, with words for the latter.
-
-    Without `train`, all units that are in no other split train. What is missing beside it is cut from the training
-    part, in the shares of `fractions`; where training is all that is given, the units outside of it are shared out,
-    if there are any.
+    """The splits that a source gives, and those that it lacks, with words for the latter; see `complete_split`.
 
     Args:
         parts: masks `[U]` of the splits that are given, at least one.
@@ -295,35 +384,15 @@ def completed(parts: dict[str, np.ndarray], classes: np.ndarray | None, request:
     Raises:
         BadInput: too few units are left.
     """
-    rows = {name: np.flatnonzero(mask) for name, mask in parts.items()}
-    missing = [name for name in SPLITS if name not in rows]
-    if not missing:
-        return rows, ""
-    others = np.flatnonzero(~np.logical_or.reduce(list(parts.values())))
-    told = ""
-    if "train" in missing:
-        rows["train"], told = others, "; all others train"
-        missing.remove("train")
-        others = others[:0]
-    if not missing:
-        return rows, told
-    from_others = len(parts) == 1 and "train" in parts and len(others) > 0
-    source, names = (others, missing) if from_others else (rows["train"], ["train", *missing])
-    if len(source) < len(names):
-        raise BadInput(
-            f"it lacks {' and '.join(missing)}, and {len(source)} are too few to cut {'them' if missing[1:] else 'it'} "
-            "from. Take split=random."
-        )
-    share = dict(zip(SPLITS, request.fractions, strict=True))
-    shares = np.array([share[name] for name in names])
-    if classes is None:
-        cut = random_parts(len(source), shares / shares.sum(), request.seed, names)
-    else:
-        cut = stratified_split(classes[source], shares / shares.sum(), request.seed, names)
-    rows |= {name: source[chosen] for name, chosen in cut.items()}
-    verb = "is" if len(missing) == 1 else "are"
-    where = "taken from all others" if from_others else "cut from train"
-    return rows, f"{told}; {' and '.join(missing)} {verb} {where}"
+
+    def cut(source: np.ndarray, names: Sequence[str], shares: np.ndarray) -> Rows:
+        if classes is None:
+            chosen = random_parts(len(source), shares.tolist(), request.seed, names)
+        else:
+            chosen = stratified_split(classes[source], shares.tolist(), request.seed, names)
+        return {name: source[rows] for name, rows in chosen.items()}
+
+    return complete_split(parts, request.fractions, cut)
 
 
 def _mask(units: Units, name: str, fold: int) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +12,8 @@ from scipy import sparse
 
 from graphbench.benchmarks.molecules.chemistry.reading import parse_smiles
 
+#: One training row of so many chooses the penalty where there are no validation rows.
+_HELD_OUT = 5
 #: Ridge penalties that are tried, half a decade apart.
 ALPHAS = tuple(10.0 ** (step / 2) for step in range(-2, 9))
 
@@ -38,12 +40,14 @@ class BaselineScore:
 
 def _columns(values: np.ndarray | Sequence[float]) -> np.ndarray:
     array = np.asarray(values, dtype=np.float64)
-    return array.reshape(len(array), -1)
+    return array if array.ndim == 2 else array[:, None]
 
 
 def _mae(prediction: np.ndarray, target: np.ndarray) -> float:
-    """Mean absolute error over the targets that are known (not NaN)."""
-    return float(np.nanmean(np.abs(prediction - target)))
+    """Mean absolute error over the targets that are known (not NaN); NaN where none is."""
+    errors = np.abs(prediction - target)
+    known = errors[~np.isnan(errors)]
+    return float(known.mean()) if known.size else float("nan")
 
 
 def mean_baseline(train_y: np.ndarray, val_y: np.ndarray, test_y: np.ndarray) -> BaselineScore:
@@ -145,15 +149,31 @@ def _best_ridge(
     known, scored = ~np.isnan(target), ~np.isnan(val_target)
     if not known.any():
         return alphas[0], np.full(val.shape[0], np.nan), np.full(test.shape[0], np.nan)
+    if not scored.any() and known.sum() > _HELD_OUT and len(alphas) > 1:
+        fitted, held = _held_out(known)
+        alpha = _best_ridge(alphas, train[fitted], target[fitted], train[held], target[held], test)[0]
+        return _best_ridge([alpha], train, target, val, val_target, test)
     best: tuple[float, float, np.ndarray, np.ndarray] | None = None
     for alpha in alphas:
         model = Ridge(alpha=alpha).fit(train[known], target[known])
-        on_val = model.predict(val)
+        on_val = _predicted(model.predict, val)
         score = float(np.abs(on_val - val_target)[scored].mean()) if scored.any() else 0.0
         if best is None or score < best[0]:
-            best = (score, alpha, on_val, model.predict(test))
+            best = (score, alpha, on_val, _predicted(model.predict, test))
     assert best is not None
     return best[1:]
+
+
+def _held_out(known: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Known rows to fit, and others to choose a penalty by."""
+    rows = np.flatnonzero(known)
+    return np.delete(rows, np.s_[::_HELD_OUT]), rows[::_HELD_OUT]
+
+
+def _predicted(predict: Callable[[sparse.csr_matrix], np.ndarray], rows: sparse.csr_matrix) -> np.ndarray:
+    """What a model says of rows, of which scikit-learn wants one at least."""
+    found = predict(rows if rows.shape[0] else sparse.csr_matrix((1, rows.shape[1])))
+    return np.asarray(found[: rows.shape[0]])
 
 
 #: Inverse penalties of the logistic regression that are tried.
@@ -183,9 +203,9 @@ def logistic_baseline(
     train, val, test = (_matrix(part, used) for part in counts)
     if num_classes is not None:
         y = [np.where(_columns(part)[:, 0] < 0, np.nan, _columns(part)[:, 0]) for part in targets[:2]]
-        return _best_logistic(train, y[0], val, y[1], test, num_classes, inverse_penalties)
+        return _best_logistic(train, y[0], val, y[1], test, num_classes, inverse_penalties)[1:]
     fits = [
-        _best_logistic(train, known, val, val_known, test, 2, inverse_penalties)
+        _best_logistic(train, known, val, val_known, test, 2, inverse_penalties)[1:]
         for known, val_known in zip(_columns(targets[0]).T, _columns(targets[1]).T, strict=True)
     ]
     on_val, on_test = (np.stack([fit[part][:, 1] for fit in fits], axis=1) for part in (0, 1))
@@ -200,8 +220,8 @@ def _best_logistic(
     test: sparse.csr_matrix,
     num_classes: int,
     inverse_penalties: Sequence[float],
-) -> tuple[np.ndarray, np.ndarray]:
-    """Probabilities `[molecules, C]` for val and test; those of training where it shows one class alone."""
+) -> tuple[float, np.ndarray, np.ndarray]:
+    """Inverse penalty, and probabilities `[molecules, C]` for val and test; of one class in training its share."""
     from sklearn.linear_model import LogisticRegression  # slow to import
 
     known, scored = ~np.isnan(target), ~np.isnan(val_target)
@@ -213,14 +233,20 @@ def _best_logistic(
         return every
 
     if len(present) < 2:
-        return tuple(spread(np.ones((part.shape[0], len(present)))) for part in (val, test))  # type: ignore[return-value]
-    best: tuple[float, np.ndarray, np.ndarray] | None = None
+        on_val, on_test = (spread(np.ones((part.shape[0], len(present)))) for part in (val, test))
+        return inverse_penalties[0], on_val, on_test
+    if not scored.any() and known.sum() > _HELD_OUT and len(inverse_penalties) > 1:
+        fitted, held = _held_out(known)
+        inner = (train[fitted], target[fitted], train[held], target[held], test)
+        chosen = _best_logistic(*inner, num_classes, inverse_penalties)[0]
+        return _best_logistic(train, target, val, val_target, test, num_classes, [chosen])
+    best: tuple[float, float, np.ndarray, np.ndarray] | None = None
     for inverse in inverse_penalties:
         model = LogisticRegression(C=inverse, max_iter=1000, tol=1e-3).fit(train[known], target[known].astype(int))
-        on_val = spread(model.predict_proba(val))
+        on_val = spread(_predicted(model.predict_proba, val))
         own = on_val[scored, val_target[scored].astype(np.int64)]
         loss = float(-np.log(own.clip(min=1e-12)).mean()) if scored.any() else 0.0
         if best is None or loss < best[0]:
-            best = (loss, on_val, spread(model.predict_proba(test)))
+            best = (loss, inverse, on_val, spread(_predicted(model.predict_proba, test)))
     assert best is not None
     return best[1:]

@@ -1,29 +1,44 @@
-"""Molecule files of the user as columns of text, every row with its line: CSV, TSV, SMILES, SDF, Parquet, Excel."""
+"""Molecules of the user: a file as parts for a prediction, and as columns for a training, by one reader."""
 
 from __future__ import annotations
 
-import csv
-import re
-from collections.abc import Callable, Iterator, Sequence
+import logging
+import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
 
+import pandas as pd
 from rdkit import Chem, rdBase
 
 from graphbench.benchmarks.molecules.chemistry.problems import UNREADABLE, RowProblem, quote
-from graphbench.data.delimited import find_column, near, separator_of, told_layout
-from graphbench.data.workbooks import WORKBOOK, check_workbook, workbook_rows
+from graphbench.benchmarks.molecules.chemistry.stereo import as_smiles
 from graphbench.errors import BadInput
+from graphbench.tables.reader import BLANK, MOLECULES, Table, as_texts, check_table, lines_table, open_table
+from graphbench.tables.records import RECORD_END
 
-#: Column that holds the molecule's own name in SMILES and SDF files (RDKit's word for it).
-NAME = "_Name"
-#: Line of an SDF file that names a property.
-PROPERTY = re.compile(r"^>.*?<(.+?)>")
-#: Suffixes of text files with separators, and the usual separator of each.
-USUAL = {".csv": ",", ".tsv": "\t"}
-#: Suffixes of all files of molecules.
-FORMATS = (*USUAL, ".smi", ".smiles", ".txt", ".sdf", ".parquet", WORKBOOK)
+logger = logging.getLogger(__name__)
+
+#: The word for standard input.
+STANDARD_INPUT = "-"
+_PART = 1_024  # rows that a training reads at once
+
+
+@dataclass
+class MoleculeFrame:
+    """Consecutive rows of a file.
+
+    Args:
+        frame: every column as the file has it; text, but for Parquet files.
+        smiles: one a row; "" where the row has none.
+        problems: row -> why it was not even taken apart, and a detail.
+        numbers: line or number of each row.
+    """
+
+    frame: pd.DataFrame
+    smiles: list[str]
+    problems: dict[int, tuple[str, str]] = field(default_factory=dict)
+    numbers: list[int] = field(default_factory=list)
 
 
 @dataclass
@@ -56,197 +71,102 @@ class MoleculeRows:
         return len(self.lines) + len(self.problems)
 
 
-def read_rows(path: Path, smiles_column: str, others: Sequence[str]) -> MoleculeRows:
-    """Read the SMILES column and some others; a name that the file has in another case only will do.
-
-    Args:
-        path: `.csv` and `.tsv` have a header line, and commas, semicolons or tabs between cells; `.smi`, `.smiles` and
-            `.txt` have a SMILES and then, if anything, the molecule's name (column `_Name`) on each line, unless the
-            first line begins with the word `smiles_column` and names all columns; `.sdf` has properties; `.parquet`
-            has columns; `.xlsx` has them on its first sheet.
-        smiles_column: where the SMILES stand; for SDF files they are written by RDKit.
-        others: further columns.
-
-    Raises:
-        BadInput: there is no such file, its format is unknown or broken, or a column is missing or there twice.
-        MissingExtra: it is an `.xlsx` file, and openpyxl is not installed.
-    """
-    check_format(path)
-    readers: dict[str, Callable[[Path, str, Sequence[str]], MoleculeRows]] = {
-        ".csv": _read_csv,
-        ".tsv": _read_csv,
-        ".smi": _read_smiles,
-        ".smiles": _read_smiles,
-        ".txt": _read_smiles,
-        ".sdf": _read_sdf,
-        ".parquet": _read_parquet,
-        WORKBOOK: _read_workbook,
-    }
-    if not path.is_file():
-        raise BadInput(f"{path}: there is no such file.")
-    try:
-        rows = readers[path.suffix.lower()](path, smiles_column, others)
-    except UnicodeDecodeError as error:
-        raise BadInput(f"{path}: not UTF-8 text (byte {error.start:,}: {error.reason}). Save it as UTF-8.") from error
-    if rows.num_rows == 0:
-        raise BadInput(f"{path}: the file holds no molecules.")
-    return rows
-
-
 def check_format(path: Path) -> None:
-    """Refuse a file that is not of `FORMATS`; whether it is there is not asked.
+    """Refuse a file that is not of `MOLECULES`; whether it is there is not asked.
 
     Raises:
         BadInput: its suffix is another.
         MissingExtra: it needs a package that is not installed.
     """
-    if path.suffix.lower() not in FORMATS:
-        raise BadInput(f"{path}: molecules are read from {', '.join(FORMATS)} files, not from {path.suffix!r}.")
-    check_workbook(path)
+    check_table(path, MOLECULES, "molecules")
 
 
-def open_text(path: Path) -> IO[str]:
-    """A text file in UTF-8."""
-    return path.open(encoding="utf-8-sig", newline="")  # spreadsheets put a byte order mark first
+def read_rows(path: Path, smiles_column: str, others: Sequence[str]) -> MoleculeRows:
+    """Read the SMILES column and some others of a whole file.
 
+    Args:
+        path: see `graphbench.tables.reader.open_table` for the formats.
+        smiles_column: where the SMILES stand; for SDF files they are written by RDKit.
+        others: further columns.
 
-def _places(path: Path, header: Sequence[str], wanted: Sequence[str]) -> dict[str, int]:
-    """Place of each wanted column."""
-    found = {name: find_column(path, header, name) for name in wanted}
-    missing = [name for name, place in found.items() if place is None]
-    if missing:
-        known = ", ".join(map(repr, header)) or "none"
-        raise BadInput(
-            f"{path}: no column {' or '.join(map(repr, missing))}. Its columns: {known}.{near(missing, header)}"
-        )
-    return {name: place for name, place in found.items() if place is not None}
-
-
-def _fill(
-    path: Path,
-    header: Sequence[str],
-    wanted: Sequence[str],
-    body: Iterator[tuple[int, list[str]]],
-    separator: str = "",
-    usual: str = "",
-) -> MoleculeRows:
-    """Pick the wanted cells out of (line, cells) rows; rows of another width than the header are problems."""
-    places = _places(path, header, wanted)
-    rows = MoleculeRows(path.name, list(header), {name: [] for name in places}, separator=separator)
-    rows.notes = told_layout(separator, usual, {name: header[place] for name, place in places.items()})
-    for line, cells in body:
-        if len(cells) != len(header):
-            detail = f"{len(cells)} instead of {len(header)}"
-            rows.problems.append(RowProblem("the row has another number of cells than the header", line, detail))
-            continue
-        rows.lines.append(line)
-        for name, place in places.items():
-            rows.columns[name].append(cells[place].strip())
+    Raises:
+        BadInput: there is no such file, its format is unknown or broken, it is empty, or a column is missing or there
+            twice.
+        MissingExtra: it is an `.xlsx` file, and openpyxl is not installed.
+    """
+    table = open_table(path, smiles_column, others, MOLECULES, "molecules")
+    rows = MoleculeRows(path.name, table.header, {name: [] for name in (smiles_column, *others)}, unit=table.unit,
+                        separator=table.separator, notes=table.notes)  # fmt: skip
+    for part in _parts(table, smiles_column, _PART):
+        columns = {name: as_texts(part.frame[table.names[table.found[name]]]) for name in others}
+        columns[smiles_column] = part.smiles
+        if part.problems:
+            torn = {row: problem for row, problem in part.problems.items() if problem[0] != BLANK}  # nothing is lost
+            rows.problems += [RowProblem(kind, part.numbers[row], said) for row, (kind, said) in torn.items()]
+            kept = [row for row in range(len(part.frame)) if row not in part.problems]
+            columns = {name: [texts[row] for row in kept] for name, texts in columns.items()}
+            part.numbers = [part.numbers[row] for row in kept]
+        rows.lines += part.numbers
+        for name, texts in columns.items():
+            rows.columns[name] += texts
     return rows
 
 
-def separator_in(path: Path, file: IO[str], wanted: Sequence[str]) -> str:
-    """What separates the cells of a text file, by its first line that is not blank; rewinds the file."""
-    first = next((line for line in file if line.strip()), "")
-    file.seek(0)
-    return separator_of(first, USUAL[path.suffix.lower()], wanted)
+def stream_molecules(source: str | Path, smiles_column: str, size: int) -> Iterator[MoleculeFrame]:
+    """Read a file part by part, with all its columns.
+
+    Args:
+        source: path of the file, or "-" for a list of SMILES on standard input.
+        smiles_column: where the SMILES stand; those of SDF files are written by RDKit into a column of that name.
+        size: rows per part.
+
+    Raises:
+        BadInput: as `read_rows`.
+    """
+    if str(source) == STANDARD_INPUT:
+        table = lines_table("standard input", sys.stdin, smiles_column)
+    else:
+        table = open_table(Path(source), smiles_column, (), MOLECULES, "molecules")
+    if table.notes:
+        logger.info("%s: %s", source, ", ".join(table.notes))
+    yield from _parts(table, smiles_column, size)
 
 
-def csv_rows(path: Path, reader: Iterator[list[str]]) -> Iterator[tuple[int, list[str]]]:
-    """(first line, cells) of every row that is not blank; a quoted cell may span lines."""
-    line = 0
-    try:
-        for cells in reader:
-            first, line = line + 1, reader.line_num  # type: ignore[attr-defined]
-            if cells:
-                yield first, cells
-    except csv.Error as error:
-        raise BadInput(f"{path}: line {line + 1:,} is not valid CSV ({error}).") from error
+def _parts(table: Table, smiles_column: str, size: int) -> Iterator[MoleculeFrame]:
+    """Parts of a table with their SMILES.
+
+    Raises:
+        BadInput: there is none.
+    """
+    name, count = table.names[table.found[smiles_column]], 0
+    for part in table.parts(size):
+        if table.records:
+            found = [_record_smiles(record) for record in part.frame[name]]
+            broken = [row for row, text in enumerate(found) if text is None]
+            part.problems |= {row: (UNREADABLE, f"record {count + row + 1:,}") for row in broken}
+            smiles = [text or "" for text in found]
+            part.frame[name] = pd.Series(smiles, dtype=object)
+        else:
+            smiles = as_texts(part.frame[name])
+        count += len(part.frame)
+        yield MoleculeFrame(part.frame, smiles, part.problems, part.numbers)
+    if not count:
+        raise BadInput(f"{table.source}: it holds no molecules.")
 
 
-def _read_csv(path: Path, smiles_column: str, others: Sequence[str]) -> MoleculeRows:
-    wanted = [smiles_column, *others]
-    with open_text(path) as file:
-        separator = separator_in(path, file, wanted)
-        body = csv_rows(path, csv.reader(file, delimiter=separator))
-        _, header = next(body, (1, []))
-        return _fill(path, [name.strip() for name in header], wanted, body, separator, USUAL[path.suffix.lower()])
+def _record_smiles(record: str) -> str | None:
+    """A record of an SDF file as a SMILES; None where RDKit cannot read it.
 
-
-def _read_smiles(path: Path, smiles_column: str, others: Sequence[str]) -> MoleculeRows:
-    with open_text(path) as file:
-        lines = [(number, text.split()) for number, text in enumerate(file, 1)]
-    lines = [(number, cells) for number, cells in lines if cells]
-    if lines and lines[0][1][0].casefold() == smiles_column.casefold():
-        return _fill(path, lines[0][1], [smiles_column, *others], iter(lines[1:]))
-    named = ((number, [cells[0], " ".join(cells[1:])]) for number, cells in lines)
-    return _fill(path, [smiles_column, NAME], [smiles_column, *others], named)
-
-
-def _read_sdf(path: Path, smiles_column: str, others: Sequence[str]) -> MoleculeRows:
-    """Every record as its SMILES and properties. RDKit keeps coordinates' stereo marks and drops plain hydrogens."""
+    RDKit keeps coordinates' stereo marks and drops plain hydrogens; marks of racemates stay, as with `as_smiles`.
+    """
     with rdBase.BlockLogs():
-        records = _open_sdf(path)
-        header = property_names(path)
-        places = _places(path, header, others) if len(records) else {}
-        meant = {name: header[place] for name, place in places.items()}
-        rows = MoleculeRows(path.name, header, {name: [] for name in (smiles_column, *others)})
-        rows.notes = told_layout("", "", meant)
-        line = 1
-        for number in range(len(records)):
-            mol = records[number]
-            if mol is None:
-                rows.problems.append(RowProblem(UNREADABLE, line, f"record {number + 1:,}"))
-            else:
-                rows.lines.append(line)
-                rows.columns[smiles_column].append(Chem.MolToSmiles(mol))
-                for name, found in meant.items():
-                    rows.columns[name].append(mol.GetProp(found).strip() if mol.HasProp(found) else "")
-            line += records.GetItemText(number).count("\n")
-    return rows
-
-
-def property_names(path: Path) -> list[str]:
-    """Names of all properties in an SDF file, in their order, after that of the molecule's own name."""
-    with path.open(encoding="utf-8", errors="replace") as file:  # as RDKit, which takes any bytes
-        return list(dict.fromkeys([NAME, *(match[1] for line in file if (match := PROPERTY.match(line)))]))
-
-
-def _open_sdf(path: Path) -> Chem.SDMolSupplier:
-    try:
-        return Chem.SDMolSupplier(str(path))
-    except OSError as error:
-        raise BadInput(f"{path}: RDKit cannot read it as an SDF file ({error}).") from error
-
-
-def _read_parquet(path: Path, smiles_column: str, others: Sequence[str]) -> MoleculeRows:
-    import pandas as pd  # slow to import and seldom needed
-    import pyarrow as pa
-
-    wanted = [smiles_column, *others]
-    try:
-        frame = pd.read_parquet(path)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise BadInput(f"{path}: not a Parquet file that pyarrow can read ({error}).") from error
-    header = [str(name) for name in frame.columns]
-    places = _places(path, header, wanted)
-    columns = {}
-    for name, place in places.items():
-        column = frame.iloc[:, place]
-        texts = zip(column, column.isna(), strict=True)
-        columns[name] = ["" if missing else str(value).strip() for value, missing in texts]
-    rows = MoleculeRows(path.name, header, columns, list(range(1, len(frame) + 1)), unit="row")
-    rows.notes = told_layout("", "", {name: header[place] for name, place in places.items()})
-    return rows
-
-
-def _read_workbook(path: Path, smiles_column: str, others: Sequence[str]) -> MoleculeRows:
-    notes: list[str] = []
-    body = workbook_rows(path, notes)
-    _, header = next(body, (1, []))
-    rows = _fill(path, header, [smiles_column, *others], body)
-    rows.unit, rows.notes = "row", notes + rows.notes
-    return rows
+        supplier = Chem.SDMolSupplier()
+        supplier.SetData("\n".join([record, RECORD_END, ""]))
+        try:
+            mol = supplier[0] if len(supplier) else None
+        except (OSError, RuntimeError, ValueError):
+            mol = None
+        return None if mol is None else as_smiles(mol)
 
 
 def shorten(value: str) -> str:

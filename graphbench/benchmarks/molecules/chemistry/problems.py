@@ -44,7 +44,9 @@ def quote(value: str) -> str:
     return repr(value if len(value) <= _WIDTH else value[: _WIDTH - 3] + "...")
 
 
-def describe_problems(problems: Iterable[RowProblem], source: str, num_rows: int, unit: str = "line") -> str:
+def describe_problems(
+    problems: Iterable[RowProblem], source: str, num_rows: int, unit: str = "line", what: str = "cannot be used"
+) -> str:
     """All problems in one message: how many rows in all, then each kind with its count and its first lines.
 
     Args:
@@ -52,10 +54,11 @@ def describe_problems(problems: Iterable[RowProblem], source: str, num_rows: int
         source: name of the file.
         num_rows: rows of the file.
         unit: what `RowProblem.line` counts.
+        what: is said of these rows.
     """
     ordered = sorted(problems)
     affected = len({problem.line for problem in ordered})
-    text = [f"{source}: {affected:,} of {num_rows:,} rows cannot be used."]
+    text = [f"{source}: {affected:,} of {num_rows:,} rows {what}."]
     for kind, same in groupby(ordered, key=lambda problem: problem.kind):
         group = list(same)
         named = "; ".join(_name(problem, unit) for problem in group[:_SHOWN])

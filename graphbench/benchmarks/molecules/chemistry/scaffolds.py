@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -30,18 +29,6 @@ def murcko_scaffold(mol: Chem.Mol) -> str:
     return MurckoScaffold.MurckoScaffoldSmiles(mol=mol, includeChirality=False)
 
 
-def check_fractions(fractions: Sequence[float]) -> tuple[float, float, float]:
-    """Three positive shares that add up to 1.
-
-    Raises:
-        BadInput: they are not.
-    """
-    if len(fractions) != 3 or min(fractions) <= 0 or not math.isclose(sum(fractions), 1.0, abs_tol=1e-6):
-        raise BadInput(f"fractions: expected three positive numbers that add up to 1, got {tuple(fractions)}.")
-    train, val, test = map(float, fractions)
-    return train, val, test
-
-
 def scaffold_split(
     scaffolds: Sequence[str], fractions: Sequence[float] = (0.8, 0.1, 0.1), seed: int | None = None
 ) -> dict[str, np.ndarray]:
@@ -56,7 +43,7 @@ def scaffold_split(
 
     Args:
         scaffolds: one per molecule.
-        fractions: shares of train, validation and test.
+        fractions: shares of train, validation and test; one without a share stays empty.
         seed: decides the order of the groups; None for the largest first.
 
     Returns:
@@ -65,6 +52,8 @@ def scaffold_split(
     Raises:
         BadInput: the fractions are not three shares, or a split stays empty for lack of scaffolds.
     """
+    from graphbench.data.splits import check_fractions, permutation  # with torch, which workers do without
+
     share_train, share_val, share_test = check_fractions(fractions)
     groups: dict[str, list[int]] = {}
     for row, scaffold in enumerate(scaffolds):
@@ -74,19 +63,18 @@ def scaffold_split(
     chosen: dict[str, list[int]] = {name: [] for name in SPLITS}
     ordered = sorted(groups.values(), key=len, reverse=True)  # a stable sort: ties by first molecule
     if seed is not None:
-        from graphbench.data.splits import permutation  # with torch, which workers that read molecules do without
-
-        half = min(share_val, share_test) * len(scaffolds) / 2
+        half = min((share for share in (share_val, share_test) if share), default=0) * len(scaffolds) / 2
         mixed = [ordered[place] for place in permutation(len(ordered), seed)]
         ordered = sorted(mixed, key=lambda group: len(group) <= half)
     for group in ordered:
-        if len(chosen["train"]) + len(group) <= limit_train:
+        if len(chosen["train"]) + len(group) <= limit_train or share_train == 1:
             chosen["train"] += group
-        elif len(chosen["train"]) + len(chosen["val"]) + len(group) <= limit_val:
+        elif len(chosen["train"]) + len(chosen["val"]) + len(group) <= limit_val or not share_test:
             chosen["val"] += group
         else:
             chosen["test"] += group
-    empty = [name for name, rows in chosen.items() if not rows]
+    shares: dict[str, float] = dict(zip(SPLITS, (share_train, share_val, share_test), strict=True))
+    empty = [name for name, rows in chosen.items() if not rows and shares[name]]
     if empty:
         sizes = ", ".join(f"{name} {len(rows):,}" for name, rows in chosen.items())
         largest = max(groups, key=lambda scaffold: len(groups[scaffold]))

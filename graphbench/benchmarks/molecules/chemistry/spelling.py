@@ -8,26 +8,11 @@ from collections import Counter
 
 from rdkit import Chem
 
+from graphbench.tables.records import EXTENDED
+
 _INCHI_KEY = re.compile(r"[A-Z]{14}-[A-Z]{10}-[A-Z]")
-_EXTENSION = re.compile(r"(\S+)\s+(\|.*\|)(?:\s+(.*))?")
 _BRACKETS = re.compile(r"\[[^\]]*\]")
 _RING_BOND = re.compile(r"%\((\d+)\)|%(\d\d)|(\d)")
-
-
-def smiles_and_name(line: str) -> tuple[str, str]:
-    """A line of a SMILES file: the SMILES with its CXSMILES extension, if any, and what stands behind.
-
-    Args:
-        line: text with blanks or tabs between its parts; not blank.
-
-    Examples:
-        >>> smiles_and_name("C[C@H](N)O |&1:1| one or the other"), smiles_and_name("CCO")
-        (('C[C@H](N)O |&1:1|', 'one or the other'), ('CCO', ''))
-    """
-    if extended := _EXTENSION.fullmatch(line.strip()):
-        return f"{extended[1]} {extended[2]}", (extended[3] or "").strip()
-    first, *rest = line.split(maxsplit=1)
-    return first, " ".join(rest).strip()
 
 
 def why_unreadable(text: str) -> str:
@@ -46,7 +31,7 @@ def why_unreadable(text: str) -> str:
         return "an InChIKey, from which no structure can be read: look its SMILES up"
     if text.replace("->", "").replace("<-", "").count(">") == 2:
         return "a reaction, not one molecule: give its reactant or its product"
-    if (extended := _EXTENSION.fullmatch(text)) and Chem.MolFromSmiles(extended[1]) is not None:
+    if (extended := EXTENDED.fullmatch(text)) and Chem.MolFromSmiles(extended[1]) is not None:
         return f"the SMILES is read, but not its extension {extended[2]}"
     if foreign := next((letter for letter in text if not letter.isascii()), ""):
         return f"it has the character {foreign!r} ({unicodedata.name(foreign, f'U+{ord(foreign):04X}')})"

@@ -11,24 +11,28 @@ import numpy as np
 
 from graphbench.benchmarks.molecules.chemistry.files import MoleculeRows, shorten
 from graphbench.benchmarks.molecules.chemistry.problems import RowProblem
-from graphbench.data.delimited import has_decimal_commas, point_for_comma
+from graphbench.tables.layout import has_decimal_commas, point_for_comma
+from graphbench.tables.missing import Missing, as_number
+from graphbench.tables.target_cells import parse_class, parse_number
 
 TargetTask = Literal["regression", "classification", "multilabel"]
 
-_MISSING = frozenset({"", "nan", "na", "n/a", "none", "null", "<na>"})
-_BOOLEANS = {"true": 1.0, "false": 0.0}
+USUAL_MISSING = Missing.of(None)
 #: Different texts of a column that can be names of classes.
 _MOST_NAMED = 20
-_LARGEST = float(np.finfo(np.float32).max)
 
 
 def parse_targets(
-    rows: MoleculeRows, names: Sequence[str], task: TargetTask, num_classes: int = 2, classes: Sequence[str] = ()
+    rows: MoleculeRows,
+    names: Sequence[str],
+    task: TargetTask,
+    num_classes: int = 2,
+    classes: Sequence[str] = (),
+    missing: Missing = USUAL_MISSING,
 ) -> tuple[np.ndarray, list[RowProblem]]:
     """Targets of every row, and what is wrong with them.
 
-    Empty cells (and "nan", "NA", "none", ...) are missing labels: allowed as long as the row has another label, for
-    regression and multi-label tasks.
+    Empty cells and words for missing ones are allowed as long as the row has another target.
 
     Args:
         rows: the file.
@@ -36,6 +40,7 @@ def parse_targets(
         task: decides which numbers are valid: finite ones; classes `0 .. num_classes - 1`; 0, 1, true and false.
         num_classes: classes of a classification.
         classes: what the file calls them, from class 0 on; empty where it has their numbers.
+        missing: cells that hold no target; names of classes come first.
 
     Returns:
         float64 `[rows, T]`, or int64 `[rows, 1]` for classification; NaN (or -1) where missing or wrong. Problems in
@@ -46,9 +51,9 @@ def parse_targets(
     numbers = {name: number for number, name in enumerate(classes)}
     for place, name in enumerate(names):
         for row, text in enumerate(rows.columns[name]):
-            if text.lower() in _MISSING and text not in numbers:
+            if text not in numbers and text in missing:
                 continue
-            value, fault = _class(text, numbers) if numbers else _number(text, task, num_classes)
+            value, fault = parse_class(text, numbers) if numbers else parse_number(text, task, num_classes)
             if fault:
                 problems.append(RowProblem(f"target {name!r} {fault}", rows.lines[row], shorten(text)))
             else:
@@ -62,19 +67,22 @@ def parse_targets(
     return values, problems
 
 
-def parse_weights(rows: MoleculeRows, name: str) -> tuple[np.ndarray, list[RowProblem]]:
+def parse_weights(
+    rows: MoleculeRows, name: str, missing: Missing = USUAL_MISSING
+) -> tuple[np.ndarray, list[RowProblem]]:
     """Weights of every row, and what is wrong with them: each row needs a finite number of 0 or more.
 
     Args:
         rows: the file.
         name: its column of weights.
+        missing: cells that hold none.
 
     Returns:
         float64 `[rows]`; NaN where wrong. Problems in the order of rows.
     """
     values, problems = np.full(len(rows.lines), np.nan), []
     for row, text in enumerate(rows.columns[name]):
-        value, fault = (math.nan, "is missing") if text.lower() in _MISSING else _number(text, "regression", 0)
+        value, fault = (math.nan, "is missing") if text in missing else parse_number(text, "regression", 0)
         if not fault and value < 0:
             fault = "is below 0"
         if fault:
@@ -106,33 +114,18 @@ def classes_hint(rows: MoleculeRows, target: str, numbers: bool = False) -> str:
 
     Numbers are offered where a classification was asked for, which has found other ones than 0 to C - 1.
     """
-    found = sorted({text for text in rows.columns[target] if text.lower() not in _MISSING})
-    some_number = any(not _number(text, "regression", 0)[1] for text in found)
+    found = sorted({text for text in rows.columns[target] if text not in USUAL_MISSING})
+    some_number = any(not parse_number(text, "regression", 0)[1] for text in found)
     if not 2 <= len(found) <= _MOST_NAMED or (some_number and not numbers):
         return ""
     named = json.dumps(found, ensure_ascii=False)
     return f" Classes by name: --data.task classification --data.classes '{named}', in the order that you want."
 
 
-def _class(text: str, numbers: dict[str, int]) -> tuple[float, str]:
-    """The number of the class in a cell, and what is wrong with it."""
-    if text in numbers:
-        return numbers[text], ""
-    return math.nan, f"is none of the classes {', '.join(map(repr, numbers))}"
-
-
-def _number(text: str, task: TargetTask, num_classes: int) -> tuple[float, str]:
-    """The number in a cell, and what is wrong with it ("" when nothing is)."""
-    if task == "multilabel" and text.lower() in _BOOLEANS:
-        return _BOOLEANS[text.lower()], ""
-    try:
-        value = float(text.replace("_", "?"))  # Python alone reads 1_000 as a number
-    except ValueError:
-        return math.nan, "is not a number"
-    if not abs(value) <= _LARGEST:
-        return value, "is not a finite number in single precision"
-    if task == "multilabel" and value not in (0.0, 1.0):
-        return value, "is not 0 or 1"
-    if task == "classification" and not (value.is_integer() and 0 <= value < num_classes):
-        return value, f"is not a class number from 0 to {num_classes - 1}"
-    return value, ""
+def missing_hint(rows: MoleculeRows, targets: Sequence[str], missing: Missing) -> str:
+    """How to have texts among numbers as missing targets; empty where there are none, or too many for that."""
+    texts = {text for name in targets for text in rows.columns[name] if text not in missing}
+    words = sorted(text for text in texts if math.isnan(as_number(text)) and not any(map(str.isdigit, text)))
+    if not 0 < len(words) <= _MOST_NAMED or len(words) == len(texts):
+        return ""
+    return f" Words for a missing target: --data.missing '{json.dumps(words, ensure_ascii=False)}'."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -19,12 +19,14 @@ from graphbench.benchmarks.molecules.chemistry.tables import subset, to_table, w
 from graphbench.benchmarks.molecules.chemistry.targets import (
     TargetTask,
     classes_hint,
+    missing_hint,
     parse_targets,
     parse_weights,
     points_for_commas,
 )
 from graphbench.contracts import GraphTable
 from graphbench.errors import BadInput
+from graphbench.tables.missing import Missing
 
 logger = logging.getLogger(__name__)
 
@@ -58,11 +60,12 @@ class FileRequest:
         num_classes: classes of a classification.
         classes: what the file calls them, from class 0 on; empty where it has their numbers.
         id_column: column with the molecules' names; None names them by their line.
-        split_column: column that names each row's split, if any.
+        split_column: column that names each row's split, or has its fold number, if any.
         scaffold: whether Murcko scaffolds are wanted.
         on_error: whether one bad row stops everything, or bad rows are left out with a warning.
         weight: column with the weight of each row in the loss, if any.
         features: columns of atoms and bonds.
+        missing: further words for missing targets; None for the usual ones alone, none for empty cells alone.
     """
 
     file: Path
@@ -77,6 +80,7 @@ class FileRequest:
     on_error: OnError = "stop"
     weight: str | None = None
     features: FeatureSet = "ogb_cip"
+    missing: tuple[Any, ...] | None = None
 
     @property
     def computed(self) -> bool:
@@ -104,7 +108,7 @@ class UserMolecules:
         table: OGB features, `y`, where asked for `weight`, and the texts `smiles` and `id`.
         scaffolds: one per molecule, where asked for.
         canonical: canonical SMILES of what the features show, one per molecule; equal ones are the same molecule.
-        split_labels: one of `SPLIT_WORDS` per molecule, where the file has a split column.
+        split_labels: one of `SPLIT_WORDS`, or a fold number, per molecule, where the file has a split column.
         left_out: rows of the file that cannot be used.
     """
 
@@ -138,10 +142,11 @@ def read_user_file(request: FileRequest, track: Track | None = None) -> UserMole
     problems = list(rows.problems)
     y, weights = np.zeros((len(rows.lines), 0)), None
     if not request.computed:
-        y, found = parse_targets(rows, request.targets, request.task, request.num_classes, request.classes)
-        problems += found
+        classes = (request.num_classes, request.classes)
+        y, found = parse_targets(rows, request.targets, request.task, *classes, Missing.of(request.missing))
+        problems += found if request.on_error == "stop" else _tell_masked(rows, y, found)
     if request.weight is not None:
-        weights, found = parse_weights(rows, request.weight)
+        weights, found = parse_weights(rows, request.weight, Missing.of(request.missing))
         problems += found
     problems += _split_problems(rows, request.split_column)
     recipe = Recipe(request.features, "smallest_rings" if request.computed else None, request.scaffold, canonical=True)
@@ -159,8 +164,21 @@ def read_user_file(request: FileRequest, track: Track | None = None) -> UserMole
     return molecules
 
 
+def _tell_masked(rows: MoleculeRows, y: np.ndarray, problems: list[RowProblem]) -> list[RowProblem]:
+    """Say which cells count as missing because their rows have another target; what is left are rows without any."""
+    with_target = {
+        line for line, values in zip(rows.lines, y, strict=True) if y.shape[1] > 1 and np.isfinite(values).any()
+    }
+    if masked := [problem for problem in problems if problem.line in with_target]:
+        what = "have a target that counts as missing"
+        logger.warning("%s", describe_problems(masked, rows.source, rows.num_rows, rows.unit, what))
+    return [problem for problem in problems if problem.line not in with_target]
+
+
 def _split_problems(rows: MoleculeRows, column: str | None) -> list[RowProblem]:
-    if column is None:
+    if column is None or all(
+        label.removesuffix(".0").isdecimal() for label in rows.columns[column]
+    ):  # numbers of folds
         return []
     return [
         RowProblem("the split is not train, val or test", line, shorten(label))
@@ -175,6 +193,8 @@ def _report(problems: list[RowProblem], rows: MoleculeRows, request: FileRequest
         if len(request.targets) == 1 and not request.computed and not request.classes:
             hint = classes_hint(rows, request.targets[0], request.task == "classification")
             advice = f"{hint.strip()} Or: {advice[0].lower()}{advice[1:]}" if hint else advice
+        if not request.computed and not request.classes:
+            advice += missing_hint(rows, request.targets, Missing.of(request.missing))
         refuse_problems(problems, rows.source, rows.num_rows, advice, rows.unit)
     elif problems:
         told = describe_problems(problems, rows.source, rows.num_rows, rows.unit)
@@ -230,6 +250,6 @@ def _tell_repeats(
     told = describe_repeats(repeats, targets, smiles, lines, rows.source, rows.unit)
     logger.log(logging.WARNING if repeats.contradicting else logging.INFO, "%s", told)
     if molecules.split_labels:
-        splits = [SPLIT_WORDS[label] for label in molecules.split_labels]
+        splits = [SPLIT_WORDS.get(label, f"fold {label}") for label in molecules.split_labels]
         if told := describe_leaks(repeats, splits, smiles, rows.source):
             logger.warning("%s", told)

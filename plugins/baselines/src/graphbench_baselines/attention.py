@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from graphbench import LayerTrace, Traced
 from graphbench.errors import BadInput
-from graphbench.nn import DenseLayout, attend_within_graphs, attention_weights, dropped, mixed_values
+from graphbench.nn import DenseLayout, attend_within_graphs, attention_weights, mixed_values
 from graphbench_baselines.depth import ReAttention
 
 
@@ -91,7 +92,7 @@ class StructuredAttention(Traced):
         """Mixed values `[B, H, N, d]` of each block under re-attention."""
         biases = layout.block_biases() if biases is None else biases
         weights = [attention_weights(q, k, bias) for (q, k, _), bias in zip(blocks, biases, strict=True)]
-        weights = [dropped(weight, self.dropout, self.training) for weight in weights]
+        weights = [F.dropout(weight, self.dropout, self.training) for weight in weights]
         exchanged = exchange(weights, [block.layout.mask for block in layout.blocks])
         return [weight.to(v.dtype) @ v for weight, (_, _, v) in zip(exchanged, blocks, strict=True)]
 

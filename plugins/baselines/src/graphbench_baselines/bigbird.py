@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from graphbench import GraphBatch
 from graphbench.errors import BadInput
-from graphbench.nn import DenseLayout, FeedForward, attend, dropped
+from graphbench.nn import DenseLayout, FeedForward, attend
 from graphbench_baselines.draws import fixed_uniforms
 
 
@@ -55,7 +55,8 @@ class BigBirdBranch(nn.Module):
         super().__init__()
         if num_heads < 1 or dim % num_heads:
             raise BadInput(f"num_heads must divide hidden_dim, but got num_heads={num_heads} and hidden_dim={dim}.")
-        self.num_heads, self.block_size, self.num_random, self.dropout = num_heads, block_size, num_random, dropout
+        self.num_heads, self.block_size, self.num_random = num_heads, block_size, num_random
+        self.dropout = nn.Dropout(dropout)
         self.qkv_map = nn.Linear(dim, 3 * dim, bias=False)
         self.out_map = nn.Linear(dim, dim)  # O
         self.attention_norm, self.norm = nn.LayerNorm(dim, eps=1e-6), nn.LayerNorm(dim, eps=1e-6)
@@ -66,7 +67,7 @@ class BigBirdBranch(nn.Module):
         qkv = self.qkv_map(x)
         heads = layout.to_block_heads(qkv, 3, self.num_heads)
         parts = [self._attend(q, k, v, block.layout) for (q, k, v), block in zip(heads, layout.blocks, strict=True)]
-        mixed = dropped(self.out_map(layout.from_block_heads(parts)), self.dropout, self.training)
+        mixed = self.dropout(self.out_map(layout.from_block_heads(parts)))
         y = self.attention_norm(x + mixed)
         out: Tensor = self.norm(y + self.feed_forward(y))
         return out

@@ -74,7 +74,7 @@ class ExphormerAttention(nn.Module):
         rows = torch.cat([x, layout.virtual.to(x.dtype)])
         steer = self.edge_map(layout.edge)
         mixed, _, _ = attend_along_edges(self.qkv_map(rows), layout.index, steer, self.num_heads, _LARGEST_LOGIT)
-        layout.virtual = mixed[len(x) :]
+        layout.virtual = mixed[x.shape[0] :]
         return mixed[: x.shape[0]]
 
 
@@ -146,6 +146,7 @@ class Exphormer(GPSBackbone):
         )
         if self.edge_encoder is None:  # the local layer reads no edges, attention does
             self.edge_encoder = EdgeEncoder(spec, hidden_dim, categorical)
+        self.edge_dim = hidden_dim
         self.encodings = (ExpanderEdges(expander_degree, expander_seed),) if expander_degree else ()
         self.expander_row = nn.Parameter(torch.randn(hidden_dim)) if expander_degree else None
         self.virtual_nodes = nn.Parameter(torch.randn(num_virtual_nodes, hidden_dim))
@@ -166,7 +167,7 @@ class Exphormer(GPSBackbone):
         index, vectors = [batch.edge_index], [edge]
         if self.expander_row is not None:
             index.append(batch.expander_edges.t())
-            vectors.append(self.expander_row.expand(len(batch.expander_edges), -1).to(edge.dtype))
+            vectors.append(self.expander_row.expand(batch.expander_edges.shape[0], -1).to(edge.dtype))
         num_nodes = batch.batch.shape[0]
         node = torch.arange(num_nodes, device=batch.batch.device)
         for number, (inward, outward) in enumerate(zip(self.to_virtual, self.from_virtual, strict=True)):

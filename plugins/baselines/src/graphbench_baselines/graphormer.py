@@ -23,7 +23,6 @@ from graphbench.nn import (
     check_weight_init,
     compute_dtype,
     draw_normal_maps,
-    dropped,
 )
 from graphbench_baselines.attention import StructuredAttention
 from graphbench_baselines.depth import GateFusion, run_layer
@@ -67,7 +66,7 @@ class GraphormerLayer(nn.Module):
         re_attention: bool = False,
     ) -> None:
         super().__init__()
-        self.norm_first, self.dropout = norm_first, dropout
+        self.norm_first, self.dropout = norm_first, nn.Dropout(dropout)
         self.attention = StructuredAttention(
             dim, num_heads, attention_dropout, re_attention=re_attention, extra_tokens=1
         )
@@ -85,7 +84,7 @@ class GraphormerLayer(nn.Module):
         return normed
 
     def _drop(self, x: Tensor) -> Tensor:
-        return dropped(x, self.dropout, self.training)
+        return self.dropout(x)
 
 
 class SpatialBias(PairBias):
@@ -201,7 +200,7 @@ class Graphormer(Architecture):
         check_weight_init(init)
         fairseq = version == "fairseq"
         tables = (FAIRSEQ_TABLES if fairseq else FIRST_TABLES) if released else None
-        self.input_dropout, self.checkpointing = input_dropout, checkpointing
+        self.input_dropout, self.checkpointing = nn.Dropout(input_dropout), checkpointing
         self.embedding = CentralityEmbedding(spec, hidden_dim, max_degree, tables)
         self.graph_token = nn.Embedding(1, hidden_dim)
         self.embedding_norm = nn.LayerNorm(hidden_dim) if fairseq else None
@@ -238,7 +237,7 @@ class Graphormer(Architecture):
         x = x[torch.cat([node, graph]).argsort()]
         if self.embedding_norm is not None:
             x = self.embedding_norm(x)
-        x = dropped(x, self.input_dropout, self.training)
+        x = self.input_dropout(x)
         bias = self.bias(batch, layout.index[node], layout.max_nodes)
         biases = layout.block_biases(bias.to(compute_dtype(x)))
         states = [x]

@@ -25,7 +25,6 @@ from graphbench.nn import (
     NodeEncoder,
     NormName,
     count_nodes,
-    dropped,
     make_norm,
     mixed_values,
     node_pairs,
@@ -58,13 +57,13 @@ class Pairs(NamedTuple):
 def pairs_of(batch: GraphBatch) -> Pairs:
     """The pairs of a batch, in the order of its fields on the axis "pair"."""
     sizes, device = batch.ptr.diff(), batch.ptr.device
-    query, key = node_pairs(batch, len(batch.rrwp))
+    query, key = node_pairs(batch, batch.rrwp.shape[0])
     source, target = batch.edge_index[0], batch.edge_index[1]
     home = batch.batch[target]
     edge = batch.pair_ptr[home] + (target - batch.ptr[home]) * sizes[home] + source - batch.ptr[home]
     degree = count_nodes(source, batch.batch.shape[0])
     home = batch.batch
-    place = torch.arange(len(home), device=device) - batch.ptr[home]
+    place = torch.arange(home.shape[0], device=device) - batch.ptr[home]
     own = batch.pair_ptr[home] + place * (sizes[home] + 1)
     return Pairs(query, key, own, edge, torch.log1p(degree.float())[:, None])
 
@@ -93,7 +92,8 @@ class GRITAttention(Traced):
         super().__init__()
         if num_heads < 1 or dim % num_heads:
             raise BadInput(f"num_heads must divide hidden_dim, but got num_heads={num_heads} and hidden_dim={dim}.")
-        self.num_heads, self.dropout, self.attention_dropout = num_heads, dropout, attention_dropout
+        self.num_heads = num_heads
+        self.dropout, self.attention_dropout = nn.Dropout(dropout), nn.Dropout(attention_dropout)
         width = dim // num_heads
         self.query_map, self.key_map = nn.Linear(dim, dim), nn.Linear(dim, dim, bias=False)
         self.value_map = nn.Linear(dim, dim, bias=False)
@@ -114,16 +114,16 @@ class GRITAttention(Traced):
         product = (q.index_select(0, pairs.query) + k.index_select(0, pairs.key)) * scale
         vectors = F.relu(signed_root(product) + shift)  # [P, H, d]
         logits = torch.einsum("phd,dhc->phc", vectors, self.score).squeeze(-1)
-        weights = softmax(logits.clamp(-_LARGEST_LOGIT, _LARGEST_LOGIT), pairs.query, num_nodes=len(x))
-        kept = dropped(weights, self.attention_dropout, self.training).unsqueeze(-1)
+        weights = softmax(logits.clamp(-_LARGEST_LOGIT, _LARGEST_LOGIT), pairs.query, num_nodes=x.shape[0])
+        kept = self.attention_dropout(weights).unsqueeze(-1)
         mixed = scatter(kept * v.index_select(0, pairs.key), pairs.query, 0, x.shape[0], reduce="sum")
         gathered = scatter(kept * vectors, pairs.query, 0, x.shape[0], reduce="sum")
         mixed = mixed + torch.einsum("nhd,dhc->nhc", gathered, self.pair_value)
-        mixed = dropped(mixed.flatten(1), self.dropout, self.training)
+        mixed = self.dropout(mixed.flatten(1))
         plain, scaled = self.degree.squeeze(0).unbind(-1)
         out = self.node_out(mixed * plain + mixed * pairs.log_degree.to(mixed.dtype) * scaled)
         self.trace(lambda: self._record(x, weights, batch, out))
-        return out, self.pair_out(dropped(vectors.flatten(1), self.dropout, self.training))
+        return out, self.pair_out(self.dropout(vectors.flatten(1)))
 
     @torch.no_grad()
     def _record(self, x: Tensor, weights: Tensor, batch: GraphBatch, out: Tensor) -> LayerTrace:
@@ -211,6 +211,7 @@ class GRIT(Architecture):
         super().__init__(spec, hidden_dim)
         check_range("num_layers", num_layers, at_least=1, whole=True)
         check_range("num_steps", num_steps, at_least=2, whole=True)
+        self.edge_dim = hidden_dim
         self.encodings = (RRWP(num_steps - 1),)
         self.node_encoder = NodeEncoder(spec, hidden_dim, categorical=categorical)
         self.edge_encoder = EdgeEncoder(spec, hidden_dim, categorical)

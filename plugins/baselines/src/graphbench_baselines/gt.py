@@ -21,7 +21,6 @@ from graphbench.nn import (
     NodeEncoder,
     NormName,
     attend_along_edges,
-    dropped,
     make_norm,
     mixed_values,
 )
@@ -55,7 +54,7 @@ class EdgeAttention(Traced):
         if dim % num_heads:
             raise BadInput(f"num_heads must divide hidden_dim, but got num_heads={num_heads} and hidden_dim={dim}.")
         self.num_heads = num_heads
-        self.dropout = dropout
+        self.dropout = nn.Dropout(dropout)
         self.qkv_map = nn.Linear(dim, 3 * dim, bias=bias)  # Q, K, V of the equations, in one product
         self.edge_map = nn.Linear(dim, dim, bias=bias) if edges else None  # E
         self.node_out = nn.Linear(dim, dim)  # O
@@ -67,11 +66,11 @@ class EdgeAttention(Traced):
         mixed, scores, weights = attend_along_edges(
             self.qkv_map(x), batch.edge_index, steer, self.num_heads, _LARGEST_LOGIT, with_scores=steer is not None
         )
-        out = self.node_out(dropped(mixed, self.dropout, self.training))
+        out = self.node_out(self.dropout(mixed))
         self.trace(lambda: self._record(x, weights, batch, out))
         if self.edge_out is None or scores is None:
             return out, None
-        return out, self.edge_out(dropped(scores, self.dropout, self.training))
+        return out, self.edge_out(self.dropout(scores))
 
     @torch.no_grad()
     def _record(self, x: Tensor, weights: Tensor, batch: GraphBatch, out: Tensor) -> LayerTrace:
@@ -191,6 +190,7 @@ class GT(Architecture):
         self.node_encoder = NodeEncoder(spec, hidden_dim, categorical=categorical)
         self.full = full
         self.edge_encoder = EdgeEncoder(spec, hidden_dim, categorical, not full) if edge_updates else None
+        self.edge_dim = hidden_dim if edge_updates and not full else 0
         self.positional = nn.ModuleList(positional_encoders or ())
         width = sum(encoder.dim for encoder in positional_encoders or ())
         self.position_map = nn.Linear(width, hidden_dim) if width else None

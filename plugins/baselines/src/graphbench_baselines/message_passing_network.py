@@ -54,6 +54,7 @@ class MessagePassingNetwork(Architecture):
         self.edge_encoder: nn.Module | None = None
         if reads_edges:
             self.edge_encoder = EdgeEncoder(spec, hidden_dim, categorical, edge_features)
+            self.edge_dim = hidden_dim
         self.layers = nn.ModuleList(make_layer() for _ in range(num_layers))
         self.all_layers, self.make_edges = all_layers, make_edges
 

@@ -15,7 +15,7 @@ from torch_geometric.utils import degree, scatter
 
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, PositionalEncoder, Representation
 from graphbench.errors import check_choice, check_range
-from graphbench.nn import Categorical, EdgeEncoder, GINEConvolution, NodeEncoder, NormName, dropped, make_norm
+from graphbench.nn import Categorical, EdgeEncoder, GINEConvolution, NodeEncoder, NormName, make_norm
 
 LayerName = Literal["GCN", "GIN"]
 
@@ -101,7 +101,7 @@ class OGBGNN(Architecture):
         self.edge_encoders = nn.ModuleList(EdgeEncoder(spec, hidden_dim, categorical) for _ in range(num_layers))
         self.layers = nn.ModuleList(_make_conv(layer, hidden_dim, norm) for _ in range(num_layers))
         self.norms = nn.ModuleList(make_norm(norm, hidden_dim) for _ in range(num_layers))
-        self.dropout, self.residual = dropout, residual
+        self.dropout, self.residual = nn.Dropout(dropout), residual
 
     def forward(self, batch: GraphBatch) -> Representation:
         """Nodes `[num_nodes, hidden_dim]`."""
@@ -110,7 +110,7 @@ class OGBGNN(Architecture):
             zip(self.layers, self.norms, self.edge_encoders, strict=True), 1
         ):
             new = norm(conv(x, batch.edge_index, encoder(batch)))
-            new = dropped(new if number == len(self.layers) else new.relu(), self.dropout, self.training)
+            new = self.dropout(new if number == len(self.layers) else new.relu())
             x = x + new if self.residual else new
         return Representation(node=x)
 

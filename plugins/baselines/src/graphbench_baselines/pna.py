@@ -1,7 +1,5 @@
 """PNA without a tensor per edge and tower: what depends on the target alone is added after the reduction.
 
-On a processor loops go through the edges, forward and backward (`pna_numba`); elsewhere torch makes a message of each.
-
 Legend: N nodes, E edges, T towers, t the width of one; dim = T t.
 """
 
@@ -13,13 +11,13 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch_geometric.nn import PNAConv
 
 from graphbench.errors import BadInput
-from graphbench.kernels import run_in_threads, runs_numba
+from graphbench.kernels import operation
 
 
+@operation("graphbench_baselines")
 def reduced_messages(sent: Tensor, edges: Tensor | None, edge_index: Tensor, arriving: Tensor) -> tuple[Tensor, Tensor]:
     """Sums and largest of the messages `sent_j + edges_ij`, over all that arrive at each node.
 
@@ -33,7 +31,7 @@ def reduced_messages(sent: Tensor, edges: Tensor | None, edge_index: Tensor, arr
         `[N, dim]` each; the largest is minus infinity where nothing arrives.
 
     Raises:
-        IndexError: a source is no node, or `arriving` counts other edges.
+        IndexError, RuntimeError: a source is no node.
 
     Examples:
         >>> edges, arriving = torch.tensor([[1, 0, 2], [0, 1, 1]]), torch.tensor([1, 2, 0])
@@ -41,48 +39,30 @@ def reduced_messages(sent: Tensor, edges: Tensor | None, edge_index: Tensor, arr
         >>> total.T, largest.T
         (tensor([[2., 6., 0.]]), tensor([[2., 5., -inf]]))
     """
-    operands = (sent,) if edges is None else (sent, edges)
-    fits = edges is None or (edges.dtype == sent.dtype and edges.shape == (edge_index.shape[1], sent.shape[1]))
-    if fits and runs_numba(*operands):
-        total, largest = _Reduced.apply(sent, edges, edge_index[0], arriving)
-        return total, largest
     messages = sent.index_select(0, edge_index[0])
     messages = messages if edges is None else messages + edges
-    total = torch.segment_reduce(messages, "sum", lengths=arriving, unsafe=True)
-    return total, _Largest.apply(messages, edge_index[1], arriving)
+    if torch.compiler.is_exporting():  # ONNX knows no segments
+        empty, target = messages.new_zeros(arriving.shape[0], messages.shape[1]), edge_index[1]
+        largest = (empty - torch.inf).scatter_reduce(0, target[:, None].expand_as(messages), messages, "amax")
+        return empty.index_add(0, target, messages), largest
+    return _Total.apply(messages, edge_index[1], arriving), _Largest.apply(messages, edge_index[1], arriving)
 
 
-class _Reduced(torch.autograd.Function):
-    """Both by loops."""
+class _Total(torch.autograd.Function):
+    """The sum of the messages `[E, dim]` that arrive at each node, in their order.
 
-    @staticmethod
-    def forward(
-        ctx: Any, sent: Tensor, edges: Tensor | None, source: Tensor, arriving: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        from graphbench_baselines.pna_numba import fit_together, reduce_messages
-
-        sent, source, width = sent.contiguous(), source.contiguous(), sent.shape[1]
-        if not fit_together(source.numpy(), arriving.numpy()):
-            raise IndexError(f"edge_index names a node that is not in [0, {len(sent)}), or not all edges arrive")
-        rows = sent.new_zeros(1, width) if edges is None else edges.contiguous()
-        total, largest = torch.zeros_like(sent), torch.full_like(sent, -torch.inf)
-        run_in_threads(reduce_messages, width, 2 * len(source) * width, source, arriving, sent, rows, total, largest)
-        ctx.save_for_backward(source, arriving, sent, rows, largest)
-        ctx.has_edges = edges is not None
-        return total, largest
+    PyTorch's own backward pass of `segment_reduce` has no derivative (2.13).
+    """
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, of_total: Tensor, of_largest: Tensor) -> tuple[Tensor | None, ...]:
-        from graphbench_baselines.pna_numba import message_gradients
+    def forward(ctx: Any, messages: Tensor, target: Tensor, arriving: Tensor) -> Tensor:
+        ctx.save_for_backward(target)
+        return torch.segment_reduce(messages, "sum", lengths=arriving, unsafe=True)
 
-        saved = ctx.saved_tensors  # which may be asked for once
-        source, _, sent, rows, _ = saved
-        of_sent, of_rows, shares = torch.zeros_like(sent), torch.empty_like(rows), sent.new_empty(sent.shape[1])
-        upstream = (of_total.contiguous(), of_largest.contiguous())
-        operands = (*saved, *upstream, shares, of_sent, of_rows)
-        run_in_threads(message_gradients, sent.shape[1], 4 * len(source) * sent.shape[1], *operands)
-        return of_sent, of_rows if ctx.has_edges else None, None, None
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        (target,) = ctx.saved_tensors
+        return grads[0].index_select(0, target), None, None
 
 
 class _Largest(torch.autograd.Function):

@@ -23,7 +23,6 @@ from graphbench.nn import (
     FeedForward,
     NodeEncoder,
     NormName,
-    dropped,
     make_norm,
     mixed_values,
 )
@@ -91,7 +90,7 @@ class SANAttention(Traced):
         super().__init__()
         if num_heads < 1 or dim % num_heads:
             raise BadInput(f"num_heads must divide hidden_dim, but got num_heads={num_heads} and hidden_dim={dim}.")
-        self.num_heads, self.gamma, self.dropout = num_heads, gamma, dropout
+        self.num_heads, self.gamma, self.dropout = num_heads, gamma, nn.Dropout(dropout)
         self.qkv_map = nn.Linear(dim, 3 * dim, bias=False)  # Q, K, V of the equations, in one product
         self.edge_map = nn.Linear(dim, dim, bias=False)  # E
         self.added_qk_map = nn.Linear(dim, 2 * dim, bias=False) if gamma is not None else None  # Q' and K'
@@ -122,7 +121,7 @@ class SANAttention(Traced):
             sums = (sums + self.gamma * self._mix(v.flatten(1), added, pairs)) / (1.0 + self.gamma)
         total = sums[..., -1:] + _EPSILON
         mixed = (sums[..., :-1] / total).flatten(1).to(x.dtype)
-        out = self.out_map(dropped(mixed, self.dropout, self.training))
+        out = self.out_map(self.dropout(mixed))
         self.trace(lambda: self._record(x, along, added, total, batch, pairs, out))
         return out
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import get_args
+from typing import cast, get_args
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +18,6 @@ from graphbench.nn import (
     NodeEncoder,
     NormName,
     count_nodes,
-    dropped,
     make_norm,
 )
 from graphbench_baselines.attention import StructuredAttention
@@ -85,13 +84,13 @@ class SATLayer(nn.Module):
         self.attention_norm = make_norm(norm, dim)
         self.feed_forward = FeedForward(dim, ffn_dim, dropout)
         self.ffn_norm = make_norm(norm, dim)
-        self.dropout = dropout
+        self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, around: Surroundings) -> Tensor:
         """Nodes `[num_nodes, dim]` after the layer."""
         structure = self.extractor(x, around.edges)
         mixed = self.attention(x, around.layout, structure=structure)
-        x = self.attention_norm(x + dropped(around.damping * mixed, self.dropout, self.training))
+        x = self.attention_norm(x + self.dropout(around.damping * mixed))
         normed: Tensor = self.ffn_norm(x + self.feed_forward(x))
         return normed
 
@@ -197,7 +196,7 @@ class SAT(Architecture):
 
     def _surroundings(self, batch: GraphBatch, dtype: torch.dtype) -> Surroundings:
         layout = DenseLayout.from_batch(batch)
-        degree = count_nodes(batch.edge_index[0], int(batch.num_nodes))
+        degree = count_nodes(batch.edge_index[0], cast(int, batch.num_nodes))
         return Surroundings(
             layout=layout,
             edges=network_edges(

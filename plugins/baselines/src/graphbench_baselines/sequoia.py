@@ -298,6 +298,7 @@ class Sequoia(Architecture):
         self.edges_teach = not spec.edge.vocabularies
         self.node_encoder = NodeEncoder(spec, hidden_dim, categorical=categorical)
         self.edge_encoder = EdgeEncoder(spec, hidden_dim, categorical)
+        self.edge_dim = hidden_dim
         self.positional = nn.ModuleList(positional_encoders or ())
         positions = sum(encoder.dim for encoder in positional_encoders or ())
         self.position_map = nn.Linear(positions, hidden_dim, bias=False) if positions else None

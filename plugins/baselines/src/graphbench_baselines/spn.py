@@ -12,7 +12,7 @@ from torch_geometric.utils import scatter
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, PositionalEncoder, Representation
 from graphbench.encodings import ShortestPaths
 from graphbench.errors import check_range
-from graphbench.nn import Categorical, NodeEncoder, NormName, dropped, make_norm, node_pairs
+from graphbench.nn import Categorical, NodeEncoder, NormName, make_norm, node_pairs
 
 
 def distance_shells(batch: GraphBatch, max_distance: int) -> list[Tensor]:
@@ -30,7 +30,7 @@ def distance_shells(batch: GraphBatch, max_distance: int) -> list[Tensor]:
     """
     distance = batch.shortest_path_distance
     near = ((distance >= 1) & (distance <= max_distance)).nonzero().squeeze(1)
-    pairs = torch.stack(node_pairs(batch, len(distance)))[:, near]
+    pairs = torch.stack(node_pairs(batch, distance.shape[0]))[:, near]
     distance = distance[near]
     return [pairs[:, distance == step] for step in range(1, max_distance + 1)]
 
@@ -125,7 +125,7 @@ class SPN(Architecture):
         check_range("eps", eps, at_least=-1, below=float("inf"))
         self.node_encoder = NodeEncoder(spec, hidden_dim, positional_encoders or (), categorical)
         self.layers = nn.ModuleList(ShellLayer(hidden_dim, max_distance, eps, norm) for _ in range(num_layers))
-        self.max_distance, self.dropout = max_distance, dropout
+        self.max_distance, self.dropout = max_distance, nn.Dropout(dropout)
         self.residual, self.all_layers = residual, all_layers
         self.encodings = (ShortestPaths(max_distance + 1),)
 
@@ -134,7 +134,7 @@ class SPN(Architecture):
         x = self.node_encoder(batch)
         shells, depths = distance_shells(batch, self.max_distance), [x]
         for layer in self.layers:
-            new = dropped(layer(x, shells), self.dropout, self.training)
+            new = self.dropout(layer(x, shells))
             x = x + new if self.residual else new
             depths.append(x)
         return Representation(node=torch.cat(depths, dim=-1) if self.all_layers else x)

@@ -7,7 +7,7 @@ Legend: P node pairs, S (root, member) pairs of all subgraphs, M their edges, k 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, cast, get_args
 
 import torch
 import torch.nn.functional as F
@@ -75,17 +75,17 @@ def khop_subgraphs(batch: GraphBatch, num_hops: int) -> Subgraphs:
         batch: with the distances of `subgraph_distances(k)`.
         num_hops: k.
     """
-    member, root = node_pairs(batch, len(batch.shortest_path_distance))
+    member, root = node_pairs(batch, batch.shortest_path_distance.shape[0])
     inside = batch.shortest_path_distance <= num_hops
     number = torch.where(inside, inside.cumsum(0) - 1, -1)
     root, member = root[inside], member[inside]
     source, target = batch.edge_index[0], batch.edge_index[1]
     # Each member meets the edges that leave its node; an edge stays if its other end is in the same subgraph.
     by_source = source.argsort(stable=True)
-    degree = count_nodes(source, int(batch.num_nodes))
+    degree = count_nodes(source, cast(int, batch.num_nodes))
     first = degree.cumsum(0) - degree
-    start = torch.repeat_interleave(torch.arange(len(member), device=member.device), degree[member])
-    offset = torch.arange(len(start), device=start.device) - (degree[member].cumsum(0) - degree[member])[start]
+    start = torch.repeat_interleave(torch.arange(member.shape[0], device=member.device), degree[member])
+    offset = torch.arange(start.shape[0], device=start.device) - (degree[member].cumsum(0) - degree[member])[start]
     edge = by_source[first[member[start]] + offset]
     home = batch.batch[root[start]]
     node = target[edge] - batch.ptr[home]
@@ -120,9 +120,9 @@ def network_edges(batch: GraphBatch, edge: Tensor | None, subgraphs: Subgraphs |
         edge: vectors of its edges `[num_edges, edge_dim]`.
         subgraphs: those of its nodes.
     """
-    index, nodes = batch.edge_index, int(batch.num_nodes)
+    index, nodes = batch.edge_index, cast(int, batch.num_nodes)
     if subgraphs is not None:
-        index, nodes = subgraphs.edge_index, len(subgraphs.member)
+        index, nodes = subgraphs.edge_index, subgraphs.member.shape[0]
     order = index[1].argsort(stable=True)
     index = index[:, order]
     numbers = order if subgraphs is None else subgraphs.edge[order]

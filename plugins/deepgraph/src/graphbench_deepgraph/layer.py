@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from graphbench.nn import FeedForward, WeightInit, draw_normal_maps, dropped
+from graphbench.nn import FeedForward, WeightInit, draw_normal_maps
 from graphbench_deepgraph.attention import TokenAttention
 from graphbench_deepgraph.tokens import TokenLayout
 
@@ -60,7 +60,7 @@ class DeepGraphLayer(nn.Module):
         init: WeightInit = "xavier",
     ) -> None:
         super().__init__()
-        self.alpha, self.dropout = alpha, dropout
+        self.alpha, self.dropout = alpha, nn.Dropout(dropout)
         self.attention = TokenAttention(dim, num_heads, attention_dropout, residual_weight=alpha)
         self.attention_norm = nn.LayerNorm(dim)
         self.ffn = FeedForward(dim, ffn_dim, dropout, "gelu", activation_dropout)
@@ -86,6 +86,6 @@ class DeepGraphLayer(nn.Module):
 
     def forward(self, x: Tensor, tokens: TokenLayout, biases: Sequence[Tensor]) -> Tensor:
         """Tokens `[T, dim]` after the layer; arguments as those of `TokenAttention.forward`."""
-        attended = dropped(self.attention(x, tokens, biases), self.dropout, self.training)
+        attended = self.dropout(self.attention(x, tokens, biases))
         x = self.attention_norm(self.alpha * x + attended)
         return self.ffn_norm(self.alpha * x + self.ffn(x))

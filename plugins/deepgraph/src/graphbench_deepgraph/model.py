@@ -21,7 +21,6 @@ from graphbench.nn import (
     check_weight_init,
     compute_dtype,
     draw_normal_maps,
-    dropped,
 )
 from graphbench_deepgraph.bias import RelativeBias
 from graphbench_deepgraph.layer import DeepGraphLayer, deepnorm_factors
@@ -124,7 +123,7 @@ class DeepGraph(Architecture):
         drops = {"dropout": dropout, "attention_dropout": attention_dropout, "activation_dropout": activation_dropout}
         _check_options(num_layers, num_draws, drops)
         check_weight_init(init)
-        self.checkpointing, self.num_draws, self.dropout = checkpointing, num_draws, dropout
+        self.checkpointing, self.num_draws, self.dropout = checkpointing, num_draws, nn.Dropout(dropout)
         self.sampling = replace(sampling, released=True) if released else sampling
         # Graphs are undirected: a table of outgoing degrees would read the same row as that of incoming ones.
         self.node_embedding = CentralityEmbedding(
@@ -221,7 +220,7 @@ class DeepGraph(Architecture):
         if self.substructure_encoder is not None and prepared.substructures is not None:
             substructure = self.substructure_encoder(prepared.substructures, node.dtype)
         x = prepared.tokens.assemble(node, self.graph_embedding.expand(batch.num_graphs, -1), substructure)
-        return dropped(self.embedding_norm(x), self.dropout, self.training)
+        return self.dropout(self.embedding_norm(x))
 
     def _run(self, layer: DeepGraphLayer, x: Tensor, tokens: TokenLayout, biases: Sequence[Tensor]) -> Tensor:
         """Tokens after a layer; a listener hears it once, so nothing is computed again while one is there."""

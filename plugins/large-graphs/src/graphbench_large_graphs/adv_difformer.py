@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, LayerTrace, PositionalEncoder, Representation, Traced
 from graphbench.errors import check_range
-from graphbench.nn import Categorical, DenseLayout, NodeEncoder, NormName, dropped, make_norm
+from graphbench.nn import Categorical, DenseLayout, NodeEncoder, NormName, make_norm
 from graphbench_large_graphs.linear import attention_matrices, check_width, linear_attention
 from graphbench_large_graphs.propagation import WeightedEdges, row_edges
 
@@ -129,14 +129,14 @@ class AdvDIFFormer(Architecture):
         self.node_encoder = NodeEncoder(spec, hidden_dim, positional_encoders or (), categorical)
         self.layers = nn.ModuleList(AdvectiveAttention(hidden_dim, num_heads, order, beta) for _ in range(num_layers))
         self.norms = nn.ModuleList(make_norm(norm, hidden_dim) for _ in range(num_layers + 1))
-        self.dropout, self.residual = dropout, residual
+        self.dropout, self.residual = nn.Dropout(dropout), residual
 
     def forward(self, batch: GraphBatch) -> Representation:
         """Nodes `[num_nodes, hidden_dim]`."""
         layout = DenseLayout.from_batch(batch)
-        x = dropped(self.norms[0](self.node_encoder(batch)).relu(), self.dropout, self.training)
+        x = self.dropout(self.norms[0](self.node_encoder(batch)).relu())
         edges = row_edges(batch, x.dtype)
         for layer, norm in zip(self.layers, self.norms[1:], strict=True):
             new = layer(x, batch, layout, edges)
-            x = dropped(norm(x + new if self.residual else new).relu(), self.dropout, self.training)
+            x = self.dropout(norm(x + new if self.residual else new).relu())
         return Representation(node=x)

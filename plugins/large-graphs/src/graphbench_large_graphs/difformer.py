@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, LayerTrace, PositionalEncoder, Representation, Traced
 from graphbench.errors import check_choice, check_range
-from graphbench.nn import Categorical, DenseLayout, NodeEncoder, NormName, dropped, make_norm
+from graphbench.nn import Categorical, DenseLayout, NodeEncoder, NormName, make_norm
 from graphbench_large_graphs.linear import attention_matrices, check_width, linear_attention, unit_norm
 from graphbench_large_graphs.propagation import WeightedEdges, symmetric_edges
 
@@ -219,14 +219,14 @@ class DIFFormer(Architecture):
             DiffusionAttention(hidden_dim, num_heads, form, value_map, graph_weight) for _ in range(num_layers)
         )
         self.norms = nn.ModuleList(make_norm(norm, hidden_dim) for _ in range(num_layers + 1))
-        self.alpha, self.dropout, self.use_graph = alpha, dropout, use_graph
+        self.alpha, self.dropout, self.use_graph = alpha, nn.Dropout(dropout), use_graph
 
     def forward(self, batch: GraphBatch) -> Representation:
         """Nodes `[num_nodes, hidden_dim]`."""
         layout = DenseLayout.from_batch(batch)
-        x = dropped(self.norms[0](self.node_encoder(batch)).relu(), self.dropout, self.training)
+        x = self.dropout(self.norms[0](self.node_encoder(batch)).relu())
         edges = symmetric_edges(batch, x.dtype) if self.use_graph else None
         for layer, norm in zip(self.layers, self.norms[1:], strict=True):
             x = norm(self.alpha * layer(x, batch, layout, edges) + (1 - self.alpha) * x)
-            x = dropped(x, self.dropout, self.training)
+            x = self.dropout(x)
         return Representation(node=x)

@@ -14,7 +14,7 @@ from torch_geometric.nn import GCN2Conv
 
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, PositionalEncoder, Representation
 from graphbench.errors import check_range
-from graphbench.nn import NodeEncoder, dropped, gcn_edges
+from graphbench.nn import NodeEncoder, gcn_edges
 from graphbench_large_graphs.inputs import InputFeatures
 
 
@@ -80,19 +80,19 @@ class GCNII(Architecture):
             GCN2Conv(hidden_dim, alpha, theta, None if theta is None else number, shared_weights, normalize=False)
             for number in range(1, num_layers + 1)
         )
-        self.dropout, self.layer_weight_decay = dropout, layer_weight_decay
+        self.dropout, self.layer_weight_decay = nn.Dropout(dropout), layer_weight_decay
 
     def forward(self, batch: GraphBatch) -> Representation:
         """Nodes `[num_nodes, hidden_dim]`."""
         if self.input_map is None:
             start = x = self.inputs(batch)
         else:
-            x = dropped(self.inputs(batch, self.input_map.weight.dtype), self.dropout, self.training)
+            x = self.dropout(self.inputs(batch, self.input_map.weight.dtype))
             start = x = self.input_map(x).relu()
         index, weight = gcn_edges(batch.edge_index, x.shape[0], x.dtype)
         for layer in self.layers:
-            x = layer(dropped(x, self.dropout, self.training), start, index, weight).relu()
-        return Representation(node=dropped(x, self.dropout, self.training))
+            x = layer(self.dropout(x), start, index, weight).relu()
+        return Representation(node=self.dropout(x))
 
     def parameter_groups(self) -> Sequence[dict[str, Any]]:
         """The layers, where they have a weight decay of their own."""

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, PositionalEncoder, Representation
 from graphbench.errors import BadInput, check_range
-from graphbench.nn import FeedForward, attend, dropped
+from graphbench.nn import FeedForward, attend
 from graphbench_large_graphs.inputs import InputFeatures
 from graphbench_large_graphs.propagation import WeightedEdges, symmetric_edges
 
@@ -44,14 +44,14 @@ class HopLayer(nn.Module):
         self.qkv_map = nn.Linear(dim, 3 * dim)
         self.out = nn.Linear(dim, dim)
         self.feed_forward = FeedForward(dim, 2 * dim, dropout, "gelu", activation_dropout=0.0)
-        self.dropout, self.attention_dropout = dropout, attention_dropout
+        self.dropout, self.attention_dropout = nn.Dropout(dropout), attention_dropout
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Tokens `[T, K + 1, dim]`."""
         projected = self.qkv_map(self.attention_norm(tokens)).unflatten(-1, (3, self.num_heads, -1))
         q, k, v = projected.permute(2, 0, 3, 1, 4).unbind(0)
         mixed = attend(q, k, v, dropout=self.attention_dropout if self.training else 0.0)
-        tokens = tokens + dropped(self.out(mixed.transpose(1, 2).flatten(2)), self.dropout, self.training)
+        tokens = tokens + self.dropout(self.out(mixed.transpose(1, 2).flatten(2)))
         return tokens + self.feed_forward(self.feed_forward_norm(tokens))
 
 

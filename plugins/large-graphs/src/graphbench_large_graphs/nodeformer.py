@@ -18,7 +18,7 @@ from torch_geometric.utils import scatter
 
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, LayerTrace, PositionalEncoder, Representation, Traced
 from graphbench.errors import check_choice, check_range
-from graphbench.nn import Categorical, DenseLayout, NodeEncoder, NormName, dropped, make_norm, mixed_values
+from graphbench.nn import Categorical, DenseLayout, NodeEncoder, NormName, make_norm, mixed_values
 from graphbench_large_graphs.linear import attention_matrices, linear_attention
 from graphbench_large_graphs.propagation import WeightedEdges, hop_edges
 
@@ -249,18 +249,18 @@ class NodeFormer(Architecture):
             for _ in range(num_layers)
         )
         self.norms = nn.ModuleList(make_norm(norm, hidden_dim) for _ in range(num_layers + 1))
-        self.bias_order, self.dropout, self.residual = bias_order, dropout, residual
+        self.bias_order, self.dropout, self.residual = bias_order, nn.Dropout(dropout), residual
         self.activation, self.concatenate = activation, concatenate
 
     def forward(self, batch: GraphBatch) -> Representation:
         """Nodes `[num_nodes, dim]`."""
         layout = DenseLayout.from_batch(batch)
-        x = dropped(F.elu(self.norms[0](self.node_encoder(batch))), self.dropout, self.training)
+        x = self.dropout(F.elu(self.norms[0](self.node_encoder(batch))))
         edges = hop_edges(batch, self.bias_order, x.dtype)
         states = [x]
         for layer, norm in zip(self.layers, self.norms[1:], strict=True):
             new = layer(x, batch, layout, edges)
             x = norm(x + new if self.residual else new)
-            x = dropped(F.elu(x) if self.activation else x, self.dropout, self.training)
+            x = self.dropout(F.elu(x) if self.activation else x)
             states.append(x)
         return Representation(node=torch.cat(states, dim=-1) if self.concatenate else x)

@@ -15,7 +15,7 @@ from torch_geometric.utils import add_remaining_self_loops, scatter
 
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, LayerTrace, PositionalEncoder, Representation, Traced
 from graphbench.errors import BadInput, check_range
-from graphbench.nn import DenseLayout, dropped
+from graphbench.nn import DenseLayout
 from graphbench_large_graphs.inputs import InputFeatures
 from graphbench_large_graphs.linear import attention_matrices, linear_attention
 
@@ -68,7 +68,7 @@ class LocalLayer(nn.Module):
         self.linear = nn.Linear(dim, dim)
         self.norm = nn.LayerNorm(dim)
         self.beta = LearnedShare(dim, beta)
-        self.dropout, self.relu = dropout, relu
+        self.dropout, self.relu = nn.Dropout(dropout), relu
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         """Nodes `[T, dim]`; the edges hold every self-loop."""
@@ -76,7 +76,7 @@ class LocalLayer(nn.Module):
         gate, y = self.gate(x), self.conv(x, edge_index) + self.linear(x)
         if self.relu:
             gate, y = gate.relu(), y.relu()
-        y = dropped(y, self.dropout, self.training)
+        y = self.dropout(y)
         beta = self.beta()
         return (1 - beta) * self.norm(gate * y) + beta * y
 
@@ -232,13 +232,14 @@ class Polynormer(Architecture):
         )
         self.norm = nn.LayerNorm(hidden_dim) if global_layers else None
         self.global_out = nn.Linear(hidden_dim, hidden_dim) if global_layers else None
-        self.input_dropout, self.dropout, self.global_dropout, self.relu = input_dropout, dropout, global_dropout, relu
+        self.input_dropout, self.dropout = nn.Dropout(input_dropout), nn.Dropout(dropout)
+        self.global_dropout, self.relu = nn.Dropout(global_dropout), relu
 
     def forward(self, batch: GraphBatch) -> Representation:
         """Nodes `[num_nodes, hidden_dim]`."""
-        x = dropped(self.inputs(batch, self.input_map.weight.dtype), self.input_dropout, self.training)
-        x = dropped(self.input_map(x), self.dropout, self.training)
-        edge_index, _ = add_remaining_self_loops(batch.edge_index, num_nodes=len(x))
+        x = self.input_dropout(self.inputs(batch, self.input_map.weight.dtype))
+        x = self.dropout(self.input_map(x))
+        edge_index, _ = add_remaining_self_loops(batch.edge_index, num_nodes=x.shape[0])
         total = torch.zeros_like(x)
         for layer in self.local_layers:
             x = layer(x, edge_index)
@@ -248,5 +249,5 @@ class Polynormer(Architecture):
         layout, x = DenseLayout.from_batch(batch), self.norm(total)
         for layer in self.global_layers:
             x = self.global_out(layer(x, batch, layout))
-            x = dropped(x.relu() if self.relu else x, self.global_dropout, self.training)
+            x = self.global_dropout(x.relu() if self.relu else x)
         return Representation(node=x)

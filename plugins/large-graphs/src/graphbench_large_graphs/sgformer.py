@@ -25,7 +25,6 @@ from graphbench.nn import (
     DenseLayout,
     GCNConvolution,
     NodeEncoder,
-    dropped,
     gcn_edges,
 )
 from graphbench_large_graphs.linear import check_width, linear_attention, unit_norm
@@ -115,14 +114,14 @@ class AttentionBranch(nn.Module):
         self.encoder = encoder
         self.attentions = nn.ModuleList(SimpleAttention(dim, num_heads, normalisation) for _ in range(num_layers))
         self.norms = nn.ModuleList(nn.LayerNorm(dim) for _ in range(num_layers + 1))
-        self.dropout, self.alpha, self.activation = dropout, alpha, activation
+        self.dropout, self.alpha, self.activation = nn.Dropout(dropout), alpha, activation
 
     def forward(self, batch: GraphBatch, layout: DenseLayout) -> Tensor:
         """Nodes `[T, dim]`."""
-        x = dropped(self.norms[0](self.encoder(batch)).relu(), self.dropout, self.training)
+        x = self.dropout(self.norms[0](self.encoder(batch)).relu())
         for attention, norm in zip(self.attentions, self.norms[1:], strict=True):
             x = norm(self.alpha * attention(x, batch, layout) + (1 - self.alpha) * x)
-            x = dropped(x.relu() if self.activation else x, self.dropout, self.training)
+            x = self.dropout(x.relu() if self.activation else x)
         return x
 
 
@@ -146,11 +145,11 @@ class GraphBranch(nn.Module):
             ConvLayer(GCNConvolution(dim, dim, normalize=False), dim, dropout, "batch", False, True, F.relu)
             for _ in range(num_layers)
         )
-        self.dropout = dropout
+        self.dropout = nn.Dropout(dropout)
 
     def forward(self, batch: GraphBatch) -> Tensor:
         """Nodes `[T, dim]`."""
-        start = x = dropped(self.norm(self.encoder(batch)).relu(), self.dropout, self.training)
+        start = x = self.dropout(self.norm(self.encoder(batch)).relu())
         index, weight = gcn_edges(batch.edge_index, x.shape[0], x.dtype)
         for layer in self.layers:
             new, _ = layer(x, index, weight)

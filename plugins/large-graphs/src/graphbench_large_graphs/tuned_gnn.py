@@ -17,7 +17,7 @@ from torch_geometric.utils import add_remaining_self_loops
 
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, PositionalEncoder, Representation
 from graphbench.errors import BadInput, check_choice
-from graphbench.nn import GCNConvolution, NormName, dropped, gcn_edges, make_norm
+from graphbench.nn import GCNConvolution, NormName, gcn_edges, make_norm
 from graphbench_large_graphs.inputs import InputFeatures
 
 LayerName = Literal["GCN", "GAT", "GraphSAGE"]
@@ -54,14 +54,14 @@ class TunedLayer(nn.Module):
             self.conv = SAGEConv(in_dim, dim)
         self.residual = nn.Linear(in_dim, dim) if residual else None
         self.norm = make_norm(norm, dim)
-        self.dropout = dropout
+        self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, edge_index: Tensor, weight: Tensor | None = None) -> Tensor:
         """Nodes `[T, dim]` of nodes `[T, in_dim]`; the edges hold every self-loop, and GCN takes their `gcn_edges`."""
         new = self.conv(x, edge_index) if weight is None else self.conv(x, edge_index, weight)
         if self.residual is not None:
             new = new + self.residual(x)
-        return dropped(self.norm(new).relu(), self.dropout, self.training)
+        return self.dropout(self.norm(new).relu())
 
 
 class TunedGNN(Architecture):
@@ -123,18 +123,18 @@ class TunedGNN(Architecture):
             TunedLayer(layer, hidden_dim if number else first, hidden_dim, num_heads, dropout, norm, residual)
             for number in range(num_layers)
         )
-        self.dropout, self.jumping, self.weighted = dropout, jumping, layer == "GCN"
+        self.dropout, self.jumping, self.weighted = nn.Dropout(dropout), jumping, layer == "GCN"
 
     def forward(self, batch: GraphBatch) -> Representation:
         """Nodes `[num_nodes, hidden_dim]`."""
         x = self.inputs(batch, next(self.parameters()).dtype)
         if self.input_map is not None:
-            x = dropped(self.input_map(x), self.dropout, self.training)
+            x = self.dropout(self.input_map(x))
         weight = None
         if self.weighted:
             edge_index, weight = gcn_edges(batch.edge_index, x.shape[0], x.dtype)
         else:
-            edge_index, _ = add_remaining_self_loops(batch.edge_index, num_nodes=len(x))
+            edge_index, _ = add_remaining_self_loops(batch.edge_index, num_nodes=x.shape[0])
         states = []
         for layer in self.layers:
             x = layer(x, edge_index, weight)

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from graphbench import BenchmarkSpec
 from graphbench.errors import check_range
-from graphbench.nn import dropped
 from graphbench_point_clouds.dgcnn import DGCNN
 from graphbench_point_clouds.model import Points
 from graphbench_point_clouds.neighbours import nearest
@@ -69,14 +68,14 @@ class CanonicalFrame(nn.Module):
         small = channels(width)
         self.edges, self.points, self.norm = VectorReLU(3, small, 0.0), VectorReLU(small, small, 0.0), VectorNorm(small)
         self.out = VectorReLU(small, 3, 0.0)
-        self.num_neighbors, self.dropout = num_neighbors, dropout
+        self.num_neighbors, self.dropout = num_neighbors, nn.Dropout(dropout)
 
     def forward(self, points: Points) -> Tensor:
         """`[B, 3, 3]`, rows are vectors of the basis."""
         clouds, pos = points.clouds, points.pos
         neighbours = nearest(pos, clouds, pos, clouds, self.num_neighbors)
         x = self.edges(edge_vectors(pos.to(points.x.dtype)[:, None], neighbours, cross=True)).mean(1)
-        x = dropped(self.out(self.norm(self.points(x))), self.dropout, self.training)
+        x = self.dropout(self.out(self.norm(self.points(x))))
         return orthonormal(single(mean_of_clouds(x, clouds.cloud_of, clouds.num_clouds)))
 
     def seen(self, points: Points) -> Points:

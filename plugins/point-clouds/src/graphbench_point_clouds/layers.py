@@ -11,7 +11,7 @@ from itertools import pairwise
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from graphbench.nn import BatchNorm, dropped
+from graphbench.nn import BatchNorm
 
 
 class PointMap(nn.Module):
@@ -37,7 +37,7 @@ class PointMap(nn.Module):
 
     def forward(self, x: Tensor, dropout: float = 0.0) -> Tensor:
         """`[..., in_dim]` to `[..., dim]`; with dropout of what is mapped, before its norm."""
-        return self.activated(dropped(self.linear(x), dropout, self.training))
+        return self.activated(F.dropout(self.linear(x), dropout, self.training))
 
     def activated(self, x: Tensor) -> Tensor:
         """Norm and activation of what is mapped already."""
@@ -78,5 +78,5 @@ class LastMaps(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """`[rows, widths[0]]` to `[rows, widths[-1]]`."""
         for layer, dropout in zip(self.maps, self.dropouts, strict=True):
-            x = layer(x, dropout) if self.before_norm else dropped(layer(x), dropout, self.training)
+            x = layer(x, dropout) if self.before_norm else F.dropout(layer(x), dropout, self.training)
         return x

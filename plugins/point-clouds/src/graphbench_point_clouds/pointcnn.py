@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from graphbench import BenchmarkSpec
 from graphbench.errors import check_range
-from graphbench.nn import BatchNorm, Pooling, dropped
+from graphbench.nn import BatchNorm, Pooling
 from graphbench_point_clouds.clouds import Clouds
 from graphbench_point_clouds.model import PointCloudModel, Points
 from graphbench_point_clouds.neighbours import farthest_points, nearest
@@ -229,7 +229,7 @@ class PointCNN(PointCloudModel):
             self.down.append(XConv(c, before, _part(before, 4), dim, *stage[:2]))
         beside = _part(dims[-1], 4)
         self.places = nn.Sequential(EluMap(c, beside), EluMap(beside, beside))
-        self.dropout = dropout
+        self.dropout = nn.Dropout(dropout)
         if self.of_clouds:
             self.last = nn.Sequential(EluMap(dims[-1] + beside, 8 * h), EluMap(8 * h, 4 * h))
             return
@@ -246,7 +246,7 @@ class PointCNN(PointCloudModel):
         """`[B, 4 hidden_dim]`."""
         top = self._stages(points)[-1]
         pooled = Pooling("mean")(self.last(top.x), top.clouds.cloud_of, top.clouds.num_clouds)
-        return dropped(pooled, self.dropout, self.training)
+        return self.dropout(pooled)
 
     def represent_points(self, points: Points, categories: Tensor) -> Tensor:
         """`[T, hidden_dim]`; categories are not read, as published."""
@@ -256,7 +256,7 @@ class PointCNN(PointCloudModel):
             asking = stages[step.asks]
             x = conv(found, asking.pos, asking.clouds)
             found = replace(asking, x=fuse(torch.cat([x, asking.x], dim=1)))
-        return dropped(self.last(found.x), self.dropout, self.training)
+        return self.dropout(self.last(found.x))
 
     def _stages(self, points: Points) -> list[Points]:
         """What each stage makes of its points; the last one knows where they are."""

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from graphbench import BenchmarkSpec
 from graphbench.errors import BadInput, check_range
-from graphbench.nn import BatchNorm, Pooling, dropped
+from graphbench.nn import BatchNorm, Pooling
 from graphbench_point_clouds.hierarchy import Level, levels_of, only_once
 from graphbench_point_clouds.layers import LastMaps, PointMap
 from graphbench_point_clouds.model import PointCloudModel, Points
@@ -273,7 +273,7 @@ class PointSequoia(PointCloudModel):
         super().__init__(spec, 4 * hidden_dim, 4 * hidden_dim, use_features)
         _check_cells(depth, divide, self.coordinates)
         c, h = self.coordinates, hidden_dim
-        self.depth, self.divide, self.dropout = depth, divide, dropout
+        self.depth, self.divide, self.dropout = depth, divide, nn.Dropout(dropout)
         self.num_neighbors, self.num_siblings = num_neighbors, num_siblings
         dims = [h * EXPANSION**level for level in range(depth + 1)]
         start = c + self.feature_dim
@@ -299,7 +299,7 @@ class PointSequoia(PointCloudModel):
     def represent_points(self, points: Points, categories: Tensor) -> Tensor:
         """`[T, 4 hidden_dim]`."""
         x = self._grown(points, self.first(points.features), self._nearest(points, self.num_siblings))[0]
-        return dropped(self.last(torch.cat([x, categories], dim=1)), self.dropout, self.training)
+        return self.dropout(self.last(torch.cat([x, categories], dim=1)))
 
     def _nearest(self, points: Points, k: int) -> Tensor:
         """The nearest k points of each point `[T, k]`."""

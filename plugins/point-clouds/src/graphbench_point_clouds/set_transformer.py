@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from graphbench import BenchmarkSpec
 from graphbench.errors import BadInput, check_range
-from graphbench.nn import attend, dropped
+from graphbench.nn import attend
 from graphbench_point_clouds.clouds import Clouds
 from graphbench_point_clouds.layers import PointMap
 from graphbench_point_clouds.model import PointCloudModel, Points
@@ -129,7 +129,7 @@ class SetTransformer(PointCloudModel):
         self.seed = nn.Parameter(learned_set(1, hidden_dim))
         self.pool = AttentionBlock(hidden_dim, hidden_dim, num_heads)
         self.last = None if self.of_clouds else PointMap(2 * hidden_dim + self.category_dim, hidden_dim)
-        self.dropout = dropout
+        self.dropout = nn.Dropout(dropout)
 
     def represent_clouds(self, points: Points) -> Tensor:
         """`[B, hidden_dim]`."""
@@ -153,7 +153,7 @@ class SetTransformer(PointCloudModel):
         """What the seed sees of each cloud `[B, hidden_dim]`."""
         parts = []
         for x in states:
-            seen = self.pool(self.seed.expand(len(x), -1, -1), dropped(x, self.dropout, self.training))
+            seen = self.pool(self.seed.expand(len(x), -1, -1), self.dropout(x))
             parts.append(seen.squeeze(1))
         order = torch.cat([block.clouds for block in clouds.blocks]).argsort()
-        return dropped(torch.cat(parts)[order], self.dropout, self.training)
+        return self.dropout(torch.cat(parts)[order])

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from graphbench import BenchmarkSpec
 from graphbench.errors import BadInput, check_choice, check_range
-from graphbench.nn import DenseLayout, FeedForward, attend, dropped
+from graphbench.nn import DenseLayout, FeedForward, attend
 from graphbench_sequences.attention import draw_xavier
 from graphbench_sequences.documents import check_sequences
 from graphbench_sequences.model import InteractionName, PoolingName, SequenceModel
@@ -139,15 +139,15 @@ class LunaLayer(nn.Module):
         self.attention_norm, self.ffn_norm = nn.LayerNorm(dim), nn.LayerNorm(dim)
         self.packed_norm = None if is_last else nn.LayerNorm(dim)
         self.ffn = FeedForward(dim, ffn_dim, dropout, "gelu", 0.0)
-        self.dropout = dropout
+        self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, packed: Tensor, key_bias: Tensor, packed_bias: Tensor) -> tuple[Tensor, Tensor]:
         """As `LunaAttention.forward`."""
         unpacked, new = self.attention(x, packed, key_bias, packed_bias)
-        x = self.attention_norm(x + dropped(unpacked, self.dropout, self.training))
+        x = self.attention_norm(x + self.dropout(unpacked))
         x = self.ffn_norm(x + self.ffn(x))
         if self.packed_norm is not None:
-            packed = self.packed_norm(packed + dropped(new, self.dropout, self.training))
+            packed = self.packed_norm(packed + self.dropout(new))
         return x, packed
 
 
@@ -181,13 +181,13 @@ class LunaStack(nn.Module):
     ) -> None:
         super().__init__()
         self.packed = nn.Parameter(torch.randn(num_packed, dim))
-        self.norm, self.packed_norm, self.dropout = nn.LayerNorm(dim), nn.LayerNorm(dim), dropout
+        self.norm, self.packed_norm, self.dropout = nn.LayerNorm(dim), nn.LayerNorm(dim), nn.Dropout(dropout)
         shared = (dim, num_heads, ffn_dim, dropout, attention_dropout)
         self.layers = nn.ModuleList(LunaLayer(*shared, number == num_layers - 1) for number in range(num_layers))
 
     def forward(self, x: Tensor, layout: DenseLayout) -> Tensor:
         """Tokens `[T, dim]` after the last layer."""
-        x = dropped(self.norm(x), self.dropout, self.training)
+        x = self.dropout(self.norm(x))
         place = torch.arange(self.packed.shape[0], device=x.device)
         packed = self.packed_norm(self.packed + halved_sinusoids(place, x.shape[1]).to(self.packed.dtype)).to(x.dtype)
         blocks = zip(layout.to_blocks(x), layout.blocks, strict=True)
@@ -196,7 +196,7 @@ class LunaStack(nn.Module):
     def _run(self, dense: Tensor, packed: Tensor, place: Tensor, layout: DenseLayout) -> Tensor:
         there = place < layout.ptr.diff()[:, None]
         packed_bias = torch.zeros_like(there, dtype=torch.float32).masked_fill(~there, -torch.inf)[:, None, None, :]
-        state = dropped(packed.expand(len(dense), -1, -1), self.dropout, self.training)
+        state = self.dropout(packed.expand(dense.shape[0], -1, -1))
         for layer in self.layers:
             dense, state = layer(dense, state, layout.key_bias, packed_bias)
         return dense

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from graphbench import BenchmarkSpec
 from graphbench.errors import check_choice, check_range
-from graphbench.nn import BatchNorm, DenseLayout, attend, dropped
+from graphbench.nn import BatchNorm, DenseLayout, attend
 from graphbench_sequences.convolution import long_convolution
 from graphbench_sequences.documents import check_sequences
 from graphbench_sequences.model import InteractionName, SequenceModel, longest_document
@@ -164,7 +164,7 @@ class GatedAttention(nn.Module):
     ) -> None:
         super().__init__()
         self.widths, self.attention = (dim, key_dim, value_dim, dim), attention
-        self.dropout, self.attention_dropout = dropout, attention_dropout
+        self.dropout, self.attention_dropout = nn.Dropout(dropout), attention_dropout
         self.average = MovingAverage(dim, num_averages, truncation)
         self.value_map = nn.Linear(dim, value_dim)  # W_v
         self.average_map = nn.Linear(dim, sum(self.widths))  # W_u, W_z, W_r, W_h
@@ -179,7 +179,7 @@ class GatedAttention(nn.Module):
 
     def forward(self, x: Tensor, residual: Tensor, layout: DenseLayout) -> Tensor:
         """`[T, dim]` of tokens `[T, dim]`, normed or not, and what is kept of them where the gate is shut."""
-        averaged = dropped(self.average(x, layout), self.dropout, self.training)
+        averaged = self.dropout(self.average(x, layout))
         gate, z, r, h = self.average_map(averaged).split(self.widths, dim=-1)
         z, r = F.silu(z), F.silu(r)
         q, k = (z * scale + shift for scale, shift in zip(self.key_scale, self.key_shift, strict=True))
@@ -189,7 +189,7 @@ class GatedAttention(nn.Module):
             q_, k_, v_ = dense.unsqueeze(1).split(widths, dim=-1)
             parts.append(self._attend(q_, k_, v_, block.layout).squeeze(1))
         mixed = layout.from_blocks(parts).to(r.dtype)
-        h = dropped(F.silu(h + self.out_map(mixed * r)), self.dropout, self.training)
+        h = self.dropout(F.silu(h + self.out_map(mixed * r)))
         return residual + gate.sigmoid() * (h - residual)
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, layout: DenseLayout) -> Tensor:
@@ -200,7 +200,7 @@ class GatedAttention(nn.Module):
             return attend(q, k, v, bias if layout.is_full else bias + layout.key_bias.to(q.dtype), dropout)
         lengths = layout.ptr.diff()[:, None, None, None].clamp(min=1)
         weights = laplace(q @ k.transpose(-1, -2) / lengths + bias) * layout.mask[:, None, None, :]
-        return dropped(weights.to(v.dtype), dropout, self.training) @ v
+        return F.dropout(weights.to(v.dtype), dropout, self.training) @ v
 
     def _bias(self, length: int) -> Tensor:
         """The numbers of all distances `[1, 1, length, length]`."""
@@ -237,7 +237,7 @@ class MegaLayer(nn.Module):
     ) -> None:
         super().__init__()
         check_choice("norm_position", norm_position, get_args(NormPosition))
-        self.pre, self.dropout, self.attention = norm_position == "pre", dropout, attention
+        self.pre, self.dropout, self.attention = norm_position == "pre", nn.Dropout(dropout), attention
         self.attention_norm, self.ffn_norm = _make_norm(norm, dim), _make_norm(norm, dim)
         self.expand, self.contract = nn.Linear(dim, ffn_dim), nn.Linear(ffn_dim, dim)
         for part in (self.expand, self.contract):
@@ -249,7 +249,7 @@ class MegaLayer(nn.Module):
         x = self.attention(self.attention_norm(x) if self.pre else x, x, layout)
         x = x if self.pre else self.attention_norm(x)
         hidden = F.silu(self.expand(self.ffn_norm(x) if self.pre else x))
-        x = x + dropped(self.contract(hidden), self.dropout, self.training)
+        x = x + self.dropout(self.contract(hidden))
         return x if self.pre else self.ffn_norm(x)
 
 

@@ -12,7 +12,7 @@ from torch_geometric.nn import global_mean_pool
 
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, Representation
 from graphbench.errors import BadInput, check_choice, check_range
-from graphbench.nn import DenseLayout, dropped
+from graphbench.nn import DenseLayout
 from graphbench_sequences.attention import draw_xavier
 from graphbench_sequences.documents import Documents, check_sequences, tower_column
 from graphbench_sequences.tokens import PositionName, Positions, TokenEncoder, TokenName
@@ -115,7 +115,7 @@ class SequenceModel(Architecture):
         super().__init__(spec, hidden_dim)
         check_choice("pooling", pooling, get_args(PoolingName))
         check_choice("interaction", interaction, get_args(InteractionName))
-        self.dropout = dropout
+        self.dropout = nn.Dropout(dropout)
         self.max_length = longest_document(spec, max_length) if positions == "learned" else max_length
         self.tower = tower_column(spec)
         self.token_encoder = TokenEncoder(spec, hidden_dim, tokens)
@@ -140,8 +140,8 @@ class SequenceModel(Architecture):
                 f"sequence of {documents.max_length:,} tokens."
             )
         x, layout, rows = self._with_cls(self.token_encoder(batch)[documents.order], documents)
-        place = torch.arange(len(x), device=x.device) - layout.ptr[layout.graph_of]
-        x = dropped(self.positions(x, place), self.dropout, self.training)
+        place = torch.arange(x.shape[0], device=x.device) - layout.ptr[layout.graph_of]
+        x = self.dropout(self.positions(x, place))
         for layer in self.layers:
             x = layer(x, layout)
         if self.final_norm is not None:
@@ -157,16 +157,17 @@ class SequenceModel(Architecture):
             if self.tower is not None:  # one document of a pair may be empty: a layout of those that are not
                 ptr, document = ptr.unique_consecutive(), document.unique_consecutive(return_inverse=True)[1]
             return x, DenseLayout.from_rows(document, ptr, longest), None
-        number = torch.arange(len(ptr), device=ptr.device)
-        rows = torch.arange(len(x), device=x.device) + document + 1
+        number = torch.arange(ptr.shape[0], device=ptr.device)
+        rows = torch.arange(x.shape[0], device=x.device) + document + 1
         first, ptr = ptr[:-1] + number[:-1], ptr + number
-        everywhere = self.cls.to(x.dtype).expand(len(first), -1)
-        joined = x.new_zeros(len(x) + len(first), x.shape[1]).index_copy(0, rows, x).index_copy(0, first, everywhere)
-        graph_of = torch.repeat_interleave(number[:-1], ptr.diff(), output_size=len(joined))
+        everywhere = self.cls.to(x.dtype).expand(first.shape[0], -1)
+        joined = x.new_zeros(x.shape[0] + first.shape[0], x.shape[1])
+        joined = joined.index_copy(0, rows, x).index_copy(0, first, everywhere)
+        graph_of = torch.repeat_interleave(number[:-1], ptr.diff(), output_size=joined.shape[0])
         return joined, DenseLayout.from_rows(graph_of, ptr, longest + 1), rows
 
     def _documents(self, x: Tensor, node: Tensor, layout: DenseLayout, documents: Documents) -> Tensor:
         """One vector per document `[D, hidden_dim]`; the mean of no tokens is zero."""
         if self.cls is not None:
             return x[layout.ptr[:-1]]
-        return global_mean_pool(node, documents.document, size=len(documents.ptr) - 1)
+        return global_mean_pool(node, documents.document, size=documents.ptr.shape[0] - 1)

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from graphbench.errors import BadInput, check_range
-from graphbench.nn import DenseLayout, dropped
+from graphbench.nn import DenseLayout
 from graphbench_sequences.attention import ProjectedAttention
 
 #: Logits of a token with itself, which counts only where it is alone, and of pairs that do not see each other.
@@ -110,7 +110,7 @@ class ReformerAttention(ProjectedAttention):
         if self.num_hashes > 1:
             logits = logits - self._rounds(bucket, order).clamp(min=1).to(logits.dtype).log()
         total = logits.logsumexp(-1, keepdim=True)
-        mixed = dropped((logits - total).exp(), self.dropout, self.training) @ values
+        mixed = F.dropout((logits - total).exp(), self.dropout, self.training) @ values
         return mixed.flatten(3, 4)[:, :, :, :length], total.flatten(3)[..., :length]
 
     def _chunks(self, x: Tensor, order: Tensor, fill: int = 0) -> Tensor:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from graphbench import BenchmarkSpec
 from graphbench.errors import BadInput, check_choice, check_range
-from graphbench.nn import DenseLayout, NormName, dropped, make_norm
+from graphbench.nn import DenseLayout, NormName, make_norm
 from graphbench_sequences.convolution import long_convolution
 from graphbench_sequences.documents import check_sequences
 from graphbench_sequences.model import InteractionName, SequenceModel
@@ -123,7 +123,7 @@ class S4DLayer(nn.Module):
     ) -> None:
         super().__init__()
         check_choice("norm_position", norm_position, get_args(NormPosition))
-        self.norm, self.pre, self.dropout = make_norm(norm, dim), norm_position == "pre", dropout
+        self.norm, self.pre, self.dropout = make_norm(norm, dim), norm_position == "pre", nn.Dropout(dropout)
         self.kernel = DiagonalKernel(dim, **kernel, num_readouts=1 + bidirectional)
         self.skip = nn.Parameter(torch.randn(dim))
         self.out_map = nn.Linear(dim, 2 * dim)
@@ -139,8 +139,8 @@ class S4DLayer(nn.Module):
                 near = [kernel[:, : dense.shape[1]] for kernel in kernels]
                 parts.append(long_convolution(dense, *near))
             y = layout.from_blocks(parts).to(u.dtype)
-        y = dropped(F.gelu(y + self.skip * u), self.dropout, self.training)
-        y = dropped(F.glu(self.out_map(y)), self.dropout, self.training)
+        y = self.dropout(F.gelu(y + self.skip * u))
+        y = self.dropout(F.glu(self.out_map(y)))
         return x + y if self.pre else self.norm(x + y)
 
     def state_parameters(self) -> tuple[list[nn.Parameter], list[nn.Parameter]]:

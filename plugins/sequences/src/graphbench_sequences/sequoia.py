@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from graphbench import BenchmarkSpec
 from graphbench.errors import check_choice, check_range
-from graphbench.nn import DenseLayout, FeedForward, attention_weights, dropped
+from graphbench.nn import DenseLayout, FeedForward, attention_weights
 from graphbench_sequences.documents import check_sequences
 from graphbench_sequences.model import InteractionName, PoolingName, SequenceModel
 from graphbench_sequences.tokens import PositionName, TokenName
@@ -93,7 +93,7 @@ class SequoiaAttention(nn.Module):
         is_last: bool = False,
     ) -> None:
         super().__init__()
-        self.num_heads, self.dropout, self.is_last = num_heads, dropout, is_last
+        self.num_heads, self.dropout, self.is_last = num_heads, nn.Dropout(dropout), is_last
         self.level_order: LevelOrder = level_order
         self.qkv_map = nn.Linear(dim, 3 * num_heads * head_dim)
         self.out_map = nn.Linear(num_heads * head_dim, dim)
@@ -129,7 +129,7 @@ class SequoiaAttention(nn.Module):
     def _mix(self, q: Tensor, k: Tensor, v: Tensor, relatives: Relatives) -> Tensor:
         """Values `[B, H, m, r, d]` for r queries of each group from its c keys `[B, H, m, c, d]`."""
         weights = attention_weights(q, k, relatives.bias) * relatives.has_some.to(q.dtype)
-        return dropped(weights.to(v.dtype), self.dropout, self.training) @ v
+        return self.dropout(weights.to(v.dtype)) @ v
 
 
 def _choose(levels: Sequence[Tensor], places: Sequence[Tensor]) -> Tensor:
@@ -159,12 +159,12 @@ class SequoiaLayer(nn.Module):
         self.attention_norm, self.ffn_norm = nn.LayerNorm(dim), nn.LayerNorm(dim)
         self.attention = attention
         self.ffn = FeedForward(dim, ffn_dim, dropout, "gelu")
-        self.dropout = dropout
+        self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, tree: Tree) -> Tensor:
         """As `SequoiaAttention.forward`."""
         mixed = self.attention(self.attention_norm(x), tree)
-        x = x[:, : mixed.shape[1]] + dropped(mixed, self.dropout, self.training)
+        x = x[:, : mixed.shape[1]] + self.dropout(mixed)
         out: Tensor = x + self.ffn(self.ffn_norm(x))
         return out
 
@@ -186,7 +186,7 @@ class SequoiaStack(nn.Module):
     def __init__(self, layers: Sequence[SequoiaLayer], num_children: int, dropout: float = 0.0) -> None:
         super().__init__()
         self.layers = nn.ModuleList(layers)
-        self.num_children, self.dropout = num_children, dropout
+        self.num_children, self.dropout = num_children, nn.Dropout(dropout)
 
     def forward(self, x: Tensor, layout: DenseLayout) -> Tensor:
         """Tokens `[T, dim]` after the last layer."""
@@ -196,7 +196,7 @@ class SequoiaStack(nn.Module):
     def _run(self, dense: Tensor, layout: DenseLayout) -> Tensor:
         length = dense.shape[1]
         tree = Tree.over(layout.ptr.diff(), length, self.num_children)
-        nodes = dropped(tree.grow(dense), self.dropout, self.training)
+        nodes = self.dropout(tree.grow(dense))
         for layer in self.layers:
             nodes = layer(nodes, tree)
         return nodes[:, :length]

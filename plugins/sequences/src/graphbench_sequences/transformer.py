@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from graphbench import BenchmarkSpec
 from graphbench.errors import check_choice, check_range
-from graphbench.nn import DenseLayout, FeedForward, dropped
+from graphbench.nn import DenseLayout, FeedForward
 from graphbench_sequences.attention import ProjectedAttention, SoftmaxAttention, draw_xavier
 from graphbench_sequences.bigbird import BigBirdAttention
 from graphbench_sequences.documents import check_sequences
@@ -48,14 +48,14 @@ class TransformerLayer(nn.Module):
         self.attention_norm, self.ffn_norm = nn.LayerNorm(dim, eps=_EPS), nn.LayerNorm(dim, eps=_EPS)
         self.attention = attention
         self.ffn = FeedForward(dim, ffn_dim, dropout, "gelu")
-        self.dropout = dropout
+        self.dropout = nn.Dropout(dropout)
         for part in (self.ffn.expand, self.ffn.contract):
             draw_xavier(part.weight)
             nn.init.zeros_(part.bias)
 
     def forward(self, x: Tensor, layout: DenseLayout) -> Tensor:
         """Tokens `[T, dim]` after the layer."""
-        x = x + dropped(self.attention(self.attention_norm(x), layout), self.dropout, self.training)
+        x = x + self.dropout(self.attention(self.attention_norm(x), layout))
         out: Tensor = x + self.ffn(self.ffn_norm(x))
         return out
 

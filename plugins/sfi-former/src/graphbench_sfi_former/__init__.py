@@ -1,33 +1,31 @@
 """SFi-Former and its exact sparse flow for graphbench.
 
-Which solver of the flow runs when:
-
-| what is asked for | solver and its modules | computed in |
+| what is asked for | solved by | computed in |
 |---|---|---|
-| models and `SparseFlowAttention`, traces included, | fused: a water level by Newton's method | float32, or float64 |
-| `sparse_flow_attention`, `sparse_flow_weights` | (`blockwise`, `fused`, `rows`, `waterfill`) | for such inputs |
-| the rows of these whose condition is beyond that | sorting, in logarithms (`steep`, `logarithmic`) | float64 |
-| `sparse_flow`, `sparse_flow_edges`, frictions given | sorting, in logarithms (`flow`, `logarithmic`) | float64 |
-| `solver: proximal`, `sparse_flow_proximal` | T steps of the paper's iteration (`proximal`) | as the first |
+| models, layers, `sparse_flow_attention`, `..._weights` | Newton's method, in blocks (`blocks`) | float32, float64 |
+| the rows of these whose condition is beyond that | sorting, in logarithms (`logarithms`) | float64 |
+| `sparse_flow`, `sparse_flow_edges`, frictions given | Newton's method (`sparse_flow`) | the same, then the other two |
+| `solver: proximal`, `sparse_flow_proximal` | T steps of the paper's iteration (`reference`) | as the first |
 
-The composed form, softmaxes and `sparse_flow` in plain operations (`sparse_flow_attention(..., solver=sparse_flow)`),
-is the reference of the fused one where a softmax can hold the resistances.
+All is plain torch. What kernels may compute faster stands in `ops`.
 """
 
 from __future__ import annotations
 
-from graphbench_sfi_former.adjacency import NormalisedAdjacency
 from graphbench_sfi_former.attention import flow_resistance, sparse_flow_attention, sparse_flow_weights
-from graphbench_sfi_former.edges import sparse_flow_edges, with_virtual_nodes
-from graphbench_sfi_former.flow import sparse_flow
-from graphbench_sfi_former.gradient_norm import GradientNorm
-from graphbench_sfi_former.iteration import ProximalOptions
+from graphbench_sfi_former.diagnostics import (
+    FlowSparsity,
+    FlowStatistics,
+    FlowSteps,
+    GradientNorm,
+    flow_statistics,
+    flow_steps,
+)
+from graphbench_sfi_former.edges import NormalisedAdjacency, sparse_flow_edges, with_virtual_nodes
 from graphbench_sfi_former.layers import DenseFlowAttention, SparseFlowAttention
 from graphbench_sfi_former.model import DFiFormer, SFiFormer
-from graphbench_sfi_former.proximal import sparse_flow_proximal
-from graphbench_sfi_former.sparsity import FlowSparsity
-from graphbench_sfi_former.statistics import FlowStatistics, flow_statistics
-from graphbench_sfi_former.steps import FlowSteps, flow_steps
+from graphbench_sfi_former.reference import ProximalOptions, sparse_flow_proximal
+from graphbench_sfi_former.sparse_flow import sparse_flow
 
 __all__ = [
     "DFiFormer",

@@ -1,11 +1,12 @@
-"""Sparse-flow attention: exact and fused, or composed of its parts with any solver of the flow.
+"""Sparse-flow attention: from projections to the output, exact, in plain torch, block after block of rows.
 
 SFi-Former (Li et al., 2025, sections 3.1 to 3.3): per head R = softmax(-Q K^T / sqrt d) and
 F = softmax(Q~ K~^T / sqrt d); every row z of the attention matrix solves
 
     min_z 1/2 sum_i r_i z_i^2 + penalty sum_i f_i |z_i| + alpha/2 (sum_i z_i - 1)^2
 
-(equation 11; the hard constraint sum_i z_i = 1 of equation 7 without alpha), and the output is Z V.
+(equation 11; the hard constraint sum_i z_i = 1 of equation 7 without alpha), and the output is Z V. In the notation of
+`sparse_flow`, weights S_i = unit / r_i are ordinary attention, softmax(Q K^T / sqrt d).
 
 Precision of the exact solver, against exact arithmetic on the same Q, K, Q~, K~ and V: with logits of a standard
 deviation up to 200, masks, ties and alpha from 1e-3 on or None, the greatest error of the output and of each gradient
@@ -13,21 +14,27 @@ is below 2e-2 (float32) and 1e-6 (float64) of the greatest entry of that tensor;
 gradient cancel, of the greatest sum of the absolute values of an entry's terms (`tests/test_precision.py`). Typical
 errors are 1e-6 and 1e-12. Beyond, flows still sum to what they should and everything is finite: derivatives that the
 dtype cannot hold are reduced, those of one row by one factor.
+
+Legend: M matrices (graphs times heads), N queries, K keys, d head width; m and n: those of a block.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Literal
+import math
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from graphbench.errors import BadInput, check_range
-from graphbench_sfi_former.arguments import per_matrix, solving_dtype
-from graphbench_sfi_former.blockwise import blockwise_attention
-from graphbench_sfi_former.masking import KeyMask, check_mask
+from graphbench_sfi_former.blocks import attend_rows, blocks
+from graphbench_sfi_former.logarithms import SteepGradients, gradient_of_queries, solve_steep, steep_gradients
+from graphbench_sfi_former.ops import Block, Operands
+from graphbench_sfi_former.sparse_flow import check_mask, per_matrix, solving_dtype
 
 #: `(resistance, friction, penalty, alpha, mask) -> flow`, as `sparse_flow` or a partial `sparse_flow_proximal`.
 Solver = Callable[[Tensor, Tensor, "float | Tensor", "float | Tensor | None", "Tensor | None"], Tensor]
@@ -49,12 +56,11 @@ def sparse_flow_attention(
 ) -> Tensor:
     """Attention by sparse flows, Z V with Z as in the module's docstring.
 
-    The exact solver is fused, forward and backward: blocks of rows go from the projections to the output in buffers
-    that stay in the cache. Unless a problem is so small that it is one block, no `[N, K]` tensor is kept for the
-    backward pass, which computes the two softmaxes again. On a CPU with Numba kernels take sixteen rows at a time from
-    the projections to the output (see `native`), and keep no `[N, K]` tensor at all. Rows whose numbers the dtype
-    cannot hold, because logits span tens or hundreds, are found by their condition and solved in float64 logarithms
-    (see `rows`, `steep`). The precision is that of the module's docstring.
+    The exact solver takes block after block of rows from the projections to the output, in tensors that stay in the
+    cache. It keeps no `[N, K]` tensor for the backward pass, which computes the two softmaxes again (`blocks`); a
+    kernel may do the same (`ops`). Rows whose numbers the dtype cannot hold, because logits span tens or hundreds, are
+    found by their condition and solved in float64 logarithms (`logarithms`). The precision is that of the module's
+    docstring. There are second derivatives, but for rows solved in logarithms.
 
     Args:
         query: Q `[..., N, d]`; the leading dimensions are mostly `[B, H]`.
@@ -92,10 +98,10 @@ def sparse_flow_attention(
             return (functional.dropout(flow, dropout) @ value.to(flow.dtype)).to(value.dtype)
     if solver != "exact":
         raise BadInput(f"solver must be 'exact' or a function that solves for the flow, but is {solver!r}.")
-    return _fused((query, key, friction_query, friction_key, value), penalty, alpha, mask, dropout, lead)
+    return _exact((query, key, friction_query, friction_key, value), penalty, alpha, mask, dropout, lead)
 
 
-def _fused(
+def _exact(
     projections: tuple[Tensor, ...],
     penalty: float | Tensor,
     alpha: float | Tensor | None,
@@ -108,15 +114,116 @@ def _fused(
     if 0 in query.shape[:-1]:  # no rows: nothing to solve, but gradients of zero for all
         return value.new_zeros(*query.shape[:-1], value.shape[-1]) + sum(x.sum() for x in projections) * 0
     dtype = solving_dtype(*projections)
-    output = blockwise_attention(
-        *(x.to(dtype) for x in projections),
-        per_matrix("penalty", penalty, lead, query.device, positive=False),
-        None if alpha is None else per_matrix("alpha", alpha, lead, query.device, positive=True),
-        None if mask is None else KeyMask(mask, lead, query.shape[-2], key.shape[-2]),
-        (dropout, int(torch.randint(2**62, ()))) if dropout else None,
-        torch.is_grad_enabled(),
-    )
-    return output.to(value.dtype)
+    with without_autocast(query.device):
+        operands = (
+            *(x.to(dtype).reshape(-1, *x.shape[-2:]).contiguous() for x in projections),
+            per_matrix("penalty", penalty, lead, query.device, positive=False),
+            None if alpha is None else per_matrix("alpha", alpha, lead, query.device, positive=True),
+            *_masks(mask, lead, query.shape[-2], key.shape[-2]),
+            dropout,
+            int(torch.randint(2**62, ())) if dropout else 0,
+        )
+        output, steep = attend_rows(*operands)
+        if bool(steep.any()):
+            output = output.masked_fill(steep[..., None], 0.0) + _SteepRows.apply(steep, operands[7:], *operands[:7])
+    return output.view(*query.shape[:-1], value.shape[-1]).to(value.dtype)
+
+
+class _SteepRows(torch.autograd.Function):
+    """Output `[M, N, d_v]` of the steep rows, and 0 in all others."""
+
+    @staticmethod
+    def forward(ctx: Any, steep: Tensor, options: tuple[Any, ...], *tensors: Tensor) -> Tensor:
+        """`options` are masks, numbers of masks, dropout and its seed, as in `attend_rows`."""
+        operands = Operands(*tensors)
+        output = operands.query.new_zeros(*steep.shape, operands.value.shape[-1])
+        ctx.levels = []
+        for at, part, allowed, rows, keep in _steep_blocks(steep, options, operands):
+            level, flow = solve_steep(part, allowed, rows)
+            ctx.levels.append(level)
+            spread = _spread(part, rows, flow if keep is None else flow * keep)
+            output[at].view(-1, output.shape[-1])[rows] = (spread @ part.value).flatten(0, 1)[rows]
+        ctx.save_for_backward(steep, *tensors)
+        ctx.options = options
+        return output
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        """Gradients of the seven tensors."""
+        steep, *tensors = ctx.saved_tensors
+        operands = Operands(*tensors)
+        grads = Operands(*(None if x is None else x.new_zeros(x.shape) for x in tensors))  # type: ignore[arg-type]
+        with without_autocast(upstream.device):  # a backward pass may run inside of one
+            found = zip(_steep_blocks(steep, ctx.options, operands), ctx.levels, strict=True)
+            for (at, part, allowed, rows, keep), level in found:
+                own = steep_gradients(part, allowed, rows, level, upstream[at], keep)
+                _add_gradients(grads.cut(at), part, rows, own, upstream[at])
+        for grad in grads[5:]:
+            if grad is not None:
+                grad.clamp_(torch.finfo(upstream.dtype).min, torch.finfo(upstream.dtype).max)
+        return (None, None, *grads)
+
+
+def _add_gradients(grads: Operands, part: Operands, rows: Tensor, own: SteepGradients, upstream: Tensor) -> None:
+    """Add what steep rows of a block give to the gradients of the block."""
+    for queries, keys, by_score, of_query, of_key in (
+        (part.query, part.key, own.scores, grads.query, grads.key),
+        (part.friction_query, part.friction_key, own.friction_scores, grads.friction_query, grads.friction_key),
+    ):
+        root = keys.shape[-1] ** -0.5
+        of_key.baddbmm_(_spread(part, rows, by_score).transpose(1, 2), queries, alpha=root)
+        exact = gradient_of_queries(by_score, keys, rows, queries.shape[1]) * root
+        of_query.view(-1, keys.shape[-1])[rows] = exact.to(of_query.dtype)
+    grads.value.baddbmm_(_spread(part, rows, own.flow).transpose(1, 2), upstream)
+    matrices = rows // part.query.shape[1]
+    grads.penalty.view(-1).index_add_(0, matrices, own.penalty.view(-1))
+    if grads.alpha is not None and part.alpha is not None:
+        grads.alpha.view(-1).index_add_(0, matrices, own.leak.view(-1) / part.alpha.view(-1)[matrices])
+
+
+def _steep_blocks(
+    steep: Tensor, options: tuple[Any, ...], operands: Operands
+) -> Iterator[tuple[Block, Operands, Tensor | None, Tensor, Tensor | None]]:
+    """Blocks with steep rows: where, operands, masks, numbers of the rows, and their factors of dropout `[R, K]`."""
+    masks, mask_of, dropout, seed = options
+    generator = torch.Generator(steep.device).manual_seed(seed + 1)
+    for at, allowed, _ in blocks(operands, masks, mask_of, 0.0, 0):
+        rows = steep[at].flatten().nonzero().view(-1)
+        if len(rows):
+            keep = None
+            if dropout:
+                keep = operands.query.new_empty(len(rows), operands.key.shape[1])
+                keep.bernoulli_(1 - dropout, generator=generator).div_(1 - dropout)
+            yield at, operands.cut(at), allowed, rows, keep
+
+
+def _spread(part: Operands, rows: Tensor, values: Tensor) -> Tensor:
+    """Values of rows `[R, K]` in their places, and 0 elsewhere `[m, n, K]`, in the dtype of the attention."""
+    (m, n, _), num_keys = part.query.shape, part.key.shape[1]
+    return part.query.new_zeros(m * n, num_keys).index_copy_(0, rows, values.to(part.query.dtype)).view(m, n, num_keys)
+
+
+def _masks(
+    mask: Tensor | None, lead: tuple[int, ...], num_rows: int, num_keys: int
+) -> tuple[Tensor, Tensor] | tuple[None, None]:
+    """The different masks `[L, N or 1, K]`, and the number of the one that each of the M matrices has, `[M]`."""
+    if mask is None:
+        return None, None
+    check_mask(mask, (*lead, num_rows, num_keys))
+    lead = lead or (1,)
+    given = mask[(None,) * (len(lead) + 2 - mask.dim())]
+    own_lead = given.shape[:-2]
+    numbers = torch.arange(math.prod(own_lead), device=mask.device).view(own_lead)
+    own = given.expand(*given.shape[:-1], num_keys).flatten(0, -3)
+    return own.contiguous(), numbers.expand(lead).reshape(-1)
+
+
+def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
+    """A context without autocast; where there is none, one that takes no time."""
+    if torch.is_autocast_enabled(device.type):
+        return torch.autocast(device.type, enabled=False)
+    return nullcontext()
 
 
 def sparse_flow_weights(

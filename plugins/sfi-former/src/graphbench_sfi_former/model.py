@@ -10,10 +10,16 @@ from torch import nn
 from graphbench import BenchmarkSpec, GraphBatch, PositionalEncoder, Representation
 from graphbench.errors import check_range
 from graphbench.nn import Categorical, GPSBackbone, LocalName, NormName
-from graphbench_sfi_former.adjacency import adjacency_dtype, with_adjacency
-from graphbench_sfi_former.enhanced import Terms
-from graphbench_sfi_former.iteration import ProximalOptions
-from graphbench_sfi_former.layers import DenseFlowAttention, FlowGraph, PenaltySize, SolverName, SparseFlowAttention
+from graphbench_sfi_former.edges import adjacency_dtype, with_adjacency
+from graphbench_sfi_former.layers import (
+    DenseFlowAttention,
+    FlowGraph,
+    PenaltySize,
+    SolverName,
+    SparseFlowAttention,
+    Terms,
+)
+from graphbench_sfi_former.reference import ProximalOptions
 
 
 class FlowBackbone(GPSBackbone):

@@ -19,11 +19,12 @@ from torch_geometric.data import Data
 
 from graphbench import LayerTrace, Traced
 from graphbench.errors import BadInput, check_choice, check_range
-from graphbench.nn import DenseLayout, dropped, mixed_values
+from graphbench.kernels import runs_numba
+from graphbench.nn import DenseLayout, mixed_values
 from graphbench_sft.leaky import leaky_relu_attention, leaky_relu_mixture
 from graphbench_sft.maxout import maxout_scores
-from graphbench_sft.mixture import Operands, mixed_in_one_step, runs_in_one_step
 from graphbench_sft.names import LAYER, names_of_places, scramble
+from graphbench_sft.ops import Operands, mix_by_maxout
 from graphbench_sft.pairs import DistanceRelation, PairRelation
 from graphbench_sft.relative import Chunk, EdgeRelation, RelativeTerms, ScoreMap
 from graphbench_sft.sampler import DifferentiableSampler, Evaluation, Sample, SamplingMode
@@ -76,9 +77,10 @@ class SampledAttention(Traced):
     With relative terms A becomes `A * R_mul + R_add` first. Parameters with leak and relative terms of width r:
     `4 (dim^2 + dim) + H (dim + 1) + 2 H (r + 1)`, and `dim + 1` of the sampler.
 
-    Maxout scores on a processor with Numba are never stored (see `mixture`), but for relative terms of other kinds than
-    edges and distances. Elsewhere scores are worked on in chunks that stay in the cache, and a training step with more
-    than 67 million of them keeps none for the way back, and so takes no more memory than its tokens and one chunk.
+    Maxout scores on a processor with kernels are never stored (see `ops.mixture`), but for relative terms of other
+    kinds than edges and distances. Elsewhere scores are worked on in chunks that stay in the cache, and a training step
+    with more than 67 million of them keeps none for the way back, and so takes no more memory than its tokens and one
+    chunk.
 
     A trace holds the weights over the sampled tokens; its `columns` name them. Where the sampler mixes, in training
     and in evaluation as trained, a column is the sampled token mixed with its partner.
@@ -135,7 +137,7 @@ class SampledAttention(Traced):
         self.parts, self.layer = 1, 0
         self.num_heads = num_heads
         self.attention = attention
-        self.score_dropout = score_dropout
+        self.score_dropout = nn.Dropout(score_dropout)
         self.compiled_scores = compiled_scores
         mode: SamplingMode | None = None if sampler == "none" else sampler
         self.sampler = None if mode is None else DifferentiableSampler(dim, num_samples, mode, temperature, evaluation)
@@ -171,7 +173,7 @@ class SampledAttention(Traced):
             raise BadInput("A layer with relation_dim needs relations in forward, and one without takes none.")
         layout = DenseLayout.of(layout, x)
         names = None if self.training or self.sampler is None else self._own_names(layout, names)
-        query = dropped(self.query_map(x), self.score_dropout, self.training)
+        query = self.score_dropout(self.query_map(x))
         blocks = []
         for number, (block, tokens) in enumerate(zip(layout.blocks, layout.to_blocks(x), strict=True)):
             own = (None if tensor is None else block.take(tensor) for tensor in (visible, names))
@@ -202,21 +204,21 @@ class SampledAttention(Traced):
         return Sample(tokens, index, mask=mask)
 
     def _sampled(self, sample: Sample, relation: Relation | None) -> _Sampled:
-        key = dropped(self.key_map(sample.tokens), self.score_dropout, self.training)
+        key = self.score_dropout(self.key_map(sample.tokens))
         leak = None if self.leak_map is None else self.leak_map(sample.tokens)
         return _Sampled(sample, key, self.value_map(sample.tokens), leak, relation)
 
     def _mixed_in_one_step(self, query: Tensor, layout: DenseLayout, blocks: Sequence[_Sampled]) -> Tensor | None:
         """Mixed values `[T, dim]` of queries `[T, dim]`, or None where no kernel computes them."""
         numbers = [query, *(x for own in blocks for x in (own.key, own.value, own.leak) if x is not None)]
-        if self.attention == "softmax_dot" or self.compiled_scores or not runs_in_one_step(numbers):
+        if self.attention == "softmax_dot" or self.compiled_scores or not _runs_in_one_step(numbers):
             return None
         operands = [self._operands(own, query.dtype) for own in blocks]
         known = [own for own in operands if own is not None]
         if len(known) < len(operands):
             return None
         at_zero = None if self.relative is None else self.relative.at_zero()
-        return mixed_in_one_step(query, layout, self.num_heads, known, at_zero)
+        return mix_by_maxout(query, layout, self.num_heads, known, at_zero)
 
     def _operands(self, own: _Sampled, dtype: torch.dtype) -> Operands | None:
         """What a kernel works on, or None where its relative terms are not among those that a kernel makes."""
@@ -313,6 +315,11 @@ class SampledAttention(Traced):
             num_nodes=sizes,
             input=x.detach(),
         )
+
+
+def _runs_in_one_step(numbers: Sequence[Tensor]) -> bool:
+    """Whether a kernel mixes values without keeping scores: on a processor, all in the same precision."""
+    return all(x.dtype is numbers[0].dtype and x.numel() for x in numbers) and runs_numba(*numbers)
 
 
 def _chunk_shape(query: Tensor, key: Tensor) -> tuple[int, int]:

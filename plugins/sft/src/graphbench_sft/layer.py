@@ -8,7 +8,7 @@ from typing import Literal, get_args
 from torch import Tensor, nn
 
 from graphbench.errors import check_choice
-from graphbench.nn import DenseLayout, FeedForward, dropped
+from graphbench.nn import DenseLayout, FeedForward
 from graphbench_sft.attention import Relation, SampledAttention
 
 NormPosition = Literal["pre", "post"]
@@ -57,7 +57,7 @@ class SFTLayer(nn.Module):
         self.ffn = FeedForward(dim, _EXPANSION * dim, 0.0, "gelu", ffn_dropout)
         self.ffn_norm = nn.LayerNorm(dim)
         self.norm_position = norm_position
-        self.embedding_dropout = embedding_dropout
+        self.embedding_dropout = nn.Dropout(embedding_dropout)
 
     def forward(
         self,
@@ -75,4 +75,4 @@ class SFTLayer(nn.Module):
         return self.ffn_norm(x + self._drop(self.ffn(x)))
 
     def _drop(self, x: Tensor) -> Tensor:
-        return dropped(x, self.embedding_dropout, self.training)
+        return self.embedding_dropout(x)

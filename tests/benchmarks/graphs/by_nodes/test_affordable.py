@@ -11,7 +11,7 @@ from torch import nn
 from graphbench.benchmarks.graphs.by_nodes.affordable import check_attention, check_encodings, memory_of
 from graphbench.encodings import RWSE, EffectiveResistance, LapPE
 from graphbench.errors import BadInput
-from graphbench.nn.attention import MultiHeadAttention, attention_weights
+from graphbench.nn import MultiHeadAttention, attention_weights
 
 ARXIV = (170_000, 2_400_000)
 

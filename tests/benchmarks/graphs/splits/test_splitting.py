@@ -87,14 +87,14 @@ def test_nodes_are_split_where_the_columns_are_theirs():
         graph["split"] = words[first : first + graph.num_nodes].tolist()
         first += graph.num_nodes
     by_word, plain = raw_from_objects(graphs, "mine"), raw_from_objects(make_graphs(), "mine")
-    assert split_level(by_word, request(), of_nodes=True) == "node"
-    assert split_level(by_word, request(), of_nodes=False) == "graph"
-    assert split_level(by_word, request(level="graph"), of_nodes=True) == "graph"
-    assert split_level(plain, request(), of_nodes=True) == "graph"
-    assert split_level(plain, request(group="role"), of_nodes=True) == "node"
-    assert split_level(plain.select([4]), request(), of_nodes=True) == "node", "one graph"
+    assert split_level(by_word, request(), target_level="node") == "node"
+    assert split_level(by_word, request(), target_level="graph") == "graph"
+    assert split_level(by_word, request(level="graph"), target_level="node") == "graph"
+    assert split_level(plain, request(), target_level="node") == "graph"
+    assert split_level(plain, request(group="role"), target_level="node") == "node"
+    assert split_level(plain.select([4]), request(), target_level="node") == "node", "one graph"
     with pytest.raises(BadInput, match="split_level=node belongs to targets of nodes"):
-        split_level(plain, request(level="node"), of_nodes=False)
+        split_level(plain, request(level="node"), target_level="graph")
     assert used_columns(by_word, request(), "node") == ("split",)
     labelled = np.flatnonzero(np.arange(nodes) % 7)  # the others have no target
     split, told = split_units(units(by_word, labelled), request())

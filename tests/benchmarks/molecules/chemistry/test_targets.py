@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from graphbench.benchmarks.molecules.chemistry.files import MoleculeRows
-from graphbench.benchmarks.molecules.chemistry.targets import classes_hint, parse_targets
+from graphbench.benchmarks.molecules.chemistry.targets import classes_hint, missing_hint, parse_targets
+from graphbench.tables.missing import USUAL, Missing
 
 
 def rows(**columns):
@@ -87,3 +88,28 @@ def test_labels_are_zero_or_one():
     y, problems = parse_targets(rows(a=["0", "1", "True", "false", "2"]), ["a"], "multilabel")
     assert y[:4, 0].tolist() == [0, 1, 1, 0]
     assert told(problems) == [(6, "target 'a' is not 0 or 1", "'2'")]
+
+
+def test_every_usual_word_is_a_missing_target():
+    words = [form for word in USUAL for form in (word, word.lower(), word.upper())] + ["", "nan"]
+    y, problems = parse_targets(rows(a=words, b=["1"] * len(words)), ["a", "b"], "regression")
+    assert problems == []
+    assert np.isnan(y[:, 0]).all()
+    _, problems = parse_targets(
+        rows(a=["ND", "-", "nan", ""], b=["1"] * 4), ["a", "b"], "regression", missing=Missing.of([])
+    )
+    assert [problem.line for problem in problems] == [2, 3]
+
+
+def test_words_of_ones_own_are_missing_beside_the_usual_ones():
+    content = rows(a=["-999", "-999.0", "pending", "ND", "-99"], b=["0"] * 5)
+    y, problems = parse_targets(content, ["a", "b"], "regression", missing=Missing.of([-999, "Pending"]))
+    assert problems == []
+    assert np.array_equal(y[:, 0], [np.nan] * 4 + [-99], equal_nan=True)
+
+
+def test_texts_that_could_be_words_for_missing_ones_are_told_with_the_option_to_type():
+    content = rows(a=["1", "pending", "lost", "ND", "3 uM"], b=["2", "pending", "", "3", "1,380.4"])
+    hint = missing_hint(content, ["a", "b"], Missing.of(None))
+    assert hint.endswith("""--data.missing '["lost", "pending"]'.""")
+    assert missing_hint(rows(a=["wet", "dry"]), ["a"], Missing.of(None)) == "", "a column of texts has other faults"

@@ -1,0 +1,229 @@
+"""TSP: which edges among near points belong to a shortest tour? Solved here, downloaded, or read from text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphbench.benchmarks.base import GraphBenchmark
+from graphbench.benchmarks.block_models import specs
+from graphbench.benchmarks.block_models.tours import shortest_tour
+from graphbench.benchmarks.block_models.tsp_files import read_tours, text_file
+from graphbench.benchmarks.gnn_benchmark_files import Graph, address, fetch, read_splits
+from graphbench.benchmarks.sizes import with_sizes
+from graphbench.contracts import SPLITS, GraphTable
+from graphbench.contracts.table import EDGE, EDGE_INDEX, NODE, Column, pointer
+from graphbench.data.checksums import remembered_sha256
+from graphbench.data.worker_pool import map_in_processes
+from graphbench.errors import BadInput, check_choice
+
+Source = Literal["generated", "pyg", "text"]
+#: Edges lead from each point to so many nearest others, or to all others where there are fewer.
+NEIGHBOURS = 25
+#: What the published graphs are; the specification tells the generated ones.
+_PUBLISHED: dict[str, Any] = {
+    "split_sizes": (10_000, 1_000, 1_000), "mean_nodes": 275.4, "max_nodes": 500, "mean_edges": 6885.0,
+    "disk_mb": None, "licence": "MIT",
+}  # fmt: skip
+_CHUNK = 5  # graphs per job: some seconds; another number would sample other graphs
+_READ = 100  # graphs of a text file per table
+
+
+class TSP(GraphBenchmark):
+    """The edges of the shortest tour through points of the unit square.
+
+    Points are uniform, edges lead from each one to its 25 nearest others with their distance as feature, and the class
+    of an edge is whether the tour takes it, in either direction. The score is F1 of the edges of the tour, over all
+    edges of a split ("Benchmarking Graph Neural Networks", Dwivedi et al., JMLR 2023, which averages it over batches).
+
+    Published instances have 50 to 500 points. Those generated here have 50 to 100, whose tours are proven shortest in
+    about a second each and processor core; `num_nodes` and `sizes` ask for others.
+
+    Args:
+        source: `generated`: drawn and solved here, the same for the same `graph_seed`. `pyg`: the published graphs,
+            downloaded from where PyG does. `text`: the authors' files of points and tours, `TSP_train.txt` (or
+            `tsp50-500_train.txt`), `..._val.txt` and `..._test.txt`, or others of that form, in `TSP/raw` of the data.
+        graph_seed: of the generated graphs.
+        sizes: graphs in train, validation and test for a smaller (or larger) generated set.
+        num_nodes: fewest and most points of a generated graph, each number equally likely.
+        options: see `GraphBenchmark`.
+
+    Raises:
+        BadInput: for options that the source cannot honour.
+    """
+
+    spec = specs.TSP
+
+    def __init__(
+        self,
+        source: Source = "generated",
+        graph_seed: int = 0,
+        sizes: tuple[int, int, int] | None = None,
+        num_nodes: tuple[int, int] | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(**options)
+        check_choice("source", source, get_args(Source))
+        if source != "generated" and (graph_seed or sizes or num_nodes):
+            raise BadInput(
+                f"source={source} brings its own graphs: graph_seed, sizes and num_nodes belong to source=generated."
+            )
+        self.source, self.graph_seed = source, graph_seed
+        self.num_nodes = num_nodes or (50, 100)
+        fewest, most = self.num_nodes
+        if len(self.num_nodes) != 2 or not 4 <= fewest <= most:
+            raise BadInput(f"num_nodes must be two ascending numbers of at least 4, got {list(self.num_nodes)}.")
+        self.spec = with_sizes(type(self).spec, sizes)
+        if source != "generated":
+            names = {"pyg": "TSP_v2.zip, by the address in PyG", "text": "the authors' files of points and tours"}
+            facts = _PUBLISHED if source == "pyg" else dict.fromkeys(_PUBLISHED) | {"licence": _PUBLISHED["licence"]}
+            self.spec = replace(self.spec, **facts, source=names[source], offline=source == "text")
+        elif num_nodes:
+            mean = (fewest + most) / 2
+            edges = mean * min(NEIGHBOURS, mean - 1)
+            self.spec = replace(self.spec, mean_nodes=mean, max_nodes=most, mean_edges=edges, disk_mb=None)
+
+    def source_key(self) -> dict[str, Any]:
+        """Address or checksums of the published files, or what decides about the generated graphs."""
+        if self.source == "pyg":
+            return {"source": "pyg", "address": address("TSP")}
+        if self.source == "text":
+            files = [text_file(Path(self.root, "TSP", "raw"), split) for split in SPLITS]
+            return {"source": "text", "files": [remembered_sha256(file, store=self.store.root) for file in files]}
+        sizes = list(self.spec.split_sizes or ())
+        return {"source": "generated", "graph_seed": self.graph_seed, "sizes": sizes, "num_nodes": [*self.num_nodes]}
+
+    def read(self) -> Mapping[str, Iterator[GraphTable]]:
+        """Draw and solve the graphs on all cores, or convert published ones.
+
+        Raises:
+            MissingData: a published file is not there or could not be fetched; says how to get it.
+            CorruptData: a published file is damaged; names the line.
+        """
+        folder = Path(self.root, "TSP")
+        if self.source == "text":
+            return {split: _from_text(text_file(folder / "raw", split)) for split in SPLITS}
+        if self.source == "pyg":
+            path = fetch("TSP", folder, "Or use graphs that are solved here, without a network: source=generated.")
+            return read_splits(path, _from_published, most_nodes=int(_PUBLISHED["max_nodes"]))
+        sizes = zip(SPLITS, self.spec.split_sizes or (), strict=True)
+        return {split: self._drawn(number, size) for number, (split, size) in enumerate(sizes)}
+
+    def _drawn(self, split: int, size: int) -> Iterator[GraphTable]:
+        jobs = [
+            Chunk((self.graph_seed, split + 1, start // _CHUNK), min(_CHUNK, size - start), self.num_nodes)
+            for start in range(0, size, _CHUNK)
+        ]
+        told = f"Solving TSP {SPLITS[split]}"
+        for found in map_in_processes(solve_chunk, jobs, len(jobs), told, unit=f"chunks of {_CHUNK} graphs"):
+            yield graphs_of(found)
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Graphs that one process draws and solves.
+
+    Args:
+        seed: of the random numbers.
+        size: graphs.
+        num_nodes: fewest and most points of each.
+    """
+
+    seed: tuple[int, ...]
+    size: int
+    num_nodes: tuple[int, int]
+
+
+def solve_chunk(chunk: Chunk) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return points `[n, 2]` and the order of a shortest tour `[n]` of each graph.
+
+    Examples:
+        >>> [(points, tour)] = solve_chunk(Chunk((0,), size=1, num_nodes=(6, 6)))
+        >>> points.shape, sorted(tour.tolist())
+        ((6, 2), [0, 1, 2, 3, 4, 5])
+    """
+    random = np.random.default_rng(chunk.seed)
+    counts = random.integers(chunk.num_nodes[0], chunk.num_nodes[1], size=chunk.size, endpoint=True)
+    drawn = [random.random((count, 2)) for count in counts.tolist()]
+    return [(points, shortest_tour(points)) for points in drawn]
+
+
+def graphs_of(instances: Sequence[tuple[np.ndarray, np.ndarray]]) -> GraphTable:
+    """Return graphs of points `[n, 2]` and closed tours `[n]`: edges to near points, their distances and classes."""
+    ends, lengths, classes = zip(*(near_edges(points, tour) for points, tour in instances), strict=True)
+    points = [points for points, _ in instances]
+    columns = {
+        "x_dense": torch.from_numpy(np.concatenate(points)).float(),
+        "edge_index": torch.from_numpy(np.concatenate(ends).astype(np.int16)),
+        "edge_dense": torch.from_numpy(np.concatenate(lengths)).float()[:, None],
+        "y": torch.from_numpy(np.concatenate(classes).astype(np.uint8))[:, None],
+    }
+    layout = {"x_dense": Column(NODE), "edge_index": EDGE_INDEX, "edge_dense": Column(EDGE), "y": Column(EDGE)}
+    nodes, edges = (torch.tensor([len(part) for part in parts]) for parts in (points, ends))
+    return GraphTable(columns, layout, {NODE: pointer(nodes), EDGE: pointer(edges)})
+
+
+def near_edges(points: np.ndarray, tour: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return edges from each point to its nearest others, in ascending order, their lengths, and which the tour takes.
+
+    Args:
+        points: `[n, 2]`.
+        tour: order of the points along it `[n]`.
+
+    Returns:
+        Ends `[edges, 2]`, lengths `[edges]`, and classes 0 and 1 `[edges]`.
+
+    Examples:
+        >>> points = np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
+        >>> ends, lengths, classes = near_edges(points, np.array([0, 1, 2, 3]))
+        >>> ends[classes == 0].tolist()  # the diagonals
+        [[0, 2], [1, 3], [2, 0], [3, 1]]
+    """
+    n = len(points)
+    distances = np.linalg.norm(points[:, None] - points[None], axis=2)
+    others = distances.copy()
+    np.fill_diagonal(others, np.inf)
+    near = np.sort(np.argsort(others, axis=1, kind="stable")[:, : min(NEIGHBOURS, n - 1)], axis=1)
+    ends = np.stack([np.repeat(np.arange(n), near.shape[1]), near.reshape(-1)], axis=1)
+    place = np.argsort(tour)
+    steps = np.abs(place[ends[:, 0]] - place[ends[:, 1]])
+    return ends, distances[ends[:, 0], ends[:, 1]], ((steps == 1) | (steps == n - 1)).astype(np.int64)
+
+
+def _from_text(file: Path) -> Iterator[GraphTable]:
+    waiting: list[tuple[np.ndarray, np.ndarray]] = []
+    for instance in read_tours(file, fewest=NEIGHBOURS + 1):
+        waiting.append(instance)
+        if len(waiting) == _READ:
+            yield graphs_of(waiting)
+            waiting = []
+    if waiting:
+        yield graphs_of(waiting)
+
+
+def _from_published(graphs: Sequence[Graph]) -> dict[str, tuple[Tensor, str]]:
+    """Coordinates `[nodes, 2]`, distances and classes `[edges, 1]`.
+
+    Raises:
+        ValueError: they have other shapes, or classes other values than 0 and 1.
+    """
+    x, distance, y = (torch.cat([graph[name] for graph in graphs]) for name in ("x", "edge_attr", "y"))
+    edges = sum(graph["edge_index"].shape[1] for graph in graphs)
+    if x.dim() != 2 or x.shape[1] != 2:
+        raise ValueError(f"x has shape {list(x.shape)} instead of two coordinates per node")
+    for name, values in (("edge_attr", distance), ("y", y)):
+        if values.numel() != edges:
+            raise ValueError(f"{name} has shape {list(values.shape)} instead of one value for each of {edges} edges")
+    if not bool(((y == 0) | (y == 1)).all()):
+        raise ValueError(f"y holds {int(y.min())} to {int(y.max())}")
+    return {
+        "x_dense": (x.float(), NODE),
+        "edge_dense": (distance.reshape(-1, 1).float(), EDGE),
+        "y": (y.reshape(-1, 1).to(torch.uint8), EDGE),
+    }

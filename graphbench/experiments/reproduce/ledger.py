@@ -1,0 +1,185 @@
+"""The ledger: one line for every printed value, with what was obtained for it, what it costs and the command."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median, stdev
+
+from graphbench.experiments.records import Record
+from graphbench.experiments.reproduce.obtained import Obtained
+from graphbench.experiments.reproduce.recipes import expected, length_of
+from graphbench.experiments.reproduce.rendering import markdown_table, several, spread
+from graphbench.experiments.reproduce.tables import Cell, Table
+
+#: Every status of a line, in the order of the summary.
+STATUSES = (
+    "met", "better", "not met", "no spread", "short", "protocol differs", "not run", "script", "quoted", "no code",
+)  # fmt: skip
+#: Ways to a value that train nothing -> their status.
+_CLOSED = {"missing": "no code", "unwritten": "no code", "quoted": "quoted", "script": "script"}
+_MEANING = {
+    "met": "at full length, within two standard deviations",
+    "better": "at full length, more than two standard deviations better",
+    "not met": "at full length, more than two standard deviations worse",
+    "no spread": "at full length; neither paper nor seeds have a spread to judge by",
+    "short": "trained for less than published, or altered: meets and misses nothing",
+    "protocol differs": "trained on other graphs or by another protocol than the paper's: meets and misses nothing",
+    "not run": "a recipe is here, no record of it is",
+    "script": "measured or drawn by a script of the repository",
+    "quoted": "only quoted by the paper",
+    "no code": "the model or its recipe is not here",
+}
+_HEAD = """# Ledger of printed values
+
+Written by `graphbench reproduce --records ... --ledger LEDGER.md` out of the tables of the plug-ins and {records:,}
+records of runs; nothing here is typed by hand. One line for each of the {values:,} scores and measurements that the
+papers print; settings, sizes and numbers of parameters, which `graphbench reproduce TABLE --no-train` holds against the
+print without training, have none.
+Hours are those of one processor core of the machine in RESULTS.md, for all seeds of the paper, from the median time of
+an epoch (or step) in records of the same recipe; none where no record has it.
+"""
+_ROW = ("row", "column", "printed", "obtained", "seeds", "trained", "status", "hours", "command or reason")
+
+
+@dataclass(frozen=True)
+class Line:
+    """One printed value.
+
+    Args:
+        table: of it.
+        cell: the value and the way to it.
+        status: one of `STATUSES`.
+        obtained: mean and standard deviation in the unit of the table; "" where nothing was.
+        seeds: behind it.
+        trained: how long the runs were; "" where nothing was trained.
+        hours: expected cost of the whole recipe and all seeds on one core; None where it was never measured.
+    """
+
+    table: Table
+    cell: Cell
+    status: str
+    obtained: str = ""
+    seeds: tuple[int, ...] = ()
+    trained: str = ""
+    hours: float | None = None
+
+    @property
+    def command(self) -> str:
+        """What obtains the value, or why nothing does."""
+        if self.cell.way in ("missing", "unwritten", "quoted", "script"):
+            return self.cell.what
+        return f"`graphbench reproduce {self.table.name} --only {self.cell.row} --columns {self.cell.column}`"
+
+
+class Ledger:
+    """Lines for the printed values of tables.
+
+    Args:
+        tables: with the values.
+        records: of finished runs.
+    """
+
+    def __init__(self, tables: Iterable[Table], records: Sequence[Record]) -> None:
+        self.records = records
+        self._by_recipe: dict[tuple[str, ...], list[Record]] = {}
+        for record in records:
+            self._by_recipe.setdefault(record.recipe, []).append(record)
+        self.lines = [self._line(table, cell) for table in tables for cell in table.cells if _is_measured(cell)]
+
+    def _line(self, table: Table, cell: Cell) -> Line:
+        if cell.way in _CLOSED:
+            return Line(table, cell, _CLOSED[cell.way])
+        hours = self._hours(table, cell)
+        records = self._longest(cell)
+        if not records:
+            return Line(table, cell, "not run", hours=hours)
+        one, column = records[0], table.columns[cell.column]
+        scores = [record.test * column.scale for record in records if record.test is not None]
+        found = Obtained(
+            cell,
+            tuple(sorted(record.seed for record in records)),
+            fmean(scores),
+            stdev(scores) if len(scores) > 1 else None,
+            full=_is_whole(one),
+            data=one.data or "",
+            better=column.better or ("higher" if one.higher_is_better else "lower"),
+            data_wanted=expected(cell.recipe).data or "",
+        )
+        trained = several(one.steps or 0, "step") if one.epochs is None else several(one.epochs, "epoch")
+        return Line(table, cell, _status(found), spread(found), found.seeds, trained, hours)
+
+    def _longest(self, cell: Cell) -> list[Record]:
+        """Records of a cell's training that differ in their seed alone: the longest; RESULTS.md has all."""
+        groups: dict[tuple[bool, int, int, str], list[Record]] = {}
+        for one in self._by_recipe.get(cell.recipe, ()):
+            same = one.options == cell.options and f"test/{one.metric}" == cell.metric
+            if same and one.test is not None:
+                groups.setdefault((_is_whole(one), one.epochs or 0, one.steps or 0, one.data or ""), []).append(one)
+        return groups[max(groups)] if groups else []
+
+    def _hours(self, table: Table, cell: Cell) -> float | None:
+        """Hours of one core for all seeds, from the records of the same recipe."""
+        length = length_of(cell)
+        rates = []
+        for one in self._by_recipe.get(cell.recipe, ()):
+            for wanted, done in ((length.epochs, one.epochs), (length.steps, one.steps)):
+                if wanted and done and one.seconds:
+                    rates.append(one.seconds / done * wanted / 3600)
+                    break
+        return median(rates) * (table.seeds or 1) if rates else None
+
+    def counts(self) -> dict[str, Counter[str]]:
+        """Paper -> number of lines by status."""
+        found: dict[str, Counter[str]] = {}
+        for line in self.lines:
+            found.setdefault(line.table.paper, Counter())[line.status] += 1
+        return found
+
+    def text(self) -> str:
+        """The page."""
+        counts = self.counts()
+        used = [status for status in STATUSES if any(one[status] for one in counts.values())]
+        total = sum(counts.values(), Counter())
+        lines = [_HEAD.format(records=len(self.records), values=len(self.lines))]
+        lines += markdown_table(
+            ["status", *counts, "all", "what it means"],
+            [
+                [status, *(str(one[status]) for one in counts.values()), str(total[status]), _MEANING[status]]
+                for status in used
+            ],
+        )
+        for table in dict.fromkeys(line.table.name for line in self.lines):
+            of_table = [line for line in self.lines if line.table.name == table]
+            one = of_table[0].table
+            lines += ["", f"## {table}: {one.title} ({one.paper}, {one.place})", ""]
+            lines += markdown_table(_ROW, [_cells(line) for line in of_table])
+        return "\n".join([*lines, ""])
+
+
+def _is_whole(record: Record) -> bool:
+    return record.full is True and not record.altered
+
+
+def _is_measured(cell: Cell) -> bool:
+    """Whether a value is printed that training or measuring obtains, not one that only has to be looked up."""
+    return bool(cell.printed.text) and (cell.way in ("recipe", "script") or cell.metric.startswith("test/"))
+
+
+def _status(found: Obtained) -> str:
+    verdict = found.verdict
+    if verdict in ("met", "better", "not met"):
+        return verdict
+    if verdict.startswith("not comparable"):
+        return "protocol differs" if found.full else "short"
+    return "no spread"
+
+
+def _cells(line: Line) -> list[str]:
+    hours = "" if line.hours is None else f"{line.hours:.1f}" if line.hours < 100 else f"{line.hours:,.0f}"
+    reason = f"{line.command} {line.cell.differs}".strip() if line.status != "not run" else line.command
+    return [
+        line.cell.row_name, line.cell.column_name, line.cell.printed.text, line.obtained,
+        ", ".join(map(str, line.seeds)), line.trained, line.status, hours, reason,
+    ]  # fmt: skip

@@ -1,0 +1,146 @@
+"""Named operations that an installed package may compute faster, and how such packages are found.
+
+An operation is a function of tensors in plain torch. `operation` registers it with `torch.library` as one that is
+composed of others, so that autograd, autocast, fake tensors and dispatch modes see torch's own operations. A package
+of kernels, such as `graphbench-kernels`, registers faster versions for some devices under the same name; it is found
+by its entry point in the group `graphbench.kernels` when the first operation is called. Without one, everything is
+computed by the plain forms.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import cache, wraps
+from importlib import metadata
+from typing import Any, ParamSpec, TypeVar, cast
+
+import torch
+from torch import Tensor
+
+from graphbench.errors import check_choice
+
+__all__ = ["VARIABLE", "kernels_run", "operation", "plain_form", "register_kernels", "runs_numba", "runs_triton"]
+
+#: `numba` (default) lets installed kernels compute, `torch` leaves everything to the plain forms.
+VARIABLE = "GRAPHBENCH_KERNELS"
+#: Entry points of packages with kernels: functions without arguments that register them.
+GROUP = "graphbench.kernels"
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def operation(namespace: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Make a function an operation of `torch.ops.<namespace>` that kernels can replace.
+
+    The schema is read from the annotations. A call costs two microseconds more than that of the function. Programs that
+    torch.compile and torch.export make hold what the function is made of, so that they load without graphbench.
+
+    Args:
+        namespace: name of the library, `graphbench` or the package of a plug-in.
+
+    Examples:
+        >>> @operation("an_example")
+        ... def double(x: Tensor) -> Tensor:
+        ...     return 2 * x
+        >>> double(torch.ones(2)), torch.ops.an_example.double(torch.ones(1))
+        (tensor([2., 2.]), tensor([2.]))
+    """
+
+    def decorate(plain: Callable[P, T]) -> Callable[P, T]:
+        name = plain.__name__
+        whole = f"{namespace}::{name}"
+        library = _library(namespace)
+        library.define(name + torch.library.infer_schema(plain, mutates_args=()))
+        library.impl(name, plain, "CompositeImplicitAutograd")
+        registered = getattr(getattr(torch.ops, namespace), name).default
+
+        @wraps(plain)
+        def call(*args: P.args, **kwargs: P.kwargs) -> T:
+            if torch.compiler.is_compiling() or whole in _LEFT_OUT or not kernels_run():
+                return plain(*args, **kwargs)
+            return cast("T", registered(*args, **kwargs))
+
+        _PLAIN[whole] = plain
+        return call
+
+    return decorate
+
+
+def plain_form(name: str) -> Callable[..., Any]:
+    """The function in plain torch behind an operation, for kernels that leave some inputs to it.
+
+    Args:
+        name: as torch's dispatcher has it, such as `graphbench::sum_neighbours`.
+
+    Raises:
+        KeyError: no such operation was defined yet.
+    """
+    return _PLAIN[name]
+
+
+#: Operation -> its plain form.
+_PLAIN: dict[str, Callable[..., Any]] = {}
+#: Operations that are computed by their plain forms, whatever kernels there are; see `graphbench.testing.computed_by`.
+_LEFT_OUT: set[str] = set()
+
+
+@cache
+def _library(namespace: str) -> torch.library.Library:
+    return torch.library.Library(namespace, "FRAGMENT")  # what it holds lasts as long as it does
+
+
+def kernels_run() -> bool:
+    """Whether a package with kernels is installed and in use.
+
+    Raises:
+        BadInput: the environment variable `GRAPHBENCH_KERNELS` has an unknown value.
+    """
+    return _are_wanted() and bool(register_kernels())
+
+
+@cache
+def _are_wanted() -> bool:
+    choice = os.environ.get(VARIABLE, "numba")
+    check_choice(f"the environment variable {VARIABLE}", choice, ("numba", "torch"))
+    return choice == "numba"
+
+
+@cache
+def register_kernels() -> tuple[str, ...]:
+    """Let all installed packages register their kernels, at the first call.
+
+    Returns:
+        Names of their entry points.
+    """
+    found = sorted(metadata.entry_points(group=GROUP), key=lambda entry: entry.name)
+    for entry in found:
+        entry.load()()
+    return tuple(entry.name for entry in found)
+
+
+def runs_numba(*tensors: Tensor) -> bool:
+    """Whether loops in Numba compute with these tensors: `graphbench_kernels.runs_numba`, False where it is missing.
+
+    Examples:
+        >>> runs_numba(torch.zeros(2, dtype=torch.float16))
+        False
+    """
+    return kernels_run() and bool(_package().runs_numba(*tensors))
+
+
+def runs_triton(device: torch.device) -> bool:
+    """Whether kernels in Triton run on a device: `graphbench_kernels.runs_triton`, False where it is missing.
+
+    Examples:
+        >>> runs_triton(torch.device("cpu"))
+        False
+    """
+    return kernels_run() and bool(_package().runs_triton(device))
+
+
+@cache
+def _package() -> Any:
+    entry = next(iter(sorted(metadata.entry_points(group=GROUP), key=lambda entry: entry.name)))
+    return __import__(entry.module.partition(".")[0])

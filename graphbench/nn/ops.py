@@ -1,0 +1,246 @@
+"""The operations of layers that an installed package of kernels may compute faster, in plain torch.
+
+Each function is complete: it is differentiated twice, runs under autocast, is compiled and exported. `operation`
+registers it with `torch.library`, see `graphbench.kernels`.
+
+Legend: T nodes of all graphs, E edges, C channels, H heads of d channels each. `edge_index` holds sources j and
+targets i `[2, E]`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch_geometric.utils import scatter, softmax
+
+from graphbench.kernels import operation
+from graphbench.nn.dense import pad_blocks, split_heads, unpad_blocks
+
+#: Added to a sum of gates before it divides.
+_EPSILON = 1e-6
+#: Nodes of a padded graph up to which products, softmax and products are faster on a processor than torch's fused
+#: attention, which has no second derivative.
+_SMALL = 128
+
+
+# -- sums over the edges that arrive at nodes -------------------------------------------------------------------------
+
+
+@operation("graphbench")
+def sum_neighbours(x: Tensor, edge_index: Tensor, weight: Tensor | None = None, own: float = 0.0) -> Tensor:
+    """`s x_i + sum_(j -> i) w_ij x_j` for every node i.
+
+    Args:
+        x: nodes `[T, C]`.
+        edge_index: sources and targets `[2, E]`.
+        weight: w of each edge `[E]`; None: ones.
+        own: s.
+
+    Raises:
+        IndexError, RuntimeError: an edge names a node that is not there.
+
+    Examples:
+        >>> sum_neighbours(torch.tensor([[1.0], [2.0], [4.0]]), torch.tensor([[0, 2, 1], [1, 1, 2]]))
+        tensor([[0.],
+                [5.],
+                [2.]])
+    """
+    sent = x.index_select(0, edge_index[0])
+    sent = sent if weight is None else weight.unsqueeze(-1) * sent
+    sums = scatter(sent, edge_index[1], 0, x.shape[0], reduce="sum")
+    return sums + own * x if own else sums
+
+
+@operation("graphbench")
+def sum_rectified(x: Tensor, edge_index: Tensor, edges: Tensor, own: float = 0.0) -> Tensor:
+    """`s x_i + sum_(j -> i) relu(x_j + e_ij)` for every node i, the messages of GINE (Hu et al. 2020).
+
+    Args:
+        x: nodes `[T, C]`.
+        edge_index: sources and targets `[2, E]`.
+        edges: e `[E, C]`.
+        own: s.
+
+    Raises:
+        IndexError, RuntimeError: an edge names a node that is not there.
+
+    Examples:
+        >>> x, index = torch.tensor([[1.0], [2.0]]), torch.tensor([[0, 1], [1, 0]])
+        >>> sum_rectified(x, index, torch.tensor([[0.5], [-3.0]]))
+        tensor([[0.0000],
+                [1.5000]])
+    """
+    messages = (x.index_select(0, edge_index[0]) + edges).relu()
+    sums = scatter(messages, edge_index[1], 0, x.shape[0], reduce="sum")
+    return sums + own * x if own else sums
+
+
+@operation("graphbench")
+def sum_rows(rows: Tensor, table: Tensor) -> Tensor:
+    """`sum_k table[rows_ik]` for every i, the sum of several embeddings.
+
+    Args:
+        rows: row numbers, int64 `[n, k]`.
+        table: `[R, C]`.
+
+    Returns:
+        `[n, C]`.
+
+    Raises:
+        IndexError, RuntimeError: a row is not there.
+
+    Examples:
+        >>> sum_rows(torch.tensor([[0, 1], [1, 1]]), torch.tensor([[1.0], [10.0]]))
+        tensor([[11.],
+                [20.]])
+    """
+    return F.embedding(rows, table).sum(1)
+
+
+@operation("graphbench")
+def gated_messages(
+    nodes: Tensor, edge_index: Tensor, edges: Tensor, extra_gates: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """The messages of GatedGCN, see `GatedGCNLayer`.
+
+        e^_ij = D x_i + E x_j + C e_ij,               s_ij = sigmoid(e^_ij) r_ij,
+        x^_i  = A x_i + (sum_j s_ij * B x_j) / (sum_j s_ij + 1e-6)
+
+    Args:
+        nodes: A x, B x, D x and E x side by side `[T, 4 C]`.
+        edge_index: sources j and targets i `[2, E]`.
+        edges: C e `[E, C]`.
+        extra_gates: r `[E, 1]`; None: ones.
+
+    Returns:
+        x^ `[T, C]` and e^ `[E, C]`.
+
+    Raises:
+        IndexError, RuntimeError: an edge names a node that is not there.
+
+    Examples:
+        >>> nodes, index = torch.tensor([[1.0, 2.0, 0.0, 0.0], [3.0, 4.0, 0.0, 0.0]]), torch.tensor([[0], [1]])
+        >>> gated_messages(nodes, index, torch.zeros(1, 1))  # node 1 has one neighbour, whatever its gate
+        (tensor([[1.0000],
+                [5.0000]]), tensor([[0.]]))
+    """
+    source, target = edge_index[0], edge_index[1]
+    own, sent, at_target, at_source = nodes.chunk(4, dim=-1)
+    raw = at_target.index_select(0, target) + at_source.index_select(0, source) + edges
+    gates = torch.sigmoid(raw)
+    if extra_gates is not None:
+        gates = gates * extra_gates
+    messages = torch.cat([gates * sent.index_select(0, source), gates], dim=-1)
+    total, weight = scatter(messages, target, 0, nodes.shape[0], reduce="sum").chunk(2, dim=-1)
+    return own + total / (weight + _EPSILON), raw
+
+
+# -- attention --------------------------------------------------------------------------------------------------------
+
+
+@operation("graphbench")
+def edge_attention(
+    qkv: Tensor, edge_index: Tensor, steer: Tensor | None, num_heads: int, largest: float, with_scores: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Attention of nodes along the edges that arrive at them: the formulas and arguments of `attend_along_edges`.
+
+    Returns:
+        x' `[T, C]`; s `[E, C]`, of no rows without `with_scores`; w `[E, H]`, which no gradient goes through.
+
+    Examples:
+        >>> qkv = torch.tensor([[0.0, 0.0, 2.0], [0.0, 0.0, 4.0]])
+        >>> edge_attention(qkv, torch.tensor([[0], [1]]), None, 1, 5.0, False)[0]
+        tensor([[0.],
+                [2.]])
+    """
+    source, target = edge_index[0], edge_index[1]
+    q, k, v = (part.unflatten(-1, (num_heads, -1)) for part in qkv.chunk(3, dim=-1))
+    scores = q.index_select(0, target) * k.index_select(0, source) * q.shape[-1] ** -0.5
+    scores = scores if steer is None else scores * steer.unflatten(-1, (num_heads, -1))
+    weights = softmax(scores.sum(-1).clamp(-largest, largest), target, num_nodes=qkv.shape[0])
+    messages = (weights.unsqueeze(-1) * v.index_select(0, source)).flatten(1)
+    mixed = scatter(messages, target, 0, qkv.shape[0], reduce="sum")
+    return mixed, scores.flatten(1) if with_scores else mixed.new_empty(0, mixed.shape[1]), weights.detach()
+
+
+@operation("graphbench")
+def packed_attention(
+    qkv: Tensor,
+    ptr: Tensor,
+    order: Tensor | None,
+    slots: Tensor | None,
+    shapes: Sequence[int],
+    padding: Sequence[Tensor | None],
+    biases: Sequence[Tensor | None],
+    num_heads: int,
+    dropout: float,
+) -> Tensor:
+    """`sum_j softmax_j(q_i . k_j / sqrt(d) + bias_ij) v_j`, each sum over the rows of one graph.
+
+    The graphs are padded in blocks of similar size, as `DenseLayout.packing` says; see `attend_within_graphs`.
+
+    Args:
+        qkv: queries, keys and values of all heads side by side `[T, 3 H d]`.
+        ptr: first row of each graph `[B + 1]`.
+        order: graphs in the order of the blocks `[B]`; None: as they come, in one block.
+        slots: place of each row in the padded blocks, one after the other `[T]`; None: nothing is padded.
+        shapes: graphs b and rows n of each block, `b_1, n_1, b_2, n_2, ...`.
+        padding: for each block what hides its padding, `[b, 1, 1, n]`; None: nothing is padded.
+        biases: for each block what is added to the logits, with minus infinity at padding, `[b, H or 1, n or 1, n]`;
+            None: nothing but `padding`.
+        num_heads: heads H.
+        dropout: probability of dropping a weight.
+
+    Returns:
+        `[T, H d]`, heads side by side.
+    """
+    mixed = []
+    for part, hidden, bias in zip(pad_blocks(qkv, slots, shapes), padding, biases, strict=True):
+        q, k, v = split_heads(part, 3, num_heads)
+        out = attend(q, k, v, hidden if bias is None else bias, dropout)
+        mixed.append(out.transpose(1, 2).flatten(2))
+    return unpad_blocks(mixed, slots)
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None, dropout: float = 0.0) -> Tensor:
+    """Attention with softmax weights, `[B, H, N, d]`.
+
+    Computed by `scaled_dot_product_attention`, which has no second derivative unless it is asked for its backend
+    `MATH`. On a processor, which has no fused kernel with dropout, small graphs and dropout take the formula as it is
+    written.
+
+    Args:
+        q: queries `[B, H, N, d]`.
+        k: keys `[B, H, N, d]`.
+        v: values `[B, H, N, d]`.
+        bias: as in `attention_weights`.
+        dropout: probability of dropping a weight; 0 outside of training.
+
+    Examples:
+        >>> values = torch.tensor([[[[1.0], [3.0]]]])
+        >>> attend(torch.zeros(1, 1, 2, 1), torch.zeros(1, 1, 2, 1), values).flatten()
+        tensor([2., 2.])
+    """
+    if q.device.type == "cpu" and not torch.compiler.is_compiling() and (dropout or k.shape[-2] <= _SMALL):
+        return F.dropout(attention_weights(q, k, bias), dropout) @ v
+    return F.scaled_dot_product_attention(q, k, v, None if bias is None else bias.to(q.dtype), dropout)
+
+
+def attention_weights(q: Tensor, k: Tensor, bias: Tensor | None = None) -> Tensor:
+    """`softmax_j(q_i . k_j / sqrt(d) + bias_ij)`: weights `[B, H, N, N]`; every row of a real query sums to one.
+
+    Args:
+        q: queries `[B, H, N, d]`.
+        k: keys `[B, H, N, d]`.
+        bias: added to the logits, `[B, H or 1, N or 1, N]`; minus infinity hides a key.
+
+    Examples:
+        >>> attention_weights(torch.zeros(1, 1, 2, 3), torch.zeros(1, 1, 2, 3))
+        tensor([[[[0.5000, 0.5000],
+                  [0.5000, 0.5000]]]])
+    """
+    logits = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)
+    return (logits if bias is None else logits + bias.to(logits.dtype)).softmax(-1)

@@ -1,0 +1,90 @@
+"""Text files as people save them: plain or packed, in UTF-8 or UTF-16, and told apart from what is no text."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import io
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from graphbench.data.archives import open_gzip
+from graphbench.errors import BadInput
+
+PACKED = ".gz"
+_MARKS = {b"\xff\xfe\0\0": "utf-32", b"\0\0\xfe\xff": "utf-32", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
+_HEAD = 64  # bytes by which an encoding without a mark is told
+
+
+def suffix_of(path: Path) -> str:
+    """Suffix of a file in lower case, with that below `.gz`.
+
+    Examples:
+        >>> suffix_of(Path("a.CSV")), suffix_of(Path("b.tsv.gz")), suffix_of(Path("c"))
+        ('.csv', '.tsv.gz', '')
+    """
+    suffix = path.suffix.lower()
+    return Path(path.stem).suffix.lower() + suffix if suffix == PACKED else suffix
+
+
+def encoding_of(head: bytes) -> str:
+    """Encoding of a text: UTF-16 and UTF-32 by their marks, UTF-16 by zeros beside ASCII, else UTF-8.
+
+    Args:
+        head: first bytes of the file.
+
+    Examples:
+        >>> encoding_of("smiles".encode("utf-16")), encoding_of("smiles".encode("utf-16-be")), encoding_of(b"smiles")
+        ('utf-16', 'utf-16-be', 'utf-8-sig')
+    """
+    marked = next((name for mark, name in _MARKS.items() if head.startswith(mark)), None)
+    if marked is not None:
+        return marked
+    even, odd = head[:_HEAD:2], head[1:_HEAD:2]
+    if odd and not any(odd) and all(even):
+        return "utf-16-le"
+    return "utf-16-be" if odd and not any(even) and all(odd) else "utf-8-sig"  # spreadsheets put a mark first
+
+
+@contextlib.contextmanager
+def open_text(path: Path, newline: str | None = "", errors: str = "strict") -> Iterator[IO[str]]:
+    """Open a text file; a packed one (`.gz`) within the limits of archives.
+
+    Args:
+        path: the file.
+        newline: see `open`.
+        errors: what is done about bytes of another encoding, see `open`.
+
+    Raises:
+        BadInput: it is in another encoding, or damaged.
+        CorruptData: it unpacks to far more than it is.
+    """
+    try:
+        with open_gzip(path) if path.suffix.lower() == PACKED else path.open("rb") as raw:
+            encoding = encoding_of(raw.peek(_HEAD)[:_HEAD])
+            yield io.TextIOWrapper(raw, encoding=encoding, newline=newline, errors=errors)
+    except UnicodeDecodeError as error:
+        raise BadInput(undecodable(path, error)) from error
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise BadInput(f"{path}: not a whole .gz file ({error}). Pack it again.") from error
+
+
+def undecodable(path: Path, error: UnicodeDecodeError) -> str:
+    r"""What to say of a text in another encoding, and how to convert it.
+
+    Examples:
+        >>> undecodable(Path("a.csv"), UnicodeDecodeError("utf-8", b"caf\xe9", 3, 4, "invalid")).partition(";")[0]
+        'a.csv: not UTF-8 text (byte 0xe9). Save it as UTF-8'
+    """
+    if not error.encoding.lower().startswith("utf-8"):
+        return f"{path}: not {error.encoding.upper()} text to its end ({error.reason}). Save it as UTF-8."
+    packed = path.suffix.lower() == PACKED
+    plain = Path(path.stem if packed else path.name)
+    convert = "iconv -f WINDOWS-1252 -t UTF-8"
+    command = f"gunzip -c {path.name} | {convert}" if packed else f"{convert} {path.name}"
+    return (
+        f"{path}: not UTF-8 text (byte 0x{error.object[error.start]:02x}). Save it as UTF-8; from Windows-1252 or "
+        f"Latin-1: {command} > {plain.stem}-utf8{plain.suffix}"
+    )

@@ -1,0 +1,10 @@
+"""Faster versions of graphbench's operations: loops in Numba for processors, Triton for graphics cards.
+
+`register` says which operations they replace. The core and the plug-ins never import this package: it is found by its
+entry point in the group `graphbench.kernels`. Importing it imports neither Numba nor Triton; a kernel does, when it
+first runs.
+"""
+
+from graphbench_kernels.running import cpu_kernel, run_in_threads, runs_numba, runs_triton
+
+__all__ = ["cpu_kernel", "run_in_threads", "runs_numba", "runs_triton"]

@@ -1,0 +1,215 @@
+"""Sums of maxima and their gradients in vector registers, for kernels that have their operands in the cache.
+
+Imported by kernels in Numba alone, of which these functions become part; matrices lie in arrays with one axis, as in
+`graphbench_kernels.products_numba`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+from numpy.typing import NDArray
+
+from graphbench_kernels.products_numba import LANES, ROWS, WIDE, tile
+from graphbench_kernels.running import cpu_kernel
+
+Array = NDArray[np.floating]
+
+
+def _larger(builder: Any, left: Any, right: Any, factor: Any) -> Any:
+    larger = builder.select(builder.fcmp_ordered(">", left, right), left, right)
+    return builder.fmul(larger, factor, flags=("contract",))
+
+
+_four_wide, _four_narrow = tile(ROWS, WIDE // LANES, _larger), tile(ROWS, 1, _larger)
+_one_wide, _one_narrow = tile(1, WIDE // LANES, _larger), tile(1, 1, _larger)
+
+
+@cpu_kernel
+def sums_of_maxima(
+    a: Array,
+    a_at: int,
+    a_row: int,
+    b: Array,
+    b_at: int,
+    b_row: int,
+    out: Array,
+    out_at: int,
+    out_row: int,
+    rows: int,
+    columns: int,
+    count: int,
+    factor: float,
+) -> None:
+    """Write `sum_t factor max(a_rt, b_tc)` to `out_rc`; arguments as in `multiply`, with columns of `a` side by side.
+
+    Where `a_rt` is no number, the maximum is `b_tc`; where `b_tc` is none, the sum is none.
+    """
+    many, wide = rows // ROWS * ROWS, columns // WIDE * WIDE
+    for row in range(0, many, ROWS):
+        left, to = a_at + row * a_row, out_at + row * out_row
+        for column in range(0, wide, WIDE):
+            _four_wide(a, left, a_row, 1, b, b_at + column, b_row, out, to + column, out_row, count, factor, False)
+        if wide < columns:
+            _four_narrow(a, left, a_row, 1, b, b_at + wide, b_row, out, to + wide, out_row, count, factor, False)
+    for row in range(many, rows):
+        left, to = a_at + row * a_row, out_at + row * out_row
+        for column in range(0, wide, WIDE):
+            _one_wide(a, left, a_row, 1, b, b_at + column, b_row, out, to + column, out_row, count, factor, False)
+        if wide < columns:
+            _one_narrow(a, left, a_row, 1, b, b_at + wide, b_row, out, to + wide, out_row, count, factor, False)
+
+
+def _shares(rows: int) -> Any:
+    """An instruction for Numba: gradients of some rows of `a` and a vector of its columns; see `share_gradients`."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        a_at, a_row, b_at, b_row, g_at, g_row, count = (arguments[i] for i in (1, 2, 4, 5, 7, 8, 11))
+        starts = {
+            name: context.make_array(signature.args[i])(context, builder, arguments[i]).data
+            for name, i in (("a", 0), ("b", 3), ("g", 6), ("of_a", 9), ("of_b", 10))
+        }
+        integer, vector = count.type, ir.VectorType(starts["a"].type.pointee, LANES)
+        first_lane = ir.VectorType(ir.IntType(32), LANES)([0] * LANES)
+        align = vector.element.get_abi_size(context.target_data)
+
+        def lanes(name: str, at: Any, row: int, apart: Any) -> Any:
+            place = builder.add(at, builder.mul(integer(row), apart))
+            return builder.bitcast(builder.gep(starts[name], [place]), vector.as_pointer())
+
+        def everywhere(number: Any) -> Any:
+            one = builder.insert_element(vector(ir.Undefined), number, ir.IntType(32)(0))
+            return builder.shuffle_vector(one, vector(ir.Undefined), first_lane)
+
+        own = [builder.load(lanes("a", a_at, row, a_row), align=align) for row in range(rows)]
+        sums = [cgutils.alloca_once(builder, vector) for _ in range(rows)]
+        for held in sums:
+            builder.store(vector([0.0] * LANES), held)
+        with cgutils.for_range(builder, count) as loop:
+            b_now = builder.add(b_at, builder.mul(loop.index, b_row))
+            other = builder.load(lanes("b", b_now, 0, b_row), align=align)
+            total = builder.load(lanes("of_b", b_now, 0, b_row), align=align)
+            for row in range(rows):
+                place = builder.add(builder.add(g_at, builder.mul(integer(row), g_row)), loop.index)
+                half = everywhere(builder.load(builder.gep(starts["g"], [place])))
+                own_sum = builder.load(sums[row])
+                for comparison in (">", ">="):
+                    taken = builder.fcmp_ordered(comparison, own[row], other)
+                    own_sum = builder.select(taken, builder.fadd(own_sum, half), own_sum)
+                    total = builder.select(taken, builder.fadd(total, half), total)
+                builder.store(own_sum, sums[row])
+            builder.store(total, lanes("of_b", b_now, 0, b_row), align=align)
+        for row, held in enumerate(sums):
+            builder.store(builder.load(held), lanes("of_a", a_at, row, a_row), align=align)
+        return context.get_dummy_value()
+
+    @intrinsic
+    def instruction(
+        typing_context: Any,
+        a: Any,
+        a_at: Any,
+        a_row: Any,
+        b: Any,
+        b_at: Any,
+        b_row: Any,
+        g: Any,
+        g_at: Any,
+        g_row: Any,
+        of_a: Any,
+        of_b: Any,
+        count: Any,
+    ) -> Any:
+        n = types.int64
+        return types.void(a, n, n, b, n, n, g, n, n, of_a, of_b, n), generate
+
+    return instruction
+
+
+_shares_of_four, _shares_of_one = _shares(ROWS), _shares(1)
+
+
+@cpu_kernel
+def share_gradients(
+    a: Array,
+    a_at: int,
+    a_row: int,
+    b: Array,
+    b_at: int,
+    b_row: int,
+    g: Array,
+    g_at: int,
+    g_row: int,
+    of_a: Array,
+    of_b: Array,
+    rows: int,
+    columns: int,
+    count: int,
+) -> None:
+    """Write what `a_rt` gets of the gradients `2 g_rc` of sums of maxima to `of_a`, and add it to `of_b`.
+
+    That is `2 g_rc` where `a_rt > b_ct` and `g_rc` where they are equal, summed up over c for `of_a` and over r for
+    `of_b`: what `b_ct` gets is the sum of all `2 g_rc` over r, less that.
+
+    Args:
+        a: holds the matrix `[rows, columns]`; columns lie side by side, here and in `b`.
+        a_at: place of its first number, in `a` and `of_a`.
+        a_row: how far its rows lie apart, in `a` and `of_a`.
+        b: holds the matrix `[count, columns]`.
+        b_at: place of its first number, in `b` and `of_b`.
+        b_row: how far its rows lie apart, in `b` and `of_b`.
+        g: holds half of the gradients `[rows, count]`.
+        g_at: place of the first one.
+        g_row: how far its rows lie apart.
+        of_a: like `a`, another array.
+        of_b: like `b`, another array.
+        rows: of `a`.
+        columns: of `a` and `b`, a multiple of `LANES`.
+        count: rows of `b`.
+    """
+    many = rows // ROWS * ROWS
+    for column in range(0, columns, LANES):
+        left, right = a_at + column, b_at + column
+        for row in range(0, many, ROWS):
+            own, given = left + row * a_row, g_at + row * g_row
+            _shares_of_four(a, own, a_row, b, right, b_row, g, given, g_row, of_a, of_b, count)
+        for row in range(many, rows):
+            own, given = left + row * a_row, g_at + row * g_row
+            _shares_of_one(a, own, a_row, b, right, b_row, g, given, g_row, of_a, of_b, count)
+
+
+@cpu_kernel
+def whole_lanes(count: int) -> int:
+    """The count, rounded up to whole vectors."""
+    return -(-count // LANES) * LANES
+
+
+@cpu_kernel
+def no_number(a: Array, at: int, count: int) -> float:
+    """0, or what is no number if one of `a` is none: `sums_of_maxima` passes over these, and this is added to them."""
+    found = np.int32(0)
+    for t in range(np.uint64(at), np.uint64(at + count)):
+        found += np.int32(a[t] != a[t])
+    return a.dtype.type(np.nan if found else 0)
+
+
+@cpu_kernel
+def take_rows(x: Array, x_at: int, x_row: int, rows: int, width: int, own: Array, own_row: int) -> None:
+    """Copy a matrix `[rows, width]` to the beginning of `own`; places and distances of rows as in `multiply`."""
+    for i in range(rows):
+        place, to = np.uint64(x_at + i * x_row), np.uint64(i * own_row)
+        for c in range(np.uint64(0), np.uint64(width)):
+            own[to + c] = x[place + c]
+
+
+@cpu_kernel
+def give_rows(own: Array, own_row: int, rows: int, width: int, x: Array, x_at: int, x_row: int) -> None:
+    """What `take_rows` does, the other way."""
+    for i in range(rows):
+        place, to = np.uint64(i * own_row), np.uint64(x_at + i * x_row)
+        for c in range(np.uint64(0), np.uint64(width)):
+            x[to + c] = own[place + c]

@@ -1,0 +1,35 @@
+"""Gradients that can be differentiated again, by the plain form of an operation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def gradients_by(
+    plain: Callable[..., Any], inputs: Sequence[Any], asked: Sequence[bool], upstream: Sequence[Tensor | None]
+) -> tuple[Tensor | None, ...]:
+    """Differentiate the plain form of an operation at its inputs, keeping what a second derivative needs.
+
+    Backward passes call it where autograd records them (`create_graph`), since those of loops cannot be differentiated.
+
+    Args:
+        plain: takes the inputs; returns a tensor, or several.
+        inputs: as a backward pass has them from `ctx.saved_tensors`, so that they belong to the graph.
+        asked: which of the inputs need a gradient.
+        upstream: gradient of each output; None: it has none.
+
+    Returns:
+        A gradient for each input; None where none was asked for.
+    """
+    with torch.enable_grad():
+        found = plain(*inputs)
+    outputs = found if isinstance(found, tuple) else (found,)
+    pairs = [(out, grad) for out, grad in zip(outputs, upstream, strict=True) if grad is not None and out.requires_grad]
+    wanted = [x for x, needed in zip(inputs, asked, strict=True) if needed]
+    outs, above = [out for out, _ in pairs], [grad for _, grad in pairs]
+    grads = iter(torch.autograd.grad(outs, wanted, above, create_graph=True, allow_unused=True))
+    return tuple(next(grads) if needed else None for needed in asked)

@@ -1,0 +1,217 @@
+"""Softmax attention within small graphs on a processor, from rows of queries, keys and values to rows of mixed values.
+
+Forward and backward are a call for each block and a step of autograd each, where operations of torch are some thirty;
+what is computed stands in `attention_numba`. Second derivatives are those of the formula as it is written.
+
+Legend: T rows of all graphs, b graphs of a block, n rows of its largest one, H heads, d head width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from graphbench.kernels import plain_form
+from graphbench.nn import attention_weights, pad_blocks, split_heads, unpad_blocks
+from graphbench_kernels.nn.again import gradients_by
+from graphbench_kernels.nn.dropping import DroppedBits, draw_bits, draws_bits
+from graphbench_kernels.running import run_in_threads, runs_numba
+
+#: Rows of a graph up to which nothing in torch is quicker; without dropout it has a fused attention for larger ones.
+_SMALL = 512
+#: Steps of arithmetic for each pair: of a softmax, which has an exponential and four passes, and of the products, for
+#: each channel.
+_SOFTMAX_STEPS, _PRODUCT_STEPS = 16, 1
+_NO_BIAS, _NO_STEPS, _NO_BITS = np.empty(0, np.float32), np.zeros(3, np.int64), np.empty(0, np.int16)
+
+
+def packed_attention(
+    qkv: Tensor,
+    ptr: Tensor,
+    order: Tensor | None,
+    slots: Tensor | None,
+    shapes: Sequence[int],
+    padding: Sequence[Tensor | None],
+    biases: Sequence[Tensor | None],
+    num_heads: int,
+    dropout: float,
+) -> Tensor:
+    """`graphbench::packed_attention`, in float32."""
+    packing = _Packing(ptr, order, slots, shapes)
+    if fit_loops(qkv, biases, max(shapes[1::2], default=0), dropout):
+        mixed: Tensor = _Attention.apply(qkv, packing, list(padding), num_heads, dropout, *biases)
+        return mixed
+    return plain_form("graphbench::packed_attention")(qkv, *packing, padding, biases, num_heads, dropout)
+
+
+def fit_loops(qkv: Tensor, biases: Sequence[Tensor | None], length: int, dropout: float) -> bool:
+    """Whether loops compute this: in float32; without dropout only for graphs that are not large.
+
+    Arguments as for the plain form; `length` is the size of the largest graph.
+    """
+    given = [qkv, *(bias for bias in biases if bias is not None)]
+    fits = all(x.dtype is torch.float32 for x in given) and qkv.numel() > 0 and not torch.is_autocast_enabled("cpu")
+    return fits and (draws_bits(dropout) if dropout else length <= _SMALL) and runs_numba(*given)
+
+
+class _Packing(NamedTuple):
+    """As for the plain form."""
+
+    ptr: Tensor
+    order: Tensor | None
+    slots: Tensor | None
+    shapes: Sequence[int]
+
+
+class Place(NamedTuple):
+    """Where the graphs of a block lie among the rows of a batch.
+
+    Args:
+        starts: first row of each graph `[b]`.
+        sizes: rows of each graph `[b]`.
+        pairs: first pair of rows of each graph `[b]`, where those of all graphs of the batch stand in a line.
+        length: rows of the largest graph.
+    """
+
+    starts: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+    pairs: NDArray[np.int64]
+    length: int
+
+
+def place_graphs(ptr: Tensor) -> Place:
+    """Where all graphs of a batch lie, from the first row of each `[B + 1]`.
+
+    Examples:
+        >>> place_graphs(torch.tensor([0, 2, 5]))
+        Place(starts=array([0, 2]), sizes=array([2, 3]), pairs=array([0, 4]), length=3)
+    """
+    sizes = ptr.diff().numpy()
+    return Place(ptr[:-1].numpy(), sizes, np.cumsum(sizes**2) - sizes**2, int(sizes.max(initial=0)))
+
+
+def place_blocks(ptr: Tensor, order: Tensor | None, shapes: Sequence[int]) -> list[Place]:
+    """Where the graphs of each block lie; arguments as for the plain form."""
+    whole = place_graphs(ptr)
+    if order is None:
+        return [whole]
+    parts = order.split(list(shapes[::2]))
+    return [
+        Place(whole.starts[graphs], whole.sizes[graphs], whole.pairs[graphs], length)
+        for graphs, length in zip((part.numpy() for part in parts), shapes[1::2], strict=True)
+    ]
+
+
+class _Attention(torch.autograd.Function):
+    """Rows `[T, 3 H d]` and a bias for each block, or None, to rows `[T, H d]`."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        qkv: Tensor,
+        packing: _Packing,
+        padding: list[Tensor | None],
+        num_heads: int,
+        dropout: float,
+        *biases: Tensor | None,
+    ) -> Tensor:
+        from graphbench_kernels.nn.attention_numba import LANES, attend
+
+        rows, width = qkv.contiguous(), qkv.shape[1] // (3 * num_heads)
+        whole = place_graphs(packing.ptr)
+        biased = any(bias is not None for bias in biases)
+        places = place_blocks(packing.ptr, packing.order, packing.shapes) if biased else [whole]
+        pairs = int((whole.sizes**2).sum())
+        drawn = draw_bits(pairs * num_heads, dropout, LANES) if dropout else None
+        numbers, mixed = rows.new_empty(2, rows.shape[0] * num_heads), rows.new_empty(rows.shape[0], num_heads * width)
+        results = (*numbers, mixed.view(-1))
+        for place, bias in zip(places, biases, strict=False):
+            operands = (rows.view(-1), *place, num_heads, width, *_added(bias), *_numbers(drawn), *results)
+            steps = _pairs(place, num_heads) * (_PRODUCT_STEPS * width + _SOFTMAX_STEPS)
+            run_in_threads(attend, len(place.sizes) * num_heads, steps, *operands)
+        ctx.save_for_backward(qkv, numbers, *biases)
+        ctx.packing, ctx.padding, ctx.places, ctx.drawn, ctx.num_heads = packing, padding, places, drawn, num_heads
+        return mixed
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        from graphbench_kernels.nn.attention_numba import attend_gradient
+
+        qkv, numbers, *biases = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            asked = (ctx.needs_input_grad[0], *ctx.needs_input_grad[5:])
+            defined = partial(_defined, ctx.packing, ctx.padding, ctx.num_heads, ctx.drawn)
+            of_qkv, *of_given = gradients_by(defined, (qkv, *biases), asked, (upstream,))
+            return of_qkv, None, None, None, None, *of_given
+        rows = qkv.contiguous()
+        num_heads, width = ctx.num_heads, rows.shape[1] // (3 * ctx.num_heads)
+        upstream, of_rows = upstream.contiguous(), torch.empty_like(rows)
+        of_biases: list[Tensor | None] = [None] * len(biases)
+        for number, (place, bias) in enumerate(zip(ctx.places, biases, strict=False)):
+            asked = ctx.needs_input_grad[5 + number]
+            shape = (len(place.sizes), num_heads, place.length, place.length)
+            of_scores = rows.new_zeros(shape if asked else 0)
+            added = (*_added(bias), *_numbers(ctx.drawn), *numbers)
+            results = (upstream.view(-1), of_rows.view(-1), of_scores.view(-1))
+            steps = _pairs(place, num_heads) * (3 * _PRODUCT_STEPS * width + _SOFTMAX_STEPS)
+            count = len(place.sizes) * num_heads
+            run_in_threads(attend_gradient, count, steps, rows.view(-1), *place, num_heads, width, *added, *results)
+            of_biases[number] = of_scores.sum_to_size(bias.shape) if asked else None
+        return of_rows, None, None, None, None, *of_biases
+
+
+def _defined(
+    packing: _Packing,
+    padding: Sequence[Tensor | None],
+    num_heads: int,
+    drawn: DroppedBits | None,
+    qkv: Tensor,
+    *biases: Tensor | None,
+) -> Tensor:
+    """The formula, with the weights dropped that were dropped before."""
+    mixed = []
+    places = place_blocks(packing.ptr, packing.order, packing.shapes)
+    blocks = zip(pad_blocks(qkv, packing.slots, packing.shapes), padding, biases, places, strict=True)
+    for part, hidden, bias, place in blocks:
+        q, k, v = split_heads(part, 3, num_heads)
+        weights = attention_weights(q, k, hidden if bias is None else bias)
+        if drawn is not None:
+            weights = weights * kept_factors(drawn, place, num_heads, weights.dtype)
+        mixed.append((weights @ v).transpose(1, 2).flatten(2))
+    return unpad_blocks(mixed, packing.slots)
+
+
+def kept_factors(drawn: DroppedBits, place: Place, num_heads: int, dtype: torch.dtype) -> Tensor:
+    """What the weights of a block are multiplied by `[b, H, n, n]`; 0 where there is no pair."""
+    factors = torch.zeros(len(place.sizes), num_heads, place.length, place.length, dtype=dtype)
+    kept = (drawn.bits >= drawn.least).to(dtype) * drawn.factor
+    for graph, (size, first) in enumerate(zip(place.sizes.tolist(), place.pairs.tolist(), strict=True)):
+        own = kept[first * num_heads : (first + size**2) * num_heads]
+        factors[graph, :, :size, :size] = own.view(num_heads, size, size)
+    return factors
+
+
+def _pairs(place: Place, num_heads: int) -> int:
+    return len(place.sizes) * num_heads * place.length**2
+
+
+def _added(bias: Tensor | None) -> tuple[Tensor | NDArray[np.float32], NDArray[np.int64]]:
+    """The numbers of a bias `[b or 1, H or 1, n or 1, n]`, and how far its graphs, heads and queries lie apart."""
+    if bias is None:
+        return _NO_BIAS, _NO_STEPS
+    bias = bias.detach().contiguous()
+    steps = [step if size > 1 else 0 for size, step in zip(bias.shape[:3], bias.stride()[:3], strict=True)]
+    return bias.view(-1), np.array(steps)
+
+
+def _numbers(drawn: DroppedBits | None) -> tuple[Tensor | NDArray[np.int16], np.int16, np.float32]:
+    """What kernels take, in the types of the numbers that they compare and multiply."""
+    if drawn is None:
+        return _NO_BITS, np.int16(0), np.float32(1)
+    return drawn.bits, np.int16(drawn.least), np.float32(drawn.factor)

@@ -1,0 +1,257 @@
+"""Attention within the graphs of a block, one graph and head after the other, in loops that Numba compiles.
+
+Imported by `block_attention` when `runs_numba` says yes, and never else. A graph's rows are read where they lie in the
+batch; scores of some queries become weights, and weights mixed values, while they are in the processor's cache. Nothing
+is kept for each pair: the backward pass makes weights again.
+
+Arrays have one axis, and places in them are counted without sign: with views, references are counted, and with indices
+that might be negative, loops are not made of vector instructions.
+
+Legend: T rows of all graphs, b graphs of a block, n rows of its largest one, H heads, d head width.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphbench_kernels.lanes_numba import transpose
+from graphbench_kernels.nn.softmax_rows_numba import derive_row, find_top, keep_row, raise_row, weigh_row
+from graphbench_kernels.products_numba import LANES, add_product, multiply
+from graphbench_kernels.running import cpu_kernel
+
+Array = NDArray[np.float32]
+Integers = NDArray[np.int64]
+#: Random bits of each weight; of length 0 without dropout.
+Bits = NDArray[np.int16]
+
+#: Queries whose scores are in the cache at a time.
+_QUERIES = 32
+_ZERO, _ONE = np.float32(0), np.float32(1)
+#: Scores are products of queries and keys; over the root of d and in units of log 2 they are exponents of two.
+_UNIT = np.float32(1 / np.log(2))
+
+
+@cpu_kernel
+def attend(
+    first: int,
+    last: int,
+    rows: Array,
+    starts: Integers,
+    sizes: Integers,
+    pairs: Integers,
+    length: int,
+    num_heads: int,
+    width: int,
+    bias: Array,
+    bias_steps: Integers,
+    bits: Bits,
+    least: np.int16,
+    factor: np.float32,
+    tops: Array,
+    shares: Array,
+    mixed: Array,
+) -> None:
+    """Mixed values of some graphs and heads.
+
+    Args:
+        first: number of the first item, counted over graphs and heads.
+        last: the item before which to stop.
+        rows: queries, keys and values `[T, 3, H, d]`.
+        starts: first row of each graph `[b]`.
+        sizes: rows of each graph `[b]`.
+        pairs: first pair of rows of each graph `[b]`, where those of all graphs of the batch stand in a line.
+        length: n.
+        num_heads: H.
+        width: d.
+        bias: added to the scores; of length 0 for none.
+        bias_steps: how far graphs, heads and queries lie apart in the bias; 0 where they share it.
+        bits: random ones of each weight, `[H, size, size]` for one graph of the batch after the other, and `LANES` more
+            that mean nothing, because rows are read in whole vectors; of length 0 without dropout.
+        least: weights whose bits are less are dropped.
+        factor: what the others are multiplied by.
+        tops: receives the largest score of each query, `[H, size]` for one graph of the batch after the other, and
+        shares: one over the sum of its powers, with which its weights are made again.
+        mixed: receives `[T, H, d]`.
+    """
+    own_row, three_rows = num_heads * width, 3 * num_heads * width
+    padded, wide, unit, root = _up(length), _up(width), np.float32(_UNIT / np.sqrt(width)), np.float32(np.sqrt(width))
+    keys, values = np.empty(width * padded, np.float32), np.zeros(length * wide, np.float32)
+    weights, left = np.empty(_QUERIES * padded, np.float32), np.empty(_QUERIES * padded, np.float32)
+    out = np.empty(_QUERIES * wide, np.float32)
+    for item in range(first, last):
+        graph, head = item // num_heads, item % num_heads
+        size = sizes[graph]
+        own, query = _up(size), starts[graph] * three_rows + head * width
+        vectors = own // LANES
+        _turn(rows, query + own_row, three_rows, keys, padded, size, width)
+        _copy(rows, query + 2 * own_row, three_rows, values, 0, wide, size, width, _ONE)
+        for begin in range(0, size, _QUERIES):
+            count, number = min(_QUERIES, size - begin), starts[graph] * num_heads + head * size + begin
+            drawn = pairs[graph] * num_heads + (head * size + begin) * size
+            added = graph * bias_steps[0] + head * bias_steps[1] + begin * bias_steps[2]
+            at = query + begin * three_rows
+            multiply(rows, at, three_rows, 1, keys, 0, padded, weights, 0, own, count, own, width)
+            for row in range(count):
+                _add(bias, added + row * bias_steps[2], root, weights, row * own, size)
+                find_top(weights, row * own, vectors, size, tops, number + row)
+            for row in range(count):
+                raise_row(weights, row * own, vectors, unit, tops, shares, number + row)
+            for row in range(count):
+                kept = shares[number + row] * factor
+                keep_row(weights, row * own, vectors, kept, bits, drawn + row * size, least, left)
+            multiply(left, 0, own, 1, values, 0, wide, out, 0, wide, count, wide, size)
+            at = (starts[graph] + begin) * own_row + head * width
+            _copy(out, 0, wide, mixed, at, own_row, count, width, _ONE)
+
+
+@cpu_kernel
+def attend_gradient(
+    first: int,
+    last: int,
+    rows: Array,
+    starts: Integers,
+    sizes: Integers,
+    pairs: Integers,
+    length: int,
+    num_heads: int,
+    width: int,
+    bias: Array,
+    bias_steps: Integers,
+    bits: Bits,
+    least: np.int16,
+    factor: np.float32,
+    tops: Array,
+    shares: Array,
+    upstream: Array,
+    of_rows: Array,
+    of_scores: Array,
+) -> None:
+    """Gradients of what `attend` computes, `p (g - sum_j p_j g_j)` for scores with weights p and their gradients g.
+
+    Args:
+        first: number of the first item, counted over graphs and heads.
+        last: the item before which to stop.
+        rows: as for `attend`, as are all up to `factor`.
+        starts: first row of each graph.
+        sizes: rows of each graph.
+        pairs: first pair of rows of each graph.
+        length: n.
+        num_heads: H.
+        width: d.
+        bias: added to the scores.
+        bias_steps: how far its parts lie apart.
+        bits: random ones of each weight.
+        least: weights whose bits are less are dropped.
+        factor: what the others are multiplied by.
+        tops: as `attend` returned them.
+        shares: as `attend` returned them.
+        upstream: gradient of the mixed values `[T, H, d]`.
+        of_rows: receives that of queries, keys and values `[T, 3, H, d]`.
+        of_scores: receives that of scores and bias `[b, H, n, n]`, 0 before; of length 0: it is not kept.
+    """
+    own_row, three_rows = num_heads * width, 3 * num_heads * width
+    padded, wide, unit, root = _up(length), _up(width), np.float32(_UNIT / np.sqrt(width)), np.float32(np.sqrt(width))
+    scale = np.float32(1 / np.sqrt(width))
+    keys, values = np.empty(width * padded, np.float32), np.empty(width * padded, np.float32)
+    queries, key_rows = np.zeros(length * wide, np.float32), np.zeros(length * wide, np.float32)
+    above, out = np.zeros(length * wide, np.float32), np.empty(_QUERIES * wide, np.float32)
+    of_keys, of_values = np.empty(length * wide, np.float32), np.empty(length * wide, np.float32)
+    weights, left = np.empty(_QUERIES * padded, np.float32), np.empty(_QUERIES * padded, np.float32)
+    means = np.empty(_QUERIES, np.float32)
+    before, slopes = np.empty(_QUERIES * padded, np.float32), np.empty(_QUERIES * padded, np.float32)
+    for item in range(first, last):
+        graph, head = item // num_heads, item % num_heads
+        size = sizes[graph]
+        own, query, mixed = _up(size), starts[graph] * three_rows + head * width, starts[graph] * own_row + head * width
+        key, value = query + own_row, query + 2 * own_row
+        vectors = own // LANES
+        _turn(rows, key, three_rows, keys, padded, size, width)
+        _turn(rows, value, three_rows, values, padded, size, width)
+        _copy(rows, query, three_rows, queries, 0, wide, size, width, scale)
+        _copy(rows, key, three_rows, key_rows, 0, wide, size, width, scale)
+        _copy(upstream, mixed, own_row, above, 0, wide, size, width, _ONE)
+        _fill(of_keys, 0, size * wide, _ZERO)
+        _fill(of_values, 0, size * wide, _ZERO)
+        for begin in range(0, size, _QUERIES):
+            count, number = min(_QUERIES, size - begin), starts[graph] * num_heads + head * size + begin
+            drawn = pairs[graph] * num_heads + (head * size + begin) * size
+            added = graph * bias_steps[0] + head * bias_steps[1] + begin * bias_steps[2]
+            at = query + begin * three_rows
+            multiply(rows, at, three_rows, 1, keys, 0, padded, weights, 0, own, count, own, width)
+            multiply(above, begin * wide, wide, 1, values, 0, padded, before, 0, own, count, own, width)
+            for row in range(count):
+                at, top, share, place = row * own, tops[number + row], shares[number + row], drawn + row * size
+                _add(bias, added + row * bias_steps[2], root, weights, at, size)
+                weigh_row(
+                    weights, before, at, vectors, size, unit, top, share, bits, place, least, factor, left, means, row
+                )
+            for row in range(count):
+                at = row * own
+                derive_row(weights, left, before, at, vectors, means[row], slopes)
+                if of_scores.shape[0]:
+                    place = (item * length + begin + row) * length
+                    _scale(slopes, at, _ONE, of_scores, place, size)
+            multiply(slopes, 0, own, 1, key_rows, 0, wide, out, 0, wide, count, wide, size)
+            _copy(out, 0, wide, of_rows, query + begin * three_rows, three_rows, count, width, _ONE)
+            add_product(slopes, 0, 1, own, queries, begin * wide, wide, of_keys, 0, wide, size, wide, count)
+            add_product(left, 0, 1, own, above, begin * wide, wide, of_values, 0, wide, size, wide, count)
+        _copy(of_keys, 0, wide, of_rows, key, three_rows, size, width, _ONE)
+        _copy(of_values, 0, wide, of_rows, value, three_rows, size, width, _ONE)
+
+
+@cpu_kernel
+def _add(bias: Array, bias_at: int, root: np.float32, scores: Array, at: int, size: int) -> None:
+    """Add the bias, times the root of d, to products of queries and keys."""
+    if bias.shape[0]:
+        start, place = np.uint64(bias_at), np.uint64(at)
+        for j in range(np.uint64(size)):
+            scores[place + j] += bias[start + j] * root
+
+
+@cpu_kernel
+def _up(number: int) -> int:
+    """The number, up to a multiple of `LANES`."""
+    return (number + LANES - 1) // LANES * LANES
+
+
+@cpu_kernel
+def _turn(x: Array, at: int, step: int, out: Array, out_step: int, count: int, width: int) -> None:
+    """Rows `[count, width]` as columns `[width, count]`, with 0 behind up to a multiple of `LANES`."""
+    wide = width // LANES * LANES if count >= LANES else 0
+    for c in range(0, wide, LANES):
+        for row in range(0, count - LANES, LANES):
+            transpose(x, at + row * step + c, step, out, c * out_step + row, out_step)
+        last = count - LANES  # the last rows, some of them again
+        transpose(x, at + last * step + c, step, out, c * out_step + last, out_step)
+    for row in range(count):
+        place, to = np.uint64(at + row * step), np.uint64(row)
+        for c in range(np.uint64(wide), np.uint64(width)):
+            out[c * np.uint64(out_step) + to] = x[place + c]
+    for c in range(width):
+        _fill(out, c * out_step + count, _up(count) - count, _ZERO)
+
+
+@cpu_kernel
+def _copy(
+    x: Array, at: int, step: int, out: Array, to: int, out_step: int, count: int, width: int, scale: np.float32
+) -> None:
+    """Rows `[count, width]` from one place to another, times `scale`."""
+    for row in range(np.uint64(count)):
+        source, place = np.uint64(at) + row * np.uint64(step), np.uint64(to) + row * np.uint64(out_step)
+        for c in range(np.uint64(width)):
+            out[place + c] = x[source + c] * scale
+
+
+@cpu_kernel
+def _fill(x: Array, at: int, count: int, value: np.float32) -> None:
+    start = np.uint64(at)
+    for j in range(np.uint64(count)):
+        x[start + j] = value
+
+
+@cpu_kernel
+def _scale(x: Array, at: int, factor: np.float32, out: Array, to: int, count: int) -> None:
+    start, place = np.uint64(at), np.uint64(to)
+    for j in range(np.uint64(count)):
+        out[place + j] = x[start + j] * factor

@@ -1,0 +1,62 @@
+"""What dropout draws for kernels: sixteen random bits for each entry, from a seed that torch draws.
+
+Torch draws two numbers of 32 bits for each entry, which costs more than the attention whose weights are dropped.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphbench_kernels.running import run_in_threads
+
+_BITS = 16
+_VALUES = 1 << _BITS
+#: How far, in parts of itself, a probability (and its complement) may be from the multiple that is taken for it.
+_TOLERANCE = 1e-3
+
+
+class DroppedBits(NamedTuple):
+    """What is drawn for a number of entries.
+
+    Args:
+        bits: random int16 `[entries]`, and as many more behind them as were asked for, which mean nothing.
+        least: entries with at least this are kept.
+        factor: what kept ones are multiplied by.
+    """
+
+    bits: Tensor
+    least: int
+    factor: float
+
+
+def draws_bits(p: float) -> bool:
+    """Whether a probability in [0, 1] is near enough to a multiple of 2^-16, so that `draw_bits` draws for it.
+
+    Examples:
+        >>> draws_bits(0.1), draws_bits(1e-5), draws_bits(1.0)
+        (True, False, False)
+    """
+    steps = round(p * _VALUES)
+    return steps < _VALUES and abs(steps / _VALUES - p) <= _TOLERANCE * min(p, 1 - p)
+
+
+def draw_bits(number: int, p: float, more: int = 0) -> DroppedBits:
+    """Draw for so many entries.
+
+    Args:
+        number: of entries.
+        p: probability of dropping one, for which `draws_bits` holds.
+        more: numbers behind those of the entries, for who reads several at a time.
+    """
+    from graphbench_kernels.nn.random_numba import fill_numbers
+
+    drawn = -(-number * _BITS // 64)
+    numbers = torch.empty(drawn + -(-more * _BITS // 64), dtype=torch.int64)
+    seed = int(torch.empty((), dtype=torch.int64).random_(-(1 << 63), None)) & ((1 << 64) - 1)
+    run_in_threads(fill_numbers, drawn, 8 * drawn, np.uint64(seed), numbers[:drawn].numpy().view(np.uint64))
+    steps = round(p * _VALUES)
+    return DroppedBits(numbers.view(torch.int16)[: number + more], steps - _VALUES // 2, _VALUES / (_VALUES - steps))

@@ -1,0 +1,157 @@
+"""Sums over the edges that arrive at nodes, in loops that Numba compiles.
+
+Imported by `messages` when `runs_numba` says yes, and never else. Nothing is stored for each edge but what is asked
+for. Items are channels, so that each thread goes through all edges and no two write to the same number. An inner loop
+writes to one or two rows: with more, the compiler gives up proving that they do not overlap, and computes number by
+number, as it does where an index might be negative, which is why channels are counted without sign.
+
+Legend: T nodes, E edges, C channels; edge e goes from node `source[e]` to node `target[e]`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphbench_kernels.running import cpu_kernel
+
+Array = NDArray[np.floating]
+Integers = NDArray[np.int64]
+
+
+@cpu_kernel
+def are_below(bound: int, numbers: Integers) -> bool:
+    """Whether all numbers are from 0 to below the bound; with others the loops would read and write elsewhere."""
+    least, most = np.int64(0), np.int64(-1)
+    for j in range(numbers.shape[0]):
+        least = min(least, numbers[j])
+        most = max(most, numbers[j])
+    return least >= 0 and most < bound
+
+
+@cpu_kernel
+def add_neighbours(
+    first: int, last: int, source: Integers, target: Integers, weight: Array, x: Array, sums: Array
+) -> None:
+    """Add `weight_e x_source(e)` to `sums_target(e)`; x and sums `[T, C]`, weight `[E]` or of length 0 for ones."""
+    begin, stop = np.uint64(first), np.uint64(last)
+    for edge in range(source.shape[0]):
+        start, end = source[edge], target[edge]
+        factor = weight[edge] if weight.shape[0] else sums.dtype.type(1)
+        for c in range(begin, stop):
+            sums[end, c] += factor * x[start, c]
+
+
+@cpu_kernel
+def add_rectified(
+    first: int, last: int, source: Integers, target: Integers, x: Array, edges: Array, sums: Array
+) -> None:
+    """Add `relu(x_source(e) + edges_e)` to `sums_target(e)`; x and sums `[T, C]`, edges `[E, C]`."""
+    begin, stop, zero = np.uint64(first), np.uint64(last), sums.dtype.type(0)
+    for edge in range(source.shape[0]):
+        start, end = source[edge], target[edge]
+        for c in range(begin, stop):
+            message = x[start, c] + edges[edge, c]
+            sums[end, c] += zero if message < zero else message
+
+
+@cpu_kernel
+def rectified_gradients(
+    first: int,
+    last: int,
+    source: Integers,
+    target: Integers,
+    x: Array,
+    edges: Array,
+    upstream: Array,
+    of_x: Array,
+    of_edges: Array,
+) -> None:
+    """Gradients of `add_rectified`; to `of_x [T, C]` they are added, `of_edges [E, C]` is filled."""
+    begin, stop, zero = np.uint64(first), np.uint64(last), x.dtype.type(0)
+    for edge in range(source.shape[0]):
+        start, end = source[edge], target[edge]
+        for c in range(begin, stop):
+            of_edges[edge, c] = upstream[end, c] if x[start, c] + edges[edge, c] > zero else zero
+        for c in range(begin, stop):
+            of_x[start, c] += of_edges[edge, c]
+
+
+@cpu_kernel
+def raw_gates(
+    first: int, last: int, source: Integers, target: Integers, nodes: Array, edges: Array, raw: Array
+) -> None:
+    """`raw_e = D x_target(e) + E x_source(e) + edges_e` `[E, C]`; `nodes [T, 4 C]` are A x, B x, D x and E x."""
+    begin, stop, width = np.uint64(first), np.uint64(last), np.uint64(edges.shape[1])
+    received, sent = np.uint64(2) * width, np.uint64(3) * width
+    for edge in range(source.shape[0]):
+        start, end = source[edge], target[edge]
+        for c in range(begin, stop):
+            raw[edge, c] = nodes[end, received + c] + nodes[start, sent + c] + edges[edge, c]
+
+
+@cpu_kernel
+def gated_mean(
+    first: int,
+    last: int,
+    source: Integers,
+    target: Integers,
+    nodes: Array,
+    gates: Array,
+    epsilon: np.floating,
+    means: Array,
+    shares: Array,
+    out: Array,
+) -> None:
+    """`out = A x + means`, `means_i = sum_e gates_e B x_source(e) / (sum_e gates_e + epsilon)`, `[T, C]`.
+
+    `shares` gets one over that sum; it and `means` are 0 before.
+    """
+    begin, stop, width = np.uint64(first), np.uint64(last), np.uint64(gates.shape[1])
+    for edge in range(source.shape[0]):
+        start, end = source[edge], target[edge]
+        for c in range(begin, stop):
+            means[end, c] += gates[edge, c] * nodes[start, width + c]
+        for c in range(begin, stop):
+            shares[end, c] += gates[edge, c]
+    for node in range(nodes.shape[0]):
+        for c in range(begin, stop):
+            shares[node, c] = 1 / (shares[node, c] + epsilon)
+            means[node, c] *= shares[node, c]
+        for c in range(begin, stop):
+            out[node, c] = nodes[node, c] + means[node, c]
+
+
+@cpu_kernel
+def gated_gradients(
+    first: int,
+    last: int,
+    source: Integers,
+    target: Integers,
+    nodes: Array,
+    gates: Array,
+    means: Array,
+    shares: Array,
+    of_out: Array,
+    of_raw: Array,
+    of_nodes: Array,
+    of_edges: Array,
+) -> None:
+    """From gradients of `gated_mean`'s `out` and of `raw_gates`' `raw` to those of nodes and edges; `of_nodes` is 0."""
+    begin, stop, width = np.uint64(first), np.uint64(last), np.uint64(gates.shape[1])
+    received, sent = np.uint64(2) * width, np.uint64(3) * width
+    one = gates.dtype.type(1)
+    for node in range(nodes.shape[0]):
+        for c in range(begin, stop):
+            of_nodes[node, c] = of_out[node, c]
+    for edge in range(source.shape[0]):
+        start, end = source[edge], target[edge]
+        for c in range(begin, stop):
+            through = of_out[end, c] * shares[end, c] * (nodes[start, width + c] - means[end, c])
+            of_edges[edge, c] = of_raw[edge, c] + gates[edge, c] * (one - gates[edge, c]) * through
+        for c in range(begin, stop):
+            of_nodes[start, width + c] += gates[edge, c] * of_out[end, c] * shares[end, c]
+        for c in range(begin, stop):
+            of_nodes[end, received + c] += of_edges[edge, c]
+        for c in range(begin, stop):
+            of_nodes[start, sent + c] += of_edges[edge, c]

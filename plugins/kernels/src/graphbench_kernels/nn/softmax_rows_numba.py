@@ -1,0 +1,393 @@
+"""Softmax of a row of scores, with dropout and derivatives, in instructions for kernels in Numba.
+
+Imported by `block_attention_numba` alone. A row of a small graph has one or two vectors of numbers; loops of Numba's
+own, one for each thing that is done to them, would spend most of their time on beginning and ending.
+
+All numbers are float32. Rows have room for whole vectors; what stands behind their end does not matter where nothing is
+said of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+from numpy.typing import NDArray
+
+from graphbench_kernels.lanes_numba import Lanes, choose, larger, largest, powers_of_two, total
+from graphbench_kernels.products_numba import LANES
+from graphbench_kernels.running import cpu_kernel
+
+__all__ = ["derive_row", "find_top", "keep_row", "raise_row", "weigh_row"]
+
+Array = NDArray[np.float32]
+#: Random bits of each weight; of length 0 without dropout.
+Bits = NDArray[np.int16]
+
+_INTEGER, _NUMBER = ir.IntType(64), ir.FloatType()
+_VECTOR, _BITS = ir.VectorType(_NUMBER, LANES), ir.VectorType(ir.IntType(16), LANES)
+_I, _F, _H = types.int64, types.float32, types.int16
+_LANE = ir.VectorType(ir.IntType(32), LANES)(list(range(LANES)))
+#: Below this a power of two is less than the smallest normal number, and taken for 0.
+_LEAST_EXPONENT = -126.0
+
+
+class _Row:
+    """The vectors of a row.
+
+    Args:
+        builder: where instructions go.
+        vectors: how many.
+        size: scores in them, where what stands behind them matters.
+    """
+
+    def __init__(self, builder: Any, vectors: Any, size: Any = None) -> None:
+        self.builder, self._vectors, self._size = builder, vectors, size
+
+    @contextmanager
+    def each(self) -> Iterator[Any]:
+        """Repeat the instructions made within for the place of every vector in the row."""
+        with cgutils.for_range(self.builder, self._vectors) as loop:
+            yield self.builder.mul(loop.index, _INTEGER(LANES))
+
+    def everywhere(self, number: Any) -> Lanes:
+        """The number in all lanes."""
+        one = self.builder.insert_element(ir.VectorType(number.type, LANES)(ir.Undefined), number, ir.IntType(32)(0))
+        first = ir.VectorType(ir.IntType(32), LANES)([0] * LANES)
+        return Lanes(self.builder, self.builder.shuffle_vector(one, one.type(ir.Undefined), first))
+
+    def within(self, place: Any) -> Lanes:
+        """Which lanes of the vector at this place hold scores."""
+        rest = self.everywhere(self.builder.trunc(self.builder.sub(self._size, place), ir.IntType(32)))
+        return Lanes(self.builder, self.builder.icmp_signed("<", _LANE, rest.value))
+
+    def load(self, start: Any, at: Any, kind: Any = _VECTOR) -> Lanes:
+        """The vector at a place in an array."""
+        return Lanes(self.builder, self.builder.load(self._pointer(start, at, kind), align=_align(kind)))
+
+    def store(self, lanes: Lanes, start: Any, at: Any) -> None:
+        """Write it there."""
+        self.builder.store(lanes.value, self._pointer(start, at, _VECTOR), align=_align(_VECTOR))
+
+    def _pointer(self, start: Any, at: Any, kind: Any) -> Any:
+        return self.builder.bitcast(self.builder.gep(start, [at]), kind.as_pointer())
+
+
+class _Held:
+    """Lanes that a loop changes."""
+
+    def __init__(self, row: _Row, begin: float) -> None:
+        self._row, self._place = row, cgutils.alloca_once(row.builder, _VECTOR)
+        row.builder.store(_VECTOR([begin] * LANES), self._place)
+
+    @property
+    def lanes(self) -> Lanes:
+        """What they are now."""
+        return Lanes(self._row.builder, self._row.builder.load(self._place))
+
+    @lanes.setter
+    def lanes(self, lanes: Lanes) -> None:
+        self._row.builder.store(lanes.value, self._place)
+
+
+def _align(kind: Any) -> int:
+    return 4 if kind is _VECTOR else 2
+
+
+def _power(exponent: Lanes) -> Lanes:
+    """2^x for x up to 0; what is no number stays none."""
+    least = exponent.same(_LEAST_EXPONENT)
+    small = least > exponent
+    return choose(small, exponent.same(0.0), powers_of_two(choose(small, least, exponent))[0])
+
+
+def _left(row: _Row, powers: Lanes, kept: Lanes, bits: Any, at: Any, least: Any) -> Lanes:
+    """What dropout leaves of powers times a factor; `least` is None without dropout."""
+    weights = powers * kept
+    if least is None:
+        return weights
+    drawn = row.load(bits, at, _BITS)
+    stays = row.builder.icmp_signed(">=", drawn.value, row.everywhere(least).value)
+    return choose(Lanes(row.builder, stays), weights, 0.0)
+
+
+def _starts(context: Any, builder: Any, signature: Any, arguments: Any) -> list[Any]:
+    """The arguments, arrays as the places where their numbers begin."""
+    return [
+        context.make_array(kind)(context, builder, x).data if isinstance(kind, types.Array) else x
+        for kind, x in zip(signature.args, arguments, strict=True)
+    ]
+
+
+def _find_top(typing_context: Any, scores: Any, at: Any, vectors: Any, size: Any, tops: Any, number: Any) -> Any:
+    """Write the largest score of a row, 0 where it is minus infinity, and hide what stands behind the row's end.
+
+    Args:
+        typing_context: Numba's.
+        scores: of many rows.
+        at: where this row begins.
+        vectors: how many of them it fills, the last one perhaps in part.
+        size: how many scores it has.
+        tops: receives the largest.
+        number: of the row, there.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        scores, at, vectors, size, tops, number = _starts(context, builder, signature, arguments)
+        row = _Row(builder, vectors, size)
+        best = _Held(row, -math.inf)
+        with row.each() as place:
+            score = choose(row.within(place), row.load(scores, builder.add(at, place)), -math.inf)
+            row.store(score, scores, builder.add(at, place))
+            best.lanes = larger(score, best.lanes)
+        top = largest(best.lanes)
+        top = builder.select(builder.fcmp_ordered("==", top, _NUMBER(-math.inf)), _NUMBER(0.0), top)
+        builder.store(top, builder.gep(tops, [number]))
+        return context.get_dummy_value()
+
+    return types.void(scores, _I, _I, _I, tops, _I), generate
+
+
+find_top: Any = intrinsic(_find_top)
+
+
+def _raise_row(
+    typing_context: Any, scores: Any, at: Any, vectors: Any, unit: Any, tops: Any, shares: Any, number: Any
+) -> Any:
+    """Replace the scores of a row by their powers `w_j = 2^(unit (s_j - top))`, and write one over the sum of these.
+
+    Differences are multiplied in this order, which keeps more of the digits.
+
+    Args:
+        typing_context: Numba's.
+        scores: of many rows.
+        at: where this row begins.
+        vectors: how many of them it fills.
+        unit: what differences of scores are multiplied by.
+        tops: the largest score of each row.
+        shares: receives one over the sum; 0 where all powers are 0, because all scores are minus infinity.
+        number: of the row, in both.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        scores, at, vectors, unit, tops, shares, number = _starts(context, builder, signature, arguments)
+        row = _Row(builder, vectors)
+        top, scale = row.everywhere(builder.load(builder.gep(tops, [number]))), row.everywhere(unit)
+        sums = _Held(row, 0.0)
+        with row.each() as place:
+            power = _power((row.load(scores, builder.add(at, place)) - top) * scale)
+            row.store(power, scores, builder.add(at, place))
+            sums.lanes = sums.lanes + power
+        whole = total(sums.lanes)
+        empty = builder.fcmp_ordered("==", whole, _NUMBER(0.0))
+        share = builder.select(empty, _NUMBER(0.0), builder.fdiv(_NUMBER(1.0), whole))
+        builder.store(share, builder.gep(shares, [number]))
+        return context.get_dummy_value()
+
+    return types.void(scores, _I, _I, _F, tops, shares, _I), generate
+
+
+raise_row: Any = intrinsic(_raise_row)
+
+
+def _keep(drops: bool) -> Any:
+    """The instruction behind `keep_row`."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        powers, at, vectors, kept, bits, bits_at, least, left = _starts(context, builder, signature, arguments)
+        row = _Row(builder, vectors)
+        factor = row.everywhere(kept)
+        with row.each() as place:
+            power = row.load(powers, builder.add(at, place))
+            weights = _left(row, power, factor, bits, builder.add(bits_at, place), least if drops else None)
+            row.store(weights, left, builder.add(at, place))
+        return context.get_dummy_value()
+
+    @intrinsic
+    def instruction(
+        typing_context: Any,
+        powers: Any,
+        at: Any,
+        vectors: Any,
+        kept: Any,
+        bits: Any,
+        bits_at: Any,
+        least: Any,
+        left: Any,
+    ) -> Any:
+        return types.void(powers, _I, _I, _F, bits, _I, _H, left), generate
+
+    return instruction
+
+
+def _weigh(drops: bool) -> Any:
+    """The instruction behind `weigh_row`."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        scores, before, at, vectors, size, unit, top, share, bits, bits_at, least, factor, left, means, number = (
+            _starts(context, builder, signature, arguments)
+        )
+        row = _Row(builder, vectors, size)
+        kept, dots = row.everywhere(builder.fmul(share, factor)), _Held(row, 0.0)
+        lowest, scale = row.everywhere(top), row.everywhere(unit)
+        with row.each() as place:
+            here = builder.add(at, place)
+            score = choose(row.within(place), row.load(scores, here), -math.inf)
+            power = _power((score - lowest) * scale)
+            weights = _left(row, power, kept, bits, builder.add(bits_at, place), least if drops else None)
+            row.store(power, scores, here)
+            row.store(weights, left, here)
+            dots.lanes = dots.lanes + weights * row.load(before, here)
+        builder.store(builder.fmul(share, total(dots.lanes)), builder.gep(means, [number]))
+        return context.get_dummy_value()
+
+    @intrinsic
+    def instruction(
+        typing_context: Any,
+        scores: Any,
+        before: Any,
+        at: Any,
+        vectors: Any,
+        size: Any,
+        unit: Any,
+        top: Any,
+        share: Any,
+        bits: Any,
+        bits_at: Any,
+        least: Any,
+        factor: Any,
+        left: Any,
+        means: Any,
+        number: Any,
+    ) -> Any:
+        kinds = (scores, before, _I, _I, _I, _F, _F, _F, bits, _I, _H, _F, left, means, _I)
+        return types.void(*kinds), generate
+
+    return instruction
+
+
+def _derive_row(
+    typing_context: Any,
+    powers: Any,
+    left: Any,
+    before: Any,
+    at: Any,
+    vectors: Any,
+    mean: Any,
+    slopes: Any,
+) -> Any:
+    """Write the gradients of a row's scores, `l_j g_j - w_j mean`, without the factor of scores.
+
+    With what dropout left, `l_j = p_j d_j`, the gradient `p_j (d_j g_j - sum_i p_i d_i g_i)` needs d no second time.
+
+    Args:
+        typing_context: Numba's.
+        powers: w, of many rows.
+        left: what dropout left of their weights.
+        before: gradients g of what was left.
+        at: where this row begins, in all of them.
+        vectors: how many of them it fills.
+        mean: from `weigh_row`.
+        slopes: receives the gradients.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        powers, left, before, at, vectors, mean, slopes = _starts(context, builder, signature, arguments)
+        row = _Row(builder, vectors)
+        shared = row.everywhere(mean)
+        with row.each() as place:
+            here = builder.add(at, place)
+            slope = row.load(left, here) * row.load(before, here) - shared * row.load(powers, here)
+            row.store(slope, slopes, here)
+        return context.get_dummy_value()
+
+    return types.void(powers, left, before, _I, _I, _F, slopes), generate
+
+
+derive_row: Any = intrinsic(_derive_row)
+
+
+_keep_all, _keep_some, _weigh_all, _weigh_some = _keep(False), _keep(True), _weigh(False), _weigh(True)
+
+
+@cpu_kernel
+def keep_row(
+    powers: Array,
+    at: int,
+    vectors: int,
+    kept: np.float32,
+    bits: Bits,
+    bits_at: int,
+    least: np.int16,
+    left: Array,
+) -> None:
+    """What dropout leaves of powers times a factor.
+
+    Args:
+        powers: of many rows.
+        at: where this row begins, there and in `left`.
+        vectors: how many of them it fills.
+        kept: the factor.
+        bits: random ones of each weight; of length 0 without dropout.
+        bits_at: where those of this row begin.
+        least: weights whose bits are less are dropped.
+        left: receives what is left.
+    """
+    if bits.shape[0]:
+        _keep_some(powers, at, vectors, kept, bits, bits_at, least, left)
+    else:
+        _keep_all(powers, at, vectors, kept, bits, bits_at, least, left)
+
+
+@cpu_kernel
+def weigh_row(
+    scores: Array,
+    before: Array,
+    at: int,
+    vectors: int,
+    size: int,
+    unit: np.float32,
+    top: np.float32,
+    share: np.float32,
+    bits: Bits,
+    bits_at: int,
+    least: np.int16,
+    factor: np.float32,
+    left: Array,
+    means: Array,
+    number: int,
+) -> None:
+    """Make again what `find_top`, `raise_row` and `keep_row` made, and write `share sum_j l_j g_j` for `derive_row`.
+
+    Args:
+        scores: of many rows; powers take their place.
+        before: gradients g of what dropout left, 0 behind the end of the row.
+        at: where the row begins, there and in `left`.
+        vectors: how many of them it fills.
+        size: how many scores it has.
+        unit: what differences of scores are multiplied by.
+        top: the largest score.
+        share: one over the sum of the powers.
+        bits: random ones of each weight; of length 0 without dropout.
+        bits_at: where those of this row begin.
+        least: weights whose bits are less are dropped.
+        factor: what the others are multiplied by; 1 without dropout.
+        left: receives l, what dropout left of the weights.
+        means: receives the mean.
+        number: of the row, there.
+    """
+    if bits.shape[0]:
+        _weigh_some(
+            scores, before, at, vectors, size, unit, top, share, bits, bits_at, least, factor, left, means, number
+        )
+    else:
+        _weigh_all(
+            scores, before, at, vectors, size, unit, top, share, bits, bits_at, least, factor, left, means, number
+        )

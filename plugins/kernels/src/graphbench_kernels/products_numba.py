@@ -1,0 +1,220 @@
+"""Products of matrices small enough to stay in a processor's cache, for kernels that do more with their numbers.
+
+Imported by kernels in Numba alone, of which these functions become part. A library's product of a few thousand numbers
+spends most of its time on being called; here four rows times sixteen or thirty-two columns are summed up in vector
+registers, in instructions of our own: of loops over three indices Numba makes some that keep sums in memory.
+
+Matrices lie in arrays with one axis. Each is told by the place of its first number and by how far its rows lie apart,
+which costs nothing, where a view of an array has its references counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import product
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from llvmlite.binding import get_host_cpu_features
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+from numpy.typing import NDArray
+
+from graphbench_kernels.running import cpu_kernel
+
+__all__ = ["LANES", "ROWS", "WIDE", "Combine", "add_product", "multiply", "tile"]
+
+Array = NDArray[np.floating]
+
+#: Columns that are computed together: the columns of a product are a multiple of it, and so is room for them.
+LANES = 16
+#: Rows that are computed together.
+ROWS = 4
+
+
+def _wide() -> int:
+    try:
+        return 2 * LANES if get_host_cpu_features().get("avx512f", False) else LANES
+    except RuntimeError:  # nothing is known of this processor
+        return LANES
+
+
+#: Columns that are computed together where there are enough: with AVX-512, registers hold the sums of twice as many.
+#: Elsewhere they are fewer and shorter, and sums that find no room are kept in memory, which takes twice the time.
+WIDE = _wide()
+
+#: Makes the instructions that join a vector of the left matrix with one of the right matrix and one of the factor.
+Combine = Callable[[Any, Any, Any, Any], Any]
+
+
+def _times(builder: Any, left: Any, right: Any, factor: Any) -> Any:
+    return builder.fmul(left, right, flags=("contract",))
+
+
+def tile(rows: int, vectors: int, combine: Combine = _times) -> Any:
+    """An instruction for Numba: some rows and vectors of columns of a product.
+
+    Its arguments are those of `multiply` up to `out_row`, `count`, a factor, which products leave alone, and whether
+    sums are added to the numbers that are there.
+
+    Args:
+        rows: of the result.
+        vectors: of `LANES` columns of the result.
+        combine: what is summed up instead of products; it is best a product with the factor, since many processors
+            multiply and add at once.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        a_at, a_row, a_step, b_at, b_row = (arguments[i] for i in (1, 2, 3, 5, 6))
+        out_at, out_row, count, one_factor, adds = arguments[8:]
+        starts = [context.make_array(signature.args[i])(context, builder, arguments[i]).data for i in (0, 4, 7)]
+        integer, vector = count.type, ir.VectorType(starts[0].type.pointee, LANES)
+        first_lane = ir.VectorType(ir.IntType(32), LANES)([0] * LANES)
+        align = vector.element.get_abi_size(context.target_data)
+        parts = list(product(range(rows), range(vectors)))
+
+        def everywhere(number: Any) -> Any:
+            one = builder.insert_element(vector(ir.Undefined), number, ir.IntType(32)(0))
+            return builder.shuffle_vector(one, vector(ir.Undefined), first_lane)
+
+        def place(start: Any, at: Any, steps: int, step: Any) -> Any:
+            return builder.gep(start, [builder.add(at, builder.mul(integer(steps), step))])
+
+        def vectors_of(start: Any, at: Any, row: int, apart: Any, part: int) -> Any:
+            lanes = builder.gep(place(start, at, row, apart), [integer(part * LANES)])
+            return builder.bitcast(lanes, vector.as_pointer())
+
+        factor = everywhere(one_factor)
+        sums = {part: cgutils.alloca_once(builder, vector) for part in parts}
+        for (row, part), held in sums.items():
+            before = builder.load(vectors_of(starts[2], out_at, row, out_row, part), align=align)
+            builder.store(builder.select(adds, before, vector([0.0] * LANES)), held)
+        with cgutils.for_range(builder, count) as loop:
+            a_now = builder.add(a_at, builder.mul(loop.index, a_step))
+            b_now = builder.add(b_at, builder.mul(loop.index, b_row))
+            loaded = [builder.load(vectors_of(starts[1], b_now, 0, b_row, v), align=align) for v in range(vectors)]
+            for row in range(rows):
+                number = everywhere(builder.load(place(starts[0], a_now, row, a_row)))
+                for part in range(vectors):
+                    added, held = combine(builder, number, loaded[part], factor), sums[row, part]
+                    builder.store(builder.fadd(builder.load(held), added, flags=("contract",)), held)
+        for (row, part), held in sums.items():
+            builder.store(builder.load(held), vectors_of(starts[2], out_at, row, out_row, part), align=align)
+        return context.get_dummy_value()
+
+    @intrinsic
+    def instruction(
+        typing_context: Any,
+        a: Any,
+        a_at: Any,
+        a_row: Any,
+        a_step: Any,
+        b: Any,
+        b_at: Any,
+        b_row: Any,
+        out: Any,
+        out_at: Any,
+        out_row: Any,
+        count: Any,
+        factor: Any,
+        adds: Any,
+    ) -> Any:
+        n = types.int64
+        return types.void(a, n, n, n, b, n, n, out, n, n, n, a.dtype, types.boolean), generate
+
+    return instruction
+
+
+_four_wide, _four_narrow = tile(ROWS, WIDE // LANES), tile(ROWS, 1)
+_one_wide, _one_narrow = tile(1, WIDE // LANES), tile(1, 1)
+
+
+@cpu_kernel
+def multiply(
+    a: Array,
+    a_at: int,
+    a_row: int,
+    a_step: int,
+    b: Array,
+    b_at: int,
+    b_row: int,
+    out: Array,
+    out_at: int,
+    out_row: int,
+    rows: int,
+    columns: int,
+    count: int,
+) -> None:
+    """Write `sum_t a_rt b_tc` to `out_rc`; all arrays have one axis and one type, float32 or float64.
+
+    Args:
+        a: holds the left matrix `[rows, count]`.
+        a_at: place of its first number.
+        a_row: how far its rows lie apart.
+        a_step: how far its columns lie apart.
+        b: holds the right matrix `[count, columns]`, whose columns lie side by side.
+        b_at: place of its first number.
+        b_row: how far its rows lie apart.
+        out: another array.
+        out_at: place of the first result.
+        out_row: how far its rows lie apart.
+        rows: of `out`.
+        columns: of `out`, a multiple of `LANES`.
+        count: products of each sum.
+    """
+    _compute(a, a_at, a_row, a_step, b, b_at, b_row, out, out_at, out_row, rows, columns, count, False)
+
+
+@cpu_kernel
+def add_product(
+    a: Array,
+    a_at: int,
+    a_row: int,
+    a_step: int,
+    b: Array,
+    b_at: int,
+    b_row: int,
+    out: Array,
+    out_at: int,
+    out_row: int,
+    rows: int,
+    columns: int,
+    count: int,
+) -> None:
+    """Add `sum_t a_rt b_tc` to `out_rc`; arguments as for `multiply`."""
+    _compute(a, a_at, a_row, a_step, b, b_at, b_row, out, out_at, out_row, rows, columns, count, True)
+
+
+@cpu_kernel
+def _compute(
+    a: Array,
+    a_at: int,
+    a_row: int,
+    a_step: int,
+    b: Array,
+    b_at: int,
+    b_row: int,
+    out: Array,
+    out_at: int,
+    out_row: int,
+    rows: int,
+    columns: int,
+    count: int,
+    adds: bool,
+) -> None:
+    many, wide = rows // ROWS * ROWS, columns // WIDE * WIDE
+    one = a.dtype.type(1)
+    for row in range(0, many, ROWS):
+        left, to = a_at + row * a_row, out_at + row * out_row
+        for column in range(0, wide, WIDE):
+            _four_wide(a, left, a_row, a_step, b, b_at + column, b_row, out, to + column, out_row, count, one, adds)
+        if wide < columns:
+            _four_narrow(a, left, a_row, a_step, b, b_at + wide, b_row, out, to + wide, out_row, count, one, adds)
+    for row in range(many, rows):
+        left, to = a_at + row * a_row, out_at + row * out_row
+        for column in range(0, wide, WIDE):
+            _one_wide(a, left, a_row, a_step, b, b_at + column, b_row, out, to + column, out_row, count, one, adds)
+        if wide < columns:
+            _one_narrow(a, left, a_row, a_step, b, b_at + wide, b_row, out, to + wide, out_row, count, one, adds)

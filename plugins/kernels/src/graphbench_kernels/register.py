@@ -1,0 +1,61 @@
+"""Which operations have kernels here. `graphbench.kernels` calls `register` when the first operation is called.
+
+Each kernel decides by itself whether it can compute with what it is given, and otherwise hands it to the plain form.
+Registered for a device with and without autograd, it is asked before autograd is, and brings its own gradients.
+Modules are imported when their kernel is first called; none of them imports Numba or Triton before it compiles.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import torch
+
+#: Operations, the kernel of each, and the device that it is for.
+KERNELS: tuple[tuple[str, str, str], ...] = (
+    ("graphbench::edge_attention", "nn.edge_attention:edge_attention", "CPU"),
+    ("graphbench::gated_messages", "nn.messages:gated_messages", "CPU"),
+    ("graphbench::laplacian_eigenvectors", "encodings.loops:laplacian_eigenvectors", "CPU"),
+    ("graphbench::packed_attention", "nn.attention:packed_attention", "CPU"),
+    ("graphbench::random_walks", "encodings.loops:random_walks", "CPU"),
+    ("graphbench::shortest_paths", "encodings.loops:find_shortest_paths", "CPU"),
+    ("graphbench::sum_neighbours", "nn.messages:sum_neighbours", "CPU"),
+    ("graphbench::sum_rectified", "nn.messages:sum_rectified", "CPU"),
+    ("graphbench::sum_rows", "nn.messages:sum_rows", "CPU"),
+    ("graphbench_baselines::reduced_messages", "models.pna:reduced_messages", "CPU"),
+    ("graphbench_sft::maxima", "models.maxout:maxima", "CPU"),
+    ("graphbench_sft::maxima", "models.maxout:maxima_on_cards", "CUDA"),
+    ("graphbench_sft::maxima_gradients", "models.maxout:maxima_gradients", "CPU"),
+    ("graphbench_sft::maxima_gradients", "models.maxout:maxima_gradients_on_cards", "CUDA"),
+    ("graphbench_sft::mixture", "models.mixture:mixture", "CPU"),
+)
+
+
+@cache  # torch refuses a second kernel for the same key
+def register() -> None:
+    """Register all of them with torch."""
+    for name, place, device in KERNELS:
+        namespace, _, operation = name.partition("::")
+        kernel = _imported_when_called(place)
+        for key in (device, f"Autograd{device}"):  # tensors of inference mode have no autograd
+            _library(namespace).impl(operation, kernel, key)
+
+
+@cache
+def _library(namespace: str) -> torch.library.Library:
+    return torch.library.Library(namespace, "IMPL")  # what it holds lasts as long as it does
+
+
+def _imported_when_called(place: str) -> Callable[..., Any]:
+    module, _, name = place.partition(":")
+    found: list[Callable[..., Any]] = []
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        if not found:
+            found.append(getattr(importlib.import_module(f"graphbench_kernels.{module}"), name))
+        return found[0](*args, **kwargs)
+
+    return kernel

@@ -1,0 +1,325 @@
+"""How the flows of a model are looked at: their sparsity, gradients while it trains, and steps of the iteration.
+
+Legend: S numbers of steps, H heads, n nodes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import pytorch_lightning as pl
+import torch
+from torch import Tensor, nn
+
+from graphbench import BenchmarkModule, GraphBatch, LayerTrace
+from graphbench.callbacks import DiagnosticTable
+from graphbench.diagnostics import Recording, attention_row_sum, attention_zeros, record
+from graphbench.errors import BadInput, check_range
+from graphbench_sfi_former.attention import sparse_flow_weights
+from graphbench_sfi_former.edges import adjacency_dtype, adjacency_of
+from graphbench_sfi_former.layers import AdjacencyEnhancedAttention, PaddedGraphs, SparseFlowAttention
+from graphbench_sfi_former.reference import ProximalOptions
+from graphbench_sfi_former.sparse_flow import check_mask
+
+
+class FlowStatistics(NamedTuple):
+    """Sparsity of attention matrices.
+
+    Args:
+        zero_share: share of exact zeros among the allowed keys of each matrix `[...]`; NaN without any.
+        row_sum: sum of each row `[..., N]`; 1 under the hard constraint, a little less under the penalty.
+
+    Examples:
+        >>> flow_statistics(torch.eye(2))
+        FlowStatistics(zero_share=tensor(0.5000), row_sum=tensor([1., 1.]))
+    """
+
+    zero_share: Tensor
+    row_sum: Tensor
+
+
+@torch.no_grad()
+def flow_statistics(flow: Tensor, mask: Tensor | None = None) -> FlowStatistics:
+    """Zeros and row sums of flows `[..., N, K]`.
+
+    Args:
+        flow: attention matrices, as from `sparse_flow`.
+        mask: boolean, broadcastable to `flow`; True where a key is allowed. Others count in no share and no sum.
+
+    Raises:
+        BadInput: a mask that is not boolean or does not fit.
+
+    Examples:
+        >>> flow_statistics(torch.tensor([[0.5, 0.5], [1.0, 0.0]])).zero_share
+        tensor(0.2500)
+    """
+    if mask is None:
+        zeros = flow == 0
+        return FlowStatistics(zeros.to(flow.dtype).mean((-2, -1)), flow.sum(-1))
+    check_mask(mask, tuple(flow.shape))
+    allowed = mask.expand(flow.shape)
+    zeros = (flow == 0) & allowed
+    share = zeros.sum((-2, -1)) / allowed.sum((-2, -1))
+    return FlowStatistics(share.to(flow.dtype), torch.where(allowed, flow, 0.0).sum(-1))
+
+
+class FlowSparsity(pl.Callback):
+    """Share of exact zeros and row sums of the attention matrices, by layer and head, at every validation.
+
+    The paper (section 5.1) reports about 20% of zeros on PascalVOC-SP and COCO-SP and 5% on the other LRGB sets. The
+    first batches of the validation split are listened to as they pass, so that no graph is run twice; means are over
+    their graphs. Works with every model that shows its attention: softmax attention has no zeros and row sums of 1.
+
+    Logs `flow_sparsity/zeros/layer_L_head_H`, `flow_sparsity/row_sum/layer_L_head_H` and, for layers with a balance
+    between adjacency matrix and flow, `flow_sparsity/gamma/layer_L`.
+
+    Args:
+        num_batches: validation batches to listen to.
+        every_n_epochs: listen at the validation of every so many epochs.
+
+    Raises:
+        BadInput: a number is not positive.
+
+    Examples:
+        >>> FlowSparsity(num_batches=2).every_n_epochs
+        1
+    """
+
+    def __init__(self, num_batches: int = 4, every_n_epochs: int = 1) -> None:
+        for name, number in (("num_batches", num_batches), ("every_n_epochs", every_n_epochs)):
+            check_range(f"FlowSparsity: {name}", number, at_least=1, whole=True)
+        self.num_batches, self.every_n_epochs = num_batches, every_n_epochs
+        self._recording: Recording | None = None
+        self._listening = ExitStack()
+
+    def on_validation_batch_start(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        """Listen to this batch, if it is one of the first."""
+        turn = (trainer.current_epoch + 1) % self.every_n_epochs == 0
+        if not turn or trainer.sanity_checking or batch_idx >= self.num_batches:
+            return
+        if not isinstance(pl_module, BenchmarkModule):
+            raise BadInput(
+                f"FlowSparsity looks into a BenchmarkModule, but the trainer has a {type(pl_module).__name__}."
+            )
+        self._recording = self._listening.enter_context(record(pl_module.architecture))
+
+    def on_validation_batch_end(
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        outputs: Any,
+        batch: GraphBatch,
+        batch_idx: int,
+        dataloader_idx: int = 0,
+    ) -> None:
+        """Log what was heard; Lightning averages it over batches and processes."""
+        if self._recording is None:
+            return
+        self._listening.close()
+        values = {name: value for trace in self._recording for name, value in flow_measures(trace).items()}
+        self._recording = None
+        pl_module.log_dict(values, on_step=False, on_epoch=True, batch_size=batch.num_graphs, sync_dist=True)
+
+    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
+        """Stop listening."""
+        self._listening.close()
+        self._recording = None
+
+
+@torch.no_grad()
+def flow_measures(trace: LayerTrace) -> dict[str, Tensor]:
+    """Zeros, row sums and gamma of one layer by the name under which they are logged; means over graphs.
+
+    Args:
+        trace: of a layer; without attention matrices it has no zeros and no row sums.
+    """
+    values: dict[str, Tensor] = {}
+    for name, measure in (("zeros", attention_zeros), ("row_sum", attention_row_sum)):
+        for head, of_graphs in enumerate(measure(trace.attention).unbind(1) if trace.attention else ()):
+            values[f"flow_sparsity/{name}/layer_{trace.layer}_head_{head}"] = of_graphs.nanmean()
+    if trace.mixing_weight is not None:
+        values[f"flow_sparsity/gamma/layer_{trace.layer}"] = trace.mixing_weight
+    return values
+
+
+class GradientNorm(pl.Callback):
+    """Writes the norm of all gradients before clipping, of every optimizer step, to `diagnostics/gradient_norm.csv`.
+
+    A norm that jumps by orders of magnitude from one step to the next is a sign of arithmetic that overflows or
+    cancels, which clipping hides from the loss.
+
+    Examples:
+        >>> from graphbench_sfi_former import GradientNorm
+        >>> GradientNorm().columns
+        ('epoch', 'step', 'norm')
+    """
+
+    def __init__(self) -> None:
+        self._table = DiagnosticTable("gradient_norm", ["norm"])
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Of the table: epochs finished, number of the step (from 1), norm."""
+        return self._table.columns
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Begin the table, or keep what a run that goes on had written."""
+        self._table.start(trainer)
+
+    def on_before_optimizer_step(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: torch.optim.Optimizer
+    ) -> None:
+        """Add a row; Lightning clips after this."""
+        gradients = [p.grad for p in pl_module.parameters() if p.grad is not None]
+        norm = float(nn.utils.get_total_norm(gradients)) if gradients else 0.0
+        self._table.add(trainer, trainer.current_epoch, [{"norm": norm}], step=trainer.global_step + 1)
+
+
+@dataclass(frozen=True)
+class FlowSteps:
+    """Attention of one layer in one graph.
+
+    Args:
+        layer: number of the layer, counted from 0.
+        steps: numbers of steps, ascending; 0 is the start. None of them for a layer without friction.
+        flows: Z after these `[S, H, n, n]`, entries of which may be negative before the iteration has converged.
+        weights: `[H, n, n]`, the exact flow, where the iteration leads; softmax attention in a layer without friction.
+        enhanced: `(A~ + gamma Z) / (1 + gamma)` of these weights, as equation (13) has it `[H, n, n]`.
+
+    Examples:
+        >>> exact = torch.tensor([[[0.0, 2.0], [2.0, 0.0]]])
+        >>> FlowSteps(0, (0, 5), torch.stack([0 * exact, exact / 2]), exact, exact).errors
+        tensor([[1.0000],
+                [0.5000]])
+    """
+
+    layer: int
+    steps: tuple[int, ...]
+    flows: Tensor
+    weights: Tensor
+    enhanced: Tensor
+
+    @property
+    def errors(self) -> Tensor:
+        """`||Z_t - Z|| / ||Z||` in the Frobenius norm, after each number of steps `[S, H]`."""
+        away, whole = (torch.linalg.matrix_norm(x) for x in (self.flows - self.weights, self.weights))
+        return away / whole.clamp_min(torch.finfo(whole.dtype).tiny)
+
+
+@torch.no_grad()
+def flow_steps(
+    model: nn.Module, batch: GraphBatch, steps: Sequence[int], options: ProximalOptions | None = None
+) -> list[FlowSteps]:
+    """Attention of every layer of a model, and that after single steps of the iteration.
+
+    Args:
+        model: with layers of this package, in evaluation mode; it may lie on any device.
+        batch: one graph, with the encodings that the model needs.
+        steps: numbers of steps of the iteration, 0 or more.
+        options: start, length of a step and seed; `num_steps` is not read.
+
+    Raises:
+        BadInput: several graphs, no numbers or one below 0, a model without such layers or in training mode, or a layer
+            without alpha, whose flow the iteration does not find.
+
+    Examples:
+        >>> from graphbench.testing import tiny_batch, tiny_spec
+        >>> from graphbench_sfi_former import SFiFormer
+        >>> model = SFiFormer(tiny_spec(), hidden_dim=8, num_layers=2, num_heads=2).eval()
+        >>> found = flow_steps(model, tiny_batch(model, num_graphs=1), steps=[0, 1, 10])
+        >>> [(layer.layer, layer.steps, layer.flows.shape[:2]) for layer in found]
+        [(0, (0, 1, 10), torch.Size([3, 2])), (1, (0, 1, 10), torch.Size([3, 2]))]
+    """
+    if batch.num_graphs != 1:
+        raise BadInput(f"flow_steps takes one graph, but the batch has {batch.num_graphs}.")
+    if not steps:
+        raise BadInput("steps of flow_steps must be numbers of steps from 0 on, but there are none.")
+    for number in steps:
+        check_range("steps of flow_steps", number, at_least=0, whole=True)
+    if model.training:
+        raise BadInput("flow_steps looks at a model in evaluation mode: call model.eval() first.")
+    with _listening(model) as heard:
+        model(batch)
+    if not heard:
+        raise BadInput(f"{type(model).__name__} has no attention of SFi-Former or DFi-Former to look at.")
+    ascending, chosen = tuple(sorted(set(steps))), options or ProximalOptions()
+    return [_steps_of(number, layer, graphs, batch, ascending, chosen) for number, (layer, graphs) in enumerate(heard)]
+
+
+@contextlib.contextmanager
+def _listening(model: nn.Module) -> Iterator[list[tuple[AdjacencyEnhancedAttention, PaddedGraphs]]]:
+    """Layers with a flow and what their matrices are made of, in the order in which the model runs them."""
+    heard: list[tuple[AdjacencyEnhancedAttention, PaddedGraphs]] = []
+    layers = [module for module in model.modules() if isinstance(module, AdjacencyEnhancedAttention)]
+
+    def wrapped(layer: AdjacencyEnhancedAttention) -> None:
+        mix = layer.mix
+
+        def heard_mix(graphs: PaddedGraphs) -> Tensor:
+            heard.append((layer, graphs))
+            return mix(graphs)
+
+        layer.mix = heard_mix  # type: ignore[method-assign]
+
+    for layer in layers:
+        wrapped(layer)
+    try:
+        yield heard
+    finally:
+        for layer in layers:
+            del layer.mix  # the method of the class is there again
+
+
+def _steps_of(
+    number: int,
+    layer: AdjacencyEnhancedAttention,
+    graphs: PaddedGraphs,
+    batch: GraphBatch,
+    steps: tuple[int, ...],
+    options: ProximalOptions,
+) -> FlowSteps:
+    """One layer; dropout plays no part."""
+    if isinstance(layer, SparseFlowAttention):
+        weights, flows = _flows(layer, graphs, steps, options)
+    else:
+        weights, steps = layer.weights(graphs)[0], ()
+        flows = weights.new_zeros(0, *weights.shape)
+    return FlowSteps(number, steps, flows, weights, _enhanced(layer, weights, batch))
+
+
+def _flows(
+    layer: SparseFlowAttention, graphs: PaddedGraphs, steps: tuple[int, ...], options: ProximalOptions
+) -> tuple[Tensor, Tensor]:
+    """The exact flow `[H, n, n]`, and that after each number of steps `[S, H, n, n]`."""
+    if layer.alpha is None:
+        raise BadInput("The iteration needs alpha: a model whose rows sum to one exactly (alpha: null) has no steps.")
+    if layer.friction_proj is None:
+        raise BadInput("flow_steps takes layers that learn their friction, but this one is given it.")
+    query, key, _, friction_query, friction_key = graphs.maps
+    maps = query, key, friction_query, friction_key
+    penalty = layer.weight_of_friction(graphs)
+
+    def after(number: int) -> Tensor:
+        solver = options.start_of if number == 0 else replace(options, num_steps=number).solve
+        return sparse_flow_weights(*maps, penalty, layer.alpha, graphs.mask, solver)[0]
+
+    exact = sparse_flow_weights(*maps, penalty, layer.alpha, graphs.mask)[0]
+    return exact, torch.stack([after(number) for number in steps])
+
+
+def _enhanced(layer: AdjacencyEnhancedAttention, weights: Tensor, batch: GraphBatch) -> Tensor:
+    """`(w A~ + gamma Z) / (1 + gamma)`, or Z where the layer has no A~."""
+    if not layer.with_adjacency:
+        return weights
+    near = adjacency_of(batch, adjacency_dtype(weights)).matrix.to_dense().to(weights.dtype)
+    if layer.adjacency_weight is not None:
+        near = near * layer.adjacency_weight
+    gamma = layer.gamma
+    assert gamma is not None  # a layer with a flow and A~ balances them
+    return (near + gamma * weights) / (1 + gamma)

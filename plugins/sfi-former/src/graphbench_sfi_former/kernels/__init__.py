@@ -1,0 +1,1 @@
+"""Faster versions of the operations in `ops`, which alone imports them, where they can run."""

@@ -1,0 +1,163 @@
+"""Arithmetic on a number of each of sixteen rows at a time, in instructions for Numba that are written like formulas.
+
+Imported by kernels in Numba alone. A row of a small graph is too short to fill vector registers and still to hide what
+its sums and divisions take; so sixteen rows are computed side by side, each in a lane of its own, whose numbers meet no
+other lane's. Scores lie with the keys of a row one below the other, and sums over keys need no end in which lanes are
+added up. Loops of Numba's own over two indices would keep the sums in memory.
+
+What the instructions work on lies in one array: first columns, `[count, LANES]` each, one for each kind of number that
+a key has; elsewhere rows, `[LANES]` each, one for each kind of number that a row has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from graphbench_kernels.lanes_numba import Lanes
+from graphbench_kernels.products_numba import LANES
+
+__all__ = ["Desk", "in_all_rows", "inlined", "over_keys"]
+
+#: Arithmetic as in `cpu_kernel`, in functions that become part of those that call them and are called by nothing else.
+_OPTIONS: dict[str, Any] = {
+    "forceinline": True,
+    "nogil": True,
+    "error_model": "numpy",
+    "fastmath": {"reassoc", "nsz", "contract"},
+    "no_cpython_wrapper": True,
+    "no_cfunc_wrapper": True,
+}
+inlined = njit(**_OPTIONS)
+
+
+class Desk:
+    """What a formula works on: columns of the present key, and numbers of the rows.
+
+    Args:
+        builder: where instructions go.
+        start: the array.
+        columns: place of the first column.
+        apart: how far columns lie apart.
+        rows: place of the numbers of rows.
+    """
+
+    def __init__(self, builder: Any, start: Any, columns: Any, apart: Any, rows: Any) -> None:
+        self._builder, self._start, self._columns, self._apart, self._rows = builder, start, columns, apart, rows
+        self.limits = np.finfo(np.float32 if isinstance(start.type.pointee, ir.FloatType) else np.float64)
+        self.align = self.limits.bits // 8
+        self.vector = ir.VectorType(start.type.pointee, LANES)
+
+    def at_key(self, key: Any) -> Desk:
+        """The same with the columns of this key."""
+        builder = self._builder
+        columns = builder.add(self._columns, builder.mul(key, key.type(LANES)))
+        return Desk(builder, self._start, columns, self._apart, self._rows)
+
+    def number(self, number: float) -> Lanes:
+        """The same number in all lanes."""
+        return Lanes(self._builder, self.vector([number] * LANES))
+
+    def column(self, number: int) -> Lanes:
+        """The key's number in this column."""
+        return Lanes(self._builder, self._builder.load(self._column(number), align=self.align))
+
+    def put_column(self, number: int, lanes: Lanes) -> None:
+        """Set it."""
+        self._builder.store(lanes.value, self._column(number), align=self.align)
+
+    def row(self, number: int) -> Lanes:
+        """The rows' number of this kind."""
+        return Lanes(self._builder, self._builder.load(self._row(number), align=self.align))
+
+    def put_row(self, number: int, lanes: Lanes) -> None:
+        """Set it."""
+        self._builder.store(lanes.value, self._row(number), align=self.align)
+
+    def _place(self, at: Any) -> Any:
+        return self._builder.bitcast(self._builder.gep(self._start, [at]), self.vector.as_pointer())
+
+    def _column(self, number: int) -> Any:
+        return self._place(self._builder.add(self._columns, self._builder.mul(self._apart, self._apart.type(number))))
+
+    def _row(self, number: int) -> Any:
+        return self._place(self._builder.add(self._rows, self._rows.type(number * LANES)))
+
+
+def _desk(context: Any, builder: Any, signature: Any, arguments: Any) -> tuple[Desk, Any]:
+    """The desk of an instruction with arguments `array, columns, count, rows`, and the count."""
+    start = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+    columns, count, rows = arguments[1:4]
+    return Desk(builder, start, columns, builder.mul(count, count.type(LANES)), rows), count
+
+
+#: What a formula adds to the sums for a key.
+Terms = tuple[Lanes, ...]
+
+
+def over_keys(
+    formula: Callable[..., Terms], reads: Sequence[int], sums: Sequence[int] = (), combine: Any = Lanes.__add__
+) -> Any:
+    """An instruction `(array, columns, count, rows)` that applies a formula to key after key.
+
+    Args:
+        formula: called with the desk, at a key, and the numbers of the rows that it reads; returns terms of the sums.
+        reads: kinds of numbers of rows that it reads.
+        sums: kinds of numbers of rows that receive its sums.
+        combine: adds a term to a sum; a sum that is none begins with the least finite number.
+    """
+    begin = 0.0 if combine is Lanes.__add__ else -1e30
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        desk, count = _desk(context, builder, signature, arguments)
+        known = [desk.row(number) for number in reads]
+        # Two partial sums, because the next term of one could not be added before the last one has been.
+        partial = [[cgutils.alloca_once(builder, desk.vector) for _ in sums] for _ in range(2)]
+        for held in (*partial[0], *partial[1]):
+            builder.store(desk.number(begin).value, held)
+
+        def apply(key: Any, held: list[Any]) -> None:
+            for place, term in zip(held, formula(desk.at_key(key), *known), strict=True):
+                builder.store(combine(Lanes(builder, builder.load(place)), term).value, place)
+
+        half = builder.lshr(count, count.type(1))
+        with cgutils.for_range(builder, half) as loop:
+            first = builder.shl(loop.index, count.type(1))
+            apply(first, partial[0])
+            apply(builder.add(first, count.type(1)), partial[1])
+        with builder.if_then(builder.trunc(count, ir.IntType(1))):
+            apply(builder.sub(count, count.type(1)), partial[0])
+        for number, one, other in zip(sums, *partial, strict=True):
+            desk.put_row(number, combine(*(Lanes(builder, builder.load(place)) for place in (one, other))))
+        return context.get_dummy_value()
+
+    @intrinsic
+    def instruction(typing_context: Any, array: Any, columns: Any, count: Any, rows: Any) -> Any:
+        return types.void(array, types.int64, types.int64, types.int64), generate
+
+    return instruction
+
+
+def in_all_rows(formula: Callable[[Desk], Any]) -> Any:
+    """An instruction `(array, rows) -> bool` that applies a formula to the numbers of the rows once.
+
+    Args:
+        formula: called with the desk; returns the answer to a question, and the instruction whether it is yes anywhere.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        start = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+        rows = arguments[1]
+        return formula(Desk(builder, start, rows, rows, rows)).any()
+
+    @intrinsic
+    def instruction(typing_context: Any, array: Any, rows: Any) -> Any:
+        return types.boolean(array, types.int64), generate
+
+    return instruction

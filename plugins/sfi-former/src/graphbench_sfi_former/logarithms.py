@@ -1,0 +1,546 @@
+"""Rows of the sparse flow in logarithms: exact where resistances and frictions span hundreds of orders of magnitude.
+
+With conductances w_i = 1 / r_i and costs g_i = penalty f_i in ascending order, let water rise in a row. When it reaches
+the floor g_k, all that it has filled so far is
+
+    V_1 = g_1 / alpha,    V_(k+1) = V_k + (w_1 + ... + w_k + 1 / alpha) (g_(k+1) - g_k),
+
+a sum of positive terms. Key k carries flow if and only if V_k < 1. With K the last such key,
+
+    rise = (1 - V_K) / (w_1 + ... + w_K + 1 / alpha),    z_i = w_i (rise + (g_K - g_i)),
+
+where nothing cancels either, and with b_i = log f_i a difference is g_K - g_i = g_K (1 - exp(b_i - b_K)). The level
+mu = g_K + rise itself, whose digits could not hold the rise, never appears. Every number is kept as its logarithm, so
+that none over- or underflows; all of it is float64.
+
+The gradient needs c - u_i with c = sum_A w u / D, D = sum_A w + 1 / alpha, u = dL/dz and A the active keys; it may be
+multiplied by w_i g_i = 1e100 and so must be right to its last digit where w_m is nearly all of D. With m the key of the
+largest conductance in A,
+
+    c - u_m = sum_(j in A, j != m) (w_j / D) (u_j - u_m) - u_m / (alpha D),    c - u_i = (c - u_m) + (u_m - u_i).
+
+Two frictions that differ by less than the rounding of their logarithms are a tie and count as equal.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from graphbench_sfi_former.ops import Operands
+
+#: Numbers in a buffer of differences of keys, and in one of a chunk of rows on a CPU.
+_CHUNK, _CACHED = 2**22, 2**17
+#: A sum over keys is of differences where less than this share of its terms is left.
+_CANCELS = 1e-6
+_EPS = torch.finfo(torch.float64).eps
+#: What an infinite derivative of a row counts, so that sums over rows stay numbers.
+_MOST = 1e300
+#: What stands for the logarithm of 0 in frictions, far below that of any other number: differences stay finite.
+_LOG_ZERO = -1e5
+_NEVER = float("inf")
+
+
+class LogRows(NamedTuple):
+    """R rows with K keys each; float64.
+
+    Args:
+        log_weight: log(1 / r) `[R, K]`; minus infinity where a key is not allowed or has an infinite resistance.
+        log_friction: log f `[R, K]`, finite; anything where a key is not allowed.
+        log_penalty: log of the friction's weight `[R, 1]`; minus infinity for 0.
+        log_slack: -log alpha `[R, 1]`; minus infinity for the hard constraint.
+        resolution: differences of `log_friction` up to this are ties `[R, 1]`.
+    """
+
+    log_weight: Tensor
+    log_friction: Tensor
+    log_penalty: Tensor
+    log_slack: Tensor
+    resolution: Tensor
+
+
+class LogLevel(NamedTuple):
+    """The solution of rows, `[R, 1]` each; enough to have all else again without sorting.
+
+    Args:
+        floor: log f of the last active key K, whose ties all have this value; minus infinity in rows without flow.
+        top: the largest log f that counts as active.
+        log_rise: log(mu - g_K).
+        log_total: log D, of the active conductances and 1 / alpha together.
+    """
+
+    floor: Tensor
+    top: Tensor
+    log_rise: Tensor
+    log_total: Tensor
+
+
+class Slopes(NamedTuple):
+    """Derivatives of a loss L by what the flow of a row depends on.
+
+    Args:
+        log_push, sign: logarithm of the size and sign of dL/dg_i = w_i (c - u_i) `[R, K]`; 0 where i is not active.
+        resistance: dL/d(log r_i) = z_i (c - u_i) `[R, K]`.
+        resistances: the sum of `resistance` `[R, 1]`.
+        costs: the sum of dL/d(log f_i) = g_i w_i (c - u_i) `[R, 1]`.
+        penalty: dL/d(penalty) `[R, 1]`, infinite where a float64 cannot hold it.
+        leak: dL/d(log alpha) = c mu / alpha `[R, 1]`.
+    """
+
+    log_push: Tensor
+    sign: Tensor
+    resistance: Tensor
+    resistances: Tensor
+    costs: Tensor
+    penalty: Tensor
+    leak: Tensor
+
+    def times(self, log_factor: Tensor) -> Tensor:
+        """dL/dg_i exp(log_factor), without overflow on the way."""
+        return self.sign * (self.log_push + log_factor).exp()
+
+
+def solve(rows: LogRows) -> LogLevel:
+    """The level of every row, by sorting."""
+    allowed = rows.log_weight > -_NEVER
+    count = allowed.sum(-1, keepdim=True)
+    floor, order = torch.where(allowed, rows.log_friction, _NEVER).sort(-1)
+    inside = torch.arange(floor.shape[-1], device=floor.device) < count
+    raw = torch.where(inside, floor, 0.0)
+    floor = _first_of_ties(raw, rows.resolution)
+    capacity = torch.logaddexp(rows.log_weight.gather(-1, order).logcumsumexp(-1), rows.log_slack)
+    cost = floor + rows.log_penalty
+    lift = cost[:, 1:] + _log_one_minus_exp(floor.diff(dim=-1).clamp_min(0))
+    filled = torch.cat((cost[:, :1] + rows.log_slack, capacity[:, :-1] + lift), -1).logcumsumexp(-1)
+    last = ((filled < 0) & inside).sum(-1, keepdim=True) - 1
+    at = last.clamp_min(0)
+    total = capacity.gather(-1, at)
+    rise = (-torch.expm1(filled.gather(-1, at))).log() - total
+    top = raw.gather(-1, at) + rows.resolution / 2
+    dry = last < 0
+    broken = (rows.log_weight.amax(-1, keepdim=True) + rows.log_friction.amax(-1, keepdim=True)).isnan()
+    total = total.masked_fill(total == -_NEVER, 0.0).masked_fill(broken, torch.nan)
+    return LogLevel(floor.gather(-1, at), top.masked_fill(dry, -_NEVER), rise.masked_fill(dry, -_NEVER), total)
+
+
+def flow(rows: LogRows, level: LogLevel) -> Tensor:
+    """Flow z `[R, K]`, float64; NaN in rows that hold a NaN."""
+    below = _log_one_minus_exp((level.floor - rows.log_friction).clamp_min(0))
+    log_gap = torch.logaddexp(level.log_rise, level.floor + rows.log_penalty + below)
+    z = torch.where(_active(rows, level), (rows.log_weight + log_gap).exp(), 0.0)
+    return z.masked_fill_(level.log_total.isnan(), torch.nan)
+
+
+def slopes(rows: LogRows, level: LogLevel, z: Tensor, upstream: Tensor, resolution: float | Tensor = 0.0) -> Slopes:
+    """Derivatives of a loss whose derivatives by the flow `z` are `upstream`, `[R, K]` float64 each.
+
+    Args:
+        rows: the rows.
+        level: their solution.
+        z: their flow.
+        upstream: u.
+        resolution: differences of `upstream` up to this are none `[R, 1]`.
+    """
+    share = torch.where(_active(rows, level), rows.log_weight - level.log_total, -_NEVER)
+    active = share > -_NEVER
+    most = share.argmax(-1, keepdim=True)
+    of_most = upstream.gather(-1, most)
+    ahead = upstream - of_most
+    ahead = torch.where(ahead.abs() <= resolution, 0.0, ahead)
+    others = share.scatter(-1, most, -_NEVER)
+    slack = rows.log_slack - level.log_total
+    size = torch.maximum(others.amax(-1, keepdim=True), slack)
+    size = size.masked_fill(size == -_NEVER, 0.0)
+    reduced = ((others - size).exp() * ahead).sum(-1, keepdim=True) - (slack - size).exp() * of_most
+    lead = reduced * size.exp()  # c - u_m
+    gained, same = lead - ahead, ahead == 0
+    log_gained = torch.where(same, reduced.abs().log() + size, gained.abs().log())
+    push = share + level.log_total + log_gained
+    sign = torch.where(active, torch.where(same, reduced.sign(), gained.sign()), 0.0)
+    resistance = torch.where(active, z * gained, 0.0)
+    charge = torch.where(level.top > -_NEVER, of_most + lead, 0.0)
+    return Slopes(push, sign, resistance, *_sums(rows, level, push, sign, resistance, charge, most))
+
+
+def _sums(
+    rows: LogRows, level: LogLevel, push: Tensor, sign: Tensor, resistance: Tensor, charge: Tensor, most: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The last four of `Slopes`.
+
+    From sum_A w (c - u) = -c / alpha follows, with differences to key m of the largest conductance,
+
+        sum_A w g (c - u) = T - c g_m / alpha,    sum_A z (c - u) = -T - c (mu - g_m) / alpha
+
+    with T = sum_A w (g - g_m) (c - u), whose terms are at most of the size of u and none where frictions are tied. Left
+    sides are better where g is small.
+    """
+    here, at_most = rows.log_friction, rows.log_friction.gather(-1, most)
+    apart = (here - at_most).abs()
+    apart = torch.where(apart <= rows.resolution, 0.0, apart)
+    log_apart = push + torch.maximum(here, at_most) + _log_one_minus_exp(apart)  # log |w (f - f_m) (c - u)|
+    side, slack = sign * (here - at_most).sign(), rows.log_slack
+    direct = _SignedSum.of(push + here, sign)
+    offset = charge.abs().log() + at_most + slack
+    by_most = _SignedSum.of(torch.cat((log_apart, offset), -1), torch.cat((side, -charge.sign()), -1))
+    costs = direct.or_where_shorter(by_most)
+    below = _log_one_minus_exp((level.floor - at_most).clamp_min(0))
+    log_gap = torch.logaddexp(level.log_rise, level.floor + rows.log_penalty + below)  # of mu - g_m
+    differences, offset = side * (log_apart + rows.log_penalty).exp(), charge * (log_gap + slack).exp()
+    resistances = torch.where(
+        resistance.abs().sum(-1, keepdim=True) <= differences.abs().sum(-1, keepdim=True) + offset.abs(),
+        resistance.sum(-1, keepdim=True),
+        -differences.sum(-1, keepdim=True) - offset,
+    )
+    log_mu = torch.logaddexp(level.log_rise, level.floor + rows.log_penalty)
+    leak = charge * (log_mu + slack).exp()
+    return resistances, costs.value(rows.log_penalty), costs.value(torch.zeros_like(slack)), leak
+
+
+class _SignedSum(NamedTuple):
+    """A sum over a row whose terms may exceed any number, `[R, 1]` each.
+
+    Args:
+        scale: logarithm of the largest term.
+        sum: of the terms over that.
+        size: the same of their absolute values.
+    """
+
+    scale: Tensor
+    sum: Tensor
+    size: Tensor
+
+    @classmethod
+    def of(cls, log_terms: Tensor, signs: Tensor) -> _SignedSum:
+        """The sum of `signs exp(log_terms)`, `[R, C]` each."""
+        scale = log_terms.amax(-1, keepdim=True)
+        scale = scale.masked_fill(scale == -_NEVER, 0.0)
+        terms = (log_terms - scale).exp()
+        return cls(scale, (signs * terms).sum(-1, keepdim=True), terms.sum(-1, keepdim=True))
+
+    def or_where_shorter(self, other: _SignedSum) -> _SignedSum:
+        """Itself, but the other, equal sum in rows where the absolute values of its terms sum to less."""
+        shorter = other.scale + other.size.log() < self.scale + self.size.log()
+        return _SignedSum(*(torch.where(shorter, b, a) for a, b in zip(self, other, strict=True)))
+
+    def value(self, log_factor: Tensor) -> Tensor:
+        """The sum times `exp(log_factor)`."""
+        return torch.where(self.sum == 0, 0.0, self.sum * (self.scale + log_factor).exp())
+
+
+def _active(rows: LogRows, level: LogLevel) -> Tensor:
+    return (rows.log_weight > -_NEVER) & (rows.log_friction <= level.top)
+
+
+def _first_of_ties(ascending: Tensor, resolution: Tensor) -> Tensor:
+    """Each number replaced by the first of those that follow one another at `resolution` or less."""
+    new = ascending.diff(dim=-1, prepend=ascending[:, :1] - 2 * resolution - 1) > resolution
+    return torch.where(new, ascending, -_NEVER).cummax(-1).values
+
+
+def _log_one_minus_exp(x: Tensor) -> Tensor:
+    """log(1 - exp(-x)) for x >= 0."""
+    return (-torch.expm1(-x)).log()
+
+
+def flow_in_logarithms(
+    resistance: Tensor,
+    friction: Tensor,
+    penalty: Tensor,
+    alpha: Tensor | None,
+    allowed: Tensor | None,
+    given: torch.finfo,
+) -> Tensor:
+    """The flow of given resistances and frictions `[R, K]`, float64, once differentiable.
+
+    Args:
+        resistance: r `[R, K]`, float64.
+        friction: f `[R, K]`, float64.
+        penalty: `[R, 1]`.
+        alpha: `[R, 1]`; None for the hard constraint.
+        allowed: allowed keys `[R, K]`; None for all.
+        given: limits of the format that r and f were given in, at which resistances and gradients are cut.
+    """
+    if allowed is not None:
+        resistance, friction = resistance.masked_fill(~allowed, torch.inf), friction.masked_fill(~allowed, 1.0)
+    z: Tensor = _LogFlow.apply(resistance, friction, penalty, alpha, given.tiny, given.max)
+    return z
+
+
+class _LogFlow(torch.autograd.Function):
+    """Solves `[R, K]`, float64."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        resistance: Tensor,
+        friction: Tensor,
+        penalty: Tensor,
+        alpha: Tensor | None,
+        tiny: float,
+        most: float,
+    ) -> Tensor:
+        """Flow `[R, K]`."""
+        tolls = friction.log().clamp_min(_LOG_ZERO)
+        slack = torch.full_like(penalty, -torch.inf) if alpha is None else -alpha.log()
+        largest = torch.where(tolls > _LOG_ZERO, tolls.abs(), 1.0).amax(-1, keepdim=True).clamp_min(1.0)
+        resolution = 2 * torch.finfo(tolls.dtype).eps * largest
+        rows = LogRows(-resistance.clamp_min(tiny).log(), tolls, penalty.log(), slack, resolution)
+        level = solve(rows)
+        z = flow(rows, level)
+        ctx.save_for_backward(z, alpha, *rows, *level)
+        ctx.most = most
+        return z
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        """Gradients of resistance, friction, penalty and alpha, by the formulas of `sparse_flow`."""
+        z, alpha, *saved = ctx.saved_tensors
+        rows, level = LogRows(*saved[:5]), LogLevel(*saved[5:])
+        steep = slopes(rows, level, z, upstream)
+        of_resistance = steep.sign * (steep.log_push + z.log()).exp()
+        of_friction = steep.times(rows.log_penalty)
+        of_alpha = None if alpha is None else steep.leak / alpha
+        found = (of_resistance, of_friction, steep.penalty, of_alpha)
+        return (*(None if x is None else x.clamp_(-ctx.most, ctx.most) for x in found), None, None)
+
+
+# -- rows of attention ------------------------------------------------------------------------------------------------
+
+
+class SteepGradients(NamedTuple):
+    """What the backward pass of attention needs of its steep rows; float64 `[R, K]` or `[R, 1]`.
+
+    Args:
+        flow: z with dropout's factors.
+        scores: dL/d(Q K^T / sqrt d).
+        friction_scores: dL/d(Q~ K~^T / sqrt d).
+        penalty: dL/dpenalty of each row.
+        leak: dL/d(log alpha) of each row.
+    """
+
+    flow: Tensor
+    scores: Tensor
+    friction_scores: Tensor
+    penalty: Tensor
+    leak: Tensor
+
+
+def solve_steep(part: Operands, allowed: Tensor | None, rows: Tensor) -> tuple[LogLevel, Tensor]:
+    """Levels and flows z `[R, K]` (float64) of the rows with these numbers, counted over matrices and queries.
+
+    Their logits are computed again in float64, in whatever precision the attention runs.
+
+    Args:
+        part: operands of a block, `[m, n or K, width]`.
+        allowed: allowed keys `[m, n or 1, K]`; None for all.
+        rows: int64 `[R]`.
+    """
+    least, levels, flows = _least(part), [], []
+    for some in _chunks(part, rows):
+        made = _rows_of(part, allowed, some)
+        z, level = torch.zeros_like(made.log_weight), LogLevel(*(torch.empty_like(made.log_penalty) for _ in range(4)))
+        for few in _with_few_keys(made, _candidates(made, least)):
+            solved = solve(few.rows)
+            z[few.numbers[:, None], few.keys] = flow(few.rows, solved)
+            for whole, own in zip(level, solved, strict=True):
+                whole[few.numbers] = own
+        broken = made.log_weight.isnan().any(-1, keepdim=True) | made.log_friction.isnan().any(-1, keepdim=True)
+        levels.append(level)
+        flows.append(z.masked_fill_(broken, torch.nan))
+    return LogLevel(*map(torch.cat, zip(*levels, strict=True))), torch.cat(flows)
+
+
+def steep_gradients(
+    part: Operands, allowed: Tensor | None, rows: Tensor, level: LogLevel, upstream: Tensor, keep: Tensor | None
+) -> SteepGradients:
+    """Gradients of steep rows.
+
+    A derivative by a friction's logit can exceed any number: w_i g_i (c - u_i) is exp(500) where two frictions are tied
+    and their resistances vanish beside them. Where the largest of a row exceeds what can still be multiplied and summed
+    in the dtype of the attention, all derivatives of the row by its frictions' logits are divided by one number.
+
+    Args:
+        part: as in `solve_steep`.
+        allowed: as there.
+        rows: as there.
+        level: their solution.
+        upstream: gradient of the output of the block `[m, n, d_v]`.
+        keep: dropout's factors of the rows `[R, K]`; None without dropout.
+    """
+    least, largest, start, parts = _least(part), _largest_exponent(part), 0, []
+    for some in _chunks(part, rows):
+        here = slice(start, start + len(some))
+        made, products = _rows_of(part, allowed, some), _scores(upstream, part.value, some)
+        own, factors = LogLevel(*(numbers[here] for numbers in level)), None if keep is None else keep[here]
+        parts.append(SteepGradients(*_gradients(made, own, *products, factors, least, largest)))
+        start += len(some)
+    return SteepGradients(*map(torch.cat, zip(*parts, strict=True)))
+
+
+def _gradients(
+    made: LogRows, level: LogLevel, u: Tensor, size: Tensor, factors: Tensor | None, least: float, largest: float
+) -> tuple[Tensor, ...]:
+    """The tensors of `SteepGradients` after the first, for `u` without dropout's factors and terms of it of `size`."""
+    kept, by_score, by_friction = (torch.zeros_like(made.log_weight) for _ in range(3))
+    total, common, penalty, leak = (torch.empty_like(made.log_penalty) for _ in range(4))
+    for few in _with_few_keys(made, _counting(made, level, least)):
+        at, own = few.numbers, (few.numbers[:, None], few.keys)
+        own_level = LogLevel(*(numbers[at] for numbers in level))
+        z, upstream, resolution = flow(few.rows, own_level), u[own], size[at] * _EPS
+        kept[own] = z
+        if factors is not None:
+            own_factors = factors[own].double()
+            upstream, resolution = upstream * own_factors, resolution * own_factors.amax(-1, keepdim=True)
+            kept[own] *= own_factors
+        steep = slopes(few.rows, own_level, z, upstream, resolution)
+        exponent = steep.log_push + few.rows.log_friction + few.rows.log_penalty
+        excess = (exponent.amax(-1, keepdim=True) - largest).clamp_min(0)
+        by_score[own], by_friction[own] = -steep.resistance, steep.sign * (exponent - excess).exp()
+        total[at], common[at] = -steep.resistances, steep.costs * (-excess).exp()
+        penalty[at], leak[at] = steep.penalty.clamp(-_MOST, _MOST), steep.leak
+    allowed = made.log_weight > -torch.inf
+    through = _through_softmax(by_score, total, -made.log_weight, allowed)
+    return kept, through, _through_softmax(by_friction, common, made.log_friction, allowed), penalty, leak
+
+
+class _FewKeys(NamedTuple):
+    """Rows with some of their keys alone.
+
+    Args:
+        numbers: of the rows `[r]`.
+        keys: numbers of the keys `[r, C]`.
+        rows: the rows with C keys; where a row has fewer, the others are not allowed.
+    """
+
+    numbers: Tensor
+    keys: Tensor
+    rows: LogRows
+
+
+def _with_few_keys(rows: LogRows, chosen: Tensor) -> Iterator[_FewKeys]:
+    """The rows with their chosen keys (bool `[R, K]`) alone, those with similar numbers of them together."""
+    count = chosen.sum(-1)
+    order = torch.where(chosen, rows.log_friction, torch.inf)
+    lower = -1
+    for upper in (4, 16, 48, chosen.shape[-1]):
+        numbers = ((count > lower) & (count <= upper)).nonzero().view(-1)
+        lower = upper
+        if not len(numbers):
+            continue
+        keys = order[numbers].topk(min(upper, chosen.shape[-1]), -1, largest=False).indices
+        at = (numbers[:, None], keys)
+        weight = torch.where(chosen[at], rows.log_weight[at], -torch.inf)
+        friction = torch.where(chosen[at], rows.log_friction[at], 0.0)
+        yield _FewKeys(numbers, keys, LogRows(weight, friction, *(x[numbers] for x in rows[2:])))
+
+
+def _chunks(part: Operands, rows: Tensor) -> tuple[Tensor, ...]:
+    """The rows in pieces whose intermediate tensors stay in the cache."""
+    return rows.split(max(1, _CACHED // part.key.shape[1])) if rows.device.type == "cpu" else (rows,)
+
+
+def _least(part: Operands) -> float:
+    """Logarithm of a flow that is none in the dtype of the attention."""
+    return 1.1 * math.log(torch.finfo(part.query.dtype).tiny)
+
+
+def _candidates(rows: LogRows, least: float) -> Tensor:
+    """Keys that may carry a flow, or change it by the penalty, by more than exp(least), bool `[R, K]`.
+
+    The level is at most g_i + r_i, to which key i alone would raise it, and a flow at most that over its resistance.
+    """
+    cost = rows.log_friction + rows.log_penalty
+    reach = torch.maximum(cost, -rows.log_weight).amin(-1, keepdim=True) + math.log(2)
+    hopeless = (cost > reach + rows.resolution) | (rows.log_weight < least - torch.maximum(reach, rows.log_friction))
+    return (rows.log_weight > -torch.inf) & ~hopeless  # NaN stays in
+
+
+def _counting(rows: LogRows, level: LogLevel, least: float) -> Tensor:
+    """Keys that carry a flow, or change it by the penalty, by more than exp(least), bool `[R, K]`."""
+    reach = torch.logaddexp(level.log_rise, level.floor + rows.log_penalty)
+    counts = rows.log_weight >= least - torch.maximum(reach, rows.log_friction)
+    return counts & (rows.log_friction <= level.top) & (rows.log_weight > -torch.inf)
+
+
+def gradient_of_queries(scores: Tensor, keys: Tensor, rows: Tensor, num_rows: int) -> Tensor:
+    """Sum_i s_i k_i of rows `[R, K]` with sum_i s_i = 0.
+
+    Where most of it cancels, it is taken as sum_i s_i (k_i - k_m), to which equal keys contribute exactly nothing.
+
+    Args:
+        scores: s, float64.
+        keys: of the block `[m, K, d]`.
+        rows: numbers of the rows in the block `[R]`.
+        num_rows: rows of a matrix.
+
+    Returns:
+        `[R, d]`, float64.
+    """
+    matrices, position = (rows // num_rows).unique(return_inverse=True)
+    keys = keys[matrices].double()
+    spread = scores.new_zeros(len(matrices), num_rows, scores.shape[-1])
+    at = position * num_rows + rows % num_rows
+    spread.flatten(0, 1)[at] = scores
+    gradient = (spread @ keys).flatten(0, 1)[at]
+    bound = scores.abs().sum(-1) * torch.linalg.vector_norm(keys, dim=-1).amax(-1)[position]
+    cancels = (torch.linalg.vector_norm(gradient, dim=-1) < _CANCELS * bound).nonzero().view(-1)
+    for some in cancels.split(max(1, _CHUNK // keys[0].numel())):
+        s, k = scores[some], keys[position[some]]
+        most = k.gather(1, s.abs().argmax(-1)[:, None, None].expand(-1, 1, k.shape[-1]))
+        gradient[some] = torch.einsum("rk,rkd->rd", s, k - most)
+    return gradient
+
+
+def _largest_exponent(part: Operands) -> float:
+    """Logarithm of the largest derivative by a logit whose products with keys and queries can still be summed."""
+    most = max(1.0, *(float(x.abs().amax()) for x in (part.friction_query, part.friction_key)))
+    return math.log(torch.finfo(part.query.dtype).max) - math.log(most * max(part.query.shape[1], part.key.shape[1]))
+
+
+def _rows_of(part: Operands, allowed: Tensor | None, rows: Tensor) -> LogRows:
+    """These rows of the block in logarithms."""
+    query, key, friction_query, friction_key, _, penalty, alpha = part
+    friction_scale = friction_query.shape[-1] ** -0.5
+    scores, (frictions, size) = _scores(query, key, rows)[0], _scores(friction_query, friction_key, rows)
+    scores, frictions = scores * query.shape[-1] ** -0.5, frictions * friction_scale
+    may = torch.ones_like(scores, dtype=torch.bool)
+    if allowed is not None:
+        may = allowed.expand(-1, query.shape[1], -1).reshape(-1, scores.shape[-1])[rows]
+    weight = torch.where(may, scores + torch.where(may, -scores, -_NEVER).logsumexp(-1, True), -_NEVER)
+    frictions = frictions - torch.where(may, frictions, -_NEVER).logsumexp(-1, True)
+    matrices = rows // query.shape[1]
+    log_penalty = penalty[matrices, 0].log()
+    slack = torch.full_like(log_penalty, -_NEVER) if alpha is None else -alpha[matrices, 0].log()
+    return LogRows(weight, torch.where(may, frictions, 0.0), log_penalty, slack, size * (2 * _EPS * friction_scale))
+
+
+def _scores(queries: Tensor, keys: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Products of these rows of queries with the keys of their matrix `[R, K]`, and a bound on their terms `[R, 1]`."""
+    num_rows = queries.shape[1]
+    matrices, position = (rows // num_rows).unique(return_inverse=True)
+    chosen, keys = queries[matrices].double(), keys[matrices].double()
+    at = position * num_rows + rows % num_rows
+    products = (chosen @ keys.transpose(1, 2)).flatten(0, 1)[at]
+    bound = torch.linalg.vector_norm(chosen, dim=-1) * torch.linalg.vector_norm(keys, dim=-1).amax(-1, keepdim=True)
+    return products, bound.flatten()[at, None] * keys.shape[-1]
+
+
+def _through_softmax(derivatives: Tensor, total: Tensor, log_shares: Tensor, allowed: Tensor) -> Tensor:
+    """Derivatives by logits, G_i - f_i total, of those by the logarithms of their softmax f, G, whose sum is `total`.
+
+    They sum to zero. Where a share is nearly 1 and its own difference cancels, it is set by the others'.
+    """
+    log_shares = torch.where(allowed, log_shares, -torch.inf)
+    through = derivatives - log_shares.exp() * total
+    log_share, largest = log_shares.max(-1, keepdim=True)
+    others = through.scatter(-1, largest, 0.0)
+    terms = derivatives.gather(-1, largest).abs() + (log_share.exp() * total).abs()
+    cancels = others.abs().sum(-1, keepdim=True) < terms
+    own = torch.where(cancels, -others.sum(-1, keepdim=True), through.gather(-1, largest))
+    return through.scatter_(-1, largest, own)

@@ -1,0 +1,349 @@
+"""The exact sparse flow of given resistances and frictions, in plain torch.
+
+SFi-Former (Li et al., 2025, section 3.3). Each row is a small network: flow z_i comes in over link i, which has a
+resistance r_i and a friction f_i, and in total about one unit has to arrive. The flow of least energy is
+
+    z_i = max(mu - penalty f_i, 0) / r_i,    sum_i z_i + mu / alpha = 1.
+
+With any number `unit`, weights S_i = unit / r_i, costs g_i = penalty f_i / unit and a slack unit / alpha it is
+
+    z_i = S_i max(t - g_i, 0),    sum_i S_i max(t - g_i, 0) + slack t = 1,    mu = unit t:
+
+link i is a vessel of width S_i whose floor lies at g_i, filled up to the water level t. As the flow is the same for
+every unit, gradients need none by it. We take the resistance of all links in parallel, unit = 1 / sum_i (1 / r_i), so
+that widths sum to one.
+
+Rounding enters a flow multiplied by the condition of its row, `t (slack + sum of the active S) = 1 + sum of their S g`.
+Rows whose condition is beyond a dtype are solved in float64, and those beyond that in logarithms (`logarithms`).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import FunctionCtx
+
+from graphbench.errors import BadInput
+from graphbench_sfi_former.logarithms import flow_in_logarithms
+from graphbench_sfi_former.ops import operation
+
+#: Newton steps after which a row is given up. Rows of attention take five with logits of standard deviation 1 or 3.
+_STEPS = 16
+#: The same on devices that would have to be waited for to learn whether all rows are done.
+_STEPS_UNSEEN = 10
+#: Rounding that a flow of `sparse_flow` may have, relative to its largest possible value 1.
+_TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}
+#: Numbers of the tensors that are worked on at a time: on a processor they should stay in its cache.
+_CHUNK = {"cpu": 2**18}
+_CHUNK_ELSEWHERE = 2**24
+
+
+@torch.compiler.disable
+def sparse_flow(
+    resistance: Tensor,
+    friction: Tensor,
+    penalty: float | Tensor,
+    alpha: float | Tensor | None = None,
+    mask: Tensor | None = None,
+) -> Tensor:
+    """The flow of least energy into every row, exactly.
+
+    Minimises over z, for every row (equation 11 of the paper; equation 7 without alpha)
+
+        1/2 sum_i r_i z_i^2 + penalty sum_i f_i |z_i| + alpha/2 (sum_i z_i - 1)^2,
+
+    or, with `alpha=None`, the first two terms under the constraint sum_i z_i = 1. The solution is
+
+        z_i = max(mu - penalty f_i, 0) / r_i,    sum_i z_i + mu / alpha = 1.
+
+    Keys with friction above mu / penalty get exactly 0; a row is zero as a whole where every penalty f_i >= alpha.
+    Gradients follow from the active set A alone, with u = dL/dz, D = 1 / alpha + sum_A 1 / r, c = sum_A (u / r) / D:
+
+        dL/df_i = penalty (c - u_i) / r_i,   dL/dr_i = z_i (c - u_i) / r_i,
+        dL/dpenalty = sum_A f_i (c - u_i) / r_i,   dL/dalpha = c mu / alpha^2.
+
+    Equal frictions or penalty 0, without alpha, give z_i = (1 / r_i) / sum_j (1 / r_j): softmax attention where
+    r = softmax(-q k / sqrt d).
+
+    Rows are solved in float32, or float64 for such inputs. Those whose condition is beyond that are set apart, which
+    a device is asked for once: they are solved in float64, and if need be in logarithms, where frictions that differ by
+    less than 1e-13 of themselves count as equal. There are second derivatives, but for rows solved in logarithms.
+
+    Args:
+        resistance: r `[..., N, K]`, positive; values under the smallest normal number of its dtype count as that, and
+            no flow takes a link of infinite resistance.
+        friction: f `[..., N, K]`, non-negative.
+        penalty: weight of the friction, non-negative: a number or a tensor that broadcasts to `[..., 1, 1]`, such as
+            1 / (number of nodes) of each graph.
+        alpha: weight of the unit-inflow term, positive, of the same kinds; None for the hard constraint.
+        mask: boolean, broadcastable to `[..., N, K]`; True where a key is allowed. Other keys get exactly 0 whatever
+            their resistance and friction, and rows without an allowed key are 0 as a whole.
+
+    Returns:
+        Flow `[..., N, K]` in the dtype of `resistance`.
+
+    Raises:
+        BadInput: shapes or dtypes that do not fit, a negative resistance, friction or penalty, alpha <= 0.
+
+    Examples:
+        >>> import torch
+        >>> from graphbench_sfi_former import sparse_flow
+        >>> resistance, friction = torch.tensor([[1.0, 1.0, 1.0]]), torch.tensor([[0.0, 0.5, 2.0]])
+        >>> sparse_flow(resistance, friction, penalty=1.0)
+        tensor([[0.7500, 0.2500, 0.0000]])
+    """
+    check_rows(resistance, friction)
+    lead, (num_rows, num_keys) = tuple(resistance.shape[:-2]), resistance.shape[-2:]
+    if mask is not None:
+        check_mask(mask, tuple(resistance.shape))
+    device, dtype = resistance.device, solving_dtype(resistance, friction)
+    penalties = per_matrix("penalty", penalty, lead, device, positive=False)
+    alphas = None if alpha is None else per_matrix("alpha", alpha, lead, device, positive=True)
+    if resistance.numel() == 0:
+        return resistance * friction
+    rows = _Rows(
+        resistance.to(dtype).reshape(-1, num_keys),
+        friction.to(dtype).reshape(-1, num_keys),
+        penalties.expand(-1, num_rows, 1).reshape(-1, 1),
+        None if alphas is None else alphas.expand(-1, num_rows, 1).reshape(-1, 1),
+        None if mask is None else mask.expand(resistance.shape).reshape(-1, num_keys),
+    )
+    return _solve(rows, torch.finfo(dtype)).reshape(resistance.shape).to(resistance.dtype)
+
+
+class _Rows(NamedTuple):
+    """R rows with K keys each: r and f `[R, K]`, penalty and alpha `[R, 1]` in float64, allowed keys `[R, K]`."""
+
+    resistance: Tensor
+    friction: Tensor
+    penalty: Tensor
+    alpha: Tensor | None
+    allowed: Tensor | None
+
+    def split(self, size: int) -> list[_Rows]:
+        """Parts of so many rows."""
+        pieces = [[None] if x is None else x.split(size) for x in self]
+        number = max(map(len, pieces))
+        return [_Rows(*part) for part in zip(*(p if len(p) == number else p * number for p in pieces), strict=True)]
+
+    def take(self, numbers: Tensor) -> _Rows:
+        """The rows with these numbers `[n]`, in float64."""
+        r, f, penalty = (x.index_select(0, numbers).double() for x in self[:3])
+        alpha, allowed = (None if x is None else x.index_select(0, numbers) for x in self[3:])
+        return _Rows(r, f, penalty, alpha, allowed)
+
+
+def _solve(rows: _Rows, given: torch.finfo) -> Tensor:
+    """Flow `[R, K]` of resistances and frictions that were given in a format with these limits."""
+    size = _CHUNK.get(rows.resistance.device.type, _CHUNK_ELSEWHERE)
+    solved = [_solve_chunk(part) for part in rows.split(max(1, size // rows.resistance.shape[1]))]
+    flow, beyond = (torch.cat(x) if len(solved) > 1 else x[0] for x in zip(*solved, strict=True))
+    numbers = beyond.nonzero().view(-1)
+    if not len(numbers):
+        return flow
+    rest = rows.take(numbers)
+    _check_sign("resistance must be positive", rest.resistance, rest.allowed, math.inf)
+    _check_sign("friction must be non-negative and finite", rest.friction, rest.allowed, given.max)
+    if flow.dtype == torch.float64:
+        exact = flow_in_logarithms(*rest, given)
+    else:
+        exact = _solve(rest, given)
+    return flow.index_copy(0, numbers, exact.to(flow.dtype))
+
+
+def _solve_chunk(rows: _Rows) -> tuple[Tensor, Tensor]:
+    """Flow `[R, K]`, and which rows are not solved, because numbers of this dtype cannot state them, `[R]`."""
+    r, f, penalty, alpha, allowed = rows
+    limits, may = torch.finfo(r.dtype), None
+    if allowed is not None:
+        may = allowed.to(r.dtype)
+        r, f = where_positive(r, may) + (1 - may), where_positive(f, may)
+    with torch.no_grad():
+        unit = 1 / _masked(r.reciprocal(), may).sum(-1, keepdim=True)
+        good = (unit > limits.tiny**0.7) & (unit < limits.tiny**-0.7) & (penalty / unit < limits.tiny**-0.7)
+        good &= (
+            (r.amin(-1, keepdim=True) > 0) & (f.amin(-1, keepdim=True) >= 0) & (f.amax(-1, keepdim=True) < torch.inf)
+        )
+        closed = torch.zeros_like(good) if may is None else may.sum(-1, keepdim=True) == 0
+        unit = unit.masked_fill(~good, 1.0)
+    slack = torch.zeros_like(unit) if alpha is None else (unit / alpha).to(unit.dtype)
+    weight, cost = _masked(unit / r, may), f * (penalty / unit).to(unit.dtype)
+    steepest = _TOLERANCE[r.dtype] / limits.eps
+    with torch.no_grad():
+        level, slope, settled = water_level(weight.detach(), cost.detach(), slack.detach())
+        solved = good & settled & (slope * level <= steepest) & ~closed
+        level = level.masked_fill(~solved, -1.0)
+    flow = flow_at(weight, cost, slack.masked_fill(~solved, 1.0), level)
+    return flow, ~(solved | closed).view(-1)
+
+
+def where_positive(values: Tensor, condition: Tensor) -> Tensor:
+    """`values` where `condition > 0`, else 0 whatever they are: on a CPU ten times as fast as by a boolean mask.
+
+    Examples:
+        >>> where_positive(torch.tensor([5.0, torch.nan]), torch.tensor([1.0, 0.0]))
+        tensor([5., 0.])
+    """
+    return torch.ops.aten.threshold_backward(values, condition, 0.0)
+
+
+def _masked(values: Tensor, may: Tensor | None) -> Tensor:
+    return values if may is None else where_positive(values, may)
+
+
+def _check_sign(rule: str, values: Tensor, allowed: Tensor | None, most: float) -> None:
+    kept = values.detach() if allowed is None else torch.where(allowed, values.detach(), 0.0)
+    least, largest = (float(x) for x in kept.aminmax())
+    if least < 0 or largest > most:
+        raise BadInput(f"{rule}, but lies in [{least}, {largest}]. Use mask to forbid a key.")
+
+
+@operation
+def water_level(weight: Tensor, cost: Tensor, slack: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Solve `sum_i weight_i max(t - cost_i, 0) + slack t = 1` for the level t of every row.
+
+    The left side is convex, increasing and piecewise linear in t. Newton's method comes down to the answer, from any
+    level above it, in a few steps, each of which drops the keys that lie above the level. It starts from the lower of
+    two such levels: that of all keys together, were they all active, and the lowest to which a key alone would lead.
+
+    Args:
+        weight: widths `[..., K]`, non-negative.
+        cost: floors `[..., K]`, non-negative.
+        slack: slope of the overflow `[..., 1]`; 0 where all water must stay in the vessels.
+
+    Returns:
+        Level, slope of the left side there, and whether it is the level to within rounding, `[..., 1]` each.
+
+    Examples:
+        >>> weight, cost = torch.tensor([[0.25, 0.25, 0.5]]), torch.tensor([[0.0, 2.0, 10.0]])
+        >>> water_level(weight, cost, torch.zeros(1, 1))  # 0.25 * 3 + 0.25 * 1 = 1
+        (tensor([[3.]]), tensor([[0.5000]]), tensor([[True]]))
+    """
+    tolerance, seen = 8 * torch.finfo(weight.dtype).eps, weight.device.type == "cpu"
+    gap, filled = torch.mul(weight, cost), weight.reciprocal().add_(cost)
+    together = (1 + gap.sum(-1, keepdim=True)) / (weight.sum(-1, keepdim=True) + slack)
+    following = torch.minimum(together, filled.amin(-1, keepdim=True))
+    for _ in range(_STEPS if seen else _STEPS_UNSEEN):
+        level = following
+        torch.sub(level, cost, out=gap)
+        torch.ops.aten.threshold_backward.grad_input(weight, gap, 0.0, grad_input=filled)
+        slope = filled.sum(-1, keepdim=True).add_(slack)
+        volume = filled.mul_(gap).sum(-1, keepdim=True)
+        step = (1 - volume).addcmul_(slack, level, value=-1).div_(slope)
+        settled = step.abs() <= tolerance * level
+        following = level + step
+        if seen and not bool((step < -tolerance * level).any()):  # but for rounding, no step leads up
+            break
+    return level, slope, settled
+
+
+def flow_at(weight: Tensor, cost: Tensor, slack: Tensor, level: Tensor) -> Tensor:
+    """The flow `weight max(level - cost, 0)` `[..., K]`, with the derivatives of one whose level solves its equation.
+
+    Args:
+        weight: `[..., K]`.
+        cost: `[..., K]`.
+        slack: `[..., 1]`, positive in rows without an active key.
+        level: from `water_level`; negative for rows that shall be 0 `[..., 1]`.
+    """
+    flow: Tensor = _Flow.apply(weight, cost, slack, level)[0]
+    return flow
+
+
+class _Flow(torch.autograd.Function):
+    """Flow and level, both differentiable: so the backward pass is, being made of them by torch's operations."""
+
+    @staticmethod
+    def forward(ctx: FunctionCtx, weight: Tensor, cost: Tensor, slack: Tensor, level: Tensor) -> tuple[Tensor, Tensor]:
+        """`[..., K]` and `[..., 1]`."""
+        flow = torch.sub(level, cost).relu_().mul_(weight)
+        volume = flow.sum(-1, keepdim=True)
+        # A sum of 1 is made right to rounding even where `level` itself is too coarse a number for that.
+        flow.mul_(torch.where(volume > 0.5, (1 - slack * level) / volume, 1.0))
+        level = level.clone()
+        ctx.save_for_backward(weight, cost, slack, level)
+        return flow, level
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
+        """With c the sum of S u over the active keys, over D: dL/dS = gap (u - c), dL/dg = S (c - u) on these."""
+        (of_flow, of_level), (weight, cost, slack, level) = upstream, ctx.saved_tensors
+        gap = level - cost
+        active = where_positive(weight, gap)
+        slope = active.sum(-1, keepdim=True) + slack
+        mean = (active * of_flow).sum(-1, keepdim=True) / slope
+        ahead = of_flow - mean  # the differences c - u lose their digits unless a number near c is taken away first
+        rest = ((active * ahead).sum(-1, keepdim=True) - slack * mean + of_level) / slope
+        lead = rest - ahead
+        return -gap.relu() * lead, active * lead, -(mean + rest) * level, None
+
+
+# -- arguments that all solvers share ---------------------------------------------------------------------------------
+
+
+def solving_dtype(*tensors: Tensor) -> torch.dtype:
+    """float64 if any tensor has it, else float32: half precision cannot hold a water level."""
+    return torch.float64 if any(x.dtype == torch.float64 for x in tensors) else torch.float32
+
+
+def check_rows(resistance: Tensor, friction: Tensor) -> None:
+    """Raise `BadInput` unless both are floating-point tensors of one shape `[..., N, K]` with at least one key."""
+    for name, tensor in (("resistance", resistance), ("friction", friction)):
+        if not tensor.is_floating_point():
+            raise BadInput(f"{name} must be a floating-point tensor, but has dtype {tensor.dtype}.")
+    if resistance.shape != friction.shape or resistance.dim() < 2 or resistance.shape[-1] == 0:
+        raise BadInput(
+            "resistance and friction must have one shape [..., N, K] with K >= 1, but have "
+            f"{tuple(resistance.shape)} and {tuple(friction.shape)}."
+        )
+
+
+def per_matrix(name: str, value: float | Tensor, lead: tuple[int, ...], device: torch.device, positive: bool) -> Tensor:
+    """A weight of the energy as one number per matrix, float64 `[M, 1, 1]` with M the product of `lead`.
+
+    Args:
+        name: how messages call it.
+        value: number, 0-dim tensor, or tensor that broadcasts to `[*lead, 1, 1]`; gradients flow back to it.
+        lead: leading dimensions of the rows.
+        device: where the result lies.
+        positive: whether 0 is excluded.
+
+    Raises:
+        BadInput: a wrong shape, or a value that is negative, zero where excluded, or not finite.
+    """
+    if not isinstance(value, Tensor):
+        number = float(value)
+        if not math.isfinite(number) or number < 0 or (positive and number == 0):
+            raise _wrong_value(name, number, positive)
+        return torch.full((math.prod(lead), 1, 1), number, dtype=torch.float64, device=device)
+    smallest, largest = (float(x) for x in value.detach().aminmax()) if value.numel() else (1.0, 1.0)
+    if not (smallest >= 0 and math.isfinite(largest)) or (positive and smallest == 0):
+        raise _wrong_value(name, smallest if smallest < 0 or math.isfinite(largest) else largest, positive)
+    shape = (*lead, 1, 1)
+    fits = value.dim() <= len(shape) and all(v in (1, s) for v, s in zip(value.shape[::-1], shape[::-1], strict=False))
+    if not fits:
+        raise BadInput(
+            f"{name} must be a number, a 0-dim tensor or one number per matrix, broadcastable to {shape}, "
+            f"but has shape {tuple(value.shape)}."
+        )
+    return value.to(device, torch.float64).expand(shape).reshape(-1, 1, 1)
+
+
+def _wrong_value(name: str, value: float, positive: bool) -> BadInput:
+    wanted = "positive" if positive else "non-negative"
+    hint = " Use alpha=None for the hard constraint (rows that sum to one)." if name == "alpha" else ""
+    return BadInput(f"{name} must be {wanted} and finite, but is {value}.{hint}")
+
+
+def check_mask(mask: Tensor, shape: tuple[int, ...]) -> None:
+    """Raise `BadInput` unless `mask` is boolean and broadcasts to `shape`."""
+    if mask.dtype != torch.bool:
+        raise BadInput(
+            f"mask must be boolean (True: the key is allowed), but has dtype {mask.dtype}. Use mask.bool() for 0/1."
+        )
+    fits = mask.dim() <= len(shape) and all(m in (1, s) for m, s in zip(mask.shape[::-1], shape[::-1], strict=False))
+    if not fits:
+        raise BadInput(f"mask has shape {tuple(mask.shape)}, which does not broadcast to {shape}.")

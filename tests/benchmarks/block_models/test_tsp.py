@@ -1,0 +1,226 @@
+"""TSP: instances that are solved here, the published file of PyG, and the authors' text files."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zipfile
+
+import numpy as np
+import pytest
+import torch
+from scipy.spatial.distance import cdist
+from torch_geometric.datasets import GNNBenchmarkDataset
+from tours import line_of
+
+from graphbench.benchmarks import TSP
+from graphbench.benchmarks.block_models.tsp import NEIGHBOURS, Chunk, graphs_of, near_edges, solve_chunk
+from graphbench.cli import main
+from graphbench.data import worker_pool as pool
+from graphbench.errors import BadInput, CorruptData, MissingData
+from graphbench.testing import BenchmarkContract
+
+SMALL = {"sizes": (7, 2, 3), "num_nodes": (5, 30)}
+
+
+class TestContract(BenchmarkContract):
+    complete = True
+
+    @pytest.fixture(autouse=True)
+    def _folder(self, tmp_path):
+        self.root = str(tmp_path)
+
+    def make_benchmark(self):
+        return TSP(root=self.root, batch_size=4, **SMALL)
+
+
+def by_matrices(points, tour, neighbours):
+    """Edges, distances and classes from dense matrices, the way the task is published."""
+    n = len(points)
+    distances, taken = cdist(points, points), np.zeros((n, n), dtype=int)
+    for a, b in zip(tour, np.roll(tour, -1), strict=True):
+        taken[a, b] = taken[b, a] = 1
+    found = set()
+    for i in range(n):
+        near = [j for j in np.argsort(distances[i], kind="stable") if j != i][:neighbours]
+        found |= {(i, int(j), float(distances[i, j]), int(taken[i, j])) for j in near}
+    return found
+
+
+@pytest.mark.parametrize("n", [4, 12, 40])
+def test_edges_lead_to_the_nearest_points_and_tell_the_tour(n):
+    random = np.random.default_rng(n)
+    points, tour = random.random((n, 2)), random.permutation(n)
+    ends, lengths, classes = near_edges(points, tour)
+    found = {(int(i), int(j), float(d), int(c)) for (i, j), d, c in zip(ends, lengths, classes, strict=True)}
+    expected = by_matrices(points, tour, min(NEIGHBOURS, n - 1))
+    assert {(i, j, c) for i, j, _, c in found} == {(i, j, c) for i, j, _, c in expected}
+    assert sum(d for _, _, d, _ in found) == pytest.approx(sum(d for _, _, d, _ in expected))
+    assert len(ends) == n * min(NEIGHBOURS, n - 1)
+
+
+def test_generated_tours_close_and_both_directions_agree(tmp_path):
+    data = TSP(root=str(tmp_path), **SMALL)
+    data.setup()
+    for table in data.tables.values():
+        for number in range(len(table)):
+            batch = table.batch([number])
+            n = batch.num_nodes
+            matrix = torch.full((n, n), -1, dtype=torch.long)
+            matrix[batch.edge_index[0], batch.edge_index[1]] = batch.y[:, 0]
+            both = (matrix >= 0) & (matrix.T >= 0)
+            assert torch.equal(matrix[both], matrix.T[both])
+            taken = ((matrix == 1) | (matrix.T == 1)).sum(1)
+            if n <= NEIGHBOURS + 1:
+                assert (taken == 2).all()
+            source, target = batch.edge_index
+            expected = (batch.x_dense[source] - batch.x_dense[target]).norm(dim=1)
+            torch.testing.assert_close(batch.edge_dense[:, 0], expected, atol=1e-6, rtol=1e-5)
+
+
+def test_graphs_depend_on_the_seed_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(pool, "available_cores", lambda: 2)
+    first = TSP(store=str(tmp_path / "two"), **SMALL)
+    first.prepare_data()
+    monkeypatch.setattr(pool, "available_cores", lambda: 1)
+    second = TSP(store=str(tmp_path / "one"), **SMALL)
+    second.prepare_data()
+    other = TSP(store=str(tmp_path / "one"), graph_seed=1, **SMALL)
+    other.prepare_data()
+    for split, table in first.tables.items():
+        assert all(torch.equal(column, second.tables[split].columns[name]) for name, column in table.columns.items())
+        assert not torch.equal(table.columns["x_dense"][:4], other.tables[split].columns["x_dense"][:4])
+
+
+def test_drawing_is_pinned():
+    """Other graphs for the same seed need a new `data_version`."""
+    points = np.concatenate([points for points, _ in solve_chunk(Chunk((0, 1, 0), 3, (5, 8)))])
+    assert hashlib.sha256(np.round(points, 12).tobytes()).hexdigest()[:16] == "7251ae00f9d9f7c9"
+
+
+def test_the_full_set_has_the_listed_sizes(tmp_path, monkeypatch):
+    """Sizes are drawn before tours are found, which any order stands for here."""
+    monkeypatch.setattr(pool, "available_cores", lambda: 1)
+    monkeypatch.setitem(solve_chunk.__globals__, "shortest_tour", lambda points: np.arange(len(points)))
+    data, spec = TSP(store=str(tmp_path)), TSP.spec
+    data.prepare_data()
+    tables, graphs = data.tables.values(), sum(spec.split_sizes)
+    assert tuple(map(len, tables)) == spec.split_sizes
+    assert sum(int(t.num_nodes.sum()) for t in tables) / graphs == pytest.approx(spec.mean_nodes, abs=0.05)
+    assert sum(int(t.num_edges.sum()) for t in tables) / graphs == pytest.approx(spec.mean_edges, abs=0.05)
+    size = sum(file.stat().st_size for file in tmp_path.rglob("*") if file.is_file())
+    assert size / 1e6 == pytest.approx(spec.disk_mb, rel=0.01)
+
+
+@pytest.mark.parametrize("name", ["classic/tsp", "gps/tsp"])
+def test_recipes_are_of_the_published_size(name, capsys):
+    """97,858 parameters are published, for two logits where one does here: 33 fewer."""
+    assert main(["params", "--config", name, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])["parameters"]
+    assert found == 97_858 - 33 if name == "classic/tsp" else 90_000 < found < 100_000
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"source": "dgl"}, "source must be one of generated, pyg, text, but got 'dgl'"),
+        ({"source": "pyg", "graph_seed": 1}, "source=pyg brings its own graphs"),
+        ({"source": "text", "num_nodes": (50, 60)}, "source=text brings its own graphs"),
+        ({"sizes": (10, 0, 10)}, r"three numbers of at least 1 .*\(10, 0, 10\)"),
+        ({"num_nodes": (3, 10)}, r"two ascending numbers of at least 4, got \[3, 10\]"),
+        ({"num_nodes": (20, 10)}, r"two ascending numbers of at least 4, got \[20, 10\]"),
+    ],
+)
+def test_options_that_cannot_be_honoured_are_refused(options, message):
+    with pytest.raises(BadInput, match=message):
+        TSP(**options)
+
+
+def published(sizes=(3, 2, 2), width=None):
+    """Three splits in the layout of PyG's raw file; the first graph is larger than a byte can number."""
+    random = np.random.default_rng(0)
+
+    def graph(n):
+        table = graphs_of([(random.random((n, 2)), random.permutation(n))])
+        columns = table.columns
+        distance = columns["edge_dense"] if width else columns["edge_dense"][:, 0]
+        return {
+            "x": columns["x_dense"], "edge_index": columns["edge_index"].long().t().contiguous(),
+            "edge_attr": distance, "y": columns["y"][:, 0].long(),
+        }  # fmt: skip
+
+    return [[graph(300 if number == 0 else 30 + number) for number in range(size)] for size in sizes]
+
+
+def put_archive(root, content):
+    folder = root / "TSP" / "raw"
+    folder.mkdir(parents=True)
+    torch.save(content, folder / "TSP_v2.pt")
+    with zipfile.ZipFile(folder / "TSP_v2.zip", "w") as archive:
+        archive.write(folder / "TSP_v2.pt", "TSP_v2.pt")
+    (folder / "TSP_v2.pt").unlink()
+
+
+@pytest.mark.parametrize("width", [None, 1])
+def test_published_file_gives_pygs_graphs(width, tmp_path, monkeypatch):
+    put_archive(tmp_path, published(width=width))
+    monkeypatch.setitem(TSP.__init__.__globals__["_PUBLISHED"], "split_sizes", (3, 2, 2))
+    data = TSP(source="pyg", root=str(tmp_path))
+    assert (data.spec.mean_nodes, data.spec.mean_edges, data.spec.offline) == (275.4, 6885.0, False)
+    data.setup()
+    for split in ("train", "val", "test"):
+        theirs = GNNBenchmarkDataset(str(tmp_path), "TSP", split)
+        assert len(data.tables[split]) == len(theirs)
+        for number, graph in enumerate(theirs):
+            batch = data.tables[split].batch([number])
+            assert torch.equal(batch.x_dense, graph.x)
+            assert torch.equal(batch.edge_index, graph.edge_index)
+            assert torch.equal(batch.edge_dense[:, 0], graph.edge_attr.reshape(-1))
+            assert torch.equal(batch.y[:, 0], graph.y)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"x": torch.ones(300, 3)}, "train graphs 0 to 2 are not what"),
+        ({"y": torch.ones(5)}, "instead of one value for each of"),
+        ({"y": torch.full((7500,), 2)}, "y holds 0 to 2"),
+        ({"edge_index": torch.full((2, 7500), 500)}, "nodes that do not exist"),
+        ({"edge_attr": None}, "train graphs 0 to 2"),
+    ],
+)
+def test_other_content_is_told(change, message, tmp_path):
+    content = published()
+    content[0][0] |= change
+    put_archive(tmp_path, content)
+    with pytest.raises(CorruptData, match=message):
+        TSP(source="pyg", root=str(tmp_path)).prepare_data()
+
+
+def test_text_files_give_the_published_graphs(tmp_path):
+    random = np.random.default_rng(1)
+    folder = tmp_path / "TSP" / "raw"
+    folder.mkdir(parents=True)
+    written = {}
+    for split, count in {"train": 3, "val": 1, "test": 2}.items():
+        written[split] = [(random.random((28 + k, 2)), random.permutation(28 + k)) for k in range(count)]
+        (folder / f"TSP_{split}.txt").write_text("".join(line_of(*one) for one in written[split]))
+    data = TSP(source="text", root=str(tmp_path))
+    assert data.spec.split_sizes is None
+    data.setup()
+    for split, instances in written.items():
+        assert len(data.tables[split]) == len(instances)
+        for number, (points, tour) in enumerate(instances):
+            batch = data.tables[split].batch([number])
+            found = [*zip(*batch.edge_index.tolist(), batch.y[:, 0].tolist(), strict=True)]
+            assert set(found) == {(i, j, c) for i, j, _, c in by_matrices(points, tour, NEIGHBOURS)}
+            assert len(found) == NEIGHBOURS * len(points)
+    before = data.source_key()
+    with (folder / "TSP_val.txt").open("a") as file:
+        file.write(line_of(*written["train"][0]))
+    assert TSP(source="text", root=str(tmp_path)).source_key() != before
+
+
+def test_text_files_that_are_not_there_are_told(tmp_path):
+    with pytest.raises(MissingData, match=r"TSP_train\.txt"):
+        TSP(source="text", root=str(tmp_path)).prepare_data()

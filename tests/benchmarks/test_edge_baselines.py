@@ -1,0 +1,64 @@
+"""Linear models of edge features beside networks, on targets that they can learn."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+from graphbench.benchmarks.edge_baselines import predict_by_features
+from graphbench.testing import tiny_spec, tiny_table
+
+
+def tables_of(spec):
+    return {split: tiny_table(spec, num_graphs=12, seed=seed) for seed, split in enumerate(("train", "val", "test"))}
+
+
+@pytest.mark.parametrize("kind", ["both", "categorical", "dense"])
+def test_numbers_that_are_linear_in_the_features_are_found(kind):
+    spec = tiny_spec("edge-regression", kind)
+    tables = tables_of(spec)
+    for table in tables.values():
+        coded = table.columns.get("edge_attr", torch.zeros(int(table.num_edges.sum()), 1)).double()
+        dense = table.columns.get("edge_dense", torch.zeros(len(coded), 1)).double()
+        table.columns["y"] = torch.cat([(coded == 2).double() * 3 + dense[:, :1], 1 - 2 * dense[:, :1]], 1)
+    tables["train"].columns["y"][:5] = torch.nan
+    [(name, found)] = predict_by_features(tables, spec).items()
+    assert name == "ridge on edge features"
+    for split, predicted in found.items():
+        truth = tables[split].columns["y"].numpy()
+        assert predicted.shape == truth.shape
+        assert np.abs(predicted - truth).max() < 0.1 * truth.std() + 0.05
+
+
+def test_classes_that_a_feature_tells_are_found():
+    spec = tiny_spec("edge-classification", "dense")
+    tables = tables_of(spec)
+    for table in tables.values():
+        table.columns["y"] = (table.columns["edge_dense"][:, :1] > 0.2).long()
+    tables["train"].columns["y"][:3] = -1
+    [(name, found)] = predict_by_features(tables, spec).items()
+    assert name == "logistic regression on edge features"
+    for split, predicted in found.items():
+        np.testing.assert_allclose(predicted.sum(1), 1.0)
+        assert (predicted.argmax(1) == tables[split].columns["y"][:, 0].numpy()).mean() > 0.9
+
+
+def test_a_class_without_a_training_edge_has_the_probability_0():
+    spec = dataclasses.replace(tiny_spec("edge-classification", "dense"), num_classes=4)
+    tables = tables_of(spec)
+    tables["train"].columns["y"] = torch.randint(2, tables["train"].columns["y"].shape) * 2
+    found = predict_by_features(tables, spec)["logistic regression on edge features"]["test"]
+    assert found.shape[1] == 4
+    assert (found[:, [1, 3]] == 0).all()
+
+
+def test_no_features_or_one_class_or_no_target_has_no_baseline():
+    bare, dense = tiny_spec("edge-classification", "none"), tiny_spec("edge-classification", "dense")
+    assert predict_by_features(tables_of(bare), bare) == {}
+    for value in (1, -1):
+        tables = tables_of(dense)
+        tables["train"].columns["y"] = torch.full_like(tables["train"].columns["y"], value)
+        assert predict_by_features(tables, dense) == {}

@@ -1,0 +1,7 @@
+"""An instance of TSP as its authors wrote it."""
+
+
+def line_of(points, tour):
+    """As published: coordinates, the word, the tour from 1 with its first point again, a blank at the end."""
+    coordinates = " ".join(f"{value:.16f}" for value in points.reshape(-1))
+    return f"{coordinates} output {' '.join(str(point + 1) for point in [*tour, tour[0]])} \n"

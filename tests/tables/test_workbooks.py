@@ -1,0 +1,69 @@
+"""Workbooks: cells as text, blank rows and other sheets, and what is said without openpyxl."""
+
+from __future__ import annotations
+
+import datetime as dt
+import importlib.util
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from graphbench.errors import BadInput, CorruptData, MissingExtra
+from graphbench.tables.workbooks import check_workbook, workbook_rows
+
+needs_openpyxl = pytest.mark.skipif(importlib.util.find_spec("openpyxl") is None, reason="needs the extra excel")
+
+
+@pytest.fixture
+def book(tmp_path):
+    """A workbook of two sheets; the first has a blank row, a gap, a date and a cell beyond the header."""
+    openpyxl = pytest.importorskip("openpyxl")
+    made = openpyxl.Workbook()
+    sheet = made.active
+    sheet.title = "Assay"
+    rows = [["smiles", "y", "on"], ["CCO", 1.5, True], [], [" CC ", None, dt.date(2024, 5, 1)], ["C", 2, "", "x"]]
+    for number, row in enumerate(rows, 1):
+        for place, value in enumerate(row, 1):
+            sheet.cell(number, place, value)
+    made.create_sheet("Notes").append(["nothing"])
+    made.save(tmp_path / "a.xlsx")
+    return tmp_path / "a.xlsx"
+
+
+def test_cells_are_text_with_the_number_of_their_row(book):
+    notes = []
+    assert list(workbook_rows(book, notes)) == [
+        (1, ["smiles", "y", "on"]),
+        (2, ["CCO", "1.5", "True"]),
+        (4, ["CC", "", "2024-05-01 00:00:00"]),
+        (5, ["C", "2", "", "x"]),
+    ]
+    assert notes == ["the sheet 'Assay' is read, the first of 2"]
+
+
+def test_a_workbook_that_unpacks_to_far_more_is_refused_before_it_is_opened(book):
+    """All shared strings are in memory at once, however few of them a sheet uses."""
+    packed = book.with_name("bomb.xlsx")
+    with zipfile.ZipFile(book) as source, zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as target:
+        for name in source.namelist():
+            target.writestr(name, source.read(name))
+        with target.open("xl/more.xml", "w") as file:
+            for _ in range(100):
+                file.write(bytes(1 << 20))
+    with pytest.raises(CorruptData, match=r"bomb\.xlsx"):
+        next(workbook_rows(packed, []))
+
+
+@needs_openpyxl
+def test_other_files_are_no_workbooks(tmp_path):
+    (tmp_path / "a.xlsx").write_text("smiles,y\n")
+    with pytest.raises(BadInput, match="not a workbook that openpyxl can read"):
+        next(workbook_rows(tmp_path / "a.xlsx", []))
+
+
+def test_missing_package_is_named_with_its_extra(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    check_workbook(Path("a.csv"))
+    with pytest.raises(MissingExtra, match=r"Reading a\.XLSX .*'openpyxl'.*\[excel\]"):
+        check_workbook(Path("a.XLSX"))
