@@ -60,7 +60,7 @@ def recipe_of(arguments: Sequence[str]) -> list[str]:
         BadInput: a file cannot be read.
     """
     line = CommandLine.parse(arguments)
-    files = line.given("--config")
+    files = line.named("--config")
     count = max((n for n, one in enumerate(line.files, 1) if any((one.get("expected") or {}).values())), default=0)
     return [word for one in files[:count] for word in one.words]
 

@@ -135,7 +135,7 @@ def _option_for(word: str, command: str) -> str | None:
 
 def _check_runs(line: CommandLine) -> None:
     """Look at the runs of an ensemble, among which the file to answer may stand."""
-    for value in (value for one in line.given(*SEVERAL["predict"]) for value in one.values):
+    for value in (value for one in line.named(*SEVERAL["predict"]) for value in one.values):
         if Path(value).is_file():
             raise BadInput(f"--run {value}: this is a file, and no folder of a run. Did you mean --input {value}?")
 

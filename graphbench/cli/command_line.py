@@ -80,7 +80,7 @@ def spell_out(words: Sequence[str]) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Given:
+class Option:
     """An option as a command line gives it.
 
     Args:
@@ -106,8 +106,12 @@ class Given:
         return ".".join(part for part in self.name.lstrip("-").split(".") if part not in ("init_args", "class_path"))
 
     def read(self) -> Any:
-        """Return the value: the mapping or list that it is in JSON or YAML or in a file, else the text."""
-        if holds_settings(self.value):
+        """Return the value: the mapping or list that it is in JSON or YAML, else the text.
+
+        A file of settings is read where jsonargparse reads one: in place of a class or of a group of options, and not
+        where it holds data.
+        """
+        if self.path in (*SLOTS, *HOLDERS) and holds_settings(self.value):
             return read(Path(self.value))
         if self.value.startswith(("{", "[")):
             try:
@@ -132,7 +136,7 @@ class CommandLine:
         ({'data': 'NCI'}, 2)
     """
 
-    options: tuple[Given, ...]
+    options: tuple[Option, ...]
 
     @classmethod
     def parse(cls, words: Sequence[str], several: Collection[str] = (), flags: Collection[str] = ()) -> CommandLine:
@@ -143,19 +147,19 @@ class CommandLine:
             several: options that take as many words as there are.
             flags: options that take none.
         """
-        found: list[Given] = []
+        found: list[Option] = []
         room = False
         for word in spell_out(words):
             if is_option(word):
                 name, sign, value = word.partition("=")
-                found.append(Given(name.removesuffix("+"), (value,) if sign else (), (word,), name.endswith("+")))
+                found.append(Option(name.removesuffix("+"), (value,) if sign else (), (word,), name.endswith("+")))
                 room = not sign and name not in flags
             elif room:
                 last = found.pop()
-                found.append(Given(last.name, (*last.values, word), (*last.words, word), last.appends))
+                found.append(Option(last.name, (*last.values, word), (*last.words, word), last.appends))
                 room = last.name in several
             else:
-                found.append(Given("", (word,), (word,)))
+                found.append(Option("", (word,), (word,)))
         return cls(tuple(found))
 
     @property
@@ -172,7 +176,7 @@ class CommandLine:
         """
         return CommandLine(
             tuple(
-                Given(one.name, (path := str(resolve(one.value)),), (one.name, path))
+                Option(one.name, (path := str(resolve(one.value)),), (one.name, path))
                 if one.name == "--config" and one.values
                 else one
                 for one in self.options
@@ -208,7 +212,7 @@ class CommandLine:
         """Slot -> the class of `REQUIRED` that it names last."""
         return {slot: name for _, content in self.contents for slot, name in classes_in(content).items()}
 
-    def given(self, *names: str) -> list[Given]:
+    def named(self, *names: str) -> list[Option]:
         """Return the options of these names, each with its dashes."""
         return [one for one in self.options if one.name in names]
 

@@ -74,7 +74,7 @@ def with_optimizer(arguments: Sequence[str]) -> list[str]:
     named = (value_at(content, option[2:]) for _, content in line.contents)
     if (
         first is None
-        or line.given(option, f"{option}.class_path", f"{option}.help")
+        or line.named(option, f"{option}.class_path", f"{option}.help")
         or any(name not in (None, *AS_FUNCTION) for name in named)
     ):
         return line.words

@@ -31,6 +31,7 @@ from graphbench.cli.command_line import (
     SLOTS,
     CommandLine,
     class_named,
+    holds_settings,
     nested,
 )
 from graphbench.cli.parsers import ALL_OPTIONS, near_options, unknown_option
@@ -72,19 +73,19 @@ def _mistakes(line: CommandLine, parser: ArgumentParser, text: str) -> Iterator[
         first, _, rest = one.name.lstrip("-").partition(".")
         if first not in known or (rest and first == "expected" and f"expected.{rest}" not in known):
             yield str(unknown_option(one.name, known))
-    if missing := [slot for slot in REQUIRED if slot not in (used := _used(line))]:
+    if missing := [slot for slot in REQUIRED if slot not in (classes := _collect_classes(line))]:
         names = " and ".join(f"--{slot}" for slot in missing)
         yield f"{names} must be given, on the command line or in a configuration. {ALL_OPTIONS}"
-    for each in used.values():
+    for each in classes.values():
         for made in each:
             yield from _of_class(made, text)
     seed = line.value("seed_everything")
-    if seed is not None and (said := _wrong("seed_everything", int | bool, str(seed), text)):
+    if seed is not None and (said := _describe_mistake("seed_everything", int | bool, str(seed), text)):
         yield said
 
 
 @dataclass
-class _Used:
+class _NamedClass:
     """A class that a command line names, or one that holds options, with what it gets.
 
     Args:
@@ -100,9 +101,9 @@ class _Used:
     options: list[tuple[str, Any, bool]] = dataclasses.field(default_factory=list)
 
 
-def _used(line: CommandLine) -> dict[str, list[_Used]]:
+def _collect_classes(line: CommandLine) -> dict[str, list[_NamedClass]]:
     """Return the classes at each place: one, or those of a list."""
-    found = {place: [_Used(place, "", _imported(target))] for place, target in _HOLDERS.items()}
+    found = {place: [_NamedClass(place, "", _imported(target))] for place, target in _HOLDERS.items()}
     for one in line.options:
         if one.name == "--config":
             content = read(Path(one.value))
@@ -110,28 +111,28 @@ def _used(line: CommandLine) -> dict[str, list[_Used]]:
             content = nested(one.path, one.value if (value := one.read()) is None else value) if one.values else {}
         for top in OPTION_TOPS:
             if top in content:
-                _collect(top, content[top], one.appends, found)
+                _note(top, content[top], one.appends, found)
     return found
 
 
-def _collect(place: str, value: Any, adds: bool, found: dict[str, list[_Used]]) -> None:
+def _note(place: str, value: Any, adds: bool, found: dict[str, list[_NamedClass]]) -> None:
     """Note what a value says of a place and of those below it."""
     if place in SLOTS:
         for number, item in enumerate(value if isinstance(value, list) else [value]):
             if (name := _class_in(item)) is not None:
                 before = found.get(place, []) if adds or number else []
-                found[place] = [*before, _Used(place, name, _class_of(place, name))]
+                found[place] = [*before, _NamedClass(place, name, _class_of(place, name))]
             if isinstance(item, Mapping):
                 options = {key: inner for key, inner in item.items() if key not in _OF_CLASS}
                 inside = item.get("init_args")
                 options |= inside if isinstance(inside, Mapping) else {}
-                last = found.setdefault(place, [_Used(place, "", None)])[-1]
+                last = found.setdefault(place, [_NamedClass(place, "", None)])[-1]
                 last.options += [(key, inner, adds) for key, inner in options.items()]
     elif isinstance(value, Mapping):
         for key, inner in value.items():
             option = f"{place}.{key}"
             if option in SLOTS or (option in HOLDERS and isinstance(inner, Mapping)):
-                _collect(option, inner, adds, found)
+                _note(option, inner, adds, found)
             else:
                 found[place][-1].options.append((key, inner, adds))
 
@@ -161,7 +162,7 @@ def _class_of(place: str, name: str) -> Any:
     return _imported(f"{slot.module}.{name}")
 
 
-def _of_class(made: _Used, text: str) -> Iterator[str]:
+def _of_class(made: _NamedClass, text: str) -> Iterator[str]:
     """Yield what is wrong with a class and its options."""
     if not callable(made.cls) and made.name and made.name in text:
         yield _no_such_class(made, text)
@@ -181,7 +182,7 @@ def _of_class(made: _Used, text: str) -> Iterator[str]:
         if name in hints and name in known:
             if adds and _is_plain(hints[name]) and not _takes_lists(hints[name]):
                 yield f"--{option}+: {option} takes no list to add to. Leave the + out."
-            if not adds and (said := _wrong(option, hints[name], value, text)):
+            if not adds and (said := _describe_mistake(option, hints[name], value, text)):
                 yield said
         elif name not in known and name in text:
             near = near_options(name, known, f"{made.place}.")
@@ -198,7 +199,7 @@ def _of_class(made: _Used, text: str) -> Iterator[str]:
             yield f"{names} must be given, on the command line or in a configuration. {ALL_OPTIONS}"
 
 
-def _no_such_class(made: _Used, text: str) -> str:
+def _no_such_class(made: _NamedClass, text: str) -> str:
     """What is wrong with a name that no class has."""
     option = f"--{made.place}"
     if Path(made.name).is_file() and not made.name.endswith(SETTINGS):
@@ -218,7 +219,7 @@ def _no_such_class(made: _Used, text: str) -> str:
     return f"{option} is {made.name!r}; expected one of: {', '.join(sorted(known))}."
 
 
-def _wrong(option: str, hint: Any, value: Any, text: str) -> str | None:
+def _describe_mistake(option: str, hint: Any, value: Any, text: str) -> str | None:
     """What is wrong with a value of an annotated option; None where it is right, or the text is not about it."""
     if isinstance(value, Mapping):
         for kind in (part for part in _parts(hint) if dataclasses.is_dataclass(part) and isinstance(part, type)):
@@ -231,14 +232,16 @@ def _wrong(option: str, hint: Any, value: Any, text: str) -> str | None:
                     return (
                         f"--{option}.{name}: {kind.__name__} has no option {name!r}. {near}It has: {', '.join(hints)}."
                     )
-                if said := _wrong(f"{option}.{name}", hints[name], inner, text):
+                if said := _describe_mistake(f"{option}.{name}", hints[name], inner, text):
                     return said
+    if isinstance(value, str) and holds_settings(value):  # a file in place of what it holds
+        return None
     if not (_is_plain(hint) or (isinstance(value, str) and value in text)) or _accepts(hint, value):
         return None
     for leaf in _leaves(value) if float in _parts(hint) else ():
         if not math.isfinite(leaf[1]):
             return f"--{option} is {leaf[0]!r}; expected a finite number."
-    return f"--{option} is {value!r}; expected {_told(hint)}."
+    return f"--{option} is {value!r}; expected {_describe_type(hint)}."
 
 
 def _accepts(hint: Any, value: Any) -> bool:
@@ -291,11 +294,11 @@ def _leaves(value: Any) -> Iterator[tuple[str, float]]:
                 continue
 
 
-def _told(hint: Any) -> str:
+def _describe_type(hint: Any) -> str:
     """An annotation in words.
 
     Examples:
-        >>> _told(int | None), _told(tuple[float, float]), _told(Literal["mean", 3] | None)
+        >>> _describe_type(int | None), _describe_type(tuple[float, float]), _describe_type(Literal["mean", 3] | None)
         ('int or None', 'tuple[float, float]', "one of 'mean', 3 or None")
     """
     origin, parts = get_origin(hint), [hint]
@@ -304,12 +307,12 @@ def _told(hint: Any) -> str:
     chosen = [repr(value) for part in parts if get_origin(part) is Literal for value in get_args(part)]
     others = [part for part in parts if get_origin(part) is not Literal]
     if chosen or len(others) > 1:
-        return " or ".join([*([f"one of {', '.join(chosen)}"] if chosen else []), *map(_told, others)])
+        return " or ".join([*([f"one of {', '.join(chosen)}"] if chosen else []), *map(_describe_type, others)])
     if hint is NoneType:
         return "None"
     if isinstance(hint, type) and origin is None:
         return hint.__name__
-    inside = ", ".join("..." if one is ... else _told(one) for one in get_args(hint))
+    inside = ", ".join("..." if one is ... else _describe_type(one) for one in get_args(hint))
     name = getattr(origin or hint, "__name__", str(hint))
     return f"{name}[{inside}]" if inside else name
 

@@ -107,7 +107,7 @@ def test_every_spelling_is_in_force_in_every_command(reached, spelling):
     assert expected[1]["architecture"]["init_args"]["num_layers"] == 2
     seen = []
     for command in BUILDING:
-        if command == "sweep" and len(CommandLine.parse(shlex.split(spelling)).given("--config")) != 1:
+        if command == "sweep" and len(CommandLine.parse(shlex.split(spelling)).named("--config")) != 1:
             continue  # each configuration is a model of its own
         words = reached(f"{command} {spelling} {NEEDS.get(command, '')}")
         if words not in seen:
@@ -256,6 +256,15 @@ def test_the_last_value_counts_whatever_its_spelling():
     assert CommandLine.parse([*words, "--trainer.devices", "auto"]).value("trainer.devices") == "auto"
     assert CommandLine.parse(["--data={init_args: {seed: 3}}"]).value("data.seed") == 3
     assert CommandLine.parse(words).value("trainer.accelerator") is None
+
+
+def test_files_of_data_are_no_settings(place):
+    """Such a file may be large, and no mapping: nobody reads it but its benchmark."""
+    (place / "graphs.json").write_text("[" + "1," * 200_000 + "1]")
+    line = CommandLine.parse(["--data", "Graphs", "--data.source", "graphs.json", "--model.init_from", "graphs.json"])
+    assert [content for _, content in line.contents] == [{"data": "Graphs"}]
+    import_named(line.words)
+    assert line.value("data.source") == "graphs.json"
 
 
 def test_short_names_are_spelled_out_alone():
