@@ -14,6 +14,7 @@ TESTED_BY = {
         "tests/benchmarks/molecules/chemistry/test_reading.py",
         "the reasons of unreadable texts",
     ),
+    "graphbench/data/shares.py": ("tests/benchmarks/molecules/test_own_splits.py", "shares of zero, and unused ones"),
     "graphbench/tables/missing.py": (
         "tests/benchmarks/molecules/chemistry/test_targets.py", "the words, in targets of molecules",
     ),
