@@ -170,7 +170,7 @@ _measure_water = over_keys(_water, (LEVEL, COST_FACTOR), (SLOPE, _VOLUME))
 
 @in_all_rows
 def _step(desk: Desk) -> Lanes:
-    """A Newton step of the rows that have not settled, as in `sparse_flow.water_level`; whether they are still at it."""
+    """A Newton step of the rows not settled yet, as in `sparse_flow.water_level`; whether they are still at it."""
     level, slack, factor, number = desk.row(LEVEL), desk.row(_SLACK), desk.row(FACTOR), desk.row(_PASS)
     slope, volume = desk.row(SLOPE) * factor + slack, desk.row(_VOLUME) * factor
     step = (1.0 - volume - slack * level) / (slope * level)
