@@ -253,6 +253,13 @@ def test_half_precision_is_solved_in_float32(dtype):
     assert r.grad.dtype == dtype
 
 
+def test_gradients_beyond_half_precision_are_cut():
+    r = torch.full((1, 2), 1e-4, dtype=torch.float16, requires_grad=True)
+    flow = sparse_flow(r, torch.tensor([[0.0, 0.1]], dtype=torch.float16), 1e-4)
+    (flow.float() * torch.tensor([[0.0, 1e3]])).sum().backward()
+    assert r.grad.abs().max() == torch.finfo(torch.float16).max
+
+
 @pytest.mark.parametrize("scale", [1e-30, 1e-12, 1e12, 1e30])
 def test_scaling_the_energy_changes_nothing(scale):
     r, f = attention_rows(8, 12, dtype=torch.float32)

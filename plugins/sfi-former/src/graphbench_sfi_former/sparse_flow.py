@@ -83,7 +83,8 @@ def sparse_flow(
             their resistance and friction, and rows without an allowed key are 0 as a whole.
 
     Returns:
-        Flow `[..., N, K]` in the dtype of `resistance`.
+        Flow `[..., N, K]` in the dtype of `resistance`. Gradients that half precision cannot hold are cut at
+        its largest number.
 
     Raises:
         BadInput: shapes or dtypes that do not fit, a negative resistance, friction or penalty, alpha <= 0.
@@ -105,13 +106,21 @@ def sparse_flow(
     if resistance.numel() == 0:
         return resistance * friction
     rows = _Rows(
-        resistance.to(dtype).reshape(-1, num_keys),
-        friction.to(dtype).reshape(-1, num_keys),
+        _widened(resistance, dtype).reshape(-1, num_keys),
+        _widened(friction, dtype).reshape(-1, num_keys),
         penalties.expand(-1, num_rows, 1).reshape(-1, 1),
         None if alphas is None else alphas.expand(-1, num_rows, 1).reshape(-1, 1),
         None if mask is None else mask.expand(resistance.shape).reshape(-1, num_keys),
     )
     return _solve(rows, torch.finfo(dtype)).reshape(resistance.shape).to(resistance.dtype)
+
+
+def _widened(values: Tensor, dtype: torch.dtype) -> Tensor:
+    """In another dtype; gradients that the first cannot hold are cut at its largest number."""
+    wide, limits = values.to(dtype), torch.finfo(values.dtype)
+    if wide is not values and wide.requires_grad:
+        wide.register_hook(lambda gradient: gradient.clamp(limits.min, limits.max))
+    return wide
 
 
 class _Rows(NamedTuple):

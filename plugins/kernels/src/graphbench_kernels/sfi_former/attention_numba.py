@@ -1,6 +1,6 @@
 """Sparse-flow attention on a processor in one kernel for each direction: products of matrices and what lies between.
 
-Imported by `native` when `runs_numba` says yes, and never else. Sixteen rows of queries at a time are multiplied with
+Imported by `attention`, which `ops` imports where Numba runs. Sixteen rows of queries at a time are multiplied with
 all keys, solved by `rows_numba` and multiplied with all values, in memory that stays in a core's own caches; so are
 their derivatives in the backward pass, which computes the scores again: that takes less time than to keep them.
 

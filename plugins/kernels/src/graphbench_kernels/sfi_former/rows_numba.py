@@ -1,6 +1,6 @@
 """Rows of sparse-flow attention on a processor: formulas for sixteen rows at a time, from their scores to their flow.
 
-Imported by `attention_numba` alone. It is the arithmetic of `fused`, `rows` and `waterfill`, whose notation it shares:
+Imported by `attention_numba` alone. It is the arithmetic of `blocks` and `sparse_flow`, whose notation it shares:
 the numbers of rows stay in the nearest caches from their scores to their flow, and from the derivatives by their flow
 to those by their scores. The same conditions make a row steep; such rows are marked and get a flow and derivatives
 of 0.
@@ -26,7 +26,7 @@ Array = NDArray[np.floating]
 #: Columns: S and g without their factors, before that the scores of both kinds; in the backward pass they become the
 #: derivatives by the scores. The third holds the derivatives by the flow, and then the flow itself.
 WEIGHT, COST, FLOW, COLUMNS = range(4)
-#: Numbers of rows that the backward pass wants again: the fields of `RowState`, the number that was taken from the
+#: Numbers of rows that the backward pass wants again: unit, level, slope and gain, the number that was taken from the
 #: scores and what their powers were multiplied by to give S, the same from the friction's scores to g, and which rows
 #: are not solved here.
 UNIT, LEVEL, SLOPE, GAIN, SHIFT, FACTOR, COST_SHIFT, COST_FACTOR, BOUNDED, MARK, STATE = range(11)
@@ -46,7 +46,7 @@ CLOSED, _LOWEST = -1e30, -1e9
 #: Newton passes after which a row is given up, and after which it is where its condition is too large.
 _PASSES, _UNCHECKED = 24, 2
 #: Size of logits from which a softmax may be 1 to within rounding, what is nearly 1, and keys up to which all hot rows
-#: are steep: as in `rows`.
+#: are steep: as in `blocks`.
 _HOT, _NEAR_ONE, _FEW = 8.0, 0.9, 8.0
 #: Size of logits up to which powers and their sums are ordinary numbers without taking the largest away.
 _MODERATE = 30.0
@@ -132,7 +132,7 @@ def _cube_root_of_inverse(x: Lanes) -> Lanes:
 
 @in_all_rows
 def _begin(desk: Desk) -> Lanes:
-    """Factors of S and g, and the level to start from of `fused.solve_block`."""
+    """Factors of S and g, and a level to start from."""
     total, size, keys, penalty = desk.row(_TOTAL), desk.row(_SIZE), desk.row(NUM_KEYS), desk.row(PENALTY)
     factor, unit = 1.0 / total, 1.0 / (total * desk.row(_INVERSES))
     scale = _friction_scale(penalty, unit, desk)
@@ -155,7 +155,7 @@ def _begin(desk: Desk) -> Lanes:
 
 
 def _friction_scale(penalty: Lanes, unit: Lanes, desk: Desk) -> Lanes:
-    """As in `fused`."""
+    """The scale g / F, as in `blocks`."""
     return smaller(larger(penalty / unit, desk.limits.eps**2), desk.limits.max**0.8)
 
 
@@ -170,7 +170,7 @@ _measure_water = over_keys(_water, (LEVEL, COST_FACTOR), (SLOPE, _VOLUME))
 
 @in_all_rows
 def _step(desk: Desk) -> Lanes:
-    """A Newton step of the rows that have not settled, as in `waterfill.water_level`; whether they are still at it."""
+    """A Newton step of the rows not settled yet, as in `sparse_flow.water_level`; whether they are still at it."""
     level, slack, factor, number = desk.row(LEVEL), desk.row(_SLACK), desk.row(FACTOR), desk.row(_PASS)
     slope, volume = desk.row(SLOPE) * factor + slack, desk.row(_VOLUME) * factor
     step = (1.0 - volume - slack * level) / (slope * level)
@@ -202,7 +202,7 @@ def _judge(desk: Desk) -> Lanes:
 
 
 def _heat(desk: Desk, level: Lanes, factor: Lanes, cost_factor: Lanes, unit: Lanes, scale: Lanes) -> tuple[Lanes, ...]:
-    """Of `rows.hot_rows` and `rows._saturated`."""
+    """As `_hot` and `_saturated` in `blocks`."""
     w, g = desk.column(WEIGHT) * factor, desk.column(COST) * cost_factor
     gap = level - g
     nearly = (w > 0.0) & (unit > w * _NEAR_ONE) | (g > scale * _NEAR_ONE)
