@@ -50,6 +50,9 @@ TESTED_BY = {
     "plugins/kernels/src/graphbench_kernels/models/maxout_numba.py": (
         "plugins/sft/tests/test_maxout.py", "its loops",
     ),
+    "plugins/kernels/src/graphbench_kernels/probe_triton.py": (
+        "plugins/kernels/tests/test_running.py", "launched in the interpreter, or not at all",
+    ),
     "plugins/kernels/src/graphbench_kernels/models/pna.py": (
         "plugins/baselines/tests/test_pna.py", "every test runs with and without",
     ),

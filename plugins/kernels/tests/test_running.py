@@ -1,6 +1,9 @@
 import multiprocessing
+import os
+import subprocess
 import sys
 import threading
+import types
 
 import numpy as np
 import pytest
@@ -44,7 +47,40 @@ def two_threads():
 def test_a_new_enough_card_and_triton_are_needed(device, installed, capability, answer, monkeypatch):
     monkeypatch.setattr(running, "find_spec", lambda name: object() if installed and name == "triton" else None)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    put_probe(monkeypatch, lambda device: True)
     assert runs_triton(device) is answer
+
+
+def put_probe(monkeypatch, launch):
+    """A tiny kernel that is launched by `launch`, on a card that is new enough."""
+    module = types.ModuleType("graphbench_kernels.probe_triton")
+    module.launch = launch
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+
+
+def no_compiler(device):
+    raise RuntimeError("Failed to find C compiler. Please specify via CC environment variable.")
+
+
+@pytest.mark.parametrize(("launch", "said"), [(no_compiler, "C compiler"), (lambda device: False, "wrong numbers")])
+def test_a_kernel_that_cannot_be_launched_is_told_once_and_left_to_torch(launch, said, monkeypatch):
+    """A node without gcc, say, as many images are."""
+    calls = []
+    monkeypatch.setattr(running, "find_spec", lambda name: object())
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    put_probe(monkeypatch, lambda device: calls.append(device) or launch(device))
+    with pytest.warns(UserWarning, match=said) as told:
+        answers = [runs_triton(CARD) for _ in range(3)]
+    assert answers == [False] * 3
+    assert (len(told), len(calls)) == (1, 1)
+
+
+def test_the_tiny_kernel_counts_in_the_interpreter():
+    pytest.importorskip("triton", reason="Triton comes with torch for CUDA, or by `pip install triton`")
+    code = "import torch; from graphbench_kernels.probe_triton import launch; print(launch(torch.device('cpu')))"
+    environment = os.environ | {"TRITON_INTERPRET": "1"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert done.stdout.split() == ["True"], done.stderr
 
 
 def test_asking_does_not_import_triton():

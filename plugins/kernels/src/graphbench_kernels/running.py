@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
@@ -26,15 +27,16 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 @cache
 def runs_triton(device: torch.device) -> bool:
-    """Whether Triton is installed and compiles for this device.
+    """Return whether a kernel in Triton can be launched on this device, which is tried once with a tiny one.
 
-    The builds of torch for CUDA and ROCm bring Triton with them.
+    The builds of torch for CUDA and ROCm bring Triton with them. It builds a launcher with a C compiler, which many
+    nodes of clusters and images lack: then one warning says why, and torch's operations compute.
 
     Args:
         device: of the tensors.
 
     Returns:
-        False on a CPU, without Triton, and on cards older than compute capability 7.0.
+        False on a CPU, without Triton, on cards older than compute capability 7.0, and where the launch fails.
 
     Examples:
         >>> runs_triton(torch.device("cpu"))
@@ -42,7 +44,23 @@ def runs_triton(device: torch.device) -> bool:
     """
     if device.type != "cuda" or find_spec("triton") is None:
         return False
-    return torch.cuda.get_device_capability(device) >= (7, 0)
+    if torch.cuda.get_device_capability(device) < (7, 0):
+        return False
+    try:
+        from graphbench_kernels.probe_triton import launch
+
+        if launch(device):
+            return True
+        why = "a kernel of one line gave wrong numbers"
+    except Exception as error:  # of Triton, of its compilers, of the driver
+        why = (str(error).strip().splitlines() or [type(error).__name__])[-1]
+    warnings.warn(
+        f"Kernels in Triton cannot be launched on {device}, so PyTorch's operations compute in their place: {why}. "
+        "Triton needs a C compiler (CC names it), Python's headers and a cache folder that code may be loaded from "
+        "(TRITON_CACHE_DIR).",
+        stacklevel=2,
+    )
+    return False
 
 
 def runs_numba(*tensors: Tensor) -> bool:
