@@ -115,7 +115,7 @@ class DiskCache(_Cache):
                     logger.debug("%s cannot be loaded", self._name(key), exc_info=True)
         return None
 
-    def save_overload(self, sig: Any, data: CompileResult) -> None:
+    def save_overload(self, sig: Any, data: Any) -> None:
         """Write the code for a signature. Code that holds addresses of this process is not written."""
         key = self._key(sig, data.codegen)
         if key is None or data.library.has_dynamic_globals or any(not lifted.can_cache for lifted in data.lifted):
