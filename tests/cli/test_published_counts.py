@@ -27,7 +27,7 @@ PUBLISHED = {
 
 
 def test_no_configuration_is_left_out():
-    assert {path.stem for path in CONFIGS.glob("*.yaml")} == PUBLISHED.keys()
+    assert {path.stem for path in CONFIGS.glob("*.yaml")} - {"tsp"} == PUBLISHED.keys(), "GPS was not published on TSP"
 
 
 @pytest.mark.parametrize("name", one_of_each(PUBLISHED, number=4))

@@ -67,6 +67,7 @@ def test_a_fit_leaves_a_checkpoint_when_its_terminal_closes(whole, data_options,
     if not child:
         code = 70
         try:
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)  # where the tests run under nohup
             torch.cuda.is_available = lambda: False
             at("on_train_batch_end", wait_for_the_end)()
             sys.stdout, sys.stderr = os.fdopen(1, "w", buffering=1), os.fdopen(2, "w", buffering=1)

@@ -29,6 +29,7 @@ def place(tmp_path_factory):
         patch.chdir(folder)
         Path("mine.csv").write_text("smiles,y\n" + "".join(f"{s},{len(s)}\n" for s in SMILES))
         Path("new.csv").write_text("name,smiles\na,CCCC\nb,C[Si]C\nc,C1CC\n")
+        Path("other_lab.csv").write_text("smiles,y\nCCO,3\nCCCO,4\n")
         Path("other.csv").write_text("structure\nCCO\n")
         data = ["--data", "Molecules", "--data.file", "mine.csv", "--data.target", "y"]
         for seed, run in enumerate(("runs/mine", "runs/mine-1")):
@@ -40,7 +41,7 @@ def place(tmp_path_factory):
 def test_every_command_runs_and_writes_what_it_names(place, monkeypatch):
     monkeypatch.chdir(place)
     commands = [line for block in blocks("console") for line in block.splitlines() if line]
-    assert len(commands) == 7
+    assert len(commands) == 8
     for command in commands:
         program, *arguments = command.split()
         assert program == "graphbench"

@@ -24,7 +24,9 @@ def test_the_table_has_means_and_deviations_of_the_rows(layers):
     assert f"| {layers} | {' | '.join(cells)} |" in page
 
 
-@pytest.mark.parametrize("page", [PLUGIN / "README.md", PLUGIN.parents[1] / "README.md"], ids=["plug-in", "first"])
+@pytest.mark.parametrize(
+    "page", [PLUGIN / "README.md", PLUGIN.parents[1] / "docs" / "explanation" / "measured.md"], ids=["plug-in", "site"]
+)
 def test_the_first_pages_say_the_same_of_the_test_split(page):
     if not page.is_file():
         pytest.skip("the plug-in stands alone")
