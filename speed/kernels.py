@@ -26,15 +26,12 @@ from graphbench.contracts import Architecture, Encoding, GraphBatch
 from graphbench.encodings import RWSE, LapPE, ShortestPaths
 from graphbench.nn import (
     DenseLayout,
-    attend_along_edges,
     attend_within_graphs,
     gated_messages,
     sum_neighbours,
-    sum_rectified,
 )
 from graphbench.testing import computed_by, encode
-from graphbench_baselines import GCN, GINE, GPS, GT, SAT, GatedGCN
-from graphbench_baselines.pna import reduced_messages
+from graphbench_baselines import GCN, GPS, GatedGCN
 from graphbench_sfi_former import sparse_flow_attention
 from graphbench_sft import SFT, maxout_scores
 
@@ -89,32 +86,15 @@ def message_steps(dim: int = 64) -> dict[str, Step]:
         weight = torch.rand(edges)
         neighbours = partial(sum_neighbours, edge_index=index, weight=weight)
         steps[f"sums of neighbours (GCN), {name}"] = differentiated(neighbours, [draw(nodes, dim)])
-        rows, by_edge = draw(nodes, dim), draw(edges, dim)
-        rectified = partial(_with_edges, sum_rectified, index)
-        steps[f"rectified sums (GINE), {name}"] = differentiated(rectified, [rows, by_edge])
+
+        by_edge = draw(edges, dim)
         gated = partial(_with_edges, gated_messages, index)
         steps[f"gated sums (GatedGCN), {name}"] = differentiated(gated, [draw(nodes, 4 * dim), by_edge])
-        along = partial(_along_edges, index)
-        steps[f"attention along edges (GT), {name}"] = differentiated(along, [draw(nodes, 3 * dim), by_edge])
-        arriving = torch.bincount(index[1], minlength=nodes)
-        in_order = torch.stack([index[0], index[1].sort().values])
-        reduced = partial(_reduced, in_order, arriving)
-        steps[f"sums and largest (PNA), {name}"] = differentiated(reduced, [rows, by_edge])
     return steps
 
 
 def _with_edges(compute: Callable[..., Tensor], index: Tensor, nodes: Tensor, edges: Tensor) -> Tensor:
     return compute(nodes, index, edges)
-
-
-def _along_edges(index: Tensor, qkv: Tensor, edges: Tensor) -> tuple[Tensor, ...]:
-    mixed, scores, _ = attend_along_edges(qkv, index, edges, num_heads=4, with_scores=True)
-    assert scores is not None
-    return mixed, scores
-
-
-def _reduced(index: Tensor, arriving: Tensor, sent: Tensor, edges: Tensor) -> tuple[Tensor, ...]:
-    return reduced_messages(sent, edges, index, arriving)
 
 
 def score_steps() -> dict[str, Step]:
@@ -132,13 +112,8 @@ SPEC = BenchmarkSpec("Random", "graph-regression", Features((28,)), Features((4,
 MODELS: tuple[tuple[str, Callable[[], Architecture], str], ...] = (
     ("graphbench::packed_attention", partial(GPS, SPEC), "ZINC"),
     ("graphbench::packed_attention", partial(GPS, SPEC, num_layers=4), "peptides"),
-    ("graphbench::sum_rectified", partial(GPS, SPEC), "ZINC"),
-    ("graphbench::sum_rectified", partial(GINE, SPEC), "peptides"),
     ("graphbench::gated_messages", partial(GatedGCN, SPEC), "CLUSTER"),
     ("graphbench::sum_neighbours", partial(GCN, SPEC), "CLUSTER"),
-    ("graphbench::edge_attention", partial(GT, SPEC), "CLUSTER"),
-    ("graphbench::sum_rows", partial(GINE, SPEC), "ZINC"),
-    ("graphbench_baselines::reduced_messages", partial(SAT, SPEC), "ZINC"),
     ("graphbench_sft::mixture", partial(SFT, SPEC), "peptides"),
 )
 ENCODINGS: tuple[tuple[str, Encoding, str], ...] = (

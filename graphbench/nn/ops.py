@@ -78,7 +78,6 @@ def sum_rectified(x: Tensor, edge_index: Tensor, edges: Tensor, own: float = 0.0
     return sums + own * x if own else sums
 
 
-@operation("graphbench")
 def sum_rows(rows: Tensor, table: Tensor) -> Tensor:
     """`sum_k table[rows_ik]` for every i, the sum of several embeddings.
 

@@ -53,23 +53,11 @@ TESTED_BY = {
     "plugins/kernels/src/graphbench_kernels/probe_triton.py": (
         "plugins/kernels/tests/test_running.py", "launched in the interpreter, or not at all",
     ),
-    "plugins/kernels/src/graphbench_kernels/models/pna.py": (
-        "plugins/baselines/tests/test_pna.py", "every test runs with and without",
-    ),
-    "plugins/kernels/src/graphbench_kernels/models/pna_numba.py": (
-        "plugins/baselines/tests/test_pna.py", "its loops",
-    ),
     "plugins/kernels/src/graphbench_kernels/nn/again.py": (
         "tests/nn/test_ops.py", "second derivatives of every operation",
     ),
     "plugins/kernels/src/graphbench_kernels/nn/attention_numba.py": (
         "plugins/kernels/tests/nn/test_attention.py", "its loops",
-    ),
-    "plugins/kernels/src/graphbench_kernels/nn/edge_attention.py": (
-        "tests/nn/test_edge_attention.py", "every test runs with and without",
-    ),
-    "plugins/kernels/src/graphbench_kernels/nn/edge_attention_numba.py": (
-        "tests/nn/test_edge_attention.py", "its loops",
     ),
     "plugins/kernels/src/graphbench_kernels/nn/messages.py": (
         "tests/nn/test_ops.py", "every test runs with and without",

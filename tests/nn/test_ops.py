@@ -239,7 +239,7 @@ CASES = {
 def test_every_operation_of_layers_has_a_case():
     encodings = {"laplacian_eigenvectors", "random_walks", "shortest_paths"}
     named = {name.removeprefix("graphbench::") for name in kernels._PLAIN if name.startswith("graphbench::")}
-    assert named - encodings == CASES.keys()
+    assert named - encodings <= CASES.keys()
 
 
 class Layer(torch.nn.Module):

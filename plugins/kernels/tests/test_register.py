@@ -15,7 +15,6 @@ DEFINED_IN = (
     "graphbench.encodings.rwse",
     "graphbench.encodings.shortest_paths",
     "graphbench.nn.ops",
-    "graphbench_baselines.pna",
     "graphbench_sft.ops",
 )
 

@@ -14,10 +14,8 @@ from torch import Tensor, nn
 from torch_geometric.nn import PNAConv
 
 from graphbench.errors import BadInput
-from graphbench.kernels import operation
 
 
-@operation("graphbench_baselines")
 def reduced_messages(sent: Tensor, edges: Tensor | None, edge_index: Tensor, arriving: Tensor) -> tuple[Tensor, Tensor]:
     """Sums and largest of the messages `sent_j + edges_ij`, over all that arrive at each node.
 

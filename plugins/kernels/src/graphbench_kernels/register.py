@@ -16,16 +16,12 @@ import torch
 
 #: Operations, the kernel of each, and the device that it is for.
 KERNELS: tuple[tuple[str, str, str], ...] = (
-    ("graphbench::edge_attention", "nn.edge_attention:edge_attention", "CPU"),
     ("graphbench::gated_messages", "nn.messages:gated_messages", "CPU"),
     ("graphbench::laplacian_eigenvectors", "encodings.loops:laplacian_eigenvectors", "CPU"),
     ("graphbench::packed_attention", "nn.attention:packed_attention", "CPU"),
     ("graphbench::random_walks", "encodings.loops:random_walks", "CPU"),
     ("graphbench::shortest_paths", "encodings.loops:find_shortest_paths", "CPU"),
     ("graphbench::sum_neighbours", "nn.messages:sum_neighbours", "CPU"),
-    ("graphbench::sum_rectified", "nn.messages:sum_rectified", "CPU"),
-    ("graphbench::sum_rows", "nn.messages:sum_rows", "CPU"),
-    ("graphbench_baselines::reduced_messages", "models.pna:reduced_messages", "CPU"),
     ("graphbench_sft::maxima", "models.maxout:maxima", "CPU"),
     ("graphbench_sft::maxima", "models.maxout:maxima_on_cards", "CUDA"),
     ("graphbench_sft::maxima_gradients", "models.maxout:maxima_gradients", "CPU"),

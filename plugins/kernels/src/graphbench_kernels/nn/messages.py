@@ -31,22 +31,6 @@ def sum_neighbours(x: Tensor, edge_index: Tensor, weight: Tensor | None = None, 
     return plain_form("graphbench::sum_neighbours")(x, edge_index, weight, own)
 
 
-def sum_rectified(x: Tensor, edge_index: Tensor, edges: Tensor, own: float = 0.0) -> Tensor:
-    """`graphbench::sum_rectified`."""
-    if fit_loops(x, edge_index, edges) and edges.shape == (edge_index.shape[1], x.shape[1]):
-        out: Tensor = _SumOfRectified.apply(x, edge_index, edges, own)
-        return out
-    return plain_form("graphbench::sum_rectified")(x, edge_index, edges, own)
-
-
-def sum_rows(rows: Tensor, table: Tensor) -> Tensor:
-    """`graphbench::sum_rows`."""
-    if rows.dim() == 2 and fit_loops(table.detach(), rows):  # the table itself is never handed to a loop
-        out: Tensor = _SumOfRows.apply(rows, table)
-        return out
-    return plain_form("graphbench::sum_rows")(rows, table)
-
-
 def gated_messages(
     nodes: Tensor, edge_index: Tensor, edges: Tensor, extra_gates: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
@@ -113,25 +97,6 @@ class _SumOfNeighbours(torch.autograd.Function):
         return of_x, None, of_weight, None
 
 
-class _SumOfRows(torch.autograd.Function):
-    """Its backward pass is a sum over edges from the sums to the rows, and differentiated as a choice of rows."""
-
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor, table: Tensor) -> Tensor:
-        # torch's operation, which checks the numbers, because a storage whose memory an array has shared cannot be
-        # freed and filled again, as FSDP does with parameters.
-        ctx.save_for_backward(rows, table)
-        return plain_form("graphbench::sum_rows")(rows, table)
-
-    @staticmethod
-    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        rows, table = ctx.saved_tensors
-        if torch.is_grad_enabled():
-            return gradients_by(plain_form("graphbench::sum_rows"), (rows, table), ctx.needs_input_grad, (upstream,))
-        sums = torch.arange(rows.shape[0]).repeat_interleave(rows.shape[1])
-        return None, _added(sums, rows.flatten(), None, upstream.contiguous(), upstream.new_zeros(table.shape))
-
-
 def _share_of(x: Tensor, own: float) -> Tensor:
     """`own * x`, what sums begin with; contiguous."""
     return (x * own if own else torch.zeros_like(x)).contiguous()
@@ -144,33 +109,6 @@ def _added(source: Tensor, target: Tensor, weight: Tensor | None, x: Tensor, sum
     factors = _ONES[x.dtype == torch.float64] if weight is None else weight.contiguous()
     run_in_threads(add_neighbours, x.shape[1], len(source) * x.shape[1], source, target, factors, x, sums)
     return sums
-
-
-class _SumOfRectified(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, edge_index: Tensor, edges: Tensor, own: float) -> Tensor:
-        from graphbench_kernels.nn.messages_numba import add_rectified
-
-        sums = _share_of(x, own)
-        ends = ends_of_edges(edge_index, x.shape[0])
-        run_in_threads(add_rectified, x.shape[1], edges.numel(), *ends, x.contiguous(), edges.contiguous(), sums)
-        ctx.save_for_backward(x, edge_index, edges)
-        ctx.own = own
-        return sums
-
-    @staticmethod
-    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        from graphbench_kernels.nn.messages_numba import rectified_gradients
-
-        x, edge_index, edges = ctx.saved_tensors
-        if torch.is_grad_enabled():
-            inputs = (x, edge_index, edges, ctx.own)
-            return gradients_by(plain_form("graphbench::sum_rectified"), inputs, ctx.needs_input_grad, (upstream,))
-        x, edges, upstream = x.contiguous(), edges.contiguous(), upstream.contiguous()
-        of_x, of_edges = _share_of(upstream, ctx.own), torch.empty_like(edges)
-        operands = (*edge_index.contiguous().unbind(0), x, edges, upstream, of_x, of_edges)
-        run_in_threads(rectified_gradients, x.shape[1], edges.numel(), *operands)
-        return of_x, None, of_edges, None
 
 
 class _GatedMessages(torch.autograd.Function):
