@@ -18,7 +18,7 @@ from graphbench.benchmarks.superpixels.labelled import LabelledImages
 from graphbench.benchmarks.superpixels.slic import ImageChunk, SlicSettings, SuperpixelGraphs, superpixel_graphs
 from graphbench.contracts import SPLITS, GraphTable
 from graphbench.contracts.table import EDGE, EDGE_INDEX, GRAPH, NODE, Column, pointer
-from graphbench.data.splits import random_split
+from graphbench.data.splits import check_fractions, random_split
 from graphbench.data.worker_pool import map_in_processes
 from graphbench.errors import BadInput, MissingExtra, check_range
 
@@ -67,7 +67,16 @@ class SuperpixelBenchmark(GraphBenchmark):
 
     def read(self) -> Mapping[str, Iterator[GraphTable]]:
         """Cut the images on all cores."""
-        return {split: self._cut(split, images) for split, images in self.images().items()}
+        parts = self.images()
+        return {
+            split: self._cut(split, images) if len(images) else self._without_graphs(parts["train"])
+            for split, images in parts.items()
+        }
+
+    def _without_graphs(self, images: LabelledImages) -> Iterator[GraphTable]:
+        """A split that is left out, with the columns of the others."""
+        for table in self._cut("train", images.select(np.arange(1))):
+            yield table.select(torch.empty(0, dtype=torch.int64))
 
     def _cut(self, split: str, images: LabelledImages) -> Iterator[GraphTable]:
         number = SPLITS.index(split)
@@ -125,15 +134,14 @@ def stratified_rows(labels: np.ndarray, fractions: Sequence[float], seed: int) -
     """Rows of each split, ascending, with the same shares of every class.
 
     Raises:
-        BadInput: the fractions are no shares, or a class has too few images for three splits.
+        BadInput: the fractions are no shares, or a class has too few images for the splits that have one.
     """
-    if len(fractions) != len(SPLITS) or min(fractions) <= 0 or abs(sum(fractions) - 1) > 1e-6:
-        raise BadInput(f"fractions must be three shares above 0 that add up to 1, got {tuple(fractions)}.")
+    shares = check_fractions(fractions)
     parts: dict[str, list[np.ndarray]] = {name: [] for name in SPLITS}
     for label in np.unique(labels):
         rows = np.flatnonzero(labels == label)
         try:
-            split = random_split(len(rows), dict(zip(SPLITS, fractions, strict=True)), seed + int(label))
+            split = random_split(len(rows), dict(zip(SPLITS, shares, strict=True)), seed + int(label))
         except BadInput as error:
             raise BadInput(f"Class {int(label)} has too few images. {error}") from error
         for name in SPLITS:

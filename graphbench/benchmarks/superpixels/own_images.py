@@ -18,6 +18,7 @@ from graphbench.benchmarks.superpixels.inputs import ImageInput
 from graphbench.benchmarks.superpixels.labelled import ImageFiles, LabelledImages
 from graphbench.benchmarks.superpixels.slic import SlicSettings
 from graphbench.contracts import SPLITS, Features
+from graphbench.data.shares import check_fractions, without_share
 from graphbench.errors import BadInput, check_range
 
 _COLOUR = Features(dense=5, names=("red", "green", "blue", "row", "column"))
@@ -40,7 +41,8 @@ class Superpixels(ImageInput):
         surplus: SLIC is first asked for `num_segments + surplus`, then for fewer until no more than `num_segments`
             come.
         use_intensity: edge weights fall with the difference of mean intensities too.
-        fractions: shares of train, validation and test where the folder has no split.
+        fractions: shares of train, validation and test where the folder has no split. 0 leaves validation or test out:
+            `[1, 0, 0]` trains a final model on all images.
         split_seed: decides that split.
         graph_seed: of the random order of nodes.
         options: see `GraphBenchmark`.
@@ -68,7 +70,8 @@ class Superpixels(ImageInput):
         super().__init__(SlicSettings(num_segments, compactness, surplus, use_intensity), graph_seed, **options)
         check_range("num_classes", num_classes, at_least=2, whole=True)
         self.folder, self.colour = Path(images), colour
-        self.fractions, self.split_seed = fractions, split_seed
+        self.fractions, self.split_seed = check_fractions(fractions), split_seed
+        self.empty_splits = without_share(fractions)
         self.spec = replace(
             type(self).spec,
             node=_COLOUR if colour else type(self).spec.node,

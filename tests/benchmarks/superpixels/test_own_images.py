@@ -190,3 +190,12 @@ def test_what_is_no_image_is_refused(folder, tmp_path):
     with pytest.raises(BadInput, match="no column 'smiles'"):
         benchmark.read_input(str(folder), "smiles")
     assert len(next(benchmark.read_input(str(folder / "dark" / "3.png"))).table) == 1
+
+
+@pytest.mark.parametrize(("fractions", "sizes"), [((0.9, 0.1, 0.0), (18, 2, 0)), ((1.0, 0.0, 0.0), (20, 0, 0))])
+def test_shares_of_zero_leave_splits_out(folder, tmp_path, fractions, sizes):
+    benchmark = Superpixels(images=str(folder), num_classes=2, store=str(tmp_path), fractions=fractions)
+    benchmark.prepare_data()
+    benchmark.setup("fit")
+    assert tuple(len(benchmark.tables[split]) for split in ("train", "val", "test")) == sizes
+    assert [len(batch.y) for batch in benchmark.train_dataloader()]
