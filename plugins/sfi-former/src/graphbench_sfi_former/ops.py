@@ -3,7 +3,7 @@
 | operation | plain form | kernel | runs |
 |---|---|---|---|
 | `water_level` | `sparse_flow` | `graphbench_kernels.sfi_former.water_level_triton` | on cards, where Triton launches |
-| `attend_rows` | `attention` | `graphbench_kernels.sfi_former.attention` | on processors, where `graphbench-kernels` is installed |
+| `attend_rows` | `attention` | `graphbench_kernels.sfi_former.attention` | on processors, where Numba compiles |
 
 A kernel has the name and the arguments of the operation. Without its module, or with `GRAPHBENCH_KERNELS=torch`,
 everything is computed by the plain forms.
