@@ -26,7 +26,7 @@ test: env browser  ## the test suite
 test-plain: export OMP_NUM_THREADS ?= 1
 test-plain: export GRAPHBENCH_KERNELS := torch
 test-plain: env  ## layers, encodings and models without kernels, as where graphbench-kernels is not installed
-	$(BIN)/python -m pytest -q -m "not slow" -n 2 --dist worksteal tests/test_kernels.py tests/nn tests/encodings $(filter-out plugins/kernels/tests,$(wildcard plugins/*/tests))
+	$(BIN)/python -m pytest -q -m "not slow" -n 2 --dist worksteal tests/contracts/test_kernels.py tests/nn tests/encodings $(filter-out plugins/kernels/tests,$(wildcard plugins/*/tests))
 
 test-slow: env  ## the long tests, and further cases of those of `make test` (hours)
 	$(BIN)/python -m pytest -q -m slow

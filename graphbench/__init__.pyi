@@ -4,7 +4,6 @@ from . import data as data
 from . import diagnostics as diagnostics
 from . import encodings as encodings
 from . import errors as errors
-from . import kernels as kernels
 from . import nn as nn
 from . import registry as registry
 from . import testing as testing
@@ -21,8 +20,9 @@ from .contracts import LayerTrace as LayerTrace
 from .contracts import PositionalEncoder as PositionalEncoder
 from .contracts import Representation as Representation
 from .contracts import Traced as Traced
-from .prediction import Predictor as Predictor
-from .prediction import load as load
+from .contracts import kernels as kernels
+from .inference import Predictor as Predictor
+from .inference import load as load
 from .training.build import build as build
 from .training.module import BenchmarkModule as BenchmarkModule
 

@@ -22,8 +22,8 @@ from resolve import ROOT, SYSTEM, UV, requirements, resolve
 
 #: The part of the suite that computes.
 PART = (
-    "tests/benchmarks", "tests/contracts", "tests/data", "tests/diagnostics", "tests/encodings", "tests/figures",
-    "tests/nn", "tests/tasks", "tests/runs/test_checkpoints.py", "tests/training/test_hyperparameters.py",
+    "tests/benchmarks", "tests/contracts", "tests/data", "tests/diagnostics", "tests/encodings",
+    "tests/nn", "tests/training/tasks", "tests/runs/test_checkpoints.py", "tests/training/test_hyperparameters.py",
     "tests/training/test_module.py", "tests/training/test_optim.py", "tests/cli/test_every_way_in.py",
     "tests/cli/test_sent_runs.py", "plugins",
 )  # fmt: skip

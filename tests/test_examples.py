@@ -18,7 +18,7 @@ COMPLETE = (
     "graphbench.diagnostics",
     "graphbench.encodings",
     "graphbench.nn",
-    "graphbench.tasks",
+    "graphbench.training.tasks",
     "graphbench_baselines",
     "graphbench_deepgraph",
     "graphbench_large_graphs",
@@ -30,16 +30,12 @@ COMPLETE = (
 )
 #: Where examples run, without one for every name: rooms without public names, exceptions, base classes of tests.
 PARTLY = (
-    "graphbench.attributions",
     "graphbench.benchmarks",
     "graphbench.callbacks",
     "graphbench.cli",
     "graphbench.errors",
     "graphbench.experiments",
-    "graphbench.exporting",
-    "graphbench.figures",
-    "graphbench.files",
-    "graphbench.prediction",
+    "graphbench.inference",
     "graphbench.registry",
     "graphbench.report",
     "graphbench.runs",
@@ -52,7 +48,7 @@ PARTLY = (
 def _modules() -> list[str]:
     paths = {package: getattr(importlib.import_module(package), "__path__", ()) for package in (*COMPLETE, *PARTLY)}
     inside = (found.name for package, path in paths.items() for found in pkgutil.walk_packages(path, f"{package}."))
-    return [*paths, *inside]
+    return [*dict.fromkeys([*paths, *inside])]  # a room inside of another is listed with it
 
 
 def _without_example(package: str) -> set[str]:

@@ -16,7 +16,7 @@ import thumbnails
 from graphbench import registry
 from graphbench.registry import configurations
 from graphbench.registry.expected import Expected
-from graphbench.tasks import TASKS
+from graphbench.training.tasks import TASKS
 
 Rows = Iterable[tuple[str, ...]]
 

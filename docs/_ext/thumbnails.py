@@ -16,8 +16,8 @@ from rdkit import RDConfig
 
 from graphbench import registry
 from graphbench.contracts import GraphBatch
-from graphbench.figures.graphs import PlainDrawing
-from graphbench.figures.molecules import molecule_png
+from graphbench.diagnostics.figures.graphs import PlainDrawing
+from graphbench.diagnostics.figures.molecules import molecule_png
 
 #: Benchmark -> options with which it is generated in a moment.
 FEW: dict[str, dict[str, Any]] = {

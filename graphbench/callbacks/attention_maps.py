@@ -27,9 +27,9 @@ from graphbench.callbacks.trackers import log_figure
 from graphbench.contracts import GraphTable
 from graphbench.contracts.spec import Split
 from graphbench.diagnostics import AttentionMap, attention_maps, record, spread_out
+from graphbench.diagnostics.figures.attention import drawing_figure, matrix_figure
+from graphbench.diagnostics.figures.graphs import GraphDrawing, MoleculeDrawing, PlainDrawing
 from graphbench.errors import BadInput, check_choice, check_range
-from graphbench.figures.attention import drawing_figure, matrix_figure
-from graphbench.figures.graphs import GraphDrawing, MoleculeDrawing, PlainDrawing
 from graphbench.runs import RunFolder
 from graphbench.training.module import BenchmarkModule
 

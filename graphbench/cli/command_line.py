@@ -16,8 +16,8 @@ from typing import Any
 import yaml
 
 from graphbench import registry
+from graphbench.data.files.safe_yaml import load_yaml
 from graphbench.errors import BadInput
-from graphbench.files.safe_yaml import load_yaml
 from graphbench.registry.configurations import read, resolve
 
 

@@ -14,13 +14,13 @@ from graphbench.cli.console import show_table
 from graphbench.cli.options import Request
 from graphbench.cli.same_data import SameData
 from graphbench.cli.trained import predictor_of, written_together
+from graphbench.data.files.json_files import load_json
+from graphbench.data.files.writing import write_text
 from graphbench.data.package_files import file_sha256
 from graphbench.errors import BadInput, GraphbenchError, check_choice
-from graphbench.files.json_files import load_json
-from graphbench.files.writing import write_text
-from graphbench.prediction.external import ExternalResult, ExternalScores
-from graphbench.prediction.output import write_frames
-from graphbench.prediction.predictor import Predictor
+from graphbench.inference.external import ExternalResult, ExternalScores
+from graphbench.inference.output import write_frames
+from graphbench.inference.predictor import Predictor
 from graphbench.runs import RunFolder
 from graphbench.runs.tables import show_number
 

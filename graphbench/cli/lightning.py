@@ -312,7 +312,7 @@ def _as_list(value: Any) -> list[Any]:
 def write_config(path: Path, cli: GraphbenchCLI) -> None:
     """Write the resolved configuration, headed by the version that wrote it."""
     from graphbench import __version__
-    from graphbench.files.writing import write_text
+    from graphbench.data.files.writing import write_text
 
     yaml.safe_load(text := cli.resolved_config())  # a configuration that cannot be read back must fail now
     write_text(path, f"# graphbench-lightning=={__version__}\n{text}")

@@ -14,8 +14,8 @@ from graphbench import registry
 from graphbench.cli.command_line import HOLDERS, CommandLine
 from graphbench.cli.names import import_named
 from graphbench.cli.parsers import CommandParser
+from graphbench.data.files.json_files import load_json
 from graphbench.errors import BadInput
-from graphbench.files.json_files import load_json
 from graphbench.registry.describe import options_of
 from graphbench.runs import RunFolder, trust
 
@@ -138,7 +138,7 @@ def check_needed(command: str, own: argparse.Namespace) -> None:
     if command == "explain" and not own.output:
         raise BadInput("--output is missing: name the folder to write.")
     if command == "embed" or (command == "predict" and own.input is not None):
-        from graphbench.prediction.output import check_output
+        from graphbench.inference.output import check_output
 
         check_output(own.output, streams=command == "predict")
 

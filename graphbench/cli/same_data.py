@@ -9,9 +9,9 @@ from typing import Any
 
 import pytorch_lightning as pl
 
+from graphbench.data.files.json_files import load_json
+from graphbench.data.files.writing import write_text
 from graphbench.errors import BadInput, CorruptData, check_choice
-from graphbench.files.json_files import load_json
-from graphbench.files.writing import write_text
 from graphbench.runs import RunFolder
 
 log = logging.getLogger(__name__)

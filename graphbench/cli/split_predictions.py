@@ -21,10 +21,10 @@ from graphbench.cli.trained import ONE_PROCESS, checkpoint_of, written_together
 from graphbench.contracts import Benchmark
 from graphbench.contracts.table import ENDS
 from graphbench.errors import BadInput
-from graphbench.prediction import Predictor
-from graphbench.prediction.ensemble import Ensemble
-from graphbench.prediction.loading import load_weights
-from graphbench.prediction.output import check_output, write_frames
+from graphbench.inference import Predictor
+from graphbench.inference.ensemble import Ensemble
+from graphbench.inference.loading import load_weights
+from graphbench.inference.output import check_output, write_frames
 from graphbench.runs import RunFolder
 from graphbench.training.module import OUTPUT, SPREAD
 

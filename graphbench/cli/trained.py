@@ -13,11 +13,11 @@ from graphbench.cli.command_line import CommandLine
 from graphbench.cli.lightning import GraphbenchCLI
 from graphbench.cli.options import Request
 from graphbench.cli.same_data import SameData
+from graphbench.data.files.together import writing_together
 from graphbench.errors import BadInput
-from graphbench.files.together import writing_together
-from graphbench.prediction import Predictor, TrainingFacts
-from graphbench.prediction.columns import OUTSIDE
-from graphbench.prediction.loading import load_weights
+from graphbench.inference import Predictor, TrainingFacts
+from graphbench.inference.columns import OUTSIDE
+from graphbench.inference.loading import load_weights
 from graphbench.runs import RunFolder
 from graphbench.runs.checkpoints import load_checkpoint, trained_weights
 from graphbench.runs.trained_options import warn_of_other_options

@@ -1,3 +1,4 @@
+from . import kernels as kernels
 from .architecture import Architecture as Architecture
 from .architecture import PositionalEncoder as PositionalEncoder
 from .architecture import Representation as Representation

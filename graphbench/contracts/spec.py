@@ -74,7 +74,7 @@ class BenchmarkSpec:
 
     Args:
         name: registered name, also the class name.
-        task: which file of `graphbench.tasks` trains and scores it (`TaskName`), or the registered name of a task of
+        task: task that trains and scores it: one of `graphbench.training.tasks` (`TaskName`), or the registered name of
             one's own.
         level, kind: what the task answers about and what an answer is (`Level`, `Kind`). Those of a task of graphbench
             follow from its name; with a task of one's own they are kept by `dataclasses.replace`, and have to be given

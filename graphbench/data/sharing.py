@@ -15,7 +15,7 @@ from pathlib import Path
 
 from filelock import Timeout
 
-from graphbench.files.locking import acquire_lock
+from graphbench.data.files.locking import acquire_lock
 
 __all__ = ["access_advice", "locked", "make_folder", "share"]
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from graphbench.contracts import Column, Encoded, Encoding, GraphTable
+from graphbench.contracts.kernels import operation
 from graphbench.contracts.table import GRAPH, NODE
 from graphbench.encodings._dense import (
     Normalization,
@@ -24,7 +25,6 @@ from graphbench.encodings._eigenvectors import smallest_eigenpairs
 from graphbench.encodings._sparse import LARGE, adjacency_of
 from graphbench.encodings._sparse import smallest_eigenpairs as sparse_eigenpairs
 from graphbench.errors import check_choice, check_range
-from graphbench.kernels import operation
 
 
 class LapPE(Encoding):

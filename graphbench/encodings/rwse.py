@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from graphbench.contracts import Column, Encoded, Encoding, GraphTable
+from graphbench.contracts.kernels import operation
 from graphbench.contracts.table import NODE
 from graphbench.encodings import _sparse
 from graphbench.encodings._dense import as_table, as_tensors, few_threads, size_blocks
 from graphbench.encodings._sparse import LARGE, adjacency_of
 from graphbench.errors import check_range
-from graphbench.kernels import operation
 
 
 class RWSE(Encoding):

@@ -12,10 +12,10 @@ from scipy.sparse import csr_matrix
 from torch import Tensor
 
 from graphbench.contracts import Column, Encoded, Encoding, GraphTable
+from graphbench.contracts.kernels import operation
 from graphbench.contracts.table import EDGE, NODE, PAIR, pointer
 from graphbench.encodings._dense import SizeBlock, as_table, as_tensors, few_threads, size_blocks
 from graphbench.errors import BadInput, check_range
-from graphbench.kernels import operation
 
 #: Distance of a pair that no path joins, while distances are computed.
 _NEVER = np.iinfo(np.int32).max // 2

@@ -42,9 +42,9 @@ from typing import Any
 
 import yaml
 
+from graphbench.data.files.json_files import load_json
+from graphbench.data.files.writing import write_text
 from graphbench.errors import BadInput
-from graphbench.files.json_files import load_json
-from graphbench.files.writing import write_text
 from graphbench.runs import RunFolder
 from graphbench.runs.tables import load_table, write_table
 

@@ -1,7 +1,7 @@
 """The operations of layers that an installed package of kernels may compute faster, in plain torch.
 
 Each function is complete: it is differentiated twice, runs under autocast, is compiled and exported. `operation`
-registers it with `torch.library`, see `graphbench.kernels`.
+registers it with `torch.library`, see `graphbench.contracts.kernels`.
 
 Legend: T nodes of all graphs, E edges, C channels, H heads of d channels each. `edge_index` holds sources j and
 targets i `[2, E]`.
@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.utils import scatter, softmax
 
-from graphbench.kernels import operation
+from graphbench.contracts.kernels import operation
 from graphbench.nn.dense import pad_blocks, split_heads, unpad_blocks
 
 #: Added to a sum of gates before it divides.

@@ -22,8 +22,8 @@ from typing import Any
 
 import yaml
 
+from graphbench.data.files.safe_yaml import load_yaml
 from graphbench.errors import BadInput, NameClash
-from graphbench.files.safe_yaml import load_yaml
 from graphbench.registry import entry_points, plugins
 from graphbench.registry.expected import Expected
 

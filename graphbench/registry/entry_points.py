@@ -37,7 +37,7 @@ _CONTRACTS: dict[Group, tuple[str, ...]] = {
     "architectures": ("graphbench.contracts:Architecture",),
     "benchmarks": ("graphbench.contracts:Benchmark",),
     "encodings": ("graphbench.contracts:Encoding", "graphbench.contracts:PositionalEncoder"),
-    "tasks": ("graphbench.tasks:Task",),
+    "tasks": ("graphbench.training.tasks:Task",),
     "callbacks": ("pytorch_lightning:Callback",),
 }
 #: With article, for messages.

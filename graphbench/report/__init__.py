@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from graphbench.data.files.together import writing_together
+from graphbench.data.files.writing import write_text
 from graphbench.errors import BadInput
-from graphbench.files.together import writing_together
-from graphbench.files.writing import write_text
 from graphbench.report.datasets import on_same_data, table_names
 from graphbench.report.formats import as_csv, as_latex, as_markdown
 from graphbench.report.groups import Group, group_runs

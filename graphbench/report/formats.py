@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from graphbench.files.cells import markdown_text, without_formulas
+from graphbench.data.files.cells import markdown_text, without_formulas
 from graphbench.report.scores import ResultTable
 from graphbench.report.significance import Comparison
 

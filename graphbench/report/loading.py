@@ -14,9 +14,9 @@ import numpy as np
 import pandas as pd
 import yaml
 
+from graphbench.data.files.json_files import load_json
+from graphbench.data.files.safe_yaml import load_yaml
 from graphbench.errors import BadInput
-from graphbench.files.json_files import load_json
-from graphbench.files.safe_yaml import load_yaml
 from graphbench.report.metrics import Curves, curves_of, logged_in
 from graphbench.runs import RunFolder
 from graphbench.runs.folder import with_present_keys

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
+from graphbench.diagnostics.figures.molecules import molecule_png
 from graphbench.errors import BadInput
-from graphbench.figures.molecules import molecule_png
 from graphbench.report.loading import Run
 from graphbench.report.predictions import REGRESSION, choices_of, scored_runs, targets_of
 from graphbench.report.scores import ResultTable

@@ -15,8 +15,8 @@ import torch
 from pytorch_lightning.plugins import TorchCheckpointIO
 from torch import nn
 
+from graphbench.data.files.writing import writing
 from graphbench.errors import BadInput, CorruptData, GraphbenchError
-from graphbench.files.writing import writing
 from graphbench.runs import RunFolder, hub, weights
 
 log = logging.getLogger(__name__)

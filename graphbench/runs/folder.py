@@ -19,10 +19,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from graphbench.data.files.json_files import load_json
+from graphbench.data.files.together import finish_writing
+from graphbench.data.files.writing import write_text
 from graphbench.errors import BadInput, CorruptData
-from graphbench.files.json_files import load_json
-from graphbench.files.together import finish_writing
-from graphbench.files.writing import write_text
 from graphbench.runs.holding import Place, locked
 
 log = logging.getLogger(__name__)
@@ -124,7 +124,7 @@ class RunFolder:
                     torn.unlink(missing_ok=True)
 
     def finish_writing(self) -> None:
-        """Let what a killed command had ready take its place, see `graphbench.files.together`."""
+        """Let what a killed command had ready take its place, see `graphbench.data.files.together`."""
         try:
             finish_writing(self.path)
         except OSError as error:

@@ -12,10 +12,10 @@ from types import TracebackType
 
 from filelock import BaseFileLock, Timeout
 
+from graphbench.data.files.json_files import load_json
+from graphbench.data.files.locking import acquire_lock
+from graphbench.data.files.writing import write_text
 from graphbench.errors import BadInput
-from graphbench.files.json_files import load_json
-from graphbench.files.locking import acquire_lock
-from graphbench.files.writing import write_text
 from graphbench.runs.environment import timestamp
 
 _HOLDER = ".holder"

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from graphbench.files.writing import write_text
+from graphbench.data.files.writing import write_text
 
 #: Every table begins with these: finished epochs, and optimizer steps done.
 POSITION = ("epoch", "step")

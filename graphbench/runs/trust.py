@@ -7,7 +7,7 @@ run whose fit was told to import something else is kept in the same way, so that
 question. What a command line names itself is its user's.
 
 Nothing here reads a configuration to find names in it: `Policy` is asked where something is imported, by jsonargparse
-(`enforced`) and by `graphbench.importing`.
+(`enforced`) and by `graphbench.registry.importing`.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from typing import Any
 
 import yaml
 
-from graphbench import importing, registry
+from graphbench import registry
+from graphbench.data.files.json_files import load_json
+from graphbench.data.files.safe_yaml import load_yaml
+from graphbench.data.files.writing import write_text
 from graphbench.errors import BadInput
-from graphbench.files.json_files import load_json
-from graphbench.files.safe_yaml import load_yaml
-from graphbench.files.writing import write_text
-from graphbench.registry import plugins
+from graphbench.registry import importing, plugins
 
 #: Packages whose classes any run may name; subpackages are meant as well.
 ADMITTED = (

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from graphbench.data.files.writing import writing
 from graphbench.errors import BadInput, CorruptData, MissingExtra
-from graphbench.files.writing import writing
 
 #: How the names of such files end.
 SUFFIX = ".safetensors"

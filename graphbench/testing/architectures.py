@@ -33,10 +33,10 @@ from graphbench.contracts.spec import TaskName
 from graphbench.diagnostics import record
 from graphbench.errors import BadInput
 from graphbench.nn import HeadConfig, size_blocks
-from graphbench.tasks import build_task
 from graphbench.testing.representations import by_graph, check_representation, check_trace, parts
 from graphbench.testing.tiny import FEATURE_KINDS, encode, permute_edges, permute_nodes, tiny_spec, tiny_table
 from graphbench.testing.waiting import check_reads_nothing
+from graphbench.training.tasks import build_task
 
 if TYPE_CHECKING:
     from graphbench.testing.precision import Precision

@@ -14,7 +14,7 @@ from graphbench import registry
 from graphbench.contracts import Benchmark, BenchmarkSpec, Features, GraphBatch
 from graphbench.contracts.spec import SPLITS
 from graphbench.nn import HeadConfig
-from graphbench.tasks import build_task
+from graphbench.training.tasks import build_task
 
 
 class BenchmarkContract:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any, Literal
 
-from graphbench import kernels
+from graphbench.contracts import kernels
 from graphbench.errors import check_choice
 
 

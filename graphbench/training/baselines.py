@@ -10,9 +10,9 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from graphbench.contracts.benchmark import Benchmark
-from graphbench.tasks.base import Task
-from graphbench.tasks.scores import SplitScores
 from graphbench.training.module import BenchmarkModule
+from graphbench.training.tasks.base import Task
+from graphbench.training.tasks.scores import SplitScores
 
 
 def baselines_of(

@@ -15,8 +15,8 @@ from torch import nn
 from torch.optim import Optimizer
 
 from graphbench.contracts.spec import BenchmarkSpec
+from graphbench.data.files.safe_yaml import load_yaml
 from graphbench.errors import BadInput, GraphbenchError
-from graphbench.files.safe_yaml import load_yaml
 from graphbench.runs import trust
 from graphbench.runs.checkpoints import INSTANTIATOR as INSTANTIATOR
 from graphbench.runs.checkpoints import check_instantiator

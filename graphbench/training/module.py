@@ -27,18 +27,18 @@ from graphbench.contracts.spec import BenchmarkSpec
 from graphbench.contracts.table import GraphBatch
 from graphbench.errors import BadInput, check_range
 from graphbench.nn.heads import HeadConfig
-from graphbench.tasks import build_task
-from graphbench.tasks.regression import Regression
-from graphbench.tasks.rows import OUTPUT as OUTPUT
-from graphbench.tasks.rows import SPREAD as SPREAD
-from graphbench.tasks.rows import rows_of
-from graphbench.tasks.scores import Scores
-from graphbench.tasks.scores import SplitLoss as SplitLoss
-from graphbench.tasks.scores import SplitScores as SplitScores
 from graphbench.training import parts, targets
 from graphbench.training.distributed import over_processes, share_buffers, suit_strategy
 from graphbench.training.hyperparameters import INSTANTIATOR, plain_arguments, rebuilding
 from graphbench.training.optim import Schedule, fuse, parameter_groups, set_rates
+from graphbench.training.tasks import build_task
+from graphbench.training.tasks.regression import Regression
+from graphbench.training.tasks.rows import OUTPUT as OUTPUT
+from graphbench.training.tasks.rows import SPREAD as SPREAD
+from graphbench.training.tasks.rows import rows_of
+from graphbench.training.tasks.scores import Scores
+from graphbench.training.tasks.scores import SplitLoss as SplitLoss
+from graphbench.training.tasks.scores import SplitScores as SplitScores
 
 
 def adam_w(parameters: Any) -> torch.optim.Optimizer:

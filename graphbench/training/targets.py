@@ -12,10 +12,10 @@ from graphbench.contracts.benchmark import Benchmark
 from graphbench.contracts.spec import SPLITS
 from graphbench.contracts.table import WEIGHT
 from graphbench.errors import BadInput
-from graphbench.tasks.base import target_labels
-from graphbench.tasks.classification import Classification
-from graphbench.tasks.defined import TargetRange
-from graphbench.tasks.regression import Regression
+from graphbench.training.tasks.base import target_labels
+from graphbench.training.tasks.classification import Classification
+from graphbench.training.tasks.defined import TargetRange
+from graphbench.training.tasks.regression import Regression
 
 if TYPE_CHECKING:
     from graphbench.training.module import BenchmarkModule

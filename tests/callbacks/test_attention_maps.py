@@ -16,9 +16,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from graphbench import diagnostics as D
 from graphbench.callbacks.attention_maps import AttentionMaps
+from graphbench.diagnostics.figures.attention import drawing_figure, matrix_figure
+from graphbench.diagnostics.figures.graphs import PlainDrawing
 from graphbench.errors import BadInput
-from graphbench.figures.attention import drawing_figure, matrix_figure
-from graphbench.figures.graphs import PlainDrawing
 from graphbench.training.module import BenchmarkModule
 
 Fit = Callable[..., tuple[BenchmarkModule, pl.Trainer]]

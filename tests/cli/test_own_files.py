@@ -107,7 +107,7 @@ def test_a_balanced_loss_is_that_of_its_definition(options, tmp_path):
     from sklearn.utils.class_weight import compute_class_weight
 
     from graphbench.nn.heads import HeadConfig
-    from graphbench.tasks import build_task
+    from graphbench.training.tasks import build_task
 
     task = build_task(data.spec, 4, HeadConfig(), class_weights="balanced")
     task.set_class_weights(columns["y"], columns["weight"])

@@ -14,7 +14,7 @@ from command_line import SMALL_MODEL
 import graphbench
 from graphbench.cli import main
 from graphbench.errors import BadInput
-from graphbench.importing import current_gate
+from graphbench.registry.importing import current_gate
 from graphbench.runs import trust
 
 #: A module that leaves a trace when it is imported, and a callback and a function in it that do when they are used.

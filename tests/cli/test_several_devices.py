@@ -16,8 +16,8 @@ from graphbench.cli.commands import embed
 from graphbench.cli.commands.predict import _answering
 from graphbench.cli.several_devices import answer_part, chosen_devices, start_answering
 from graphbench.errors import BadInput
-from graphbench.prediction import Ensemble
-from graphbench.prediction.calibration import Temperature
+from graphbench.inference import Ensemble
+from graphbench.inference.calibration import Temperature
 from graphbench.runs import trust
 
 CPU = torch.device("cpu")

@@ -16,9 +16,9 @@ from graphbench.benchmarks.graphs.networkx_files import READERS, read_networkx
 from graphbench.benchmarks.graphs.saved import load_saved
 from graphbench.benchmarks.lrgb.files import contact_table, peptide_table, read_molecules, read_superpixels
 from graphbench.benchmarks.molecules.ogb_files import load_split_dict
+from graphbench.data.files.json_files import load_json
 from graphbench.data.foreign import foreign
 from graphbench.errors import BadInput, CorruptData, GraphbenchError
-from graphbench.files.json_files import load_json
 from graphbench.runs import RunFolder
 
 EDGES = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])

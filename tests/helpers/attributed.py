@@ -5,9 +5,9 @@ from types import SimpleNamespace
 import torch
 
 from graphbench.contracts import Architecture, Representation
+from graphbench.inference import TrainingFacts
 from graphbench.nn import EdgeEncoder, NodeEncoder
 from graphbench.nn.heads import HeadConfig
-from graphbench.prediction import TrainingFacts
 from graphbench.testing import encode, tiny_spec, tiny_table
 from graphbench.training.module import BenchmarkModule
 

@@ -26,9 +26,9 @@ TESTED_BY = {
     "graphbench/tables/target_cells.py": (
         "tests/benchmarks/molecules/chemistry/test_targets.py", "the cells of a file of molecules",
     ),
-    "graphbench/prediction/external.py": ("tests/cli/test_external.py", "held against predict and scikit-learn"),
+    "graphbench/inference/external.py": ("tests/cli/test_external.py", "held against predict and scikit-learn"),
     "graphbench/contracts/pyg.py": ("tests/nn/test_pyg.py", "beside the layers that read such graphs"),
-    "graphbench/files/json_files.py": ("tests/data/test_foreign.py", "JSON that is damaged or nested too deep"),
+    "graphbench/data/files/json_files.py": ("tests/data/test_foreign.py", "JSON that is damaged or nested too deep"),
     "plugins/sfi-former/src/graphbench_sfi_former/ops.py": (
         "plugins/kernels/tests/sfi_former/test_rows_numba.py", "chooses between kernels and plain forms",
     ),
@@ -75,7 +75,9 @@ TESTED_BY = {
         "plugins/kernels/tests/models/test_mixture.py", "beside the kernel; its other half in `test_maxout`",
     ),
     "graphbench/callbacks/changed_options.py": ("tests/cli/test_changes.py", "what it sets, in runs that go on"),
-    "graphbench/importing.py": ("tests/cli/test_every_way_in.py", "what a sent run may not import, by every command"),
+    "graphbench/registry/importing.py": (
+        "tests/cli/test_every_way_in.py", "what a sent run may not import, by every command",
+    ),
     "graphbench/benchmarks/block_models/sampling.py": (
         "tests/benchmarks/block_models/test_pattern_cluster.py", "samples the graphs of PATTERN and CLUSTER",
     ),
@@ -102,9 +104,15 @@ TESTED_BY = {
     "graphbench/benchmarks/sizes.py": (
         "tests/benchmarks/block_models/test_pattern_cluster.py", "sizes that a user gives, good and bad",
     ),
-    "graphbench/attributions/encoders.py": ("tests/attributions/test_reference.py", "the calls that are replaced"),
-    "graphbench/attributions/question.py": ("tests/attributions/test_attribution.py", "what every method asks"),
-    "graphbench/attributions/rows.py": ("tests/cli/commands/test_explain.py", "the rows that the command explains"),
+    "graphbench/inference/attributions/encoders.py": (
+        "tests/inference/attributions/test_reference.py", "the calls that are replaced",
+    ),
+    "graphbench/inference/attributions/question.py": (
+        "tests/inference/attributions/test_attribution.py", "what every method asks",
+    ),
+    "graphbench/inference/attributions/rows.py": (
+        "tests/cli/commands/test_explain.py", "the rows that the command explains",
+    ),
     "graphbench/benchmarks/superpixels/base.py": (
         "tests/benchmarks/superpixels/test_own_images.py", "the benchmark of any images",
     ),
@@ -143,13 +151,17 @@ TESTED_BY = {
     "graphbench/contracts/encoding.py": ("tests/contracts/test_encodings.py", "held by every encoding"),
     "graphbench/contracts/spec.py": ("tests/registry/test_entry_points.py", "of the benchmarks of plug-ins"),
     "graphbench/contracts/trace.py": ("tests/diagnostics/test_recording.py", "recorded traces"),
-    "graphbench/exporting/card.py": ("tests/cli/commands/test_export.py", "the card that an export writes"),
-    "graphbench/exporting/folder.py": ("tests/cli/commands/test_export.py", "the folder that an export writes"),
+    "graphbench/inference/exporting/card.py": ("tests/cli/commands/test_export.py", "the card that an export writes"),
+    "graphbench/inference/exporting/folder.py": (
+        "tests/cli/commands/test_export.py", "the folder that an export writes",
+    ),
     "graphbench/nn/path_steps.py": ("tests/nn/test_graphormer.py", "the term of the edges on shortest paths"),
     "graphbench/runs/hub.py": ("tests/cli/commands/test_push.py", "by the real client, against a stand-in"),
     "graphbench/diagnostics/ragged.py": ("tests/diagnostics/test_rank.py", "sums per graph, in every measure of rank"),
     "graphbench/diagnostics/traces.py": ("tests/diagnostics/test_summary.py", "states that summaries read"),
-    "graphbench/figures/attention.py": ("tests/callbacks/test_attention_maps.py", "the callback that draws with it"),
+    "graphbench/diagnostics/figures/attention.py": (
+        "tests/callbacks/test_attention_maps.py", "the callback that draws with it",
+    ),
     "graphbench/testing/pretend.py": ("tests/testing/test_waiting.py", "counts what the other check forbids"),
     "graphbench/data/lost_memory.py": ("tests/cli/test_lost_memory.py", "of the data workers of a fit"),
     "graphbench/runs/holding.py": ("tests/cli/test_nothing_is_lost.py", "two processes and one folder"),
@@ -274,7 +286,7 @@ TESTS_OF = {
     "tests/docs/test_predict.py": "docs/predict.md",
     "tests/cli/test_closed_streams.py": "commands whose output is closed",
     "tests/contracts/test_compiled.py": "that all architectures compile",
-    "tests/tasks/test_waiting.py": "which tasks read numbers from the device",
+    "tests/training/tasks/test_waiting.py": "which tasks read numbers from the device",
     "tests/speed/test_architectures.py": "the plain forms that speed/architectures.py holds ours against",
     "tests/speed/test_data_peers.py": "the other projects' data sets of speed/data_path.py",
     "tests/speed/test_gps_throughput.py": "the networks that speed/gps_throughput.py compares",
@@ -303,7 +315,7 @@ TESTS_OF = {
     "tests/release/test_workflow.py": ".github/workflows",
     "tests/survive/test_campaign.py": "tests/survive/campaign.py",
     "tests/survive/test_cases.py": "tests/survive/cases.py",
-    "tests/tasks/test_part_iou.py": "the metric of ShapeNetPart",
+    "tests/training/tasks/test_part_iou.py": "the metric of ShapeNetPart",
     "tests/test_architecture.py": "arrows between rooms, public names, and this table",
     "tests/test_changed_names.py": "tests/public_names.txt and CHANGELOG.md, against the public names",
     "tests/test_declared.py": "dependencies in pyproject.toml, against what is imported",

@@ -7,8 +7,8 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint
 from torch_geometric import nn as pyg
 
-from graphbench import kernels
 from graphbench import nn as ours
+from graphbench.contracts import kernels
 from graphbench.nn import (
     DenseLayout,
     attend_within_graphs,

@@ -6,8 +6,8 @@ import signal
 
 import pytest
 
+from graphbench.data.files.writing import writing
 from graphbench.errors import BadInput, CorruptData
-from graphbench.files.writing import writing
 from graphbench.runs import RunFolder
 
 

@@ -3,9 +3,9 @@ import unittest
 import pytest
 import torch
 
-from graphbench import kernels as core
+from graphbench.contracts import kernels as core
+from graphbench.contracts.kernels import VARIABLE, kernels_run, runs_numba
 from graphbench.errors import BadInput
-from graphbench.kernels import VARIABLE, kernels_run, runs_numba
 from graphbench.testing import computed_by, kernels, run_with_triton
 
 

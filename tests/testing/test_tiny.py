@@ -9,8 +9,8 @@ import torch
 from graphbench.contracts import Column
 from graphbench.encodings import RWSE, ShortestPaths
 from graphbench.nn import HeadConfig
-from graphbench.tasks import build_task
 from graphbench.testing import FEATURE_KINDS, check_batch, encode, permute_edges, permute_nodes, tiny_spec, tiny_table
+from graphbench.training.tasks import build_task
 
 TASKS = (
     "graph-regression", "graph-classification", "graph-multilabel", "node-classification", "edge-classification",

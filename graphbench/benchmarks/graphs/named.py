@@ -18,7 +18,7 @@ from graphbench.benchmarks.graphs.foreign import Named
 from graphbench.benchmarks.graphs.saved import load_saved
 from graphbench.data.package_files import file_sha256
 from graphbench.errors import BadInput, GraphbenchError
-from graphbench.importing import check, import_object
+from graphbench.registry.importing import check, import_object
 
 #: Where graphbench-lib is installed; its modules have the name of ours.
 LIBRARY = "GRAPHBENCH_LIB"

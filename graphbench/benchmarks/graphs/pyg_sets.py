@@ -12,7 +12,7 @@ from typing import Any
 from graphbench.benchmarks.graphs.foreign import Named, made, raw_files, raw_key
 from graphbench.contracts import SPLITS
 from graphbench.errors import BadInput, UnknownName
-from graphbench.importing import check
+from graphbench.registry.importing import check
 
 #: Defaults of an option `split` of PyG's classes that names one of the splits; others say how nodes are split.
 _BY_SPLIT = (None, "train", "trainval")

@@ -39,7 +39,7 @@ class Target:
     Args:
         level: "graph", "node", "edge", or "link".
         names: columns of the source; none for links.
-        task: a name of `graphbench.tasks`.
+        task: a name of `graphbench.training.tasks`.
         why: how the task was found, for people.
         width: columns of `y`.
         classes: what the classes are in the source, as text; empty where they are numbered from 0.

@@ -298,7 +298,7 @@ class QM9Contacts(QM9Source):
     apart; molecules without a contact are left out. As there, 90, 5 and 5% of the rest train, validate and test, by a
     permutation of seed 42. Geometries are those of B3LYP/6-31G(2df,p). A batch holds each pair once, the smaller number
     first, as `contact_index [num_pairs, 2]`; training samples wrong partners, evaluation ranks the true one among all
-    atoms of the molecule (`graphbench.tasks.link_ranking`). Positions are not in the batch: they would tell.
+    atoms of the molecule (`graphbench.training.tasks.link_ranking`). Positions are not in the batch: they would tell.
 
     Args:
         source: `qm9pack`, without a network, or `pyg`, see `QM9`.

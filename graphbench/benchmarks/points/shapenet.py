@@ -42,7 +42,7 @@ class ShapeNetPart(PointCloudBenchmark):
     2016), all of them stored; training samples 2,500 of a shape anew at each step, evaluation takes the same ones each
     time. A smaller shape repeats its points in training and keeps its size in evaluation. A shape's category is given.
     Scores are IoU of parts, by shape (`instance_IoU`) and by category (`class_IoU`); see
-    `graphbench.tasks.metrics.PartIoU`. y is upright.
+    `graphbench.training.tasks.metrics.PartIoU`. y is upright.
 
     Most released code trains on the training and validation shapes together, and chooses the checkpoint by the test
     shapes; so does `trainval`.

@@ -15,8 +15,8 @@ from graphbench.cli.several_devices import Answer, answered_on, chosen_devices
 from graphbench.cli.trained import on_split, predictor_of
 from graphbench.contracts import SPLITS, InputPart
 from graphbench.errors import BadInput, check_choice
-from graphbench.prediction.output import check_output, write_frames
-from graphbench.prediction.predictor import Level, parts_of_split
+from graphbench.inference.output import check_output, write_frames
+from graphbench.inference.predictor import Level, parts_of_split
 
 log = logging.getLogger(__name__)
 _LEVELS = ("graph", "node")

@@ -9,8 +9,16 @@ from typing import get_args
 
 import pandas as pd
 
-from graphbench.attributions.attribution import Method
-from graphbench.attributions.rows import (
+from graphbench.cli.options import OWN, Request, check_needed, own_parser, split
+from graphbench.cli.parsers import folder_to_write, whole_number
+from graphbench.cli.several_devices import chosen_devices
+from graphbench.cli.trained import on_split, predictor_of, training_means
+from graphbench.contracts import SPLITS
+from graphbench.data.files.together import writing_together
+from graphbench.errors import BadInput, check_choice
+from graphbench.inference import Predictor
+from graphbench.inference.attributions.attribution import Method
+from graphbench.inference.attributions.rows import (
     ChosenRow,
     Wanted,
     choose_rows,
@@ -20,16 +28,8 @@ from graphbench.attributions.rows import (
     tables_of,
     target_column,
 )
-from graphbench.cli.options import OWN, Request, check_needed, own_parser, split
-from graphbench.cli.parsers import folder_to_write, whole_number
-from graphbench.cli.several_devices import chosen_devices
-from graphbench.cli.trained import on_split, predictor_of, training_means
-from graphbench.contracts import SPLITS
-from graphbench.errors import BadInput, check_choice
-from graphbench.files.together import writing_together
-from graphbench.prediction import Predictor
-from graphbench.prediction.output import write_frames
-from graphbench.prediction.predictor import parts_of_split
+from graphbench.inference.output import write_frames
+from graphbench.inference.predictor import parts_of_split
 
 log = logging.getLogger(__name__)
 #: What rows.csv calls what attributions are measured from.

@@ -42,7 +42,7 @@ def export(arguments: Sequence[str]) -> int:
     parser.add_argument("--trust", action="store_true", help="import whatever the configuration of the run names")
     own = parser.parse_args(list(arguments))
     output = folder_to_write("--output", own.output)
-    from graphbench.exporting.folder import check_free
+    from graphbench.inference.exporting.folder import check_free
 
     check_free(output)
     write_export(RunFolder.existing(own.run), output, own.checkpoint, own.licence, own.trust, own.format)
@@ -63,8 +63,8 @@ def write_export(
     Raises:
         BadInput: see `export`.
     """
-    from graphbench.exporting import export_folder
-    from graphbench.prediction.loading import load, load_weights
+    from graphbench.inference.exporting import export_folder
+    from graphbench.inference.loading import load, load_weights
     from graphbench.runs.checkpoints import trained_weights
 
     path = Path(checkpoint) if checkpoint else trained_weights(run)
@@ -74,11 +74,11 @@ def write_export(
     load_weights(predictor.module, path)
     further = None
     if form == "torch":
-        from graphbench.exporting.program import program_files
+        from graphbench.inference.exporting.program import program_files
 
         further = program_files(predictor.module, predictor.data)
     elif form == "onnx":
-        from graphbench.exporting.onnx_file import onnx_files
+        from graphbench.inference.exporting.onnx_file import onnx_files
 
         further = onnx_files(predictor.module, predictor.data)
     export_folder(predictor.module, predictor.data, run, path, output, licence, further)

@@ -34,11 +34,11 @@ from graphbench.cli.resume import find_start, without_repeats
 from graphbench.cli.same_data import SameData
 from graphbench.cli.signals import FolderLost, is_in_place, lost_folder
 from graphbench.cli.stopping import Stopped, exit_code, shared_exit_code
+from graphbench.data.files.safe_yaml import load_yaml
+from graphbench.data.files.writing import write_text
 from graphbench.data.lost_memory import explain_memory
 from graphbench.errors import BadInput, CorruptData, GraphbenchError, check_choice
-from graphbench.files.safe_yaml import load_yaml
-from graphbench.files.writing import write_text
-from graphbench.prediction.training import RecordTraining
+from graphbench.inference.training import RecordTraining
 from graphbench.registry.expected import kind_of_data
 from graphbench.runs import RunFolder, trust
 from graphbench.runs.checkpoints import load_checkpoint

@@ -20,11 +20,11 @@ from graphbench.cli.split_predictions import learn_from_validation, names_of, pr
 from graphbench.cli.trained import on_split, predictor_of, training_facts
 from graphbench.contracts import SPLITS
 from graphbench.errors import BadInput, check_choice
-from graphbench.prediction.calibration import Temperature
-from graphbench.prediction.columns import OUTSIDE, PROBLEM, own_name
-from graphbench.prediction.ensemble import Ensemble
-from graphbench.prediction.intervals import Intervals
-from graphbench.prediction.output import STANDARD_OUTPUT, check_output, write_frames
+from graphbench.inference.calibration import Temperature
+from graphbench.inference.columns import OUTSIDE, PROBLEM, own_name
+from graphbench.inference.ensemble import Ensemble
+from graphbench.inference.intervals import Intervals
+from graphbench.inference.output import STANDARD_OUTPUT, check_output, write_frames
 
 log = logging.getLogger(__name__)
 

@@ -36,7 +36,7 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument("--trust", action="store_true", help="import whatever the configuration of the run names")
     own = parser.parse_args(list(arguments))
     model, source = HubModel.parse(own.model), Path(own.source)
-    from graphbench.exporting import is_exported
+    from graphbench.inference.exporting import is_exported
 
     if is_exported(source):
         if own.licence:

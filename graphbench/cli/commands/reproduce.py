@@ -16,6 +16,7 @@ from rich.table import Table as Grid
 
 from graphbench.cli.command_line import CommandLine
 from graphbench.cli.parsers import CommandParser, file_to_write, folder_to_write, near_options
+from graphbench.data.files.writing import write_text
 from graphbench.errors import BadInput, check_range
 from graphbench.experiments.records import Record, read_records, write_records
 from graphbench.experiments.reproduce.listing import records, summary
@@ -23,7 +24,6 @@ from graphbench.experiments.reproduce.obtained import obtain, records_of
 from graphbench.experiments.reproduce.plan import SCALES, Job, Request, coverage, jobs, select
 from graphbench.experiments.reproduce.running import devices, missing, run_beside, run_here, write_slurm
 from graphbench.experiments.reproduce.tables import Cell, Table, find_table, table_files, tables
-from graphbench.files.writing import write_text
 
 log = logging.getLogger(__name__)
 

@@ -15,13 +15,13 @@ from graphbench.cli.checks import refuse_unknown
 from graphbench.cli.parsers import CommandParser, folder_to_write
 from graphbench.cli.preflight import built, flat, refuse_options, settings
 from graphbench.cli.stopping import Stopped
+from graphbench.data.files.together import writing_together
+from graphbench.data.files.writing import write_text
 from graphbench.errors import BadInput, GraphbenchError, check_range
 from graphbench.experiments import write_csv
 from graphbench.experiments.tuning.space import Space, probes, read_space
 from graphbench.experiments.tuning.space import arguments as written
 from graphbench.experiments.tuning.study import Begun, Study, require_optuna
-from graphbench.files.together import writing_together
-from graphbench.files.writing import write_text
 from graphbench.runs import RunFolder
 
 log = logging.getLogger(__name__)

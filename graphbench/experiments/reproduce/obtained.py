@@ -9,12 +9,12 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+from graphbench.data.files.safe_yaml import load_yaml
 from graphbench.experiments import provenance, read_csv, results
 from graphbench.experiments.records import Record, record_of
 from graphbench.experiments.reproduce.plan import Request, altering, is_trained, job_of
 from graphbench.experiments.reproduce.recipes import Length, benchmark_of, expected, fact, length_of, setting
 from graphbench.experiments.reproduce.tables import Cell, Column, Printed, Table
-from graphbench.files.safe_yaml import load_yaml
 from graphbench.runs import RunFolder
 from graphbench.runs.differences import differing
 

@@ -10,10 +10,10 @@ from typing import Any
 
 from jinja2 import Environment
 
+from graphbench.data.files.writing import write_text
 from graphbench.experiments.reproduce.obtained import Obtained
 from graphbench.experiments.reproduce.plan import Request
 from graphbench.experiments.reproduce.tables import Table
-from graphbench.files.writing import write_text
 
 _COLUMNS = (
     "table", "row", "column", "printed", "printed_sd", "way", "recipe", "obtained", "sd", "seeds", "verdict", "full",

@@ -12,10 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
 
+from graphbench.data.files.writing import write_text
 from graphbench.experiments import CommandFailed
 from graphbench.experiments.reproduce.plan import Job
 from graphbench.experiments.slurm import array_script
-from graphbench.files.writing import write_text
 
 log = logging.getLogger(__name__)
 

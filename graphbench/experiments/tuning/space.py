@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from graphbench.data.files.safe_yaml import load_yaml
 from graphbench.errors import BadInput
-from graphbench.files.safe_yaml import load_yaml
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution

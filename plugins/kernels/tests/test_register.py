@@ -7,7 +7,7 @@ import sys
 import pytest
 import torch
 
-from graphbench import kernels
+from graphbench.contracts import kernels
 from graphbench_kernels.register import KERNELS, register
 
 DEFINED_IN = (

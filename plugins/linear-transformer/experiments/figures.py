@@ -30,7 +30,7 @@ from graphbench.cli.console import set_up_logging
 from graphbench.cli.lightning import GraphbenchCLI
 from graphbench.cli.names import import_named
 
-log = logging.getLogger("graphbench.figures")
+log = logging.getLogger("graphbench.diagnostics.figures")
 #: Losses of single eigenvectors in the CSV.
 MOST_EIGENVECTORS = 10
 KEY = [field.name for field in dataclasses.fields(Point)]

@@ -19,7 +19,7 @@ import graphbench
 from graphbench.benchmarks.graphs.benchmark import Graphs
 from graphbench.cli import main
 from graphbench.errors import BadInput
-from graphbench.prediction.answers import Answers, answer_table
+from graphbench.inference.answers import Answers, answer_table
 from graphbench.testing.benchmarks import BenchmarkContract
 
 SPLITS = ("train", "val", "test")

@@ -20,7 +20,7 @@ from graphbench.benchmarks.graphs.foreign import made
 from graphbench.benchmarks.graphs.sources import open_source
 from graphbench.data import download
 from graphbench.errors import BadInput, CorruptData, MissingData
-from graphbench.importing import limited_to
+from graphbench.registry.importing import limited_to
 from graphbench.runs.trust import Policy
 
 #: What reads pickles or runs code in a way that `made` does not restrict, or fetches by itself.

@@ -12,7 +12,7 @@ from ogb.utils import smiles2graph
 
 from graphbench.benchmarks.molecules.ogb import MolHIV, MolPCBA
 from graphbench.errors import CorruptData
-from graphbench.tasks.metrics import TaskAUROC, TaskAveragePrecision
+from graphbench.training.tasks.metrics import TaskAUROC, TaskAveragePrecision
 
 SMILES = ["CCO", "c1ccccc1O", "[Na+].[Cl-]", "CN", "O"]
 SPLIT = {"train": [4, 0, 2], "valid": [1], "test": [3]}

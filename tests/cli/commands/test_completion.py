@@ -14,7 +14,7 @@ import pytorch_lightning.callbacks
 from graphbench import registry
 from graphbench.cli import COMMANDS, main
 from graphbench.cli.commands.completion import CALLBACKS, SHELLS, completions
-from graphbench.tasks import TASKS
+from graphbench.training.tasks import TASKS
 
 PROGRAM = Path(sys.executable).with_name("graphbench")
 

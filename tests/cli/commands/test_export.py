@@ -15,8 +15,8 @@ import graphbench
 from graphbench import benchmarks
 from graphbench.cli import main
 from graphbench.errors import BadInput
-from graphbench.exporting import card
-from graphbench.exporting.onnx_file import session
+from graphbench.inference.exporting import card
+from graphbench.inference.exporting.onnx_file import session
 from graphbench.runs import RunFolder
 from graphbench.runs.checkpoints import load_checkpoint
 from graphbench.runs.tables import show_number

@@ -14,7 +14,7 @@ from rdkit import Chem
 from graphbench.benchmarks.molecules.chemistry.files import stream_molecules
 from graphbench.cli import main
 from graphbench.data.worker_pool import available_cores
-from graphbench.prediction import predictor
+from graphbench.inference import predictor
 
 
 @pytest.fixture(scope="module")

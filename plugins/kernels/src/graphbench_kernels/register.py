@@ -1,4 +1,4 @@
-"""Which operations have kernels here. `graphbench.kernels` calls `register` when the first operation is called.
+"""Register the kernels of this package. `graphbench.contracts.kernels` calls `register` on the first operation.
 
 Each kernel decides by itself whether it can compute with what it is given, and otherwise hands it to the plain form.
 Registered for a device with and without autograd, it is asked before autograd is, and brings its own gradients.

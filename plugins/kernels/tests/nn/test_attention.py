@@ -7,7 +7,7 @@ import sys
 import pytest
 import torch
 
-from graphbench.kernels import VARIABLE
+from graphbench.contracts.kernels import VARIABLE
 from graphbench.nn import DenseLayout, attend_within_graphs, attention_weights
 from graphbench.testing import computed_by
 from graphbench_kernels.nn.attention import fit_loops, place_blocks

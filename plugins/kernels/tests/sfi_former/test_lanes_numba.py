@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from graphbench.kernels import runs_numba
+from graphbench.contracts.kernels import runs_numba
 
 pytestmark = pytest.mark.skipif(not runs_numba(torch.zeros(1)), reason="kernels in Numba do not run here")
 

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from graphbench.kernels import runs_numba
+from graphbench.contracts.kernels import runs_numba
 from graphbench_sfi_former import blocks, ops, sparse_flow_attention
 
 pytestmark = pytest.mark.skipif(not runs_numba(torch.zeros(1)), reason="kernels in Numba do not run here")

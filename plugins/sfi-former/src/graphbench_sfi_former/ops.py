@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from torch import Tensor
 
-from graphbench.kernels import runs_numba, runs_triton
+from graphbench.contracts.kernels import runs_numba, runs_triton
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -18,8 +18,8 @@ from torch.utils.checkpoint import checkpoint
 from torch_geometric.data import Data
 
 from graphbench import LayerTrace, Traced
+from graphbench.contracts.kernels import runs_numba
 from graphbench.errors import BadInput, check_choice, check_range
-from graphbench.kernels import runs_numba
 from graphbench.nn import DenseLayout, mixed_values
 from graphbench_sft.leaky import leaky_relu_attention, leaky_relu_mixture
 from graphbench_sft.maxout import maxout_scores

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import FunctionCtx
 
+from graphbench.contracts.kernels import runs_triton
 from graphbench.errors import BadInput
-from graphbench.kernels import runs_triton
 from graphbench_sft.ops import maxima, maxima_gradients
 
 

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from graphbench.kernels import operation
+from graphbench.contracts.kernels import operation
 from graphbench.nn import DenseLayout, pad_blocks, split_heads, unpad_blocks
 from graphbench_sft.leaky import EPSILON
 from graphbench_sft.relative import PairTerms, PlaceTerms

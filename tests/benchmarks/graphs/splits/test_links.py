@@ -14,7 +14,7 @@ import graphbench
 from graphbench.benchmarks.graphs.benchmark import Graphs
 from graphbench.errors import BadInput
 from graphbench.nn.heads import HeadConfig
-from graphbench.tasks.link_ranking import LinkRanking
+from graphbench.training.tasks.link_ranking import LinkRanking
 
 SPLITS = ("train", "val", "test")
 NODES = 60

@@ -16,7 +16,7 @@ import torch
 from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
-from graphbench.kernels import plain_form
+from graphbench.contracts.kernels import plain_form
 from graphbench_kernels.running import run_in_threads, runs_numba
 
 #: Nodes up to which a graph is computed by loops.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from graphbench.kernels import plain_form
+from graphbench.contracts.kernels import plain_form
 from graphbench_kernels.running import runs_numba, runs_triton
 
 

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from graphbench.kernels import plain_form
+from graphbench.contracts.kernels import plain_form
 from graphbench.nn import attention_weights, pad_blocks, split_heads, unpad_blocks
 from graphbench_kernels.nn.again import gradients_by
 from graphbench_kernels.nn.dropping import DroppedBits, draw_bits, draws_bits

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from graphbench import nn
-from graphbench.kernels import plain_form
+from graphbench.contracts.kernels import plain_form
 from graphbench_kernels.nn.again import gradients_by
 from graphbench_kernels.running import run_in_threads, runs_numba
 

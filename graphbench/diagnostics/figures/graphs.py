@@ -1,0 +1,218 @@
+"""Graphs on paper: where nodes lie, and nodes and edges painted in given colours.
+
+Molecules are drawn by RDKit, other graphs as discs and lines at their own coordinates or at those that keep distances
+along the graph.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from PIL import Image
+from rdkit import Chem, rdBase
+from rdkit.Chem import rdDepictor
+from scipy.sparse import csr_matrix
+from scipy.sparse.csgraph import shortest_path
+from torch import Tensor
+
+from graphbench.diagnostics.figures.molecules import rdkit_drawing
+
+Colour = tuple[float, float, float]
+
+#: Pixels across a molecule's drawing.
+_WIDTH = 360
+#: Flattest and tallest drawings, height over width.
+_ASPECTS = (0.35, 1.2)
+
+
+class GraphDrawing(Protocol):
+    """A graph that can be painted."""
+
+    @property
+    def pairs(self) -> Tensor:
+        """Ends of the lines `[2, lines]`, one direction each."""
+
+    @property
+    def labels(self) -> list[str]:
+        """What to call each node."""
+
+    @property
+    def aspect(self) -> float:
+        """Height over width."""
+
+    def paint(self, axes: Axes, nodes: Sequence[Colour], lines: Sequence[Colour]) -> None:
+        """Draw into `axes`, with a colour for each node and for each of `pairs`."""
+
+
+def undirected_pairs(edge_index: Tensor) -> Tensor:
+    """Every connected pair once, without loops `[2, pairs]`, lower number first."""
+    ordered = edge_index.sort(0).values
+    return ordered[:, ordered[0] != ordered[1]].unique(dim=1)
+
+
+@dataclass(frozen=True)
+class MoleculeDrawing:
+    """A molecule as RDKit depicts it; the colours lie behind atoms and bonds.
+
+    Args:
+        molecule: with the atoms in the order of the nodes, and positions in the plane.
+    """
+
+    molecule: Chem.Mol
+
+    @classmethod
+    def of(cls, smiles: str, edge_index: Tensor, num_nodes: int) -> MoleculeDrawing | None:
+        """The drawing of a SMILES, or None where its atoms and bonds are not the nodes and edges of the graph.
+
+        Raises:
+            BadInput: RDKit's drawing code cannot be loaded.
+        """
+        rdkit_drawing()
+        with rdBase.BlockLogs():
+            molecule = Chem.MolFromSmiles(smiles)
+        if molecule is None or molecule.GetNumAtoms() != num_nodes:
+            return None
+        rdDepictor.Compute2DCoords(molecule)
+        rdDepictor.StraightenDepiction(molecule)
+        drawing = cls(molecule)
+        bonds = drawing.pairs.sort(0).values
+        same = {tuple(pair) for pair in bonds.t().tolist()} == {
+            tuple(pair) for pair in undirected_pairs(edge_index).t().tolist()
+        }
+        return drawing if same else None
+
+    @cached_property
+    def pairs(self) -> Tensor:
+        """Atoms of each bond `[2, bonds]`."""
+        ends = [(bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()) for bond in self.molecule.GetBonds()]
+        return torch.tensor(ends, dtype=torch.int64).reshape(-1, 2).t()
+
+    @property
+    def labels(self) -> list[str]:
+        """Element and number of each atom."""
+        return [f"{atom.GetSymbol()}{atom.GetIdx()}" for atom in self.molecule.GetAtoms()]
+
+    @property
+    def aspect(self) -> float:
+        """Height over width of the depiction, with room for the colours around it."""
+        return _aspect(self.molecule.GetConformer().GetPositions()[:, :2], margin=2.0)
+
+    def paint(self, axes: Axes, nodes: Sequence[Colour], lines: Sequence[Colour]) -> None:
+        """Draw into `axes`, with a colour for each atom and bond."""
+        drawing = rdkit_drawing()
+        drawer = drawing.MolDraw2DCairo(_WIDTH, round(_WIDTH * self.aspect))
+        options = drawer.drawOptions()
+        options.useBWAtomPalette()
+        options.padding = 0.04
+        options.highlightRadius = 0.42
+        options.highlightBondWidthMultiplier = 16
+        drawing.PrepareAndDrawMolecule(
+            drawer, self.molecule,
+            highlightAtoms=list(range(len(nodes))), highlightAtomColors=dict(enumerate(nodes)),
+            highlightBonds=list(range(len(lines))), highlightBondColors=dict(enumerate(lines)),
+        )  # fmt: skip
+        drawer.FinishDrawing()
+        axes.imshow(np.asarray(Image.open(io.BytesIO(drawer.GetDrawingText()))), interpolation="antialiased")
+
+
+@dataclass(frozen=True)
+class PlainDrawing:
+    """Any graph as discs and lines.
+
+    Args:
+        positions: of the nodes `[n, 2]`.
+        pairs: connected nodes `[2, pairs]`, each pair once.
+    """
+
+    positions: np.ndarray
+    pairs: Tensor
+
+    @classmethod
+    def of(cls, edge_index: Tensor, num_nodes: int, coordinates: Tensor | None = None) -> PlainDrawing:
+        """The drawing of a graph, at the first two of its coordinates `[n, >= 2]` where it has some."""
+        pairs = undirected_pairs(edge_index)
+        if coordinates is not None and coordinates.shape[1] >= 2:
+            return cls(coordinates[:, :2].double().numpy(), pairs)
+        return cls(distance_layout(pairs, num_nodes), pairs)
+
+    @property
+    def labels(self) -> list[str]:
+        """Numbers of the nodes."""
+        return [str(number) for number in range(len(self.positions))]
+
+    @property
+    def aspect(self) -> float:
+        """Height over width."""
+        return _aspect(self.positions, margin=1.0)
+
+    def paint(self, axes: Axes, nodes: Sequence[Colour], lines: Sequence[Colour]) -> None:
+        """Draw into `axes`, with a colour for each node and pair."""
+        ends = self.positions[self.pairs.t().numpy()]
+        axes.add_collection(LineCollection(list(ends), colors="0.55", linewidths=3.2, zorder=1))
+        axes.add_collection(LineCollection(list(ends), colors=list(lines), linewidths=2.4, zorder=2))
+        size = float(np.clip(700 / max(len(nodes), 1), 8, 48))
+        axes.scatter(
+            self.positions[:, 0], self.positions[:, 1], s=size, c=list(nodes), edgecolors="0.35", linewidths=0.6,
+            zorder=3,
+        )  # fmt: skip
+        axes.margins(0.08)
+        axes.set_aspect("equal", adjustable="datalim")
+
+
+def _aspect(positions: np.ndarray, margin: float) -> float:
+    """Height over width of the box around positions `[n, 2]`, within what a panel can show."""
+    extent = np.ptp(positions, axis=0) + margin if len(positions) > 1 else np.ones(2)
+    return float(np.clip(extent[1] / max(extent[0], 1e-9), *_ASPECTS))
+
+
+def distance_layout(pairs: Tensor, num_nodes: int, steps: int = 100) -> np.ndarray:
+    """Positions in the plane whose distances come near those along the graph, float64 `[n, 2]`; no random numbers.
+
+    Classical scaling in several variants, then majorisation of the stress `sum_{i<j} (|x_i - x_j| - d_ij)^2 / d_ij^2`
+    (Gansner, Koren & North, "Graph drawing by stress majorization", 2004), and the one of least stress. Parts that are
+    not connected lie beside each other.
+
+    Args:
+        pairs: connected nodes `[2, pairs]`.
+        num_nodes: n.
+        steps: of majorisation.
+    """
+    if num_nodes < 2:
+        return np.zeros((num_nodes, 2))
+    ends = pairs.numpy()
+    adjacency = csr_matrix((np.ones(len(ends[0])), (ends[0], ends[1])), shape=(num_nodes, num_nodes))
+    distance = shortest_path(adjacency, directed=False, unweighted=True)
+    finite = np.isfinite(distance)
+    distance = np.where(finite, distance, distance[finite].max() + 2.0)
+    centre = np.eye(num_nodes) - 1.0 / num_nodes
+    values, vectors = np.linalg.eigh(-0.5 * centre @ distance**2 @ centre)
+    scaled = vectors * np.sqrt(values.clip(min=0.0))
+    angle = 2.4 * np.arange(num_nodes)
+    spiral = np.stack((np.cos(angle), np.sin(angle)), 1)  # unlike for every node, so that it tells twins apart
+    starts = [(second, shift) for second in (2, min(3, num_nodes)) for shift in (0.1, 0.5, 1.5)]
+    found = [_majorise(scaled[:, [-1, -second]] + shift * spiral, distance, steps) for second, shift in starts]
+    return min(found, key=lambda result: result[0])[1]
+
+
+def _majorise(positions: np.ndarray, distance: np.ndarray, steps: int) -> tuple[float, np.ndarray]:
+    """Stress and positions after some steps of majorisation from a start `[n, 2]`."""
+    one = np.eye(len(positions))
+    weight = (1.0 - one) / (distance + one) ** 2
+    inverse = np.linalg.pinv(np.diag(weight.sum(1)) - weight)
+    for _ in range(steps):
+        pull = weight * distance / (_between(positions) + one).clip(min=1e-9)
+        positions = inverse @ (np.diag(pull.sum(1)) - pull) @ positions
+    return float((weight * (_between(positions) - distance) ** 2).sum()), positions
+
+
+def _between(positions: np.ndarray) -> np.ndarray:
+    """Distances between all positions `[n, n]`."""
+    return np.linalg.norm(positions[:, None] - positions[None], axis=-1)

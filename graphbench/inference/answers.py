@@ -1,0 +1,136 @@
+"""What a model says of the rows of an input, and the table that it becomes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from graphbench.contracts import InputPart
+from graphbench.contracts.spec import Level
+from graphbench.contracts.table import EDGE, ENDS
+from graphbench.errors import BadInput
+from graphbench.inference.columns import NODE, NODE_NAME, OUTSIDE, PROBLEM, beside
+
+#: Columns of values `[rows, width]`, of which those that are present `[rows]` were answered.
+Columns = Callable[[np.ndarray, np.ndarray], dict[str, Any]]
+
+
+@dataclass
+class Answers:
+    """Values for some rows of an input.
+
+    Args:
+        values: of one answered row after the other `[sum(counts), width]`.
+        rows: number of each answered row, ascending `[answered]`.
+        counts: how many values it has: one, or one for each of its nodes or edges `[answered]`.
+        problems: row -> why it has no answer; every row is here or in `rows`.
+        remarks: what of every row training never had, "" where nothing; None where nobody knows.
+
+    Examples:
+        >>> answers = Answers(np.array([[1.0], [2.0]]), [0, 2], np.array([1, 1]), {1: "torn"})
+        >>> answers.only([2]).values
+        array([[2.]])
+    """
+
+    values: np.ndarray
+    rows: list[int]
+    counts: np.ndarray
+    problems: dict[int, str]
+    remarks: list[str] | None = None
+
+    def only(self, rows: Sequence[int]) -> Answers:
+        """Those of some of the answered rows; the others keep neither values nor a problem."""
+        wanted = set(rows)
+        kept = np.array([row in wanted for row in self.rows], dtype=bool)
+        values = self.values[np.repeat(kept, self.counts)]
+        return Answers(values, [row for row in self.rows if row in wanted], self.counts[kept], {}, self.remarks)
+
+
+def agreed(members: Sequence[Answers]) -> tuple[np.ndarray, Answers]:
+    """What several models say of the rows that all of them answer.
+
+    Args:
+        members: of the same rows.
+
+    Returns:
+        Values `[members, sum(counts), width]`, and the answers of the first one restricted to these rows, with the
+        problems and remarks of all.
+
+    Raises:
+        BadInput: the models see different numbers of nodes in a row.
+    """
+    problems = {row: why for one in reversed(members) for row, why in one.problems.items()}
+    rows = [row for row in members[0].rows if row not in problems]
+    kept = [one.only(rows) for one in members]
+    if any(not np.array_equal(one.counts, kept[0].counts) for one in kept):
+        raise BadInput("The models of this ensemble make graphs of different sizes from the same row.")
+    remarks = [one.remarks for one in members if one.remarks is not None]
+    told = [_together(texts) for texts in zip(*remarks, strict=True)]
+    joined = Answers(kept[0].values, rows, kept[0].counts, problems, told if remarks else None)
+    return np.stack([one.values for one in kept]), joined
+
+
+def _together(texts: Sequence[str]) -> str:
+    """What several models found unlike their training, each thing once."""
+    return "; ".join(dict.fromkeys(part for text in texts for part in text.split("; ") if part))
+
+
+def answer_table(part: InputPart, answers: Answers, columns: Columns, level: Level) -> pd.DataFrame:
+    """The rows that were given with what was answered: a row each, or one for each of a row's nodes or edges.
+
+    Args:
+        part: the rows.
+        answers: about them.
+        columns: makes columns of values.
+        level: what values are about: graphs, nodes or edges; a row without an answer stays one row.
+    """
+    frame = part.frame.reset_index(drop=True)
+    counts = np.ones(len(frame), dtype=np.int64)
+    counts[answers.rows] = answers.counts
+    source = np.repeat(np.arange(len(frame)), counts)
+    answered = np.zeros(len(frame), dtype=bool)
+    answered[answers.rows] = True
+    present = answered[source]
+    values = np.full((len(source), answers.values.shape[1]), np.nan, dtype=answers.values.dtype)
+    values[present] = answers.values
+    extra: dict[str, Any] = {}
+    if answers.remarks is not None:
+        extra[OUTSIDE] = np.array(answers.remarks, dtype=object)[source]
+    extra[PROBLEM] = np.array([answers.problems.get(row, "") for row in range(len(frame))], dtype=object)[source]
+    first: dict[str, Any] = {}
+    if level == "edge":
+        first = _ends(part, answers, present)
+    elif level == "node":
+        number = np.arange(len(source)) - np.repeat(counts.cumsum() - counts, counts)
+        first[NODE] = pd.arrays.IntegerArray(number, ~present)
+        if part.node_names is not None:
+            called = np.full(len(source), None, dtype=object)
+            called[present] = [name for row in answers.rows for name in part.node_names[row]]
+            first[NODE_NAME] = pd.array(called, dtype="string")
+    if level != "graph":
+        frame = frame.iloc[source].reset_index(drop=True)
+    return beside(frame, first | columns(values, present) | extra)
+
+
+def _ends(part: InputPart, answers: Answers, present: np.ndarray) -> dict[str, Any]:
+    """Both ends of each edge of the answered rows, by their numbers and, where the input has some, by their names."""
+    graph_of = {row: graph for graph, row in enumerate(part.rows)}
+    ptr, edges = part.table.ptr[EDGE].tolist(), part.table.columns["edge_index"].numpy()
+    own = [edges[ptr[graph_of[row]] : ptr[graph_of[row] + 1]] for row in answers.rows]
+    found: dict[str, Any] = {}
+    for side, name in enumerate(ENDS):
+        number = np.zeros(len(present), dtype=np.int64)
+        number[present] = np.concatenate([ends[:, side] for ends in own]) if own else 0
+        found[name] = pd.arrays.IntegerArray(number, ~present)
+        if part.node_names is not None:
+            names = part.node_names
+            called = np.full(len(present), None, dtype=object)
+            called[present] = [
+                names[row][node] for row, ends in zip(answers.rows, own, strict=True) for node in ends[:, side].tolist()
+            ]
+            found[f"{name}_name"] = pd.array(called, dtype="string")
+    return found

@@ -1,0 +1,188 @@
+"""Myerson values: what a node adds to the connected parts of its graph, on average over all orders of the nodes.
+
+Myerson, "Graphs and cooperation in games", Mathematics of Operations Research 2(3), 1977. A coalition C of nodes is
+worth v(C) = F(h with the vectors of all other nodes at the reference) - F(h'); an edge keeps its vector where both of
+its ends are in C. Nodes act together only where edges join them, so that a coalition S is worth the sum over its
+connected parts, v^g(S) = sum_C v(C), and the Myerson value is the Shapley value of v^g.
+
+In a random order of all nodes the connected set C with neighbours B is a part of what has arrived from its last member
+to the first of B. Its worth is thus gained by a member, and lost by a neighbour, with the probabilities
+
+    (|C| - 1)! |B|! / (|C| + |B|)!     and     |C|! (|B| - 1)! / (|C| + |B|)!,
+
+and the sum over all connected sets is the value itself (Skibski, Michalak, Rahwan & Wooldridge, "Algorithms for the
+Shapley and Myerson values in graph-restricted games", AAMAS 2014). A graph with too many connected sets is sampled:
+random orders, whose contributions have a mean and a standard error. The values of a connected graph sum to F(h) - F(h')
+either way.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from graphbench.errors import BadInput
+from graphbench.inference.attributions.question import Question
+
+#: What coalitions are worth; a coalition is a number whose bit i says whether node i is in it.
+Worth = Callable[[Sequence[int]], Sequence[float]]
+#: Nodes of the largest graph: every order asks for about as many predictions as there are nodes.
+_LARGEST = 256
+
+
+@dataclass(frozen=True)
+class MyersonValues:
+    """Values of all nodes.
+
+    Args:
+        nodes: `[n]`, float64.
+        errors: standard errors `[n]`; 0 where the values are exact.
+        orders: random orders that were drawn; 0 where the values are exact.
+    """
+
+    nodes: Tensor
+    errors: Tensor
+    orders: int
+
+
+def myerson(question: Question, samples: int) -> MyersonValues:
+    """Myerson values of the nodes of one graph.
+
+    Args:
+        question: a prediction of the graph.
+        samples: random orders where there are more connected sets than these would ask for, at least 2.
+
+    Raises:
+        BadInput: the graph is too large.
+    """
+    if question.num_nodes > _LARGEST:
+        raise BadInput(
+            f"--method myerson: the graph has {question.num_nodes} nodes, and at most {_LARGEST} can be explained so. "
+            "Take --method masking or integrated_gradients."
+        )
+    size, ends = question.num_nodes, question.graph.edge_index.cpu()
+    numbers = torch.arange(size)
+
+    def worth(coalitions: Sequence[int]) -> list[float]:
+        nodes = torch.tensor([[coalition >> i & 1 for i in numbers.tolist()] for coalition in coalitions]) == 1
+        nodes = nodes.reshape(len(coalitions), size)
+        values: list[float] = (
+            question.masked(nodes, nodes[:, ends[0]] & nodes[:, ends[1]]) - question.at_reference
+        ).tolist()
+        return values
+
+    return values_of(worth, neighbours_of(ends, size), samples)
+
+
+def neighbours_of(edge_index: Tensor, num_nodes: int) -> list[int]:
+    """The neighbours of each node, as a coalition, whatever the direction of the edges.
+
+    Examples:
+        >>> [bin(found) for found in neighbours_of(torch.tensor([[0, 1], [1, 2]]), 3)]
+        ['0b10', '0b101', '0b10']
+    """
+    found = [0] * num_nodes
+    for one, other in edge_index.t().tolist():
+        if one != other:
+            found[one] |= 1 << other
+            found[other] |= 1 << one
+    return found
+
+
+def values_of(worth: Worth, neighbours: Sequence[int], samples: int) -> MyersonValues:
+    """Myerson values of any game, exact where that takes no more coalitions than `samples` orders.
+
+    Args:
+        worth: of connected coalitions.
+        neighbours: of each of n players, as a coalition.
+        samples: random orders, at least 2.
+
+    Examples:
+        A path of three players, whose ends are worth 1 together: the one between them makes it possible.
+
+        >>> game = lambda coalitions: [float(c & 0b101 == 0b101) for c in coalitions]
+        >>> values_of(game, [0b010, 0b101, 0b010], samples=100).nodes
+        tensor([0.3333, 0.3333, 0.3333], dtype=torch.float64)
+    """
+    sets = connected_sets(neighbours, limit=samples * len(neighbours))
+    if sets is None:
+        return _sampled(worth, neighbours, samples)
+    values = torch.zeros(len(neighbours), dtype=torch.float64)
+    for coalition, value in zip(sets, worth(sets), strict=True):
+        around = _around(coalition, neighbours)
+        size, border = coalition.bit_count(), around.bit_count()
+        orders = math.comb(size + border, size)
+        values[_members(coalition)] += value / (size * orders)
+        if border:
+            values[_members(around)] -= value / (border * orders)
+    return MyersonValues(values, torch.zeros_like(values), 0)
+
+
+def connected_sets(neighbours: Sequence[int], limit: int) -> list[int] | None:
+    """All connected coalitions of at least one player, each once; None where there are more than `limit`.
+
+    Examples:
+        >>> [bin(found) for found in connected_sets([0b010, 0b101, 0b010], limit=6)]
+        ['0b1', '0b11', '0b111', '0b10', '0b110', '0b100']
+        >>> connected_sets([0b010, 0b101, 0b010], limit=5)
+    """
+    found: list[int] = []
+    for root, around in enumerate(neighbours):
+        lower = (1 << root + 1) - 1  # sets with a lower player were found from that one
+        waiting = [(1 << root, around & ~lower, lower)]
+        while waiting:
+            coalition, border, refused = waiting.pop()
+            found.append(coalition)
+            if len(found) > limit:
+                return None
+            while border:
+                taken = border & -border
+                border ^= taken
+                refused |= taken
+                more = neighbours[taken.bit_length() - 1] & ~refused & ~coalition
+                waiting.append((coalition | taken, border | more, refused))
+    return found
+
+
+def _sampled(worth: Worth, neighbours: Sequence[int], samples: int) -> MyersonValues:
+    """Means over random orders, the same ones every time."""
+    generator = torch.Generator().manual_seed(0)
+    orders = [torch.randperm(len(neighbours), generator=generator).tolist() for _ in range(samples)]
+    steps = [_arrivals(order, neighbours) for order in orders]
+    needed = list(dict.fromkeys(part for order in steps for new, old in order for part in (new, *old)))
+    worths = dict(zip(needed, worth(needed), strict=True))
+    gained = torch.zeros(samples, len(neighbours), dtype=torch.float64)
+    for number, (order, arrivals) in enumerate(zip(orders, steps, strict=True)):
+        for player, (new, old) in zip(order, arrivals, strict=True):
+            gained[number, player] = worths[new] - math.fsum(worths[part] for part in old)
+    return MyersonValues(gained.mean(0), gained.std(0) / math.sqrt(samples), samples)
+
+
+def _arrivals(order: Sequence[int], neighbours: Sequence[int]) -> list[tuple[int, list[int]]]:
+    """What each player joins: the connected part that it belongs to once it is there, and those that it joins."""
+    parts: list[int] = []
+    found = []
+    for player in order:
+        joined = [part for part in parts if part & neighbours[player]]
+        new = 1 << player
+        for part in joined:
+            new |= part
+        parts = [part for part in parts if not part & neighbours[player]] + [new]
+        found.append((new, joined))
+    return found
+
+
+def _around(coalition: int, neighbours: Sequence[int]) -> int:
+    """The players beside a coalition."""
+    around = 0
+    for player in _members(coalition):
+        around |= neighbours[player]
+    return around & ~coalition
+
+
+def _members(coalition: int) -> list[int]:
+    return [player for player in range(coalition.bit_length()) if coalition >> player & 1]

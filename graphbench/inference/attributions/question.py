@@ -1,0 +1,148 @@
+"""One number that a model says of one graph, as a function of the vectors that its features become."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from graphbench.contracts import GraphBatch
+from graphbench.errors import BadInput, check_range
+from graphbench.inference import TrainingFacts
+from graphbench.inference.attributions.encoders import recorded, replaced
+from graphbench.inference.attributions.reference import reference_of
+from graphbench.training.module import BenchmarkModule
+from graphbench.training.tasks.regression import Regression
+
+#: Rows of nodes and edges that go through a model at once, and the most copies of a graph.
+_ROWS, _COPIES = 8192, 128
+
+
+def explained(module: BenchmarkModule, batch: GraphBatch, node: int | None = None) -> Tensor:
+    """What is attributed `[num_graphs, C]`: regressions in the unit of their targets, else logits.
+
+    Args:
+        module: of a task about graphs, or about nodes.
+        batch: the graphs; where nodes are predicted, copies of one.
+        node: which node of each copy.
+    """
+    output = module(batch).float()
+    if isinstance(module.task, Regression):
+        output = module.task.centre(output)
+    return output if node is None else output.unflatten(0, (batch.num_graphs, -1))[:, node]
+
+
+class Question:
+    """What is to be explained: F(h) with h the vectors of nodes and edges, and the reference h' it is measured from.
+
+    Args:
+        module: a trained model of a task about graphs or nodes; in evaluation mode from now on.
+        copies: makes a batch of so many copies of the graph, on the module's device.
+        facts: the means of the training part.
+        target: column of the prediction; of classes the most probable one if None.
+        node: of a task about nodes, whose prediction is explained.
+
+    Raises:
+        BadInput: the model reads no features by an encoder of graphbench, its task is about other things, or a mean is
+            not known.
+    """
+
+    def __init__(
+        self,
+        module: BenchmarkModule,
+        copies: Callable[[int], GraphBatch],
+        facts: TrainingFacts,
+        target: int | None = None,
+        node: int | None = None,
+    ) -> None:
+        _check_task(module, node)
+        self.module, self.copies, self.node = module.eval(), copies, node
+        #: The graph alone.
+        self.graph = copies(1)
+        if node is not None:
+            check_range("--node", node, at_least=0, below=self.num_nodes, whole=True)
+        with torch.no_grad(), recorded(module, self.graph) as calls:
+            prediction = explained(module, self.graph, node)[0]
+        if not calls:
+            raise BadInput(
+                f"{type(module.architecture).__name__} on {module.spec.name} cannot be explained: it reads no features "
+                "of nodes or edges by graphbench.nn.FeatureEncoder."
+            )
+        self.kinds = [call.kind for call in calls]
+        #: h and h', of each call of an encoder `[rows, dim]`.
+        self.vectors = [call.output.float() for call in calls]
+        self.reference = [reference_of(call, facts).float() for call in calls]
+        self.column = _column(prediction, target)
+        self.prediction = float(prediction[self.column])
+        with torch.no_grad():
+            self.at_reference = float(self.answers(*(value[None] for value in self.reference))[0, self.column])
+
+    @property
+    def num_nodes(self) -> int:
+        """Nodes n of the graph."""
+        return int(self.graph.num_nodes or 0)
+
+    @property
+    def num_edges(self) -> int:
+        """Directed edges m of the graph."""
+        return int(self.graph.edge_index.shape[1])
+
+    def answers(self, *outputs: Tensor) -> Tensor:
+        """Predictions `[copies, C]` with outputs of the encoders `[copies, rows, dim]`."""
+        batch = self.copies(len(outputs[0]))
+        with replaced(self.module, batch, [output.flatten(0, 1) for output in outputs]):
+            return explained(self.module, batch, self.node)
+
+    def masked(self, nodes: Tensor, edges: Tensor) -> Tensor:
+        """F where some nodes and edges keep their vectors and all others have those of the reference, float64 `[k]`.
+
+        Args:
+            nodes: which nodes keep them `[k, n]`, bool.
+            edges: which edges `[k, m]`, bool.
+        """
+        at_once = max(1, min(_COPIES, _ROWS // max(self.num_nodes + self.num_edges, 1)))
+        found = [self._masked(*part) for part in zip(nodes.split(at_once), edges.split(at_once), strict=True)]
+        return torch.cat(found) if found else torch.zeros(0, dtype=torch.float64)
+
+    @torch.no_grad()
+    def _masked(self, nodes: Tensor, edges: Tensor) -> Tensor:
+        outputs = []
+        for kind, vectors, reference in zip(self.kinds, self.vectors, self.reference, strict=True):
+            kept = (nodes if kind == "node" else edges).to(vectors.device)
+            outputs.append(torch.where(kept[:, :, None], vectors, reference))
+        return self.answers(*outputs)[:, self.column].double().cpu()
+
+
+def _check_task(module: BenchmarkModule, node: int | None) -> None:
+    """Refuse tasks about other things than graphs and nodes, and those about nodes without one."""
+    spec = module.spec
+    if spec.level not in ("graph", "node") or spec.kind == "recovery":
+        raise BadInput(f"{spec.name} cannot be explained: {spec.task} is not about graphs or nodes.")
+    if (spec.level == "node") != (node is not None):
+        told = "name the node to explain" if node is None else "it has no prediction of single nodes"
+        raise BadInput(f"--node: {spec.name} is {spec.task}; {told}.")
+
+
+def _column(prediction: Tensor, target: int | None) -> int:
+    """The column to explain; two classes share one logit."""
+    if len(prediction) == 1:
+        return 0
+    return int(prediction.argmax()) if target is None else target
+
+
+def lines_of(edge_index: Tensor) -> tuple[Tensor, int]:
+    """The line that each directed edge belongs to `[m]`, with all edges between the same two nodes, and their number.
+
+    Examples:
+        >>> lines_of(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
+        (tensor([0, 0, 1, 1]), 2)
+    """
+    pairs, line = edge_index.cpu().sort(0).values.unique(dim=1, return_inverse=True)
+    return line, pairs.shape[1]
+
+
+def spread_over_edges(values: Sequence[float] | Tensor, line: Tensor) -> Tensor:
+    """The value of each line `[lines]`, in equal parts on its edges `[m]`."""
+    given = torch.as_tensor(values, dtype=torch.float64)
+    return given[line] / line.bincount(minlength=len(given))[line]

@@ -1,0 +1,68 @@
+"""What attributions are measured from: the training mean of the features, as the encoders of a model see it.
+
+The vectors of zeros are no node that a model has ever seen, so that a prediction from them is far from all others and
+every attribution gets the sign of that step. The mean of the training features is the least informative input within
+what was seen: with it, attributions say what sets this graph apart from the average node and edge.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from graphbench.errors import BadInput
+from graphbench.inference import TrainingFacts
+from graphbench.inference.attributions.encoders import EncoderCall
+
+
+def reference_of(call: EncoderCall, facts: TrainingFacts) -> Tensor:
+    """What the encoder returns for the mean training features `[rows, dim]`; columns of encodings stay the graph's own.
+
+    Encoders add up a vector for each categorical column and a linear map of the dense ones, so that the vector of mean
+    features is the mean of the vectors, over all rows of the training part.
+
+    Args:
+        call: of an encoder on one graph.
+        facts: what the training part has on average.
+
+    Raises:
+        BadInput: the facts do not say the mean of a field.
+    """
+    if not len(call.output):
+        return call.output
+    with torch.no_grad():
+        arguments = [_mean_rows(value, name, facts) for value, name in zip(call.arguments, call.fields, strict=True)]
+        found: Tensor = call.encoder(*arguments)
+        for place, (value, name) in enumerate(zip(call.arguments, call.fields, strict=True)):
+            if value is not None and name in ("x", "edge_attr"):
+                found = found + _mean_of_values(call.encoder, arguments, place, facts.shares[name])
+    return found
+
+
+def _mean_rows(value: Tensor | None, name: str | None, facts: TrainingFacts) -> Tensor | None:
+    """An argument at its mean; categories, which have none, at 0."""
+    if value is None or name is None:
+        return None
+    if name not in facts.shares and name not in facts.means:
+        raise BadInput(f"There is no training mean of {name} to measure attributions from: it is made for each batch.")
+    if name in facts.shares:
+        return torch.zeros_like(value)
+    mean = torch.tensor(facts.means[name], dtype=value.dtype, device=value.device).expand(len(value), -1)
+    return torch.cat([mean, value[:, mean.shape[1] :]], 1)
+
+
+def _mean_of_values(
+    encoder: nn.Module, arguments: list[Tensor | None], place: int, shares: list[list[float]]
+) -> Tensor:
+    """How far the mean over categories is from categories 0 `[dim]`: the sum of each value's step, by its share."""
+    zero = arguments[place]
+    assert zero is not None
+    columns = [column for column, sizes in enumerate(shares) for _ in sizes]
+    values = [value for sizes in shares for value in range(len(sizes))]
+    weights = torch.tensor([share for sizes in shares for share in sizes], dtype=torch.float64)
+    rows = zero.new_zeros(len(values) + 1, zero.shape[1])
+    rows[torch.arange(len(values)), torch.tensor(columns)] = torch.tensor(values, dtype=zero.dtype, device=zero.device)
+    asked = [None if other is None else other[:1].expand(len(rows), -1) for other in arguments]
+    asked[place] = rows
+    found: Tensor = encoder(*asked)
+    return ((found[:-1] - found[-1:]).double() * weights.to(found.device)[:, None]).sum(0).to(found.dtype)

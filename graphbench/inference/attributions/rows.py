@@ -1,0 +1,227 @@
+"""Rows of an input, explained one by one: tables of scores, and drawings."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from graphbench.contracts import GraphBatch, GraphTable, InputPart
+from graphbench.data.encode import encoded_here
+from graphbench.diagnostics.figures.attributions import attribution_figure
+from graphbench.diagnostics.figures.graphs import GraphDrawing, MoleculeDrawing, PlainDrawing, undirected_pairs
+from graphbench.errors import BadInput, UnknownName
+from graphbench.inference import Predictor, TrainingFacts
+from graphbench.inference.attributions.attribution import Attribution, Method, attribute
+
+log = logging.getLogger(__name__)
+
+#: Share of a prediction's difference that the attributions may miss before a warning.
+_GAP = 0.05
+#: What the drawings call the methods.
+_WORDS: dict[Method, str] = {
+    "integrated_gradients": "integrated gradients", "masking": "masking", "myerson": "Myerson values",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ChosenRow:
+    """A row of an input with its graph.
+
+    Args:
+        number: of the row, from 0.
+        table: the graph alone, with encodings.
+        smiles: of the molecule; None where there is none.
+    """
+
+    number: int
+    table: GraphTable
+    smiles: str | None
+
+
+def choose_rows(
+    predictor: Predictor, parts: Iterable[InputPart], numbers: Sequence[int], smiles: str | Sequence[str] | None
+) -> list[ChosenRow]:
+    """The rows to explain, with their graphs; what follows the last of them is not read.
+
+    Args:
+        predictor: knows the benchmark and its encodings.
+        parts: the input.
+        numbers: of the rows, from 0.
+        smiles: column of the input that has SMILES, or the SMILES of all rows; None without.
+
+    Raises:
+        BadInput: a row is not there, or has no graph; says why.
+    """
+    found: dict[int, ChosenRow] = {}
+    start = 0
+    for part in parts:
+        for number in numbers:
+            row = number - start
+            if 0 <= row < len(part.frame):
+                text = part.frame[smiles].iloc[row] if isinstance(smiles, str) else smiles[number] if smiles else None
+                found[number] = ChosenRow(number, _graph(predictor, part, row, number), text)
+        start += len(part.frame)
+        if len(found) == len(set(numbers)):
+            return [found[number] for number in dict.fromkeys(numbers)]
+    missing = next(number for number in numbers if number not in found)
+    raise BadInput(f"--rows {missing}: the input has {start} rows, numbered from 0.")
+
+
+def _graph(predictor: Predictor, part: InputPart, row: int, number: int) -> GraphTable:
+    if row not in part.rows:
+        raise BadInput(f"--rows {number}: this row cannot be explained: {part.problems.get(row, 'it has no graph')}.")
+    graph = part.rows.index(row)
+    table, data = part.table.slice(graph, graph + 1), predictor.data
+    lacking = [encoding for encoding in data.encodings if not set(encoding.layout) <= set(table.columns)]
+    table, kept, failed = encoded_here(table, lacking, data.spec.name, workers=1)
+    if not kept:
+        raise BadInput(f"--rows {number}: this row cannot be explained: {failed[0]}.")
+    return table
+
+
+def target_column(predictor: Predictor, name: str | None) -> int | None:
+    """The column of the prediction that a target's or class's name means; None for the most probable class.
+
+    Raises:
+        BadInput: there are several targets and none is named.
+        UnknownName: there is no such target.
+    """
+    spec, data = predictor.data.spec, predictor.data
+    names = list(data.target_labels()) if spec.num_classes is None else list(data.class_labels())
+    if spec.num_classes is not None and predictor.facts is not None and predictor.facts.classes:
+        names = list(predictor.facts.classes)
+    if name is None:
+        if spec.num_classes is None and len(names) > 1:
+            raise BadInput(f"--target is missing: {spec.name} has several targets: {', '.join(names[:20])}.")
+        return None if spec.num_classes is not None else 0
+    if name not in names:
+        raise UnknownName("target", name, names)
+    if spec.num_classes == 2:
+        if names.index(name) == 0:
+            raise BadInput(f"--target {name}: two classes share one logit, that of {names[1]}; leave --target out.")
+        return 0
+    return names.index(name)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What of every row is explained, and how.
+
+    Args:
+        facts: the means of the training part, which attributions are measured from.
+        target: column of the prediction; None for the most probable class.
+        node: of a task about nodes, whose prediction is explained.
+        method: see `attribute`.
+        steps: of integrated gradients.
+        samples: of Myerson values.
+    """
+
+    facts: TrainingFacts
+    target: int | None
+    node: int | None
+    method: Method
+    steps: int
+    samples: int
+
+
+def explain_row(predictor: Predictor, row: ChosenRow, wanted: Wanted) -> Attribution:
+    """Attributions of one row, or of one of its nodes; warns where integrated gradients do not add up."""
+
+    def copies(count: int) -> GraphBatch:
+        data = predictor.data
+        batch = data.on_before_batch_transfer(row.table.batch([0] * count), 0)
+        batch = data.transfer_batch_to_device(batch, predictor.device, 0)
+        ready: GraphBatch = data.on_after_batch_transfer(batch, 0)
+        return ready
+
+    found = attribute(
+        predictor.module, copies, wanted.facts, wanted.target, wanted.method, wanted.steps, wanted.samples, wanted.node
+    )
+    difference = abs(found.prediction - found.at_reference)
+    if wanted.method == "integrated_gradients" and abs(found.gap) > _GAP * difference:
+        log.warning(
+            "Row %d: the attributions miss %.3g of a difference of %.3g. Take more --steps than %d.",
+            row.number, abs(found.gap), difference, wanted.steps,
+        )  # fmt: skip
+    if found.orders and found.errors is not None:
+        log.info(
+            "Row %d: means over %d random orders, with standard errors of at most %.2g; --samples takes more.",
+            row.number, found.orders, float(found.errors.max()),
+        )  # fmt: skip
+    return found
+
+
+def line_scores(table: GraphTable, pairs: Tensor, edges: Tensor) -> Tensor:
+    """Attributions of lines `[pairs]`: of both directions of an edge together.
+
+    Args:
+        table: one graph.
+        pairs: ends of the lines `[2, pairs]`.
+        edges: of each directed edge `[num_edges]`.
+
+    Examples:
+        >>> import torch
+        >>> graph = {"num_nodes": 3, "edge_index": torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])}
+        >>> line_scores(GraphTable.from_graphs([graph]), torch.tensor([[1, 0], [2, 1]]), torch.arange(4.0))
+        tensor([5., 1.])
+    """
+    nodes = int(table.num_nodes[0])
+    ends = table.columns["edge_index"].long().t().sort(0).values
+    of_pair = edges.new_zeros(nodes * nodes).index_add(0, ends[0] * nodes + ends[1], edges)
+    ordered = pairs.sort(0).values
+    return of_pair[ordered[0] * nodes + ordered[1]]
+
+
+def drawing_of(row: ChosenRow) -> GraphDrawing:
+    """The molecule where its atoms are the nodes, else the bare graph."""
+    edge_index, num_nodes = row.table.columns["edge_index"].long().t(), int(row.table.num_nodes[0])
+    if row.smiles:
+        try:
+            molecule = MoleculeDrawing.of(row.smiles, edge_index, num_nodes)
+        except BadInput as error:
+            log.warning("Molecules are drawn as bare graphs: %s", error)
+        else:
+            if molecule is not None:
+                return molecule
+            log.info("Row %d is drawn bare: its nodes and edges are not the atoms and bonds of its SMILES.", row.number)
+    return PlainDrawing.of(edge_index, num_nodes, row.table.columns.get("pos"))
+
+
+def tables_of(row: ChosenRow, found: Attribution, drawing: GraphDrawing) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Scores of nodes, and of lines, a row each."""
+    nodes = pd.DataFrame({
+        "row": row.number, "node": range(len(found.nodes)), "label": drawing.labels, "attribution": found.nodes.numpy(),
+    })  # fmt: skip
+    if found.errors is not None:
+        nodes["standard_error"] = found.errors.numpy()
+    pairs = undirected_pairs(row.table.columns["edge_index"].long().t())
+    scores: Any = line_scores(row.table, pairs, found.edges).numpy() if found.edges is not None else float("nan")
+    lines = pd.DataFrame({
+        "row": row.number, "source": pairs[0].numpy(), "target": pairs[1].numpy(), "attribution": scores,
+    })  # fmt: skip
+    return nodes, lines if found.edges is not None else lines.iloc[:0]
+
+
+def figure_of(
+    row: ChosenRow, found: Attribution, drawing: GraphDrawing, target: str, unit: str, wanted: Wanted
+) -> Figure:
+    """The drawing of a row, maybe for one of its nodes."""
+    lines = None if found.edges is None else line_scores(row.table, drawing.pairs, found.edges)
+    what = f"row {row.number}" + ("" if wanted.node is None else f", node {wanted.node}")
+    title = f"{what}: {target} {found.prediction:.4g}{f' {unit}' if unit else ''}"
+    title += f", with average features {found.at_reference:.4g}"
+    return attribution_figure(drawing, found.nodes, lines, title, unit, _WORDS[wanted.method])
+
+
+def explanations(
+    predictor: Predictor, rows: Sequence[ChosenRow], wanted: Wanted
+) -> Iterator[tuple[ChosenRow, Attribution]]:
+    """Rows with their attributions, one after the other."""
+    for row in rows:
+        yield row, explain_row(predictor, row, wanted)

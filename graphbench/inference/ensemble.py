@@ -1,0 +1,255 @@
+"""One or several trained models that answer together: mean and spread, intervals, calibrated probabilities."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from itertools import zip_longest
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from graphbench.contracts import InputPart
+from graphbench.contracts.table import EDGE, NODE
+from graphbench.errors import BadInput, GraphbenchError
+from graphbench.inference.answers import Answers, agreed, answer_table
+from graphbench.inference.calibration import Temperature, log_probabilities, pooled, predicted_values
+from graphbench.inference.intervals import Intervals, parse_coverage
+from graphbench.inference.predictor import Predictor, Quantity, parts_of_split, several, whole
+
+SPREAD = "spread"
+#: What the members of an ensemble share, see `_kinds`.
+_KINDS = ("benchmark", "task", "list of targets", "list of units", "list of classes", "list of spreads")
+#: Tasks whose outputs are logits.
+_WITH_LOGITS = ("classification", "multilabel")
+
+
+class Ensemble:
+    """Trained models that predict the same targets, such as runs of several seeds.
+
+    Predictions are means of the models' predictions, of probabilities for classes and labels. The spread is the
+    standard deviation between the models (n - 1): how far they disagree, which is no interval for the truth.
+
+    Args:
+        members: one or several, as `load` returns them.
+        names: what to call them in messages; their numbers if None.
+
+    Raises:
+        BadInput: there is none, or they predict different benchmarks, targets or classes.
+    """
+
+    def __init__(self, members: Sequence[Predictor], names: Sequence[str] | None = None) -> None:
+        members = [members] if isinstance(members, Predictor) else list(members)
+        if not members:
+            raise BadInput("An ensemble needs at least one model.")
+        if wrong := [type(member).__name__ for member in members if not isinstance(member, Predictor)]:
+            raise BadInput(f"An ensemble is made of what `graphbench.load` returns, but got {wrong[0]}.")
+        self.members = list(members)
+        self.names = [f"member {number}" for number in range(len(members))] if names is None else list(names)
+        self.first = self.members[0]
+        self.intervals: Intervals | None = None
+        self.temperature: Temperature | None = None
+        for member, name in zip(self.members[1:], self.names[1:], strict=True):
+            for what, ours, theirs in zip(_KINDS, _kinds(self.first), _kinds(member), strict=True):
+                if ours != theirs:
+                    raise BadInput(
+                        f"An ensemble needs one {what}: {self.names[0]} has {_told(ours)}, {name} has {_told(theirs)}."
+                    )
+        self.first.check_task()
+
+    # -- predictions ---------------------------------------------------------------------------------------------
+
+    def predict(self, inputs: Any) -> pd.DataFrame:
+        """As `Predictor.predict`, with `spread_<target>` (or of each class or label) where there are several models.
+
+        Raises:
+            BadInput: the benchmark does not take such inputs.
+        """
+        read = several(inputs)
+        return whole(self.predict_parts(_together([member.data.read_objects(read) for member in self.members])))
+
+    def predict_input(self, source: str, column: str | None = None) -> Iterator[pd.DataFrame]:
+        """Predictions of a file, part by part; every model reads it in its own way.
+
+        Raises:
+            BadInput: see `Benchmark.read_input`.
+        """
+        return self.predict_parts(self.read_input(source, column))
+
+    def read_input(self, source: str, column: str | None = None) -> Iterator[list[InputPart]]:
+        """Parts of a file, each as every model reads it.
+
+        Raises:
+            BadInput: see `Benchmark.read_input`.
+        """
+        return _together([one.data.read_input(source, column) for one in self.members])
+
+    def predict_parts(self, parts: Iterable[Sequence[InputPart]]) -> Iterator[pd.DataFrame]:
+        """Predictions of parts of an input, each as every model reads it."""
+        for views in parts:
+            means, spreads, answers = self.answers(views)
+            answers.values = np.concatenate((means, spreads), 1)
+            columns = partial(self._columns, width=means.shape[1])
+            yield answer_table(views[0], answers, columns, self.first.level)
+
+    def answers(self, views: Sequence[InputPart]) -> tuple[np.ndarray, np.ndarray, Answers]:
+        """What the models say of a part.
+
+        Args:
+            views: the part as each model reads it.
+
+        Returns:
+            Means `[values, width]`, predictions first; standard deviations of the predictions (no columns for one
+            model); and the answers of the first model restricted to the rows that all answer.
+        """
+        found = [member.answers(view, self.quantity) for member, view in zip(self.members, views, strict=True)]
+        values, answers = agreed(found)
+        return *self.combine(values), answers
+
+    @property
+    def quantity(self) -> Quantity:
+        """What `combine` takes of each model: a temperature is applied to logits."""
+        return "prediction" if self.temperature is None else "output"
+
+    def combine(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return means and spreads of what the models say of the same rows, as `answers` does.
+
+        Args:
+            values: predictions and behind them the task's spreads, or logits, see `quantity` `[models, rows, width]`.
+        """
+        if self.temperature is None:
+            means = values[0] if len(values) == 1 else self.first.pooled(values)
+        else:
+            logs = np.stack([log_probabilities(one, self.first.data.spec) for one in values])
+            values = np.stack([predicted_values(one) for one in logs])
+            means = predicted_values(self.temperature.applied(pooled(logs)))
+        if len(values) > 1:
+            return means, values[..., : self.first.predicted].std(0, ddof=1, dtype=np.float64)
+        return means, np.empty((len(means), 0), dtype=means.dtype)
+
+    def _log_probabilities(self, views: Sequence[InputPart]) -> tuple[np.ndarray, Answers]:
+        found = [member.answers(view, "output") for member, view in zip(self.members, views, strict=True)]
+        outputs, answers = agreed(found)
+        return np.stack([log_probabilities(one, self.first.data.spec) for one in outputs]), answers
+
+    def _columns(self, values: np.ndarray, present: np.ndarray, width: int) -> dict[str, Any]:
+        means, spreads = values[:, :width], values[:, width:]
+        return self.first.columns(means, present) | self.further_columns(means, spreads)
+
+    def further_columns(self, means: np.ndarray, spreads: np.ndarray) -> dict[str, Any]:
+        """Spreads and intervals by name, beside the predictions."""
+        spec, data = self.first.data.spec, self.first.data
+        names = data.target_labels() if spec.num_classes is None else self.first.classes
+        found = {f"{SPREAD}_{name}": spreads[:, n] for n, name in enumerate(names) if spreads.shape[1]}
+        return found if self.intervals is None else found | self.intervals.columns(means)
+
+    # -- what the validation split teaches -----------------------------------------------------------------------
+
+    def add_intervals(self, coverage: str | float) -> Intervals:
+        """Give every prediction an interval with this coverage, from the errors on the validation split.
+
+        The members' own data must be open, and their validation splits be one.
+
+        Raises:
+            BadInput: the coverage is none, the task is no regression of graphs, the members validate on different
+                graphs, or on too few.
+        """
+        wanted, spec = parse_coverage(coverage), self.first.data.spec
+        if (spec.level, spec.kind) != ("graph", "regression"):
+            parts = {"node": "nodes", "edge": "edges"}.get(self.first.level)
+            why = f"the {parts} of a graph depend on each other" if parts else "--calibrate is for classes"
+            raise BadInput(f"--interval is for regressions of whole graphs; {spec.name} is {spec.task}, and {why}.")
+        predictions, targets = [], []
+        for views, y in self._validation("--interval"):
+            means, _, answers = self.answers(views)
+            predictions.append(means)
+            targets.append(y[answers.rows])
+        names = self.first.data.target_labels()
+        self.intervals = Intervals.fit(wanted, np.concatenate(predictions), np.concatenate(targets), names)
+        return self.intervals
+
+    def calibrate(self) -> Temperature:
+        """Make the probabilities shares, by one temperature for the mean of the members' probabilities.
+
+        The members' own data must be open, and their validation splits be one.
+
+        Raises:
+            BadInput: the task has no probabilities, the members validate on different graphs, or these allow no
+                temperature, see `Temperature.fit`.
+        """
+        spec = self.first.data.spec
+        if spec.kind not in _WITH_LOGITS:
+            raise BadInput(f"--calibrate is for classes and labels; {spec.name} is {spec.task}.")
+        found, targets = [], []
+        for views, y in self._validation("--calibrate"):
+            logs, answers = self._log_probabilities(views)
+            found.append(pooled(logs))
+            targets.append(_targets_of(views[0], y, answers, self.first.level))
+        self.temperature = Temperature.fit(np.concatenate(found), np.concatenate(targets))
+        return self.temperature
+
+    def _validation(self, option: str) -> Iterator[tuple[list[InputPart], np.ndarray]]:
+        """Parts of the validation split as each member reads them, and their targets."""
+        for member, name in zip(self.members, self.names, strict=True):
+            if "val" not in getattr(member.data, "tables", {}):
+                raise BadInput(f"{option}: the data of {name} are not open; call setup() of its `data` first.")
+        self.require_one_split("val", option)
+        for views in self.parts_of("val"):
+            targets = views[0].table.columns["y"].numpy()
+            yield views, targets.reshape(len(targets), -1)
+
+    def parts_of(self, split: str) -> Iterator[list[InputPart]]:
+        """The graphs of a split of the members' open data; see `require_one_split`."""
+        return _together([parts_of_split(member.data, split) for member in self.members])
+
+    def require_one_split(self, split: str, purpose: str) -> None:
+        """Refuse members whose open data have different graphs in a split.
+
+        Args:
+            split: which one.
+            purpose: what needs it, for the message.
+
+        Raises:
+            BadInput: names two that differ.
+        """
+        contents = [member.data.fingerprint().get("splits", {}).get(split) for member in self.members]
+        for name, content in zip(self.names, contents, strict=True):
+            if content != contents[0] or (content is None and len(contents) > 1):
+                raise BadInput(
+                    f"{purpose} of several runs needs one {split} split, whose graphs none of them was trained on: "
+                    f"that of {name} is another than that of {self.names[0]}."
+                )
+
+
+def _kinds(member: Predictor) -> tuple[Any, ...]:
+    """What members must share, in the order of `_KINDS`."""
+    spec, data = member.data.spec, member.data
+    classes = tuple(member.classes) if spec.num_classes is not None else ()
+    spreads = member.module.task.spread_names
+    return spec.name, spec.task, data.target_labels(), spec.target_units, classes, spreads
+
+
+def _told(value: Any) -> str:
+    return (", ".join(map(str, value[:8])) or "none") if isinstance(value, tuple) else str(value)
+
+
+def _together(readings: Sequence[Iterator[InputPart]]) -> Iterator[list[InputPart]]:
+    """Parts of one input as several models read it, side by side.
+
+    Raises:
+        GraphbenchError: they differ in their rows: the input changes while it is read.
+    """
+    for views in zip_longest(*readings):
+        if len({-1 if view is None else len(view.frame) for view in views}) > 1:
+            raise GraphbenchError("The models of the ensemble read different rows from one input.")
+        yield list(views)
+
+
+def _targets_of(view: InputPart, y: np.ndarray, answers: Answers, level: str) -> np.ndarray:
+    """Targets of the answered rows, of all their nodes or edges where those are predicted."""
+    if level not in (NODE, EDGE):
+        return np.asarray(y[answers.rows])
+    counts = view.table.lengths(level).numpy()
+    answered = np.isin(np.arange(len(counts)), answers.rows)
+    return np.asarray(y[np.repeat(answered, counts)])

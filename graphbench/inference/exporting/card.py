@@ -1,0 +1,169 @@
+"""The card of a model: what it was trained on, how well it does, on which terms, and how to load it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from graphbench import registry
+from graphbench.contracts import Benchmark, BenchmarkSpec
+from graphbench.data.files.cells import markdown_text
+from graphbench.data.files.json_files import load_json
+from graphbench.errors import BadInput, CorruptData
+from graphbench.runs import RunFolder
+from graphbench.runs.tables import SCORED
+from graphbench.training.module import BenchmarkModule
+
+
+def model_card(
+    module: BenchmarkModule, data: Benchmark, run: RunFolder, files: Mapping[str, str], licence: str | None
+) -> str:
+    """The text of a model card, as the Hugging Face Hub shows it: YAML for machines, then Markdown for readers.
+
+    Args:
+        module: the model.
+        data: its benchmark, which need not be open.
+        run: the folder with its scores and the record of its data.
+        files: name -> what is in it, for the files beside the card.
+        licence: of the weights, in the Hub's spelling (`apache-2.0`); None where nobody stated one.
+
+    Raises:
+        CorruptData: a record of the run cannot be read.
+    """
+    spec, results = data.spec, run.read_results()
+    architecture = type(module.architecture).__name__
+    columns, scores = _scores(architecture, spec, results)
+    environment = Environment(
+        loader=PackageLoader("graphbench.inference.exporting"), undefined=StrictUndefined, keep_trailing_newline=True
+    )
+    environment.filters["text"] = markdown_text
+    return environment.get_template("card.md.jinja").render(
+        metadata=yaml.safe_dump(_metadata(architecture, spec, results, licence), sort_keys=False, allow_unicode=True),
+        architecture=architecture,
+        spec=spec,
+        parameters=sum(p.numel() for p in module.parameters() if p.requires_grad),
+        targets=_targets(spec, data),
+        graphs=_graphs(run),
+        columns=columns,
+        scores=scores,
+        arrow="Higher" if spec.higher_is_better else "Lower",
+        conditions=_conditions(results),
+        requirements=_requirements(module, data),
+        example=_example(data),
+        licence=licence,
+        files=files,
+    )
+
+
+def _metadata(
+    architecture: str, spec: BenchmarkSpec, results: Mapping[str, Any], licence: str | None
+) -> dict[str, Any]:
+    """What the Hub reads: https://huggingface.co/docs/hub/model-cards#model-card-metadata."""
+    metadata: dict[str, Any] = {} if licence is None else {"license": licence}
+    metadata |= {
+        "library_name": "graphbench",
+        "pipeline_tag": "graph-ml",
+        "tags": ["graphbench", architecture, spec.name],
+    }
+    metrics = [
+        {"type": spec.metric, "name": f"{spec.metric} ({words})", "value": results[split][f"{split}/{spec.metric}"]}
+        for split, words in SCORED.items()
+        if _number(results.get(split, {}).get(f"{split}/{spec.metric}"))
+    ]
+    if metrics:
+        result = {
+            "task": {"type": "graph-ml", "name": spec.task},
+            "dataset": {"type": spec.name, "name": spec.name},
+            "metrics": metrics,
+        }
+        metadata["model-index"] = [{"name": f"{architecture} on {spec.name}", "results": [result]}]
+    return metadata
+
+
+def _scores(
+    architecture: str, spec: BenchmarkSpec, results: Mapping[str, Any]
+) -> tuple[list[str], dict[str, list[str]]]:
+    """Columns and rows of the table: this model, then simple models on the same splits."""
+    rows = {architecture: {split: results.get(split) or {} for split in SCORED}} | {
+        name: dict(values) for name, values in results.get("baselines", {}).items()
+    }
+    own = rows[architecture]
+    names = [name.partition("/")[2] for split in SCORED for name in own[split]]
+    names = [name for name in dict.fromkeys([spec.metric, *names]) if name != "loss"]
+    keys = [(split, f"{split}/{name}") for split in SCORED for name in names if f"{split}/{name}" in own[split]]
+    columns = [f"{SCORED[split]} {key.partition('/')[2]}" for split, key in keys]
+    cells = {name: [_cell(values.get(split, {}).get(key)) for split, key in keys] for name, values in rows.items()}
+    return columns, cells if keys else {}
+
+
+def _cell(value: object) -> str:
+    return f"{value:.4f}" if _number(value) else "-"
+
+
+def _number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _conditions(results: Mapping[str, Any]) -> str:
+    """How one training got its scores, in words."""
+    known = {"seed": "seed {}", "epochs": "{} epochs", "best_epoch": "weights of epoch {}"}
+    shown = {
+        key: results[key] + 1 if key == "best_epoch" else results[key] for key in known if _number(results.get(key))
+    }
+    return ", ".join(known[key].format(value) for key, value in shown.items())
+
+
+def _targets(spec: BenchmarkSpec, data: Benchmark) -> str:
+    if spec.num_classes is not None:
+        return f"one of {spec.num_classes} classes"
+    names = data.target_labels()
+    units = spec.target_units if len(spec.target_units) == len(names) else ("",) * len(names)
+    named = [f"{name} [{unit}]" if unit else name for name, unit in zip(names, units, strict=True)]
+    return ", ".join(named[:20]) + (f" and {len(named) - 20} more" if len(named) > 20 else "")
+
+
+def _graphs(run: RunFolder) -> dict[str, int]:
+    """Graphs of each split that the run was trained and scored on; none where the run does not say."""
+    if not run.data.is_file():
+        return {}
+    try:
+        splits = load_json(run.data)["splits"]
+        return {SCORED.get(name, name): int(split["graphs"]) for name, split in splits.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CorruptData(f"{run.data} cannot be read ({type(error).__name__}: {error}).") from error
+
+
+def _requirements(module: BenchmarkModule, data: Benchmark) -> str:
+    """The distributions that the model's classes are from."""
+    needed: dict[str, str] = {"graphbench-lightning": f"`graphbench-lightning` {_version()}"}
+    foreign = []
+    for group, thing in (("architectures", module.architecture), ("benchmarks", data)):
+        name = type(thing).__name__
+        record = registry.records(group).get(name)  # type: ignore[arg-type]
+        if record is None:
+            foreign.append(f"the class `{type(thing).__module__}.{name}`, which no package registers (`trust=True`)")
+        else:
+            needed[record.distribution] = f"`{record.distribution}` {record.version}"
+    return " and ".join([*needed.values(), *foreign])
+
+
+def _version() -> str:
+    from graphbench import __version__
+
+    return __version__
+
+
+def _example(data: Benchmark) -> str:
+    """A line that predicts."""
+    try:
+        if hasattr(data, "input_reader") and data.input_reader():
+            return 'model.predict(["CCO", "c1ccccc1"])  # SMILES or RDKit molecules'
+    except BadInput:  # molecules whose graphs need more than a SMILES
+        pass
+    if told := getattr(data, "python_input", ""):
+        return f"model.predict(inputs)  # {told}"
+    return "# graphbench predict --run FOLDER --input FILE_OR_FOLDER --output predicted.csv"

@@ -1,0 +1,193 @@
+"""A trained model as an ONNX file, which runs where there is onnxruntime, without PyTorch and graphbench.
+
+The file is made of the program of `torch.export` by PyTorch's exporter for such programs, and takes the same tensors
+under the same names. Its metadata say what it is and what goes in.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from graphbench.contracts import Benchmark
+from graphbench.contracts.table import EDGE, GRAPH, NODE
+from graphbench.errors import BadInput, MissingExtra
+from graphbench.inference.exporting.program import (
+    INPUTS,
+    Fields,
+    check_answers,
+    described_inputs,
+    export_program,
+    quietly,
+    reason_of,
+)
+from graphbench.training.module import BenchmarkModule
+
+FILE, OUTPUT = "model.onnx", "predictions"
+#: What numbers of rows are called in the file, by axis; those of encodings are called by theirs.
+_NUMBERS = {GRAPH: "graphs", NODE: "nodes", EDGE: "edges", "pointer": "graphs_and_one"}
+
+
+def onnx_files(module: BenchmarkModule, data: Benchmark) -> dict[str, tuple[bytes, str]]:
+    """The model as an ONNX file and a description of its inputs, as files of an export: name -> content, what is in it.
+
+    Raises:
+        BadInput: the model cannot be exported; names it and says why.
+        MissingExtra: onnx, onnxscript or onnxruntime is not installed.
+    """
+    content, told = export_onnx(module, data)
+    return {
+        FILE: (content, "the computation, for onnxruntime.InferenceSession(FILE)"),
+        INPUTS: (json.dumps(told, indent=1).encode() + b"\n", f"what {FILE} takes and returns"),
+    }
+
+
+def export_onnx(module: BenchmarkModule, data: Benchmark) -> tuple[bytes, dict[str, Any]]:
+    """The model as an ONNX file that onnxruntime answers with as the model does, on graphs of other sizes.
+
+    What its inputs are comes with it, see `described_inputs`.
+
+    Args:
+        module: with its trained weights; in evaluation mode from now on.
+        data: its benchmark, which need not be open.
+
+    Raises:
+        BadInput: PyTorch cannot trace the model with free sizes, ONNX has no such operation, or the file answers
+            otherwise; names the architecture.
+        MissingExtra: onnx, onnxscript or onnxruntime is not installed.
+    """
+    for package in ("onnx", "onnxscript", "onnxruntime"):
+        try:
+            __import__(package)
+        except ImportError as error:
+            raise MissingExtra(package, "onnx", "Export to ONNX") from error
+    program, fields = export_program(module, data.spec)
+    try:
+        # What the exporter prints about its progress is for its authors.
+        with quietly(), contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            found: Any = torch.onnx.export(
+                program,
+                dynamo=True,
+                input_names=list(fields.axes),
+                output_names=[OUTPUT],
+                custom_translation_table=translations(),
+                optimize=False,  # it leaves out sums with numbers below 1e-8; onnxruntime optimises what it loads
+            )
+    except Exception as error:  # whatever the exporter meets in the program
+        raise BadInput(
+            f"{type(module.architecture).__name__} cannot be exported to ONNX: {reason_of(error.__cause__ or error)}"
+        ) from error
+    _tidy(found.model, fields, module)
+    told = described_inputs(module, data, fields)
+    _describe(found.model, module, data, told)
+    content: bytes = found.model_proto.SerializeToString()
+    check_answers(session(content), module, fields, "the exporter to ONNX")
+    return content, told
+
+
+def session(content: bytes) -> Callable[[dict[str, Tensor]], Tensor]:
+    """A function of the fields of a batch, as onnxruntime computes it on a CPU.
+
+    Args:
+        content: of an ONNX file.
+    """
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4  # errors are raised as well
+    options.intra_op_num_threads = torch.get_num_threads()
+    running = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+
+    def run(fields: dict[str, Tensor]) -> Tensor:
+        (found,) = running.run(None, {name: value.numpy() for name, value in fields.items()})
+        return torch.from_numpy(found)
+
+    return run
+
+
+def translations() -> dict[Any, Callable[..., Any]]:
+    """Operations of PyTorch that its exporter cannot translate with sizes that are free."""
+    import onnxscript
+
+    op: Any = onnxscript.opset18
+
+    def repeat_interleave(repeats: Any, output_size: Any = None) -> Any:
+        """The number i, `repeats[i]` times: how many rows end at or before each place."""
+        ends = op.CumSum(repeats, op.Constant(value_int=0))
+        total = op.Reshape(op.ReduceSum(repeats, keepdims=0), op.Constant(value_ints=[1]))
+        places = op.Expand(op.Constant(value_int=0), op.Add(total, op.Constant(value_ints=[1])))
+        ones = op.Expand(op.Constant(value_int=1), op.Shape(repeats))
+        ended = op.CumSum(op.ScatterElements(places, ends, ones, reduction="add"), op.Constant(value_int=0))
+        return op.Slice(ended, op.Constant(value_ints=[0]), total)
+
+    def remainder(numbers: Any, divisor: Any) -> Any:
+        """As Python's %; the divisor may be a size that is free."""
+        if isinstance(divisor, (int, float)):
+            divisor = op.Constant(value_float=float(divisor))
+        divisor = op.CastLike(divisor, numbers)
+        if numbers.dtype.is_integer():
+            return op.Mod(numbers, divisor)
+        return op.Sub(numbers, op.Mul(op.Floor(op.Div(numbers, divisor)), divisor))
+
+    def sort(values: Any, stable: Any = None, dim: int = -1, descending: bool = False) -> Any:
+        """Of equal values the earlier one comes first."""
+        count = op.Gather(op.Shape(values), op.Constant(value_ints=[dim]))
+        return op.TopK(values, count, axis=dim, largest=int(descending), sorted=1)
+
+    return {
+        torch.ops.aten.sort.stable: sort,
+        torch.ops.aten.repeat_interleave.Tensor: repeat_interleave,
+        torch.ops.aten.remainder.Scalar: remainder,
+    }
+
+
+def _tidy(model: Any, fields: Fields, module: BenchmarkModule) -> None:
+    """Call free sizes by what they count, where PyTorch numbers them, and leave out what PyTorch notes of its work."""
+    names: dict[str, str] = {}
+    for value in model.graph.inputs:
+        axis = fields.axes[value.name]
+        size = value.shape[1 if value.name == "edge_index" else 0]
+        names.setdefault(str(getattr(size, "value", size)), _NUMBERS.get(axis, f"{axis}s"))
+    rows = _NUMBERS[NODE if module.spec.level == "node" else GRAPH]
+    (output,) = model.graph.outputs
+    names.setdefault(str(getattr(output.shape[0], "value", output.shape[0])), rows)
+
+    def rename(value: Any) -> None:
+        for place, size in enumerate(() if value.shape is None else value.shape):
+            if isinstance(text := getattr(size, "value", None), str):
+                value.shape[place] = re.sub(r"[A-Za-z_]\w*", lambda word: names.get(word[0], word[0]), text)
+
+    for value in model.graph.inputs:
+        rename(value)
+    for node in model.graph.all_nodes():
+        node.metadata_props.clear()  # places in the sources on this machine
+        for value in node.outputs:
+            value.metadata_props.clear()
+            rename(value)
+
+
+def _describe(model: Any, module: BenchmarkModule, data: Benchmark, told: dict[str, Any]) -> None:
+    """Say in the file what it is and what goes in."""
+    from graphbench import __version__
+
+    spec, name = data.spec, type(module.architecture).__name__
+    model.producer_name, model.producer_version = "graphbench", __version__
+    model.doc_string = f"{name} on {spec.name}, for {spec.task}"
+    for value in model.graph.inputs:
+        value.doc_string = told["inputs"][value.name]["what"]
+    model.metadata_props.update(
+        {
+            "architecture": name,
+            "benchmark": spec.name,
+            "task": spec.task,
+            "inputs": json.dumps({name: each["what"] for name, each in told["inputs"].items()}),
+            "outputs": json.dumps(told["outputs"]),
+        }
+    )

@@ -1,0 +1,170 @@
+"""Scores of a trained model on a labelled file that none of its splits came from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from graphbench.contracts import InputPart
+from graphbench.data.precision import exact_numbers
+from graphbench.errors import BadInput
+from graphbench.inference.answers import Answers, answer_table
+from graphbench.inference.predictor import Predictor, axis_of
+from graphbench.training.baselines import scores_of_predictions
+
+TARGET, IN_TRAINING = "target", "in_training"
+_NAMED = 3  # rows that an error names
+
+
+@dataclass
+class ExternalResult:
+    """What `ExternalScores` found.
+
+    Args:
+        rows: of the file.
+        scored: rows (of node tasks: nodes) with a label and a prediction.
+        unlabelled: rows (or nodes) with a prediction and no label.
+        failed: rows that cannot be scored.
+        in_training: scored rows that equal a training graph; None where nobody can tell.
+        scores: metric -> value.
+        undefined: metric -> why it has no value.
+        baselines: name -> metric -> value, of models fitted on the training part.
+    """
+
+    rows: int = 0
+    scored: int = 0
+    unlabelled: int = 0
+    failed: int = 0
+    in_training: int | None = None
+    scores: dict[str, float] = field(default_factory=dict)
+    undefined: dict[str, str] = field(default_factory=dict)
+    baselines: dict[str, dict[str, float]] = field(default_factory=dict)
+
+
+class ExternalScores:
+    """Score a model on an input that has labels, part by part.
+
+    Args:
+        predictor: the model.
+        source: the input, for messages.
+        column: of the input, as for `Benchmark.read_labelled`.
+        skip: leave rows out that cannot be scored, in place of an error.
+        opened: the benchmark's own data are open, so that its training part can be looked at.
+    """
+
+    def __init__(
+        self, predictor: Predictor, source: str, column: str | None = None, skip: bool = False, opened: bool = False
+    ) -> None:
+        predictor.check_task()
+        self.predictor, self.source, self.column, self.skip, self.opened = predictor, source, column, skip, opened
+        self.result = ExternalResult()
+        self._predictions: list[np.ndarray] = []
+        self._targets: list[np.ndarray] = []
+        self._texts: list[str] | None = []
+
+    def frames(self) -> Iterator[pd.DataFrame]:
+        """Yield what `predict --input` writes of each part, with `target_NAME` and, where known, `in_training`.
+
+        Raises:
+            BadInput: the input cannot be read or lacks a target; a row cannot be scored, unless such rows are skipped;
+                or no row has a label.
+        """
+        for part in self.predictor.data.read_labelled(self.source, self.column):
+            answers = self.predictor.answers(part)
+            self._refuse(answers)
+            yield self._frame(part, answers)
+        if not self.result.scored:
+            names = ", ".join(self.predictor.data.target_labels())
+            failed = f", and {self.result.failed:,} cannot be scored" if self.result.failed else ""
+            raise BadInput(
+                f"--input {self.source}: none of its {self.result.rows:,} rows has a label ({names}){failed}."
+            )
+
+    def finish(self) -> ExternalResult:
+        """Return the scores, once `frames` is exhausted."""
+        task = self.predictor.module.task
+        predictions = torch.from_numpy(np.concatenate(self._predictions))
+        targets = torch.from_numpy(exact_numbers(np.concatenate(self._targets)))
+        found, undefined = scores_of_predictions(task, predictions, targets, self.predictor.device)
+        self.result.scores, self.result.undefined = found, undefined
+        if self.opened:
+            answers = self.predictor.data.baseline_answers(len(targets), self._texts)
+            for name, values in answers.items():
+                self.result.baselines[name], _ = scores_of_predictions(
+                    task, torch.from_numpy(values), targets, self.predictor.device
+                )
+        return self.result
+
+    def _refuse(self, answers: Answers) -> None:
+        if not answers.problems or self.skip:
+            return
+        named = sorted(answers.problems)[:_NAMED]
+        told = "; ".join(f"row {self.result.rows + row + 1:,}: {answers.problems[row]}" for row in named)
+        more = len(answers.problems) - len(named)
+        raise BadInput(
+            f"--input {self.source}: rows cannot be scored: {told}{f'; and {more:,} more' if more else ''}. Correct "
+            "them, or leave them out with --on-error skip."
+        )
+
+    def _frame(self, part: InputPart, answers: Answers) -> pd.DataFrame:
+        width = answers.values.shape[1]
+        targets = self._targets_of(part, answers)
+        known = ~np.isnan(targets).all(1)
+        seen = self._note(part, answers, targets, known)
+        kind, beside = answers.values.dtype, targets if seen is None else np.column_stack([targets, seen])
+        answers.values = np.concatenate([answers.values, beside], 1)
+
+        def columns(values: np.ndarray, present: np.ndarray) -> dict[str, Any]:
+            found = self.predictor.columns(values[:, :width].astype(kind), present)
+            found |= self._shown(values[:, width : width + targets.shape[1]])
+            if seen is not None:
+                found[IN_TRAINING] = pd.arrays.BooleanArray(values[:, -1] == 1, ~present)
+            return found
+
+        return answer_table(part, answers, columns, self.predictor.level)
+
+    def _targets_of(self, part: InputPart, answers: Answers) -> np.ndarray:
+        """Targets of the answered rows (or of their nodes), NaN where there is none: float64 `[values, T]`."""
+        spec = self.predictor.data.spec
+        width = 1 if spec.num_classes is not None else spec.num_targets
+        if "y" not in part.table.columns:
+            return np.full((len(answers.values), width), np.nan)
+        counts = part.table.lengths(axis_of(self.predictor.level)).numpy()
+        answered = np.isin(part.rows, answers.rows)
+        y = part.table.columns["y"].numpy().reshape(int(counts.sum()), -1)[np.repeat(answered, counts)]
+        y = y.astype(np.float64)
+        return np.where(y < 0, np.nan, y) if spec.num_classes is not None else y
+
+    def _note(self, part: InputPart, answers: Answers, targets: np.ndarray, known: np.ndarray) -> np.ndarray | None:
+        """Keep what is scored; returns which of the values are of training graphs, None where nobody can tell."""
+        result, data = self.result, self.predictor.data
+        result.rows += len(part.frame)
+        result.failed += len(answers.problems)
+        result.scored += int(known.sum())
+        result.unlabelled += int((~known).sum())
+        self._predictions.append(answers.values[known, : self.predictor.predicted])
+        self._targets.append(targets[known])
+        texts = data.input_texts(part, self.column) if self.opened and self.predictor.level == "graph" else None
+        if texts is None or self._texts is None:
+            self._texts = None
+            return None
+        answered = set(answers.rows)
+        here = [text for row, text in zip(part.rows, texts, strict=True) if row in answered]
+        self._texts += [text for text, labelled in zip(here, known.tolist(), strict=True) if labelled]
+        seen = data.seen_in_training(here)
+        if seen is not None:
+            result.in_training = (result.in_training or 0) + int((seen & known).sum())
+        return seen
+
+    def _shown(self, targets: np.ndarray) -> dict[str, Any]:
+        names = [f"{TARGET}_{name}" for name in self.predictor.data.target_labels()]
+        if self.predictor.data.spec.num_classes is None:
+            return {name: targets[:, number] for number, name in enumerate(names)}
+        classes = np.array([*self.predictor.classes, None], dtype=object)
+        number = np.where(np.isnan(targets[:, 0]), len(classes) - 1, np.nan_to_num(targets[:, 0])).astype(np.int64)
+        return {names[0]: pd.array(classes[number], dtype="string")}

@@ -1,0 +1,178 @@
+"""A trained model out of the folder of its run, with nothing else at hand."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+import yaml
+from jsonargparse import ArgumentError, Namespace
+from pytorch_lightning.cli import LightningArgumentParser
+from pytorch_lightning.utilities.exceptions import MisconfigurationException
+
+from graphbench import registry
+from graphbench.contracts import Benchmark
+from graphbench.data.files.safe_yaml import load_yaml
+from graphbench.errors import BadInput, CorruptData, GraphbenchError
+from graphbench.inference.predictor import Predictor
+from graphbench.inference.training import TrainingFacts
+from graphbench.runs import RunFolder
+from graphbench.runs.checkpoints import load_checkpoint, trained_weights
+from graphbench.runs.hub import HubModel, fetch, is_hub_name
+from graphbench.runs.trained_options import warn_of_other_options
+from graphbench.runs.trust import Policy, enforced
+from graphbench.runs.weights import SUFFIX
+from graphbench.training.module import BenchmarkModule
+
+log = logging.getLogger(__name__)
+
+
+def load(run: str | Path, accelerator: str = "auto", batch_size: int | None = None, trust: bool = False) -> Predictor:
+    """A trained model that predicts new inputs: `graphbench.load("runs/mine").predict(["CCO", "c1ccccc1"])`.
+
+    Neither the data nor the store of the fit are needed; precision is that of the run.
+
+    Args:
+        run: folder of a finished fit, whose best checkpoint counts (or, without one, the last); or one of the
+            checkpoints in such a folder; or a folder that `graphbench export` wrote; or `hf:owner/name`, which was
+            pushed to the Hugging Face Hub (`hf:owner/name@revision`).
+        accelerator: where to compute, as for Lightning's `Trainer`: auto, cpu, gpu.
+        batch_size: graphs per batch; that of the run's evaluation if None.
+        trust: import whatever the run's configuration names; else only registered and listed classes, see
+            `graphbench.runs.trust`.
+
+    Raises:
+        BadInput: `run` is no path, there is no run or no checkpoint, it names a class that may not be imported, or its
+            benchmark or model cannot be made.
+        CorruptData: the configuration or the checkpoint is damaged.
+    """
+    if not isinstance(run, (str, os.PathLike)):
+        raise BadInput(f"run must be the folder of a finished fit, as text or path, but got {run!r}.")
+    folder, checkpoint = _places(fetch(HubModel.parse(str(run))) if is_hub_name(run) else Path(run))
+    config = _configuration(folder)
+    with enforced(Policy.of(folder.config, trust)):
+        module, data = _build(config, folder)
+    warn_of_other_options(folder, load_weights(module, checkpoint))
+    trainer = _trainer(config, accelerator)
+    return Predictor(module, data, TrainingFacts.read(folder), trainer, batch_size)
+
+
+def load_weights(module: BenchmarkModule, checkpoint: Path) -> dict[str, Any]:
+    """Give a module the weights of a checkpoint, all of them; returns its content.
+
+    Raises:
+        BadInput: there is no such file, or it belongs to another model.
+        CorruptData: the file is damaged.
+    """
+    content = load_checkpoint(checkpoint)
+    try:
+        module.load_state_dict(content["state_dict"])
+    except (KeyError, RuntimeError) as error:
+        told = str(error).splitlines()
+        raise BadInput(f"The weights in {checkpoint} do not fit the model of its configuration: {told[0]}") from error
+    _warn_of_chirality(module, content, checkpoint)
+    return content
+
+
+def _warn_of_chirality(module: BenchmarkModule, content: Mapping[str, Any], checkpoint: Path) -> None:
+    """Say where a model learnt RDKit's tags of centres and is given R and S: an earlier version trained it."""
+    options = content.get("hyper_parameters")
+    spec = options.get("spec") if isinstance(options, Mapping) else None
+    extra = spec.get("extra") if isinstance(spec, Mapping) else None
+    trained = extra.get("atom_vocabulary") if isinstance(extra, Mapping) else None
+    if trained == "ogb" and module.spec.extra.get("atom_vocabulary") == "ogb_cip":
+        log.warning(
+            "%s learnt RDKit's tags CW and CCW of chiral centres, which depend on how a molecule is spelled, and is "
+            "given R and S now: train it anew, or give --data.chirality RDKit to have what it learnt.", checkpoint,
+        )  # fmt: skip
+
+
+def _places(path: Path) -> tuple[RunFolder, Path]:
+    """The folder of a run and the checkpoint to take."""
+    if path.is_file():
+        folder = RunFolder(path.parent if path.suffix == SUFFIX else path.parent.parent)
+        if not folder.config.is_file():
+            raise BadInput(
+                f"{path} lies in no run's folder: a checkpoint is read beside the config.yaml that says which model it "
+                "is of, as RUN/checkpoints/best.ckpt."
+            )
+        return folder, path
+    folder = RunFolder.existing(path)
+    found = trained_weights(folder)
+    if not found.is_file():
+        raise BadInput(f"There is no checkpoint {found}: the fit has not finished its first epoch.")
+    return folder, found
+
+
+def _configuration(run: RunFolder) -> dict[str, Any]:
+    try:
+        config = load_yaml(run.config.read_text(encoding="utf-8"))
+        if isinstance(config["model"], dict) and config["data"]:
+            return dict(config)
+    except (yaml.YAMLError, UnicodeDecodeError, KeyError, TypeError) as error:
+        raise CorruptData(f"{run.config} is not the configuration of a run ({error}).") from error
+    raise CorruptData(f"{run.config} is not the configuration of a run: it names no model or no data.")
+
+
+def _build(config: dict[str, Any], run: RunFolder) -> tuple[BenchmarkModule, Benchmark]:
+    """Module and benchmark as a run's configuration names them; the global generator stays as it was."""
+    for name in set(_words(config["model"])) | set(_words(config["data"])):
+        for group in registry.GROUPS:
+            if name in registry.records(group):  # the parser finds a class by its name once it is imported
+                registry.load(group, name)
+    parser = LightningArgumentParser(exit_on_error=False)
+    parser.add_lightning_class_args(BenchmarkModule, "model")
+    parser.add_lightning_class_args(Benchmark, "data", subclass_mode=True)
+    parser.link_arguments("data.spec", "model.spec", apply_on="instantiate")
+    try:
+        with torch.random.fork_rng(devices=[]):
+            parsed: Namespace = parser.parse_object({"model": config["model"], "data": config["data"]})
+            made = parser.instantiate_classes(parsed)
+    except GraphbenchError:
+        raise
+    except (ArgumentError, ValueError, TypeError, ImportError) as error:
+        raise BadInput(f"The model of {run.path} cannot be made of its config.yaml: {error}") from error
+    return made.model, made.data
+
+
+def _words(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (dict, list)):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _words(item)
+
+
+def _trainer(config: dict[str, Any], accelerator: str) -> pl.Trainer:
+    """Device and precision; Lightning's lines about them are held back."""
+    precision = (config.get("trainer") or {}).get("precision")
+    try:
+        with _quiet("pytorch_lightning.utilities.rank_zero"):
+            return pl.Trainer(
+                accelerator=accelerator,
+                devices=1,
+                precision=precision,
+                logger=False,
+                enable_checkpointing=False,
+                enable_progress_bar=False,
+                enable_model_summary=False,
+            )
+    except (MisconfigurationException, ValueError) as error:
+        raise BadInput(f"accelerator={accelerator!r}, precision={precision!r}: {error}") from error
+
+
+@contextlib.contextmanager
+def _quiet(name: str) -> Iterator[None]:
+    logger = logging.getLogger(name)
+    level = logger.level
+    logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

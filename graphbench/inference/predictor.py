@@ -1,0 +1,320 @@
+"""A trained model that answers: predictions and representations of inputs, part by part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Literal, cast
+
+import numpy as np
+import pandas as pd
+import pytorch_lightning as pl
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from graphbench.contracts import Benchmark, Column, GraphBatch, GraphTable, InputPart
+from graphbench.contracts.spec import Level as TaskLevel
+from graphbench.contracts.table import EDGE, GRAPH
+from graphbench.contracts.table import NODE as NODE_AXIS
+from graphbench.data.encode import encoded_here
+from graphbench.data.sampler import SizeBucketSampler
+from graphbench.errors import BadInput, check_choice, check_range
+from graphbench.inference.answers import Answers, answer_table
+from graphbench.inference.columns import prediction_columns
+from graphbench.inference.training import TrainingFacts
+from graphbench.training.module import BenchmarkModule
+
+Level = Literal["graph", "node"]
+Quantity = Literal["prediction", "output"]
+#: Tasks whose answers are about other things than graphs, nodes or edges, or need the truth to be scaled.
+_WITHOUT = {
+    "ranking": "it ranks pairs of nodes that are known",
+    "recovery": "its answers are scaled by the truth",
+}
+
+
+class Predictor:
+    """A trained module with its benchmark's way to read inputs; `graphbench.load` makes one of a run.
+
+    The same input gets the same answer whatever comes with it, up to rounding. `data` need not be open.
+
+    Args:
+        module: with its trained weights.
+        data: the benchmark it was trained on, for its features and names.
+        facts: what training saw; None where nobody knows, and then no row is held against it.
+        trainer: device and precision.
+        batch_size: graphs per batch; that of the benchmark's evaluation if None.
+
+    Raises:
+        BadInput: the batch size is no whole number above 0.
+    """
+
+    def __init__(
+        self,
+        module: BenchmarkModule,
+        data: Benchmark,
+        facts: TrainingFacts | None,
+        trainer: pl.Trainer,
+        batch_size: int | None = None,
+    ) -> None:
+        size = getattr(data, "eval_batch_size", 32) if batch_size is None else batch_size
+        check_range("batch_size", size, at_least=1, whole=True)
+        data.require(module.required_encodings())
+        self.data, self.facts, self.batch_size = data, facts, size
+        self.device = trainer.strategy.root_device
+        self._precision = trainer.precision_plugin
+        self.module = cast(BenchmarkModule, self._precision.convert_module(module.eval()).to(self.device))
+
+    # -- Python --------------------------------------------------------------------------------------------------
+
+    def predict(self, inputs: Any) -> pd.DataFrame:
+        """Predictions of some inputs, a row each, or a row for each node or edge where the task is about those.
+
+        Args:
+            inputs: one or several of what the benchmark takes: SMILES and RDKit molecules, PyG's `Data`, networkx
+                graphs.
+
+        Returns:
+            `node` of a task on nodes, `source` and `destination` of one on edges; `prediction_<target>` in real units,
+            and for classes `probability_<class>`; `outside_training` says what of the input training never had,
+            `problem` why there is no prediction; both are empty where all is well.
+
+        Raises:
+            BadInput: the benchmark does not take such inputs.
+        """
+        return whole(self.predict_parts(self.data.read_objects(several(inputs))))
+
+    def embed(self, inputs: Any, level: Level = "graph") -> pd.DataFrame:
+        """Representations of some inputs: columns `embedding_0`, ... for every graph, or every node.
+
+        Raises:
+            BadInput: as `predict`.
+        """
+        return whole(self.embed_parts(self.data.read_objects(several(inputs)), level))
+
+    # -- parts ---------------------------------------------------------------------------------------------------
+
+    def predict_parts(self, parts: Iterable[InputPart]) -> Iterator[pd.DataFrame]:
+        """As `predict`, part by part, for inputs larger than memory.
+
+        Raises:
+            BadInput: the task ranks pairs or recovers maps; the input has a column that predictions need.
+        """
+        self.check_task()
+        return (answer_table(part, self.answers(part), self.columns, self.level) for part in parts)
+
+    def check_task(self) -> None:
+        """Refuse tasks whose predictions are about neither graphs nor nodes nor edges.
+
+        Raises:
+            BadInput: names the task.
+        """
+        spec = self.data.spec
+        if spec.kind in _WITHOUT:
+            raise BadInput(
+                f"{spec.name} cannot predict new inputs: {spec.task} is its task, and {_WITHOUT[spec.kind]}."
+            )
+
+    @property
+    def level(self) -> TaskLevel:
+        """What predictions are about: graphs, nodes or edges."""
+        return self.data.spec.level or "graph"
+
+    @property
+    def classes(self) -> Sequence[str]:
+        """Names of the classes, in the order of the outputs; none for other tasks."""
+        return (self.facts.classes if self.facts else ()) or self.data.class_labels()
+
+    def columns(self, values: np.ndarray, present: np.ndarray) -> dict[str, Any]:
+        """Predictions `[rows, width]` as columns, see `prediction_columns`; then what the task tells beside them."""
+        return prediction_columns(self.data, values, self.classes, present) | self.spread_columns(values)
+
+    @property
+    def predicted(self) -> int:
+        """How many columns of `answers` are predictions; behind them are the task's spreads."""
+        spec = self.data.spec
+        return spec.num_targets if spec.num_classes is None else spec.num_classes
+
+    def spread_columns(self, values: np.ndarray) -> dict[str, Any]:
+        """`<target>_std`, or `<target>_q0.05` and so on, of losses that learn them; see `Task.spreads`."""
+        names = [f"{target}_{name}" for target in self.data.target_labels() for name in self.module.task.spread_names]
+        return {name: values[:, self.predicted + number] for number, name in enumerate(names)}
+
+    def pooled(self, values: np.ndarray) -> np.ndarray:
+        """`answers` of several models `[models, rows, width]` as those of one `[rows, width]`."""
+        spread = getattr(self.module.task, "spread", None)
+        return np.asarray(values.mean(0, dtype=np.float64)) if spread is None else spread.pooled(values, self.predicted)
+
+    def embed_parts(self, parts: Iterable[InputPart], level: Level = "graph") -> Iterator[pd.DataFrame]:
+        """As `embed`, part by part."""
+        check_choice("level", level, ("graph", "node"))
+
+        def answer(batch: GraphBatch) -> Tensor:
+            representation = self.module.represent(batch)
+            if level == "node":
+                return representation.node
+            if representation.graph is not None:
+                return representation.graph
+            pooling = getattr(getattr(self.module.task, "head", None), "pooling", None)
+            if pooling is None:
+                raise BadInput(
+                    f"{self.data.spec.name}: its task has no representation of whole graphs. Take --level node."
+                )
+            pooled: Tensor = pooling(representation.node, batch.batch, batch.num_graphs)
+            return pooled
+
+        def columns(values: np.ndarray, present: np.ndarray) -> dict[str, Any]:
+            return {f"embedding_{number}": values[:, number] for number in range(values.shape[1])}
+
+        width = self.module.architecture.dim
+        return (answer_table(part, self._answer(part, answer, width, level), columns, level) for part in parts)
+
+    def answers(self, part: InputPart, quantity: Quantity = "prediction") -> Answers:
+        """What the model says of the rows of a part.
+
+        Args:
+            part: of an input.
+            quantity: predictions in real units or probabilities, and behind them the task's spreads; or the raw outputs
+                of the head, of classes the logits.
+        """
+        task = self.module.task
+
+        def predicted(batch: GraphBatch) -> Tensor:
+            output = self.module(batch)
+            return torch.cat([task.predict(output, batch)[0], task.spreads(output)], dim=1)
+
+        def raw(batch: GraphBatch) -> Tensor:
+            output: Tensor = self.module(batch)
+            return output[:, : self.data.spec.output_dim]
+
+        if quantity == "output":
+            return self._answer(part, raw, self.data.spec.output_dim, self.level)
+        width = self.predicted + self.data.spec.num_targets * len(task.spread_names)
+        return self._answer(part, predicted, width, self.level)
+
+    def _answer(self, part: InputPart, answer: Callable[[GraphBatch], Tensor], width: int, level: TaskLevel) -> Answers:
+        problems = dict(part.problems)
+        table, kept, failed = encoded_here(part.table, _lacking(part.table, self.data), self.data.spec.name)
+        problems |= {part.rows[graph]: why for graph, why in failed.items()}
+        rows = [part.rows[graph] for graph in kept]
+        values, missing = self._values(table, answer, width, level)
+        problems |= {rows[graph]: why for graph, why in missing.items()}
+        remarks: list[str] | None = None
+        if self.facts is not None:
+            told = dict(zip(rows, self.facts.outside(table, self.data), strict=True))
+            remarks = [told.get(row, "") for row in range(len(part.frame))]
+        if part.remarks is not None:
+            unseen = [part.remarks.get(row, "") for row in range(len(part.frame))]
+            pairs = zip(remarks or [""] * len(unseen), unseen, strict=True)
+            remarks = ["; ".join(filter(None, pair)) for pair in pairs]
+        counts = table.lengths(axis_of(level)).numpy()
+        whole = Answers(values, rows, counts, {}, remarks)
+        found = whole.only([row for row in rows if row not in problems])
+        found.problems = problems
+        return found
+
+    def _values(
+        self, table: GraphTable, answer: Callable[[GraphBatch], Tensor], width: int, level: TaskLevel
+    ) -> tuple[np.ndarray, dict[int, str]]:
+        """Run the model over a table, batch by batch of similar sizes.
+
+        Returns:
+            Values of graphs, nodes or edges `[rows, width]` in the order of the table; and graph -> why it has none.
+        """
+        axis = torch.arange(len(table) + 1) if level == "graph" else table.ptr[axis_of(level)]
+        found = np.full((int(axis[-1]), width), np.nan, dtype=np.float32)
+        missing: dict[int, str] = {}
+        if not len(table):
+            return found, missing
+        table = _with_unknown_targets(table, self.data)
+        waiting = list(SizeBucketSampler(table.num_nodes, self.batch_size, shuffle=False))[::-1]
+        with torch.inference_mode():
+            while waiting:
+                graphs = waiting.pop()
+                try:
+                    values = self._forward(table.batch(graphs), answer)
+                except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
+                    if not _out_of_memory(error):
+                        raise
+                    if len(graphs) > 1:
+                        waiting += [graphs[len(graphs) // 2 :], graphs[: len(graphs) // 2]]
+                    else:
+                        size = int(table.num_nodes[graphs[0]])
+                        missing[graphs[0]] = f"too large for the memory of {self.device}: {size} nodes"
+                    continue
+                places = [np.arange(int(axis[graph]), int(axis[graph + 1])) for graph in graphs]
+                found = found.astype(np.promote_types(found.dtype, values.dtype), copy=False)
+                found[np.concatenate(places)] = values
+                for graph, place in zip(graphs, places, strict=True):
+                    if not np.isfinite(found[place]).all():
+                        missing[graph] = "the model's answer is not a finite number"
+        return found, missing
+
+    def _forward(self, batch: GraphBatch, answer: Callable[[GraphBatch], Tensor]) -> np.ndarray:
+        """The answer to one batch `[rows, width]`, after all that happens to a batch on its way to the model."""
+        batch = self.data.on_before_batch_transfer(batch, 0)
+        batch = self.data.transfer_batch_to_device(batch, self.device, 0)
+        batch = self._precision.convert_input(self.data.on_after_batch_transfer(batch, 0))
+        context: AbstractContextManager[None] = self._precision.predict_step_context()
+        with context:
+            values = answer(batch)
+            return (values if values.dtype == torch.float64 else values.float()).cpu().numpy()
+
+
+def parts_of_split(data: Benchmark, split: str, size: int = 1024) -> Iterator[InputPart]:
+    """The graphs of an open benchmark's split as an input, in their order, with their names in the column `id`."""
+    data.require_rows(split)
+    table, ids = data.tables[split], data.ids(split)
+    for start in range(0, len(table), size):
+        part = table.slice(start, min(start + size, len(table)))
+        assert part.graph_ids is not None
+        names = [ids[graph] for graph in part.graph_ids.tolist()]
+        yield InputPart(pd.DataFrame({"id": names}), part, list(range(len(part))))
+
+
+def _lacking(table: GraphTable, data: Benchmark) -> list[Any]:
+    """Encodings that the table does not have yet."""
+    return [encoding for encoding in data.encodings if not set(encoding.layout) <= set(table.columns)]
+
+
+def _with_unknown_targets(table: GraphTable, data: Benchmark) -> GraphTable:
+    """The table with targets that nobody knows: tasks hand them on beside their predictions."""
+    if "y" in table.columns:
+        return table
+    spec = data.spec
+    axis = axis_of(spec.level or GRAPH)
+    rows = int(table.lengths(axis).sum())
+    unknown = torch.full((rows, spec.num_targets), torch.nan)
+    y = torch.zeros(rows, 1, dtype=torch.int64) if spec.num_classes is not None else unknown
+    return table.with_columns({"y": y}, {"y": Column(axis)})
+
+
+def axis_of(level: str) -> str:
+    """The axis of the rows that are predicted."""
+    return {"node": NODE_AXIS, "edge": EDGE}.get(level, GRAPH)
+
+
+def _out_of_memory(error: BaseException) -> bool:
+    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in str(error)
+
+
+def several(inputs: Any) -> Sequence[Any]:
+    """A sequence of inputs; a single one counts as such, and a table is not taken for its column names."""
+    if isinstance(inputs, pd.DataFrame):
+        raise BadInput("predict and embed take a list of inputs, such as frame['smiles'], not a whole DataFrame.")
+    if isinstance(inputs, pd.Series):
+        return [None if missing else value for value, missing in zip(inputs, inputs.isna(), strict=True)]
+    if isinstance(inputs, (str, Data)) or hasattr(inputs, "number_of_nodes") or not isinstance(inputs, Iterable):
+        return [inputs]
+    if getattr(inputs, "ndim", 0) == 2:  # an array with a row for each point of one cloud
+        return [inputs]
+    return list(inputs)
+
+
+def whole(frames: Iterable[pd.DataFrame]) -> pd.DataFrame:
+    """Tables one below the other; raises BadInput where there is none."""
+    found = list(frames)
+    if not found:
+        raise BadInput("There is no input to answer: the list is empty.")
+    return pd.concat(found, ignore_index=True)

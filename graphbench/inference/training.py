@@ -1,0 +1,277 @@
+"""What a run was trained on, in a few numbers, and which graphs lie outside of it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from torch import Tensor
+
+from graphbench.contracts import Benchmark, BenchmarkSpec, Features, GraphTable
+from graphbench.contracts.table import EDGE, NODE
+from graphbench.data.files.json_files import load_json
+from graphbench.data.files.writing import write_text
+from graphbench.errors import CorruptData
+from graphbench.runs import RunFolder
+
+#: Rows of a column that are looked at together: columns may be memory-mapped.
+_ROWS = 1 << 20
+
+
+@dataclass
+class TrainingFacts:
+    """Sizes and feature values of the training graphs.
+
+    Args:
+        nodes: fewest and most nodes of a graph.
+        categories: column of the batch (`x`, `edge_attr`) -> the values that occur, ascending, of each of its columns.
+        ranges: column of the batch (`x_dense`, `edge_dense`) -> smallest and largest value of each of its columns.
+        classes: names of the classes, in the order of the model's outputs; none for other tasks.
+        shares: column of the batch (`x`, `edge_attr`) -> which share of the rows has each value, of each of its
+            columns: the mean of the one-hot features. Empty where runs of older versions do not say.
+        means: column of the batch (`x_dense`, `pos`, `edge_dense`) -> mean of each of its columns; as `shares`.
+    """
+
+    nodes: tuple[int, int]
+    categories: dict[str, list[list[int]]] = field(default_factory=dict)
+    ranges: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    classes: tuple[str, ...] = ()
+    shares: dict[str, list[list[float]]] = field(default_factory=dict)
+    means: dict[str, list[float]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, table: GraphTable, data: Benchmark) -> TrainingFacts:
+        """Those of a training table."""
+        sizes, spec = table.num_nodes, data.spec
+        facts = cls((int(sizes.min()), int(sizes.max())))
+        for name, _, features in _categorical(spec):
+            if (values := _column(table, name, len(features.vocabularies))) is not None:
+                counts = _counts_of(values, features.vocabularies)
+                facts.categories[name] = [count.nonzero()[:, 0].tolist() for count in counts]
+                facts.shares[name] = [(count.double() / max(len(values), 1)).tolist() for count in counts]
+        for name, _, features in _dense(spec):
+            if (values := _column(table, name, features.dense)) is not None:
+                facts.ranges[name] = _ranges_of(values, features.dense)
+        for name, width in _measured(spec):
+            if (values := _column(table, name, width)) is not None:
+                facts.means[name] = _means_of(values)
+        if spec.num_classes is not None:
+            facts.classes = tuple(data.class_labels())
+        return facts
+
+    @classmethod
+    def read(cls, run: RunFolder) -> TrainingFacts | None:
+        """Those that a fit left in its folder; None where it left none.
+
+        Raises:
+            CorruptData: the file is not what was written.
+        """
+        if not run.training.is_file():
+            return None
+        try:
+            found: dict[str, Any] = load_json(run.training)
+            low, high = found["nodes"]
+            return cls(
+                (int(low), int(high)),
+                {
+                    name: [[int(v) for v in column] for column in columns]
+                    for name, columns in found["categories"].items()
+                },
+                {name: [(float(a), float(b)) for a, b in columns] for name, columns in found["ranges"].items()},
+                tuple(map(str, found["classes"])),
+                {
+                    name: [[float(share) for share in column] for column in columns]
+                    for name, columns in found.get("shares", {}).items()
+                },
+                {name: [float(mean) for mean in columns] for name, columns in found.get("means", {}).items()},
+            )
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+            raise CorruptData(
+                f"{run.training} cannot be read ({type(error).__name__}: {error}). Remove it to go on without knowing "
+                "which inputs are unlike the training graphs."
+            ) from error
+
+    @property
+    def has_means(self) -> bool:
+        """Whether shares and means are known; runs of older versions did not keep them."""
+        return bool(self.shares or self.means)
+
+    def write(self, run: RunFolder) -> None:
+        """Leave them in the folder of a run."""
+        write_text(run.training, json.dumps(asdict(self), indent=1) + "\n")
+
+    def joined(self, other: TrainingFacts) -> TrainingFacts:
+        """What is known after training on both; shares and means are those of the other, which is the later one."""
+        pairs = {name: zip(columns, other.categories[name], strict=True) for name, columns in self.categories.items()}
+        bounds = {name: zip(columns, other.ranges[name], strict=True) for name, columns in self.ranges.items()}
+        return TrainingFacts(
+            (min(self.nodes[0], other.nodes[0]), max(self.nodes[1], other.nodes[1])),
+            {name: [sorted({*a, *b}) for a, b in columns] for name, columns in pairs.items()},
+            {name: [(min(a[0], b[0]), max(a[1], b[1])) for a, b in columns] for name, columns in bounds.items()},
+            other.classes,
+            other.shares,
+            other.means,
+        )
+
+    def outside(self, table: GraphTable, data: Benchmark) -> list[str]:
+        """What of each graph training never had, in words; "" for graphs that are like the training graphs.
+
+        Raises:
+            CorruptData: the facts are of other columns than the specification has.
+        """
+        self.check_columns(data.spec)
+        found: list[dict[str, None]] = [{} for _ in range(len(table))]
+        spec = data.spec
+        for name, axis, features in _categorical(spec):
+            width = len(features.vocabularies)
+            columns = _column(table, name, width) if name in self.categories else None
+            if columns is None:
+                continue
+            for number, size in enumerate(features.vocabularies):
+                values = columns[:, number].to(torch.int64)
+                seen = torch.zeros(size, dtype=torch.bool)
+                seen[self.categories[name][number]] = True
+                label = _label(features, number)
+                for row in (~seen[values]).nonzero()[:, 0].tolist():
+                    found[_graph_of(table, axis, row)][data.value_words(label, int(values[row]))] = None
+        for name, axis, features in _dense(spec):
+            columns = _column(table, name, features.dense)
+            if columns is None:
+                continue
+            for number, (low, high) in enumerate(self.ranges.get(name, ())):
+                column = columns[:, number].float()
+                label = _label(features, len(features.vocabularies) + number)
+                for row in ((column < low) | (column > high)).nonzero()[:, 0].tolist():
+                    words = f"{label} outside {low:.4g} to {high:.4g}"
+                    found[_graph_of(table, axis, row)][words] = None
+        unit, (fewest, most) = "atom" if spec.molecules else "node", self.nodes
+        for graph, count in enumerate(table.num_nodes.tolist()):
+            if not fewest <= count <= most:
+                bound = f"at most {most}" if count > most else f"at least {fewest}"
+                found[graph][f"{count} {unit}{'s' if count != 1 else ''}, training had {bound}"] = None
+        return ["; ".join(words) for words in found]
+
+    def check_columns(self, spec: BenchmarkSpec) -> None:
+        """Hold the facts against a specification.
+
+        Raises:
+            CorruptData: they are of other columns than it has.
+        """
+        known = {name: features.vocabularies for name, _, features in _categorical(spec)}
+        widths = {name: features.dense for name, _, features in _dense(spec)}
+        measured = dict(_measured(spec))
+        fits = (
+            all(
+                name in known
+                and len(columns) == len(known[name])
+                and all(
+                    0 <= value < size for values, size in zip(columns, known[name], strict=True) for value in values
+                )
+                for name, columns in self.categories.items()
+            )
+            and all(len(columns) == widths.get(name) for name, columns in self.ranges.items())
+            and all(tuple(map(len, columns)) == known.get(name) for name, columns in self.shares.items())
+            and all(len(columns) == measured.get(name) for name, columns in self.means.items())
+        )
+        if not fits:
+            raise CorruptData(
+                f"The run's training.json names features that {spec.name} has not. Remove it to go on without knowing "
+                "which inputs are unlike the training graphs."
+            )
+
+
+class RecordTraining(pl.Callback):
+    """Writes the facts of the training graphs into the folder of a run, so that the folder alone can tell them.
+
+    A run that goes on with other data keeps what it had.
+
+    Args:
+        run: the folder.
+        fresh: the run is a new one; else it was trained before.
+    """
+
+    def __init__(self, run: RunFolder, fresh: bool) -> None:
+        self.run, self.fresh = run, fresh
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Once the data are open."""
+        data: Any = getattr(trainer, "datamodule", None)
+        table = getattr(data, "tables", {}).get("train")
+        if table is None or not trainer.is_global_zero:
+            return
+        facts = TrainingFacts.of(table, data)
+        if not self.fresh and (before := TrainingFacts.read(self.run)) is not None:
+            try:
+                facts = before.joined(facts)
+            except (LookupError, ValueError) as error:
+                raise CorruptData(
+                    f"{self.run.training} has other columns than the data. Remove it to have it written anew."
+                ) from error
+        facts.write(self.run)
+
+
+def _categorical(spec: BenchmarkSpec) -> list[tuple[str, str, Features]]:
+    """(column, axis, features) of what has categories."""
+    both = (("x", NODE, spec.node), ("edge_attr", EDGE, spec.edge))
+    return [one for one in both if one[2].vocabularies]
+
+
+def _dense(spec: BenchmarkSpec) -> list[tuple[str, str, Features]]:
+    both = (("x_dense", NODE, spec.node), ("edge_dense", EDGE, spec.edge))
+    return [one for one in both if one[2].dense]
+
+
+def _measured(spec: BenchmarkSpec) -> list[tuple[str, int]]:
+    """(column, width) of what has means."""
+    widths = (("x_dense", spec.node.dense), ("pos", spec.coordinates), ("edge_dense", spec.edge.dense))
+    return [one for one in widths if one[1]]
+
+
+def _column(table: GraphTable, name: str, width: int) -> Tensor | None:
+    """A column as `[rows, width]`; None where the table makes it only while a batch is cut."""
+    values = table.columns.get(name)
+    if values is None:
+        return None
+    values = values[:, None] if values.dim() == 1 else values
+    return values if values.shape[1] == width else None
+
+
+def _label(features: Features, number: int) -> str:
+    return features.names[number] if features.names else f"feature {number}"
+
+
+def _graph_of(table: GraphTable, axis: str, row: int) -> int:
+    return int(torch.searchsorted(table.ptr[axis], row, right=True)) - 1
+
+
+def _counts_of(values: Tensor, vocabularies: tuple[int, ...]) -> list[Tensor]:
+    """How often each value occurs, int64 `[size]` for each column of `[rows, columns]`."""
+    counts = [torch.zeros(size, dtype=torch.int64) for size in vocabularies]
+    for start in range(0, len(values), _ROWS):
+        part = values[start : start + _ROWS].to(torch.int64)
+        for number, count in enumerate(counts):
+            count += torch.bincount(part[:, number], minlength=len(count))
+    return counts
+
+
+def _means_of(values: Tensor) -> list[float]:
+    """Mean of each column `[rows, columns]`, of the rows that have finite numbers; 0 without any."""
+    total, count = torch.zeros(2, values.shape[1], dtype=torch.float64)
+    for start in range(0, len(values), _ROWS):
+        part = values[start : start + _ROWS].double()
+        total += part.nan_to_num(0.0, 0.0, 0.0).sum(0)
+        count += part.isfinite().sum(0)
+    means: list[float] = (total / count.clamp(min=1)).tolist()
+    return means
+
+
+def _ranges_of(values: Tensor, width: int) -> list[tuple[float, float]]:
+    """Smallest and largest value of each column `[rows, columns]`."""
+    low, high = torch.full((width,), torch.inf), torch.full((width,), -torch.inf)
+    for start in range(0, len(values), _ROWS):
+        part = values[start : start + _ROWS].float()
+        low, high = torch.minimum(low, part.amin(0)), torch.maximum(high, part.amax(0))
+    return list(zip(low.tolist(), high.tolist(), strict=True))

@@ -1,0 +1,148 @@
+"""One file per task; `build_task` picks the one a specification names."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from graphbench import registry
+from graphbench.contracts.spec import BenchmarkSpec
+from graphbench.errors import BadInput
+from graphbench.nn.heads import HeadConfig
+from graphbench.training.tasks.base import Task as Task
+from graphbench.training.tasks.choices import Choice, further_metrics, import_loss, selecting, with_loss
+from graphbench.training.tasks.classification import (
+    Classification,
+    ClassWeights,
+    EdgeClassification,
+    GraphClassification,
+    NodeClassification,
+)
+from graphbench.training.tasks.link_ranking import LinkRanking
+from graphbench.training.tasks.map_recovery import MapRecovery
+from graphbench.training.tasks.multilabel import GraphMultilabel, NodeMultilabel
+from graphbench.training.tasks.regression import EdgeRegression, GraphRegression, NodeRegression, Regression
+
+__all__ = [
+    "TASKS",
+    "EdgeClassification",
+    "EdgeRegression",
+    "GraphClassification",
+    "GraphMultilabel",
+    "GraphRegression",
+    "LinkRanking",
+    "MapRecovery",
+    "NodeClassification",
+    "NodeMultilabel",
+    "NodeRegression",
+    "Task",
+    "build_task",
+    "task_class",
+]
+
+TASKS: dict[str, type[Task]] = {
+    "graph-regression": GraphRegression,
+    "graph-classification": GraphClassification,
+    "graph-multilabel": GraphMultilabel,
+    "node-classification": NodeClassification,
+    "node-multilabel": NodeMultilabel,
+    "node-regression": NodeRegression,
+    "edge-classification": EdgeClassification,
+    "edge-regression": EdgeRegression,
+    "link-ranking": LinkRanking,
+    "map-recovery": MapRecovery,
+}
+
+
+def task_class(spec: BenchmarkSpec) -> type[Task]:
+    """The class of a specification's task: one of `TASKS`, or one that some distribution registers.
+
+    Raises:
+        BadInput: there is no task of that name.
+        BrokenPlugin: a registered class cannot be imported or is no task.
+
+    Examples:
+        >>> from graphbench.testing import tiny_spec
+        >>> task_class(tiny_spec("node-regression")).__name__
+        'NodeRegression'
+    """
+    if spec.task in TASKS:
+        return TASKS[spec.task]
+    own = registry.records("tasks")
+    if spec.task not in own:
+        raise BadInput(
+            f"{spec.name} names the task {spec.task!r}; known: {', '.join([*TASKS, *own])}. A class of your own is "
+            "found by its entry point in the group graphbench.tasks."
+        )
+    found: type[Task] = registry.load("tasks", spec.task)
+    return found
+
+
+def build_task(
+    spec: BenchmarkSpec,
+    dim: int,
+    head: HeadConfig,
+    loss: str | None = None,
+    metrics: Iterable[Choice] = (),
+    select_by: str | None = None,
+    class_weights: ClassWeights | None = None,
+    quantiles: Sequence[float] | None = None,
+    label_smoothing: float = 0.0,
+    edge_dim: int = 0,
+) -> Task:
+    """The task of `spec` on a representation of width `dim`.
+
+    Args:
+        spec: the benchmark's description; that of the task says what was chosen instead.
+        dim: width of the representation.
+        head: options of the head.
+        loss: a loss of the task in place of the benchmark's, or the dotted path of one, see `import_loss`.
+        metrics: further metrics, see `further_metrics`.
+        select_by: the metric that selects the best epoch in place of the benchmark's.
+        class_weights: weights of classes in the loss, see `Classification.weigh_classes`.
+        quantiles: levels of a regression's loss Quantile, see `QuantileSpread`.
+        label_smoothing: of labels in training, see `Classification.smooth_labels`.
+        edge_dim: width of the representation of edges; 0 where the architecture has none.
+
+    Raises:
+        BadInput: the specification names a task, a loss or a metric that does not exist; weights of classes, smoothing
+            or quantiles do not fit.
+        UnknownName: a choice does not exist.
+
+    Examples:
+        >>> import torch
+        >>> from graphbench.testing import tiny_spec
+        >>> build_task(tiny_spec("graph-classification"), dim=8, head=HeadConfig()).head.mlp(torch.randn(5, 8)).shape
+        torch.Size([5, 3])
+        >>> build_task(tiny_spec(), 8, HeadConfig(), metrics=["R2"], select_by="R2").spec.metric
+        'R2'
+    """
+    cls = task_class(spec)
+    if quantiles is not None and not issubclass(cls, Regression):
+        raise BadInput(f"quantiles is for regressions; {spec.name} is {spec.task}.")
+    own: dict[str, Any] = {} if quantiles is None else {"quantiles": quantiles}
+    if issubclass(cls, EdgeClassification | EdgeRegression):
+        own["edge_dim"] = edge_dim
+    task = cls(with_loss(spec, cls, loss), dim, head, **own)
+    if loss is not None and "." in loss:
+        if class_weights is not None or label_smoothing:
+            raise BadInput(f"class_weights and label_smoothing are of graphbench's losses, not of --model.loss {loss}.")
+        task.chosen_loss = import_loss(loss)
+        task.waits_for_device = "rows whose targets are known are picked for a loss of one's own"
+        task.spec = dataclasses.replace(task.spec, loss=loss)
+    chosen = [*metrics]
+    if spec.metric in task.named_metrics() and spec.metric not in chosen:
+        chosen.append(spec.metric)
+    task.further = further_metrics(task, chosen)
+    if spec.metric not in (known := task.all_metrics()):
+        raise BadInput(f"{spec.name} asks for the metric {spec.metric!r}, but {spec.task} knows {', '.join(known)}.")
+    task.spec = selecting(task.spec, task, select_by)
+    for option, asked in (("class_weights", class_weights is not None), ("label_smoothing", label_smoothing != 0)):
+        if asked and not isinstance(task, Classification):
+            raise BadInput(f"{option} is for classifications; {spec.name} is {spec.task}.")
+    if isinstance(task, Classification):
+        if class_weights is not None:
+            task.weigh_classes(class_weights)
+        task.smooth_labels(label_smoothing)
+    return task

@@ -1,0 +1,200 @@
+"""What all tasks share: a head on top of a representation, a loss, and metrics."""
+
+from __future__ import annotations
+
+import re
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from typing import ClassVar
+
+from torch import Tensor, nn
+from torchmetrics import Metric
+
+from graphbench.contracts.architecture import Representation
+from graphbench.contracts.spec import BenchmarkSpec, Kind, Level
+from graphbench.contracts.table import GraphBatch
+from graphbench.errors import BadInput
+from graphbench.nn.heads import HeadConfig
+from graphbench.training.tasks.defined import Need, TargetRange, TargetRanges, need_of
+
+
+def target_labels(spec: BenchmarkSpec) -> tuple[str, ...]:
+    """What the scores of each target are logged as, without characters that trackers refuse; all different.
+
+    Examples:
+        >>> import dataclasses
+        >>> from graphbench.testing import tiny_spec
+        >>> target_labels(dataclasses.replace(tiny_spec(), num_targets=2, target_names=("logS", "IC50 [nM]")))
+        ('logS', 'IC50 _nM_')
+    """
+    names = spec.target_names if len(spec.target_names) == spec.num_targets else map(str, range(spec.num_targets))
+    labels: list[str] = []
+    for name in names:
+        label = base = re.sub(r"[^\w\-. ]", "_", name).strip() or "target"
+        number = 1
+        while label in labels:
+            number += 1
+            label = f"{base}_{number}"
+        labels.append(label)
+    return tuple(labels)
+
+
+class Task(nn.Module):
+    """Head, loss and metrics of one kind of benchmark.
+
+    Subclasses set `losses` (the names of `BenchmarkSpec.loss` they know) and build `self.head` in `__init__`.
+
+    Args:
+        spec: the benchmark's description.
+        dim: width of the representation.
+        head: options of the head.
+
+    Examples:
+        >>> import torch
+        >>> from graphbench.testing import tiny_spec
+        >>> from graphbench.training.tasks import build_task
+        >>> task = build_task(tiny_spec("graph-regression"), dim=8, head=HeadConfig())
+        >>> isinstance(task, Task), task.losses
+        (True, ('L1', 'MSE', 'Huber', 'Gaussian', 'Quantile'))
+    """
+
+    #: What the answers are about, and what each is; everything that depends on a task asks these, never its name.
+    level: ClassVar[Level]
+    kind: ClassVar[Kind]
+    losses: tuple[str, ...] = ()
+    head: nn.Module
+    #: Length of the terms of the loss.
+    groups: int = 1
+    #: Optimizer steps taken so far: where a training loss samples numbers, they depend on it.
+    step: int = 0
+    #: Whether predictions are compared with targets row by row, so that any metric can score them.
+    comparable: bool = False
+    #: Why loss or metrics of a training batch read numbers from the device, as that of `Architecture`.
+    waits_for_device: str = ""
+    #: What is told of each target beside its prediction, see `spreads`.
+    spread_names: tuple[str, ...] = ()
+    #: What of the targets each metric needs to be defined, see `need_of` for those that are not named.
+    needs: ClassVar[Mapping[str, Need]] = {}
+    #: Whether targets are numbers of classes.
+    discrete: ClassVar[bool] = False
+
+    def __init__(self, spec: BenchmarkSpec, dim: int, head: HeadConfig) -> None:
+        super().__init__()
+        if (spec.level, spec.kind) != (self.level, self.kind):
+            raise BadInput(
+                f"{type(self).__name__} is a {self.kind} of {self.level}s, but the specification of {spec.name} says "
+                f"level {spec.level} and kind {spec.kind}."
+            )
+        if spec.loss not in self.losses:
+            raise BadInput(
+                f"{spec.name} asks for the loss {spec.loss!r}, but {spec.task} knows {', '.join(self.losses)}."
+            )
+        self.spec = spec
+        #: A loss of the user's in place of the specification's, see `chosen_loss`.
+        self.chosen_loss: Callable[[Tensor, Tensor], Tensor] | None = None
+        #: Metrics beside those of `build_metrics`, by name; every use clones them.
+        self.further: dict[str, Metric] = {}
+
+    @abstractmethod
+    def forward(self, representation: Representation, batch: GraphBatch) -> Tensor:
+        """Raw outputs of the head, one row per graph or node: `[rows, output_dim]`."""
+
+    @abstractmethod
+    def terms(self, output: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
+        """What the loss of a batch is made of: sums `[groups]` over its rows, and how many rows each has `[groups]`.
+
+        Terms of several batches, or of the parts of one on several processes, add up to those of all their rows.
+        """
+
+    def combine(self, sums: Tensor, counts: Tensor) -> Tensor:
+        """The loss out of its terms, a scalar that is linear in `sums`; 0 (with gradients) where nothing was counted.
+
+        Examples:
+            >>> import torch
+            >>> from graphbench.training.tasks import build_task
+            >>> from graphbench.testing import tiny_spec
+            >>> task = build_task(tiny_spec("graph-regression"), dim=8, head=HeadConfig())
+            >>> task.combine(torch.tensor([3.0]), torch.tensor([4]))
+            tensor(0.7500)
+        """
+        return (sums / counts.to(sums.dtype).clamp(min=1)).sum()
+
+    def loss(self, output: Tensor, batch: GraphBatch) -> Tensor:
+        """The training loss of a batch, a scalar."""
+        return self.combine(*self.terms(output, batch))
+
+    @abstractmethod
+    def build_metrics(self) -> dict[str, Metric]:
+        """Fresh metrics by name; the specification's own metric is among them."""
+
+    @abstractmethod
+    def predict(self, output: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
+        """Predictions `[rows, C]` and targets `[rows, T]` in the units of the specification."""
+
+    def spreads(self, output: Tensor) -> Tensor:
+        """What `spread_names` says of each target `[rows, T * len(spread_names)]`, target after target."""
+        return output[:, :0]
+
+    def named_spreads(self, output: Tensor) -> dict[str, Tensor]:
+        """`spreads` by their names `[rows, T]` each."""
+        if not self.spread_names:
+            return {}
+        values = self.spreads(output).unflatten(1, (-1, len(self.spread_names)))
+        return dict(zip(self.spread_names, values.unbind(2), strict=True))
+
+    def update(self, metrics: Mapping[str, Metric], output: Tensor, batch: GraphBatch) -> None:
+        """Add a batch to every metric of `build_metrics`."""
+        self.compare(metrics, *self.predict(output, batch))
+
+    def compare(self, metrics: Mapping[str, Metric], predictions: Tensor, targets: Tensor) -> None:
+        """Add predictions and targets of `predict` to metrics of `all_metrics`.
+
+        Metrics of `graphbench.training.tasks` read unknown targets themselves and say so by `takes_unknown`; those of
+        torchmetrics get what `compared` makes of them.
+        """
+        for metric in metrics.values():
+            if getattr(metric, "takes_unknown", False):
+                metric.update(predictions, targets)
+                continue
+            compared = self.compared(metric, predictions, targets)
+            if len(compared[1]):  # torchmetrics takes no empty batch
+                metric.update(*compared)
+
+    def target_metrics(self) -> dict[str, Metric]:
+        """Fresh metrics whose value is a number for each of several targets `[T]`, by name."""
+        return {}
+
+    # -- what targets define -------------------------------------------------------------------------------------
+
+    def known_targets(self, y: Tensor) -> Tensor | None:
+        """The column `y` of a table or a batch as `[rows, T]`, NaN where unknown; None where rows have no target."""
+        return None
+
+    def undefined(self, targets: TargetRange) -> dict[str, str]:
+        """Metrics of `all_metrics` that targets cannot define, with the reason in words."""
+        found = {n: targets.missing(need_of(n, metric, self.needs)) for n, metric in self.all_metrics().items()}
+        return {name: reason for name, reason in found.items() if reason}
+
+    def ranges(self) -> TargetRanges:
+        """What gathers the range of targets over batches."""
+        return TargetRanges(self.spec.num_targets if self.spec.num_classes is None else 1, self.discrete)
+
+    # -- further metrics -----------------------------------------------------------------------------------------
+
+    def named_metrics(self) -> dict[str, Metric]:
+        """Fresh metrics that are scored where somebody asks for them by name."""
+        return {}
+
+    def all_metrics(self) -> dict[str, Metric]:
+        """Fresh metrics by name: those of `build_metrics`, and the further ones."""
+        return self.build_metrics() | {name: metric.clone() for name, metric in self.further.items()}
+
+    def score(self, metrics: Mapping[str, Metric], output: Tensor, batch: GraphBatch) -> None:
+        """Add a batch to metrics of `all_metrics`."""
+        self.update({name: metric for name, metric in metrics.items() if name not in self.further}, output, batch)
+        if further := {name: metric for name, metric in metrics.items() if name in self.further}:
+            self.compare(further, *self.predict(output, batch))
+
+    def compared(self, metric: Metric, predictions: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """What a metric of torchmetrics gets of the predictions and targets of `predict`."""
+        return predictions, targets

@@ -1,0 +1,173 @@
+"""What a user chooses in place of a benchmark's own: the loss, further metrics, and the one that selects."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from torch import Tensor
+from torchmetrics import Metric
+
+from graphbench.contracts.spec import BenchmarkSpec
+from graphbench.errors import BadInput, UnknownName
+from graphbench.registry.importing import import_object
+from graphbench.training.tasks.base import Task
+
+#: What `--model.metrics` takes.
+Choice = str | Metric | Mapping[str, Any]
+
+
+def with_loss(spec: BenchmarkSpec, task: type[Task], loss: str | None) -> BenchmarkSpec:
+    """The specification with a loss of the task, whose name may be written in any case.
+
+    A dotted path is a loss of the user's, see `import_loss`; the head is then that of the task's first loss.
+
+    Raises:
+        UnknownName: the task has no such loss.
+        BadInput: a path is given to a task that does not compare predictions with targets.
+
+    Examples:
+        >>> from graphbench.training.tasks import GraphRegression
+        >>> from graphbench.testing import tiny_spec
+        >>> with_loss(tiny_spec(), GraphRegression, "huber").loss
+        'Huber'
+    """
+    if loss is None:
+        return spec
+    known = {name.casefold(): name for name in task.losses}
+    if "." in loss:
+        if not task.comparable:
+            raise BadInput(f"--model.loss: {spec.task} has losses of its own ({', '.join(task.losses)}), not {loss!r}.")
+        return dataclasses.replace(spec, loss=task.losses[0])
+    if loss.casefold() not in known:
+        raise UnknownName(f"loss of {spec.task}", loss, task.losses, "Choose one with --model.loss.")
+    return dataclasses.replace(spec, loss=known[loss.casefold()])
+
+
+def import_loss(path: str) -> Callable[[Tensor, Tensor], Tensor]:
+    """A loss by its dotted path: `torch.nn.SmoothL1Loss`, `my_package.losses.LogCosh`, or a function.
+
+    A class is made without options, with `reduction="none"` where it takes that, so that rows may have weights. The
+    loss gets `(prediction, target)` of the rows whose targets are known: standardised numbers `[rows]`, logits `[rows]`
+    of labels, or logits `[rows, C]` with classes `[rows]`; it gives one value per row, or their mean.
+
+    Raises:
+        BadInput: the path leads to nothing that can be called, or that needs options.
+
+    Examples:
+        >>> import torch
+        >>> import_loss("torch.nn.SmoothL1Loss")(torch.tensor([0.0, 2.0]), torch.tensor([0.5, 0.0]))
+        tensor([0.1250, 1.5000])
+    """
+    module, _, name = path.rpartition(".")
+    try:
+        loss = import_object(module, name)
+    except (ImportError, AttributeError) as error:
+        raise BadInput(f"--model.loss: {path!r} cannot be imported: {error}.") from error
+    if inspect.isclass(loss):
+        options = {"reduction": "none"} if "reduction" in inspect.signature(loss).parameters else {}
+        try:
+            loss = loss(**options)
+        except TypeError as error:
+            raise BadInput(f"--model.loss: {path} needs options ({error}); name one that needs none.") from error
+    if not callable(loss):
+        raise BadInput(f"--model.loss: {path} is {type(loss).__name__}, not a loss: loss(prediction, target).")
+    return loss  # type: ignore[no-any-return]
+
+
+def further_metrics(task: Task, chosen: Iterable[Choice]) -> dict[str, Metric]:
+    """Metrics by the name under which they are logged.
+
+    Args:
+        task: whose named metrics count.
+        chosen: names of the task in any case; dotted paths of torchmetrics or of a package of your own, plain or as
+            `class_path` with `init_args`; metrics.
+
+    Raises:
+        UnknownName: the task has no metric of that name.
+        BadInput: a path leads to no metric, or that needs options; the task compares no predictions with targets.
+
+    Examples:
+        >>> from graphbench.nn.heads import HeadConfig
+        >>> from graphbench.training.tasks import GraphRegression
+        >>> from graphbench.testing import tiny_spec
+        >>> task = GraphRegression(tiny_spec(), dim=8, head=HeadConfig())
+        >>> list(further_metrics(task, ["spearman", "torchmetrics.regression.ExplainedVariance"]))
+        ['Spearman', 'ExplainedVariance']
+    """
+    found: dict[str, Metric] = {}
+    for choice in chosen:
+        name, metric = _one(task, choice)
+        if name in found or name in task.build_metrics():
+            raise BadInput(f"metrics: {name} is scored already; leave it out.")
+        found[name] = metric
+    if found and not task.comparable:
+        raise BadInput(
+            f"metrics: {task.spec.task} has its own metrics ({', '.join(task.build_metrics())}) and takes no others."
+        )
+    return found
+
+
+def _one(task: Task, choice: Choice) -> tuple[str, Metric]:
+    if isinstance(choice, Metric):
+        return type(choice).__name__, choice
+    if isinstance(choice, Mapping):
+        return _made(str(choice.get("class_path", "")), dict(choice.get("init_args") or {}))
+    if "." in choice:
+        return _made(choice, {})
+    named = task.named_metrics()
+    known = {name.casefold(): name for name in named}
+    if choice.casefold() in known:
+        name = known[choice.casefold()]
+        return name, named[name]
+    every = [*named, *task.build_metrics()]
+    raise UnknownName(
+        f"metric of {task.spec.task}", choice, every, "All of torchmetrics by path: torchmetrics.regression.R2Score."
+    )
+
+
+def _made(path: str, options: dict[str, Any]) -> tuple[str, Metric]:
+    """The metric of a dotted path."""
+    module, _, name = path.rpartition(".")
+    try:
+        make = import_object(module, name)
+    except (ImportError, AttributeError) as error:
+        raise BadInput(f"metrics: {path!r} cannot be imported: {error}.") from error
+    try:
+        made = make(**options)
+    except (TypeError, ValueError) as error:
+        raise BadInput(
+            f"metrics: {path} needs other options ({error}). Write it as class_path: {path} with init_args."
+        ) from error
+    if not isinstance(made, Metric):
+        raise BadInput(f"metrics: {path} is no metric of torchmetrics.")
+    return name, made
+
+
+def selecting(spec: BenchmarkSpec, task: Task, name: str | None) -> BenchmarkSpec:
+    """The specification with another metric that selects the best epoch.
+
+    Args:
+        spec: of the benchmark.
+        task: with its further metrics.
+        name: one of the task's or of the further metrics, in any case; None for the benchmark's own.
+
+    Raises:
+        UnknownName: no metric of that name is scored.
+        BadInput: it does not say whether more of it is better.
+    """
+    metrics = task.all_metrics()
+    known = {metric.casefold(): metric for metric in metrics}
+    if name is None:
+        return spec
+    if name.casefold() not in known:
+        raise UnknownName("metric that is scored", name, metrics, "Add others with --model.metrics.")
+    found = known[name.casefold()]
+    better = metrics[found].higher_is_better
+    if found == spec.metric:
+        return spec
+    if better is None:
+        raise BadInput(f"select_by: {found} does not say whether more of it is better, so it cannot select an epoch.")
+    return dataclasses.replace(spec, metric=found, higher_is_better=better)

@@ -1,0 +1,327 @@
+"""Classification of whole graphs, of nodes or of edges: one class each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+from torchmetrics import Metric
+from torchmetrics.classification import (
+    BinaryAveragePrecision,
+    MulticlassCalibrationError,
+    MulticlassCohenKappa,
+)
+
+from graphbench.contracts.architecture import Representation
+from graphbench.contracts.spec import BenchmarkSpec
+from graphbench.contracts.table import WEIGHT, GraphBatch
+from graphbench.errors import BadInput, check_choice, check_range
+from graphbench.nn.edge_head import EdgeHead
+from graphbench.nn.heads import GraphHead, HeadConfig, NodeHead
+from graphbench.training.tasks.base import Task
+from graphbench.training.tasks.defined import Need
+from graphbench.training.tasks.known import (
+    KnownAccuracy,
+    KnownAUROC,
+    KnownF1Score,
+    MatthewsCorrelation,
+    PositiveF1Score,
+)
+from graphbench.training.tasks.losses import (
+    at_least_single,
+    balanced_class_weights,
+    chosen_terms,
+    class_terms,
+    combine_classes,
+)
+from graphbench.training.tasks.metrics import PartIoU, parts_of
+
+#: What `--model.class_weights` takes.
+ClassWeights = Literal["balanced"] | Sequence[float]
+
+
+class Classification(Task):
+    """Cross-entropy, plain, weighted by rarity in the batch, or focal; two classes have one logit.
+
+    Rows may have weights of their own, and classes may have some (`weigh_classes`): the loss of n labelled rows is
+    `sum(w_i w_c(i) l_i) / n`, so a row counts the same in whatever batch it is. Metrics count every row once.
+
+    In training, labels may be smoothed (`smooth_labels`); losses in evaluation and metrics are of the labels.
+
+    The focal loss of a row whose class has the probability p is `-(1 - p)^2 log p` (Lin et al., "Focal loss for dense
+    object detection", ICCV 2017, with gamma = 2).
+
+    Examples:
+        >>> import torch
+        >>> from graphbench.testing import tiny_spec
+        >>> task = GraphClassification(tiny_spec("graph-classification"), dim=8, head=HeadConfig())  # of 3 classes
+        >>> task.weigh_classes("balanced")
+        >>> task.set_class_weights(torch.tensor([0, 0, 1, 2]))
+        >>> task.class_weights
+        tensor([0.6667, 1.3333, 1.3333])
+    """
+
+    kind = "classification"
+    losses = ("cross_entropy", "weighted_cross_entropy", "focal")
+    comparable = True
+    discrete = True
+    #: Scores that compare classes say nothing where one class alone has rows.
+    needs: ClassVar[Mapping[str, Need]] = {
+        "class_accuracy": "contrast",
+        "macro_F1": "contrast",
+        "F1": "positive",
+        "ECE": "rows",
+    }
+    #: Weight of each class in the loss `[C]`; checkpoints have it. None where `weigh_classes` asked for none.
+    class_weights: Tensor | None
+
+    def __init__(self, spec: BenchmarkSpec, dim: int, head: HeadConfig) -> None:
+        super().__init__(spec, dim, head)
+        if spec.num_classes is None or spec.num_classes < 2:
+            raise BadInput(f"{spec.name}: a classification needs num_classes >= 2, got {spec.num_classes}.")
+        self.num_classes = spec.num_classes
+        self.register_buffer("class_weights", None)
+        self._wanted_weights: Sequence[float] | None = None
+        self.label_smoothing = 0.0
+
+    def weigh_classes(self, wanted: ClassWeights) -> None:
+        """Ask for weights of classes, which `set_class_weights` finds once the training targets are known.
+
+        Args:
+            wanted: "balanced" for `n / (C n_c)` of class c with n_c of n training rows; or a number for each class.
+
+        Raises:
+            BadInput: there are not as many numbers as classes, one is not positive, or the loss has its own weights.
+        """
+        if self.spec.loss == "weighted_cross_entropy":
+            raise BadInput(
+                "class_weights: the loss weighted_cross_entropy weighs classes itself, by each batch; choose "
+                "--model.loss cross_entropy."
+            )
+        if isinstance(wanted, str):
+            check_choice("class_weights", wanted, ("balanced",))
+            self._wanted_weights = None
+        else:
+            if len(wanted) != self.num_classes:
+                raise BadInput(f"class_weights: {len(wanted)} numbers for the {self.num_classes} classes.")
+            for number, value in enumerate(wanted):
+                check_range(f"class_weights of class {number}", value, above=0, below=math.inf)
+            self._wanted_weights = [float(value) for value in wanted]
+        self.class_weights = torch.ones(self.num_classes)
+
+    def set_class_weights(self, targets: Tensor, weight: Tensor | None = None) -> None:
+        """Weights of classes with mean 1 over the training rows; nothing where `weigh_classes` asked for none.
+
+        Args:
+            targets: classes of the training rows `[rows]` or `[rows, 1]`, -1 where there is no label.
+            weight: of the rows in the loss `[rows]`, if they have some.
+
+        Raises:
+            BadInput: classes are to be balanced of which one has no row.
+        """
+        if self.class_weights is None:
+            return
+        target = targets.reshape(-1).long()
+        if self._wanted_weights is None:
+            found = balanced_class_weights(target, self.num_classes)
+        else:
+            found = torch.tensor(self._wanted_weights, dtype=torch.float64)
+        known = target >= 0
+        rows = found[target[known]]
+        if weight is not None:
+            rows = rows * weight.reshape(-1)[known].double()
+        self.class_weights.copy_(found / rows.mean())
+
+    def smooth_labels(self, amount: float) -> None:
+        """Train on `1 - s + s / C` for the label's class and `s / C` for every other one of C.
+
+        That is torch's `CrossEntropyLoss(label_smoothing=s)` (Szegedy et al., "Rethinking the Inception architecture",
+        CVPR 2016, section 7). Where classes have weights, a row has that of its label's class as a whole.
+
+        Args:
+            amount: s; 0 for none.
+
+        Raises:
+            BadInput: s is not in [0, 1), or the loss is focal.
+        """
+        check_range("label_smoothing", amount, at_least=0, below=1)
+        if amount and self.spec.loss == "focal":
+            raise BadInput(
+                "label_smoothing: the loss focal counts a label by the probability of its class, which a smoothed one "
+                "does not have; choose --model.loss cross_entropy."
+            )
+        self.label_smoothing = amount
+
+    def forward(self, representation: Representation, batch: GraphBatch) -> Tensor:
+        """Logits `[rows, C]`, or `[rows, 1]` for two classes."""
+        return self.head(representation, batch)
+
+    @property
+    def groups(self) -> int:  # type: ignore[override]
+        """Classes, where each has a weight."""
+        return self.num_classes if self.spec.loss == "weighted_cross_entropy" else 1
+
+    def terms(self, output: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
+        """Cross-entropy summed over all labels, or over those of each class; each row with its weights."""
+        focus = 2.0 if self.spec.loss == "focal" else 0.0
+        logits, target = at_least_single(output), batch.y.reshape(-1)
+        if self.chosen_loss is not None:
+            known, weight = target >= 0, batch.get(WEIGHT)
+            if logits.shape[1] == 1:  # one logit for two classes
+                logits = torch.cat([torch.zeros_like(logits), logits], 1)
+            return chosen_terms(
+                self.chosen_loss, logits[known], target[known], weight if weight is None else weight.reshape(-1)[known]
+            )
+        smoothing = self.label_smoothing if self.training else 0.0
+        sums, counts = class_terms(logits, target, self.num_classes, focus, batch.get(WEIGHT), smoothing)
+        if self.class_weights is not None:
+            sums = sums * self.class_weights.to(sums.dtype)
+        if self.groups == 1:
+            return sums.sum().reshape(1), counts.sum().reshape(1)
+        return sums, counts
+
+    def combine(self, sums: Tensor, counts: Tensor) -> Tensor:
+        """The specification's cross-entropy; classes are weighted by their share of all rows that were counted."""
+        if self.groups == 1:
+            return super().combine(sums, counts)
+        return combine_classes(sums, counts, divide_by_weights=self.spec.output_dim > 1)
+
+    def build_metrics(self) -> dict[str, Metric]:
+        """Plain accuracy, mean recall over classes, macro F1, and AUROC for two classes."""
+        metrics: dict[str, Metric] = {
+            "accuracy": KnownAccuracy(self.num_classes, average="micro"),
+            "class_accuracy": KnownAccuracy(self.num_classes, average="macro"),
+            "macro_F1": KnownF1Score(self.num_classes, average="macro"),
+        }
+        if self.num_classes == 2:
+            metrics["AUROC"] = KnownAUROC()
+        return metrics
+
+    def named_metrics(self) -> dict[str, Metric]:
+        """Matthews' correlation, Cohen's kappa, calibration error; of two classes AP and F1 of the second one."""
+        metrics: dict[str, Metric] = {
+            "MCC": MatthewsCorrelation(self.num_classes),
+            "kappa": MulticlassCohenKappa(self.num_classes),
+            "ECE": MulticlassCalibrationError(self.num_classes),
+        }
+        if self.num_classes == 2:
+            metrics |= {"AP": BinaryAveragePrecision(), "F1": PositiveF1Score()}
+        return metrics
+
+    def compared(self, metric: Metric, predictions: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Of labelled rows the probabilities `[known, C]`, or those of a second class `[known]`, and the classes."""
+        binary = type(metric).__name__.startswith("Binary")
+        known = targets[:, 0] >= 0
+        return predictions[known, 1] if binary else predictions[known], targets[known, 0]
+
+    def predict(self, output: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
+        """Class probabilities `[rows, C]` and true classes `[rows, 1]`, -1 where a node or edge has no label."""
+        logits = output.float()
+        if logits.shape[1] == 1:
+            logits = torch.cat((-logits, logits), 1) / 2
+        return logits.softmax(1), batch.y.reshape(-1, 1)
+
+    def known_targets(self, y: Tensor) -> Tensor:
+        """Classes `[rows, 1]` as numbers, NaN where there is no label."""
+        classes = y.reshape(-1, 1)
+        return torch.where(classes >= 0, classes.float(), torch.nan)
+
+
+class GraphClassification(Classification):
+    """One class per graph.
+
+    Examples:
+        >>> import torch
+        >>> from graphbench.testing import tiny_spec
+        >>> task = GraphClassification(tiny_spec("graph-classification"), dim=8, head=HeadConfig())
+        >>> representation = Representation(node=torch.ones(3, 8), graph=torch.ones(2, 8))
+        >>> task(representation, GraphBatch(num_graphs=2)).shape  # a logit per class
+        torch.Size([2, 3])
+    """
+
+    level = "graph"
+
+    def __init__(self, spec: BenchmarkSpec, dim: int, head: HeadConfig) -> None:
+        super().__init__(spec, dim, head)
+        self.head = GraphHead(dim, spec.output_dim, head)
+
+
+class NodeClassification(Classification):
+    """One class per node; nodes of the class -1 have no label, so neither loss nor metrics count them.
+
+    Where the specification's `extra["parts"]` tells how many parts each category of graphs has (column 0 of `x`), the
+    classes are parts, and the IoU of parts is scored too: `instance_IoU` and `class_IoU`.
+
+    Examples:
+        >>> import torch
+        >>> from graphbench.testing import tiny_spec
+        >>> task = NodeClassification(tiny_spec("node-classification"), dim=8, head=HeadConfig())
+        >>> task(Representation(node=torch.ones(5, 8)), GraphBatch()).shape  # a logit per class
+        torch.Size([5, 4])
+    """
+
+    level = "node"
+
+    def __init__(self, spec: BenchmarkSpec, dim: int, head: HeadConfig) -> None:
+        super().__init__(spec, dim, head)
+        self.head = NodeHead(dim, spec.output_dim, head)
+        self.parts = parts_of(spec.extra["parts"]) if "parts" in spec.extra else ()
+        if self.parts and (sum(self.parts) != self.num_classes or spec.node.vocabularies[:1] != (len(self.parts),)):
+            raise BadInput(
+                f"{spec.name}: extra['parts'] names {len(self.parts)} categories with {sum(self.parts)} parts, but "
+                f"there are {self.num_classes} classes, and node vocabularies {spec.node.vocabularies}."
+            )
+
+    def build_metrics(self) -> dict[str, Metric]:
+        """Those of classes, and of parts where there are some."""
+        metrics = super().build_metrics()
+        if self.parts:
+            metrics["instance_IoU"] = PartIoU(self.parts, average="instance")
+            metrics["class_IoU"] = PartIoU(self.parts, average="class")
+        return metrics
+
+    def update(self, metrics: Mapping[str, Metric], output: Tensor, batch: GraphBatch) -> None:
+        """Add a batch; the IoU of parts sees whole graphs with their categories."""
+        super().update({k: v for k, v in metrics.items() if not isinstance(v, PartIoU)}, output, batch)
+        for metric in metrics.values():
+            if isinstance(metric, PartIoU):
+                metric.update(output, batch.y.reshape(-1), batch.batch, batch.x[batch.ptr[:-1], 0])
+
+
+class EdgeClassification(Classification):
+    """One class per directed edge; edges of the class -1 have no label, so neither loss nor metrics count them.
+
+    Two classes are also scored by the F1 of the second one, as on TSP.
+
+    Args:
+        spec: the benchmark's description.
+        dim: width of nodes.
+        head: options of the head, see `EdgeHead`.
+        edge_dim: width of the architecture's representation of edges; 0 where it has none.
+
+    Examples:
+        >>> import torch
+        >>> from graphbench.testing import tiny_spec, tiny_table
+        >>> spec = tiny_spec("edge-classification")
+        >>> task, batch = EdgeClassification(spec, dim=8, head=HeadConfig()), tiny_table(spec, sizes=[5]).batch([0])
+        >>> task(Representation(node=torch.ones(5, 8)), batch).shape == (batch.edge_index.shape[1], 1)
+        True
+    """
+
+    level = "edge"
+
+    def __init__(self, spec: BenchmarkSpec, dim: int, head: HeadConfig, edge_dim: int = 0) -> None:
+        super().__init__(spec, dim, head)
+        self.head = EdgeHead(dim, spec.output_dim, head, spec, edge_dim)
+
+    def build_metrics(self) -> dict[str, Metric]:
+        """Those of classes; of two classes F1 of the second one, too."""
+        metrics = super().build_metrics()
+        return metrics | {"F1": PositiveF1Score()} if self.num_classes == 2 else metrics
+
+    def named_metrics(self) -> dict[str, Metric]:
+        """Those of classes that are not scored anyway."""
+        return {name: metric for name, metric in super().named_metrics().items() if name != "F1"}

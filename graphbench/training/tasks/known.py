@@ -1,0 +1,241 @@
+"""Metrics of rows of which some have no target: these are counted out, not cut out.
+
+Cutting them out would read from the device how many are left, so every training step would wait for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torchmetrics import MeanAbsoluteError, MeanSquaredError, Metric
+from torchmetrics.classification import BinaryAUROC, MulticlassAccuracy, MulticlassF1Score, MulticlassMatthewsCorrCoef
+from torchmetrics.functional.classification import binary_auroc
+from torchmetrics.utilities import dim_zero_cat
+
+from graphbench.training.tasks.metrics import matthews
+
+
+class KnownMeanAbsoluteError(MeanAbsoluteError):
+    """The mean of `|p - t|` over known targets; those that are NaN are counted out, not cut out.
+
+    How many are left is never read from the device, so that a training step does not wait for it.
+
+    Examples:
+        >>> metric = KnownMeanAbsoluteError()
+        >>> metric.update(torch.tensor([1.0, 2.0, 9.0]), torch.tensor([2.0, 4.0, float("nan")]))
+        >>> metric.compute()
+        tensor(1.5000)
+    """
+
+    takes_unknown = True
+
+    def update(self, preds: Tensor, target: Tensor) -> None:
+        """Add predictions and targets of one shape."""
+        error, known = _known_errors(preds, target)
+        self.sum_abs_error += error.abs().sum()
+        self.total += known.sum()
+
+
+class KnownMeanSquaredError(MeanSquaredError):
+    """As `KnownMeanAbsoluteError`, of `(p - t)^2`, or the root of that mean.
+
+    Examples:
+        >>> metric = KnownMeanSquaredError(squared=False)
+        >>> metric.update(torch.tensor([1.0, 2.0, 9.0]), torch.tensor([8.0, 3.0, float("nan")]))
+        >>> metric.compute()
+        tensor(5.)
+    """
+
+    takes_unknown = True
+
+    def update(self, preds: Tensor, target: Tensor) -> None:
+        """Add predictions and targets of one shape."""
+        error, known = _known_errors(preds, target)
+        self.sum_squared_error += error.square().sum()
+        self.total += known.sum()
+
+
+class TargetErrors(Metric):
+    """Mean absolute error of each target `[T]`, or the root of its mean squared error; NaN for one without a row.
+
+    Args:
+        targets: T.
+        squared: of squared errors.
+
+    Examples:
+        >>> metric = TargetErrors(2)
+        >>> metric.update(torch.tensor([[1.0, 5.0], [2.0, 5.0]]), torch.tensor([[2.0, 5.0], [4.0, float("nan")]]))
+        >>> metric.compute()
+        tensor([1.5000, 0.0000])
+    """
+
+    takes_unknown = True
+    higher_is_better = False
+    is_differentiable = False
+    full_state_update = False
+    sums: Tensor
+    rows: Tensor
+
+    def __init__(self, targets: int, squared: bool = False) -> None:
+        super().__init__()
+        self.squared = squared
+        self.add_state("sums", default=torch.zeros(targets), dist_reduce_fx="sum")
+        self.add_state("rows", default=torch.zeros(targets, dtype=torch.int64), dist_reduce_fx="sum")
+
+    def update(self, preds: Tensor, target: Tensor) -> None:
+        """Add predictions and targets `[rows, T]`, NaN where unknown."""
+        error, known = _known_errors(preds, target)
+        self.sums = self.sums + (error.square() if self.squared else error.abs()).sum(0)
+        self.rows = self.rows + known.sum(0)
+
+    def compute(self) -> Tensor:
+        """The errors `[T]`."""
+        means = self.sums / self.rows
+        return (means.sqrt() if self.squared else means).float()
+
+
+class ScaledError(TargetErrors):
+    """The mean over targets of their errors, each divided by the target's standard deviation in training.
+
+    Targets of any unit count alike; those without a known row do not count.
+
+    Args:
+        deviations: returns the standard deviations `[T]`.
+        targets: T.
+        squared: of roots of mean squared errors.
+
+    Examples:
+        >>> metric = ScaledError(lambda: torch.tensor([1.0, 100.0]), 2)
+        >>> metric.update(torch.tensor([[1.0, 500.0]]), torch.tensor([[2.0, 800.0]]))
+        >>> metric.compute()  # (1 / 1 + 300 / 100) / 2
+        tensor(2.)
+    """
+
+    def __init__(self, deviations: Callable[[], Tensor], targets: int, squared: bool = False) -> None:
+        super().__init__(targets, squared)
+        self._deviations = deviations
+
+    def compute(self) -> Tensor:
+        """The mean; NaN where no target has a known row."""
+        scaled = super().compute() / self._deviations().to(self.rows.device).float()
+        return scaled[self.rows > 0].mean()
+
+
+def _known_errors(preds: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """Differences, 0 where the target is NaN, and where it is not."""
+    known = ~target.isnan()
+    return torch.where(known, preds - target, 0.0), known
+
+
+class KnownAccuracy(MulticlassAccuracy):
+    """Share of right classes, of all labelled rows ("micro") or the mean over classes ("macro").
+
+    Rows of the class -1 have no label and are counted out, not cut out, so that a training step waits for nothing.
+
+    Examples:
+        >>> metric = KnownAccuracy(num_classes=2, average="micro")
+        >>> metric.update(torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7]]), torch.tensor([0, 1, -1]))
+        >>> metric.compute()
+        tensor(0.5000)
+    """
+
+    takes_unknown = True
+
+    def update(self, preds: Tensor, target: Tensor) -> None:
+        """Add scores of every class `[rows, C]` and classes `[rows]` or `[rows, 1]`, -1 where there is no label."""
+        _count(self, preds, target)
+
+
+class KnownF1Score(MulticlassF1Score):
+    """As `KnownAccuracy`, the harmonic mean of precision and recall.
+
+    Examples:
+        >>> metric = KnownF1Score(num_classes=2, average="macro")
+        >>> metric.update(torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7]]), torch.tensor([0, 1, -1]))
+        >>> metric.compute()  # 2/3 of the first class, 0 of the second
+        tensor(0.3333)
+    """
+
+    takes_unknown = True
+
+    def update(self, preds: Tensor, target: Tensor) -> None:
+        """Add scores of every class `[rows, C]` and classes `[rows]` or `[rows, 1]`, -1 where there is no label."""
+        _count(self, preds, target)
+
+
+class PositiveF1Score(KnownF1Score):
+    """Harmonic mean of precision and recall of the second of two classes; rows of the class -1 are counted out.
+
+    Examples:
+        >>> metric = PositiveF1Score()
+        >>> metric.update(torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.3, 0.7]]), torch.tensor([0, 1, 1, -1]))
+        >>> metric.compute()  # precision 1, recall 1/2
+        tensor(0.6667)
+    """
+
+    def __init__(self) -> None:
+        super().__init__(num_classes=2, average="none")
+
+    def compute(self) -> Tensor:
+        """The score; 0 where no row of the class is found."""
+        return super().compute()[1]
+
+
+def _count(metric: KnownAccuracy | KnownF1Score, preds: Tensor, target: Tensor) -> None:
+    """Add to true and false positives, true and false negatives, of each class `[C]` or of all together."""
+    target = target.reshape(-1)
+    known, chosen, true = target >= 0, preds.argmax(1), target.clamp(min=0)
+    none = torch.zeros(preds.shape[1], dtype=torch.long, device=target.device)
+    # Sums of integers are the same in any order; `bincount` would read its length from the device
+    right = none.index_add(0, true, (known & (chosen == true)).long())
+    false_positive = none.index_add(0, chosen, known.long()) - right
+    false_negative = none.index_add(0, true, known.long()) - right
+    true_negative = known.sum() - right - false_positive - false_negative
+    found = {"tp": right, "fp": false_positive, "tn": true_negative, "fn": false_negative}
+    for name, values in found.items():
+        setattr(metric, name, getattr(metric, name) + (values.sum() if metric.average == "micro" else values))
+
+
+class KnownAUROC(BinaryAUROC):
+    """Area under the ROC curve of two classes; rows of the class -1 are left out where the area is computed.
+
+    Examples:
+        >>> metric = KnownAUROC()
+        >>> metric.update(torch.tensor([0.1, 0.9, 0.4, 0.2]), torch.tensor([0, -1, 1, 1]))
+        >>> metric.compute()
+        tensor(1.)
+    """
+
+    takes_unknown = True
+    preds: list[Tensor]
+    target: list[Tensor]
+
+    def update(self, preds: Tensor, target: Tensor) -> None:
+        """Add probabilities `[rows, 2]` or of the second class `[rows]`, and classes `[rows]` or `[rows, 1]`."""
+        self.preds.append((preds[:, 1] if preds.ndim == 2 else preds).detach().float())
+        self.target.append(target.detach().reshape(-1))
+
+    def compute(self) -> Tensor:  # type: ignore[override]
+        """The area; NaN where one of the classes has no row."""
+        preds, target = dim_zero_cat(self.preds), dim_zero_cat(self.target)
+        known = target >= 0
+        if len(target[known].unique()) < 2:
+            return preds.new_full((), torch.nan)
+        return binary_auroc(preds[known], target[known])
+
+
+class MatthewsCorrelation(MulticlassMatthewsCorrCoef):
+    """Matthews' correlation, see `metrics.matthews`: 0 where all rows are predicted to be of one class.
+
+    Examples:
+        >>> metric = MatthewsCorrelation(2)
+        >>> metric.update(torch.tensor([[0.9, 0.1], [0.8, 0.2]]), torch.tensor([0, 1]))
+        >>> metric.compute()
+        tensor(0.)
+    """
+
+    def compute(self) -> Tensor:
+        """The correlation."""
+        return matthews(self.confmat)

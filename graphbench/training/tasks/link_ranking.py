@@ -1,0 +1,263 @@
+"""Link ranking as LRGB's PCQM-Contact defines it: for each true pair, the rank of its tail among the graph's nodes.
+
+A batch holds the true pairs as `contact_index [num_pairs, 2]` (head, tail) on the axis "contact". Where the
+specification says `negatives: given`, it also holds pairs that are wrong as `negative_index [num_wrong, 2]`; where it
+says `links: edges`, the edges of the graph are true pairs, too, which filtered ranking leaves out and sampling avoids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import cast
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torchmetrics import Metric
+
+from graphbench.contracts.architecture import Representation
+from graphbench.contracts.spec import BenchmarkSpec
+from graphbench.contracts.table import GraphBatch
+from graphbench.errors import BadInput
+from graphbench.nn.heads import DotProductHead, HeadConfig
+from graphbench.training.tasks.base import Task
+from graphbench.training.tasks.losses import at_least_single
+from graphbench.training.tasks.metrics import GraphMean
+
+#: Wrong tails that training samples for each true pair, and rounds in which true ones are sampled again.
+NEGATIVES, ROUNDS = 2, 10
+#: K of the hits that OGB's evaluators count: of ogbl-ddi, ogbl-collab and ogbl-ppa.
+_OGB_HITS = (20, 50, 100)
+#: Increment of SplitMix64, as a signed number, and all bits but the sign.
+_GAMMA, _POSITIVE = -0x61C8864680B583EB, (1 << 63) - 1
+
+
+def pair_keys(pairs: Tensor, num_nodes: int) -> Tensor:
+    """One number per pair `[num_pairs]`: head times all nodes plus tail."""
+    return pairs[:, 0] * num_nodes + pairs[:, 1]
+
+
+def sample_negatives(pairs: Tensor, batch: GraphBatch, seed: int, known: Tensor | None = None) -> Tensor:
+    """Pairs of the same heads with wrong tails of the same graph `[at most NEGATIVES * num_pairs, 2]`.
+
+    True pairs are sampled again up to `ROUNDS` times and then dropped, duplicates are dropped at once. A head may be
+    its own tail, as in the published code. Seed and graph decide what is sampled for a graph, whatever shares its
+    batch, so that it is the same on any number of processes.
+
+    Args:
+        pairs: true pairs in both directions `[num_pairs, 2]`, in the batch's node numbers, graph after graph.
+        batch: the graphs.
+        seed: of the numbers.
+        known: further true pairs `[num_known, 2]`.
+    """
+    num_nodes = int(batch.num_nodes)
+    true = pair_keys(pairs if known is None else torch.cat((pairs, known)), num_nodes).sort().values
+    head = pairs[:, 0].repeat_interleave(NEGATIVES)
+    graph = batch.batch[head]
+    first, sizes = batch.ptr[graph], batch.ptr.diff()[graph]
+    before = torch.bincount(graph, minlength=batch.num_graphs).cumsum(0).roll(1)
+    place = torch.arange(len(head), device=head.device) - torch.where(graph > 0, before[graph], 0)
+    stream = scramble(scramble(batch.graph_id.to(head.device)[graph] + scramble(head.new_tensor(seed))) + place)
+    keys = torch.full_like(head, -1)
+    for number in range(ROUNDS):
+        tail = first + (scramble(stream + number) & _POSITIVE) % sizes
+        drawn = head * num_nodes + tail
+        keys = torch.where((keys < 0) & ~_contains(true, drawn), drawn, keys)
+    keys = keys[keys >= 0].unique()
+    return torch.stack((keys // num_nodes, keys % num_nodes), 1)
+
+
+def scramble(values: Tensor) -> Tensor:
+    """Integers that look random, a fixed one for each int64: the output function of SplitMix64 (Steele et al. 2014).
+
+    Examples:
+        >>> hex(scramble(torch.tensor([0])).item() & 2**64 - 1)  # the generator's first number for the seed 0
+        '0xe220a8397b1dcdaf'
+    """
+    values = values + _GAMMA
+    for shift, factor in ((30, -0x40A7B892E31B1A47), (27, -0x6B2FB644ECCEEE15)):
+        values = (values ^ (values >> shift & (1 << 64 - shift) - 1)) * factor
+    return values ^ (values >> 31 & (1 << 33) - 1)
+
+
+def _contains(sorted_keys: Tensor, keys: Tensor) -> Tensor:
+    place = torch.searchsorted(sorted_keys, keys).clamp(max=len(sorted_keys) - 1)
+    return sorted_keys[place] == keys
+
+
+def tail_ranks(
+    node: Tensor,
+    pairs: Tensor,
+    batch: GraphBatch,
+    filtered: bool,
+    self_counts: bool = True,
+    known: Tensor | None = None,
+) -> Tensor:
+    """Rank of each pair's tail by `<head, tail>` among all nodes of its graph, from 1: `[num_pairs]`.
+
+    Nodes with the same score share the mean of their ranks, so the result does not depend on an order of ties.
+
+    Args:
+        node: ends of pairs `[num_nodes, dim]`.
+        pairs: `[num_pairs, 2]`; with `filtered`, all true pairs.
+        batch: the graphs.
+        filtered: leave the head's other true tails out of the ranking.
+        self_counts: rank against the head itself too.
+        known: with `filtered`, further true pairs `[num_known, 2]`.
+    """
+    num_nodes, head, tail = int(batch.num_nodes), pairs[:, 0], pairs[:, 1]
+    sizes = batch.ptr.diff()[batch.batch[head]]
+    owner = torch.repeat_interleave(torch.arange(len(pairs), device=node.device), sizes)
+    offset = sizes.cumsum(0) - sizes
+    candidate = batch.ptr[batch.batch[head]][owner] + torch.arange(len(owner), device=node.device) - offset[owner]
+    score = (node[head[owner]] * node[candidate]).sum(-1)
+    own = (node[head] * node[tail]).sum(-1)[owner]
+    counts = candidate != tail[owner]
+    if filtered:
+        true = pair_keys(pairs if known is None else torch.cat((pairs, known)), num_nodes).sort().values
+        counts &= ~_contains(true, head[owner] * num_nodes + candidate)
+    if not self_counts:
+        counts &= candidate != head[owner]
+    above = (score > own).to(node.dtype) + 0.5 * (score == own).to(node.dtype)
+    return 1 + torch.zeros(len(pairs), device=node.device, dtype=node.dtype).index_add_(0, owner, above * counts)
+
+
+def ranks_beside(true: Tensor, owner: Tensor, wrong: Tensor, wrong_owner: Tensor) -> Tensor:
+    """Rank of each true score among the wrong ones of its graph, from 1; equal scores share the mean of their ranks.
+
+    As OGB's evaluator has it: one plus the mean of how many wrong scores are higher and how many are at least as high.
+
+    Args:
+        true: scores `[num_pairs]`.
+        owner: graph of each.
+        wrong: scores `[num_wrong]`.
+        wrong_owner: graph of each.
+    """
+    ranks = torch.ones_like(true, dtype=torch.float64)
+    for graph in owner.unique().tolist():  # a handful of graphs: links of one graph are one
+        mine, others = owner == graph, wrong[wrong_owner == graph].sort().values
+        scores = true[mine].contiguous()
+        higher = len(others) - torch.searchsorted(others, scores, right=True)
+        at_least = len(others) - torch.searchsorted(others, scores)
+        ranks[mine] += 0.5 * (higher + at_least)
+    return ranks
+
+
+def hits_beside(true: Tensor, owner: Tensor, wrong: Tensor, wrong_owner: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Whether each true score is above the k-th highest wrong one of its graph, and the graphs of these scores.
+
+    Graphs with fewer than k wrong pairs have no such score and are left out, where OGB's evaluator calls them perfect.
+
+    Args:
+        true: scores `[num_pairs]`.
+        owner: graph of each.
+        wrong: scores `[num_wrong]`.
+        wrong_owner: graph of each.
+        k: which wrong score counts.
+    """
+    found, graphs = [true.new_empty(0)], [owner[:0]]
+    for graph in owner.unique().tolist():
+        mine, others = owner == graph, wrong[wrong_owner == graph]
+        if len(others) >= k:
+            found.append((true[mine] > others.topk(k).values[-1]).to(true.dtype))
+            graphs.append(owner[mine])
+    return torch.cat(found), torch.cat(graphs)
+
+
+class LinkRanking(Task):
+    """Binary cross-entropy of true pairs against sampled ones; mean reciprocal rank (MRR) and hits.
+
+    `MRR` ranks against every other node, also true tails and the head itself, as LRGB's table does; `filtered_MRR`
+    leaves out other true tails, `filtered_no_self_MRR` the head too (the 2023 reassessment). Beside wrong pairs of
+    one's own there are `ogb_MRR` and `ogb_hits@20`, `@50` and `@100`, as the evaluators of OGB's link sets define them.
+
+    Examples:
+        >>> import torch
+        >>> from graphbench.testing import tiny_spec
+        >>> task = LinkRanking(tiny_spec("link-ranking"), dim=8, head=HeadConfig())
+        >>> sorted(task.build_metrics())
+        ['MRR', 'filtered_MRR', 'filtered_no_self_MRR', 'hits@1', 'hits@10', 'hits@3']
+    """
+
+    level, kind = "pair", "ranking"
+    waits_for_device = "wrong partners are sampled until they are distinct"
+    losses = ("contrastive_BCE",)
+
+    def __init__(self, spec: BenchmarkSpec, dim: int, head: HeadConfig) -> None:
+        super().__init__(spec, dim, head)
+        if head.width != "constant":
+            raise BadInput(f"{spec.name}: link ranking maps nodes to their own width; head.width must be constant.")
+        self.head = DotProductHead(dim, head.num_layers, head.l2_normalize, head.dropout)
+
+    def forward(self, representation: Representation, batch: GraphBatch) -> Tensor:
+        """Ends of pairs `[num_nodes, dim]`, whose dot products are scores."""
+        return cast(DotProductHead, self.head).mlp(representation.node)
+
+    def terms(self, output: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
+        """Binary cross-entropy, summed over true pairs in both directions and wrong ones: given, else sampled.
+
+        In training the wrong ones depend on torch's seed and the step, else they are always the same.
+        """
+        true = both_directions(batch.contact_index)
+        seed = torch.initial_seed() + self.step & _POSITIVE if self.training else 0
+        wrong = self._wrong(batch)
+        if wrong is None or not len(wrong):
+            wrong = sample_negatives(true, batch, seed, self._known(batch))
+        pairs = torch.cat((true, wrong))
+        scores = at_least_single((output[pairs[:, 0]] * output[pairs[:, 1]]).sum(-1))
+        target = (torch.arange(len(pairs), device=scores.device) < len(true)).to(scores.dtype)
+        values = F.binary_cross_entropy_with_logits(scores, target, reduction="none")
+        return values.sum().reshape(1), torch.full((1,), len(pairs), device=scores.device)
+
+    def build_metrics(self) -> dict[str, Metric]:
+        """Means over graphs of the mean over the graph's pairs."""
+        names = ("MRR", "filtered_MRR", "filtered_no_self_MRR", "hits@1", "hits@3", "hits@10")
+        given = ("ogb_MRR", *(f"ogb_hits@{k}" for k in _OGB_HITS)) if "negatives" in self.spec.extra else ()
+        return {name: GraphMean() for name in (*names, *given)}
+
+    def _known(self, batch: GraphBatch) -> Tensor | None:
+        """Edges as true pairs `[num_edges, 2]` in both directions, where links are edges."""
+        return both_directions(batch.edge_index.t()) if self.spec.extra.get("links") == "edges" else None
+
+    def _wrong(self, batch: GraphBatch) -> Tensor | None:
+        """Wrong pairs that the data give `[num_wrong, 2]`, in both directions."""
+        return both_directions(batch.negative_index) if "negatives" in self.spec.extra else None
+
+    def update(self, metrics: Mapping[str, Metric], output: Tensor, batch: GraphBatch) -> None:
+        """Rank every true pair in both directions."""
+        pairs, node = both_directions(batch.contact_index), output.float()
+        owner = batch.batch[pairs[:, 0]]
+        raw = tail_ranks(node, pairs, batch, filtered=False)
+        values = {"MRR": 1 / raw} | {f"hits@{k}": (raw <= k).float() for k in (1, 3, 10)}
+        if any(name.startswith("filtered") for name in metrics):
+            known = self._known(batch)
+            values["filtered_MRR"] = 1 / tail_ranks(node, pairs, batch, True, known=known)
+            values["filtered_no_self_MRR"] = 1 / tail_ranks(node, pairs, batch, True, self_counts=False, known=known)
+        scored = {name: (value, owner) for name, value in values.items()}
+        if any(name.startswith("ogb") for name in metrics):
+            scored |= self._beside_negatives(node, batch)
+        for name, metric in metrics.items():
+            metric.update(*scored[name], batch.num_graphs)
+
+    @staticmethod
+    def _beside_negatives(node: Tensor, batch: GraphBatch) -> dict[str, tuple[Tensor, Tensor]]:
+        """Scores of true pairs beside the wrong ones of their graph, each with the graphs that they belong to."""
+        true, wrong = batch.contact_index, batch.negative_index
+        scores = ((node[pairs[:, 0]] * node[pairs[:, 1]]).sum(-1) for pairs in (true, wrong))
+        owners = (batch.batch[pairs[:, 0]] for pairs in (true, wrong))
+        (right, false), (owner, wrong_owner) = scores, owners
+        beside = torch.isin(owner, wrong_owner)
+        right, owner = right[beside], owner[beside]
+        found = {f"ogb_hits@{k}": hits_beside(right, owner, false, wrong_owner, k) for k in _OGB_HITS}
+        return {**found, "ogb_MRR": (1 / ranks_beside(right, owner, false, wrong_owner), owner)}
+
+    def predict(self, output: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
+        """Scores of the true pairs `[num_pairs, 1]`, and ones."""
+        pairs = batch.contact_index
+        scores = (output[pairs[:, 0]] * output[pairs[:, 1]]).sum(-1, keepdim=True).float()
+        return scores, torch.ones_like(scores)
+
+
+def both_directions(pairs: Tensor) -> Tensor:
+    """Every pair and its reverse once `[num_ordered_pairs, 2]`, in a fixed order."""
+    return torch.cat((pairs, pairs.flip(1))).unique(dim=0)

@@ -1,0 +1,327 @@
+"""Metrics that torchmetrics does not have as the benchmarks define them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torchmetrics import Metric
+from torchmetrics.functional.classification import binary_auroc, binary_average_precision
+from torchmetrics.utilities import dim_zero_cat
+
+from graphbench.errors import BadInput
+from graphbench.training.tasks.defined import Need
+from graphbench.training.tasks.losses import at_least_single
+
+
+class PerTarget(Metric):
+    """Unweighted mean over targets of a score of one column, each over its known rows.
+
+    Targets with fewer than two known rows, or all of one value, have no such score and do not count.
+
+    Args:
+        score: `(predictions [rows], targets [rows]) -> scalar`; more of it is better.
+        alone: the score of each target `[T]` in place of their mean, NaN where it has none.
+        varied: the score compares ranks or slopes, which predictions of one value do not have; theirs is NaN.
+
+    Examples:
+        >>> from torchmetrics.functional.regression import r2_score
+        >>> metric = PerTarget(r2_score)
+        >>> truth = torch.tensor([[1.0, 5.0], [2.0, 5.0], [3.0, 5.0], [float("nan"), 5.0]])
+        >>> metric.update(torch.tensor([[1.0, 0.0], [2.0, 0.0], [4.0, 0.0], [9.0, 0.0]]), truth)
+        >>> metric.compute()  # 1 - 1 / 2 of the first; the second is constant
+        tensor(0.5000)
+    """
+
+    takes_unknown = True
+    higher_is_better = True
+    is_differentiable = False
+    full_state_update = False
+    predictions: list[Tensor]
+    targets: list[Tensor]
+
+    def __init__(
+        self, score: Callable[[Tensor, Tensor], Any], alone: bool = False, varied: bool = False, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.score, self.alone, self.varied = score, alone, varied
+        self.add_state("predictions", default=[], dist_reduce_fx="cat")
+        self.add_state("targets", default=[], dist_reduce_fx="cat")
+
+    def update(self, predictions: Tensor, targets: Tensor) -> None:
+        """Add predictions and targets `[rows, T]`, NaN where unknown."""
+        self.predictions.append(at_least_single(predictions.detach()))
+        self.targets.append(at_least_single(targets.detach()))
+
+    def defined(self, predictions: Tensor, truth: Tensor) -> bool:
+        """Whether a column's known rows have a score."""
+        return len(truth) > 1 and bool((truth != truth[0]).any())
+
+    def compute(self) -> Tensor:
+        """The mean over targets; NaN when none has a score."""
+        if not len(self.targets):  # a list, or after a reduction over processes one tensor
+            return torch.tensor(torch.nan)
+        predictions, targets = dim_zero_cat(self.predictions), dim_zero_cat(self.targets)
+        values = torch.stack([self._of(predictions[:, n], targets[:, n]) for n in range(targets.shape[1])])
+        if self.alone:
+            return values.float()
+        counted = values[[self.defined(p, t[~t.isnan()]) for p, t in zip(predictions.T, targets.T, strict=True)]]
+        return (counted.mean() if len(counted) else values.new_full((), torch.nan)).float()
+
+    def _of(self, predictions: Tensor, targets: Tensor) -> Tensor:
+        known = ~targets.isnan()
+        guesses, truth = predictions[known], targets[known]
+        none = truth.new_full((), torch.nan)
+        if not self.defined(guesses, truth) or (self.varied and bool((guesses == guesses[0]).all())):
+            return none
+        shift = truth.mean()  # these scores do not change with it, and small spreads beside large offsets stay exact
+        exact = self.score((guesses.double() - shift), (truth.double() - shift)) if _is_wide(truth) else None
+        return torch.as_tensor(self.score(guesses, truth) if exact is None else exact).to(truth)
+
+
+class PerLabel(PerTarget):
+    """As `PerTarget`, of yes-or-no labels: `score` gets probabilities and labels 0 or 1 (int64).
+
+    Labels without a row of each value do not count, as OGB and LRGB define AP and AUROC; those that need less say what.
+
+    Args:
+        score: `(probabilities [rows], labels [rows]) -> scalar`; more of it is better.
+        need: what the labels need, see `defined.Need`.
+        alone: see `PerTarget`.
+
+    Examples:
+        >>> metric = PerLabel(binary_auroc)
+        >>> metric.update(torch.tensor([[0.1, 0.5], [0.9, 0.5]]), torch.tensor([[0.0, 0.0], [1.0, 0.0]]))
+        >>> metric.compute()  # the second label has no positive
+        tensor(1.)
+    """
+
+    def __init__(
+        self, score: Callable[[Tensor, Tensor], Any], need: Need = "contrast", alone: bool = False, **kwargs: Any
+    ) -> None:
+        super().__init__(score, alone, **kwargs)
+        self.need = need
+
+    def update(self, predictions: Tensor, targets: Tensor) -> None:
+        """Add probabilities and labels `[rows, T]`, NaN where unknown."""
+        super().update(predictions.float(), targets.float())
+
+    def defined(self, predictions: Tensor, truth: Tensor) -> bool:
+        """Whether a label has the values that its score needs."""
+        positive = int(truth.sum())
+        return {"contrast": 0 < positive < len(truth), "positive": positive > 0, "rows": len(truth) > 0}[self.need]
+
+    def _of(self, predictions: Tensor, targets: Tensor) -> Tensor:
+        known = ~targets.isnan()
+        guesses, truth = predictions[known], targets[known].long()
+        if not self.defined(guesses, truth):
+            return targets.new_full((), torch.nan)
+        return self.score(guesses, truth).to(targets)
+
+
+class TaskAveragePrecision(PerLabel):
+    """Average precision (AP), averaged over tasks as OGB and LRGB define it."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(binary_average_precision, **kwargs)
+
+
+class TaskAUROC(PerLabel):
+    """Area under the ROC curve, averaged over tasks."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(binary_auroc, **kwargs)
+
+
+class AllLabels(PerLabel):
+    """As `PerLabel`, of all known labels as if they were one."""
+
+    def update(self, predictions: Tensor, targets: Tensor) -> None:
+        """Add predictions and labels `[rows, T]`, NaN where unknown."""
+        super().update(predictions.reshape(-1, 1), targets.reshape(-1, 1))
+
+
+def label_accuracy(probabilities: Tensor, labels: Tensor) -> Tensor:
+    """Share of right labels at the threshold 1/2, `[rows]` each.
+
+    Examples:
+        >>> label_accuracy(torch.tensor([0.9, 0.2]), torch.tensor([1, 1]))
+        tensor(0.5000)
+    """
+    return ((probabilities > 0.5) == (labels == 1)).float().mean()
+
+
+def label_f1(probabilities: Tensor, labels: Tensor) -> Tensor:
+    """`2 TP / (2 TP + FP + FN)` at the threshold 1/2.
+
+    Examples:
+        >>> label_f1(torch.tensor([0.9, 0.2, 0.8]), torch.tensor([1, 1, 0]))
+        tensor(0.5000)
+    """
+    chosen, true = probabilities > 0.5, labels == 1
+    return 2 * (chosen & true).sum() / (chosen.sum() + true.sum())
+
+
+def label_mcc(probabilities: Tensor, labels: Tensor) -> Tensor:
+    """Matthews' correlation at the threshold 1/2; 0 for predictions of one value, as in scikit-learn.
+
+    Examples:
+        >>> label_mcc(torch.tensor([0.9, 0.2, 0.8]), torch.tensor([1, 0, 1]))
+        tensor(1.)
+    """
+    chosen, true = (probabilities > 0.5).long(), (labels == 1).long()
+    return matthews(torch.bincount(2 * true + chosen, minlength=4).reshape(2, 2))
+
+
+def matthews(confusion: Tensor) -> Tensor:
+    """Matthews' correlation of a confusion matrix `[C, C]` (Gorodkin, 2004); 0 for predictions of one class.
+
+    torchmetrics has other numbers than 0 there, some above 0.4.
+    """
+    counts = confusion.double().cpu()
+    true, chosen, rows, right = counts.sum(1), counts.sum(0), counts.sum(), counts.diagonal().sum()
+    spread = (rows.square() - true.square().sum()) * (rows.square() - chosen.square().sum())
+    value = (right * rows - (true * chosen).sum()) / spread.sqrt()
+    return torch.where(spread > 0, value, 0.0).float().to(confusion.device)
+
+
+def _is_wide(values: Tensor) -> bool:
+    return values.dtype == torch.float64
+
+
+class GraphMean(Metric):
+    """Mean over graphs of the mean over a graph's items; graphs without an item do not count."""
+
+    higher_is_better = True
+    is_differentiable = False
+    full_state_update = False
+    total: Tensor
+    graphs: Tensor
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.add_state("total", default=torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_state("graphs", default=torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
+
+    def update(self, values: Tensor, graph: Tensor, num_graphs: int) -> None:
+        """Add items `[items]` with the graph of each `[items]`; a graph must come in one update."""
+        sums = torch.zeros(num_graphs, dtype=torch.float64, device=values.device)
+        count = sums.index_add(0, graph, torch.ones_like(graph, dtype=torch.float64))
+        sums.index_add_(0, graph, values.detach().double())
+        self.total += (sums / count.clamp(min=1)).sum()
+        self.graphs += (count > 0).sum()
+
+    def compute(self) -> Tensor:
+        """The mean; NaN before any graph had an item."""
+        return (self.total / self.graphs).float()
+
+
+class PartIoU(Metric):
+    """Intersection over union of the parts of shapes, as ShapeNetPart is scored (Qi et al., PointNet, CVPR 2017).
+
+    A point gets the highest-scored part of its shape's category. The IoU of a part is the number of points that have it
+    by prediction and by truth, over the number that have it by either; 1 where neither has any. A shape's IoU is the
+    mean over all parts of its category.
+
+    Args:
+        parts: parts of each category; they are numbered category after category.
+        average: `instance`: the mean over shapes; `class`: the mean over categories of the mean over their shapes, of
+            the categories that have any.
+    """
+
+    higher_is_better = True
+    is_differentiable = False
+    full_state_update = False
+    total: Tensor
+    shapes: Tensor
+    owns: Tensor
+
+    def __init__(self, parts: Sequence[int], average: Literal["instance", "class"] = "instance", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.average, self.num_parts = average, sum(parts)
+        owner = torch.repeat_interleave(torch.arange(len(parts)), torch.tensor(parts))
+        #: Which parts a category has, bool `[categories, parts]`.
+        self.register_buffer("owns", owner == torch.arange(len(parts))[:, None], persistent=False)
+        self.add_state("total", default=torch.zeros(len(parts), dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_state("shapes", default=torch.zeros(len(parts), dtype=torch.int64), dist_reduce_fx="sum")
+
+    def update(self, scores: Tensor, target: Tensor, shape: Tensor, category: Tensor) -> None:
+        """Add whole shapes.
+
+        Args:
+            scores: of every part at every point `[points, parts]`, any monotone scale.
+            target: true part of each point `[points]`.
+            shape: shape of each point `[points]`, in 0 .. S - 1.
+            category: category of each shape `[S]`.
+        """
+        owns = self.owns.to(category.device)[category]
+        predicted = scores.detach().masked_fill(~owns[shape], -torch.inf).argmax(1)
+        none = torch.zeros(len(category) * self.num_parts, dtype=torch.long, device=target.device)
+        true_part, predicted_part = shape * self.num_parts + target, shape * self.num_parts + predicted
+        both = none.index_add(0, true_part, (predicted == target).long())
+        by_either = none.index_add(0, torch.cat([true_part, predicted_part]), none.new_ones(2 * len(target))) - both
+        ratio = torch.where(by_either > 0, both.double() / by_either.clamp(min=1), 1.0).reshape(owns.shape)
+        value = (ratio * owns).sum(1) / owns.sum(1)
+        self.total.index_add_(0, category, value)
+        self.shapes.index_add_(0, category, torch.ones_like(category))
+
+    def compute(self) -> Tensor:
+        """The average; NaN before any shape came."""
+        if self.average == "instance":
+            return (self.total.sum() / self.shapes.sum()).float()
+        seen = self.shapes > 0
+        return (self.total[seen] / self.shapes[seen]).mean().float()
+
+
+def parts_of(description: str) -> tuple[int, ...]:
+    """Parts of each category out of a specification's `extra["parts"]`, such as "4 2 2".
+
+    Raises:
+        BadInput: these are no numbers of at least 1.
+    """
+    parts = description.split()
+    if not parts or not all(part.isdecimal() and int(part) > 0 for part in parts):
+        raise BadInput(f'extra["parts"] must be the number of parts of each category ("4 2 2"), got {description!r}.')
+    return tuple(map(int, parts))
+
+
+class ValueMean(Metric):
+    """The mean of all values, NaN if one of them is; torchmetrics would look for such values, so a step would wait.
+
+    Examples:
+        >>> metric = ValueMean()
+        >>> metric.update(torch.tensor([1.0, 2.0]))
+        >>> metric.update(torch.tensor([6.0]))
+        >>> metric.compute()
+        tensor(3.)
+    """
+
+    higher_is_better = None
+    is_differentiable = False
+    full_state_update = False
+    total: Tensor
+    values: Tensor
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.add_state("total", default=torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_state("values", default=torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
+
+    def update(self, values: Tensor) -> None:
+        """Add values of any shape."""
+        self.total += values.detach().double().sum()
+        self.values += values.numel()
+
+    def compute(self) -> Tensor:
+        """The mean; NaN before any value."""
+        return (self.total / self.values).float()
+
+
+class LogMean(ValueMean):
+    """Natural logarithm of the mean of all values."""
+
+    def compute(self) -> Tensor:
+        """The logarithm; minus infinity for a mean of 0, NaN before any value."""
+        return super().compute().log()

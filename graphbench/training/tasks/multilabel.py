@@ -1,0 +1,134 @@
+"""Several yes-or-no labels per graph or node, some of them possibly unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torchmetrics import Metric
+
+from graphbench.contracts.architecture import Representation
+from graphbench.contracts.spec import BenchmarkSpec
+from graphbench.contracts.table import WEIGHT, GraphBatch
+from graphbench.errors import BadInput
+from graphbench.nn.heads import GraphHead, HeadConfig, NodeHead
+from graphbench.training.tasks.base import Task
+from graphbench.training.tasks.defined import Need
+from graphbench.training.tasks.losses import at_least_single, chosen_terms, focal, masked_terms, weighted
+from graphbench.training.tasks.metrics import (
+    AllLabels,
+    PerLabel,
+    TaskAUROC,
+    TaskAveragePrecision,
+    label_accuracy,
+    label_f1,
+    label_mcc,
+)
+
+#: What metrics of torchmetrics get for a label that nobody knows.
+UNKNOWN = -1
+
+
+class _Multilabel(Task):
+    """Binary cross-entropy over known labels, plain or focal; AP and AUROC as unweighted means over labels."""
+
+    kind = "multilabel"
+    losses = ("BCE", "focal")
+    comparable = True
+    discrete = True
+    needs: ClassVar[Mapping[str, Need]] = {
+        "AP": "contrast", "AUROC": "contrast", "MCC": "contrast", "macro_F1": "positive", "micro_F1": "positive",
+        "accuracy": "rows",
+    }  # fmt: skip
+
+    def forward(self, representation: Representation, batch: GraphBatch) -> Tensor:
+        """Logits `[rows, T]`."""
+        return self.head(representation, batch)
+
+    def terms(self, output: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
+        """Binary cross-entropy, summed over the labels that are known; each row with its weight."""
+        known, logits = ~batch.y.isnan(), at_least_single(output)
+        if self.chosen_loss is not None:
+            weight = batch.get(WEIGHT)
+            weight = weight if weight is None else weight.reshape(-1, 1).expand_as(logits)[known]
+            return chosen_terms(self.chosen_loss, logits[known], batch.y[known].to(logits.dtype), weight)
+        truth = torch.where(known, batch.y, 0.0).to(logits.dtype)
+        values = F.binary_cross_entropy_with_logits(logits, truth, reduction="none")
+        values = focal(values) if self.spec.loss == "focal" else values
+        return masked_terms(weighted(values, batch.get(WEIGHT)), known)
+
+    def known_targets(self, y: Tensor) -> Tensor:
+        """Labels `[rows, T]`."""
+        return y.reshape(-1, self.spec.num_targets)
+
+    def build_metrics(self) -> dict[str, Metric]:
+        """AP and AUROC, averaged over labels that have both values."""
+        return {"AP": TaskAveragePrecision(), "AUROC": TaskAUROC()}
+
+    def target_metrics(self) -> dict[str, Metric]:
+        """AP and AUROC of each label."""
+        return {"AP": TaskAveragePrecision(alone=True), "AUROC": TaskAUROC(alone=True)}
+
+    def named_metrics(self) -> dict[str, Metric]:
+        """At the threshold 1/2: means over labels of Matthews' correlation, F1, accuracy; F1 of all as one.
+
+        The correlation counts labels with both values, F1 those with a positive row, accuracy those with a known row.
+        """
+        return {
+            "MCC": PerLabel(label_mcc),
+            "macro_F1": PerLabel(label_f1, "positive"),
+            "micro_F1": AllLabels(label_f1, "positive"),
+            "accuracy": PerLabel(label_accuracy, "rows"),
+        }
+
+    def compared(self, metric: Metric, predictions: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Probabilities and labels `[rows, T]`, -1 where unknown.
+
+        Raises:
+            BadInput: a label is unknown, and the metric would take -1 for one.
+        """
+        unknown = targets.isnan()
+        if getattr(metric, "ignore_index", None) != UNKNOWN and bool(unknown.any()):
+            raise BadInput(f"metrics: some labels are unknown; give {type(metric).__name__} ignore_index: {UNKNOWN}.")
+        return predictions, torch.where(unknown, UNKNOWN, targets).long()
+
+    def predict(self, output: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
+        """Probabilities and labels (NaN where unknown), both `[rows, T]`."""
+        return output.float().sigmoid(), batch.y
+
+
+class GraphMultilabel(_Multilabel):
+    """Labels of graphs.
+
+    Examples:
+        >>> from graphbench.testing import tiny_spec
+        >>> task = GraphMultilabel(tiny_spec("graph-multilabel"), dim=8, head=HeadConfig())
+        >>> sorted(task.build_metrics())
+        ['AP', 'AUROC']
+    """
+
+    level = "graph"
+
+    def __init__(self, spec: BenchmarkSpec, dim: int, head: HeadConfig) -> None:
+        super().__init__(spec, dim, head)
+        self.head = GraphHead(dim, spec.output_dim, head)
+
+
+class NodeMultilabel(_Multilabel):
+    """Labels of nodes; a node whose labels are all unknown takes no part.
+
+    Examples:
+        >>> from graphbench.testing import tiny_spec
+        >>> task = NodeMultilabel(tiny_spec("node-multilabel"), dim=8, head=HeadConfig())
+        >>> task(Representation(node=torch.ones(5, 8)), GraphBatch()).shape  # a logit per label
+        torch.Size([5, 3])
+    """
+
+    level = "node"
+
+    def __init__(self, spec: BenchmarkSpec, dim: int, head: HeadConfig) -> None:
+        super().__init__(spec, dim, head)
+        self.head = NodeHead(dim, spec.output_dim, head)

@@ -1,0 +1,169 @@
+"""What is added up over a split: its loss and its metrics."""
+
+from __future__ import annotations
+
+import warnings
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torchmetrics import Metric
+
+from graphbench.contracts.spec import SPLITS
+from graphbench.contracts.table import GraphBatch
+from graphbench.training.tasks.base import Task, target_labels
+from graphbench.training.tasks.defined import need_of, why_not_a_number
+
+
+class SplitLoss(Metric):
+    """The loss over all rows of a split, whatever batches they came in.
+
+    Sums are compensated (Kahan 1965), because float64 is not to be had on every device.
+
+    Args:
+        task: whose loss it is.
+    """
+
+    higher_is_better = False
+    is_differentiable = False
+    full_state_update = False
+    sums: Tensor
+    lost: Tensor
+    counts: Tensor
+
+    def __init__(self, task: Task) -> None:
+        super().__init__()
+        self._combine = task.combine
+        self.add_state("sums", default=torch.zeros(task.groups), dist_reduce_fx="sum")
+        self.add_state("lost", default=torch.zeros(task.groups), dist_reduce_fx="sum")
+        self.add_state("counts", default=torch.zeros(task.groups, dtype=torch.int64), dist_reduce_fx="sum")
+
+    def update(self, sums: Tensor, counts: Tensor) -> None:
+        """Add the terms of a batch, both `[groups]`."""
+        part = sums.float() - self.lost
+        total = self.sums + part
+        self.lost = (total - self.sums) - part
+        self.sums = total
+        self.counts = self.counts + counts
+
+    def compute(self) -> Tensor:
+        """The loss; NaN before any row."""
+        sums, lost, counts = (state.cpu() for state in (self.sums, self.lost, self.counts))
+        loss = self._combine(sums.double() - lost, counts) if counts.any() else torch.tensor(torch.nan)
+        return loss.float().to(self.sums.device)
+
+
+class SplitScores(nn.Module):
+    """Metrics and mean loss of one split.
+
+    While training, only the score that selects the model is tracked: it is for watching, not for reporting. In
+    evaluation every target of several has scores of its own, as `val/MAE/logS`.
+
+    Args:
+        task: builds the metrics.
+        split: train, val or test; the prefix of the logged names.
+    """
+
+    def __init__(self, task: Task, split: str) -> None:
+        super().__init__()
+        self.split = split
+        metrics = task.all_metrics()
+        alone = task.target_metrics() if task.spec.num_targets > 1 else {}
+        if split == "train":
+            metrics, alone = {task.spec.metric: metrics[task.spec.metric]}, {}
+        self.metrics = nn.ModuleDict(metrics)
+        #: Metrics whose value is a vector, one number a target.
+        self.alone = nn.ModuleDict(alone)
+        self.targets = target_labels(task.spec)
+        self.loss = SplitLoss(task)
+        self.ranges = task.ranges()
+        self.needs = {name: need_of(name, metric, task.needs) for name, metric in metrics.items()}
+        self.alone_needs = {name: need_of(name, metric, task.needs) for name, metric in alone.items()}
+        self.has_targets = task.known_targets(torch.zeros(1, task.spec.num_targets)) is not None
+        self.has_loss = True
+        #: Logged name -> why the last value has no number.
+        self.undefined: dict[str, str] = {}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What is logged: the loss and every metric, as `val/loss`."""
+        of_targets = (f"{name}/{target}" for name in self.alone for target in self.targets)
+        return tuple(f"{self.split}/{name}" for name in ("loss", *self.metrics, *of_targets))
+
+    def update(self, task: Task, output: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
+        """Add a batch and its raw `output`; returns the terms of its loss."""
+        task.score(cast(dict[str, Metric], dict(self.metrics.items())), output.detach(), batch)
+        if len(self.alone):
+            task.compare(cast(dict[str, Metric], dict(self.alone.items())), *task.predict(output.detach(), batch))
+        if "y" in batch and (targets := task.known_targets(batch.y)) is not None:
+            self.ranges.update(targets)
+        sums, counts = task.terms(output, batch)
+        self.loss.update(sums.detach(), counts)
+        return sums, counts
+
+    def add(self, task: Task, predictions: Tensor, targets: Tensor) -> None:
+        """Add predictions that no head made, in the units of `Task.predict`; they have no loss."""
+        self.has_loss = False
+        for metrics in (self.metrics, self.alone):
+            task.compare(cast(dict[str, Metric], dict(metrics.items())), predictions, targets)
+        if (known := task.known_targets(targets)) is not None:
+            self.ranges.update(known)
+
+    def reset(self) -> None:
+        """Forget what was added."""
+        for metric in (self.loss, self.ranges, *self.metrics.values(), *self.alone.values()):
+            cast(Metric, metric).reset()
+
+    def finish(self) -> dict[str, Tensor]:
+        """Values by logged name, reduced over ranks by torchmetrics; starts afresh.
+
+        A score that the targets or predictions do not define is NaN, and `undefined` says why.
+        """
+        with (
+            warnings.catch_warnings()
+        ):  # of torchmetrics, about metrics without a row; all processes must compute alike
+            warnings.simplefilter("ignore", UserWarning)
+            values = self._finish()
+        self.reset()
+        device = self.loss.sums.device
+        return {f"{self.split}/{name}": value.to(device) for name, value in values.items()}
+
+    def _finish(self) -> dict[str, Tensor]:
+        self.undefined = {}
+        values = {"loss": self.loss.compute()} if self.has_loss else {}
+        loss = float(values.get("loss", 0.0))
+        targets = self.ranges.result() if self.has_targets else None
+        for name, metric in self.metrics.items():
+            reason = "" if targets is None else targets.missing(self.needs[name])
+            values[name] = torch.tensor(torch.nan) if reason else cast(Metric, metric).compute()
+            reason = reason or why_not_a_number(float(values[name]), loss)
+            if reason:
+                self.undefined[f"{self.split}/{name}"] = reason
+        for name, metric in self.alone.items():
+            of_targets = cast(Metric, metric).compute().expand(len(self.targets))
+            for number, (target, value) in enumerate(zip(self.targets, of_targets, strict=True)):
+                values[f"{name}/{target}"] = value
+                if value.isnan():
+                    own = None if targets is None else targets.column(number).missing(self.alone_needs[name])
+                    self.undefined[f"{self.split}/{name}/{target}"] = own or why_not_a_number(float(value), loss)
+        return values
+
+
+class Scores(nn.ModuleList):
+    """The scores of all three splits.
+
+    Args:
+        task: builds the metrics.
+    """
+
+    def __init__(self, task: Task) -> None:
+        super().__init__(SplitScores(task, split) for split in SPLITS)
+
+    def of(self, split: str) -> SplitScores:
+        """Those of `split`: train, val or test."""
+        return cast(SplitScores, self[SPLITS.index(split)])
+
+    @property
+    def while_training(self) -> tuple[str, ...]:
+        """Names that a training logs, such as `train/loss` and `val/MAE`: what a callback can watch."""
+        return (*self.of("train").names, *self.of("val").names)

@@ -1,0 +1,205 @@
+"""Every method on models whose attributions are known, on a model trained on a known rule, and what is refused."""
+
+import importlib.util
+from typing import get_args
+
+import pytest
+import torch
+from attributed import additive, copies_of, facts_of, facts_of_table, table_of, terms
+from scipy.stats import spearmanr
+from torch import nn
+
+from graphbench import registry
+from graphbench.contracts import Architecture, Representation
+from graphbench.errors import BadInput
+from graphbench.inference.attributions import attribute
+from graphbench.inference.attributions.attribution import Method
+from graphbench.inference.attributions.question import explained
+from graphbench.nn.heads import HeadConfig
+from graphbench.testing import tiny_spec, tiny_table
+from graphbench.training.module import BenchmarkModule
+
+METHODS = [
+    pytest.param(
+        method,
+        marks=pytest.mark.skipif(
+            method == "integrated_gradients" and not importlib.util.find_spec("captum"),
+            reason="needs the extra explain (captum)",
+        ),
+    )
+    for method in get_args(Method)
+]
+every_method = pytest.mark.parametrize("method", METHODS)
+
+
+def whole(nodes, edges, method, edge_index):
+    """Of an additive model: a line belongs to itself, or half to each of its ends where only nodes have values."""
+    if method != "myerson":
+        return nodes.double(), lines(edges, edge_index)
+    return nodes.double().index_add(0, edge_index[0], edges.double() / 2).index_add(
+        0, edge_index[1], edges.double() / 2
+    ), None
+
+
+def lines(edges, edge_index):
+    """The sum of each pair's edges, by pair."""
+    found = {}
+    for value, pair in zip(edges.tolist(), edge_index.t().tolist(), strict=True):
+        found[tuple(sorted(pair))] = found.get(tuple(sorted(pair)), 0.0) + value
+    return found
+
+
+@every_method
+@pytest.mark.parametrize("kind", ["categorical", "both"])
+def test_a_linear_model_gives_each_node_and_line_its_own_term(method, kind):
+    module = additive(kind=kind)
+    module.task.offset.copy_(torch.tensor([3.0, -1.0]))
+    module.task.scale.copy_(torch.tensor([2.0, 0.5]))
+    copies = copies_of(module)
+    batch, weight = copies(1), module.task.head.mlp.layers[0].weight[1] * 0.5
+    found = attribute(module, copies, facts_of(module), target=1, method=method, steps=4)
+    nodes, edges = terms(module, copies, table_of(module, num_graphs=6, seed=9), weight)
+    nodes, edges = whole(nodes.detach(), edges.detach(), method, batch.edge_index)
+    torch.testing.assert_close(found.nodes, nodes, atol=1e-5, rtol=1e-4)
+    assert (found.edges is None) == (edges is None)
+    if edges is not None:
+        assert lines(found.edges, batch.edge_index) == pytest.approx(edges, abs=1e-5)
+    assert abs(found.gap) < 1e-4
+    with torch.no_grad():
+        assert found.prediction == pytest.approx(float(explained(module, batch)[0, 1]), abs=1e-5)
+
+
+@every_method
+@pytest.mark.parametrize("task", ["node-regression", "node-classification"])
+def test_a_linear_model_of_nodes_rests_on_the_node_and_the_edges_into_it(task, method):
+    """The head is linear, so a part adds its own vector times the head's row, scaled to the unit of the target."""
+    module = additive(task)
+    if task == "node-regression":
+        module.task.scale.fill_(3.0)
+        module.task.offset.fill_(5.0)
+    copies, node = copies_of(module, row=1), 2
+    batch = copies(1)
+    found = attribute(module, copies, facts_of(module), target=1, method=method, node=node)
+    (linear,) = [part for part in module.task.head.modules() if isinstance(part, nn.Linear)]
+    row = linear.weight[1] * (3.0 if task == "node-regression" else 1.0)
+    nodes, edges = terms(module, copies, table_of(module, num_graphs=6, seed=9), row.detach())
+    alone = torch.zeros(batch.num_nodes).index_fill(0, torch.tensor([node]), 1.0)
+    nodes, edges = whole(nodes * alone, edges * (batch.edge_index[1] == node), method, batch.edge_index)
+    torch.testing.assert_close(found.nodes, nodes, rtol=1e-4, atol=1e-5)
+    if edges is not None:
+        assert lines(found.edges, batch.edge_index) == pytest.approx(edges, abs=1e-5)
+    assert (batch.edge_index[1] == node).any()
+    with torch.no_grad():
+        assert found.prediction == pytest.approx(float(explained(module, batch, node)[0, 1]), abs=1e-5)
+    assert abs(found.gap) < 1e-4
+
+
+@pytest.fixture(scope="module")
+def counting():
+    """A model that learned how many nodes have category 2, with its training graphs."""
+    spec = tiny_spec("graph-regression", "categorical")
+    table = tiny_table(spec, num_graphs=64, seed=1)
+    parts = table.columns["x"][:, 0].split(table.num_nodes.tolist())
+    counts = torch.stack([(part == 2).sum().float() for part in parts])
+    table.columns["y"] = counts[:, None].expand(-1, 2).contiguous()
+    trained = counter(spec, 0)
+    optimizer, batch = torch.optim.Adam(trained.parameters(), 0.01), table.batch(range(64))
+    for _ in range(150):
+        optimizer.zero_grad()
+        loss = trained.task.loss(trained(batch), batch)
+        loss.backward()
+        optimizer.step()
+    assert loss.item() < 0.3
+    return trained, table
+
+
+def counter(spec, seed):
+    torch.manual_seed(seed)
+    head, cls = HeadConfig(pooling="add"), registry.load("architectures", "GINE")
+    return BenchmarkModule(spec, lambda s: cls(s, hidden_dim=16, num_layers=2, norm="none"), head=head)
+
+
+@every_method
+def test_a_trained_model_points_at_what_decides_and_random_weights_do_not(counting, method):
+    """Nodes of category 2 add to the prediction and all others take away: what one in k nodes is, above the mean."""
+    trained, table = counting
+    facts = facts_of_table(table, trained.spec)
+    scores, truth, drawn = [], [], []
+    for row in range(12):
+        copies = lambda count, row=row: table.batch([row] * count)  # noqa: E731
+        found = attribute(trained, copies, facts, target=0, method=method)
+        scores += found.nodes.tolist()
+        drawn += attribute(counter(trained.spec, 7), copies, facts, target=0, method=method).nodes.tolist()
+        truth += (copies(1).x[:, 0] == 2).tolist()
+    decides = [score for score, is_two in zip(scores, truth, strict=True) if is_two]
+    others = [score for score, is_two in zip(scores, truth, strict=True) if not is_two]
+    assert min(decides) > max(others)
+    assert min(decides) > 0
+    assert sum(score < 0 for score in others) > 0.9 * len(others)
+    share = sum(truth) / len(truth)
+    assert sum(decides) / len(decides) == pytest.approx(1 - share, abs=0.25)
+    assert abs(spearmanr(scores, drawn).statistic) < 0.5
+
+
+@every_method
+def test_the_average_graph_has_nothing_to_explain(method):
+    """A graph whose every node and edge is the average one has attributions of zero, and the reference's prediction."""
+    module = additive(power=2)
+    table = tiny_table(module.spec, num_graphs=3, seed=2)
+    table.columns["x"][:], table.columns["edge_attr"][:] = table.columns["x"][0], table.columns["edge_attr"][0]
+    facts = facts_of_table(table, module.spec)
+    found = attribute(module, lambda count: table.batch([1] * count), facts, target=0, method=method)
+    assert found.nodes.abs().max() < 1e-5
+    assert found.prediction == pytest.approx(found.at_reference, abs=1e-5)
+
+
+@every_method
+def test_the_most_probable_class_is_explained_unless_one_is_named(method):
+    module = additive("graph-classification")
+    copies, facts = copies_of(module), facts_of(module)
+    with torch.no_grad():
+        logits = explained(module, copies(1))[0]
+    assert attribute(module, copies, facts, method=method).prediction == pytest.approx(float(logits.max()), abs=1e-6)
+    named = attribute(module, copies, facts, target=1, method=method)
+    assert named.prediction == pytest.approx(float(logits[1]), abs=1e-6)
+
+
+@every_method
+def test_one_node_without_edges(method):
+    module = additive()
+    found = attribute(
+        module, copies_of(module, sizes=[1], edges=False), facts_of(module), target=0, method=method, steps=4
+    )
+    assert float(found.nodes[0]) == pytest.approx(found.prediction - found.at_reference, abs=1e-5)
+
+
+class Blind(Architecture):
+    """Reads no features."""
+
+    def __init__(self, spec):
+        super().__init__(spec, 4)
+        self.row = nn.Parameter(torch.ones(4))
+
+    def forward(self, batch):
+        return Representation(self.row.expand(batch.num_nodes, -1))
+
+
+def test_what_cannot_be_explained_is_named():
+    def asked(task, **options):
+        module = BenchmarkModule(tiny_spec(task, "categorical"), Blind)
+        return attribute(module, copies_of(module), facts_of(module), **options)
+
+    with pytest.raises(BadInput, match="Blind on tiny-graph-regression-categorical cannot be explained: it reads no"):
+        asked("graph-regression", target=0)
+    with pytest.raises(BadInput, match=r"--node: .* is node-classification; name the node to explain"):
+        asked("node-classification")
+    with pytest.raises(BadInput, match="--node must be an integer of at least 0 and below"):
+        asked("node-classification", node=99)
+    with pytest.raises(BadInput, match=r"--node: .* is graph-regression; it has no prediction of single nodes"):
+        asked("graph-regression", target=0, node=0)
+    with pytest.raises(BadInput, match="link-ranking is not about graphs or nodes"):
+        asked("link-ranking")
+    with pytest.raises(BadInput, match="steps must be an integer of at least 2"):
+        asked("graph-regression", steps=1)
+    with pytest.raises(BadInput, match="--method must be one of integrated_gradients, masking, myerson"):
+        asked("graph-regression", method="shap")

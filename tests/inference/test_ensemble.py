@@ -1,0 +1,231 @@
+"""Several models that answer together, held against what each says alone; on the command line as users type it."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+
+import numpy as np
+import pandas as pd
+import pytest
+import pytorch_lightning as pl
+import torch
+from command_line import SMALL_MODEL
+
+from graphbench import build
+from graphbench.benchmarks import CSL, ZINC, MolHIV, QM9Contacts
+from graphbench.cli import main
+from graphbench.errors import BadInput
+from graphbench.inference import Ensemble, Predictor
+
+SMILES = [ring + chain for chain in ("", "C", "O", "CC", "N") for ring in (f"C1{'C' * size}C1" for size in range(1, 9))]
+
+LEARNING = ("--trainer.max_epochs", "6", "--model.optimizer.lr", "0.01")
+
+
+def untrained(benchmark, seed):
+    torch.manual_seed(seed)
+    module, data = build("GPS", benchmark, model_options={"hidden_dim": 16, "num_layers": 1})
+    trainer = pl.Trainer(accelerator="cpu", logger=False, enable_checkpointing=False)
+    return Predictor(module, data, None, trainer)
+
+
+@pytest.mark.parametrize(("benchmark", "column"), [(ZINC, "penalized_logp"), (MolHIV, None)])
+def test_mean_and_spread_are_those_of_the_members(benchmark, column):
+    members = [untrained(benchmark(), seed) for seed in range(3)]
+    inputs = ["CCO", "C1CC", "c1ccccc1N"]
+    frame = Ensemble(members).predict(inputs)
+    told = "prediction" if benchmark is ZINC else "probability"
+    column = (
+        column
+        if benchmark is ZINC
+        else next(name for name in members[0].predict("C") if name.startswith("probability_"))[len("probability_") :]
+    )
+    alone = np.stack([member.predict(inputs)[f"{told}_{column}"].to_numpy(float) for member in members])
+    assert np.ptp(alone[:, 0]) > 1e-3
+    assert frame[f"{told}_{column}"].to_numpy(float) == pytest.approx(alone.mean(0), abs=1e-6, nan_ok=True)
+    spread = np.sqrt(((alone - alone.mean(0)) ** 2).sum(0) / 2)
+    assert frame[f"spread_{column}"].to_numpy(float) == pytest.approx(spread, abs=1e-6, nan_ok=True)
+    assert frame["problem"][1].startswith("RDKit cannot read")
+    assert frame[f"spread_{column}"].isna().tolist() == [False, True, False]
+
+
+def test_one_member_is_the_predictor_itself():
+    member = untrained(ZINC(), 0)
+    pd.testing.assert_frame_equal(Ensemble([member]).predict(["CCO", "C1CC"]), member.predict(["CCO", "C1CC"]))
+
+
+def test_what_is_no_member_is_refused():
+    with pytest.raises(BadInput, match=r"made of what `graphbench.load` returns, but got str"):
+        Ensemble(["runs/mine"])
+
+
+def test_a_row_that_one_member_cannot_answer_has_its_problem():
+    members = [untrained(ZINC(), seed) for seed in range(2)]
+    members[1].module.task.offset.fill_(torch.nan)
+    frame = Ensemble(members).predict(["CCO"])
+    assert frame["problem"].tolist() == ["the model's answer is not a finite number"]
+    assert frame["prediction_penalized_logp"].isna().all()
+
+
+def test_other_benchmarks_and_tasks_are_refused():
+    zinc = untrained(ZINC(), 0)
+    with pytest.raises(BadInput, match="one benchmark: R1 has ZINC, R2 has MolHIV"):
+        Ensemble([zinc, untrained(MolHIV(), 0)], ["R1", "R2"])
+    with pytest.raises(BadInput, match="at least one model"):
+        Ensemble([])
+    with pytest.raises(BadInput, match="QM9Contacts cannot predict new inputs: link-ranking"):
+        Ensemble([untrained(QM9Contacts(), 0)])
+    with pytest.raises(BadInput, match="--interval is for regressions of whole graphs; CSL is graph-classification"):
+        Ensemble([untrained(CSL(), 0)]).add_intervals("0.9")
+    with pytest.raises(BadInput, match="--calibrate is for classes and labels; ZINC is graph-regression"):
+        Ensemble([zinc]).calibrate()
+    with pytest.raises(BadInput, match=r"the data of member 0 are not open; call setup\(\)"):
+        Ensemble([zinc]).add_intervals(0.9)
+
+
+# -- the command line ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder with `mine.csv` and a function that fits a run there and returns its folder."""
+    folder = tmp_path_factory.mktemp("together")
+    rng = np.random.default_rng(0)
+    rows = [f"{s}.{t},{len(s) + rng.normal():.3f},{int(len(s) + rng.normal() * 3 > 9)}" for s in SMILES
+            for t in ("CCO", "CCN")]  # fmt: skip
+    (folder / "mine.csv").write_text("smiles,y,kind\n" + "\n".join(rows) + "\n")
+    done = {}
+
+    def fitted(name, seed, *options, target="y"):
+        if name not in done:
+            kind = ["--data.task", "classification", "--data.num_classes", "2"] if target == "kind" else []
+            data = ["--data", "Molecules", "--data.file", str(folder / "mine.csv"), "--data.target", target, *kind,
+                    "--data.root", str(folder / "data"), "--data.fractions", "[0.4, 0.3, 0.3]"]  # fmt: skip
+            steps = ["--trainer.max_epochs", "2", "--seed_everything", str(seed), "--run", str(folder / name)]
+            assert main(["fit", *data, *SMALL_MODEL, *steps, *options]) == 0
+            done[name] = folder / name
+        return str(done[name])
+
+    return fitted
+
+
+def refused(capsys, *arguments):
+    """The one line that a command ends with."""
+    capsys.readouterr()
+    assert main(["predict", *map(str, arguments)]) == 1
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("graphbench: ")]
+    assert len(lines) == 1
+    return lines[0]
+
+
+@pytest.mark.slow
+def test_runs_answer_a_file_and_standard_input_together(place, tmp_path, monkeypatch):
+    runs = [place("a", 0), place("b", 1)]
+    (tmp_path / "new.smi").write_text("CCO\nC1CC\nc1ccccc1\n")
+    alone = []
+    for run in runs:
+        assert (
+            main(["predict", "--run", run, "--input", str(tmp_path / "new.smi"), "--output", str(tmp_path / "one.csv")])
+            == 0
+        )
+        alone.append(pd.read_csv(tmp_path / "one.csv")["prediction_y"].to_numpy())
+    for source in (str(tmp_path / "new.smi"), "-"):
+        monkeypatch.setattr("sys.stdin", io.StringIO((tmp_path / "new.smi").read_text()))
+        output = tmp_path / "both.csv"
+        assert main(["predict", "--run", *runs, "--input", source, "--output", str(output)]) == 0
+        frame = pd.read_csv(output)
+        assert list(frame)[-4:] == ["prediction_y", "spread_y", "outside_training", "problem"]
+        assert frame["prediction_y"].to_numpy() == pytest.approx(np.mean(alone, 0), abs=1e-5, nan_ok=True)
+        assert frame["spread_y"].to_numpy() == pytest.approx(np.std(alone, 0, ddof=1), abs=1e-5, nan_ok=True)
+        assert frame["problem"].isna().tolist() == [True, False, True]
+
+
+def test_intervals_have_the_width_of_the_validation_errors(place, tmp_path):
+    """By hand: k = ceil(0.9 * (24 + 1)) = 23 of the 24 errors of the validation split, for one run and for two."""
+    runs = [place("a", 0), place("b", 1)]
+    files = []
+    for number, run in enumerate(runs):
+        files.append(tmp_path / f"val-{number}.csv")
+        assert main(["predict", "--run", run, "--split", "val", "--output", str(files[-1])]) == 0
+    val = [pd.read_csv(file) for file in files]
+    for chosen, shown in ((runs[:1], val[:1]), (runs, val)):
+        means = np.mean([frame["prediction"] for frame in shown], 0)
+        errors = np.sort(np.abs(means - shown[0]["target"].to_numpy()))
+        assert len(errors) == 24
+        output = tmp_path / "test.csv"
+        assert main(["predict", "--run", *chosen, "--interval", "0.9", "--output", str(output)]) == 0
+        frame = pd.read_csv(output)
+        extra = ["spread_y"] if len(chosen) > 1 else []
+        assert list(frame) == ["id", "smiles", "prediction", "target", *extra, "y_low", "y_high"]
+        assert (frame["prediction"] - frame["y_low"]).to_numpy() == pytest.approx(errors[22], abs=1e-4)
+        assert (frame["y_high"] - frame["prediction"]).to_numpy() == pytest.approx(errors[22], abs=1e-4)
+    (tmp_path / "new.smi").write_text("CCO\nC1CC\n")
+    new = ["--input", str(tmp_path / "new.smi"), "--output", str(tmp_path / "new.parquet")]
+    assert main(["predict", "--run", *runs, "--interval", "0.9", *new]) == 0
+    table = pd.read_parquet(tmp_path / "new.parquet")
+    assert list(table)[-6:] == ["prediction_y", "spread_y", "y_low", "y_high", "outside_training", "problem"]
+    assert table["y_high"][0] - table["y_low"][0] == pytest.approx(2 * errors[22], abs=1e-4)
+    assert table["y_low"].isna().tolist() == [False, True]
+
+
+@pytest.mark.slow
+def test_the_run_says_what_its_intervals_state(place, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(place("a", 0), folder)
+    assert main(["predict", "--run", str(folder), "--interval", "0.5"]) == 0
+    said = json.loads((folder / "results.json").read_text())["intervals"]
+    frame = pd.read_csv(folder / "predictions-test.csv")
+    assert said["coverage"] == 0.5
+    assert said["rows"] == {"y": 24}
+    assert (frame["y_high"] - frame["prediction"]).iloc[0] == pytest.approx(said["half_widths"]["y"], rel=1e-4)
+    assert main(["test", "--run", str(folder)]) == 0
+    assert main(["report", str(folder), "--output", str(tmp_path / "report")]) == 0
+    page = (tmp_path / "report" / "report.html").read_text()
+    inside = int(frame["target"].between(frame["y_low"], frame["y_high"]).sum())
+    assert f"{inside} of {len(frame)} known test targets lie in their intervals" in page
+    assert "they state 0.5." in page
+    assert page.count("data:image/png;base64") == 6  # the largest errors, as molecules
+    assert main(["predict", "--run", str(folder)]) == 0
+    assert "intervals" not in json.loads((folder / "results.json").read_text())
+    assert "y_low" not in pd.read_csv(folder / "predictions-test.csv")
+
+
+@pytest.mark.slow
+def test_a_calibrated_run_says_its_temperature(place, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(place("kinds", 0, *LEARNING, target="kind"), folder)
+    frames = []
+    for options in ([], ["--calibrate"]):
+        assert main(["predict", "--run", str(folder), *options]) == 0
+        frames.append(pd.read_csv(folder / "predictions-test.csv"))
+    before, after = (np.log(frame["prediction_1"] / frame["prediction_0"]) for frame in frames)
+    said = json.loads((folder / "results.json").read_text())["temperature"]
+    assert (before / after).to_numpy() == pytest.approx(said, rel=1e-3)  # logits / T for one T
+    assert said != pytest.approx(1, rel=1e-3)
+
+
+def test_wrong_requests_are_one_line_before_anything_is_written(place, tmp_path, capsys):
+    a, b, kinds = (
+        place("a", 0),
+        place("b", 1),
+        place("kinds", 0, *LEARNING, target="kind"),
+    )
+    other = place("other", 0, "--data.split_seed", "7")
+    output = ["--output", str(tmp_path / "out.csv")]
+    (tmp_path / "new.smi").write_text("CCO\n")
+    new = ["--input", tmp_path / "new.smi", *output]
+    assert "An ensemble needs one task" in refused(capsys, "--run", a, kinds, *new)
+    assert f"--run names {a} twice" in refused(capsys, "--run", a, b, a, *new)
+    assert "--checkpoint names a file of one run" in refused(capsys, "--run", a, b, "--checkpoint", "c.ckpt", *new)
+    assert "is not the folder of a run" in refused(capsys, "--run", a, tmp_path, *new)
+    assert "needs one val split" in refused(capsys, "--run", a, other, "--interval", "0.9", *new)
+    assert "--split test of several runs needs one test split" in refused(capsys, "--run", a, other, *output)
+    assert "24 rows with a prediction" in refused(capsys, "--run", a, "--interval", "0.99", *new)
+    assert "this coverage needs at least 99" in refused(capsys, "--run", a, "--interval", "0.99", *output)
+    assert "--interval 90: must be the coverage" in refused(capsys, "--run", a, "--interval", "90", *new)
+    assert "--interval is for regressions" in refused(capsys, "--run", kinds, "--interval", "0.9", *new)
+    assert "--calibrate is for classes" in refused(capsys, "--run", a, "--calibrate", *new)
+    assert "--output is missing" in refused(capsys, "--run", a, b)
+    assert not (tmp_path / "out.csv").exists()

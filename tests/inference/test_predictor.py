@@ -1,0 +1,180 @@
+"""A `Predictor` without a run: untrained models, answers held against the module itself."""
+
+from __future__ import annotations
+
+import networkx as nx
+import pandas as pd
+import pytest
+import pytorch_lightning as pl
+import torch
+from torch_geometric.data import Data
+from torch_geometric.utils import to_networkx
+
+from graphbench import build
+from graphbench.benchmarks import CSL, ZINC, QM9Contacts
+from graphbench.benchmarks.base import GraphBenchmark
+from graphbench.contracts import BenchmarkSpec, Features, GraphTable
+from graphbench.errors import BadInput
+from graphbench.inference.predictor import Predictor
+from graphbench.nn import RWSEEncoder
+
+SIZES = (3, 9, 5, 7)
+
+
+class Toy(GraphBenchmark):
+    """Graphs with one categorical and two dense columns; `task` as the test needs it."""
+
+    spec = BenchmarkSpec(
+        name="Toy",
+        task="node-classification",
+        node=Features((4,), 2),
+        edge=Features(dense=1),
+        metric="accuracy",
+        higher_is_better=True,
+        loss="cross_entropy",
+        num_classes=3,
+        target_names=("red", "green", "blue"),
+    )
+
+    def source_key(self):
+        return {}
+
+    def read(self):
+        raise AssertionError("a predictor never reads the data of the fit")
+
+
+def graphs():
+    """Rings with PyG's names for fields."""
+    generator = torch.Generator().manual_seed(3)
+    found = []
+    for size in SIZES:
+        edges = torch.tensor([(i, (i + 1) % size) for i in range(size)]).t()
+        edges = torch.cat([edges, edges.flip(0)], 1)
+        x = torch.randint(4, (size, 1), generator=generator)
+        dense = torch.rand(size, 2, generator=generator)
+        found.append(Data(x=x, x_dense=dense, edge_index=edges, edge_attr=torch.ones(2 * size, 1)))
+    return found
+
+
+def predictor(benchmark, **options):
+    torch.manual_seed(0)
+    encoder = RWSEEncoder(dim=4, num_steps=3)
+    model = {"hidden_dim": 16, "num_layers": 2}
+    module, data = build("GPS", benchmark, model_options=model, positional_encoding=encoder)
+    trainer = pl.Trainer(accelerator="cpu", logger=False, enable_checkpointing=False)
+    return Predictor(module, data, None, trainer, **options)
+
+
+def alone(found, graph):
+    """The module's own answer to one graph, by a batch that is made by hand."""
+    fields = {"num_nodes": graph.num_nodes, "edge_index": graph.edge_index, "x": graph.x, "x_dense": graph.x_dense}
+    table = GraphTable.from_graphs([{**fields, "edge_dense": graph.edge_attr}])
+    for encoding in found.data.encodings:
+        encoded = encoding.compute(table)
+        table = table.with_columns(encoded.columns, encoding.layout, encoded.ptr)
+    with torch.no_grad():
+        return found.module(table.batch([0])).softmax(1)
+
+
+def test_nodes_get_a_row_each_with_the_answer_to_their_graph_alone():
+    found = predictor(Toy(), batch_size=2)
+    frame = found.predict(graphs())
+    assert list(frame.columns) == [
+        "node", "prediction_class", "probability_red", "probability_green", "probability_blue", "problem",
+    ]  # fmt: skip
+    assert frame["node"].tolist() == [node for size in SIZES for node in range(size)]
+    expected = torch.cat([alone(found, graph) for graph in graphs()])
+    given = frame[["probability_red", "probability_green", "probability_blue"]].to_numpy(dtype="float32", copy=True)
+    assert torch.allclose(torch.from_numpy(given), expected, atol=1e-6)
+    names = [("red", "green", "blue")[k] for k in expected.argmax(1).tolist()]
+    assert frame["prediction_class"].tolist() == names
+
+
+def test_a_graph_that_does_not_fit_is_a_row_with_a_problem_between_the_others():
+    found = predictor(Toy())
+    broken = graphs()
+    broken[1].x[2] = 4
+    broken[2].edge_index[0, 0] = 99
+    broken.append(Data(num_nodes=0, edge_index=torch.empty(2, 0, dtype=torch.int64)))
+    frame = found.predict(broken)
+    told = frame[frame["problem"] != ""]
+    assert "outside 0 .. 3 in x" in told["problem"].iloc[0]
+    assert "an edge to a node that it does not have" in told["problem"].iloc[1]
+    assert told["problem"].iloc[2] == "the graph has no nodes"
+    assert told[["node", "prediction_class"]].isna().to_numpy().all()
+    assert len(frame) == SIZES[0] + 1 + 1 + SIZES[3] + 1
+    whole = found.predict(graphs())
+    last = frame[frame["problem"] == ""]["probability_red"].to_numpy()[SIZES[0] :]
+    assert last == pytest.approx(whole["probability_red"].to_numpy()[-SIZES[3] :], abs=1e-6)
+
+
+def test_networkx_graphs_are_those_of_pyg():
+    found = predictor(Toy())
+    data = graphs()[1]
+    graph = to_networkx(data, node_attrs=["x", "x_dense"], edge_attrs=["edge_attr"], to_undirected=True)
+    assert isinstance(graph, nx.Graph)
+    expected = found.predict(data)["probability_blue"].to_numpy()
+    assert found.predict([graph])["probability_blue"].to_numpy() == pytest.approx(expected, abs=1e-6)
+
+
+def test_representations_are_what_the_model_makes():
+    found = predictor(Toy(), batch_size=3)
+    nodes = found.embed(graphs(), level="node")
+    assert nodes["node"].tolist() == [node for size in SIZES for node in range(size)]
+    with pytest.raises(BadInput, match="Take --level node"):
+        found.embed(graphs())
+    with pytest.raises(BadInput, match="level must be one of graph, node"):
+        found.embed(graphs(), level="edge")
+    zinc = predictor(ZINC())
+    per_node = zinc.embed(["CCO", "C1CC", "CCCCN"], level="node")
+    whole = zinc.embed(["CCO", "C1CC", "CCCCN"])
+    columns = [f"embedding_{number}" for number in range(16)]
+    means = per_node[per_node["problem"] == ""].groupby("smiles", sort=False)[columns].mean()
+    assert whole[columns].to_numpy()[[0, 2]] == pytest.approx(means.to_numpy(), abs=1e-6)
+    assert whole["problem"][1].startswith("RDKit cannot read the molecule")
+
+
+def test_a_failed_encoding_is_the_problem_of_its_graph(monkeypatch):
+    found = predictor(Toy())
+    encoding = type(found.data.encodings[0])
+    compute = encoding.compute
+
+    def fails_on_five(self, graphs):
+        if bool((graphs.num_nodes == 5).any()):
+            raise ValueError("five is too odd")
+        return compute(self, graphs)
+
+    expected = found.predict(graphs())
+    monkeypatch.setattr(encoding, "compute", fails_on_five)
+    frame = found.predict(graphs())
+    assert frame[frame["problem"] != ""]["problem"].tolist() == ["five is too odd"]
+    kept = expected["probability_red"].drop(range(12, 17)).to_numpy()
+    assert frame[frame["problem"] == ""]["probability_red"].to_numpy() == pytest.approx(kept, abs=1e-6)
+
+
+def test_an_answer_that_is_no_number_is_a_problem(monkeypatch):
+    found = predictor(ZINC())
+    found.module.task.offset.fill_(torch.nan)
+    frame = found.predict(["CCO"])
+    assert frame["problem"].tolist() == ["the model's answer is not a finite number"]
+    assert pd.isna(frame["prediction_penalized_logp"][0])
+
+
+def test_what_cannot_be_predicted_is_refused_by_name():
+    pairs = QM9Contacts()
+    module, data = build("GPS", pairs, model_options={"hidden_dim": 16, "num_layers": 1})
+    trainer = pl.Trainer(accelerator="cpu", logger=False, enable_checkpointing=False)
+    with pytest.raises(BadInput, match="QM9Contacts cannot predict new inputs: link-ranking"):
+        Predictor(module, data, None, trainer).predict(["CCO"])
+    with pytest.raises(BadInput, match="batch_size must be an integer of at least 1"):
+        Predictor(module, data, None, trainer, batch_size=0)
+    zinc = predictor(ZINC())
+    with pytest.raises(BadInput, match="input 1 is of type int among SMILES"):
+        zinc.predict(["CCO", 3])
+    with pytest.raises(BadInput, match="the list is empty"):
+        zinc.predict([])
+    with pytest.raises(BadInput, match="not a whole DataFrame"):
+        zinc.predict(pd.DataFrame({"smiles": ["CCO"]}))
+    assert len(zinc.predict(pd.Series(["CCO", None]))) == 2
+    with pytest.raises(BadInput, match="CSL cannot read new inputs"):
+        CSL().read_input("graphs.json")

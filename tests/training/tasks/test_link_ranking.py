@@ -1,0 +1,151 @@
+"""Ranks against a plain loop over pairs and nodes, negatives against their definition."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from graphbench.contracts import BenchmarkSpec, Column, Features, GraphTable, Representation
+from graphbench.errors import BadInput
+from graphbench.nn.heads import HeadConfig
+from graphbench.training.tasks import build_task
+from graphbench.training.tasks.link_ranking import NEGATIVES, both_directions, sample_negatives, tail_ranks
+
+SPEC = BenchmarkSpec(
+    "Contacts", "link-ranking", Features((3,)), Features(), metric="MRR", higher_is_better=True, loss="contrastive_BCE"
+)
+PAIRS = ([(0, 3), (1, 4), (0, 4)], [(2, 0)], [(5, 1), (1, 2), (0, 6), (5, 3)], [])
+SIZES = (5, 3, 7, 2)
+
+
+@pytest.fixture(scope="module")
+def batch():
+    graphs = [
+        {
+            "num_nodes": n,
+            "edge_index": torch.zeros(2, 0, dtype=torch.int64),
+            "contact_index": torch.tensor(pairs, dtype=torch.int64).reshape(-1, 2),
+        }
+        for n, pairs in zip(SIZES, PAIRS, strict=True)
+    ]
+    table = GraphTable.from_graphs(graphs, {"contact_index": Column("contact", index_of="node")})
+    return table.batch(range(len(graphs)))
+
+
+def loop_ranks(node, pairs, batch, filtered, self_counts):
+    true = {tuple(pair) for pair in pairs.tolist()}
+    ranks = []
+    for head, tail in pairs.tolist():
+        graph = int(batch.batch[head])
+        own, rank = float(node[head] @ node[tail]), 1.0
+        for candidate in range(int(batch.ptr[graph]), int(batch.ptr[graph + 1])):
+            left_out = (
+                candidate == tail or (filtered and (head, candidate) in true) or (not self_counts and candidate == head)
+            )
+            if not left_out:
+                score = float(node[head] @ node[candidate])
+                rank += 1.0 if score > own else 0.5 if score == own else 0.0
+        ranks.append(rank)
+    return torch.tensor(ranks, dtype=node.dtype)
+
+
+@pytest.mark.parametrize("ties", [False, True])
+@pytest.mark.parametrize(("filtered", "self_counts"), [(False, True), (True, True), (True, False)])
+def test_ranks_agree_with_a_loop(batch, ties, filtered, self_counts):
+    node = torch.randn(batch.num_nodes, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    if ties:
+        node = node.sign()
+    pairs = both_directions(batch.contact_index)
+    assert len(pairs) == 2 * sum(map(len, PAIRS))
+    expected = loop_ranks(node, pairs, batch, filtered, self_counts)
+    assert torch.equal(tail_ranks(node, pairs, batch, filtered, self_counts), expected)
+
+
+def test_metrics_are_means_over_graphs_with_pairs(batch):
+    task = build_task(SPEC, 4, HeadConfig(num_layers=1))
+    node = torch.randn(batch.num_nodes, 4, generator=torch.Generator().manual_seed(1))
+    output = task(Representation(node), batch).detach()
+    metrics = task.build_metrics()
+    task.update(metrics, output, batch)
+    pairs = both_directions(batch.contact_index)
+    for name, filtered, self_counts in (
+        ("MRR", False, True),
+        ("filtered_MRR", True, True),
+        ("filtered_no_self_MRR", True, False),
+    ):
+        ranks = loop_ranks(output, pairs, batch, filtered, self_counts)
+        graphs = [(1 / ranks[batch.batch[pairs[:, 0]] == g]).mean() for g in range(3)]
+        assert metrics[name].compute().item() == pytest.approx(torch.stack(graphs).mean().item(), rel=1e-6)
+    raw = loop_ranks(output, pairs, batch, False, True)
+    hits = [(raw[batch.batch[pairs[:, 0]] == g] <= 3).float().mean() for g in range(3)]
+    assert metrics["hits@3"].compute().item() == pytest.approx(torch.stack(hits).mean().item())
+
+
+def test_negatives_are_wrong_tails_of_the_same_graph(batch):
+    pairs = both_directions(batch.contact_index)
+    true = {tuple(pair) for pair in pairs.tolist()}
+    seen = set()
+    for seed in range(300):
+        drawn = [tuple(pair) for pair in sample_negatives(pairs, batch, seed).tolist()]
+        assert len(drawn) == len(set(drawn)) <= NEGATIVES * len(pairs)
+        assert not true & set(drawn)
+        seen.update(drawn)
+    heads = set(pairs[:, 0].tolist())
+    possible = {
+        (head, tail)
+        for head in heads
+        for tail in range(int(batch.num_nodes))
+        if batch.batch[head] == batch.batch[tail] and (head, tail) not in true
+    }
+    assert seen == possible
+
+
+def test_loss_is_cross_entropy_of_true_and_drawn_pairs(batch):
+    task = build_task(SPEC, 4, HeadConfig(num_layers=1))
+    output = torch.randn(batch.num_nodes, 4, generator=torch.Generator().manual_seed(2))
+    true = both_directions(batch.contact_index)
+    torch.manual_seed(5)
+    task.step = 7
+    wrong = sample_negatives(true, batch, 5 + 7)
+    score = [torch.sigmoid((output[p[:, 0]] * output[p[:, 1]]).sum(1).double()) for p in (true, wrong)]
+    expected = -torch.cat((score[0].log(), (1 - score[1]).log())).mean()
+    assert task.loss(output, batch).item() == pytest.approx(expected.item(), rel=1e-5)
+    assert task.eval().loss(output, batch).item() != task.train().loss(output, batch).item()
+
+
+def test_negatives_are_uniform(batch):
+    """The six nodes of a graph of seven that are no true tail of a head come equally often."""
+    pairs = torch.tensor([[10, 9]])  # nodes 8 .. 14 are the third graph
+    wrong = [sample_negatives(pairs, batch, seed)[:, 1] for seed in range(600)]
+    counts = torch.bincount(torch.cat(wrong), minlength=15)[8:].tolist()
+    assert counts[1] == 0
+    # Two draws that agree leave one pair: 11 / 36 a seed, of variance below 0.22
+    expected, spread = 600 * 11 / 36, (600 * 0.22) ** 0.5
+    assert all(abs(count - expected) < 4 * spread for count in [counts[0], *counts[2:]])
+
+
+def test_negatives_of_a_graph_do_not_depend_on_its_batch(batch):
+    """Cut from the table in another order and company, a graph gets the same pairs."""
+    graphs = [
+        {
+            "num_nodes": n,
+            "edge_index": torch.zeros(2, 0, dtype=torch.int64),
+            "contact_index": torch.tensor(pairs, dtype=torch.int64).reshape(-1, 2),
+        }
+        for n, pairs in zip(SIZES, PAIRS, strict=True)
+    ]
+    table = GraphTable.from_graphs(graphs, {"contact_index": Column("contact", index_of="node")})
+
+    def drawn(rows):
+        cut = table.batch(rows)
+        pairs = sample_negatives(both_directions(cut.contact_index), cut, seed=3)
+        graph = cut.batch[pairs[:, 0]]
+        local = (pairs - cut.ptr[graph][:, None]).tolist()
+        return {(rows[g], head, tail) for g, (head, tail) in zip(graph.tolist(), local, strict=True)}
+
+    assert drawn([0, 1, 2, 3]) == drawn([3, 2]) | drawn([0]) | drawn([1])
+
+
+def test_a_halving_head_is_refused():
+    with pytest.raises(BadInput, match=r"head\.width must be constant"):
+        build_task(dataclasses.replace(SPEC), 8, HeadConfig(num_layers=2, width="halving"))
