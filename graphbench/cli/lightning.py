@@ -22,15 +22,12 @@ from pytorch_lightning.loggers import CSVLogger, TensorBoardLogger
 from pytorch_lightning.plugins import CheckpointIO
 from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
-from graphbench.callbacks.best_checkpoint import BestCheckpoint
+from graphbench.callbacks.checkpoints import BestCheckpoint, LastCheckpoint
 from graphbench.callbacks.csv_logger import RunCSVLogger
-from graphbench.callbacks.epoch_lines import EpochLines
 from graphbench.callbacks.exact_resume import ExactResume
-from graphbench.callbacks.forecast import Forecast
-from graphbench.callbacks.last_checkpoint import LastCheckpoint
 from graphbench.callbacks.no_validation import NoValidation
 from graphbench.callbacks.non_finite import NonFinite
-from graphbench.callbacks.progress import RunProgressBar
+from graphbench.callbacks.progress import EpochLines, Forecast, RunProgressBar
 from graphbench.callbacks.throughput import Throughput
 from graphbench.cli.command_line import OPTION_TOPS
 from graphbench.cli.complaints import constructed, of_lightning, reason, with_whole_name

@@ -17,8 +17,8 @@ from pytorch_lightning.trainer.connectors.signal_connector import _SignalConnect
 from torch import distributed
 from torch.utils.data import get_worker_info
 
+from graphbench.callbacks.checkpoints import LastCheckpoint, validates_now
 from graphbench.callbacks.csv_logger import RunCSVLogger
-from graphbench.callbacks.last_checkpoint import LastCheckpoint, validates_now
 from graphbench.cli.stopping import Stopped, by_default, handled, leave_terminal
 from graphbench.errors import GraphbenchError
 from graphbench.runs import RunFolder

@@ -17,8 +17,7 @@ from graphbench.contracts import BenchmarkSpec, GraphBatch
 from graphbench.encodings import Degree, ShortestPaths
 from graphbench.errors import BadInput, check_choice
 from graphbench.nn.features import FeatureEncoder, NodeEncoder
-from graphbench.nn.pairs import node_pairs
-from graphbench.nn.path_steps import PathSteps
+from graphbench.nn.pairs import PathSteps, node_pairs
 
 #: Standard deviation of embeddings at the start.
 EMBEDDING_STD = 0.02

@@ -18,8 +18,8 @@ from pytorch_lightning.callbacks import BatchSizeFinder, LearningRateFinder, Sto
 from pytorch_lightning.utilities.exceptions import SIGTERMException
 from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
-from graphbench.callbacks.best_checkpoint import BestCheckpoint
 from graphbench.callbacks.changed_options import ChangedOptions
+from graphbench.callbacks.checkpoints import BestCheckpoint
 from graphbench.callbacks.non_finite import Diverged
 from graphbench.cli.changes import altered_options, changed_options
 from graphbench.cli.command_line import CommandLine

@@ -15,8 +15,7 @@ from graphbench.contracts.architecture import Representation
 from graphbench.contracts.spec import BenchmarkSpec
 from graphbench.contracts.table import WEIGHT, GraphBatch
 from graphbench.errors import BadInput
-from graphbench.nn.edge_head import EdgeHead
-from graphbench.nn.heads import GraphHead, HeadConfig, NodeHead
+from graphbench.nn.heads import EdgeHead, GraphHead, HeadConfig, NodeHead
 from graphbench.training.tasks.base import Task
 from graphbench.training.tasks.defined import Need
 from graphbench.training.tasks.known import KnownMeanAbsoluteError, KnownMeanSquaredError, ScaledError, TargetErrors
