@@ -45,7 +45,7 @@ class BestCheckpoint(ModelCheckpoint):
         super().setup(trainer, pl_module, stage)
 
     def check_monitor_top_k(self, trainer: pl.Trainer, current: Tensor | None = None) -> bool:
-        """Whether an epoch with this score is to be written; all processes have the same score."""
+        """Tell whether an epoch with this score is to be written; all processes have the same score."""
         if current is not None and bool(current.isnan()):
             return False
         return super().check_monitor_top_k(trainer, current)
@@ -85,7 +85,7 @@ class LastCheckpoint(Checkpoint):
         self._restored: dict[str, float] = {}
 
     def state_dict(self) -> dict[str, Any]:
-        """The epoch's row of `metrics.csv`, which Lightning writes after the checkpoint; a kill may come between."""
+        """Keep the epoch's row of `metrics.csv`, which Lightning writes later; a kill may come between."""
         return {"row": self._row}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""What a checkpoint must hold beside Lightning's own state, so that a continued run equals an uninterrupted one."""
+"""Add to checkpoints what Lightning leaves out, so that a continued run equals an uninterrupted one."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _cpu(tensor: Tensor) -> Tensor:
 
 
 def capture_scores(module: pl.LightningModule | None) -> dict[str, Any]:
-    """What the metrics of the training split have gathered in the epoch so far; empty for a module without them."""
+    """Return the state of the training split's metrics in the epoch so far; empty for a module without them."""
     scores = getattr(module, "train_scores", None)
     if scores is None:
         return {}

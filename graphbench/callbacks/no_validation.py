@@ -54,7 +54,7 @@ class NoValidation(pl.Callback):
 
 
 def _watches(callback: pl.Callback) -> bool:
-    """Whether a callback follows a score of the validation part."""
+    """Tell whether a callback follows a score of the validation part."""
     return str(getattr(callback, "monitor", None) or "").startswith("val/")
 
 

@@ -33,7 +33,7 @@ _LEAVES_OUT = (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD, torch.optim
 
 
 class _Look:
-    """Whether the gradients of a step are finite: the device knows at once, the program when it asks.
+    """Check of a step's gradients: the device has the result at once, the program reads it a step later.
 
     Args:
         gradients: by parameter, on one device.
@@ -93,7 +93,7 @@ class NonFinite(pl.Callback):
         self._judge_last_step: Callable[[], None] | None = None
 
     def state_dict(self) -> dict[str, Any]:
-        """How often it acted, the last step included."""
+        """Return how often it acted, the last step included."""
         self._settle()
         return {"skipped": self._skipped, "in_a_row": self._in_a_row, "lowered": self._lowered}
 
@@ -209,7 +209,7 @@ _ADVICE = (
 
 
 def _leaves_out(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether the device itself can keep a step from the weights, and runs ahead so that it is worth it."""
+    """Tell whether the device itself can keep a step from the weights, and runs ahead so that it is worth it."""
     return isinstance(optimizer, _LEAVES_OUT) and all(
         group.get("fused") and all(parameter.device.type in _RUNS_AHEAD for parameter in group["params"])
         for group in optimizer.param_groups

@@ -27,7 +27,7 @@ class RunProgressBar(RichProgressBar):
         self._began = time.monotonic()
 
     def get_metrics(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> dict[str, Any]:
-        """What stands beside the bar."""
+        """Return the values beside the bar."""
         items: dict[str, Any] = dict(super().get_metrics(trainer, pl_module))
         items.pop("v_num", None)
         if (loss := trainer.callback_metrics.get("train/loss_step")) is not None:
@@ -128,7 +128,7 @@ class Forecast(pl.Callback):
 
 
 def spoken(seconds: float) -> str:
-    """A time with two of its units, or its seconds with one digit.
+    """Format a time with two of its units, or its seconds with one digit.
 
     Examples:
         >>> spoken(2.53), spoken(80.4), spoken(7_260), spoken(200_000)

@@ -1,4 +1,4 @@
-"""How much worse a model is on graphs it was not trained on."""
+"""Measure how much worse a model is on graphs it was not trained on."""
 
 from __future__ import annotations
 
@@ -132,6 +132,6 @@ class TrainTestGap(pl.Callback):
 
 
 def _known_scores(trainer: pl.Trainer, split: str) -> dict[str, float]:
-    """What the loop that just ended has logged of a split, by name without it."""
+    """Return the scores of a split that the loop just logged, by name without the split."""
     metrics, prefix = trainer.callback_metrics, f"{split}/"
     return {name.removeprefix(prefix): float(value) for name, value in metrics.items() if name.startswith(prefix)}

@@ -1,4 +1,4 @@
-"""What an encoding is: tensors that are computed once per graph and kept in the store."""
+"""Contract of an encoding: tensors that are computed once per graph and kept in the store."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ TASK_KINDS: dict[str, tuple[Level, Kind]] = {
 
 @dataclass(frozen=True)
 class Features:
-    """What every node (or every edge) carries.
+    """Features of every node (or every edge).
 
     Args:
         vocabularies: number of values of each categorical column; the batch holds them as `x` (or `edge_attr`),

@@ -19,7 +19,7 @@ from graphbench.errors import BadInput
 
 @dataclass(frozen=True)
 class AttentionMap:
-    """What one layer attends to in one graph.
+    """Attention of one layer in one graph.
 
     Args:
         layer: number of the layer.
@@ -69,7 +69,7 @@ def attention_maps(
     layers: Sequence[int] | None = None,
     heads: Sequence[int] | None = None,
 ) -> list[list[AttentionMap]]:
-    """The maps of every graph of a recording, layer by layer; layers without attention matrices have none.
+    """Return the maps of every graph of a recording, layer by layer; layers without attention matrices have none.
 
     Args:
         recording: of one forward pass.

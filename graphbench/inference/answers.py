@@ -1,4 +1,4 @@
-"""What a model says of the rows of an input, and the table that it becomes."""
+"""Answers of a model for the rows of an input, and the table that they become."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Answers:
 
 
 def agreed(members: Sequence[Answers]) -> tuple[np.ndarray, Answers]:
-    """What several models say of the rows that all of them answer.
+    """Combine the answers of several models for the rows that all of them answer.
 
     Args:
         members: of the same rows.
@@ -75,12 +75,12 @@ def agreed(members: Sequence[Answers]) -> tuple[np.ndarray, Answers]:
 
 
 def _together(texts: Sequence[str]) -> str:
-    """What several models found unlike their training, each thing once."""
+    """Merge the notes of several models on what was unlike their training, each once."""
     return "; ".join(dict.fromkeys(part for text in texts for part in text.split("; ") if part))
 
 
 def answer_table(part: InputPart, answers: Answers, columns: Columns, level: Level) -> pd.DataFrame:
-    """The rows that were given with what was answered: a row each, or one for each of a row's nodes or edges.
+    """Return the input's rows with their answers: a row each, or one for each of a row's nodes or edges.
 
     Args:
         part: the rows.

@@ -58,7 +58,7 @@ def predicted_values(log_probability: np.ndarray) -> np.ndarray:
 
 
 def known_choices(log_probability: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """What is known of classes or labels, one after the other.
+    """Return the rows of classes or labels whose truth is known, one after the other.
 
     Args:
         log_probability: `[rows, C]`, or `[rows, T, 2]`.
@@ -93,7 +93,7 @@ class Temperature:
 
     @property
     def caution(self) -> str:
-        """Why not to trust the temperature, in words; "" where rows that it was not fitted on gain by it."""
+        """Say why not to trust the temperature; "" where rows that it was not fitted on gain by it."""
         if self.held_out is None:
             return f"{self.rows} rows are too few to try it on rows that it was not fitted on"
         before, after = self.held_out
@@ -106,7 +106,7 @@ class Temperature:
 
     @classmethod
     def fit(cls, log_probability: np.ndarray, targets: np.ndarray) -> Temperature:
-        """The most likely temperature of validation rows; see `known_choices` for the arguments.
+        """Fit the most likely temperature of validation rows; see `known_choices` for the arguments.
 
         Raises:
             BadInput: no target is known, every row is predicted right, or predictions are no better than chance, so
@@ -154,7 +154,7 @@ def _loss(log_probability: np.ndarray, truth: np.ndarray) -> float:
 
 
 def _most_likely(log_probability: np.ndarray, truth: np.ndarray) -> float:
-    """The 1 / T at which the loss has the slope 0.
+    """Find the 1 / T at which the loss has the slope 0.
 
     The loss is convex in b = 1 / T with the slope `mean(sum_k p_k(b) l_k - l_true)`, which never falls.
     """
@@ -179,7 +179,7 @@ def _most_likely(log_probability: np.ndarray, truth: np.ndarray) -> float:
 
 
 def _error(log_probability: np.ndarray, truth: np.ndarray, labels: bool) -> float:
-    """Expected calibration error: of the predicted class, or for labels of yes."""
+    """Compute the expected calibration error: of the predicted class, or for labels of yes."""
     probabilities, target = torch.from_numpy(np.exp(log_probability)), torch.from_numpy(truth)
     if labels:
         return float(binary_calibration_error(probabilities[:, 1].contiguous(), target, n_bins=BINS))

@@ -94,7 +94,7 @@ class Ensemble:
             yield answer_table(views[0], answers, columns, self.first.level)
 
     def answers(self, views: Sequence[InputPart]) -> tuple[np.ndarray, np.ndarray, Answers]:
-        """What the models say of a part.
+        """Answer a part with every model.
 
         Args:
             views: the part as each model reads it.
@@ -109,7 +109,7 @@ class Ensemble:
 
     @property
     def quantity(self) -> Quantity:
-        """What `combine` takes of each model: a temperature is applied to logits."""
+        """Return what `combine` takes of each model: a temperature is applied to logits."""
         return "prediction" if self.temperature is None else "output"
 
     def combine(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -200,7 +200,7 @@ class Ensemble:
             yield views, targets.reshape(len(targets), -1)
 
     def parts_of(self, split: str) -> Iterator[list[InputPart]]:
-        """The graphs of a split of the members' open data; see `require_one_split`."""
+        """Return the graphs of a split of the members' open data; see `require_one_split`."""
         return _together([parts_of_split(member.data, split) for member in self.members])
 
     def require_one_split(self, split: str, purpose: str) -> None:
@@ -223,7 +223,7 @@ class Ensemble:
 
 
 def _kinds(member: Predictor) -> tuple[Any, ...]:
-    """What members must share, in the order of `_KINDS`."""
+    """Return what members must share, in the order of `_KINDS`."""
     spec, data = member.data.spec, member.data
     classes = tuple(member.classes) if spec.num_classes is not None else ()
     spreads = member.module.task.spread_names

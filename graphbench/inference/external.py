@@ -23,7 +23,7 @@ _NAMED = 3  # rows that an error names
 
 @dataclass
 class ExternalResult:
-    """What `ExternalScores` found.
+    """Result of `ExternalScores`.
 
     Args:
         rows: of the file.

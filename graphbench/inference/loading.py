@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 
 def load(run: str | Path, accelerator: str = "auto", batch_size: int | None = None, trust: bool = False) -> Predictor:
-    """A trained model that predicts new inputs: `graphbench.load("runs/mine").predict(["CCO", "c1ccccc1"])`.
+    """Load a trained model that predicts new inputs: `graphbench.load("runs/mine").predict(["CCO", "c1ccccc1"])`.
 
     Neither the data nor the store of the fit are needed; precision is that of the run.
 
@@ -94,7 +94,7 @@ def _warn_of_chirality(module: BenchmarkModule, content: Mapping[str, Any], chec
 
 
 def _places(path: Path) -> tuple[RunFolder, Path]:
-    """The folder of a run and the checkpoint to take."""
+    """Return the folder of a run and the checkpoint to take."""
     if path.is_file():
         folder = RunFolder(path.parent if path.suffix == SUFFIX else path.parent.parent)
         if not folder.config.is_file():
@@ -121,7 +121,7 @@ def _configuration(run: RunFolder) -> dict[str, Any]:
 
 
 def _build(config: dict[str, Any], run: RunFolder) -> tuple[BenchmarkModule, Benchmark]:
-    """Module and benchmark as a run's configuration names them; the global generator stays as it was."""
+    """Build module and benchmark from a run's configuration; the global generator stays as it was."""
     for name in set(_words(config["model"])) | set(_words(config["data"])):
         for group in registry.GROUPS:
             if name in registry.records(group):  # the parser finds a class by its name once it is imported

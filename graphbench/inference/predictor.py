@@ -118,7 +118,7 @@ class Predictor:
 
     @property
     def level(self) -> TaskLevel:
-        """What predictions are about: graphs, nodes or edges."""
+        """Return what predictions are about: graphs, nodes or edges."""
         return self.data.spec.level or "graph"
 
     @property
@@ -132,7 +132,7 @@ class Predictor:
 
     @property
     def predicted(self) -> int:
-        """How many columns of `answers` are predictions; behind them are the task's spreads."""
+        """Count the columns of `answers` that are predictions; behind them are the task's spreads."""
         spec = self.data.spec
         return spec.num_targets if spec.num_classes is None else spec.num_classes
 
@@ -171,7 +171,7 @@ class Predictor:
         return (answer_table(part, self._answer(part, answer, width, level), columns, level) for part in parts)
 
     def answers(self, part: InputPart, quantity: Quantity = "prediction") -> Answers:
-        """What the model says of the rows of a part.
+        """Answer the rows of a part.
 
         Args:
             part: of an input.
@@ -252,7 +252,7 @@ class Predictor:
         return found, missing
 
     def _forward(self, batch: GraphBatch, answer: Callable[[GraphBatch], Tensor]) -> np.ndarray:
-        """The answer to one batch `[rows, width]`, after all that happens to a batch on its way to the model."""
+        """Answer one batch `[rows, width]`, after all that happens to a batch on its way to the model."""
         batch = self.data.on_before_batch_transfer(batch, 0)
         batch = self.data.transfer_batch_to_device(batch, self.device, 0)
         batch = self._precision.convert_input(self.data.on_after_batch_transfer(batch, 0))
@@ -263,7 +263,7 @@ class Predictor:
 
 
 def parts_of_split(data: Benchmark, split: str, size: int = 1024) -> Iterator[InputPart]:
-    """The graphs of an open benchmark's split as an input, in their order, with their names in the column `id`."""
+    """Yield the graphs of an open benchmark's split as an input, in order, their names in the column `id`."""
     data.require_rows(split)
     table, ids = data.tables[split], data.ids(split)
     for start in range(0, len(table), size):
@@ -274,12 +274,12 @@ def parts_of_split(data: Benchmark, split: str, size: int = 1024) -> Iterator[In
 
 
 def _lacking(table: GraphTable, data: Benchmark) -> list[Any]:
-    """Encodings that the table does not have yet."""
+    """List the encodings that the table does not have yet."""
     return [encoding for encoding in data.encodings if not set(encoding.layout) <= set(table.columns)]
 
 
 def _with_unknown_targets(table: GraphTable, data: Benchmark) -> GraphTable:
-    """The table with targets that nobody knows: tasks hand them on beside their predictions."""
+    """Return the table with unknown targets: tasks hand them on beside their predictions."""
     if "y" in table.columns:
         return table
     spec = data.spec
@@ -291,7 +291,7 @@ def _with_unknown_targets(table: GraphTable, data: Benchmark) -> GraphTable:
 
 
 def axis_of(level: str) -> str:
-    """The axis of the rows that are predicted."""
+    """Return the axis of the rows that are predicted."""
     return {"node": NODE_AXIS, "edge": EDGE}.get(level, GRAPH)
 
 
@@ -300,7 +300,7 @@ def _out_of_memory(error: BaseException) -> bool:
 
 
 def several(inputs: Any) -> Sequence[Any]:
-    """A sequence of inputs; a single one counts as such, and a table is not taken for its column names."""
+    """Return a sequence of inputs; a single one is wrapped, and a table is not taken for its column names."""
     if isinstance(inputs, pd.DataFrame):
         raise BadInput("predict and embed take a list of inputs, such as frame['smiles'], not a whole DataFrame.")
     if isinstance(inputs, pd.Series):

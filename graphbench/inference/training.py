@@ -1,4 +1,4 @@
-"""What a run was trained on, in a few numbers, and which graphs lie outside of it."""
+"""Facts about a run's training graphs, and a check for graphs that lie outside of them."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class TrainingFacts:
 
     @property
     def has_means(self) -> bool:
-        """Whether shares and means are known; runs of older versions did not keep them."""
+        """Tell whether shares and means are known; runs of older versions did not keep them."""
         return bool(self.shares or self.means)
 
     def write(self, run: RunFolder) -> None:
@@ -104,7 +104,7 @@ class TrainingFacts:
         write_text(run.training, json.dumps(asdict(self), indent=1) + "\n")
 
     def joined(self, other: TrainingFacts) -> TrainingFacts:
-        """What is known after training on both; shares and means are those of the other, which is the later one."""
+        """Merge the facts of two trainings; shares and means are those of `other`, the later one."""
         pairs = {name: zip(columns, other.categories[name], strict=True) for name, columns in self.categories.items()}
         bounds = {name: zip(columns, other.ranges[name], strict=True) for name, columns in self.ranges.items()}
         return TrainingFacts(
@@ -117,7 +117,7 @@ class TrainingFacts:
         )
 
     def outside(self, table: GraphTable, data: Benchmark) -> list[str]:
-        """What of each graph training never had, in words; "" for graphs that are like the training graphs.
+        """Describe what of each graph training never had; "" for graphs that are like the training graphs.
 
         Raises:
             CorruptData: the facts are of other columns than the specification has.
@@ -231,7 +231,7 @@ def _measured(spec: BenchmarkSpec) -> list[tuple[str, int]]:
 
 
 def _column(table: GraphTable, name: str, width: int) -> Tensor | None:
-    """A column as `[rows, width]`; None where the table makes it only while a batch is cut."""
+    """Return a column as `[rows, width]`; None where the table makes it only while a batch is cut."""
     values = table.columns.get(name)
     if values is None:
         return None
@@ -248,7 +248,7 @@ def _graph_of(table: GraphTable, axis: str, row: int) -> int:
 
 
 def _counts_of(values: Tensor, vocabularies: tuple[int, ...]) -> list[Tensor]:
-    """How often each value occurs, int64 `[size]` for each column of `[rows, columns]`."""
+    """Count how often each value occurs, int64 `[size]` for each column of `[rows, columns]`."""
     counts = [torch.zeros(size, dtype=torch.int64) for size in vocabularies]
     for start in range(0, len(values), _ROWS):
         part = values[start : start + _ROWS].to(torch.int64)

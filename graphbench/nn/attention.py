@@ -19,7 +19,7 @@ from graphbench.nn.ops import attention_weights, edge_attention, packed_attentio
 
 
 def compute_dtype(x: Tensor) -> torch.dtype:
-    """The precision that attention over `x` works in: that of autocast where it is on, else that of `x`.
+    """Return the precision that attention over `x` works in: that of autocast where it is on, else that of `x`.
 
     Examples:
         >>> with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -169,7 +169,7 @@ def attend_within_graphs(
 
 
 def _own_biases(padding: Sequence[Tensor | None], biases: Sequence[Tensor | None]) -> list[Tensor | None]:
-    """The biases of blocks that do more than hide padding."""
+    """Return the biases of blocks that do more than hide padding."""
     return [None if bias is hidden else bias for bias, hidden in zip(biases, padding, strict=True)]
 
 
@@ -181,7 +181,7 @@ def attend_along_edges(
     largest: float = 5.0,
     with_scores: bool = False,
 ) -> tuple[Tensor, Tensor | None, Tensor]:
-    """What every node gathers from its neighbours.
+    """Gather at every node what its neighbours send, weighted by attention along edges.
 
         s_ij = (Q x_i) * (K x_j) * (E e_ij) / sqrt(d)                         element-wise
         w_ij = softmax_j(clamp(sum_d s_ij, -largest, largest))                per head

@@ -52,7 +52,7 @@ class HeadConfig:
     symmetric: bool | None = None
 
     def mlp(self, dim: int, output_dim: int) -> MLPHead:
-        """A head with these options from width `dim` to `output_dim` numbers."""
+        """Make a head with these options from width `dim` to `output_dim` numbers."""
         return MLPHead(dim, output_dim, self.num_layers, self.width, self.l2_normalize, self.dropout, self.activation)
 
 
@@ -161,7 +161,7 @@ class Pooling(nn.Module):
         return _POOLS[self.name](node, graph_of, size=num_graphs)
 
     def extra_repr(self) -> str:
-        """The name, for `print(module)`."""
+        """Return the name, for `print(module)`."""
         return self.name
 
 

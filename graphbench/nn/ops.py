@@ -103,7 +103,7 @@ def sum_rows(rows: Tensor, table: Tensor) -> Tensor:
 def gated_messages(
     nodes: Tensor, edge_index: Tensor, edges: Tensor, extra_gates: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """The messages of GatedGCN, see `GatedGCNLayer`.
+    """Compute the messages of GatedGCN, see `GatedGCNLayer`.
 
         e^_ij = D x_i + E x_j + C e_ij,               s_ij = sigmoid(e^_ij) r_ij,
         x^_i  = A x_i + (sum_j s_ij * B x_j) / (sum_j s_ij + 1e-6)

@@ -65,7 +65,7 @@ class PathSteps:
         self.first = self.number.cumsum(0) - self.number
 
     def mean_over(self, rows: Tensor, num_rows: int) -> Callable[[Tensor], Tensor]:
-        """The weighted mean of `values [R, H]` at `rows [K]` over the steps of each pair `[P, H]`; 0 without a step."""
+        """Return the map from `values [R, H]` to their weighted mean at `rows [K]` over each pair's steps `[P, H]`."""
         there = _Bags(rows, self.first, self.weight)
         rows, order = rows.sort()
         number = torch.zeros(num_rows, dtype=torch.int64, device=rows.device).scatter_add_(

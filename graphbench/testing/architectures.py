@@ -48,7 +48,7 @@ def _all_specs() -> list[BenchmarkSpec]:
 
 
 def _double(table: GraphTable) -> GraphBatch:
-    """The whole table as a batch in float64."""
+    """Gather the whole table in a batch in float64."""
     return table.batch(range(len(table))).apply(
         lambda tensor: tensor.double() if tensor.is_floating_point() else tensor
     )
@@ -73,7 +73,7 @@ def _equal(left: Any, right: Any) -> bool:
 
 
 class ArchitectureContract:
-    """What every architecture must satisfy; subclass it in a test module and set `architecture`.
+    """Tests that every architecture must pass; subclass it in a test module and set `architecture`.
 
     A model may refuse a benchmark (`BadInput` from its constructor); unless `spec` is set, the checks run on the first
     tiny specification that it accepts.
@@ -97,7 +97,7 @@ class ArchitectureContract:
     tolerance: ClassVar[float] = 1e-6
 
     def make_model(self, spec: BenchmarkSpec) -> Architecture:
-        """A model; override it when keyword options are not enough."""
+        """Make a model; override it when keyword options are not enough."""
         return self.architecture(spec, **self.options)
 
     # -- the checks ----------------------------------------------------------------------------------------------
@@ -366,7 +366,7 @@ class ArchitectureContract:
     # -- helpers -------------------------------------------------------------------------------------------------
 
     def taken_specifications(self, thorough: bool = False) -> dict[str, bool]:
-        """Whether the constructor takes each tiny specification, by its name; models that it gives must work.
+        """Tell whether the constructor takes each tiny specification, by its name; models that it gives must work.
 
         Args:
             thorough: run every model that the constructor gives; else each task and each kind of features once, since
@@ -387,7 +387,7 @@ class ArchitectureContract:
         return taken
 
     def _try_model(self, spec: BenchmarkSpec, seed: int = 0) -> Architecture | None:
-        """A model in float64 and evaluation mode; None when it refuses the specification."""
+        """Make a model in float64 and evaluation mode; None when it refuses the specification."""
         torch.manual_seed(seed)
         try:
             return self.make_model(spec).double().eval()

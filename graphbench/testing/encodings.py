@@ -27,7 +27,7 @@ from graphbench.testing.tiny import permute_nodes, tiny_spec, tiny_table
 
 
 class EncodingContract:
-    """What every encoding must satisfy; subclass it in a test module and set `encoding`."""
+    """Tests that every encoding must pass; subclass it in a test module and set `encoding`."""
 
     #: The class under test.
     encoding: ClassVar[type[Encoding]]
@@ -39,7 +39,7 @@ class EncodingContract:
     tolerance: ClassVar[float] = 1e-5
 
     def make_encoding(self) -> Encoding:
-        """An encoding; override it when keyword options are not enough."""
+        """Make an encoding; override it when keyword options are not enough."""
         return self.encoding(**self.options)
 
     def make_table(self, **options: Any) -> GraphTable:
@@ -152,18 +152,18 @@ class _Positions(Architecture):
 
 
 class PositionalEncoderContract(ArchitectureContract):
-    """What every positional encoder must satisfy; subclass it in a test module and set `encoder`."""
+    """Tests that every positional encoder must pass; subclass it in a test module and set `encoder`."""
 
     architecture = _Positions
     #: The class under test.
     encoder: ClassVar[type[PositionalEncoder]]
 
     def make_encoder(self) -> PositionalEncoder:
-        """An encoder; override it when keyword options are not enough."""
+        """Make an encoder; override it when keyword options are not enough."""
         return self.encoder(**self.options)
 
     def make_model(self, spec: BenchmarkSpec) -> Architecture:
-        """The encoder, wrapped so that the checks of architectures apply."""
+        """Wrap the encoder so that the checks of architectures apply."""
         return _Positions(spec, self.make_encoder())
 
     def test_options_are_typed_and_have_defaults(self) -> None:

@@ -37,7 +37,7 @@ class _Watch(pl.Callback):
             assert parameter.grad is None or parameter.grad.isfinite().all(), f"the gradient of {name} is not finite"
 
     def on_train_batch_end(self, trainer: pl.Trainer, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """The loss of the step."""
+        """Keep the loss of the step."""
         self.losses.append(float(outputs["loss"]))
 
 

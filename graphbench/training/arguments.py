@@ -85,7 +85,7 @@ def check_options(argument: str, cls: type, options: object) -> None:
 
 
 def _constructors(cls: type) -> Iterator[type]:
-    """The class and, as long as options are handed on by name, its bases."""
+    """Return the class and, as long as options are handed on by name, its bases."""
     for base in cls.__mro__:
         if "__init__" in base.__dict__:
             yield base
@@ -104,12 +104,12 @@ def _named(base: type) -> list[str]:
 
 
 def _tells_all(cls: type) -> bool:
-    """Whether a constructor names all that it takes; one that ends in `**options` may look for more names there."""
+    """Tell whether a constructor names all its options; `**options` may hold more."""
     return not all(map(_hands_on, _constructors(cls)))
 
 
 def _fits(value: object, hint: Any) -> bool:
-    """Whether a value is of a plain type; so is every one where the annotation is more than that."""
+    """Tell whether a value has its annotated plain type; True where the annotation is not a plain type."""
     origin = get_origin(hint)
     if origin in (Union, UnionType):
         return any(_fits(value, one) for one in get_args(hint))
@@ -122,7 +122,7 @@ def _fits(value: object, hint: Any) -> bool:
 
 
 def _told(hint: Any) -> str:
-    """An annotation in words.
+    """Format an annotation in words.
 
     Examples:
         >>> _told(int | None), _told(Literal["mean", "max"])

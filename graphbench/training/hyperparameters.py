@@ -30,7 +30,7 @@ class _Unknown(Exception):
 
 
 def plain_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """What a module was given, as `class_path` and `init_args` where it was a class; what has no such form is left out.
+    """Return the arguments of a module, classes as `class_path` and `init_args`, without values of no such form.
 
     Args:
         arguments: option -> object. Classes, functions of a module, `functools.partial` of them, dataclasses and plain
@@ -51,7 +51,7 @@ def plain_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def plain_spec(spec: BenchmarkSpec) -> dict[str, Any]:
-    """A specification as plain values.
+    """Return a specification as plain values.
 
     Examples:
         >>> from graphbench.testing import tiny_spec
@@ -147,7 +147,7 @@ def _dotted(content: Any) -> Iterator[str]:
 
 
 def _imported(path: str) -> Iterator[str]:
-    """A part of a model whose class this process has imported already, and where that is defined.
+    """Find a class that this process has imported already, and where it is defined.
 
     Other classes are left out: `subprocess.Popen` is imported in most processes.
     """

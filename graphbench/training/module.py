@@ -42,7 +42,7 @@ from graphbench.training.tasks.scores import SplitScores as SplitScores
 
 
 def adam_w(parameters: Any) -> torch.optim.Optimizer:
-    """The optimizer when none is configured: AdamW at 1e-3 with torch's own defaults."""
+    """Make the optimizer when none is configured: AdamW at 1e-3 with torch's own defaults."""
     return torch.optim.AdamW(parameters, lr=1e-3)
 
 
@@ -177,7 +177,7 @@ class BenchmarkModule(pl.LightningModule):
         trust: bool = False,
         **options: Any,
     ) -> BenchmarkModule:
-        """The module of a checkpoint, made anew by its hyper-parameters, with its weights.
+        """Load the module of a checkpoint: rebuilt from its hyper-parameters, with its weights.
 
         Args:
             checkpoint_path: a file.
@@ -202,7 +202,7 @@ class BenchmarkModule(pl.LightningModule):
 
     @property
     def hparams_initial(self) -> Any:
-        """What trackers show: the options, and the benchmark's name instead of its whole specification."""
+        """Return what trackers show: the options, and the benchmark's name instead of its whole specification."""
         shown = dict(super().hparams_initial) | {"spec": self.spec.name}
         return {name: value for name, value in shown.items() if name != "_instantiator"}
 
@@ -222,11 +222,11 @@ class BenchmarkModule(pl.LightningModule):
 
     @property
     def monitor_mode(self) -> str:
-        """Whether that metric is best at its "max" or its "min" (one of these words)."""
+        """Return "max" or "min", the best end of that metric."""
         return "max" if self.spec.higher_is_better else "min"
 
     def required_encodings(self) -> tuple[Encoding, ...]:
-        """What the data must prepare for this model."""
+        """List the encodings that the data must prepare for this model."""
         of_position = declared_encodings(self.positional_encoding) if self.positional_encoding is not None else ()
         return merge_encodings((*self.architecture.required_encodings(), *of_position))
 
@@ -380,7 +380,7 @@ class BenchmarkModule(pl.LightningModule):
             set_rates(self.trainer.optimizers[0], schedulers, [rate * factor for rate in self._rates])
 
     def _probe(self) -> torch.optim.Optimizer:
-        """The optimizer of one matrix, for its defaults; Muon takes nothing else."""
+        """Make the optimizer of one matrix, for its defaults; Muon takes nothing else."""
         return self._optimizer_of([nn.Parameter(torch.zeros(1, 1))])
 
     def configure_optimizers(self) -> Any:

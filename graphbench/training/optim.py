@@ -22,7 +22,7 @@ ScheduleName = Literal["constant", "cosine", "linear", "step", "exponential", "i
 
 @dataclass(frozen=True)
 class Schedule:
-    """How the learning rate changes over a run; a factor of the optimizer's rate.
+    """Course of the learning rate over a run; a factor of the optimizer's rate.
 
     Warm-up rises linearly over `warmup` epochs (or steps) to 1; what follows depends on `name`, with p the share of
     the remaining run that has passed:

@@ -63,7 +63,7 @@ def _number(pattern: str, rate: Any) -> float:
 
 
 def matching(pattern: str, names: Iterable[str]) -> list[str]:
-    """The names that a pattern means: those that it matches, and everything within a part that it matches.
+    """Return the names that a pattern means: those that it matches, and everything within a part that it matches.
 
     `*` stands for any text, dots too, `?` for one character and `[...]` for one of several, as in file names.
 
@@ -82,7 +82,7 @@ def matching(pattern: str, names: Iterable[str]) -> list[str]:
 
 
 def _said(name: str) -> Iterator[str]:
-    """What a parameter may be called by: its name and those of the parts it lies in."""
+    """List the names that a parameter goes by: its own and those of the parts it lies in."""
     for full in (name, name.removeprefix(_SILENT)) if name.startswith(_SILENT) else (name,):
         words = full.split(".")
         yield from (".".join(words[:length]) for length in range(1, len(words) + 1))

@@ -1,4 +1,4 @@
-"""What a training learns of its targets before the first step, and which scores they can define."""
+"""Learn from the training targets before the first step: statistics, and the scores that they can define."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What nodes and edges of one graph add to a prediction, by one of several methods."""
+"""Attribute a prediction to the nodes and edges of one graph, by one of several methods."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Method = Literal["integrated_gradients", "masking", "myerson"]
 
 @dataclass(frozen=True)
 class Attribution:
-    """What nodes and edges of one graph add to a prediction, measured from the average node and edge of the training.
+    """Contributions of a graph's nodes and edges to a prediction, measured from training's average node and edge.
 
     Args:
         nodes: of each node `[num_nodes]`, float64.
@@ -43,7 +43,7 @@ class Attribution:
 
     @property
     def gap(self) -> float:
-        """How far the attributions are from summing to `prediction - at_reference`.
+        """Return how far the attributions are from summing to `prediction - at_reference`.
 
         Of integrated gradients it is what the quadrature missed; of masking what parts say only together, or each as
         well as another; of Myerson values what parts of a graph that no edges join say only together.

@@ -93,7 +93,7 @@ def _fields(arguments: tuple[Any, ...], batch: GraphBatch) -> tuple[Kind, tuple[
 
 
 def _is(argument: Any, field: Tensor) -> bool:
-    """Whether an argument is a field: the positional encoding in front of a model adds columns behind dense ones."""
+    """Tell whether an argument is a field; positional encodings add columns behind dense ones."""
     width = field.shape[1]
     return (
         isinstance(argument, Tensor)

@@ -79,7 +79,7 @@ def myerson(question: Question, samples: int) -> MyersonValues:
 
 
 def neighbours_of(edge_index: Tensor, num_nodes: int) -> list[int]:
-    """The neighbours of each node, as a coalition, whatever the direction of the edges.
+    """Return the neighbours of each node, as a coalition, whatever the direction of the edges.
 
     Examples:
         >>> [bin(found) for found in neighbours_of(torch.tensor([[0, 1], [1, 2]]), 3)]
@@ -163,7 +163,7 @@ def _sampled(worth: Worth, neighbours: Sequence[int], samples: int) -> MyersonVa
 
 
 def _arrivals(order: Sequence[int], neighbours: Sequence[int]) -> list[tuple[int, list[int]]]:
-    """What each player joins: the connected part that it belongs to once it is there, and those that it joins."""
+    """Return what each player joins: the connected part that it then belongs to, and the parts that it joins."""
     parts: list[int] = []
     found = []
     for player in order:
@@ -177,7 +177,7 @@ def _arrivals(order: Sequence[int], neighbours: Sequence[int]) -> list[tuple[int
 
 
 def _around(coalition: int, neighbours: Sequence[int]) -> int:
-    """The players beside a coalition."""
+    """Return the players beside a coalition."""
     around = 0
     for player in _members(coalition):
         around |= neighbours[player]

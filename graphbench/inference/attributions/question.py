@@ -20,7 +20,7 @@ _ROWS, _COPIES = 8192, 128
 
 
 def explained(module: BenchmarkModule, batch: GraphBatch, node: int | None = None) -> Tensor:
-    """What is attributed `[num_graphs, C]`: regressions in the unit of their targets, else logits.
+    """Return what is attributed `[num_graphs, C]`: regressions in the unit of their targets, else logits.
 
     Args:
         module: of a task about graphs, or about nodes.
@@ -34,7 +34,7 @@ def explained(module: BenchmarkModule, batch: GraphBatch, node: int | None = Non
 
 
 class Question:
-    """What is to be explained: F(h) with h the vectors of nodes and edges, and the reference h' it is measured from.
+    """Function to explain: F(h) with h the vectors of nodes and edges, and the reference h' it is measured from.
 
     Args:
         module: a trained model of a task about graphs or nodes; in evaluation mode from now on.
@@ -125,14 +125,14 @@ def _check_task(module: BenchmarkModule, node: int | None) -> None:
 
 
 def _column(prediction: Tensor, target: int | None) -> int:
-    """The column to explain; two classes share one logit."""
+    """Return the column to explain; two classes share one logit."""
     if len(prediction) == 1:
         return 0
     return int(prediction.argmax()) if target is None else target
 
 
 def lines_of(edge_index: Tensor) -> tuple[Tensor, int]:
-    """The line that each directed edge belongs to `[m]`, with all edges between the same two nodes, and their number.
+    """Return the line of each directed edge `[m]`, shared by all edges of the same two nodes, and the number of lines.
 
     Examples:
         >>> lines_of(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
@@ -143,6 +143,6 @@ def lines_of(edge_index: Tensor) -> tuple[Tensor, int]:
 
 
 def spread_over_edges(values: Sequence[float] | Tensor, line: Tensor) -> Tensor:
-    """The value of each line `[lines]`, in equal parts on its edges `[m]`."""
+    """Spread the value of each line `[lines]` in equal parts over its edges `[m]`."""
     given = torch.as_tensor(values, dtype=torch.float64)
     return given[line] / line.bincount(minlength=len(given))[line]

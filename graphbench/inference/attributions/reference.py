@@ -1,4 +1,4 @@
-"""What attributions are measured from: the training mean of the features, as the encoders of a model see it.
+"""Reference that attributions are measured from: the training mean of the features, as the encoders of a model see it.
 
 The vectors of zeros are no node that a model has ever seen, so that a prediction from them is far from all others and
 every attribution gets the sign of that step. The mean of the training features is the least informative input within
@@ -16,7 +16,7 @@ from graphbench.inference.attributions.encoders import EncoderCall
 
 
 def reference_of(call: EncoderCall, facts: TrainingFacts) -> Tensor:
-    """What the encoder returns for the mean training features `[rows, dim]`; columns of encodings stay the graph's own.
+    """Encode the mean training features `[rows, dim]`; columns of encodings stay the graph's own.
 
     Encoders add up a vector for each categorical column and a linear map of the dense ones, so that the vector of mean
     features is the mean of the vectors, over all rows of the training part.
@@ -40,7 +40,7 @@ def reference_of(call: EncoderCall, facts: TrainingFacts) -> Tensor:
 
 
 def _mean_rows(value: Tensor | None, name: str | None, facts: TrainingFacts) -> Tensor | None:
-    """An argument at its mean; categories, which have none, at 0."""
+    """Return an argument at its mean; categories, which have none, at 0."""
     if value is None or name is None:
         return None
     if name not in facts.shares and name not in facts.means:
@@ -54,7 +54,7 @@ def _mean_rows(value: Tensor | None, name: str | None, facts: TrainingFacts) -> 
 def _mean_of_values(
     encoder: nn.Module, arguments: list[Tensor | None], place: int, shares: list[list[float]]
 ) -> Tensor:
-    """How far the mean over categories is from categories 0 `[dim]`: the sum of each value's step, by its share."""
+    """Return the mean over categories, less categories 0 `[dim]`: each value's step, times its share, summed."""
     zero = arguments[place]
     assert zero is not None
     columns = [column for column, sizes in enumerate(shares) for _ in sizes]

@@ -47,7 +47,7 @@ class ChosenRow:
 def choose_rows(
     predictor: Predictor, parts: Iterable[InputPart], numbers: Sequence[int], smiles: str | Sequence[str] | None
 ) -> list[ChosenRow]:
-    """The rows to explain, with their graphs; what follows the last of them is not read.
+    """Choose the rows to explain, with their graphs; what follows the last of them is not read.
 
     Args:
         predictor: knows the benchmark and its encodings.
@@ -86,7 +86,7 @@ def _graph(predictor: Predictor, part: InputPart, row: int, number: int) -> Grap
 
 
 def target_column(predictor: Predictor, name: str | None) -> int | None:
-    """The column of the prediction that a target's or class's name means; None for the most probable class.
+    """Return the column of the prediction with a target's or class's name; None for the most probable class.
 
     Raises:
         BadInput: there are several targets and none is named.
@@ -111,7 +111,7 @@ def target_column(predictor: Predictor, name: str | None) -> int | None:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What of every row is explained, and how.
+    """Choices of what is explained in every row, and how.
 
     Args:
         facts: the means of the training part, which attributions are measured from.
@@ -179,7 +179,7 @@ def line_scores(table: GraphTable, pairs: Tensor, edges: Tensor) -> Tensor:
 
 
 def drawing_of(row: ChosenRow) -> GraphDrawing:
-    """The molecule where its atoms are the nodes, else the bare graph."""
+    """Draw the molecule where its atoms are the nodes, else the bare graph."""
     edge_index, num_nodes = row.table.columns["edge_index"].long().t(), int(row.table.num_nodes[0])
     if row.smiles:
         try:
@@ -211,7 +211,7 @@ def tables_of(row: ChosenRow, found: Attribution, drawing: GraphDrawing) -> tupl
 def figure_of(
     row: ChosenRow, found: Attribution, drawing: GraphDrawing, target: str, unit: str, wanted: Wanted
 ) -> Figure:
-    """The drawing of a row, maybe for one of its nodes."""
+    """Draw a row, maybe for one of its nodes."""
     lines = None if found.edges is None else line_scores(row.table, drawing.pairs, found.edges)
     what = f"row {row.number}" + ("" if wanted.node is None else f", node {wanted.node}")
     title = f"{what}: {target} {found.prediction:.4g}{f' {unit}' if unit else ''}"

@@ -22,7 +22,7 @@ from graphbench.training.module import BenchmarkModule
 def model_card(
     module: BenchmarkModule, data: Benchmark, run: RunFolder, files: Mapping[str, str], licence: str | None
 ) -> str:
-    """The text of a model card, as the Hugging Face Hub shows it: YAML for machines, then Markdown for readers.
+    """Write the text of a model card, as the Hugging Face Hub shows it: YAML for machines, then Markdown for readers.
 
     Args:
         module: the model.
@@ -62,7 +62,7 @@ def model_card(
 def _metadata(
     architecture: str, spec: BenchmarkSpec, results: Mapping[str, Any], licence: str | None
 ) -> dict[str, Any]:
-    """What the Hub reads: https://huggingface.co/docs/hub/model-cards#model-card-metadata."""
+    """Return the metadata that the Hub reads: https://huggingface.co/docs/hub/model-cards#model-card-metadata."""
     metadata: dict[str, Any] = {} if licence is None else {"license": licence}
     metadata |= {
         "library_name": "graphbench",
@@ -109,7 +109,7 @@ def _number(value: object) -> bool:
 
 
 def _conditions(results: Mapping[str, Any]) -> str:
-    """How one training got its scores, in words."""
+    """Describe how one training got its scores."""
     known = {"seed": "seed {}", "epochs": "{} epochs", "best_epoch": "weights of epoch {}"}
     shown = {
         key: results[key] + 1 if key == "best_epoch" else results[key] for key in known if _number(results.get(key))
@@ -138,7 +138,7 @@ def _graphs(run: RunFolder) -> dict[str, int]:
 
 
 def _requirements(module: BenchmarkModule, data: Benchmark) -> str:
-    """The distributions that the model's classes are from."""
+    """List the distributions that the model's classes are from."""
     needed: dict[str, str] = {"graphbench-lightning": f"`graphbench-lightning` {_version()}"}
     foreign = []
     for group, thing in (("architectures", module.architecture), ("benchmarks", data)):
@@ -158,7 +158,7 @@ def _version() -> str:
 
 
 def _example(data: Benchmark) -> str:
-    """A line that predicts."""
+    """Return a line of Python that predicts."""
     try:
         if hasattr(data, "input_reader") and data.input_reader():
             return 'model.predict(["CCO", "c1ccccc1"])  # SMILES or RDKit molecules'

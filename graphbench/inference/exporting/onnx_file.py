@@ -36,7 +36,7 @@ _NUMBERS = {GRAPH: "graphs", NODE: "nodes", EDGE: "edges", "pointer": "graphs_an
 
 
 def onnx_files(module: BenchmarkModule, data: Benchmark) -> dict[str, tuple[bytes, str]]:
-    """The model as an ONNX file and a description of its inputs, as files of an export: name -> content, what is in it.
+    """Return ONNX file and description of its inputs, as files of an export: name -> content and what is in it.
 
     Raises:
         BadInput: the model cannot be exported; names it and says why.
@@ -50,7 +50,7 @@ def onnx_files(module: BenchmarkModule, data: Benchmark) -> dict[str, tuple[byte
 
 
 def export_onnx(module: BenchmarkModule, data: Benchmark) -> tuple[bytes, dict[str, Any]]:
-    """The model as an ONNX file that onnxruntime answers with as the model does, on graphs of other sizes.
+    """Export the model to an ONNX file, held against the model in onnxruntime on graphs of other sizes.
 
     What its inputs are comes with it, see `described_inputs`.
 
@@ -93,7 +93,7 @@ def export_onnx(module: BenchmarkModule, data: Benchmark) -> tuple[bytes, dict[s
 
 
 def session(content: bytes) -> Callable[[dict[str, Tensor]], Tensor]:
-    """A function of the fields of a batch, as onnxruntime computes it on a CPU.
+    """Return a function that computes the answers of a batch by onnxruntime on a CPU.
 
     Args:
         content: of an ONNX file.
@@ -119,7 +119,7 @@ def translations() -> dict[Any, Callable[..., Any]]:
     op: Any = onnxscript.opset18
 
     def repeat_interleave(repeats: Any, output_size: Any = None) -> Any:
-        """The number i, `repeats[i]` times: how many rows end at or before each place."""
+        """Repeat the number i `repeats[i]` times, by counting the rows that end at or before each place."""
         ends = op.CumSum(repeats, op.Constant(value_int=0))
         total = op.Reshape(op.ReduceSum(repeats, keepdims=0), op.Constant(value_ints=[1]))
         places = op.Expand(op.Constant(value_int=0), op.Add(total, op.Constant(value_ints=[1])))

@@ -66,7 +66,7 @@ class Fields:
         return {name: batch[name] for name in self.axes}
 
     def shapes(self) -> dict[str, dict[int, Any]]:
-        """What `torch.export` is told: the axis along which each is free."""
+        """Return the shapes for `torch.export`: the axis along which each input is free."""
         return {name: {1 if name == "edge_index" else 0: Dim.DYNAMIC} for name in self.axes}
 
 
@@ -114,7 +114,7 @@ def _with_empty_graph(value: Tensor, axis: str) -> Tensor:
 
 
 def program_files(module: BenchmarkModule, data: Benchmark) -> dict[str, tuple[bytes, str]]:
-    """The program and a description of its inputs, as files of an export: name -> content and what is in it.
+    """Return the program and a description of its inputs, as files of an export: name -> content and what is in it.
 
     Raises:
         BadInput: the model cannot be exported; names it and says why.
@@ -130,7 +130,7 @@ def program_files(module: BenchmarkModule, data: Benchmark) -> dict[str, tuple[b
 
 
 def described_inputs(module: BenchmarkModule, data: Benchmark, fields: Fields) -> dict[str, Any]:
-    """What goes into a program and what comes out, as JSON values: meaning, type, shape and an example of each."""
+    """Describe the inputs and outputs of a program as JSON values: meaning, type, shape and an example of each."""
     inputs = {name: _described(name, axis, data.spec) for name, axis in fields.axes.items()}
     batch = _table(module, data.spec, _EXAMPLE).batch(range(len(_EXAMPLE)))
     for name, value in fields.values(batch).items():
@@ -142,13 +142,13 @@ def described_inputs(module: BenchmarkModule, data: Benchmark, fields: Fields) -
 
 @torch.no_grad()
 def answers_of(module: BenchmarkModule, batch: GraphBatch) -> Tensor:
-    """What a program is to answer: predictions `[num_graphs, C]` or `[num_nodes, C]`."""
+    """Return what a program answers: predictions `[num_graphs, C]` or `[num_nodes, C]`."""
     batch.y = output = module(batch)  # tasks hand targets on beside predictions
     return module.task.predict(output, batch)[0]
 
 
 def export_program(module: BenchmarkModule, spec: BenchmarkSpec) -> tuple[ExportedProgram, Fields]:
-    """The model as a program that was held against it on graphs of other sizes than it was traced with.
+    """Export the model as a program, held against the model on graphs of other sizes than it was traced with.
 
     Args:
         module: with its trained weights; in evaluation mode from now on.
@@ -212,7 +212,7 @@ def check_answers(
 
 
 def reason_of(error: BaseException) -> str:
-    """What an error of PyTorch says, in one line."""
+    """Return the first line of PyTorch's error that gives its reason."""
     lines = [line.strip(" -") for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {' '.join(lines[:2])[:400]}"
 
@@ -248,7 +248,7 @@ def _table(module: BenchmarkModule, spec: BenchmarkSpec, sizes: Sequence[int], s
 
 
 def _graph(spec: BenchmarkSpec, num_nodes: int, generator: torch.Generator) -> dict[str, Any]:
-    """A path with a few more edges; both directions of an edge have the same features."""
+    """Make a path with a few more edges; both directions of an edge have the same features."""
     more = torch.rand(num_nodes, num_nodes, generator=generator) < 1 / max(num_nodes, 1)
     ends = torch.triu(more, diagonal=2).nonzero().t()
     path = torch.arange(num_nodes - 1)

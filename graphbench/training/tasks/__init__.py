@@ -56,7 +56,7 @@ TASKS: dict[str, type[Task]] = {
 
 
 def task_class(spec: BenchmarkSpec) -> type[Task]:
-    """The class of a specification's task: one of `TASKS`, or one that some distribution registers.
+    """Return the class of a specification's task: one of `TASKS`, or one that some distribution registers.
 
     Raises:
         BadInput: there is no task of that name.
@@ -91,7 +91,7 @@ def build_task(
     label_smoothing: float = 0.0,
     edge_dim: int = 0,
 ) -> Task:
-    """The task of `spec` on a representation of width `dim`.
+    """Build the task of `spec` on a representation of width `dim`.
 
     Args:
         spec: the benchmark's description; that of the task says what was chosen instead.

@@ -1,4 +1,4 @@
-"""What a user chooses in place of a benchmark's own: the loss, further metrics, and the one that selects."""
+"""Choices in place of a benchmark's own: the loss, further metrics, and the one that selects."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Choice = str | Metric | Mapping[str, Any]
 
 
 def with_loss(spec: BenchmarkSpec, task: type[Task], loss: str | None) -> BenchmarkSpec:
-    """The specification with a loss of the task, whose name may be written in any case.
+    """Return the specification with a loss of the task, whose name may be written in any case.
 
     A dotted path is a loss of the user's, see `import_loss`; the head is then that of the task's first loss.
 
@@ -47,7 +47,7 @@ def with_loss(spec: BenchmarkSpec, task: type[Task], loss: str | None) -> Benchm
 
 
 def import_loss(path: str) -> Callable[[Tensor, Tensor], Tensor]:
-    """A loss by its dotted path: `torch.nn.SmoothL1Loss`, `my_package.losses.LogCosh`, or a function.
+    """Import a loss by its dotted path: `torch.nn.SmoothL1Loss`, `my_package.losses.LogCosh`, or a function.
 
     A class is made without options, with `reduction="none"` where it takes that, so that rows may have weights. The
     loss gets `(prediction, target)` of the rows whose targets are known: standardised numbers `[rows]`, logits `[rows]`
@@ -129,7 +129,7 @@ def _one(task: Task, choice: Choice) -> tuple[str, Metric]:
 
 
 def _made(path: str, options: dict[str, Any]) -> tuple[str, Metric]:
-    """The metric of a dotted path."""
+    """Make the metric of a dotted path."""
     module, _, name = path.rpartition(".")
     try:
         make = import_object(module, name)
@@ -147,7 +147,7 @@ def _made(path: str, options: dict[str, Any]) -> tuple[str, Metric]:
 
 
 def selecting(spec: BenchmarkSpec, task: Task, name: str | None) -> BenchmarkSpec:
-    """The specification with another metric that selects the best epoch.
+    """Return the specification with another metric that selects the best epoch.
 
     Args:
         spec: of the benchmark.

@@ -183,7 +183,7 @@ class Classification(Task):
         return sums, counts
 
     def combine(self, sums: Tensor, counts: Tensor) -> Tensor:
-        """The specification's cross-entropy; classes are weighted by their share of all rows that were counted."""
+        """Combine the terms to the specification's cross-entropy; classes are weighted by share of counted rows."""
         if self.groups == 1:
             return super().combine(sums, counts)
         return combine_classes(sums, counts, divide_by_weights=self.spec.output_dim > 1)

@@ -91,7 +91,7 @@ class TargetErrors(Metric):
         self.rows = self.rows + known.sum(0)
 
     def compute(self) -> Tensor:
-        """The errors `[T]`."""
+        """Return the errors `[T]`."""
         means = self.sums / self.rows
         return (means.sqrt() if self.squared else means).float()
 
@@ -118,7 +118,7 @@ class ScaledError(TargetErrors):
         self._deviations = deviations
 
     def compute(self) -> Tensor:
-        """The mean; NaN where no target has a known row."""
+        """Return the mean; NaN where no target has a known row."""
         scaled = super().compute() / self._deviations().to(self.rows.device).float()
         return scaled[self.rows > 0].mean()
 
@@ -179,7 +179,7 @@ class PositiveF1Score(KnownF1Score):
         super().__init__(num_classes=2, average="none")
 
     def compute(self) -> Tensor:
-        """The score; 0 where no row of the class is found."""
+        """Return the score; 0 where no row of the class is found."""
         return super().compute()[1]
 
 
@@ -218,7 +218,7 @@ class KnownAUROC(BinaryAUROC):
         self.target.append(target.detach().reshape(-1))
 
     def compute(self) -> Tensor:  # type: ignore[override]
-        """The area; NaN where one of the classes has no row."""
+        """Return the area; NaN where one of the classes has no row."""
         preds, target = dim_zero_cat(self.preds), dim_zero_cat(self.target)
         known = target >= 0
         if len(target[known].unique()) < 2:
@@ -237,5 +237,5 @@ class MatthewsCorrelation(MulticlassMatthewsCorrCoef):
     """
 
     def compute(self) -> Tensor:
-        """The correlation."""
+        """Return the correlation."""
         return matthews(self.confmat)

@@ -144,7 +144,7 @@ def ranks_beside(true: Tensor, owner: Tensor, wrong: Tensor, wrong_owner: Tensor
 
 
 def hits_beside(true: Tensor, owner: Tensor, wrong: Tensor, wrong_owner: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Whether each true score is above the k-th highest wrong one of its graph, and the graphs of these scores.
+    """Mark the true scores above the k-th highest wrong one of their graph, and return the graphs of all true scores.
 
     Graphs with fewer than k wrong pairs have no such score and are left out, where OGB's evaluator calls them perfect.
 
@@ -190,7 +190,7 @@ class LinkRanking(Task):
         self.head = DotProductHead(dim, head.num_layers, head.l2_normalize, head.dropout)
 
     def forward(self, representation: Representation, batch: GraphBatch) -> Tensor:
-        """Ends of pairs `[num_nodes, dim]`, whose dot products are scores."""
+        """Map nodes to ends of pairs `[num_nodes, dim]`, whose dot products are scores."""
         return cast(DotProductHead, self.head).mlp(representation.node)
 
     def terms(self, output: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:

@@ -115,7 +115,7 @@ def balanced_class_weights(target: Tensor, classes: int) -> Tensor:
 
 
 def combine_classes(sums: Tensor, counts: Tensor, divide_by_weights: bool) -> Tensor:
-    """The weighted cross-entropy out of `class_terms`, of one batch or added up over several.
+    """Combine `class_terms`, of one batch or added up over several, to the weighted cross-entropy.
 
     Args:
         sums: `[C]`.
@@ -163,7 +163,7 @@ def at_least_single(values: Tensor) -> Tensor:
 def chosen_terms(
     loss: Callable[[Tensor, Tensor], Tensor], prediction: Tensor, target: Tensor, weight: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """The terms `[1]` of a loss that a user chose, in the form of torch's: `loss(prediction, target)`.
+    """Compute the terms `[1]` of a loss that a user chose, in the form of torch's: `loss(prediction, target)`.
 
     Args:
         loss: gives one value per row, or their mean.

@@ -56,7 +56,7 @@ class MapRecovery(Task):
         self.head = nn.Identity() if dim == spec.num_targets else NodeHead(dim, spec.num_targets, head)
 
     def forward(self, representation: Representation, batch: GraphBatch) -> Tensor:
-        """The map `[num_nodes, num_targets]`, up to scale."""
+        """Return the map `[num_nodes, num_targets]`, up to scale."""
         return representation.node if isinstance(self.head, nn.Identity) else self.head(representation, batch)
 
     def errors(self, output: Tensor, batch: GraphBatch) -> Tensor:

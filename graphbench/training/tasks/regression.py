@@ -99,7 +99,7 @@ class Regression(Task):
         self._look()
 
     def deviations(self) -> Tensor:
-        """The standard deviation of each training target `[T]`."""
+        """Return the standard deviation of each training target `[T]`."""
         return self.deviation
 
     def _look(self) -> None:
@@ -186,7 +186,7 @@ class Regression(Task):
         return metrics if self.spec.metric not in ("scaled_MAE", "scaled_RMSE") else metrics | self._pooled()
 
     def compared(self, metric: Metric, predictions: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """The known targets of all columns, one after the other `[known]`."""
+        """Return the known targets of all columns, one after the other `[known]`."""
         known = ~targets.isnan()
         return predictions[known], targets[known]
 
@@ -203,7 +203,7 @@ class Regression(Task):
         return values if self.wide else values.to(output.dtype)
 
     def spreads(self, output: Tensor) -> Tensor:
-        """Standard deviations or quantiles in real units, see `Spread.values`."""
+        """Return standard deviations or quantiles in real units, see `Spread.values`."""
         if self.spread is None:
             return super().spreads(output)
         output = at_least_single(output)

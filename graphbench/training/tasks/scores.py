@@ -1,4 +1,4 @@
-"""What is added up over a split: its loss and its metrics."""
+"""Loss and metrics that are added up over a split."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class SplitLoss(Metric):
         self.counts = self.counts + counts
 
     def compute(self) -> Tensor:
-        """The loss; NaN before any row."""
+        """Return the loss; NaN before any row."""
         sums, lost, counts = (state.cpu() for state in (self.sums, self.lost, self.counts))
         loss = self._combine(sums.double() - lost, counts) if counts.any() else torch.tensor(torch.nan)
         return loss.float().to(self.sums.device)
@@ -86,7 +86,7 @@ class SplitScores(nn.Module):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What is logged: the loss and every metric, as `val/loss`."""
+        """Return the names that are logged: the loss and every metric, as `val/loss`."""
         of_targets = (f"{name}/{target}" for name in self.alone for target in self.targets)
         return tuple(f"{self.split}/{name}" for name in ("loss", *self.metrics, *of_targets))
 
