@@ -63,7 +63,7 @@ class ChangedOptions(pl.Callback):
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Note options of callbacks before their states are restored."""
         if stage == "fit":
-            self._values = [found for one in self._changed for found in _values_of(trainer, one)]
+            self._values = [value for one in self._changed for value in _values_of(trainer, one)]
 
     def on_load_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]

@@ -56,10 +56,10 @@ class BestCheckpoint(ModelCheckpoint):
         for name in ("best_model_path", "kth_best_model_path", "last_model_path"):
             state[name] = self._here(state.get(name, ""))
         state["best_k_models"] = {self._here(path): score for path, score in state.get("best_k_models", {}).items()}
-        there = not state["best_model_path"] or Path(state["best_model_path"]).is_file()
+        exists = not state["best_model_path"] or Path(state["best_model_path"]).is_file()
         if self._trainer is not None:
-            there = self._trainer.strategy.broadcast(there)
-        if there:
+            exists = self._trainer.strategy.broadcast(exists)
+        if exists:
             super().load_state_dict(state | {"dirpath": self.dirpath})
         else:
             log.warning("The best checkpoint %s is gone: the next epoch counts as the best.", state["best_model_path"])

@@ -35,9 +35,9 @@ class RunCSVLogger(CSVLogger):
     def experiment(self) -> ExperimentWriter:
         """The writer, made at its first use: until a run is sure to go on, its file stays as it is."""
         if self._experiment is None:
-            kept = counted_from_one(read_rows(self._folder.metrics)) if self._continue_at is not None else []
+            earlier = counted_from_one(read_rows(self._folder.metrics)) if self._continue_at is not None else []
             self._experiment = _Writer(
-                str(self._folder.path), [row for row in kept if row["step"] < (self._continue_at or 0)]
+                str(self._folder.path), [row for row in earlier if row["step"] < (self._continue_at or 0)]
             )
         return cast(ExperimentWriter, self._experiment)
 
@@ -61,7 +61,7 @@ class RunCSVLogger(CSVLogger):
     def has(self, row: Row) -> bool:
         """Tell whether one row of the file has all values of `row`."""
         rows = read_rows(self._folder.metrics)
-        return any(all(found.get(key) == value for key, value in row.items()) for found in rows)
+        return any(all(logged.get(key) == value for key, value in row.items()) for logged in rows)
 
 
 class _Writer(ExperimentWriter):

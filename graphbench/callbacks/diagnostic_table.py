@@ -66,11 +66,11 @@ class DiagnosticTable:
         if not _writes(trainer):
             return
         epoch, step = trained_for(trainer)
-        kept: list[dict[str, object]] = [
+        table: list[dict[str, object]] = [
             dict(row) for row in self.rows(trainer) if (float(row["epoch"]), float(row["step"])) != (epoch, step)
         ]
-        kept += [{"epoch": epoch, "step": step, **row} for row in rows]
-        write_table(self.path(trainer), self.columns, sorted(kept, key=lambda row: float(str(row["step"]))))
+        table += [{"epoch": epoch, "step": step, **row} for row in rows]
+        write_table(self.path(trainer), self.columns, sorted(table, key=lambda row: float(str(row["step"]))))
 
     def rows(self, trainer: pl.Trainer) -> list[dict[str, str]]:
         """Read the table so far, up to a torn row, columns as text; no rows of a table of other columns."""

@@ -41,8 +41,8 @@ def capture_generators(module: pl.LightningModule | None) -> dict[str, Tensor]:
 
     A layer may keep it in the weights as well, but these are one rank's, and ranks draw as their graphs need.
     """
-    found = module.named_modules() if module is not None else ()
-    owned = {name: getattr(layer, "generator", None) for name, layer in found}
+    modules = module.named_modules() if module is not None else ()
+    owned = {name: getattr(layer, "generator", None) for name, layer in modules}
     return {name: one.get_state() for name, one in owned.items() if isinstance(one, torch.Generator)}
 
 
@@ -125,12 +125,12 @@ class ExactResume(pl.Callback):
     def state_dict(self) -> dict[str, Any]:
         """States by rank; every rank takes part, since Lightning collects a checkpoint on all of them."""
         module = self._trainer.lightning_module if self._trainer else None
-        own = capture() | {"scores": capture_scores(module), "generators": capture_generators(module)}
+        state = capture() | {"scores": capture_scores(module), "generators": capture_generators(module)}
         if distributed.is_available() and distributed.is_initialized():
             states: list[dict[str, Any]] = [{} for _ in range(distributed.get_world_size())]
-            distributed.all_gather_object(states, own)
+            distributed.all_gather_object(states, state)
         else:
-            states = [own]
+            states = [state]
         loader: Any = self._trainer.train_dataloader if self._trainer is not None else None
         position = loader.state_dict() if hasattr(loader, "state_dict") else None
         return {"ranks": states, "position": position, "watched": _watched_scores(self._trainer)}
@@ -149,10 +149,10 @@ class ExactResume(pl.Callback):
             if config.monitor in self._watched:
                 config.scheduler.step(torch.tensor(self._watched[config.monitor]))
         if self._restored is not None and len(self._restored) == trainer.world_size:
-            own = self._restored[trainer.global_rank]
-            restore(own)
-            restore_scores(pl_module, own.get("scores", {}))
-            restore_generators(pl_module, own.get("generators", {}))
+            state = self._restored[trainer.global_rank]
+            restore(state)
+            restore_scores(pl_module, state.get("scores", {}))
+            restore_generators(pl_module, state.get("generators", {}))
         elif self._restored is not None:
             pl.utilities.rank_zero_warn(
                 f"The checkpoint was written by {len(self._restored)} processes and {trainer.world_size} go on: random "

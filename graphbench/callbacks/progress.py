@@ -122,9 +122,9 @@ class Forecast(pl.Callback):
             left = (epochs - trainer.current_epoch) * in_epoch - done
         if trainer.max_steps > 0:
             left = min(left, (trainer.max_steps - trainer.global_step) * trainer.accumulate_grad_batches)
-        told = f"An epoch of {in_epoch:,} batches takes about {spoken(in_epoch * step)}"
+        epoch_time = f"An epoch of {in_epoch:,} batches takes about {spoken(in_epoch * step)}"
         rest = f", what is left of the run about {spoken(left * step)}" if math.isfinite(left) else ""
-        log.info("%s%s, without validation", told, rest)
+        log.info("%s%s, without validation", epoch_time, rest)
 
 
 def spoken(seconds: float) -> str:

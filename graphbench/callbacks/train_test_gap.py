@@ -78,8 +78,8 @@ class TrainTestGap(pl.Callback):
             module = probed_module(pl_module)
             train = self._scores(trainer, module, "train", self.num_graphs)
             for split in self.splits:
-                known = _known_scores(trainer, "val") if split == "val" else self._scores(trainer, module, split, None)
-                self._compare(trainer, module, split, train, known)
+                scores = _known_scores(trainer, "val") if split == "val" else self._scores(trainer, module, split, None)
+                self._compare(trainer, module, split, train, scores)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Hand the table to the trackers."""

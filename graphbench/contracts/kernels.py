@@ -114,10 +114,10 @@ def register_kernels() -> tuple[str, ...]:
     Returns:
         Names of their entry points.
     """
-    found = sorted(metadata.entry_points(group=GROUP), key=lambda entry: entry.name)
-    for entry in found:
+    entries = sorted(metadata.entry_points(group=GROUP), key=lambda entry: entry.name)
+    for entry in entries:
         entry.load()()
-    return tuple(entry.name for entry in found)
+    return tuple(entry.name for entry in entries)
 
 
 def runs_numba(*tensors: Tensor) -> bool:

@@ -119,8 +119,8 @@ class GraphTable:
         one row per node) need no `layout`; others must be named there.
         """
         graphs = list(graphs)
-        known = {"x": NODE, "x_dense": NODE, "pos": NODE, "edge_attr": EDGE, "edge_dense": EDGE}
-        merged: dict[str, Column] = {"edge_index": EDGE_INDEX, **{k: Column(a) for k, a in known.items()}}
+        axes = {"x": NODE, "x_dense": NODE, "pos": NODE, "edge_attr": EDGE, "edge_dense": EDGE}
+        merged: dict[str, Column] = {"edge_index": EDGE_INDEX, **{k: Column(a) for k, a in axes.items()}}
         node_level = bool(graphs) and all(
             "y" in g and torch.as_tensor(g["y"]).dim() > 0 and len(g["y"]) == g["num_nodes"] for g in graphs
         )

@@ -207,9 +207,9 @@ def _diameters_of_heads(points: Tensor, batch: Tensor, count: int) -> Tensor:
 
 def _scale(frobenius: Tensor, total: Tensor, normalize: Normalizer | None) -> Tensor | None:
     """Return the normaliser, from `||U||_F` and `sum_i ||u_i||`."""
-    known = {"frobenius": frobenius, "sum": total, None: None}
-    check_choice("normalize", normalize, known)
-    return known[normalize]
+    scales = {"frobenius": frobenius, "sum": total, None: None}
+    check_choice("normalize", normalize, scales)
+    return scales[normalize]
 
 
 def _normalized(capacity: Tensor, scale: Tensor | None) -> Tensor:

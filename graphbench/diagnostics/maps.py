@@ -91,9 +91,9 @@ def attention_maps(
         >>> [[tuple(shown.weights.shape) for shown in graph] for graph in attention_maps(recording)]
         [[(2, 3, 3)], [(2, 2, 2)]]
     """
-    known = {trace.layer for trace in recording}
-    if layers is not None and known and not set(layers) <= known:
-        raise BadInput(f"layers must be among 0 .. {max(known)} of this model, got {list(layers)}.")
+    numbers = {trace.layer for trace in recording}
+    if layers is not None and numbers and not set(layers) <= numbers:
+        raise BadInput(f"layers must be among 0 .. {max(numbers)} of this model, got {list(layers)}.")
     shown = [t for t in recording if t.attention is not None and (layers is None or t.layer in layers)]
     count = max((len(trace.attention or ()) for trace in shown), default=0)
     return [[_map_of(trace, graph, heads) for trace in shown] for graph in range(count)]

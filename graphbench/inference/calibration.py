@@ -68,8 +68,8 @@ def known_choices(log_probability: np.ndarray, targets: np.ndarray) -> tuple[np.
         Log-probabilities `[n, choices]` and which choice is true `[n]`.
     """
     truth = targets[:, 0] if log_probability.ndim == 2 else targets
-    known = truth.astype(np.float64) >= 0  # NaN is not
-    return log_probability[known], truth[known].astype(np.int64)
+    mask = truth.astype(np.float64) >= 0  # NaN is not
+    return log_probability[mask], truth[mask].astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -112,14 +112,14 @@ class Temperature:
             BadInput: no target is known, every row is predicted right, or predictions are no better than chance, so
                 that no temperature is most likely.
         """
-        known, truth = known_choices(log_probability, targets)
+        values, truth = known_choices(log_probability, targets)
         if not len(truth):
             raise BadInput("--calibrate: no row of the validation split has a prediction and a known target.")
-        inverse = _most_likely(known, truth)
+        inverse = _most_likely(values, truth)
         labels = log_probability.ndim == 3
-        pairs = [(_loss(one, truth), _error(one, truth, labels)) for one in (known, _sharpened(known, inverse))]
+        pairs = [(_loss(one, truth), _error(one, truth, labels)) for one in (values, _sharpened(values, inverse))]
         loss, error = (pairs[0][0], pairs[1][0]), (pairs[0][1], pairs[1][1])
-        return cls(1 / inverse, len(truth), loss, error, _held_out(known, truth))
+        return cls(1 / inverse, len(truth), loss, error, _held_out(values, truth))
 
     def applied(self, log_probability: np.ndarray) -> np.ndarray:
         """Log-probabilities at this temperature."""
@@ -159,11 +159,11 @@ def _most_likely(log_probability: np.ndarray, truth: np.ndarray) -> float:
     The loss is convex in b = 1 / T with the slope `mean(sum_k p_k(b) l_k - l_true)`, which never falls.
     """
     finite = np.maximum(log_probability, np.finfo(np.float64).min / 1e6)  # 0 times -inf is no number
-    own = np.take_along_axis(finite, truth[:, None], 1)[:, 0]
+    of_truth = np.take_along_axis(finite, truth[:, None], 1)[:, 0]
 
     def slope(inverse: float) -> float:
         weights = np.exp(log_softmax(finite * inverse, -1))
-        return float(((weights * finite).sum(-1) - own).mean())
+        return float(((weights * finite).sum(-1) - of_truth).mean())
 
     if slope(_FLATTEST) >= 0:
         raise BadInput(

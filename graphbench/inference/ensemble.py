@@ -103,8 +103,8 @@ class Ensemble:
             Means `[values, width]`, predictions first; standard deviations of the predictions (no columns for one
             model); and the answers of the first model restricted to the rows that all answer.
         """
-        found = [member.answers(view, self.quantity) for member, view in zip(self.members, views, strict=True)]
-        values, answers = agreed(found)
+        per_member = [member.answers(view, self.quantity) for member, view in zip(self.members, views, strict=True)]
+        values, answers = agreed(per_member)
         return *self.combine(values), answers
 
     @property
@@ -129,8 +129,8 @@ class Ensemble:
         return means, np.empty((len(means), 0), dtype=means.dtype)
 
     def _log_probabilities(self, views: Sequence[InputPart]) -> tuple[np.ndarray, Answers]:
-        found = [member.answers(view, "output") for member, view in zip(self.members, views, strict=True)]
-        outputs, answers = agreed(found)
+        per_member = [member.answers(view, "output") for member, view in zip(self.members, views, strict=True)]
+        outputs, answers = agreed(per_member)
         return np.stack([log_probabilities(one, self.first.data.spec) for one in outputs]), answers
 
     def _columns(self, values: np.ndarray, present: np.ndarray, width: int) -> dict[str, Any]:
@@ -141,8 +141,8 @@ class Ensemble:
         """Spreads and intervals by name, beside the predictions."""
         spec, data = self.first.data.spec, self.first.data
         names = data.target_labels() if spec.num_classes is None else self.first.classes
-        found = {f"{SPREAD}_{name}": spreads[:, n] for n, name in enumerate(names) if spreads.shape[1]}
-        return found if self.intervals is None else found | self.intervals.columns(means)
+        columns = {f"{SPREAD}_{name}": spreads[:, n] for n, name in enumerate(names) if spreads.shape[1]}
+        return columns if self.intervals is None else columns | self.intervals.columns(means)
 
     # -- what the validation split teaches -----------------------------------------------------------------------
 
@@ -181,12 +181,12 @@ class Ensemble:
         spec = self.first.data.spec
         if spec.kind not in _WITH_LOGITS:
             raise BadInput(f"--calibrate is for classes and labels; {spec.name} is {spec.task}.")
-        found, targets = [], []
+        outputs, targets = [], []
         for views, y in self._validation("--calibrate"):
             logs, answers = self._log_probabilities(views)
-            found.append(pooled(logs))
+            outputs.append(pooled(logs))
             targets.append(_targets_of(views[0], y, answers, self.first.level))
-        self.temperature = Temperature.fit(np.concatenate(found), np.concatenate(targets))
+        self.temperature = Temperature.fit(np.concatenate(outputs), np.concatenate(targets))
         return self.temperature
 
     def _validation(self, option: str) -> Iterator[tuple[list[InputPart], np.ndarray]]:

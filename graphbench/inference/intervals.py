@@ -106,8 +106,8 @@ class Intervals:
 
     def columns(self, predictions: np.ndarray) -> dict[str, np.ndarray]:
         """`<target>_low` and `<target>_high` beside predictions `[rows, T]`; NaN where there is none."""
-        found: dict[str, np.ndarray] = {}
+        bounds: dict[str, np.ndarray] = {}
         for number, (name, width) in enumerate(zip(self.names, self.half_widths, strict=True)):
             centre = predictions[:, number].astype(np.float64)
-            found |= {f"{name}_low": centre - width, f"{name}_high": centre + width}
-        return found
+            bounds |= {f"{name}_low": centre - width, f"{name}_high": centre + width}
+        return bounds

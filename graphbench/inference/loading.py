@@ -74,8 +74,8 @@ def load_weights(module: BenchmarkModule, checkpoint: Path) -> dict[str, Any]:
     try:
         module.load_state_dict(content["state_dict"])
     except (KeyError, RuntimeError) as error:
-        told = str(error).splitlines()
-        raise BadInput(f"The weights in {checkpoint} do not fit the model of its configuration: {told[0]}") from error
+        lines = str(error).splitlines()
+        raise BadInput(f"The weights in {checkpoint} do not fit the model of its configuration: {lines[0]}") from error
     _warn_of_chirality(module, content, checkpoint)
     return content
 
@@ -104,10 +104,10 @@ def _places(path: Path) -> tuple[RunFolder, Path]:
             )
         return folder, path
     folder = RunFolder.existing(path)
-    found = trained_weights(folder)
-    if not found.is_file():
-        raise BadInput(f"There is no checkpoint {found}: the fit has not finished its first epoch.")
-    return folder, found
+    weights = trained_weights(folder)
+    if not weights.is_file():
+        raise BadInput(f"There is no checkpoint {weights}: the fit has not finished its first epoch.")
+    return folder, weights
 
 
 def _configuration(run: RunFolder) -> dict[str, Any]:

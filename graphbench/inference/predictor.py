@@ -195,24 +195,24 @@ class Predictor:
 
     def _answer(self, part: InputPart, answer: Callable[[GraphBatch], Tensor], width: int, level: TaskLevel) -> Answers:
         problems = dict(part.problems)
-        table, kept, failed = encoded_here(part.table, _lacking(part.table, self.data), self.data.spec.name)
+        table, indices, failed = encoded_here(part.table, _lacking(part.table, self.data), self.data.spec.name)
         problems |= {part.rows[graph]: why for graph, why in failed.items()}
-        rows = [part.rows[graph] for graph in kept]
+        rows = [part.rows[graph] for graph in indices]
         values, missing = self._values(table, answer, width, level)
         problems |= {rows[graph]: why for graph, why in missing.items()}
         remarks: list[str] | None = None
         if self.facts is not None:
-            told = dict(zip(rows, self.facts.outside(table, self.data), strict=True))
-            remarks = [told.get(row, "") for row in range(len(part.frame))]
+            notes = dict(zip(rows, self.facts.outside(table, self.data), strict=True))
+            remarks = [notes.get(row, "") for row in range(len(part.frame))]
         if part.remarks is not None:
             unseen = [part.remarks.get(row, "") for row in range(len(part.frame))]
             pairs = zip(remarks or [""] * len(unseen), unseen, strict=True)
             remarks = ["; ".join(filter(None, pair)) for pair in pairs]
         counts = table.lengths(axis_of(level)).numpy()
         whole = Answers(values, rows, counts, {}, remarks)
-        found = whole.only([row for row in rows if row not in problems])
-        found.problems = problems
-        return found
+        answered = whole.only([row for row in rows if row not in problems])
+        answered.problems = problems
+        return answered
 
     def _values(
         self, table: GraphTable, answer: Callable[[GraphBatch], Tensor], width: int, level: TaskLevel
@@ -223,10 +223,10 @@ class Predictor:
             Values of graphs, nodes or edges `[rows, width]` in the order of the table; and graph -> why it has none.
         """
         axis = torch.arange(len(table) + 1) if level == "graph" else table.ptr[axis_of(level)]
-        found = np.full((int(axis[-1]), width), np.nan, dtype=np.float32)
+        output = np.full((int(axis[-1]), width), np.nan, dtype=np.float32)
         missing: dict[int, str] = {}
         if not len(table):
-            return found, missing
+            return output, missing
         table = _with_unknown_targets(table, self.data)
         waiting = list(SizeBucketSampler(table.num_nodes, self.batch_size, shuffle=False))[::-1]
         with torch.inference_mode():
@@ -244,12 +244,12 @@ class Predictor:
                         missing[graphs[0]] = f"too large for the memory of {self.device}: {size} nodes"
                     continue
                 places = [np.arange(int(axis[graph]), int(axis[graph + 1])) for graph in graphs]
-                found = found.astype(np.promote_types(found.dtype, values.dtype), copy=False)
-                found[np.concatenate(places)] = values
+                output = output.astype(np.promote_types(output.dtype, values.dtype), copy=False)
+                output[np.concatenate(places)] = values
                 for graph, place in zip(graphs, places, strict=True):
-                    if not np.isfinite(found[place]).all():
+                    if not np.isfinite(output[place]).all():
                         missing[graph] = "the model's answer is not a finite number"
-        return found, missing
+        return output, missing
 
     def _forward(self, batch: GraphBatch, answer: Callable[[GraphBatch], Tensor]) -> np.ndarray:
         """Answer one batch `[rows, width]`, after all that happens to a batch on its way to the model."""
@@ -314,7 +314,7 @@ def several(inputs: Any) -> Sequence[Any]:
 
 def whole(frames: Iterable[pd.DataFrame]) -> pd.DataFrame:
     """Tables one below the other; raises BadInput where there is none."""
-    found = list(frames)
-    if not found:
+    inputs = list(frames)
+    if not inputs:
         raise BadInput("There is no input to answer: the list is empty.")
-    return pd.concat(found, ignore_index=True)
+    return pd.concat(inputs, ignore_index=True)

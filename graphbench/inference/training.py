@@ -72,21 +72,21 @@ class TrainingFacts:
         if not run.training.is_file():
             return None
         try:
-            found: dict[str, Any] = load_json(run.training)
-            low, high = found["nodes"]
+            facts: dict[str, Any] = load_json(run.training)
+            low, high = facts["nodes"]
             return cls(
                 (int(low), int(high)),
                 {
                     name: [[int(v) for v in column] for column in columns]
-                    for name, columns in found["categories"].items()
+                    for name, columns in facts["categories"].items()
                 },
-                {name: [(float(a), float(b)) for a, b in columns] for name, columns in found["ranges"].items()},
-                tuple(map(str, found["classes"])),
+                {name: [(float(a), float(b)) for a, b in columns] for name, columns in facts["ranges"].items()},
+                tuple(map(str, facts["classes"])),
                 {
                     name: [[float(share) for share in column] for column in columns]
-                    for name, columns in found.get("shares", {}).items()
+                    for name, columns in facts.get("shares", {}).items()
                 },
-                {name: [float(mean) for mean in columns] for name, columns in found.get("means", {}).items()},
+                {name: [float(mean) for mean in columns] for name, columns in facts.get("means", {}).items()},
             )
         except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise CorruptData(
@@ -123,7 +123,7 @@ class TrainingFacts:
             CorruptData: the facts are of other columns than the specification has.
         """
         self.check_columns(data.spec)
-        found: list[dict[str, None]] = [{} for _ in range(len(table))]
+        remarks: list[dict[str, None]] = [{} for _ in range(len(table))]
         spec = data.spec
         for name, axis, features in _categorical(spec):
             width = len(features.vocabularies)
@@ -136,7 +136,7 @@ class TrainingFacts:
                 seen[self.categories[name][number]] = True
                 label = _label(features, number)
                 for row in (~seen[values]).nonzero()[:, 0].tolist():
-                    found[_graph_of(table, axis, row)][data.value_words(label, int(values[row]))] = None
+                    remarks[_graph_of(table, axis, row)][data.value_words(label, int(values[row]))] = None
         for name, axis, features in _dense(spec):
             columns = _column(table, name, features.dense)
             if columns is None:
@@ -146,13 +146,13 @@ class TrainingFacts:
                 label = _label(features, len(features.vocabularies) + number)
                 for row in ((column < low) | (column > high)).nonzero()[:, 0].tolist():
                     words = f"{label} outside {low:.4g} to {high:.4g}"
-                    found[_graph_of(table, axis, row)][words] = None
+                    remarks[_graph_of(table, axis, row)][words] = None
         unit, (fewest, most) = "atom" if spec.molecules else "node", self.nodes
         for graph, count in enumerate(table.num_nodes.tolist()):
             if not fewest <= count <= most:
                 bound = f"at most {most}" if count > most else f"at least {fewest}"
-                found[graph][f"{count} {unit}{'s' if count != 1 else ''}, training had {bound}"] = None
-        return ["; ".join(words) for words in found]
+                remarks[graph][f"{count} {unit}{'s' if count != 1 else ''}, training had {bound}"] = None
+        return ["; ".join(words) for words in remarks]
 
     def check_columns(self, spec: BenchmarkSpec) -> None:
         """Hold the facts against a specification.
@@ -160,20 +160,22 @@ class TrainingFacts:
         Raises:
             CorruptData: they are of other columns than it has.
         """
-        known = {name: features.vocabularies for name, _, features in _categorical(spec)}
+        vocabularies = {name: features.vocabularies for name, _, features in _categorical(spec)}
         widths = {name: features.dense for name, _, features in _dense(spec)}
         measured = dict(_measured(spec))
         fits = (
             all(
-                name in known
-                and len(columns) == len(known[name])
+                name in vocabularies
+                and len(columns) == len(vocabularies[name])
                 and all(
-                    0 <= value < size for values, size in zip(columns, known[name], strict=True) for value in values
+                    0 <= value < size
+                    for values, size in zip(columns, vocabularies[name], strict=True)
+                    for value in values
                 )
                 for name, columns in self.categories.items()
             )
             and all(len(columns) == widths.get(name) for name, columns in self.ranges.items())
-            and all(tuple(map(len, columns)) == known.get(name) for name, columns in self.shares.items())
+            and all(tuple(map(len, columns)) == vocabularies.get(name) for name, columns in self.shares.items())
             and all(len(columns) == measured.get(name) for name, columns in self.means.items())
         )
         if not fits:

@@ -162,10 +162,10 @@ def attend_within_graphs(
                 [5.]])
     """
     packing = layout.packing
-    own = [None] * layout.num_blocks if biases is None else _own_biases(packing.padding, biases)
+    block_biases = [None] * layout.num_blocks if biases is None else _own_biases(packing.padding, biases)
     if qkv.shape[0] != layout.index.shape[0]:
         raise BadInput(f"The layout was built for {layout.index.shape[0]} rows, but the tensor has {qkv.shape[0]}.")
-    return packed_attention(qkv, *packing, own, num_heads, dropout)
+    return packed_attention(qkv, *packing, block_biases, num_heads, dropout)
 
 
 def _own_biases(padding: Sequence[Tensor | None], biases: Sequence[Tensor | None]) -> list[Tensor | None]:

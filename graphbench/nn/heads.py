@@ -317,9 +317,9 @@ def with_reverse(edge: Tensor, edge_index: Tensor, num_nodes: int) -> Tensor:
     source, target = edge_index
     key, wanted = source * num_nodes + target, target * num_nodes + source
     order = key.sort().values
-    own, other = torch.searchsorted(order, key), torch.searchsorted(order, wanted).clamp(max=len(edge) - 1)
-    sums = torch.zeros_like(edge).index_add(0, own, edge)
-    counts = torch.zeros_like(key).index_add(0, own, torch.ones_like(key))
+    position, other = torch.searchsorted(order, key), torch.searchsorted(order, wanted).clamp(max=len(edge) - 1)
+    sums = torch.zeros_like(edge).index_add(0, position, edge)
+    counts = torch.zeros_like(key).index_add(0, position, torch.ones_like(key))
     mean = sums.index_select(0, other) / counts.index_select(0, other).clamp(min=1)[:, None].to(edge.dtype)
-    known = order.index_select(0, other) == wanted
-    return torch.where(known[:, None], (edge + mean) / 2, edge)
+    has_reverse = order.index_select(0, other) == wanted
+    return torch.where(has_reverse[:, None], (edge + mean) / 2, edge)

@@ -66,13 +66,13 @@ class PathSteps:
 
     def mean_over(self, rows: Tensor, num_rows: int) -> Callable[[Tensor], Tensor]:
         """Return the map from `values [R, H]` to their weighted mean at `rows [K]` over each pair's steps `[P, H]`."""
-        there = _Bags(rows, self.first, self.weight)
+        forward = _Bags(rows, self.first, self.weight)
         rows, order = rows.sort()
         number = torch.zeros(num_rows, dtype=torch.int64, device=rows.device).scatter_add_(
             0, rows, torch.ones_like(rows)
         )
         back = _Bags(self.pair[order], number.cumsum(0) - number, self.weight[order])
-        return lambda values: _WeightedSums.apply(values, there, back)
+        return lambda values: _WeightedSums.apply(values, forward, back)
 
     def lengths(self, limit: int) -> Tensor:
         """Edges of the shortest paths of each pair, at most `limit` `[P]`: any of them, since all are as long."""

@@ -83,7 +83,7 @@ class EncodingContract:
     def test_computing_repeats_and_leaves_graphs_alone(self) -> None:
         """Equal input gives equal tensors whatever the global random state; the input stays as it was."""
         table, encoding = self.make_table(), self.make_encoding()
-        kept = {name: tensor.clone() for name, tensor in table.columns.items()}
+        original = {name: tensor.clone() for name, tensor in table.columns.items()}
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(1)
             first = encoding.compute(table)
@@ -91,7 +91,7 @@ class EncodingContract:
             second = encoding.compute(table)
         for name, tensor in first.columns.items():
             assert torch.equal(tensor, second.columns[name]), f"computing {name} twice gives different values"
-        for name, tensor in kept.items():
+        for name, tensor in original.items():
             assert torch.equal(tensor, table.columns[name]), f"compute changed {name} of the graphs"
 
     def test_node_order_moves_rows(self) -> None:

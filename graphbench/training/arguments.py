@@ -43,14 +43,14 @@ def type_hints(cls: type) -> dict[str, Any]:
         >>> type_hints(HeadConfig)["num_layers"]
         <class 'int'>
     """
-    found: dict[str, Any] = {}
+    collected: dict[str, Any] = {}
     for base in _constructors(cls):
         try:
             hints = get_type_hints(base.__init__)  # type: ignore[misc]
         except Exception:  # names that are there for type checkers alone
             hints = {}
-        found = {name: hint for name, hint in hints.items() if name != "return"} | found
-    return found
+        collected = {name: hint for name, hint in hints.items() if name != "return"} | collected
+    return collected
 
 
 def check_options(argument: str, cls: type, options: object) -> None:
@@ -76,10 +76,10 @@ def check_options(argument: str, cls: type, options: object) -> None:
     """
     if not isinstance(options, Mapping):
         raise BadInput(f"{argument} must be a mapping of options, such as {{'name': value}}, but got {options!r}.")
-    known, hints = parameters(cls), type_hints(cls)
+    accepted, hints = parameters(cls), type_hints(cls)
     for name, value in options.items():
-        if name not in known and _tells_all(cls):
-            raise UnknownName(f"option of {cls.__name__} in {argument}", str(name), known)
+        if name not in accepted and _tells_all(cls):
+            raise UnknownName(f"option of {cls.__name__} in {argument}", str(name), accepted)
         if name in hints and not _fits(value, hints[name]):
             raise BadInput(f"{argument}: {name} must be {_told(hints[name])}, but got {value!r}.")
 

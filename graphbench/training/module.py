@@ -304,8 +304,8 @@ class BenchmarkModule(pl.LightningModule):
         sums, counts = self.scores.of("train").update(self.task, self.task(representation, batch), batch)
         all_sums, all_counts, processes = over_processes(sums.detach(), counts)
         epoch = torch.full((), self.epoch_number, device=self.device)  # filled there: a float would be copied, and wait
-        told = {"train/loss_step": self.task.combine(all_sums, all_counts), "epoch": epoch}
-        self.log_dict(told, batch_size=batch.num_graphs)
+        logged = {"train/loss_step": self.task.combine(all_sums, all_counts), "epoch": epoch}
+        self.log_dict(logged, batch_size=batch.num_graphs)
         loss = processes * self.task.combine(sums, all_counts)
         return loss if representation.penalty is None else loss + representation.penalty
 
@@ -322,12 +322,12 @@ class BenchmarkModule(pl.LightningModule):
         batch = self.read_batch(batch)
         output = self(batch)
         predictions, targets = self.task.predict(output, batch)
-        found = rows_of(self.task.level, batch) | {"prediction": predictions, "target": targets}
-        found |= {f"{SPREAD}{name}": values for name, values in self.task.named_spreads(output).items()}
-        found |= {OUTPUT: output[:, : self.spec.output_dim]} if self.predicts_outputs else {}
+        columns = rows_of(self.task.level, batch) | {"prediction": predictions, "target": targets}
+        columns |= {f"{SPREAD}{name}": values for name, values in self.task.named_spreads(output).items()}
+        columns |= {OUTPUT: output[:, : self.spec.output_dim]} if self.predicts_outputs else {}
         if "asked" in batch:  # a part of one graph: the other nodes are surroundings, and asked in another batch
-            found = {name: values[batch.asked] for name, values in found.items()}
-        return {name: values.cpu() for name, values in found.items()}
+            columns = {name: values[batch.asked] for name, values in columns.items()}
+        return {name: values.cpu() for name, values in columns.items()}
 
     @property
     def epoch_number(self) -> float:

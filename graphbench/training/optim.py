@@ -233,9 +233,9 @@ def fuse(optimizer: Optimizer) -> Optimizer:
     if type(optimizer) not in (Adam, AdamW):
         return optimizer
     for group in optimizer.param_groups:
-        asked = any(group.get(option) for option in ("foreach", "capturable", "differentiable"))
+        set_by_user = any(group.get(option) for option in ("foreach", "capturable", "differentiable"))
         fits = all(p.device.type in _FUSED_ON and p.is_floating_point() for p in group["params"])
-        if group.get("fused") is None and group.get("foreach") is None and not asked and fits:
+        if group.get("fused") is None and group.get("foreach") is None and not set_by_user and fits:
             group["fused"] = True
     return optimizer
 

@@ -198,8 +198,8 @@ def distance_layout(pairs: Tensor, num_nodes: int, steps: int = 100) -> np.ndarr
     angle = 2.4 * np.arange(num_nodes)
     spiral = np.stack((np.cos(angle), np.sin(angle)), 1)  # unlike for every node, so that it tells twins apart
     starts = [(second, shift) for second in (2, min(3, num_nodes)) for shift in (0.1, 0.5, 1.5)]
-    found = [_majorise(scaled[:, [-1, -second]] + shift * spiral, distance, steps) for second, shift in starts]
-    return min(found, key=lambda result: result[0])[1]
+    layouts = [_majorise(scaled[:, [-1, -second]] + shift * spiral, distance, steps) for second, shift in starts]
+    return min(layouts, key=lambda result: result[0])[1]
 
 
 def _majorise(positions: np.ndarray, distance: np.ndarray, steps: int) -> tuple[float, np.ndarray]:

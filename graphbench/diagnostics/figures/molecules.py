@@ -48,5 +48,5 @@ def molecule_png(smiles: str, width: int = 300, height: int = 220) -> bytes | No
     drawer.drawOptions().padding = 0.06
     drawing.PrepareAndDrawMolecule(drawer, molecule)
     drawer.FinishDrawing()
-    found: bytes = drawer.GetDrawingText()
-    return found
+    png: bytes = drawer.GetDrawingText()
+    return png

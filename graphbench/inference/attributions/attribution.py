@@ -104,7 +104,7 @@ def attribute(
     check_range("samples", samples, at_least=2, whole=True)
     question = Question(module, copies, facts, target, node)
     if method == "myerson":
-        found = myerson(question, samples)
-        return Attribution(found.nodes, None, question.prediction, question.at_reference, found.errors, found.orders)
+        values = myerson(question, samples)
+        return Attribution(values.nodes, None, question.prediction, question.at_reference, values.errors, values.orders)
     nodes, edges = integrated_gradients(question, steps) if method == "integrated_gradients" else masking(question)
     return Attribution(nodes, edges, question.prediction, question.at_reference)

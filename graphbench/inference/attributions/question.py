@@ -102,15 +102,15 @@ class Question:
             edges: which edges `[k, m]`, bool.
         """
         at_once = max(1, min(_COPIES, _ROWS // max(self.num_nodes + self.num_edges, 1)))
-        found = [self._masked(*part) for part in zip(nodes.split(at_once), edges.split(at_once), strict=True)]
-        return torch.cat(found) if found else torch.zeros(0, dtype=torch.float64)
+        values = [self._masked(*part) for part in zip(nodes.split(at_once), edges.split(at_once), strict=True)]
+        return torch.cat(values) if values else torch.zeros(0, dtype=torch.float64)
 
     @torch.no_grad()
     def _masked(self, nodes: Tensor, edges: Tensor) -> Tensor:
         outputs = []
         for kind, vectors, reference in zip(self.kinds, self.vectors, self.reference, strict=True):
-            kept = (nodes if kind == "node" else edges).to(vectors.device)
-            outputs.append(torch.where(kept[:, :, None], vectors, reference))
+            mask = (nodes if kind == "node" else edges).to(vectors.device)
+            outputs.append(torch.where(mask[:, :, None], vectors, reference))
         return self.answers(*outputs)[:, self.column].double().cpu()
 
 
@@ -120,8 +120,8 @@ def _check_task(module: BenchmarkModule, node: int | None) -> None:
     if spec.level not in ("graph", "node") or spec.kind == "recovery":
         raise BadInput(f"{spec.name} cannot be explained: {spec.task} is not about graphs or nodes.")
     if (spec.level == "node") != (node is not None):
-        told = "name the node to explain" if node is None else "it has no prediction of single nodes"
-        raise BadInput(f"--node: {spec.name} is {spec.task}; {told}.")
+        advice = "name the node to explain" if node is None else "it has no prediction of single nodes"
+        raise BadInput(f"--node: {spec.name} is {spec.task}; {advice}.")
 
 
 def _column(prediction: Tensor, target: int | None) -> int:

@@ -32,11 +32,11 @@ def reference_of(call: EncoderCall, facts: TrainingFacts) -> Tensor:
         return call.output
     with torch.no_grad():
         arguments = [_mean_rows(value, name, facts) for value, name in zip(call.arguments, call.fields, strict=True)]
-        found: Tensor = call.encoder(*arguments)
+        encoded: Tensor = call.encoder(*arguments)
         for place, (value, name) in enumerate(zip(call.arguments, call.fields, strict=True)):
             if value is not None and name in ("x", "edge_attr"):
-                found = found + _mean_of_values(call.encoder, arguments, place, facts.shares[name])
-    return found
+                encoded = encoded + _mean_of_values(call.encoder, arguments, place, facts.shares[name])
+    return encoded
 
 
 def _mean_rows(value: Tensor | None, name: str | None, facts: TrainingFacts) -> Tensor | None:
@@ -62,7 +62,7 @@ def _mean_of_values(
     weights = torch.tensor([share for sizes in shares for share in sizes], dtype=torch.float64)
     rows = zero.new_zeros(len(values) + 1, zero.shape[1])
     rows[torch.arange(len(values)), torch.tensor(columns)] = torch.tensor(values, dtype=zero.dtype, device=zero.device)
-    asked = [None if other is None else other[:1].expand(len(rows), -1) for other in arguments]
-    asked[place] = rows
-    found: Tensor = encoder(*asked)
-    return ((found[:-1] - found[-1:]).double() * weights.to(found.device)[:, None]).sum(0).to(found.dtype)
+    inputs = [None if other is None else other[:1].expand(len(rows), -1) for other in arguments]
+    inputs[place] = rows
+    encoded: Tensor = encoder(*inputs)
+    return ((encoded[:-1] - encoded[-1:]).double() * weights.to(encoded.device)[:, None]).sum(0).to(encoded.dtype)

@@ -58,18 +58,18 @@ def choose_rows(
     Raises:
         BadInput: a row is not there, or has no graph; says why.
     """
-    found: dict[int, ChosenRow] = {}
+    chosen: dict[int, ChosenRow] = {}
     start = 0
     for part in parts:
         for number in numbers:
             row = number - start
             if 0 <= row < len(part.frame):
                 text = part.frame[smiles].iloc[row] if isinstance(smiles, str) else smiles[number] if smiles else None
-                found[number] = ChosenRow(number, _graph(predictor, part, row, number), text)
+                chosen[number] = ChosenRow(number, _graph(predictor, part, row, number), text)
         start += len(part.frame)
-        if len(found) == len(set(numbers)):
-            return [found[number] for number in dict.fromkeys(numbers)]
-    missing = next(number for number in numbers if number not in found)
+        if len(chosen) == len(set(numbers)):
+            return [chosen[number] for number in dict.fromkeys(numbers)]
+    missing = next(number for number in numbers if number not in chosen)
     raise BadInput(f"--rows {missing}: the input has {start} rows, numbered from 0.")
 
 
@@ -79,8 +79,8 @@ def _graph(predictor: Predictor, part: InputPart, row: int, number: int) -> Grap
     graph = part.rows.index(row)
     table, data = part.table.slice(graph, graph + 1), predictor.data
     lacking = [encoding for encoding in data.encodings if not set(encoding.layout) <= set(table.columns)]
-    table, kept, failed = encoded_here(table, lacking, data.spec.name, workers=1)
-    if not kept:
+    table, indices, failed = encoded_here(table, lacking, data.spec.name, workers=1)
+    if not indices:
         raise BadInput(f"--rows {number}: this row cannot be explained: {failed[0]}.")
     return table
 
@@ -140,21 +140,21 @@ def explain_row(predictor: Predictor, row: ChosenRow, wanted: Wanted) -> Attribu
         ready: GraphBatch = data.on_after_batch_transfer(batch, 0)
         return ready
 
-    found = attribute(
+    attribution = attribute(
         predictor.module, copies, wanted.facts, wanted.target, wanted.method, wanted.steps, wanted.samples, wanted.node
     )
-    difference = abs(found.prediction - found.at_reference)
-    if wanted.method == "integrated_gradients" and abs(found.gap) > _GAP * difference:
+    difference = abs(attribution.prediction - attribution.at_reference)
+    if wanted.method == "integrated_gradients" and abs(attribution.gap) > _GAP * difference:
         log.warning(
             "Row %d: the attributions miss %.3g of a difference of %.3g. Take more --steps than %d.",
-            row.number, abs(found.gap), difference, wanted.steps,
+            row.number, abs(attribution.gap), difference, wanted.steps,
         )  # fmt: skip
-    if found.orders and found.errors is not None:
+    if attribution.orders and attribution.errors is not None:
         log.info(
             "Row %d: means over %d random orders, with standard errors of at most %.2g; --samples takes more.",
-            row.number, found.orders, float(found.errors.max()),
+            row.number, attribution.orders, float(attribution.errors.max()),
         )  # fmt: skip
-    return found
+    return attribution
 
 
 def line_scores(table: GraphTable, pairs: Tensor, edges: Tensor) -> Tensor:

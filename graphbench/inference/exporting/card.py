@@ -91,10 +91,10 @@ def _scores(
     rows = {architecture: {split: results.get(split) or {} for split in SCORED}} | {
         name: dict(values) for name, values in results.get("baselines", {}).items()
     }
-    own = rows[architecture]
-    names = [name.partition("/")[2] for split in SCORED for name in own[split]]
+    scores = rows[architecture]
+    names = [name.partition("/")[2] for split in SCORED for name in scores[split]]
     names = [name for name in dict.fromkeys([spec.metric, *names]) if name != "loss"]
-    keys = [(split, f"{split}/{name}") for split in SCORED for name in names if f"{split}/{name}" in own[split]]
+    keys = [(split, f"{split}/{name}") for split in SCORED for name in names if f"{split}/{name}" in scores[split]]
     columns = [f"{SCORED[split]} {key.partition('/')[2]}" for split, key in keys]
     cells = {name: [_cell(values.get(split, {}).get(key)) for split, key in keys] for name, values in rows.items()}
     return columns, cells if keys else {}
@@ -110,11 +110,11 @@ def _number(value: object) -> bool:
 
 def _conditions(results: Mapping[str, Any]) -> str:
     """Describe how one training got its scores."""
-    known = {"seed": "seed {}", "epochs": "{} epochs", "best_epoch": "weights of epoch {}"}
+    phrases = {"seed": "seed {}", "epochs": "{} epochs", "best_epoch": "weights of epoch {}"}
     shown = {
-        key: results[key] + 1 if key == "best_epoch" else results[key] for key in known if _number(results.get(key))
+        key: results[key] + 1 if key == "best_epoch" else results[key] for key in phrases if _number(results.get(key))
     }
-    return ", ".join(known[key].format(value) for key, value in shown.items())
+    return ", ".join(phrases[key].format(value) for key, value in shown.items())
 
 
 def _targets(spec: BenchmarkSpec, data: Benchmark) -> str:
@@ -164,6 +164,6 @@ def _example(data: Benchmark) -> str:
             return 'model.predict(["CCO", "c1ccccc1"])  # SMILES or RDKit molecules'
     except BadInput:  # molecules whose graphs need more than a SMILES
         pass
-    if told := getattr(data, "python_input", ""):
-        return f"model.predict(inputs)  # {told}"
+    if example := getattr(data, "python_input", ""):
+        return f"model.predict(inputs)  # {example}"
     return "# graphbench predict --run FOLDER --input FILE_OR_FOLDER --output predicted.csv"

@@ -42,10 +42,10 @@ def onnx_files(module: BenchmarkModule, data: Benchmark) -> dict[str, tuple[byte
         BadInput: the model cannot be exported; names it and says why.
         MissingExtra: onnx, onnxscript or onnxruntime is not installed.
     """
-    content, told = export_onnx(module, data)
+    content, description = export_onnx(module, data)
     return {
         FILE: (content, "the computation, for onnxruntime.InferenceSession(FILE)"),
-        INPUTS: (json.dumps(told, indent=1).encode() + b"\n", f"what {FILE} takes and returns"),
+        INPUTS: (json.dumps(description, indent=1).encode() + b"\n", f"what {FILE} takes and returns"),
     }
 
 
@@ -72,7 +72,7 @@ def export_onnx(module: BenchmarkModule, data: Benchmark) -> tuple[bytes, dict[s
     try:
         # What the exporter prints about its progress is for its authors.
         with quietly(), contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-            found: Any = torch.onnx.export(
+            exported: Any = torch.onnx.export(
                 program,
                 dynamo=True,
                 input_names=list(fields.axes),
@@ -84,12 +84,12 @@ def export_onnx(module: BenchmarkModule, data: Benchmark) -> tuple[bytes, dict[s
         raise BadInput(
             f"{type(module.architecture).__name__} cannot be exported to ONNX: {reason_of(error.__cause__ or error)}"
         ) from error
-    _tidy(found.model, fields, module)
-    told = described_inputs(module, data, fields)
-    _describe(found.model, module, data, told)
-    content: bytes = found.model_proto.SerializeToString()
+    _tidy(exported.model, fields, module)
+    description = described_inputs(module, data, fields)
+    _describe(exported.model, module, data, description)
+    content: bytes = exported.model_proto.SerializeToString()
     check_answers(session(content), module, fields, "the exporter to ONNX")
-    return content, told
+    return content, description
 
 
 def session(content: bytes) -> Callable[[dict[str, Tensor]], Tensor]:
@@ -106,8 +106,8 @@ def session(content: bytes) -> Callable[[dict[str, Tensor]], Tensor]:
     running = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
 
     def run(fields: dict[str, Tensor]) -> Tensor:
-        (found,) = running.run(None, {name: value.numpy() for name, value in fields.items()})
-        return torch.from_numpy(found)
+        (output,) = running.run(None, {name: value.numpy() for name, value in fields.items()})
+        return torch.from_numpy(output)
 
     return run
 

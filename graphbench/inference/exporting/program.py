@@ -122,10 +122,10 @@ def program_files(module: BenchmarkModule, data: Benchmark) -> dict[str, tuple[b
     program, fields = export_program(module, data.spec)
     content = io.BytesIO()
     torch.export.save(program, content)
-    told = described_inputs(module, data, fields)
+    description = described_inputs(module, data, fields)
     return {
         PROGRAM: (content.getvalue(), "the computation, for torch.export.load(FILE).module()"),
-        INPUTS: (json.dumps(told, indent=1).encode() + b"\n", f"what {PROGRAM} takes and returns"),
+        INPUTS: (json.dumps(description, indent=1).encode() + b"\n", f"what {PROGRAM} takes and returns"),
     }
 
 
@@ -197,14 +197,14 @@ def check_answers(
         values, expected = fields.values(batch), answers_of(module, batch)
         with torch.no_grad():
             try:
-                found = run(values)
+                output = run(values)
             except Exception as error:  # a guard of the program, or what it computes
                 raise BadInput(
                     f"{name} cannot be exported by {exporter}: the program fails on graphs of {list(sizes)} nodes, "
                     f"which the model takes: {reason_of(error)}"
                 ) from error
         scale = max(1.0, float(expected.abs().max()))
-        if found.shape != expected.shape or not bool(((found - expected).abs() <= _TOLERANCE * scale).all()):
+        if output.shape != expected.shape or not bool(((output - expected).abs() <= _TOLERANCE * scale).all()):
             raise BadInput(
                 f"{name} cannot be exported by {exporter}: on graphs of {list(sizes)} nodes the program answers "
                 "otherwise than the model."
@@ -263,13 +263,13 @@ def _graph(spec: BenchmarkSpec, num_nodes: int, generator: torch.Generator) -> d
 
 
 def _features(features: Features, rows: int, names: tuple[str, str], generator: torch.Generator) -> dict[str, Tensor]:
-    found: dict[str, Tensor] = {}
+    fields: dict[str, Tensor] = {}
     if features.vocabularies:
         columns = [torch.randint(size, (rows,), generator=generator) for size in features.vocabularies]
-        found[names[0]] = torch.stack(columns, 1)
+        fields[names[0]] = torch.stack(columns, 1)
     if features.dense:
-        found[names[1]] = torch.randn(rows, features.dense, generator=generator)
-    return found
+        fields[names[1]] = torch.randn(rows, features.dense, generator=generator)
+    return fields
 
 
 # -- what the inputs are ---------------------------------------------------------------------------------------------
@@ -289,11 +289,11 @@ _WORDS = {
 def _described(name: str, axis: str, spec: BenchmarkSpec) -> dict[str, Any]:
     words = _WORDS.get(name, f"pointers of {name.removesuffix('_ptr')}" if axis == "pointer" else f"a row per {axis}")
     features: Mapping[str, Features] = {"x": spec.node, "edge_attr": spec.edge}
-    told: dict[str, Any] = {"what": words}
+    description: dict[str, Any] = {"what": words}
     if name in features:
-        told["values"] = [f"0 .. {size - 1}" for size in features[name].vocabularies]
-        told["names"] = list(features[name].names[: len(features[name].vocabularies)])
-    return told
+        description["values"] = [f"0 .. {size - 1}" for size in features[name].vocabularies]
+        description["names"] = list(features[name].names[: len(features[name].vocabularies)])
+    return description
 
 
 def _shape(name: str, value: Tensor) -> list[int | str]:

@@ -172,8 +172,8 @@ class Task(nn.Module):
 
     def undefined(self, targets: TargetRange) -> dict[str, str]:
         """Metrics of `all_metrics` that targets cannot define, with the reason in words."""
-        found = {n: targets.missing(need_of(n, metric, self.needs)) for n, metric in self.all_metrics().items()}
-        return {name: reason for name, reason in found.items() if reason}
+        reasons = {n: targets.missing(need_of(n, metric, self.needs)) for n, metric in self.all_metrics().items()}
+        return {name: reason for name, reason in reasons.items() if reason}
 
     def ranges(self) -> TargetRanges:
         """Make the metric that gathers the range of targets over batches."""

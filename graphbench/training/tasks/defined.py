@@ -61,16 +61,16 @@ class TargetRange:
             >>> TargetRange((6,), (0.0,), (0.0,), discrete=True).missing("rows")
             ''
         """
-        known = sum(self.rows)
-        if not known:
+        total = sum(self.rows)
+        if not total:
             return "no target is known"
         if need == "contrast" and not any(low < high for low, high in zip(self.low, self.high, strict=True)):
             if len(self.rows) > 1:
                 return "no target has two different known values"
             value = f"of class {self.low[0]:g}" if self.discrete else f"{self.low[0]:.6g}"
-            return f"all {known} known targets are {value}" if known > 1 else f"its one known target is {value}"
+            return f"all {total} known targets are {value}" if total > 1 else f"its one known target is {value}"
         if need == "positive" and not any(high >= 1 for high in self.high):
-            return f"all {known} known labels are 0"
+            return f"all {total} known labels are 0"
         return ""
 
 
@@ -99,10 +99,10 @@ class TargetRanges(Metric):
         """Add targets `[rows, T]`, NaN where unknown."""
         if not len(targets):
             return
-        known = ~targets.isnan()
-        self.rows = self.rows + known.sum(0)
-        self.low = torch.minimum(self.low, torch.where(known, targets, torch.inf).amin(0))
-        self.high = torch.maximum(self.high, torch.where(known, targets, -torch.inf).amax(0))
+        mask = ~targets.isnan()
+        self.rows = self.rows + mask.sum(0)
+        self.low = torch.minimum(self.low, torch.where(mask, targets, torch.inf).amin(0))
+        self.high = torch.maximum(self.high, torch.where(mask, targets, -torch.inf).amax(0))
 
     def compute(self) -> Tensor:
         """Known rows, smallest and largest values `[3, T]`, float64 on the CPU."""

@@ -33,9 +33,9 @@ class KnownMeanAbsoluteError(MeanAbsoluteError):
 
     def update(self, preds: Tensor, target: Tensor) -> None:
         """Add predictions and targets of one shape."""
-        error, known = _known_errors(preds, target)
+        error, mask = _known_errors(preds, target)
         self.sum_abs_error += error.abs().sum()
-        self.total += known.sum()
+        self.total += mask.sum()
 
 
 class KnownMeanSquaredError(MeanSquaredError):
@@ -52,9 +52,9 @@ class KnownMeanSquaredError(MeanSquaredError):
 
     def update(self, preds: Tensor, target: Tensor) -> None:
         """Add predictions and targets of one shape."""
-        error, known = _known_errors(preds, target)
+        error, mask = _known_errors(preds, target)
         self.sum_squared_error += error.square().sum()
-        self.total += known.sum()
+        self.total += mask.sum()
 
 
 class TargetErrors(Metric):
@@ -86,9 +86,9 @@ class TargetErrors(Metric):
 
     def update(self, preds: Tensor, target: Tensor) -> None:
         """Add predictions and targets `[rows, T]`, NaN where unknown."""
-        error, known = _known_errors(preds, target)
+        error, mask = _known_errors(preds, target)
         self.sums = self.sums + (error.square() if self.squared else error.abs()).sum(0)
-        self.rows = self.rows + known.sum(0)
+        self.rows = self.rows + mask.sum(0)
 
     def compute(self) -> Tensor:
         """Return the errors `[T]`."""
@@ -125,8 +125,8 @@ class ScaledError(TargetErrors):
 
 def _known_errors(preds: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """Differences, 0 where the target is NaN, and where it is not."""
-    known = ~target.isnan()
-    return torch.where(known, preds - target, 0.0), known
+    mask = ~target.isnan()
+    return torch.where(mask, preds - target, 0.0), mask
 
 
 class KnownAccuracy(MulticlassAccuracy):
@@ -186,15 +186,15 @@ class PositiveF1Score(KnownF1Score):
 def _count(metric: KnownAccuracy | KnownF1Score, preds: Tensor, target: Tensor) -> None:
     """Add to true and false positives, true and false negatives, of each class `[C]` or of all together."""
     target = target.reshape(-1)
-    known, chosen, true = target >= 0, preds.argmax(1), target.clamp(min=0)
+    mask, chosen, true = target >= 0, preds.argmax(1), target.clamp(min=0)
     none = torch.zeros(preds.shape[1], dtype=torch.long, device=target.device)
     # Sums of integers are the same in any order; `bincount` would read its length from the device
-    right = none.index_add(0, true, (known & (chosen == true)).long())
-    false_positive = none.index_add(0, chosen, known.long()) - right
-    false_negative = none.index_add(0, true, known.long()) - right
-    true_negative = known.sum() - right - false_positive - false_negative
-    found = {"tp": right, "fp": false_positive, "tn": true_negative, "fn": false_negative}
-    for name, values in found.items():
+    right = none.index_add(0, true, (mask & (chosen == true)).long())
+    false_positive = none.index_add(0, chosen, mask.long()) - right
+    false_negative = none.index_add(0, true, mask.long()) - right
+    true_negative = mask.sum() - right - false_positive - false_negative
+    counts = {"tp": right, "fp": false_positive, "tn": true_negative, "fn": false_negative}
+    for name, values in counts.items():
         setattr(metric, name, getattr(metric, name) + (values.sum() if metric.average == "micro" else values))
 
 
@@ -220,10 +220,10 @@ class KnownAUROC(BinaryAUROC):
     def compute(self) -> Tensor:  # type: ignore[override]
         """Return the area; NaN where one of the classes has no row."""
         preds, target = dim_zero_cat(self.preds), dim_zero_cat(self.target)
-        known = target >= 0
-        if len(target[known].unique()) < 2:
+        mask = target >= 0
+        if len(target[mask].unique()) < 2:
             return preds.new_full((), torch.nan)
-        return binary_auroc(preds[known], target[known])
+        return binary_auroc(preds[mask], target[mask])
 
 
 class MatthewsCorrelation(MulticlassMatthewsCorrCoef):

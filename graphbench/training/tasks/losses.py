@@ -55,7 +55,7 @@ def class_terms(
         >>> class_terms(torch.zeros(3, 2), torch.tensor([0, -1, 1]), 2)
         (tensor([0.6931, 0.6931]), tensor([1, 1]))
     """
-    known, target = target >= 0, target.clamp(min=0)
+    mask, target = target >= 0, target.clamp(min=0)
     if logits.dim() == 1 or logits.shape[1] == 1:
         truth = target.to(logits.dtype) * (1 - smoothing) + smoothing / 2
         values = F.binary_cross_entropy_with_logits(logits.reshape(-1), truth, reduction="none")
@@ -65,7 +65,7 @@ def class_terms(
         values = focal(values, focus)
     values = weighted(values, weight)
     member = (
-        F.one_hot(target, classes) * known[:, None]
+        F.one_hot(target, classes) * mask[:, None]
     )  # no scatter: its sums come in another order every time on a GPU
     return (values[:, None] * member).sum(0), member.sum(0)
 

@@ -71,8 +71,8 @@ class PerTarget(Metric):
         return (counted.mean() if len(counted) else values.new_full((), torch.nan)).float()
 
     def _of(self, predictions: Tensor, targets: Tensor) -> Tensor:
-        known = ~targets.isnan()
-        guesses, truth = predictions[known], targets[known]
+        mask = ~targets.isnan()
+        guesses, truth = predictions[mask], targets[mask]
         none = truth.new_full((), torch.nan)
         if not self.defined(guesses, truth) or (self.varied and bool((guesses == guesses[0]).all())):
             return none
@@ -114,8 +114,8 @@ class PerLabel(PerTarget):
         return {"contrast": 0 < positive < len(truth), "positive": positive > 0, "rows": len(truth) > 0}[self.need]
 
     def _of(self, predictions: Tensor, targets: Tensor) -> Tensor:
-        known = ~targets.isnan()
-        guesses, truth = predictions[known], targets[known].long()
+        mask = ~targets.isnan()
+        guesses, truth = predictions[mask], targets[mask].long()
         if not self.defined(guesses, truth):
             return targets.new_full((), torch.nan)
         return self.score(guesses, truth).to(targets)

@@ -106,8 +106,8 @@ class SplitScores(nn.Module):
         self.has_loss = False
         for metrics in (self.metrics, self.alone):
             task.compare(cast(dict[str, Metric], dict(metrics.items())), predictions, targets)
-        if (known := task.known_targets(targets)) is not None:
-            self.ranges.update(known)
+        if (known_targets := task.known_targets(targets)) is not None:
+            self.ranges.update(known_targets)
 
     def reset(self) -> None:
         """Forget what was added."""
@@ -144,8 +144,8 @@ class SplitScores(nn.Module):
             for number, (target, value) in enumerate(zip(self.targets, of_targets, strict=True)):
                 values[f"{name}/{target}"] = value
                 if value.isnan():
-                    own = None if targets is None else targets.column(number).missing(self.alone_needs[name])
-                    self.undefined[f"{self.split}/{name}/{target}"] = own or why_not_a_number(float(value), loss)
+                    why = None if targets is None else targets.column(number).missing(self.alone_needs[name])
+                    self.undefined[f"{self.split}/{name}/{target}"] = why or why_not_a_number(float(value), loss)
         return values
 
 

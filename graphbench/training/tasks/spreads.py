@@ -162,10 +162,15 @@ def quantile_levels(levels: Sequence[float]) -> tuple[float, ...]:
         >>> quantile_levels([0.9, 0.5, 0.1])
         (0.1, 0.5, 0.9)
     """
-    found = tuple(sorted(float(level) for level in levels))
-    if len(found) < 2 or len(set(found)) < len(found) or not (found[0] > 0 and found[-1] < 1) or 0.5 not in found:
+    quantiles = tuple(sorted(float(level) for level in levels))
+    if (
+        len(quantiles) < 2
+        or len(set(quantiles)) < len(quantiles)
+        or not (quantiles[0] > 0 and quantiles[-1] < 1)
+        or 0.5 not in quantiles
+    ):
         raise BadInput(
             f"quantiles must be different levels above 0 and below 1, 0.5 (the prediction) among them, as in "
             f"[0.05, 0.5, 0.95], but got {list(levels)}."
         )
-    return found
+    return quantiles
