@@ -30,11 +30,9 @@ from graphbench.callbacks.non_finite import NonFinite
 from graphbench.callbacks.progress import EpochLines, Forecast, RunProgressBar
 from graphbench.callbacks.throughput import Throughput
 from graphbench.cli.command_line import OPTION_TOPS
-from graphbench.cli.complaints import constructed, of_lightning, reason, with_whole_name
-from graphbench.cli.elastic import meet_on_loopback
-from graphbench.cli.names import AS_FUNCTION, DEFAULT_OPTIMIZER, with_optimizer
-from graphbench.cli.parse_errors import explain
-from graphbench.cli.signals import FolderWatch, OrderlyStop, Signals
+from graphbench.cli.complaints import constructed, explain, of_lightning, reason, with_whole_name
+from graphbench.cli.options import AS_FUNCTION, DEFAULT_OPTIMIZER, with_optimizer
+from graphbench.cli.ranks import FolderWatch, OrderlyStop, Signals, meet_on_loopback
 from graphbench.cli.trainer_checks import check_trainer
 from graphbench.contracts.benchmark import Benchmark
 from graphbench.errors import BadInput, GraphbenchError

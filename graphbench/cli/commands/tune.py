@@ -14,7 +14,7 @@ import yaml
 from graphbench.cli.checks import refuse_unknown
 from graphbench.cli.parsers import CommandParser, folder_to_write
 from graphbench.cli.preflight import built, flat, refuse_options, settings
-from graphbench.cli.stopping import Stopped
+from graphbench.cli.process import Stopped
 from graphbench.data.files.together import writing_together
 from graphbench.data.files.writing import write_text
 from graphbench.errors import BadInput, GraphbenchError, check_range

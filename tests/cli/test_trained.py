@@ -11,10 +11,11 @@ import pytest
 import torch
 
 import graphbench
-from graphbench.cli import main, several_devices
-from graphbench.cli.commands import embed
+from graphbench.cli import main
+from graphbench.cli import trained as several_devices
+from graphbench.cli.commands import predict as embed
 from graphbench.cli.commands.predict import _answering
-from graphbench.cli.several_devices import answer_part, chosen_devices, start_answering
+from graphbench.cli.trained import answer_part, chosen_devices, start_answering
 from graphbench.errors import BadInput
 from graphbench.inference import Ensemble
 from graphbench.inference.calibration import Temperature

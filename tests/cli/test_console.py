@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from graphbench.cli.measures import count_parameters, peak_memory_mb, scores_of
+from graphbench.cli.console import count_parameters, peak_memory_mb, scores_of
 
 
 def test_shared_parameters_count_once_and_frozen_ones_never():
@@ -30,7 +30,7 @@ def test_peak_memory_is_that_of_the_kernel():
 @pytest.mark.skipif(torch.cuda.is_available() or not Path("/proc/self/status").is_file(), reason="reads the kernel")
 def test_peak_memory_is_not_that_of_the_process_that_started_this_one():
     block = bytearray(b"1") * 2_000_000_000
-    code = "from graphbench.cli.measures import peak_memory_mb; print(peak_memory_mb())"
+    code = "from graphbench.cli.console import peak_memory_mb; print(peak_memory_mb())"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert float(told) * 1e6 < len(block) / 2
 

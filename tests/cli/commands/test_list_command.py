@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
+from pathlib import Path
 from textwrap import dedent
 
 import pytest
+import yaml
 
 from graphbench import registry
 from graphbench.cli import main
@@ -153,3 +156,110 @@ def test_graphs_that_validate_and_test_are_counted_once():
 
     assert ModelNet40.spec.num_graphs == 12_311
     assert ModelNet40(held_out=843).spec.num_graphs == 12_311
+
+
+@pytest.fixture(scope="module")
+def configs():
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "graphbench", "list", "configs", "--json"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return {entry["name"]: entry for entry in json.loads(done.stdout)["configs"]}, done.stderr
+
+
+def test_torch_is_not_imported(configs):
+    imported = {line.rpartition("|")[2].strip() for line in configs[1].splitlines() if line.startswith("import time:")}
+    assert "yaml" in imported
+    assert not imported & {"torch", "numpy", "pytorch_lightning", "jsonargparse", "graphbench_baselines"}
+
+
+def test_json_has_what_a_configuration_expects(configs):
+    zinc = configs[0]["gps/zinc"]
+    assert (zinc["kind"], zinc["benchmark"], zinc["model"]) == ("recipe", "ZINC", "GPS")
+    expected = {name: zinc["expected"][name] for name in ("metric", "value", "sd", "parameters", "epochs", "data")}
+    assert expected == {
+        "metric": "test/MAE", "value": 0.07, "sd": 0.004, "parameters": 423_717, "epochs": 2000, "data": "published",
+    }  # fmt: skip
+    deeper = configs[0]["sat/overlays/zinc-x2"]
+    assert (deeper["kind"], deeper["over"], deeper["expected"]["parameters"]) == ("overlay", "sat/zinc", 940_417)
+    assert configs[0]["model/gcn"]["kind"] == "part"
+    assert configs[0]["quickstart"]["expected"]["cost"]
+
+
+def test_the_table_has_a_line_per_configuration(capsys, configs):
+    assert main(["list", "configs"]) == 0
+    lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()[2:] if line.strip()}
+    assert lines.keys() >= configs[0].keys()
+    assert "ZINC" in lines["gps/zinc"]
+    assert "test/MAE 0.07 ± 0.004" in lines["gps/zinc"]
+    assert "over sat/zinc" in lines["sat/overlays/zinc-x2"]
+
+
+def test_check_finds_nothing_wrong():
+    assert main(["list", "configs", "--check"]) == 0
+
+
+def test_other_groups_are_named_where_one_is_unknown(capsys):
+    assert main(["list", "config"]) == 1
+    assert "Did you mean configs" in capsys.readouterr().err
+
+
+QUICKSTART = Path(__file__).parents[3] / "configs" / "quickstart.yaml"
+
+
+@pytest.fixture(autouse=True)
+def empty_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_it_is_printed_as_it_is(capsys):
+    assert main(["config", "quickstart"]) == 0
+    assert capsys.readouterr().out == QUICKSTART.read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "file"),
+    [
+        (["--copy"], "quickstart.yaml"),
+        (["--copy", "mine/first.yaml"], "mine/first.yaml"),
+        (["--copy", "."], "quickstart.yaml"),
+    ],
+)
+def test_it_is_copied(arguments, file, empty_folder, capsys):
+    assert main(["config", "quickstart", *arguments]) == 0
+    assert (empty_folder / file).read_text() == QUICKSTART.read_text()
+    assert f"--config {file}" in capsys.readouterr().out
+    assert main(["config", "quickstart", *arguments]) == 1
+    assert "exists already, and nothing is overwritten" in capsys.readouterr().err
+
+
+def test_unknown_names_are_refused_with_near_ones(capsys):
+    assert main(["config", "gps/zink"]) == 1
+    error = capsys.readouterr().err
+    assert "no installed configuration has that name. Did you mean gps/zinc" in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["fit", "params", "prepare", "profile"])
+def test_every_command_refuses_an_unknown_name(command, capsys):
+    assert main([command, "--config", "gps/zink"]) == 1
+    assert "--config gps/zink: there is no such file" in capsys.readouterr().err
+
+
+def test_names_and_files_go_over_each_other(empty_folder, capsys):
+    (empty_folder / "mine.yaml").write_text("expected: {value: 0.5}\n")
+    with pytest.raises(SystemExit, match="0"):
+        main(["fit", "--config", "quickstart", "--config=trainer/ddp", "--config", "mine.yaml", "--print_config"])
+    config = yaml.safe_load(capsys.readouterr().out)
+    assert config["trainer"]["devices"] == 2
+    assert config["expected"]["value"] == 0.5
+    assert config["expected"]["metric"] == "test/MAE"
+
+
+def test_an_unknown_key_of_what_is_expected_is_refused_by_name(empty_folder, capsys):
+    (empty_folder / "mine.yaml").write_text("expected: {valeu: 0.5}\n")
+    assert main(["params", "--config", "quickstart", "--config", "mine.yaml"]) == 1
+    assert "expected has no key 'valeu'. Did you mean value?" in capsys.readouterr().err
+    assert main(["params", "--config", "quickstart", "--expected.valeu", "1"]) == 1
+    assert "valeu" in capsys.readouterr().err

@@ -1,17 +1,20 @@
 """What a signal does to a command: it ends in words, with the exit code that belongs to the signal.
 
-While a fit trains, `graphbench.cli.signals` takes over and lets the step in progress end first.
+While a fit trains, `graphbench.cli.ranks` takes over and lets the step in progress end first.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import os
+import platform
 import signal
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from types import FrameType
 
 #: Names the process that may have started this one for a further device.
@@ -113,3 +116,79 @@ def shared_exit_code(code: int) -> int:
     Lightning's first process kills itself and all others when one of them ends with another exit code.
     """
     return 0 if _started else code
+
+
+WAIT_VARIABLE = "OMP_WAIT_POLICY"
+_CONTROL_GROUPS = Path("/sys/fs/cgroup")
+
+
+def settle_waiting() -> None:
+    """Let waiting threads sleep where cores are shared, unless the environment says how they wait.
+
+    A thread that waits awake goes on at once, one that sleeps must be woken: on two idle cores a step of GPS on small
+    molecules takes three times as long with sleeping threads. But where another process wants the core, a thread that
+    waits awake takes it from the very thread that it waits for, and steps took up to eight times as long.
+    """
+    if cores_are_shared():
+        os.environ.setdefault(WAIT_VARIABLE, "PASSIVE")
+
+
+def cores_are_shared(groups: Path = _CONTROL_GROUPS) -> bool:
+    """Whether this process is one of several ranks, may use only a part of its cores' time, or finds them busy.
+
+    Busy are cores with a load of more than one half each over the last minute, or one that cannot be told.
+
+    Args:
+        groups: where Linux says what share of time a container has.
+    """
+    if "LOCAL_RANK" in os.environ or not hasattr(os, "getloadavg"):
+        return True
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return _granted(groups) < cores or os.getloadavg()[0] > 0.5 * (os.cpu_count() or 1)
+
+
+def _granted(groups: Path) -> float:
+    """Cores' worth of time that a container may use at most; infinite without a limit."""
+    try:
+        if (groups / "cpu.max").exists():
+            quota, period = (groups / "cpu.max").read_text().split()
+        else:
+            quota, period = ((groups / "cpu" / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
+        return float(quota) / float(period) if quota != "max" and float(quota) > 0 else float("inf")
+    except (OSError, ValueError):  # no such file, or one of another form
+        return float("inf")
+
+
+#: `keep` (default) or `system`, which leaves glibc as it is.
+MALLOC_VARIABLE = "GRAPHBENCH_MALLOC"
+
+# Options of mallopt, see `malloc.h` of glibc.
+_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
+_LARGEST = (1 << 31) - 1  # mallopt takes an int
+_TOP_PAD = 64 << 20
+
+
+def keep_memory() -> bool:
+    """Raise glibc's thresholds for this process and those it forks.
+
+    Returns:
+        Whether they were: not without glibc, not where the environment sets `MALLOC_*` or glibc's tunables itself or
+        asks for `GRAPHBENCH_MALLOC=system`.
+
+    Raises:
+        BadInput: the environment variable has another value.
+    """
+    from graphbench.errors import check_choice
+
+    choice = os.environ.get(MALLOC_VARIABLE, "keep")
+    check_choice(f"the environment variable {MALLOC_VARIABLE}", choice, ("keep", "system"))
+    set_outside = any(name.startswith("MALLOC_") for name in os.environ)
+    set_outside |= "glibc.malloc" in os.environ.get("GLIBC_TUNABLES", "")
+    if choice == "system" or set_outside or platform.libc_ver()[0] != "glibc":
+        return False
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):  # a static interpreter, or another allocator in glibc's place
+        return False
+    options = ((_M_MMAP_THRESHOLD, _LARGEST), (_M_TRIM_THRESHOLD, _LARGEST), (_M_TOP_PAD, _TOP_PAD))
+    return all(mallopt(option, value) == 1 for option, value in options)
