@@ -30,7 +30,7 @@ from graphbench.inference.columns import OUTSIDE
 from graphbench.inference.loading import load_weights
 from graphbench.runs import RunFolder, trust
 from graphbench.runs.checkpoints import load_checkpoint, trained_weights
-from graphbench.runs.trained_options import warn_of_other_options
+from graphbench.runs.differences import warn_of_other_options
 
 log = logging.getLogger(__name__)
 #: One process: answers of several would have to be gathered.

@@ -24,8 +24,8 @@ from graphbench.inference.predictor import Predictor
 from graphbench.inference.training import TrainingFacts
 from graphbench.runs import RunFolder
 from graphbench.runs.checkpoints import load_checkpoint, trained_weights
+from graphbench.runs.differences import warn_of_other_options
 from graphbench.runs.hub import HubModel, fetch, is_hub_name
-from graphbench.runs.trained_options import warn_of_other_options
 from graphbench.runs.trust import Policy, enforced
 from graphbench.runs.weights import SUFFIX
 from graphbench.training.module import BenchmarkModule

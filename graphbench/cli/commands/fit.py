@@ -40,9 +40,9 @@ from graphbench.inference.training import RecordTraining
 from graphbench.registry.expected import kind_of_data
 from graphbench.runs import RunFolder, trust
 from graphbench.runs.checkpoints import load_checkpoint
+from graphbench.runs.differences import differing_options
 from graphbench.runs.environment import describe_environment
 from graphbench.runs.tables import show_number
-from graphbench.runs.trained_options import differing_options
 
 log = logging.getLogger(__name__)
 

@@ -1,9 +1,9 @@
-"""The report shows scores beside what configurations expect."""
+"""Expected scores beside obtained ones."""
 
 from __future__ import annotations
 
 from graphbench.report import write_report
-from graphbench.report.expectations import expectations
+from graphbench.report.external import expectations
 from graphbench.report.groups import group_runs
 from graphbench.report.loading import load_runs
 

@@ -1,14 +1,16 @@
-"""Tests over several benchmarks, against SciPy and values worked out by hand."""
+"""Scores of every seed side by side, and tests over several benchmarks against SciPy and values by hand."""
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from graphbench.report.across import across_section, common_scores, friedman, signed_rank
+from graphbench.report import result_tables
+from graphbench.report.comparison import across_section, common_scores, friedman, score_panels, signed_rank
 
 
 def table(metric, higher, scores):
@@ -59,3 +61,21 @@ def test_the_tests_are_those_of_scipy():
     assert signed_rank(one, other) == pytest.approx(stats.wilcoxon(2 * (one - other) / (one + other)).pvalue)
     assert np.isnan(signed_rank(one, one))
     assert signed_rank(1000 * one, 1000 * other) == pytest.approx(signed_rank(one, other)), "units do not matter"
+
+
+def test_one_model_without_baselines_has_nothing_to_compare(make_run):
+    assert score_panels(result_tables([make_run("a", scores=(0.7, None))])[0], "s") == []
+
+
+def test_splits_have_a_panel_with_every_row(make_run):
+    panels = score_panels(result_tables([make_run("a"), make_run("b", architecture="GCN")])[0], "s")
+    assert len(panels) == 2
+    for panel in panels:
+        assert all(label in panel.figure.striptags() for label in ("GPS", "GCN", "training mean"))
+
+
+def test_a_baseline_far_away_is_an_arrow_with_its_score(make_run):
+    panels = score_panels(
+        result_tables([make_run("a"), make_run("b", architecture="GCN", scores=(0.72, 0.91))])[0], "s"
+    )
+    assert [re.findall(r"\S+ →", panel.figure.striptags()) for panel in panels] == [["1.9 →"], ["1.92 →"]]

@@ -1,18 +1,21 @@
-"""What the diagnostics measured layer by layer and epoch by epoch."""
+"""Draw what the diagnostics measured by layer and epoch, and embed the pictures that they left in a run folder."""
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from markupsafe import Markup, escape
 from matplotlib.ticker import FixedLocator, Locator, MaxNLocator
 
-from graphbench.report.figures import Style, legend, panel_axes, shorten, svg
+from graphbench.report.figures import Panel, Section, Style, legend, panel_axes, shorten, svg
 from graphbench.report.groups import Group
+from graphbench.report.loading import Run
 from graphbench.report.scores import ResultTable
-from graphbench.report.sections import Panel, Section
 
 
 @dataclass(frozen=True)
@@ -219,3 +222,45 @@ def _edges(centres: np.ndarray) -> np.ndarray:
     """Borders of cells half-way between their centres."""
     between = (centres[1:] + centres[:-1]) / 2
     return np.concatenate([[2 * centres[0] - between[0]], between, [2 * centres[-1] - between[-1]]])
+
+
+#: Larger pictures are named instead: base64 adds a third, and a page must open on a phone.
+_LARGEST_BYTES = 2_000_000
+_KINDS = {".png": ("image/png", b"\x89PNG\r\n\x1a\n"), ".svg": ("image/svg+xml", b"<svg")}
+
+
+def picture_section(runs: Sequence[Run], name: str) -> Section | None:
+    """The pictures of all runs, those of one name side by side; None where there are none."""
+    intro = "Pictures that the runs' diagnostics drew, under their file names."
+    section = Section(name, "Pictures", intro, wide=True)
+    found = [(path.relative_to(run.folder.path).as_posix(), run) for run in runs for path in run.pictures]
+    for place, run in sorted(found, key=lambda pair: pair[0]):
+        path = run.folder.path / place
+        fault = _fault(path)
+        if fault:
+            section.notes.append(f"{run.name}: {place} is not shown: {fault}.")
+        else:
+            section.panels.append(Panel(_embedded(path, run), f"{run.name}, seed {run.seed}: {path.name}"))
+    return section if section.panels or section.notes else None
+
+
+def _fault(path: Path) -> str:
+    """Why a picture cannot be embedded; "" if it can."""
+    mark = _KINDS[path.suffix][1]
+    size = path.stat().st_size
+    if size > _LARGEST_BYTES:
+        return f"it has {size / 1e6:.1f} MB, more than the {_LARGEST_BYTES / 1e6:.0f} MB that are embedded"
+    with path.open("rb") as file:
+        start = file.read(4096)
+    whole = start.startswith(mark) if path.suffix == ".png" else mark in start
+    return "" if whole else f"it is no {path.suffix[1:].upper()} file"
+
+
+def _embedded(path: Path, run: Run) -> Markup:
+    """An IMG element; a browser runs no script and loads nothing of a picture in one."""
+    kind = _KINDS[path.suffix][0]
+    data = base64.b64encode(path.read_bytes()).decode("ascii")
+    words = path.stem.replace("_", " ").replace("-", " ")
+    return Markup('<img src="data:{};base64,{}" alt="{}">').format(
+        Markup(kind), Markup(data), escape(f"{words} of {run.name}")
+    )
