@@ -15,7 +15,7 @@ from graphbench.benchmarks.gnn_benchmark_files import read_splits
 from graphbench.benchmarks.graphs.networkx_files import READERS, read_networkx
 from graphbench.benchmarks.graphs.saved import load_saved
 from graphbench.benchmarks.lrgb.files import contact_table, peptide_table, read_molecules, read_superpixels
-from graphbench.benchmarks.molecules.ogb_files import load_split_dict
+from graphbench.benchmarks.molecules.ogb import load_split_dict
 from graphbench.data.files.json_files import load_json
 from graphbench.data.foreign import foreign
 from graphbench.errors import BadInput, CorruptData, GraphbenchError

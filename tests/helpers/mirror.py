@@ -9,14 +9,9 @@ from __future__ import annotations
 
 #: Source without a test of its name -> (test file that covers it, why that one).
 TESTED_BY = {
-    "graphbench/benchmarks/molecules/chemistry/stereo.py": ("tests/benchmarks/molecules/test_spellings.py", "as read"),
-    "graphbench/benchmarks/molecules/chemistry/spelling.py": (
-        "tests/benchmarks/molecules/chemistry/test_reading.py",
-        "the reasons of unreadable texts",
-    ),
     "graphbench/data/shares.py": ("tests/benchmarks/molecules/test_own_splits.py", "shares of zero, and unused ones"),
     "graphbench/tables/missing.py": (
-        "tests/benchmarks/molecules/chemistry/test_targets.py", "the words, in targets of molecules",
+        "tests/benchmarks/molecules/chemistry/test_files.py", "the words, in targets of molecules",
     ),
     "graphbench/tables/reader.py": ("tests/benchmarks/molecules/test_hostile_tables.py", "every format, good and bad"),
     "graphbench/tables/text.py": ("tests/benchmarks/molecules/test_hostile_tables.py", "encodings and packed files"),
@@ -24,7 +19,7 @@ TESTED_BY = {
         "tests/benchmarks/molecules/chemistry/test_files.py", "files of molecules, read through the one reader",
     ),
     "graphbench/tables/target_cells.py": (
-        "tests/benchmarks/molecules/chemistry/test_targets.py", "the cells of a file of molecules",
+        "tests/benchmarks/molecules/chemistry/test_files.py", "the cells of a file of molecules",
     ),
     "graphbench/inference/external.py": ("tests/cli/commands/test_score.py", "held against predict and scikit-learn"),
     "graphbench/contracts/pyg.py": ("tests/nn/test_pyg.py", "beside the layers that read such graphs"),
@@ -84,22 +79,14 @@ TESTED_BY = {
     "graphbench/benchmarks/electric_flow/loader.py": (
         "tests/benchmarks/electric_flow/test_benchmark.py", "the benchmark's batches come from it",
     ),
-    "graphbench/benchmarks/lrgb/archive.py": ("tests/benchmarks/lrgb/test_superpixels.py", "read through a benchmark"),
     "graphbench/benchmarks/lrgb/files.py": ("tests/benchmarks/lrgb/test_superpixels.py", "read through a benchmark"),
     "graphbench/benchmarks/lrgb/molecules.py": (
         "tests/benchmarks/lrgb/test_superpixels.py", "one file of archives for all five benchmarks",
     ),
-    "graphbench/benchmarks/molecules/base.py": (
-        "tests/benchmarks/molecules/test_own_file.py", "names, SMILES and baselines of molecules",
-    ),
-    "graphbench/benchmarks/molecules/ogb_files.py": ("tests/benchmarks/molecules/test_ogb.py", "its files as OGB's"),
     "graphbench/benchmarks/molecules/qm9_sources.py": ("tests/benchmarks/molecules/test_qm9.py", "a part of QM9"),
     "graphbench/benchmarks/molecules/qm9_structures.py": ("tests/benchmarks/molecules/test_qm9.py", "a part of QM9"),
-    "graphbench/benchmarks/molecules/qm9_targets.py": ("tests/benchmarks/molecules/test_qm9.py", "a part of QM9"),
     "graphbench/benchmarks/points/base.py": ("tests/benchmarks/points/test_solids.py", "the benchmark without files"),
     "graphbench/benchmarks/points/files.py": ("tests/benchmarks/points/test_modelnet.py", "read through a benchmark"),
-    "graphbench/benchmarks/points/meshes.py": ("tests/benchmarks/points/test_modelnet.py", "the benchmark of meshes"),
-    "graphbench/benchmarks/points/shapenet_files.py": ("tests/benchmarks/points/test_shapenet.py", "its only reader"),
     "graphbench/benchmarks/sequences/ragged.py": ("tests/benchmarks/sequences/test_base.py", "what the base stores"),
     "graphbench/benchmarks/sizes.py": (
         "tests/benchmarks/block_models/test_pattern_cluster.py", "sizes that a user gives, good and bad",
@@ -114,13 +101,7 @@ TESTED_BY = {
         "tests/cli/commands/test_explain.py", "the rows that the command explains",
     ),
     "graphbench/benchmarks/superpixels/base.py": (
-        "tests/benchmarks/superpixels/test_own_images.py", "the benchmark of any images",
-    ),
-    "graphbench/benchmarks/superpixels/inputs.py": (
-        "tests/benchmarks/superpixels/test_own_images.py", "new images of the benchmark of any images",
-    ),
-    "graphbench/benchmarks/superpixels/labelled.py": (
-        "tests/benchmarks/superpixels/test_folders.py", "what reading folders returns",
+        "tests/benchmarks/superpixels/test_own_images.py", "the benchmark of any images, old and new",
     ),
     "graphbench/callbacks/csv_logger.py": ("tests/cli/test_nothing_is_lost.py", "rows of a killed and continued run"),
     "graphbench/callbacks/checkpoints.py": ("tests/cli/test_nothing_is_lost.py", "kills at its writes"),
@@ -198,7 +179,6 @@ TESTS_OF = {
     "tests/benchmarks/graphs/test_edge_targets.py": "targets of edges, from the source to predictions",
     "tests/release/test_audit.py": "release/audit.py",
     "tests/benchmarks/molecules/test_hostile_tables.py": "graphbench/tables/, by a training and a prediction",
-    "tests/benchmarks/molecules/test_spellings.py": "graphbench/benchmarks/molecules/chemistry/stereo.py",
     "tests/callbacks/test_other_modules.py": "graphbench/callbacks/probe.py",
     "tests/training/test_plain_loaders.py": "graphbench/training/module.py",
     "tests/cli/test_written_together.py": "commands killed between their files",

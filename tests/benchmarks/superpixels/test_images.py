@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from graphbench.benchmarks.superpixels.folders import find_images
-from graphbench.benchmarks.superpixels.labelled import ImageFiles, LabelledImages, read_image
+from graphbench.benchmarks.superpixels.images import ImageFiles, LabelledImages, find_images, read_image
 from graphbench.errors import BadInput, CorruptData, MissingData
 
 

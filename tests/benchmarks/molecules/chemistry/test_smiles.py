@@ -12,9 +12,9 @@ from rdkit import Chem, RDLogger
 import graphbench
 from graphbench import registry
 from graphbench.benchmarks import NCI, Molecules, MolHIV
+from graphbench.benchmarks.molecules.chemistry.problems import find_repeats
 from graphbench.benchmarks.molecules.chemistry.reading import Recipe, read_molecules
-from graphbench.benchmarks.molecules.chemistry.repeats import find_repeats
-from graphbench.benchmarks.molecules.chemistry.stereo import R, S
+from graphbench.benchmarks.molecules.chemistry.smiles import R, S
 from graphbench.data.encode import encoded_here
 
 #: Centres of amino acids, a sugar, two that differ in handedness alone, rings, sulfur, phosphorus, double bonds.

@@ -8,7 +8,7 @@ import torch
 from rdkit import Chem
 
 from graphbench.benchmarks import QM9, ZINC, Molecules, PeptidesFunc
-from graphbench.benchmarks.molecules import inputs
+from graphbench.benchmarks.molecules import base
 from graphbench.benchmarks.molecules.chemistry.files import MoleculeFrame
 from graphbench.benchmarks.molecules.qm9_structures import PackRecord, StructureRecipe, read_structures
 from graphbench.errors import BadInput
@@ -86,9 +86,9 @@ def test_molecules_count_as_their_smiles():
 
 
 def test_several_processes_keep_the_order(monkeypatch):
-    from graphbench.benchmarks.molecules import inputs
+    from graphbench.benchmarks.molecules import base
 
-    monkeypatch.setattr(inputs, "available_cores", lambda: 2)
+    monkeypatch.setattr(base, "available_cores", lambda: 2)
     smiles = ["C" * (1 + n % 7) if n % 5 else "bad" for n in range(40)]
     parts = list(Molecules("none.csv", "y").read_objects(smiles, size=6))
     assert [text for part in parts for text in part.frame["smiles"]] == smiles
@@ -108,8 +108,8 @@ def test_a_file_without_end_is_read_a_few_parts_ahead(monkeypatch, cores):
             taken.append(source)
             yield MoleculeFrame(pd.DataFrame({"smiles": ["CCO"]}), ["CCO"])
 
-    monkeypatch.setattr(inputs, "stream_molecules", endless)
-    monkeypatch.setattr(inputs, "available_cores", lambda: cores)
+    monkeypatch.setattr(base, "stream_molecules", endless)
+    monkeypatch.setattr(base, "available_cores", lambda: cores)
     parts = Molecules("unused.csv", "y").read_input("unused.csv", size=1)
     found = [next(parts) for _ in range(10)]
     parts.close()
