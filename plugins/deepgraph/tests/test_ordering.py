@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from graphbench.errors import BadInput
-from graphbench_deepgraph.ordering import dfs_order, encode_adjacency, induced_adjacency, ordering_seeds, pad_members
+from graphbench_deepgraph.ordering import dfs_order, encode_adjacency, induced_adjacency
+from graphbench_deepgraph.tokens import ordering_seeds, pad_members
 
 PADDED = 12
 

@@ -11,40 +11,11 @@ import torch
 from torch import Tensor
 
 from graphbench.encodings.substructures import mix
-from graphbench.errors import BadInput
 
 #: Random bits below the degree in a sort key.
 _CHANCE_BITS = 40
 _CHANCE_MASK = (1 << _CHANCE_BITS) - 1
 _LARGEST = torch.iinfo(torch.int64).max
-
-
-def pad_members(member_node: Tensor, substructure_size: Tensor, chosen: Tensor, max_size: int) -> Tensor:
-    """Nodes of the chosen substructures, one row each.
-
-    Args:
-        member_node: nodes of all substructures one after the other `[M]`, ascending within a substructure.
-        substructure_size: nodes of each substructure `[S]`.
-        chosen: substructures `[m]`.
-        max_size: s.
-
-    Returns:
-        `[m, s]`, filled up with -1.
-
-    Raises:
-        BadInput: a chosen substructure has more than `max_size` nodes.
-    """
-    size = substructure_size[chosen]
-    if len(size) and int(size.max()) > max_size:
-        raise BadInput(
-            f"A substructure has {int(size.max())} nodes, but the encoder takes at most {max_size}. Raise the "
-            "encoder's size, or prepare the data with a smaller vocabulary or with "
-            f"Substructures(max_neighbourhood={max_size})."
-        )
-    first = (substructure_size.cumsum(0) - substructure_size)[chosen]
-    place = torch.arange(max_size, device=chosen.device)
-    inside = place < size[:, None]
-    return member_node[(first[:, None] + place) * inside].masked_fill(~inside, -1)
 
 
 def induced_adjacency(members: Tensor, edge_index: Tensor, batch: Tensor, ptr: Tensor, max_nodes: int) -> Tensor:
@@ -134,14 +105,3 @@ def encode_adjacency(adjacency: Tensor, order: Tensor | None = None, dtype: torc
         adjacency = adjacency.gather(1, order[:, :, None].expand_as(adjacency))
         adjacency = adjacency.gather(2, order[:, None, :].expand_as(adjacency))
     return adjacency.flatten(1).to(dtype)
-
-
-def ordering_seeds(seeds: Tensor, graph: Tensor, number: Tensor) -> Tensor:
-    """Seeds of the orders of substructures `[m]`.
-
-    Args:
-        seeds: one 64-bit seed per graph `[num_graphs]`, from the sampler's `sample_seeds` or `evaluation_seeds`.
-        graph: graph of each substructure `[m]`.
-        number: number of each substructure within its graph `[m]`.
-    """
-    return mix(number, mix(seeds, 11)[graph])

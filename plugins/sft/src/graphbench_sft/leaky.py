@@ -7,9 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from graphbench.errors import BadInput
+from graphbench_sft.ops import EPSILON
 
-#: Added to every denominator, so that a row without a positive score has weights 0 and not 0 / 0.
-EPSILON = 1e-6
 
 
 def leaky_relu_attention(scores: Tensor, leak: Tensor | None, mask: Tensor | None = None) -> Tensor:

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from graphbench.contracts.kernels import operation
 from graphbench.nn import DenseLayout, pad_blocks, split_heads, unpad_blocks
-from graphbench_sft.leaky import EPSILON
 from graphbench_sft.relative import PairTerms, PlaceTerms
 
 #: Numbers in a block. 0.5 MB of float32 is half of the second-level cache of today's server cores; on other devices a
