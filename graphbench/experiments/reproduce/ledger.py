@@ -108,6 +108,7 @@ class Ledger:
             data_wanted=expected(cell.recipe).data or "",
         )
         trained = several(one.steps or 0, "step") if one.epochs is None else several(one.epochs, "epoch")
+        trained += ", training set redrawn" if one.data == "redrawn" else ""
         return Line(table, cell, _status(found), spread(found), found.seeds, trained, hours)
 
     def _longest(self, cell: Cell) -> list[Record]:
@@ -124,6 +125,9 @@ class Ledger:
         length = length_of(cell)
         rates = []
         for one in self._by_recipe.get(cell.recipe, ()):
+            if one.seconds and _is_whole(one):  # also where its rate ended it before the most epochs
+                rates.append(one.seconds / 3600)
+                continue
             for wanted, done in ((length.epochs, one.epochs), (length.steps, one.steps)):
                 if wanted and done and one.seconds:
                     rates.append(one.seconds / done * wanted / 3600)

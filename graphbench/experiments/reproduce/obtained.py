@@ -15,6 +15,7 @@ from graphbench.experiments.reproduce.plan import Request, altering, is_trained,
 from graphbench.experiments.reproduce.recipes import Length, benchmark_of, expected, fact, length_of, setting
 from graphbench.experiments.reproduce.tables import Cell, Column, Printed, Table
 from graphbench.files.safe_yaml import load_yaml
+from graphbench.registry.expected import stands_for
 from graphbench.runs import RunFolder
 from graphbench.runs.differences import differing
 
@@ -79,7 +80,7 @@ class Obtained:
         reasons = [] if self.full or self.altered else ["shorter than the recipe"]
         reasons += [f"altered: {one}" for one in self.altered]
         reasons += [self.cell.differs] if self.cell.differs else []
-        reasons += [f"{self.data} data"] if self.data_wanted and self.data != self.data_wanted else []
+        reasons += [] if stands_for(self.data, self.data_wanted) else [f"{self.data} data"]
         if reasons:
             return f"not comparable: {', '.join(reasons)}"
         return met(self.mean, self.sd, printed, self.better)
@@ -143,12 +144,15 @@ def alterations(folder: Path, cell: Cell, resolve: Resolve) -> tuple[str, ...]:
     found = [one for one in differing(resolve([*configs, *cell.options]), content) if one.decides_score]
     if cell.after:  # where the weights of the training before lie
         found = [one for one in found if one.option != "model.init_from"]
+    if results(folder).get("data") == "redrawn":  # said by the kind of its data
+        found = [one for one in found if one.option != "data.source"]
     return (*map(str, found), *((content.get("expected") or {}).get("resumed") or ()))
 
 
 def _is_whole(length: Length, stored: Mapping[str, Any], altered: Sequence[str]) -> bool:
     """Whether a run is that of its recipe and was as long."""
-    return not altered and length.reached(stored.get("epochs"), stored.get("steps"))
+    ended = bool(stored.get("ended_by_rate")) or length.reached(stored.get("epochs"), stored.get("steps"))
+    return not altered and ended
 
 
 def trained(cell: Cell, column: Column, request: Request, output: Path, resolve: Resolve) -> Obtained:
