@@ -27,8 +27,8 @@ from typing import Any, Literal, get_args
 from graphbench.contracts.spec import BenchmarkSpec
 from graphbench.errors import BadInput, check_choice
 
-#: Where graphs are from: published files, sampled here, files of a package or of one's own, or `redrawn`: validation and
-#: test as published, and training graphs drawn anew from the set that the published ones were drawn from.
+#: Where graphs are from: published files, sampled here, files of a package or of one's own; `redrawn`: validation and
+#: test are the published ones, and training graphs another sample of the set that the published ones were drawn from.
 Data = Literal["published", "generated", "local", "redrawn"]
 
 

@@ -49,8 +49,8 @@ class Schedule:
         milestones: intervals after which the rate drops (step), in place of every `step_size`.
         gamma: factor of a drop (step, exponential).
         factor, patience, min_lr: as in torch's ReduceLROnPlateau.
-        stop_below: the training ends when plateau has cut the rate below it, as in "Benchmarking Graph Neural Networks",
-            where this and not a number of epochs is the length of a run; 0: it never does.
+        stop_below: the training ends when plateau has cut the rate below it, as runs of "Benchmarking Graph Neural
+            Networks" do, whose length is no number of epochs; 0: it never does.
         watch: what plateau follows on the validation split: the benchmark's metric, or the loss, as GraphGPS and
             "Benchmarking Graph Neural Networks" do.
     """

@@ -107,9 +107,7 @@ class Ledger:
             better=column.better or ("higher" if one.higher_is_better else "lower"),
             data_wanted=expected(cell.recipe).data or "",
         )
-        trained = several(one.steps or 0, "step") if one.epochs is None else several(one.epochs, "epoch")
-        trained += ", training set redrawn" if one.data == "redrawn" else ""
-        return Line(table, cell, _status(found), spread(found), found.seeds, trained, hours)
+        return Line(table, cell, _status(found), spread(found), found.seeds, _trained(records), hours)
 
     def _longest(self, cell: Cell) -> list[Record]:
         """Records of a cell's training that differ in their seed alone: the longest; RESULTS.md has all."""
@@ -117,7 +115,9 @@ class Ledger:
         for one in self._by_recipe.get(cell.recipe, ()):
             same = one.options == cell.options and f"test/{one.metric}" == cell.metric
             if same and one.test is not None:
-                groups.setdefault((_is_whole(one), one.epochs or 0, one.steps or 0, one.data or ""), []).append(one)
+                whole = _is_whole(one)  # which need not be as many epochs for every seed, where the rate ends a run
+                length = (0, 0) if whole else (one.epochs or 0, one.steps or 0)
+                groups.setdefault((whole, *length, one.data or ""), []).append(one)
         return groups[max(groups)] if groups else []
 
     def _hours(self, table: Table, cell: Cell) -> float | None:
@@ -164,6 +164,15 @@ class Ledger:
 
 def _is_whole(record: Record) -> bool:
     return record.full is True and not record.altered
+
+
+def _trained(records: Sequence[Record]) -> str:
+    """How long the runs of a line were, and on what where that is not said by its status."""
+    name = "epoch" if records[0].epochs is not None else "step"
+    counts = sorted({(one.epochs if name == "epoch" else one.steps) or 0 for one in records})
+    told = several(counts[-1], name)
+    told = f"{counts[0]:,} to {told}" if len(counts) > 1 else told
+    return told + (", training set redrawn" if records[0].data == "redrawn" else "")
 
 
 def _is_measured(cell: Cell) -> bool:

@@ -87,7 +87,7 @@ class Obtained:
 
 
 def met(mean: float, sd: float | None, printed: Printed, better: str) -> str:
-    """Whether a mean lies within two standard deviations of a printed value.
+    """Whether a mean lies within two standard deviations of a printed value, which is rounded to its last digit.
 
     The printed deviation counts; where none is printed, that over the seeds.
 
@@ -98,6 +98,8 @@ def met(mean: float, sd: float | None, printed: Printed, better: str) -> str:
         'not met'
         >>> met(0.060, None, Printed.read("0.070 ± 0.004"), "lower")
         'better'
+        >>> met(0.0703, 0.0001, Printed.read("0.070"), "lower")
+        'met'
         >>> met(0.079, None, Printed.read("0.070"), "lower")
         'no spread is known: 0.009 worse'
     """
@@ -108,7 +110,7 @@ def met(mean: float, sd: float | None, printed: Printed, better: str) -> str:
         return "not met"
     if spread is None:
         return f"no spread is known: {abs(gain):.3g} {'better' if gain >= 0 else 'worse'}"
-    if abs(gain) <= 2 * spread * (1 + 1e-9):
+    if abs(gain) <= (2 * spread + printed.unit) * (1 + 1e-9):
         return "met"
     return "better" if gain > 0 else "not met"
 
