@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from statistics import fmean, median, stdev
+from statistics import fmean, stdev
 
 from graphbench.experiments.records import Record
+from graphbench.experiments.reproduce.cost import Costs
 from graphbench.experiments.reproduce.obtained import Obtained
-from graphbench.experiments.reproduce.recipes import expected, length_of
+from graphbench.experiments.reproduce.recipes import expected
 from graphbench.experiments.reproduce.rendering import markdown_table, several, spread
 from graphbench.experiments.reproduce.tables import Cell, Table
 
@@ -37,8 +38,9 @@ Written by `graphbench reproduce --records ... --ledger LEDGER.md` out of the ta
 records of runs; nothing here is typed by hand. One line for each of the {values:,} scores and measurements that the
 papers print; settings, sizes and numbers of parameters, which `graphbench reproduce TABLE --no-train` holds against the
 print without training, have none.
-Hours are those of one processor core of the machine in RESULTS.md, for all seeds of the paper, from the median time of
-an epoch (or step) in records of the same recipe; none where no record has it.
+Hours are those of one processor core of the machines in RESULTS.md, for all seeds of the paper: what whole trainings
+took, else the steps of the recipe times the median time of a step of the same model on the same batches. A depth that
+was not measured lies on the line through at least two that were. None where no record tells.
 """
 _ROW = ("row", "column", "printed", "obtained", "seeds", "trained", "status", "hours", "command or reason")
 
@@ -83,6 +85,7 @@ class Ledger:
 
     def __init__(self, tables: Iterable[Table], records: Sequence[Record]) -> None:
         self.records = records
+        self._costs = Costs(records)
         self._by_recipe: dict[tuple[str, ...], list[Record]] = {}
         for record in records:
             self._by_recipe.setdefault(record.recipe, []).append(record)
@@ -121,18 +124,9 @@ class Ledger:
         return groups[max(groups)] if groups else []
 
     def _hours(self, table: Table, cell: Cell) -> float | None:
-        """Hours of one core for all seeds, from the records of the same recipe."""
-        length = length_of(cell)
-        rates = []
-        for one in self._by_recipe.get(cell.recipe, ()):
-            if one.seconds and _is_whole(one):  # also where its rate ended it before the most epochs
-                rates.append(one.seconds / 3600)
-                continue
-            for wanted, done in ((length.epochs, one.epochs), (length.steps, one.steps)):
-                if wanted and done and one.seconds:
-                    rates.append(one.seconds / done * wanted / 3600)
-                    break
-        return median(rates) * (table.seeds or 1) if rates else None
+        """Hours of one core for all seeds."""
+        hours = self._costs.hours(cell)
+        return None if hours is None else hours * (table.seeds or 1)
 
     def counts(self) -> dict[str, Counter[str]]:
         """Paper -> number of lines by status."""
