@@ -11,7 +11,7 @@ from graphbench.experiments.records import Record
 from graphbench.experiments.reproduce.cost import Costs
 from graphbench.experiments.reproduce.obtained import Obtained
 from graphbench.experiments.reproduce.recipes import expected
-from graphbench.experiments.reproduce.rendering import markdown_table, several, spread
+from graphbench.experiments.reproduce.rendering import markdown_table, span, spread
 from graphbench.experiments.reproduce.tables import Cell, Table
 
 #: Every status of a line, in the order of the summary.
@@ -163,9 +163,7 @@ def _is_whole(record: Record) -> bool:
 def _trained(records: Sequence[Record]) -> str:
     """How long the runs of a line were, and on what where that is not said by its status."""
     name = "epoch" if records[0].epochs is not None else "step"
-    counts = sorted({(one.epochs if name == "epoch" else one.steps) or 0 for one in records})
-    told = several(counts[-1], name)
-    told = f"{counts[0]:,} to {told}" if len(counts) > 1 else told
+    told = span([one.epochs if name == "epoch" else one.steps for one in records], name)
     return told + (", training set redrawn" if records[0].data == "redrawn" else "")
 
 
