@@ -15,8 +15,8 @@ Written by `graphbench reproduce --records ... --page RESULTS.md` out of {count:
 repository with their curves; nothing here is typed by hand. **Short** is what was trained for less than the published
 training, or by a reduced recipe: such a score does not compare with a printed one, and a row of one seed says nothing
 about the next. Mean and standard deviation are over seeds; scores are those of the epoch with the best validation
-score, or of the last epoch where the recipe says so. Graphs that are **redrawn** are the published ones in validation and
-test, and another sample of the same set in training.
+score, or of the last epoch where the recipe says so. Graphs that are **redrawn** are the published ones in validation
+and test, and another sample of the same set in training.
 """
 _ROW = ("model", "data", "recipe", "parameters", "trained", "seeds", "validation", "test", "printed")
 
