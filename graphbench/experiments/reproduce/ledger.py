@@ -21,7 +21,7 @@ STATUSES = (
 #: Ways to a value that train nothing -> their status.
 _CLOSED = {"missing": "no code", "unwritten": "no code", "quoted": "quoted", "script": "script"}
 _MEANING = {
-    "met": "at full length, within two standard deviations",
+    "met": "at full length, within two standard deviations, or equal as printed",
     "better": "at full length, more than two standard deviations better",
     "not met": "at full length, more than two standard deviations worse",
     "no spread": "at full length; neither paper nor seeds have a spread to judge by",

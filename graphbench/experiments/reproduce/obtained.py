@@ -89,7 +89,8 @@ class Obtained:
 def met(mean: float, sd: float | None, printed: Printed, better: str) -> str:
     """Whether a mean lies within two standard deviations of a printed value, which is rounded to its last digit.
 
-    The printed deviation counts; where none is printed, that over the seeds.
+    The printed deviation counts; where none is printed, that over the seeds. What rounds to the printed value meets it
+    whatever the spread.
 
     Examples:
         >>> met(0.078, None, Printed.read("0.070 ± 0.004"), "lower")
@@ -98,7 +99,9 @@ def met(mean: float, sd: float | None, printed: Printed, better: str) -> str:
         'not met'
         >>> met(0.060, None, Printed.read("0.070 ± 0.004"), "lower")
         'better'
-        >>> met(0.0703, 0.0001, Printed.read("0.070"), "lower")
+        >>> met(0.0707, 0.0001, Printed.read("0.070"), "lower")
+        'met'
+        >>> met(0.0703, None, Printed.read("0.070"), "lower")
         'met'
         >>> met(0.079, None, Printed.read("0.070"), "lower")
         'no spread is known: 0.009 worse'
@@ -108,9 +111,9 @@ def met(mean: float, sd: float | None, printed: Printed, better: str) -> str:
     gain = (mean - printed.value) * (-1 if better == "lower" else 1)
     if not math.isfinite(mean):
         return "not met"
-    if spread is None:
+    if spread is None and abs(gain) > printed.unit * (1 + 1e-9):
         return f"no spread is known: {abs(gain):.3g} {'better' if gain >= 0 else 'worse'}"
-    if abs(gain) <= (2 * spread + printed.unit) * (1 + 1e-9):
+    if abs(gain) <= (2 * (spread or 0.0) + printed.unit) * (1 + 1e-9):
         return "met"
     return "better" if gain > 0 else "not met"
 
