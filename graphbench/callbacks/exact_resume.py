@@ -147,7 +147,7 @@ class ExactResume(pl.Callback):
             loader.load_state_dict(self._position)
         for config in _watching(trainer):
             if config.monitor in self._watched:
-                config.scheduler.step(torch.tensor(self._watched[config.monitor]))
+                pl_module.lr_scheduler_step(config.scheduler, torch.tensor(self._watched[config.monitor]))
         if self._restored is not None and len(self._restored) == trainer.world_size:
             state = self._restored[trainer.global_rank]
             restore(state)

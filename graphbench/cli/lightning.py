@@ -198,6 +198,7 @@ class GraphbenchCLI(LightningCLI):
                 callbacks.append(LearningRateMonitor())
         else:
             config |= {"logger": False, "enable_checkpointing": False}
+            callbacks = [one for one in callbacks if not isinstance(one, ModelCheckpoint)]  # nothing to write into
             config["plugins"] = _with_checkpoint_io(config.get("plugins"))  # reads what was exported, too
         if config.get("enable_progress_bar") is not False:
             if sys.stdout.isatty():

@@ -25,7 +25,7 @@ from graphbench.runs.folder import RunFolder
 #: Options that say where and on what a run works, what it shows and how long it goes on; a score follows from none of
 #: them. The length is held against what is expected by the epochs and steps that were trained.
 _BESIDE = re.compile(
-    r"seed_everything|expected(\..*)?|data\.(.*\.)?(root|store|num_workers|eval_batch_size|predict_split)"
+    r"seed_everything|expected(\..*)?|data\.(.*\.)?(root|store|split_dir|num_workers|eval_batch_size|predict_split)"
     r"|model\.(compile|metrics(\..*)?)|trainer\.(accelerator|strategy(\..*)?|devices|num_nodes|logger(\..*)?"
     r"|max_epochs|min_epochs|max_steps|min_steps|max_time|limit_predict_batches|num_sanity_val_steps"
     r"|log_every_n_steps|enable_.*|deterministic|benchmark|inference_mode|use_distributed_sampler|profiler(\..*)?"

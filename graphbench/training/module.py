@@ -334,6 +334,17 @@ class BenchmarkModule(pl.LightningModule):
         """Number of the epoch, from 1: as people count, in the progress bar, in log lines, in every logger."""
         return float(self.current_epoch + 1)
 
+    def lr_scheduler_step(self, scheduler: Any, metric: Any) -> None:
+        """As Lightning does; and end the training where the schedule says that this rate does."""
+        super().lr_scheduler_step(scheduler, metric)
+        if self.ended_by_rate:
+            self.trainer.should_stop = True
+
+    @property
+    def ended_by_rate(self) -> bool:
+        """Whether the rate has fallen to where the schedule ends the training (`schedule.stop_below`)."""
+        return self.schedule.ends(group["lr"] for group in self.trainer.optimizers[0].param_groups)
+
     def on_train_epoch_end(self) -> None:
         """Log the training split."""
         self.log_dict(targets.finish(self, "train")[0] | {"epoch": torch.tensor(self.epoch_number)})

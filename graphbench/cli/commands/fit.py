@@ -297,6 +297,7 @@ def _finish(cli: GraphbenchCLI) -> int:
         "parameters": count_parameters(model),
         "epochs": trainer.current_epoch,
         "steps": trainer.global_step,
+        "ended_by_rate": model.ended_by_rate,
         "seed": cli.config.get("seed_everything"),
         "fit_seconds": round(_timer(trainer).time_elapsed(), 1),
         "peak_memory_mb": round(peak_memory_mb()),

@@ -117,6 +117,7 @@ def _beside_expected(
         steps=stored.get("steps"),
         data=kind_of_data(cli.model.spec),
         higher_is_better=cli.model.spec.higher_is_better,
+        ended_by_rate=bool(stored.get("ended_by_rate")),
     )
     expected: Expected = cli.config_init["expected"]
     here = [str(one) for one in altered_options(request)]

@@ -118,6 +118,18 @@ def several(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
+def span(counts: Sequence[int | None], noun: str) -> str:
+    """The least and the most of some numbers, and their noun.
+
+    Examples:
+        >>> span([150, 170], "epoch"), span([1, 1], "epoch")
+        ('150 to 170 epochs', '1 epoch')
+    """
+    known = sorted({count or 0 for count in counts})
+    told = several(known[-1], noun)
+    return f"{known[0]:,} to {told}" if len(known) > 1 else told
+
+
 def csv_rows(table: Table, found: Sequence[Obtained]) -> list[dict[str, Any]]:
     """One row a value, with all that is known of it."""
     return [

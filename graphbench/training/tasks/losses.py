@@ -232,6 +232,21 @@ def normalised_map_errors(output: Tensor, target: Tensor, graph_of: Tensor, num_
     return squares.new_zeros(num_graphs).index_add(0, graph_of, squares)
 
 
+def column_map_errors(output: Tensor, target: Tensor, graph_of: Tensor, num_graphs: int) -> Tensor:
+    """`‖ φ_i / ‖φ_i‖ - t_i / ‖t_i‖ ‖²` of each graph and column `[num_graphs, c]` (section 3.5 as printed).
+
+    `output`, `target`, `graph_of`, `num_graphs` as above.
+
+    Examples:
+        >>> map_ = torch.tensor([[3.0, 1.0], [4.0, 0.0]])
+        >>> column_map_errors(map_ * torch.tensor([2.0, -1.0]), map_, torch.tensor([0, 0]), 1)  # each up to scale
+        tensor([[0., 4.]])
+    """
+    norms = [column_norms(matrix, graph_of, num_graphs, by_column=True) for matrix in (output, target)]
+    squares = (output / norms[0][graph_of] - target / norms[1][graph_of]).square()
+    return squares.new_zeros(num_graphs, squares.shape[1]).index_add(0, graph_of, squares)
+
+
 def sign_invariant_errors(output: Tensor, target: Tensor, graph_of: Tensor, num_graphs: int) -> Tensor:
     """`min(‖φ_i - v_i‖², ‖φ_i + v_i‖²)` of each graph and column `[num_graphs, c]` (arXiv 2410.16699, section 4.1).
 

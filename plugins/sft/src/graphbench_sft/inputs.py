@@ -18,6 +18,7 @@ from graphbench_sft.pairs import DistanceRelation, PositionRelation
 from graphbench_sft.relative import edge_relations, relative_features, relative_width
 
 RelativeName = Literal["edges", "distances", "positions", "none"]
+EdgeColumns = Literal["one_hot", "numbers"]
 NORMALS = ("normal_x", "normal_y", "normal_z")
 #: Categorical column that says which of two documents a token belongs to.
 TOWER = "tower"
@@ -128,16 +129,17 @@ class EdgeInformation(nn.Module):
 
     Args:
         spec: the benchmark's description.
+        numbers: categorical features enter as their numbers, not one-hot.
     """
 
-    def __init__(self, spec: BenchmarkSpec) -> None:
+    def __init__(self, spec: BenchmarkSpec, numbers: bool = False) -> None:
         super().__init__()
-        self.spec = spec
-        self.dim = relative_width(spec)
+        self.spec, self.numbers = spec, numbers
+        self.dim = relative_width(spec, numbers)
 
     def forward(self, batch: GraphBatch, layout: DenseLayout) -> tuple[Relation, ...]:
         """One relation for each of `layout.blocks`."""
-        return edge_relations(batch.edge_index, relative_features(self.spec, batch), layout)
+        return edge_relations(batch.edge_index, relative_features(self.spec, batch, self.numbers), layout)
 
 
 class DistanceInformation(nn.Module):
@@ -185,7 +187,7 @@ class PositionInformation(nn.Module):
 
 
 def relative_information(
-    spec: BenchmarkSpec, name: RelativeName, dim: int, num_heads: int
+    spec: BenchmarkSpec, name: RelativeName, dim: int, num_heads: int, edges: EdgeColumns = "one_hot"
 ) -> EdgeInformation | DistanceInformation | PositionInformation | None:
     """What a batch knows of pairs of tokens; None where the scores know nothing.
 
@@ -193,12 +195,13 @@ def relative_information(
         BadInput: the name is not known, or the scores are to know places and the benchmark has none.
     """
     check_choice("relative", name, get_args(RelativeName))
+    check_choice("edge_columns", edges, get_args(EdgeColumns))
     if name in ("distances", "positions") and not spec.coordinates:
         raise BadInput(f"relative: {name} needs nodes with a position, but {spec.name} has none. Take relative: edges.")
     if name == "none":
         return None
     if name == "edges":
-        return EdgeInformation(spec)
+        return EdgeInformation(spec, edges == "numbers")
     if name == "distances":
         return DistanceInformation(spec)
     return PositionInformation(spec, dim, num_heads)

@@ -10,7 +10,6 @@ from graphbench.errors import BadInput
 from graphbench_sft.ops import EPSILON
 
 
-
 def leaky_relu_attention(scores: Tensor, leak: Tensor | None, mask: Tensor | None = None) -> Tensor:
     """Attention weights out of scores of any sign (SFT, section 4.3).
 

@@ -12,7 +12,7 @@ from graphbench.errors import BadInput, check_choice, check_range
 from graphbench.nn import Categorical, DenseLayout
 from graphbench_sft.attention import AttentionName, SampledAttention, SamplerName
 from graphbench_sft.documents import has_towers, split_documents
-from graphbench_sft.inputs import RelativeName, TokenEncoder, relative_information
+from graphbench_sft.inputs import EdgeColumns, RelativeName, TokenEncoder, relative_information
 from graphbench_sft.layer import NormPosition, SFTLayer
 from graphbench_sft.names import names_of_tokens
 from graphbench_sft.readout import ReadoutName, SampledMaxReadout, SoftmaxReadout, TowerPair
@@ -56,6 +56,8 @@ class SFT(Architecture):
         ffn_dropout: probability of dropout inside the feed-forward network.
         norm_position: pre or post.
         relative: edges, distances, positions or none, see above.
+        edge_columns: how categorical edge features enter the relative terms of edges: one_hot, or as their numbers, as
+            in the paper, which gives them an order.
         places_in_tokens: put places (and normals) into the tokens also where the scores know them, as figure 6 does;
             with relative none they always are.
         attention: maxout_leaky (the paper's), maxout_relu (without leak) or softmax_dot (figure 6).
@@ -91,6 +93,7 @@ class SFT(Architecture):
         ffn_dropout: float = 0.2,
         norm_position: NormPosition = "post",
         relative: RelativeName = "edges",
+        edge_columns: EdgeColumns = "one_hot",
         places_in_tokens: bool = False,
         attention: AttentionName = "maxout_leaky",
         sampler: SamplerName = "without_replacement",
@@ -120,7 +123,7 @@ class SFT(Architecture):
                 "none) and no positional_encoders."
             )
         self.token_drop = token_drop
-        self.information = relative_information(spec, relative, hidden_dim, num_heads)
+        self.information = relative_information(spec, relative, hidden_dim, num_heads, edge_columns)
         self.node_encoder = TokenEncoder(
             spec, hidden_dim, relative, positional_encoders or (), categorical, places_in_tokens
         )
