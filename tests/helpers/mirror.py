@@ -40,10 +40,10 @@ TESTED_BY = {
         "tests/encodings/test_shortest_paths.py", "its loops",
     ),
     "plugins/kernels/src/graphbench_kernels/models/maxout.py": (
-        "plugins/sft/tests/test_maxout.py", "every test runs with and without",
+        "plugins/sft/tests/test_scores.py", "every test runs with and without",
     ),
     "plugins/kernels/src/graphbench_kernels/models/maxout_numba.py": (
-        "plugins/sft/tests/test_maxout.py", "its loops",
+        "plugins/sft/tests/test_scores.py", "its loops",
     ),
     "plugins/kernels/src/graphbench_kernels/probe_triton.py": (
         "plugins/kernels/tests/test_running.py", "launched in the interpreter, or not at all",
@@ -67,7 +67,7 @@ TESTED_BY = {
         "plugins/kernels/tests/nn/test_attention.py", "rows of its weights",
     ),
     "plugins/sft/src/graphbench_sft/ops.py": (
-        "plugins/kernels/tests/models/test_mixture.py", "beside the kernel; its other half in `test_maxout`",
+        "plugins/kernels/tests/models/test_mixture.py", "beside the kernel; its other half in `test_scores`",
     ),
     "graphbench/callbacks/changed_options.py": ("tests/cli/test_changes.py", "what it sets, in runs that go on"),
     "graphbench/registry/importing.py": (
@@ -139,38 +139,18 @@ TESTED_BY = {
     "graphbench/runs/holding.py": ("tests/cli/test_nothing_is_lost.py", "two processes and one folder"),
     "graphbench/runs/trust.py": ("tests/cli/test_sent_runs.py", "runs that somebody sends, as users load them"),
     "graphbench/testing/precision.py": ("tests/testing/test_architectures.py", "a part of the architecture's contract"),
-    "plugins/baselines/src/graphbench_baselines/attention.py": (
-        "plugins/baselines/tests/test_depth.py", "attention whose output is mixed in, as the depth recipes use it",
-    ),
     "plugins/baselines/src/graphbench_baselines/message_passing_network.py": (
         "plugins/baselines/tests/test_message_passing.py", "what all these networks share",
     ),
-    "plugins/baselines/src/graphbench_baselines/structure.py": (
-        "plugins/baselines/tests/test_sat.py", "the structure extractor of SAT",
-    ),
-    "plugins/deepgraph/src/graphbench_deepgraph/attention.py": (
-        "plugins/deepgraph/tests/test_layer.py", "the attention of the layer",
-    ),
-    "plugins/deepgraph/src/graphbench_deepgraph/substructure_encoder.py": (
-        "plugins/deepgraph/tests/test_ordering.py", "reads the order that is tested there",
-    ),
     "plugins/deepgraph/src/graphbench_deepgraph/tokens.py": (
-        "plugins/deepgraph/tests/test_bias.py", "tokens whose pairs the bias describes",
-    ),
-    "plugins/linear-transformer/src/graphbench_linear_transformer/absolute_sums.py": (
-        "plugins/linear-transformer/tests/test_incidence.py", "row sums that an incidence gives",
+        "plugins/deepgraph/tests/test_layer.py", "tokens whose pairs the bias describes",
     ),
     "plugins/linear-transformer/src/graphbench_linear_transformer/constructions/_models.py": (
         "plugins/linear-transformer/tests/constructions/test_additive.py", "what every construction is",
     ),
-    "plugins/linear-transformer/src/graphbench_linear_transformer/constructions/_weights.py": (
-        "plugins/linear-transformer/tests/constructions/test_additive.py", "weights and options of every construction",
-    ),
     "plugins/linear-transformer/src/graphbench_linear_transformer/normalise.py": (
         "plugins/linear-transformer/tests/test_layers.py", "the norm between layers",
     ),
-    "plugins/sft/src/graphbench_sft/documents.py": ("plugins/sft/tests/test_places.py", "two documents per graph"),
-    "plugins/sft/src/graphbench_sft/traces.py": ("plugins/sft/tests/test_attention.py", "what attention records"),
     "graphbench/experiments/tuning/pruning.py": ("tests/experiments/tuning/test_study.py", "ends a trial of a study"),
 }  # fmt: skip
 
@@ -209,6 +189,7 @@ TESTS_OF = {
     "plugins/sfi-former/tests/test_warm_start.py": "a sparse model that starts from a dense one",
     "plugins/sft/tests/test_command_line.py": "precisions and refusals, as users start it",
     "plugins/sft/tests/test_configurations.py": "its configurations",
+    "plugins/sft/tests/test_names.py": "names of tokens and their noise, in sampler.py",
     "plugins/sft/tests/test_operations.py": "published numbers of operations",
     "plugins/sft/tests/test_places.py": "SFT on point clouds and sequences",
     "plugins/sft/tests/test_runs.py": "experiments/runs.py",

@@ -23,6 +23,8 @@ _CPU_BLOCK = 1 << 17
 _DEVICE_BLOCK = 1 << 24
 #: torch compares along the last axis; below this many keys the queries, when there are more of them, go there.
 _SHORT_ROW = 128
+#: Added to every denominator of leaky ReLU probabilities: a row without a positive score has weights 0, not 0 / 0.
+EPSILON = 1e-6
 
 
 @operation("graphbench_sft")

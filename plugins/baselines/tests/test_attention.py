@@ -1,3 +1,5 @@
+from __future__ import annotations
+
 import copy
 
 import numpy as np
@@ -9,8 +11,7 @@ from graphbench.diagnostics import record
 from graphbench.nn import DenseLayout, size_blocks
 from graphbench.testing import encode
 from graphbench_baselines import SAT, Graphormer
-from graphbench_baselines.attention import StructuredAttention
-from graphbench_baselines.depth import GateFusion, ReAttention
+from graphbench_baselines.attention import GateFusion, ReAttention, StructuredAttention
 
 HEADS, WIDTH = 3, 4
 SMALL = {"hidden_dim": 16, "num_layers": 3, "num_heads": 4, "fusion": True, "re_attention": True}

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from graphbench.errors import BadInput
-from graphbench_deepgraph.ordering import dfs_order, encode_adjacency, induced_adjacency
+from graphbench_deepgraph.substructure_encoder import dfs_order, encode_adjacency, induced_adjacency
 from graphbench_deepgraph.tokens import ordering_seeds, pad_members
 
 PADDED = 12

@@ -1,12 +1,14 @@
 """Against PyG's layer with the same weights, which keeps a message per edge and tower."""
 
+from __future__ import annotations
+
 import pytest
 import torch
 from torch_geometric.nn import PNAConv
 
 from graphbench.errors import BadInput
 from graphbench.testing import computed_by
-from graphbench_baselines.pna import TowerPNA, reduced_messages
+from graphbench_baselines.structure import TowerPNA, reduced_messages
 
 NODES, DIM, EDGE_DIM = 7, 12, 5
 #: Ascending targets; node 2 sends twice to node 3, node 4 to itself, and nothing arrives at nodes 5 and 6.
