@@ -38,7 +38,7 @@ from graphbench.cli.command_line import (
 )
 from graphbench.cli.parsers import ALL_OPTIONS, near_options, unknown_option
 from graphbench.contracts import Architecture, Benchmark, Encoding, PositionalEncoder
-from graphbench.data.files.safe_yaml import load_yaml
+from graphbench.data.files.foreign import load_yaml
 from graphbench.errors import BadInput, GraphbenchError
 from graphbench.registry.configurations import read
 from graphbench.training.arguments import parameters, type_hints

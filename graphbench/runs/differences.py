@@ -19,7 +19,7 @@ from typing import Any
 
 import yaml
 
-from graphbench.data.files.safe_yaml import load_yaml
+from graphbench.data.files.foreign import load_yaml
 from graphbench.runs.folder import RunFolder
 
 #: Options that say where and on what a run works, what it shows and how long it goes on; a score follows from none of

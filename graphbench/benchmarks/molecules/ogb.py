@@ -23,7 +23,7 @@ from graphbench.contracts import Column, GraphTable
 from graphbench.contracts.table import EDGE, EDGE_INDEX, NODE, pointer
 from graphbench.data.archives import open_gzip
 from graphbench.data.download import fetch_members
-from graphbench.data.foreign import FETCH_AGAIN, foreign, load_tensors
+from graphbench.data.files.foreign import FETCH_AGAIN, foreign, load_tensors
 from graphbench.errors import CorruptData
 
 #: Files of the archive: name here -> path inside the folder of the set.

@@ -21,7 +21,7 @@ from graphbench.benchmarks.molecules.chemistry.vocabulary import ZINC_ATOM_TYPES
 from graphbench.contracts import SPLITS, GraphTable
 from graphbench.contracts.table import EDGE, EDGE_INDEX, GRAPH, NODE, Column, pointer
 from graphbench.data.download import fetch, fetch_members
-from graphbench.data.foreign import foreign
+from graphbench.data.files.foreign import foreign
 from graphbench.data.package_files import file_sha256, package_file
 from graphbench.errors import BadInput, CorruptData, MissingData
 

@@ -32,7 +32,7 @@ from graphbench.cli.ranks import FolderLost, is_in_place, join_again, lost_folde
 from graphbench.cli.resume import altered_options, changed_options, find_start, without_repeats
 from graphbench.cli.same_data import SameData
 from graphbench.cli.trainer_checks import found_options, take_over_found
-from graphbench.data.files.safe_yaml import load_yaml
+from graphbench.data.files.foreign import load_yaml
 from graphbench.data.files.writing import write_text
 from graphbench.data.lost_memory import explain_memory
 from graphbench.errors import BadInput, CorruptData, GraphbenchError, check_choice

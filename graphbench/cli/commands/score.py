@@ -18,7 +18,7 @@ from graphbench.cli.options import OWN, Request, own_parser, split
 from graphbench.cli.resume import altered_options
 from graphbench.cli.same_data import SameData
 from graphbench.cli.trained import checkpoint_of, predictor_of, written_together
-from graphbench.data.files.json_files import load_json
+from graphbench.data.files.foreign import load_json
 from graphbench.data.files.writing import write_text
 from graphbench.data.package_files import file_sha256
 from graphbench.errors import BadInput, GraphbenchError, check_choice

@@ -18,11 +18,10 @@ from rdkit import Chem, rdBase
 from graphbench.benchmarks.molecules.chemistry.problems import UNREADABLE, RowProblem, quote
 from graphbench.benchmarks.molecules.chemistry.smiles import as_smiles
 from graphbench.errors import BadInput
+from graphbench.tables.cells import Missing, as_number, parse_class, parse_number
 from graphbench.tables.layout import has_decimal_commas, point_for_comma
-from graphbench.tables.missing import Missing, as_number
 from graphbench.tables.reader import BLANK, MOLECULES, Table, as_texts, check_table, lines_table, open_table
 from graphbench.tables.records import RECORD_END
-from graphbench.tables.target_cells import parse_class, parse_number
 
 logger = logging.getLogger(__name__)
 #: The word for standard input.
