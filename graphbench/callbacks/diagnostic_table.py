@@ -10,7 +10,7 @@ from pathlib import Path
 import pytorch_lightning as pl
 
 from graphbench.callbacks.trackers import log_table
-from graphbench.data.files.together import place_of
+from graphbench.data.files.writing import place_of
 from graphbench.runs import RunFolder
 from graphbench.runs.checkpoints import load_checkpoint
 from graphbench.runs.tables import POSITION, append_rows, load_table, write_table

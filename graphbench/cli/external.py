@@ -14,7 +14,7 @@ from graphbench.cli.console import show_table
 from graphbench.cli.options import Request
 from graphbench.cli.same_data import SameData
 from graphbench.cli.trained import predictor_of, written_together
-from graphbench.data.files.json_files import load_json
+from graphbench.data.files.foreign import load_json
 from graphbench.data.files.writing import write_text
 from graphbench.data.package_files import file_sha256
 from graphbench.errors import BadInput, GraphbenchError, check_choice

@@ -14,7 +14,7 @@ from graphbench import registry
 from graphbench.cli.command_line import HOLDERS, CommandLine
 from graphbench.cli.names import import_named
 from graphbench.cli.parsers import CommandParser
-from graphbench.data.files.json_files import load_json
+from graphbench.data.files.foreign import load_json
 from graphbench.errors import BadInput
 from graphbench.registry.describe import options_of
 from graphbench.runs import RunFolder, trust

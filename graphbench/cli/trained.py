@@ -13,7 +13,7 @@ from graphbench.cli.command_line import CommandLine
 from graphbench.cli.lightning import GraphbenchCLI
 from graphbench.cli.options import Request
 from graphbench.cli.same_data import SameData
-from graphbench.data.files.together import writing_together
+from graphbench.data.files.writing import writing_together
 from graphbench.errors import BadInput
 from graphbench.inference import Predictor, TrainingFacts
 from graphbench.inference.columns import OUTSIDE

@@ -11,7 +11,7 @@ import pandas as pd
 import torch
 
 from graphbench.contracts import InputPart
-from graphbench.data.precision import exact_numbers
+from graphbench.data.columns import exact_numbers
 from graphbench.errors import BadInput
 from graphbench.inference.answers import Answers, answer_table
 from graphbench.inference.predictor import Predictor, axis_of

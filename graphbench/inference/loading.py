@@ -18,7 +18,7 @@ from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
 from graphbench import registry
 from graphbench.contracts import Benchmark
-from graphbench.data.files.safe_yaml import load_yaml
+from graphbench.data.files.foreign import load_yaml
 from graphbench.errors import BadInput, CorruptData, GraphbenchError
 from graphbench.inference.predictor import Predictor
 from graphbench.inference.training import TrainingFacts

@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Literal
 
-from graphbench.data.files.together import place_of
-from graphbench.data.files.writing import writing
+from graphbench.data.files.writing import place_of, writing
 from graphbench.errors import BadInput, GraphbenchError
 
 if TYPE_CHECKING:

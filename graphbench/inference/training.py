@@ -12,7 +12,7 @@ from torch import Tensor
 
 from graphbench.contracts import Benchmark, BenchmarkSpec, Features, GraphTable
 from graphbench.contracts.table import EDGE, NODE
-from graphbench.data.files.json_files import load_json
+from graphbench.data.files.foreign import load_json
 from graphbench.data.files.writing import write_text
 from graphbench.errors import CorruptData
 from graphbench.runs import RunFolder

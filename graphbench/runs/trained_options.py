@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from graphbench.data.files.safe_yaml import load_yaml
+from graphbench.data.files.foreign import load_yaml
 from graphbench.runs.folder import RunFolder
 
 log = logging.getLogger(__name__)

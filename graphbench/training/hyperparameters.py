@@ -15,7 +15,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from graphbench.contracts.spec import BenchmarkSpec
-from graphbench.data.files.safe_yaml import load_yaml
+from graphbench.data.files.foreign import load_yaml
 from graphbench.errors import BadInput, GraphbenchError
 from graphbench.runs import trust
 from graphbench.runs.checkpoints import INSTANTIATOR as INSTANTIATOR

@@ -17,7 +17,7 @@ from graphbench.cli import main
 from graphbench.cli.commands.fit import fit
 from graphbench.cli.lightning import GraphbenchCLI, resolve
 from graphbench.cli.options import OWN, own_parser, split
-from graphbench.data.files.safe_yaml import load_yaml
+from graphbench.data.files.foreign import load_yaml
 from graphbench.errors import BadInput, GraphbenchError
 from graphbench.runs.checkpoints import load_checkpoint
 from graphbench.runs.differences import differing

@@ -10,7 +10,7 @@ from command_line import SMALL_MODEL
 from graphbench.cli import main
 from graphbench.cli.changes import altered_options, recipe_of
 from graphbench.cli.options import OWN, own_parser, split
-from graphbench.data.files.safe_yaml import load_yaml
+from graphbench.data.files.foreign import load_yaml
 
 
 def altered(*words):

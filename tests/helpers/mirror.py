@@ -14,21 +14,16 @@ TESTED_BY = {
         "tests/benchmarks/molecules/chemistry/test_reading.py",
         "the reasons of unreadable texts",
     ),
-    "graphbench/data/shares.py": ("tests/benchmarks/molecules/test_own_splits.py", "shares of zero, and unused ones"),
-    "graphbench/tables/missing.py": (
-        "tests/benchmarks/molecules/chemistry/test_targets.py", "the words, in targets of molecules",
+    "graphbench/tables/cells.py": (
+        "tests/benchmarks/molecules/chemistry/test_targets.py", "cells of a file of molecules",
     ),
     "graphbench/tables/reader.py": ("tests/benchmarks/molecules/test_hostile_tables.py", "every format, good and bad"),
     "graphbench/tables/text.py": ("tests/benchmarks/molecules/test_hostile_tables.py", "encodings and packed files"),
     "graphbench/tables/records.py": (
         "tests/benchmarks/molecules/chemistry/test_files.py", "files of molecules, read through the one reader",
     ),
-    "graphbench/tables/target_cells.py": (
-        "tests/benchmarks/molecules/chemistry/test_targets.py", "the cells of a file of molecules",
-    ),
     "graphbench/inference/external.py": ("tests/cli/test_external.py", "held against predict and scikit-learn"),
     "graphbench/contracts/pyg.py": ("tests/nn/test_pyg.py", "beside the layers that read such graphs"),
-    "graphbench/data/files/json_files.py": ("tests/data/test_foreign.py", "JSON that is damaged or nested too deep"),
     "plugins/sfi-former/src/graphbench_sfi_former/ops.py": (
         "plugins/kernels/tests/sfi_former/test_rows_numba.py", "chooses between kernels and plain forms",
     ),

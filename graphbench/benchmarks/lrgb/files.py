@@ -18,7 +18,7 @@ from torch import Tensor
 from graphbench.benchmarks.lrgb.pickles import read_pickled_graphs
 from graphbench.contracts import GraphTable
 from graphbench.contracts.table import EDGE, EDGE_INDEX, GRAPH, NODE, Column, pointer
-from graphbench.data.foreign import FETCH_AGAIN, foreign, load_tensors
+from graphbench.data.files.foreign import FETCH_AGAIN, foreign, load_tensors
 from graphbench.data.progress import track
 from graphbench.errors import CorruptData
 

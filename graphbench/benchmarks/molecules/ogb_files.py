@@ -11,7 +11,7 @@ import pandas as pd
 from torch.serialization import safe_globals
 
 from graphbench.data.archives import open_gzip
-from graphbench.data.foreign import FETCH_AGAIN, foreign, load_tensors
+from graphbench.data.files.foreign import FETCH_AGAIN, foreign, load_tensors
 from graphbench.errors import CorruptData
 
 #: What a pickled NumPy array of whole numbers is made of, under NumPy's old and new names.

@@ -16,7 +16,7 @@ from graphbench.benchmarks.molecules.zinc_smiles import read_index
 from graphbench.contracts import SPLITS, GraphTable
 from graphbench.contracts.table import EDGE, EDGE_INDEX, GRAPH, NODE, Column, pointer
 from graphbench.data.download import fetch, fetch_members
-from graphbench.data.foreign import foreign
+from graphbench.data.files.foreign import foreign
 from graphbench.errors import CorruptData
 
 _BLOCK = 1 << 20

@@ -18,7 +18,7 @@ from graphbench.benchmarks.superpixels.inputs import ImageInput
 from graphbench.benchmarks.superpixels.labelled import ImageFiles, LabelledImages
 from graphbench.benchmarks.superpixels.slic import SlicSettings
 from graphbench.contracts import SPLITS, Features
-from graphbench.data.shares import check_fractions, without_share
+from graphbench.data.splits import check_fractions, without_share
 from graphbench.errors import BadInput, check_range
 
 _COLOUR = Features(dense=5, names=("red", "green", "blue", "row", "column"))

@@ -34,7 +34,7 @@ from graphbench.cli.resume import find_start, without_repeats
 from graphbench.cli.same_data import SameData
 from graphbench.cli.signals import FolderLost, is_in_place, lost_folder
 from graphbench.cli.stopping import Stopped, exit_code, shared_exit_code
-from graphbench.data.files.safe_yaml import load_yaml
+from graphbench.data.files.foreign import load_yaml
 from graphbench.data.files.writing import write_text
 from graphbench.data.lost_memory import explain_memory
 from graphbench.errors import BadInput, CorruptData, GraphbenchError, check_choice

@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from graphbench import registry
 from graphbench.contracts import Benchmark, BenchmarkSpec
 from graphbench.data.files.cells import markdown_text
-from graphbench.data.files.json_files import load_json
+from graphbench.data.files.foreign import load_json
 from graphbench.errors import BadInput, CorruptData
 from graphbench.runs import RunFolder
 from graphbench.runs.tables import SCORED

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from graphbench.contracts import Benchmark
-from graphbench.data.files.safe_yaml import load_yaml
+from graphbench.data.files.foreign import load_yaml
 from graphbench.data.files.writing import write_text
 from graphbench.errors import BadInput, CorruptData, GraphbenchError
 from graphbench.inference.exporting.card import model_card

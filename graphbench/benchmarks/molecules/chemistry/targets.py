@@ -11,9 +11,8 @@ import numpy as np
 
 from graphbench.benchmarks.molecules.chemistry.files import MoleculeRows, shorten
 from graphbench.benchmarks.molecules.chemistry.problems import RowProblem
+from graphbench.tables.cells import Missing, as_number, parse_class, parse_number
 from graphbench.tables.layout import has_decimal_commas, point_for_comma
-from graphbench.tables.missing import Missing, as_number
-from graphbench.tables.target_cells import parse_class, parse_number
 
 TargetTask = Literal["regression", "classification", "multilabel"]
 

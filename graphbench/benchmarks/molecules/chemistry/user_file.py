@@ -26,7 +26,7 @@ from graphbench.benchmarks.molecules.chemistry.targets import (
 )
 from graphbench.contracts import GraphTable
 from graphbench.errors import BadInput
-from graphbench.tables.missing import Missing
+from graphbench.tables.cells import Missing
 
 logger = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ import pytest
 
 from graphbench.benchmarks.molecules.chemistry.files import MoleculeRows
 from graphbench.benchmarks.molecules.chemistry.targets import classes_hint, missing_hint, parse_targets
-from graphbench.tables.missing import USUAL, Missing
+from graphbench.tables.cells import USUAL, Missing
 
 
 def rows(**columns):

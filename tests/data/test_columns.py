@@ -1,5 +1,7 @@
 """Numbers whose spread float32 cannot hold, from a user's source to the stored targets."""
 
+from __future__ import annotations
+
 import logging
 
 import numpy as np
@@ -8,7 +10,9 @@ import torch
 from torch_geometric.data import Data
 
 from graphbench.benchmarks import Graphs, Molecules
-from graphbench.data.precision import columns_lost, exact_numbers, single_numbers
+from graphbench.contracts import Column, GraphTable
+from graphbench.data.columns import columns_lost, exact_numbers, scaled_weights, single_numbers
+from graphbench.errors import BadInput
 
 NOISE = np.random.default_rng(0).normal(scale=1e-3, size=40)
 ENERGIES = 1e6 + NOISE
@@ -84,3 +88,27 @@ def test_usual_targets_stay_in_float32(tmp_path):
     data = Molecules(str(tmp_path / "own.csv"), "value", store=str(tmp_path), root=str(tmp_path))
     data.setup()
     assert data.tables["train"].columns["y"].dtype == torch.float32
+
+
+def table(y, weights):
+    count = len(y)
+    columns = {"y": torch.tensor(y), "weight": torch.tensor(weights)}
+    layout = {"y": Column("graph"), "weight": Column("graph")}
+    return GraphTable(columns, layout, {"node": torch.arange(count + 1), "edge": torch.zeros(count + 1).long()})
+
+
+def test_mean_is_taken_over_labelled_training_rows():
+    train = table([[1.0, torch.nan], [torch.nan, torch.nan], [2.0, 3.0]], [1.0, 100.0, 3.0])
+    found = scaled_weights({"train": train, "test": table([[0.0, 0.0]], [8.0])})
+    assert found["train"].columns["weight"].tolist() == [0.5, 50.0, 1.5]
+    assert found["test"].columns["weight"].tolist() == [4.0]
+
+
+def test_classes_without_a_label_are_left_out():
+    found = scaled_weights({"train": table([[0], [-1], [1]], [2.0, 50.0, 6.0])})
+    assert found["train"].columns["weight"].tolist() == [0.5, 12.5, 1.5]
+
+
+def test_nothing_to_train_on_is_refused():
+    with pytest.raises(BadInput, match="no training row has a weight above 0"):
+        scaled_weights({"train": table([[1.0], [torch.nan]], [0.0, 2.0])})
