@@ -23,7 +23,7 @@ from typing import Any
 
 import yaml
 
-from graphbench.data.files.safe_yaml import load_yaml
+from graphbench.data.files.foreign import load_yaml
 from graphbench.errors import BadInput, NameClash
 from graphbench.registry import entry_points, listings
 from graphbench.registry.expected import Expected

@@ -93,7 +93,7 @@ def summary_of(target: str) -> str:
 
     Examples:
         >>> summary_of("graphbench.contracts.spec:Features")
-        'What every node (or every edge) carries.'
+        'Features of every node (or every edge).'
     """
     definition = _find_class(target)
     docstring = ast.get_docstring(definition[1]) if definition is not None else None

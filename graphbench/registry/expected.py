@@ -27,8 +27,9 @@ from typing import Any, Literal, get_args
 from graphbench.contracts.spec import BenchmarkSpec
 from graphbench.errors import BadInput, check_choice
 
-#: Origin of graphs: published files, sampled here, or files of a package or of the user.
-Data = Literal["published", "generated", "local"]
+#: Origin of graphs: published files, sampled here, files of a package or of the user; `redrawn`: validation and test
+#: are the published ones, and training graphs another sample of the same set.
+Data = Literal["published", "generated", "local", "redrawn"]
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,8 @@ class Expected:
         parameters: trainable parameters of the model.
         epochs: epochs that the score took.
         steps: optimizer steps that the score took.
-        data: origin of the graphs: `published` files, `generated` here, or `local` files of a package or of the user.
+        data: origin of the graphs: `published` files, `generated` here, `local` files of a package or of the user, or
+            `redrawn` in training alone.
         hardware: of the source, or of a run here.
         cost: duration on that hardware.
         variant: name of the overlay that changed the model.
@@ -146,12 +148,37 @@ def kind_of_data(spec: BenchmarkSpec) -> Data:
     """Return the origin of a benchmark's graphs."""
     if spec.source.startswith("generated"):
         return "generated"
+    if spec.extra.get("training") == "redrawn":
+        return "redrawn"
     return "local" if spec.offline else "published"
+
+
+def stands_for(data: str, wanted: str | None) -> bool:
+    """Tell whether a score on graphs of one origin is comparable with one on graphs of another.
+
+    Redrawn graphs are comparable with published ones: they are a sample of the same size from the same set, in training
+    alone.
+
+    Examples:
+        >>> stands_for("redrawn", "published"), stands_for("local", "published"), stands_for("local", None)
+        (True, False, True)
+    """
+    return not wanted or data == wanted or (data, wanted) == ("redrawn", "published")
 
 
 @dataclass(frozen=True)
 class Obtained:
-    """Scores of a run (logged name -> score) and their conditions; None for what is not recorded."""
+    """Scores of a run and their conditions.
+
+    Args:
+        scores: logged name -> score.
+        parameters: trainable parameters.
+        epochs: finished; None if not recorded.
+        steps: optimizer steps; None if not recorded.
+        data: origin of its graphs.
+        higher_is_better: of the benchmark's metric.
+        ended_by_rate: whether the schedule ended the training, which then is complete after any number of epochs.
+    """
 
     scores: Mapping[str, float]
     parameters: int | None = None
@@ -159,6 +186,7 @@ class Obtained:
     steps: int | None = None
     data: Data = "published"
     higher_is_better: bool = False
+    ended_by_rate: bool = False
 
 
 @dataclass(frozen=True)
@@ -248,12 +276,12 @@ def _obstacles(expected: Expected, obtained: Obtained) -> tuple[str, ...]:
     obstacles = []
     if expected.parameters is not None and obtained.parameters not in (None, expected.parameters):
         obstacles.append(f"{obtained.parameters:,} parameters where {expected.parameters:,} are expected")
-    for unit in ("epochs", "steps"):
+    for unit in ("epochs", "steps") if not obtained.ended_by_rate else ():
         full, done = getattr(expected, unit), getattr(obtained, unit)
         if full is not None and done is None:
             obstacles.append(f"the number of {unit} is not recorded, {full:,} are expected")
         elif full is not None and done < full:
             obstacles.append(f"{done:,} of {full:,} {unit}")
-    if expected.data is not None and obtained.data != expected.data:
+    if not stands_for(obtained.data, expected.data):
         obstacles.append(f"{obtained.data} data where {expected.data} ones are expected")
     return tuple(obstacles)

@@ -19,8 +19,7 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from graphbench.data.files.json_files import load_json
-from graphbench.data.files.safe_yaml import load_yaml
+from graphbench.data.files.foreign import load_json, load_yaml
 from graphbench.errors import BadInput
 from graphbench.runs import RunFolder
 from graphbench.runs.folder import with_present_keys

@@ -26,8 +26,7 @@ from typing import Any
 import yaml
 
 from graphbench import registry
-from graphbench.data.files.json_files import load_json
-from graphbench.data.files.safe_yaml import load_yaml
+from graphbench.data.files.foreign import load_json, load_yaml
 from graphbench.data.files.writing import write_text
 from graphbench.errors import BadInput
 from graphbench.registry import importing, listings

@@ -179,8 +179,8 @@ def _write_pages(own: argparse.Namespace) -> None:
 
 def _count(arguments: Sequence[str]) -> int:
     """Trainable parameters of what a command line builds."""
+    from graphbench.cli.console import count_parameters
     from graphbench.cli.lightning import GraphbenchCLI
-    from graphbench.cli.measures import count_parameters
     from graphbench.cli.options import own_parser, split
 
     return count_parameters(GraphbenchCLI(split(own_parser("params"), arguments, None).arguments).model)

@@ -9,12 +9,13 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from graphbench.data.files.safe_yaml import load_yaml
+from graphbench.data.files.foreign import load_yaml
 from graphbench.experiments import provenance, read_csv, results
 from graphbench.experiments.records import Record, record_of
 from graphbench.experiments.reproduce.plan import Request, altering, is_trained, job_of
 from graphbench.experiments.reproduce.recipes import Length, benchmark_of, expected, fact, length_of, setting
 from graphbench.experiments.reproduce.tables import Cell, Column, Printed, Table
+from graphbench.registry.expected import stands_for
 from graphbench.runs import RunFolder
 from graphbench.runs.differences import differing
 
@@ -79,7 +80,7 @@ class Obtained:
         reasons = [] if self.full or self.altered else ["shorter than the recipe"]
         reasons += [f"altered: {one}" for one in self.altered]
         reasons += [self.cell.differs] if self.cell.differs else []
-        reasons += [f"{self.data} data"] if self.data_wanted and self.data != self.data_wanted else []
+        reasons += [] if stands_for(self.data, self.data_wanted) else [f"{self.data} data"]
         if reasons:
             return f"not comparable: {', '.join(reasons)}"
         return met(self.mean, self.sd, printed, self.better)
@@ -88,6 +89,8 @@ class Obtained:
 def met(mean: float, sd: float | None, printed: Printed, better: str) -> str:
     """Say whether a mean lies within two standard deviations, printed or else over seeds, of a printed value.
 
+    A mean that rounds to the printed value meets it whatever the spread.
+
     Examples:
         >>> met(0.078, None, Printed.read("0.070 ± 0.004"), "lower")
         'met'
@@ -95,6 +98,10 @@ def met(mean: float, sd: float | None, printed: Printed, better: str) -> str:
         'not met'
         >>> met(0.060, None, Printed.read("0.070 ± 0.004"), "lower")
         'better'
+        >>> met(0.0707, 0.0001, Printed.read("0.070"), "lower")
+        'met'
+        >>> met(0.0703, None, Printed.read("0.070"), "lower")
+        'met'
         >>> met(0.079, None, Printed.read("0.070"), "lower")
         'no spread is known: 0.009 worse'
     """
@@ -103,9 +110,9 @@ def met(mean: float, sd: float | None, printed: Printed, better: str) -> str:
     gain = (mean - printed.value) * (-1 if better == "lower" else 1)
     if not math.isfinite(mean):
         return "not met"
-    if spread is None:
+    if spread is None and abs(gain) > printed.unit * (1 + 1e-9):
         return f"no spread is known: {abs(gain):.3g} {'better' if gain >= 0 else 'worse'}"
-    if abs(gain) <= 2 * spread * (1 + 1e-9):
+    if abs(gain) <= (2 * (spread or 0.0) + printed.unit) * (1 + 1e-9):
         return "met"
     return "better" if gain > 0 else "not met"
 
@@ -135,6 +142,8 @@ def alterations(folder: Path, cell: Cell, resolve: Resolve) -> tuple[str, ...]:
     differences = [one for one in differing(resolve(_command_line(cell)), content) if one.decides_score]
     if cell.after:  # a path to the weights of the training before
         differences = [one for one in differences if one.option != "model.init_from"]
+    if results(folder).get("data") == "redrawn":  # shown as the kind of its data
+        differences = [one for one in differences if one.option != "data.source"]
     return (*map(str, differences), *((content.get("expected") or {}).get("resumed") or ()))
 
 
@@ -145,7 +154,8 @@ def _command_line(cell: Cell) -> list[str]:
 def _is_whole(length: Length, folder: Path, altered: Sequence[str]) -> bool:
     """Tell whether a run is that of its recipe and as long."""
     stored = results(folder)
-    return not altered and length.reached(stored.get("epochs"), stored.get("steps"))
+    ended = bool(stored.get("ended_by_rate")) or length.reached(stored.get("epochs"), stored.get("steps"))
+    return not altered and ended
 
 
 def trained(cell: Cell, column: Column, request: Request, output: Path, resolve: Resolve) -> Obtained:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from statistics import fmean, stdev
 
 from graphbench.experiments.records import Record
-from graphbench.experiments.reproduce.rendering import markdown_table, several
+from graphbench.experiments.reproduce.rendering import markdown_table, several, span
 from graphbench.experiments.reproduce.tables import Cell, Table
 
 _HEAD = """# Results
@@ -15,7 +15,8 @@ Written by `graphbench reproduce --records ... --page RESULTS.md` out of {count:
 repository with their curves; nothing here is typed by hand. **Short** is what was trained for less than the published
 training, or by a reduced recipe: such a score does not compare with a printed one, and a row of one seed says nothing
 about the next. Mean and standard deviation are over seeds; scores are those of the epoch with the best validation
-score.
+score, or of the last epoch where the recipe says so. Graphs that are **redrawn** are the published ones in validation
+and test, and another sample of the same set in training.
 """
 _Printed = dict[tuple[tuple[str, ...], tuple[str, ...], str], list[tuple[Table, Cell]]]
 _ROW = ("model", "data", "recipe", "parameters", "trained", "seeds", "validation", "test", "printed")
@@ -34,20 +35,22 @@ def _spread(values: Sequence[float | None]) -> str:
     return _number(fmean(scores)) + (f" ± {_number(stdev(scores))}" if len(scores) > 1 else "")
 
 
-def _length(record: Record) -> str:
-    """Say how long a run was, and whether that is the published length."""
-    parts = [several(number, noun) for number, noun in ((record.epochs, "epoch"), (record.steps, "step")) if number]
-    kind = {True: ["whole"], False: ["**short**"], None: []}[record.full]
+def _length(group: Sequence[Record]) -> str:
+    """Say how long runs were, and whether that is the published length."""
+    counts = ([record.epochs for record in group], "epoch"), ([record.steps for record in group], "step")
+    parts = [span(numbers, noun) for numbers, noun in counts if all(numbers)]
+    kind = {True: ["whole"], False: ["**short**"], None: []}[group[0].full]
     return ", ".join([*kind, *parts]) or "–"
 
 
 def _group(records: Iterable[Record]) -> list[list[Record]]:
-    """Group runs that differ only in their seed."""
+    """Group runs that differ only in their seed, and whole ones, which a falling rate may end, in their length."""
     groups: dict[tuple[object, ...], list[Record]] = {}
     for one in records:
+        length = None if one.full else (one.epochs, one.steps)
         key = (
-            one.name, one.column, one.benchmark, one.metric, one.recipe, one.options, one.parameters, one.epochs,
-            one.steps, one.full, one.data, one.note,
+            one.name, one.column, one.benchmark, one.metric, one.recipe, one.options, one.parameters, length, one.full,
+            one.data, one.note,
         )  # fmt: skip
         groups.setdefault(key, []).append(one)
     return [sorted(group, key=lambda record: record.seed) for group in groups.values()]
@@ -147,7 +150,7 @@ class Page:
         parameters = f"{one.parameters:,}" if one.parameters else "–"
         val, test = (_spread([getattr(record, split) for record in group]) for split in ("val", "test"))
         return [
-            name, data, recipe, parameters, _length(one), seeds, val, f"{test} {one.metric}", self._beside(one),
+            name, data, recipe, parameters, _length(group), seeds, val, f"{test} {one.metric}", self._beside(one),
         ]  # fmt: skip
 
     def _grid(self, groups: Sequence[Sequence[Record]]) -> list[str]:

@@ -114,6 +114,18 @@ def several(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
+def span(counts: Sequence[int | None], noun: str) -> str:
+    """Format the range of some counts with their noun.
+
+    Examples:
+        >>> span([150, 170], "epoch"), span([1, 1], "epoch")
+        ('150 to 170 epochs', '1 epoch')
+    """
+    numbers = sorted({count or 0 for count in counts})
+    largest = several(numbers[-1], noun)
+    return f"{numbers[0]:,} to {largest}" if len(numbers) > 1 else largest
+
+
 def csv_rows(table: Table, values: Sequence[Obtained]) -> list[dict[str, Any]]:
     """Return one row per value, with everything recorded about it."""
     return [

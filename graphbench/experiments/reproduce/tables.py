@@ -43,7 +43,7 @@ from typing import Any
 import yaml
 
 from graphbench import registry
-from graphbench.data.files.safe_yaml import load_yaml
+from graphbench.data.files.foreign import load_yaml
 from graphbench.errors import BadInput, NameClash, UnknownName
 from graphbench.registry import listings
 from graphbench.registry.configurations import folder_of
@@ -288,9 +288,10 @@ def read_table(path: Path, name: str, distribution: str = "") -> Table:
     if printed != content["printed"]:
         raise BadInput(f"{path} has {printed} printed values and says {content['printed']}.")
     row_names = {key: str((row or {}).get("name", key)) for key, row in content["rows"].items()}
+    texts = {key: str(content[key]) for key in ("title", "paper", "place")}
     return Table(
-        name, *(str(content[key]) for key in ("title", "paper", "place")), columns, tuple(cells), content.get("seeds"),
-        str(content.get("note", "")), distribution, row_names,
+        name, **texts, columns=columns, cells=tuple(cells), seeds=content.get("seeds"),
+        note=str(content.get("note", "")), distribution=distribution, row_names=row_names,
     )  # fmt: skip
 
 
