@@ -1,4 +1,4 @@
-"""Whether threads that wait sleep."""
+"""Settings of a command's process: how threads wait, what glibc keeps, and that a library user has none of them."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_what_the_environment_says_is_kept(monkeypatch):
 
 @pytest.mark.parametrize(("rank", "policy"), [("0", "PASSIVE"), (None, None)])
 def test_every_command_settles_it(monkeypatch, capsys, rank, policy):
-    monkeypatch.setattr("graphbench.cli.process._granted", lambda groups: MANY)
+    monkeypatch.setattr("graphbench.cli.process._cpu_quota", lambda groups: MANY)
     if rank is not None:
         monkeypatch.setenv("LOCAL_RANK", rank)
     assert main(["--help"]) == 0
