@@ -229,7 +229,7 @@ def _check_contents(line: CommandLine, run: CommandLine) -> None:
                 if slot and not is_beside_class and len(named[slot]) > 1:
                     continue
                 classes = (
-                    here if is_beside_class else {slot: next(iter(found)) for slot, found in named.items() if found}
+                    here if is_beside_class else {slot: next(iter(names)) for slot, names in named.items() if names}
                 )
                 if place.startswith("--config ") and "." not in option:
                     _check_top_key(option, classes)

@@ -240,8 +240,8 @@ class GraphbenchCLI(LightningCLI):
         )
         best.shared_key = any(one.state_key == best.lightning_key for one in users)
         ours: list[pl.Callback] = [] if any(one.filename == "best" for one in here) else [best]
-        own = any(isinstance(callback, LastCheckpoint) for callback in configured)
-        return ours if own else [*ours, LastCheckpoint()]
+        has_last = any(isinstance(callback, LastCheckpoint) for callback in configured)
+        return ours if has_last else [*ours, LastCheckpoint()]
 
     def resolved_config(self) -> str:
         """Return the configuration with every default written out, as YAML."""

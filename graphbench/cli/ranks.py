@@ -61,7 +61,7 @@ class Signals:
 
     @property
     def received_sigterm(self) -> bool:
-        """Whether Lightning should leave after this step: once all processes know, but not within a validation."""
+        """True if Lightning should leave after this step: once all processes know, but not within a validation."""
         return bool(self.agreed) and not self.trainer.validating
 
     @property

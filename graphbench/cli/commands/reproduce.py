@@ -73,7 +73,7 @@ def reproduce(arguments: Sequence[str]) -> int:
         UnknownName: there is no such table.
     """
     parser = _parser()
-    own, rest = parser.parse_known_args(list(arguments))
+    options, rest = parser.parse_known_args(list(arguments))
     extra = []
     for one in CommandLine.parse(rest).options:
         if "." not in one.name or not one.values:
@@ -82,26 +82,26 @@ def reproduce(arguments: Sequence[str]) -> int:
                 "One for each training has the form --a.b=VALUE."
             )
         extra.append(f"{one.name}{'+' * one.appends}={one.value}")
-    chosen = [find_table(name) for name in _names(own.table)] if own.table else list(tables().values())
-    if own.list:
-        _list(chosen, own.json, details=bool(own.table))
+    chosen = [find_table(name) for name in _names(options.table)] if options.table else list(tables().values())
+    if options.list:
+        _list(chosen, options.json, details=bool(options.table))
         return 0
-    pages = {"--page": own.page, "--ledger": own.ledger}
+    pages = {"--page": options.page, "--ledger": options.ledger}
     written = {option: path for option, path in pages.items() if path is not None}
     for option, path in written.items():
-        if not own.records:
+        if not options.records:
             raise BadInput(f"{option} FILE needs --records FOLDER ...: the folders of the records it is written from.")
         file_to_write(option, path)
-    if written and not own.table:
-        _write_pages(own)
+    if written and not options.table:
+        _write_pages(options)
         return 0
-    if not own.table:
+    if not options.table:
         raise BadInput("Name a table, such as sft/table-4; `graphbench reproduce --list` shows them.")
-    if own.output is None:
+    if options.output is None:
         raise BadInput("--output DIR is missing: the folder of runs and tables, which is made where it is not there.")
-    if own.seeds is not None:
-        check_range("--seeds", own.seeds, at_least=1, whole=True)
-    return _reproduce(chosen, own, tuple(extra), list(arguments))
+    if options.seeds is not None:
+        check_range("--seeds", options.seeds, at_least=1, whole=True)
+    return _reproduce(chosen, options, tuple(extra), list(arguments))
 
 
 def _names(given: Sequence[str]) -> list[str]:
@@ -111,37 +111,39 @@ def _names(given: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _request(table: Table, own: argparse.Namespace, extra: tuple[str, ...]) -> Request:
-    count = own.seeds if own.seeds is not None else 1 if own.scale == "smoke" else table.seeds or 1
-    return Request(own.scale, tuple(range(count)), own.offline, extra)
+def _request(table: Table, options: argparse.Namespace, extra: tuple[str, ...]) -> Request:
+    count = options.seeds if options.seeds is not None else 1 if options.scale == "smoke" else table.seeds or 1
+    return Request(options.scale, tuple(range(count)), options.offline, extra)
 
 
-def _reproduce(chosen: Sequence[Table], own: argparse.Namespace, extra: tuple[str, ...], given: list[str]) -> int:
+def _reproduce(chosen: Sequence[Table], options: argparse.Namespace, extra: tuple[str, ...], given: list[str]) -> int:
     """Run missing trainings, or write them as SLURM arrays, and write the tables."""
-    output = folder_to_write("--output", own.output)
-    wanted = [(table, select(table, own.only, own.columns), _request(table, own, extra)) for table in chosen]
+    output = folder_to_write("--output", options.output)
+    wanted = [
+        (table, select(table, options.only, options.columns), _request(table, options, extra)) for table in chosen
+    ]
     planned = {job.training.folder(output): job for _, cells, request in wanted for job in jobs(cells, request, output)}
     plan = list(planned.values())
-    if own.job is not None:
-        if not 0 <= own.job < len(plan):
-            raise BadInput(f"--job {own.job}: the plan has jobs 0 to {len(plan) - 1}.")
-        return 1 if run_here(plan, [own.job], output, lambda: None) else 0
-    log.info("%s", coverage([cell for _, cells, _ in wanted for cell in cells], own.scale))
+    if options.job is not None:
+        if not 0 <= options.job < len(plan):
+            raise BadInput(f"--job {options.job}: the plan has jobs 0 to {len(plan) - 1}.")
+        return 1 if run_here(plan, [options.job], output, lambda: None) else 0
+    log.info("%s", coverage([cell for _, cells, _ in wanted for cell in cells], options.scale))
     lacking = missing(plan, output)
     log.info("%d of %d trainings are still to run", len(lacking), len(plan))
-    if own.slurm:
+    if options.slurm:
         for path in write_slurm(plan, lacking, output, ["reproduce", *(word for word in given if word != "--slurm")]):
             log.info("Wrote %s", path)
         return 0
-    failed = [] if own.no_train or not lacking else _run(plan, lacking, output, given)
+    failed = [] if options.no_train or not lacking else _run(plan, lacking, output, given)
     finished: dict[str, Record] = {}
     for table, cells, request in wanted:
         _write(table, cells, request, output)
         # a run that several tables share is recorded for the first one
         finished = records_of(table, cells, request, output, _resolve) | finished
-    if own.records:
-        write_records(finished, Path(own.records[0]))
-    _write_pages(own)
+    if options.records:
+        write_records(finished, Path(options.records[0]))
+    _write_pages(options)
     for number in failed:
         log.error("Failed: %s, seed %d", plan[number].training.name, plan[number].training.seed)
     return 1 if failed else 0
@@ -163,18 +165,18 @@ def _write(table: Table, cells: Sequence[Cell], request: Request, output: Path) 
         log.info("Wrote %s", path)
 
 
-def _write_pages(own: argparse.Namespace) -> None:
+def _write_pages(options: argparse.Namespace) -> None:
     """Write the page of all records and the ledger, if they are named."""
     from graphbench.experiments.reproduce.ledger import Ledger
     from graphbench.experiments.reproduce.page import Page
 
-    records = read_records([Path(folder) for folder in own.records])
-    if own.page is not None:
-        write_text(Path(own.page), Page(tables().values()).text(records))
-        log.info("Wrote %s", own.page)
-    if own.ledger is not None:
-        write_text(Path(own.ledger), Ledger(tables().values(), records).text())
-        log.info("Wrote %s", own.ledger)
+    records = read_records([Path(folder) for folder in options.records])
+    if options.page is not None:
+        write_text(Path(options.page), Page(tables().values()).text(records))
+        log.info("Wrote %s", options.page)
+    if options.ledger is not None:
+        write_text(Path(options.ledger), Ledger(tables().values(), records).text())
+        log.info("Wrote %s", options.ledger)
 
 
 def _count(arguments: Sequence[str]) -> int:
@@ -211,7 +213,7 @@ def _list(chosen: Sequence[Table], as_json: bool, details: bool) -> None:
 
 
 def _overview(summaries: Sequence[dict[str, Any]]) -> Grid:
-    """A line per table."""
+    """Return a line per table."""
     grid = plain_table(
         "tables, for graphbench reproduce NAME", ["name", "title", "values", "seeds", "ways", "offline", "data"]
     )
@@ -225,7 +227,7 @@ def _overview(summaries: Sequence[dict[str, Any]]) -> Grid:
 
 
 def _values(one: dict[str, Any]) -> Grid:
-    """A line per value."""
+    """Return a line per value."""
     title = f"{one['name']}: {one['title']} ({one['paper']}, {one['place']})"
     grid = plain_table(title, ["row", "column", "printed", "recipe, or why not", "data", "cost"])
     for cell in one["cells"]:

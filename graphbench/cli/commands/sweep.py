@@ -50,29 +50,29 @@ def sweep(arguments: Sequence[str]) -> int:
         BadInput: an option is wrong, before anything runs.
     """
     parser = _parser()
-    own, words = parser.parse_known_args(list(arguments))
-    plan, output = _plan(own, words), folder_to_write("--output", own.output)
-    for config in own.config:
+    options, words = parser.parse_known_args(list(arguments))
+    plan, output = _plan(options, words), folder_to_write("--output", options.output)
+    for config in options.config:
         check_fit_options("sweep", ["--config", config, *words], parser.names, _RESERVED)
     trainings = plan.trainings()
-    if own.only is not None:
-        check_range("--only", own.only, at_least=0, below=len(trainings), whole=True)
-        trainings = [trainings[own.only]]
-    plan = _with_folds(plan, own, {variant.name: variant for variant, _ in trainings}, output)
+    if options.only is not None:
+        check_range("--only", options.only, at_least=0, below=len(trainings), whole=True)
+        trainings = [trainings[options.only]]
+    plan = _with_folds(plan, options, {variant.name: variant for variant, _ in trainings}, output)
     names = {training.name for _, training in trainings}
     trainings = [
         (variant, training)
         for variant, training in plan.trainings()
-        if own.only is None or (training.name in names and training.seed == trainings[0][1].seed)
+        if options.only is None or (training.name in names and training.seed == trainings[0][1].seed)
     ]
-    if own.slurm is not None:
-        file_to_write("--slurm", own.slurm)
+    if options.slurm is not None:
+        file_to_write("--slurm", options.slurm)
     _check(plan, trainings, output)
-    if own.slurm is not None:
-        return _write_array(arguments, own, len(trainings), output)
+    if options.slurm is not None:
+        return _write_array(arguments, options, len(trainings), output)
     chosen = [training for _, training in trainings]
-    failures = run_all(chosen, output, own.jobs, logs=own.only is None)
-    if own.only is None:
+    failures = run_all(chosen, output, options.jobs, logs=options.only is None)
+    if options.only is None:
         _report(chosen, output)
     if failures:
         log.error("%d of %d trainings failed; the same command tries them again:", len(failures), len(chosen))
@@ -112,54 +112,54 @@ def _parser() -> CommandParser:
     return parser
 
 
-def _plan(own: argparse.Namespace, words: Sequence[str]) -> Sweep:
+def _plan(options: argparse.Namespace, words: Sequence[str]) -> Sweep:
     """Return the trainings that a command line asks for."""
-    if not own.config:
+    if not options.config:
         raise BadInput("graphbench sweep needs --config NAME_OR_FILE, once for every model.")
-    check_range("--jobs", own.jobs, at_least=1, whole=True)
-    if own.folds is not None:
-        check_range("--folds", own.folds, at_least=3, whole=True)
+    check_range("--jobs", options.jobs, at_least=1, whole=True)
+    if options.folds is not None:
+        check_range("--folds", options.folds, at_least=3, whole=True)
     variations: dict[str, list[str]] = {}
-    for text in own.vary:
+    for text in options.vary:
         option, values = parse_variation(text)
         if option in variations:
             raise BadInput(f"--vary {text}: {option} is varied twice; give all its values at once.")
         variations[option] = values
     return Sweep(
-        configs=own.config,
-        seeds=parse_numbers("--seeds", own.seeds),
+        configs=options.config,
+        seeds=parse_numbers("--seeds", options.seeds),
         variations=variations,
-        folds=own.folds,
-        split_seeds=parse_numbers("--split-seeds", own.split_seeds) if own.split_seeds is not None else (),
-        options=[*words, *_resplit(own)],
-        benchmarks=own.benchmark,
+        folds=options.folds,
+        split_seeds=parse_numbers("--split-seeds", options.split_seeds) if options.split_seeds is not None else (),
+        options=[*words, *_resplit(options)],
+        benchmarks=options.benchmark,
     )
 
 
-def _resplit(own: argparse.Namespace) -> list[str]:
-    if own.resplit is None:
+def _resplit(options: argparse.Namespace) -> list[str]:
+    if options.resplit is None:
         return []
-    return [f"--data.init_args.split={own.resplit}", "--data.init_args.split_column=null"]
+    return [f"--data.init_args.split={options.resplit}", "--data.init_args.split_column=null"]
 
 
-def _with_folds(plan: Sweep, own: argparse.Namespace, variants: Mapping[str, Variant], output: Path) -> Sweep:
+def _with_folds(plan: Sweep, options: argparse.Namespace, variants: Mapping[str, Variant], output: Path) -> Sweep:
     """Add the options by which each model's benchmark takes its folds."""
-    if own.folds is None and own.resplit is None and not plan.split_seeds:
+    if options.folds is None and options.resplit is None and not plan.split_seeds:
         return plan
     from graphbench.cli.lightning import build
 
-    bare = replace(plan, options=plan.options[: len(plan.options) - len(_resplit(own))])
-    options = {}
+    bare = replace(plan, options=plan.options[: len(plan.options) - len(_resplit(options))])
+    folds = {}
     for name, variant in variants.items():
         data = build("sweep", bare.training(variant, plan.seeds[0]).arguments(output)).datamodule
-        _check_split(data, own)
-        if own.resplit is not None:
+        _check_split(data, options)
+        if options.resplit is not None:
             data = build("sweep", plan.training(variant, plan.seeds[0]).arguments(output)).datamodule
         if plan.split_seeds:
             data.check_split_seed()
-        if own.folds is not None:
-            options[name] = data.fold_options(own.folds)
-    return replace(plan, fold_options=options)
+        if options.folds is not None:
+            folds[name] = data.fold_options(options.folds)
+    return replace(plan, fold_options=folds)
 
 
 def _check(plan: Sweep, trainings: Sequence[tuple[Variant, Training]], output: Path) -> None:
@@ -175,9 +175,9 @@ def _check(plan: Sweep, trainings: Sequence[tuple[Variant, Training]], output: P
         _check_unchanged(RunFolder(training.folder(output)), resolved[variant.name])
 
 
-def _check_split(data: Any, own: argparse.Namespace) -> None:
+def _check_split(data: Any, options: argparse.Namespace) -> None:
     """Refuse other splits of data with a fixed one."""
-    needed = {"--split-seeds": (own.split_seeds, "split_seed"), "--resplit": (own.resplit, "split")}
+    needed = {"--split-seeds": (options.split_seeds, "split_seed"), "--resplit": (options.resplit, "split")}
     parameters = inspect.signature(type(data).__init__).parameters
     for option, (value, parameter) in needed.items():
         if value is not None and parameter not in parameters:
@@ -192,7 +192,7 @@ def _check_unchanged(run: RunFolder, resolved: Mapping[str, Any]) -> None:
     if not run.config.is_file() or not run.is_begun:
         return
     try:
-        stored = load_yaml(run.config.read_text(encoding="utf-8"))
+        stored = load_yaml(run.config.read_text(encoding="utf-8")) or {}
     except (OSError, yaml.YAMLError) as error:
         raise BadInput(f"{run.config} cannot be read: {error}. Remove {run.path} to train it anew.") from error
     changes = [one for one in differing(stored, resolved) if not one.option.startswith(_REPLICATES)]
@@ -203,12 +203,12 @@ def _check_unchanged(run: RunFolder, resolved: Mapping[str, Any]) -> None:
         )
 
 
-def _write_array(arguments: Sequence[str], own: argparse.Namespace, count: int, output: Path) -> int:
+def _write_array(arguments: Sequence[str], options: argparse.Namespace, count: int, output: Path) -> int:
     """Write the script of an array job, and the folder for its logs."""
     words = [word for one in CommandLine.parse(arguments).options if one.name != "--slurm" for word in one.words]
     (output / "logs").mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "graphbench", "sweep", *words]
-    file = Path(own.slurm)
+    file = Path(options.slurm)
     text = array_script(
         command,
         "--only",
@@ -221,7 +221,7 @@ def _write_array(arguments: Sequence[str], own: argparse.Namespace, count: int, 
             + shlex.quote(str(file)),
             "When the array has ended, the sweep's command without --slurm runs what failed, and writes the report.",
         ),
-        at_once=own.jobs if own.jobs > 1 else None,
+        at_once=options.jobs if options.jobs > 1 else None,
     )
     write_text(file, text)
     log.info("%s has %d tasks. Submit it with: sbatch %s", file, count, file)

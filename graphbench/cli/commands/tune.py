@@ -44,18 +44,18 @@ def tune(arguments: Sequence[str]) -> int:
         Stopped: a signal ended a trial, which the same command continues.
     """
     parser = _parser()
-    own, words = parser.parse_known_args(list(arguments))
+    options, words = parser.parse_known_args(list(arguments))
     check_fit_options("tune", words, parser.names, _RESERVED)
-    check_range("--trials", own.trials, at_least=1, whole=True)
-    folder = folder_to_write("--run", own.run)
+    check_range("--trials", options.trials, at_least=1, whole=True)
+    folder = folder_to_write("--run", options.run)
     require_optuna()
-    space = read_space(Path(own.space))
+    space = read_space(Path(options.space))
     from graphbench.cli.lightning import build
 
     cli = build("tune", words)
     base = cli.settings()
     _check_devices(base["trainer"])
-    _check_space(own.space, space, words)
+    _check_space(options.space, space, words)
     facts = {name: value for name, value in _flatten(base).items() if not name.startswith("expected")}
     study = Study(
         folder,
@@ -64,11 +64,11 @@ def tune(arguments: Sequence[str]) -> int:
         metric=cli.model.monitor,
         maximize=cli.model.monitor_mode == "max",
         seed=int(base["seed_everything"]),
-        prune=own.pruning == "median",
+        prune=options.pruning == "median",
     )
     del cli
     try:
-        while (begun := study.next(own.trials)) is not None:
+        while (begun := study.next(options.trials)) is not None:
             _run(study, begun, words)
             gc.collect()  # a trainer and its model refer to each other
         return _write(study, base)
