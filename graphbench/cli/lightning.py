@@ -21,15 +21,12 @@ from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
 from pytorch_lightning.loggers import CSVLogger, TensorBoardLogger
 from pytorch_lightning.plugins import CheckpointIO
 
-from graphbench.callbacks.best_checkpoint import BestCheckpoint
+from graphbench.callbacks.checkpoints import BestCheckpoint, LastCheckpoint
 from graphbench.callbacks.csv_logger import RunCSVLogger
-from graphbench.callbacks.epoch_lines import EpochLines
 from graphbench.callbacks.exact_resume import ExactResume
-from graphbench.callbacks.forecast import Forecast
-from graphbench.callbacks.last_checkpoint import LastCheckpoint
 from graphbench.callbacks.no_validation import NoValidation
 from graphbench.callbacks.non_finite import NonFinite
-from graphbench.callbacks.progress import RunProgressBar
+from graphbench.callbacks.progress import EpochLines, Forecast, RunProgressBar
 from graphbench.callbacks.throughput import Throughput
 from graphbench.cli.command_line import OPTION_TOPS
 from graphbench.cli.complaints import explain_construction
@@ -190,6 +187,7 @@ class GraphbenchCLI(LightningCLI):
             callbacks += [LearningRateMonitor()] if config["logger"] else []
         else:
             config |= {"logger": False, "enable_checkpointing": False}
+            callbacks = [one for one in callbacks if not isinstance(one, ModelCheckpoint)]  # nothing to write into
         config["plugins"] = _with_checkpoint_io(config.get("plugins"))
         if config.get("enable_progress_bar") is not False:
             if sys.stdout.isatty():

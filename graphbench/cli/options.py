@@ -18,7 +18,7 @@ import yaml
 from graphbench import registry
 from graphbench.cli.command_line import HOLDERS, REQUIRED, CommandLine, classes_in, value_at
 from graphbench.cli.parsers import CommandParser
-from graphbench.data.files.json_files import load_json
+from graphbench.data.files.foreign import load_json
 from graphbench.errors import BadInput
 from graphbench.registry.describe import options_of
 from graphbench.registry.expected import Expected

@@ -36,7 +36,7 @@ from graphbench.cli.command_line import (
     nested,
 )
 from graphbench.cli.parsers import ALL_OPTIONS, near_options, unknown_option
-from graphbench.data.files.safe_yaml import load_yaml
+from graphbench.data.files.foreign import load_yaml
 from graphbench.registry.configurations import read
 from graphbench.training.arguments import parameters, type_hints
 

@@ -25,8 +25,8 @@ from pytorch_lightning.plugins.environments import LightningEnvironment, SLURMEn
 from pytorch_lightning.strategies import DDPStrategy, FSDPStrategy
 from torch.utils.data import get_worker_info
 
+from graphbench.callbacks.checkpoints import LastCheckpoint, validates_now
 from graphbench.callbacks.csv_logger import RunCSVLogger
-from graphbench.callbacks.last_checkpoint import LastCheckpoint, validates_now
 from graphbench.cli.process import Stopped, by_default, handled, leave_terminal
 from graphbench.errors import GraphbenchError
 from graphbench.runs import RunFolder

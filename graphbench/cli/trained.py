@@ -24,7 +24,7 @@ from graphbench.cli.options import Request
 from graphbench.cli.same_data import SameData
 from graphbench.cli.trainer_checks import check_processes
 from graphbench.contracts import SPLITS
-from graphbench.data.files.together import writing_together
+from graphbench.data.files.writing import writing_together
 from graphbench.data.worker_pool import available_cores, ordered_map
 from graphbench.errors import BadInput, check_choice
 from graphbench.inference import Predictor, TrainingFacts
@@ -32,7 +32,7 @@ from graphbench.inference.columns import OUTSIDE
 from graphbench.inference.loading import load_weights
 from graphbench.runs import RunFolder, trust
 from graphbench.runs.checkpoints import load_checkpoint, trained_weights
-from graphbench.runs.trained_options import warn_of_other_options
+from graphbench.runs.differences import warn_of_other_options
 
 log = logging.getLogger(__name__)
 #: One process, since nothing gathers the answers of several.

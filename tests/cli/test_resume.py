@@ -16,7 +16,7 @@ from forked import at, forked, signal_at_step
 from graphbench.cli import main
 from graphbench.cli.options import own_parser, split
 from graphbench.cli.resume import altered_options, recipe_of, without_repeats
-from graphbench.data.files.safe_yaml import load_yaml
+from graphbench.data.files.foreign import load_yaml
 from graphbench.runs.checkpoints import RunCheckpointIO, load_checkpoint
 
 OPTIONS = [

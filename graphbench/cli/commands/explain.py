@@ -13,7 +13,7 @@ import pandas as pd
 from graphbench.cli.options import Request, check_needed, own_parser, split
 from graphbench.cli.parsers import folder_to_write, whole_number
 from graphbench.cli.trained import chosen_devices, chosen_split, on_split, predictor_of, training_means
-from graphbench.data.files.together import writing_together
+from graphbench.data.files.writing import writing_together
 from graphbench.errors import BadInput, check_choice
 from graphbench.inference import Predictor
 from graphbench.inference.attributions.attribution import Method

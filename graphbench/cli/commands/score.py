@@ -17,7 +17,7 @@ from graphbench.cli.options import Request, own_parser, split
 from graphbench.cli.resume import altered_options
 from graphbench.cli.same_data import SameData
 from graphbench.cli.trained import checkpoint_of, open_data, predictor_of, written_together
-from graphbench.data.files.json_files import load_json
+from graphbench.data.files.foreign import load_json
 from graphbench.data.files.writing import write_text
 from graphbench.data.package_files import file_sha256
 from graphbench.errors import BadInput, GraphbenchError, check_choice
@@ -118,6 +118,7 @@ def _beside_expected(
         steps=stored.get("steps"),
         data=kind_of_data(cli.model.spec),
         higher_is_better=cli.model.spec.higher_is_better,
+        ended_by_rate=bool(stored.get("ended_by_rate")),
     )
     expected: Expected = cli.config_init["expected"]
     altered = [*expected.altered, *map(str, altered_options(request))]

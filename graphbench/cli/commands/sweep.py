@@ -17,7 +17,7 @@ import yaml
 from graphbench.cli.checks import check_fit_options
 from graphbench.cli.command_line import CommandLine
 from graphbench.cli.parsers import CommandParser, file_to_write, folder_to_write
-from graphbench.data.files.safe_yaml import load_yaml
+from graphbench.data.files.foreign import load_yaml
 from graphbench.data.files.writing import write_text
 from graphbench.errors import BadInput, check_range
 from graphbench.experiments import Training

@@ -14,8 +14,7 @@ import yaml
 from graphbench.cli.checks import check_fit_options
 from graphbench.cli.parsers import CommandParser, folder_to_write
 from graphbench.cli.process import Stopped
-from graphbench.data.files.together import writing_together
-from graphbench.data.files.writing import write_text
+from graphbench.data.files.writing import write_text, writing_together
 from graphbench.errors import BadInput, GraphbenchError, check_range
 from graphbench.experiments import write_csv
 from graphbench.experiments.tuning.space import Space, probes, read_space

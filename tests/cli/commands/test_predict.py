@@ -96,7 +96,7 @@ def test_every_row_comes_out_in_order_and_bad_ones_say_why(finished_run, known, 
 def test_predictions_depend_neither_on_parts_nor_on_batch_mates(finished_run, known, tmp_path, monkeypatch):
     source = as_format(known, tmp_path / "new.csv")
     whole = predicted(finished_run, source, tmp_path / "whole.csv")
-    benchmark = "graphbench.benchmarks.molecules.inputs.stream_molecules"
+    benchmark = "graphbench.benchmarks.molecules.base.stream_molecules"
     monkeypatch.setattr(benchmark, lambda source, column, size: stream_molecules(source, column, 5))
     parts = predicted(finished_run, source, tmp_path / "parts.parquet", "--data.eval_batch_size", "3")
     assert list(parts["smiles"]) == list(whole["smiles"])
@@ -197,7 +197,7 @@ def test_other_columns_of_smiles_and_lent_memory(finished_run, known, tmp_path, 
 def test_of_a_long_file_a_few_parts_are_in_memory(finished_run, known, tmp_path, monkeypatch):
     """Neither the rows that came in nor the answers stay, so a file may be larger than memory."""
     source = as_format(pd.concat([known] * 20, ignore_index=True), tmp_path / "new.csv")
-    benchmark = "graphbench.benchmarks.molecules.inputs.stream_molecules"
+    benchmark = "graphbench.benchmarks.molecules.base.stream_molecules"
     alive: list[weakref.ref[pd.DataFrame]] = []
     most, parts = 0, 0
 
