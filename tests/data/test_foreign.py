@@ -12,8 +12,8 @@ import torch
 from torch_geometric.data import Data
 
 from graphbench.benchmarks.gnn_benchmark_files import read_splits
-from graphbench.benchmarks.graphs.networkx_files import READERS, read_networkx
-from graphbench.benchmarks.graphs.saved import load_saved
+from graphbench.benchmarks.graphs.readers.networkx_files import READERS, read_networkx
+from graphbench.benchmarks.graphs.readers.saved import load_saved
 from graphbench.benchmarks.lrgb.files import contact_table, peptide_table, read_molecules, read_superpixels
 from graphbench.benchmarks.molecules.ogb_files import load_split_dict
 from graphbench.data.files.json_files import load_json

@@ -84,6 +84,12 @@ TESTED_BY = {
     "graphbench/benchmarks/electric_flow/loader.py": (
         "tests/benchmarks/electric_flow/test_benchmark.py", "the benchmark's batches come from it",
     ),
+    "graphbench/benchmarks/graphs/readers/sources.py": (
+        "tests/benchmarks/graphs/test_graphs.py", "every kind of source",
+    ),
+    "graphbench/benchmarks/graphs/readers/third_party.py": (
+        "tests/benchmarks/graphs/readers/test_pyg_sets.py", "downloads and pickles of PyG's data sets",
+    ),
     "graphbench/benchmarks/lrgb/archive.py": ("tests/benchmarks/lrgb/test_superpixels.py", "read through a benchmark"),
     "graphbench/benchmarks/lrgb/files.py": ("tests/benchmarks/lrgb/test_superpixels.py", "read through a benchmark"),
     "graphbench/benchmarks/lrgb/molecules.py": (
@@ -101,9 +107,6 @@ TESTED_BY = {
     "graphbench/benchmarks/points/meshes.py": ("tests/benchmarks/points/test_modelnet.py", "the benchmark of meshes"),
     "graphbench/benchmarks/points/shapenet_files.py": ("tests/benchmarks/points/test_shapenet.py", "its only reader"),
     "graphbench/benchmarks/sequences/ragged.py": ("tests/benchmarks/sequences/test_base.py", "what the base stores"),
-    "graphbench/benchmarks/sizes.py": (
-        "tests/benchmarks/block_models/test_pattern_cluster.py", "sizes that a user gives, good and bad",
-    ),
     "graphbench/inference/attributions/encoders.py": (
         "tests/inference/attributions/test_reference.py", "the calls that are replaced",
     ),

@@ -15,11 +15,10 @@ import torch
 from graphbench.benchmarks.graphs import specs
 from graphbench.benchmarks.graphs.by_nodes.splits import known_in
 from graphbench.benchmarks.graphs.features import FeaturePlan
-from graphbench.benchmarks.graphs.inference import LOSSES, OF_NEGATIVES, TASKS
 from graphbench.benchmarks.graphs.inputs import GraphInputs, told_as
-from graphbench.benchmarks.graphs.inspection import FeatureRequest, size_facts, split_facts
+from graphbench.benchmarks.graphs.inspection import FeatureRequest, size_facts, split_facts, summary_rows, summary_text
 from graphbench.benchmarks.graphs.raw import RawGraphs, undirected
-from graphbench.benchmarks.graphs.sources import open_source
+from graphbench.benchmarks.graphs.readers.sources import open_source
 from graphbench.benchmarks.graphs.splits.joined import source_by_split
 from graphbench.benchmarks.graphs.splits.links import split_links
 from graphbench.benchmarks.graphs.splits.splitting import (
@@ -29,7 +28,6 @@ from graphbench.benchmarks.graphs.splits.splitting import (
     units_of,
     used_columns,
 )
-from graphbench.benchmarks.graphs.summary import summary_rows, summary_text
 from graphbench.benchmarks.graphs.targets import (
     Target,
     find_target,
@@ -37,8 +35,9 @@ from graphbench.benchmarks.graphs.targets import (
     metrics_of,
     predicts_links,
     target_array,
+    weight_array,
 )
-from graphbench.benchmarks.graphs.weights import weight_array
+from graphbench.benchmarks.graphs.tasks import LOSSES, OF_NEGATIVES, TASKS
 from graphbench.contracts import SPLITS, GraphTable
 from graphbench.contracts.spec import TaskName
 from graphbench.contracts.table import EDGE, NODE, WEIGHT

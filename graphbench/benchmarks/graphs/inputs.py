@@ -13,11 +13,11 @@ import pandas as pd
 import torch
 
 from graphbench.benchmarks.graphs.by_nodes.level import NodeLevel
-from graphbench.benchmarks.graphs.data_objects import raw_from_objects
 from graphbench.benchmarks.graphs.features import FeaturePlan, feature_arrays
 from graphbench.benchmarks.graphs.inspection import POSITION
 from graphbench.benchmarks.graphs.raw import OneGraph, RawGraphs, RawPart, Unread, parts_of_raw, stack, undirected
-from graphbench.benchmarks.graphs.sources import Source, open_source
+from graphbench.benchmarks.graphs.readers.objects import raw_from_objects
+from graphbench.benchmarks.graphs.readers.sources import Source, open_source
 from graphbench.benchmarks.graphs.targets import Target, check_columns, target_array
 from graphbench.contracts import GraphTable, InputPart
 from graphbench.contracts.table import EDGE, NODE

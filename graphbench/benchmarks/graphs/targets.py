@@ -8,7 +8,6 @@ from typing import Any, cast
 
 import numpy as np
 
-from graphbench.benchmarks.graphs.inference import METRICS, infer_task, is_one_hot
 from graphbench.benchmarks.graphs.missing import (
     UNLABELLED,
     class_name,
@@ -20,6 +19,7 @@ from graphbench.benchmarks.graphs.missing import (
     words_for_missing,
 )
 from graphbench.benchmarks.graphs.raw import LEVELS, RawGraphs, as_rows
+from graphbench.benchmarks.graphs.tasks import METRICS, infer_task, is_one_hot
 from graphbench.contracts.spec import TaskName
 from graphbench.contracts.table import EDGE, GRAPH, NODE
 from graphbench.data.precision import exact_numbers
@@ -368,3 +368,31 @@ def is_symmetric(raw: RawGraphs, values: np.ndarray) -> bool:
         return np.asarray(rows[np.lexsort(rows.T[::-1])])
 
     return len(values) > 0 and np.array_equal(ordered(raw.edges), ordered(raw.edges[:, ::-1]))
+
+
+def weight_array(raw: RawGraphs, target: Target, name: str) -> tuple[str, np.ndarray]:
+    """Weights float32 `[rows]` with the level of the target; 0 for those without a target.
+
+    Args:
+        raw: the graphs.
+        target: what is predicted, of graphs, nodes or edges.
+        name: column of the same level.
+
+    Raises:
+        UnknownName: there is no such column; names near matches.
+        BadInput: pairs are predicted, or a weight is missing, negative, endless or no number; names the row.
+    """
+    if target.level == "link":
+        raise BadInput(f"weight={name}: pairs of nodes to be ranked have no weights.")
+    values = as_rows(raw.column(target.level, name))
+    if values.dtype == object or values.shape[1] != 1:
+        told = "text" if values.dtype == object else f"{values.shape[1]} columns"
+        raise BadInput(f"weight: {name} is {told}; expected one number for each {target.level}.")
+    weights = values[:, 0].astype(np.float32)
+    known = labelled(raw, target)
+    wrong = np.flatnonzero(known & ~(np.isfinite(weights) & (weights >= 0)))
+    if wrong.size:
+        row = int(wrong[0])
+        told = "is missing" if np.isnan(weights[row]) else f"is {values[row, 0]}; expected a number of 0 or more"
+        raise BadInput(f"{raw.place(target.level, row)}: the weight {name} {told}.")
+    return target.level, np.where(known, weights, np.float32(0))

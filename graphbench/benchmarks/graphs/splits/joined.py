@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from graphbench.benchmarks.graphs.raw import LEVELS, WRONG, RawGraphs
-from graphbench.benchmarks.graphs.sources import Source
+from graphbench.benchmarks.graphs.readers.sources import Source
 from graphbench.contracts import SPLITS
 from graphbench.contracts.table import EDGE, GRAPH, NODE
 from graphbench.errors import BadInput

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch_geometric.utils import from_networkx
 
-from graphbench.benchmarks.graphs import networkx_files
 from graphbench.benchmarks.graphs.benchmark import Graphs
-from graphbench.benchmarks.graphs.data_objects import raw_from_objects
-from graphbench.benchmarks.graphs.networkx_files import convert, graph_files, read_networkx
+from graphbench.benchmarks.graphs.readers import networkx_files
+from graphbench.benchmarks.graphs.readers.networkx_files import convert, graph_files, read_networkx
+from graphbench.benchmarks.graphs.readers.objects import raw_from_objects
 from graphbench.errors import BadInput, CorruptData
 
 WRITERS = {

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from graphbench.benchmarks.graphs.json_lines import read_json_lines
+from graphbench.benchmarks.graphs.readers.json_lines import read_json_lines
 from graphbench.errors import BadInput, CorruptData
 
 GRAPH = {

@@ -13,7 +13,7 @@ from scipy.sparse import csr_matrix
 from torch_geometric.datasets import KarateClub, MalNetTiny
 
 from graphbench.benchmarks.graphs.benchmark import Graphs
-from graphbench.benchmarks.graphs.named import LIBRARY
+from graphbench.benchmarks.graphs.readers.named import LIBRARY
 from graphbench.errors import BadInput, MissingData, UnknownName
 
 SPLITS = ("train", "val", "test")

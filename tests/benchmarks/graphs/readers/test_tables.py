@@ -8,8 +8,7 @@ import pytest
 
 from graphbench.benchmarks.graphs.benchmark import Graphs
 from graphbench.benchmarks.graphs.raw import both_ways
-from graphbench.benchmarks.graphs.table_schema import is_table_folder
-from graphbench.benchmarks.graphs.tables import read_tables
+from graphbench.benchmarks.graphs.readers.tables import is_table_folder, read_tables
 from graphbench.errors import BadInput, CorruptData
 
 GRAPHS = {"graph": ["a", "b", "c"], "energy": [0.5, 1.0, 1.5]}

@@ -1,6 +1,6 @@
-"""Downloads of PyG's and OGB's data sets by graphbench's own `fetch`, in place of theirs, which believe any server.
+"""Build data sets of PyG and OGB under control: verified downloads, no pickles that hold code, no prints.
 
-PyG's `download_url` takes no look at certificates, and both packages take plain http. While `checked_downloads` is
+PyG's `download_url` does not verify certificates, and both packages accept plain http. While `checked_downloads` is
 open, their functions fetch over verified https, and `SHA256SUMS` in the data set's folder has the checksum of each
 first download. A data set that opens a connection in another way is refused it.
 """
@@ -8,21 +8,121 @@ first download. A data set that opens a connection in another way is refused it.
 from __future__ import annotations
 
 import contextlib
+import os
+import random
 import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import urlsplit
 
+import numpy as np
+import torch
 import torch_geometric.data.download as pyg_download
+from torch.serialization import safe_globals
 from torch_geometric.io import fs
 
+from graphbench.benchmarks.graphs.readers.saved import PARTS_OF_DATA, plain_pickles
 from graphbench.data.download import fetch
+from graphbench.data.package_files import file_sha256
+from graphbench.errors import BadInput, GraphbenchError, MissingData
 
 #: The thread in which fsspec talks to servers.
 _OF_FSSPEC = "fsspecIO"
+
+
+@dataclass(frozen=True)
+class Named:
+    """A source that is named.
+
+    Args:
+        name: as the user gave it.
+        kind: of source.
+        load: makes the graphs.
+        key: JSON values that name the content; nothing where only the content itself can tell.
+        splits: rows of each split where the set publishes them; none otherwise.
+        hints: what is known of the task.
+        local: whether it needs no network.
+    """
+
+    name: str
+    kind: str
+    load: Callable[[], Any]
+    key: Callable[[], dict[str, Any]] = dict
+    splits: Callable[[], dict[str, np.ndarray] | None] = lambda: None
+    hints: dict[str, str] = field(default_factory=dict)
+    local: bool = True
+
+
+def raw_files(base: Path) -> list[Path]:
+    """Published files below the folder of a data set: those in its folders `raw`, `raw_cleaned`, ..."""
+    return sorted(
+        file for folder in base.rglob("raw*") if folder.is_dir() for file in folder.rglob("*") if file.is_file()
+    )
+
+
+def raw_key(base: Path) -> dict[str, str]:
+    """Checksums of the published files below the folder of a data set."""
+    return {file.relative_to(base).as_posix(): file_sha256(file) for file in raw_files(base)}
+
+
+def made(source: str, folder: Path, make: Callable[[], Any]) -> Any:
+    """A data set of another package, made without its prints, its effect on random numbers, or pickles of its files.
+
+    What it downloads comes through `graphbench.data.download.fetch`.
+
+    Raises:
+        MissingData: its files could not be fetched.
+        CorruptData: one is not what was first downloaded.
+        BadInput: it could not be made for another reason.
+    """
+    try:
+        with _quietly(), checked_downloads(source, folder):
+            return make()
+    except GraphbenchError:
+        raise
+    except (OSError, ConnectionError) as error:
+        raise MissingData(
+            f"--data.source {source}: its files are not in {folder} and could not be fetched "
+            f"({type(error).__name__}: {error}). Without a network put the published ones into a folder raw there, as "
+            "the package does itself."
+        ) from error
+    except (Exception, SystemExit) as error:  # foreign code can fail in any way
+        if type(error).__module__.partition(".")[0] in ("aiohttp", "requests", "urllib3", "fsspec"):
+            raise MissingData(
+                f"--data.source {source}: its files are not in {folder} and could not be fetched "
+                f"({type(error).__name__}: {error})."
+            ) from error
+        raise BadInput(f"--data.source {source} could not be made: {type(error).__name__}: {error}") from error
+
+
+@contextlib.contextmanager
+def _quietly() -> Iterator[None]:
+    """Prints go to standard error, pickles that hold code are refused, and random numbers are the same every time."""
+    forced = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
+    before, states = os.environ.get(forced), (random.getstate(), np.random.get_state())
+    os.environ[forced] = "1"
+    try:
+        with (
+            torch.random.fork_rng(devices=[]),
+            contextlib.redirect_stdout(sys.stderr),
+            safe_globals(PARTS_OF_DATA),
+            plain_pickles(),
+        ):
+            torch.manual_seed(0)
+            random.seed(0)
+            np.random.seed(0)
+            yield
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])
+        if before is None:
+            del os.environ[forced]
+        else:
+            os.environ[forced] = before
 
 
 @contextlib.contextmanager

@@ -11,12 +11,11 @@ from typing import Any
 
 from torch_geometric.io import read_tu_data
 
-from graphbench.benchmarks.graphs import json_lines, named, networkx_files, saved
-from graphbench.benchmarks.graphs.data_objects import raw_from_objects, raw_key
 from graphbench.benchmarks.graphs.raw import RawGraphs, RawPart, Unread
-from graphbench.benchmarks.graphs.table_parts import parts_of_tables
-from graphbench.benchmarks.graphs.table_schema import is_table_folder, table_paths
-from graphbench.benchmarks.graphs.tables import read_tables
+from graphbench.benchmarks.graphs.readers import json_lines, named, networkx_files, saved
+from graphbench.benchmarks.graphs.readers.objects import raw_from_objects, raw_key
+from graphbench.benchmarks.graphs.readers.table_parts import parts_of_tables
+from graphbench.benchmarks.graphs.readers.tables import is_table_folder, read_tables, table_paths
 from graphbench.data.package_files import file_sha256
 from graphbench.errors import BadInput, CorruptData, MissingData
 from graphbench.tables.frames import SUFFIXES, table_file

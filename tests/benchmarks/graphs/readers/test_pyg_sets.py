@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 import torch_geometric.datasets as sets
 
-from graphbench.benchmarks.graphs import pyg_sets
-from graphbench.benchmarks.graphs.foreign import made
-from graphbench.benchmarks.graphs.sources import open_source
+from graphbench.benchmarks.graphs.readers import pyg_sets
+from graphbench.benchmarks.graphs.readers.sources import open_source
+from graphbench.benchmarks.graphs.readers.third_party import made
 from graphbench.data import download
 from graphbench.errors import BadInput, CorruptData, MissingData
 from graphbench.registry.importing import limited_to

@@ -13,9 +13,9 @@ from typing import Any
 
 import yaml
 
-from graphbench.benchmarks.graphs import ogb_sets, pyg_sets
-from graphbench.benchmarks.graphs.foreign import Named
-from graphbench.benchmarks.graphs.saved import load_saved
+from graphbench.benchmarks.graphs.readers import ogb_sets, pyg_sets
+from graphbench.benchmarks.graphs.readers.saved import load_saved
+from graphbench.benchmarks.graphs.readers.third_party import Named
 from graphbench.data.package_files import file_sha256
 from graphbench.errors import BadInput, GraphbenchError
 from graphbench.registry.importing import check, import_object

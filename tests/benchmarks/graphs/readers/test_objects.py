@@ -13,8 +13,8 @@ from torch_geometric.data import Batch, Data, HeteroData
 from torch_geometric.utils import to_torch_csr_tensor
 
 from graphbench.benchmarks.graphs.benchmark import Graphs
-from graphbench.benchmarks.graphs.data_objects import raw_from_objects
-from graphbench.benchmarks.graphs.saved import load_saved
+from graphbench.benchmarks.graphs.readers.objects import raw_from_objects
+from graphbench.benchmarks.graphs.readers.saved import load_saved
 from graphbench.errors import BadInput
 
 

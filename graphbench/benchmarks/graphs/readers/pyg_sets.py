@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from graphbench.benchmarks.graphs.foreign import Named, made, raw_files, raw_key
+from graphbench.benchmarks.graphs.readers.third_party import Named, made, raw_files, raw_key
 from graphbench.contracts import SPLITS
 from graphbench.errors import BadInput, UnknownName
 from graphbench.registry.importing import check

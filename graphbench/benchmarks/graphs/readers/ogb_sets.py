@@ -13,7 +13,7 @@ import pandas as pd
 import torch
 from torch_geometric.data import Data
 
-from graphbench.benchmarks.graphs.foreign import Named, made, raw_files, raw_key
+from graphbench.benchmarks.graphs.readers.third_party import Named, made, raw_files, raw_key
 from graphbench.contracts import SPLITS
 from graphbench.errors import BadInput, UnknownName
 

@@ -1,4 +1,4 @@
-"""Files that torch saved: lists of PyG's `Data`, and what PyG's in-memory data sets keep on disk."""
+"""Load files of `torch.save` and pickles of published data sets without running code that they may hold."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import zipfile
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
+from scipy.sparse import csr_matrix
 from torch.serialization import add_safe_globals, clear_safe_globals, get_safe_globals
 from torch_geometric.data import Batch, Data, HeteroData, InMemoryDataset  # registers Data and others as safe to load
 from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
@@ -42,6 +43,21 @@ _WAY_OUT = (
     "torch.save([Data(x=..., edge_index=..., y=...), ...], 'graphs.pt'); or write a function that returns the graphs, "
     "which runs your code by your choice, and give its name: --data.source my_package.data:load"
 )
+_BUILTINS = ("__builtin__", "builtins")  # of Python 2 and 3
+#: What published raw files are made of: arrays, sparse matrices and containers, by the names that NumPy and SciPy had
+#: for them when they were written, and have now.
+_PLAIN = {
+    ("numpy", "ndarray"),
+    ("numpy", "dtype"),
+    *((f"numpy.{core}.multiarray", name) for core in ("core", "_core") for name in ("_reconstruct", "scalar")),
+    *((f"numpy.{core}.numeric", "_frombuffer") for core in ("core", "_core")),
+    *((f"scipy.sparse.{module}", "csr_matrix") for module in ("csr", "_csr")),
+    *((module, name) for module in _BUILTINS for name in ("list", "dict", "set", "int", "bytes", "object")),
+    *((module, "_reconstructor") for module in ("copy_reg", "copyreg")),
+    ("collections", "defaultdict"),
+    ("collections", "OrderedDict"),
+    ("_codecs", "encode"),
+}
 
 
 def load_saved(path: Path) -> Any:
@@ -154,3 +170,35 @@ class _Joined(InMemoryDataset):
     def __init__(self, data: Data, slices: Any) -> None:
         super().__init__()
         self.data, self.slices = data, slices
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in _PLAIN:
+            raise pickle.UnpicklingError(f"a pickle names {module}.{name}, which might run code of the file")
+        return csr_matrix if name == "csr_matrix" else super().find_class(module, name)  # its old module goes away
+
+
+def load_plain(file: IO[bytes], **options: Any) -> Any:
+    """As `pickle.load`, for arrays, sparse matrices and containers of them.
+
+    Raises:
+        pickle.UnpicklingError: the file holds anything else.
+
+    Examples:
+        >>> import io
+        >>> load_plain(io.BytesIO(pickle.dumps({"nodes": [1, 2]})))
+        {'nodes': [1, 2]}
+    """
+    return _PlainUnpickler(file, **options).load()
+
+
+@contextlib.contextmanager
+def plain_pickles() -> Iterator[None]:
+    """Whoever calls `pickle.load` meanwhile reads plain values only."""
+    before = pickle.load
+    pickle.load = load_plain  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        pickle.load = before
