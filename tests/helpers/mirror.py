@@ -84,9 +84,6 @@ TESTED_BY = {
     "graphbench/benchmarks/electric_flow/loader.py": (
         "tests/benchmarks/electric_flow/test_benchmark.py", "the benchmark's batches come from it",
     ),
-    "graphbench/benchmarks/graphs/readers/sources.py": (
-        "tests/benchmarks/graphs/test_graphs.py", "every kind of source",
-    ),
     "graphbench/benchmarks/graphs/readers/third_party.py": (
         "tests/benchmarks/graphs/readers/test_pyg_sets.py", "downloads and pickles of PyG's data sets",
     ),

@@ -18,8 +18,7 @@ from graphbench.benchmarks.graphs.features import FeaturePlan
 from graphbench.benchmarks.graphs.inputs import GraphInputs, told_as
 from graphbench.benchmarks.graphs.inspection import FeatureRequest, size_facts, split_facts, summary_rows, summary_text
 from graphbench.benchmarks.graphs.raw import RawGraphs, undirected
-from graphbench.benchmarks.graphs.readers.sources import open_source
-from graphbench.benchmarks.graphs.splits.joined import source_by_split
+from graphbench.benchmarks.graphs.readers.sources import open_source, source_by_split
 from graphbench.benchmarks.graphs.splits.links import split_links
 from graphbench.benchmarks.graphs.splits.splitting import (
     SplitRequest,
@@ -172,7 +171,7 @@ class Graphs(GraphInputs):
         self.source = open_source(source, arguments or {}, directed, Path(self.root), checksum)
         others = {name: given for name, given in (("val", val_source), ("test", test_source)) if given is not None}
         if others:
-            self.request.check_sources(others)
+            self.request.check_sources(next(iter(others)))
             opened = {}
             for name, given in others.items():
                 with told_as(f"--data.{name}_source"):

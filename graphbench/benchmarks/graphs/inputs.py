@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import chain, islice, product
 from pathlib import Path
 from typing import Any
@@ -97,7 +98,7 @@ def _part_of_unread(chosen: Sequence[Unread], table_of: MakeTable, origin: str) 
             read[row] = unread.read()
         except GraphbenchError as error:
             problems[row] = str(error)
-    names = [read[row].name if row in read else unread.name_in_vain() for row, unread in enumerate(chosen)]
+    names = [read[row].name if row in read else unread.fallback_name() for row, unread in enumerate(chosen)]
     frame, join = pd.DataFrame({"id": names}), lambda rows: stack([read[row] for row in rows], origin)
     part = _with_graphs(frame, list(read), join, table_of, chosen[0].names_nodes)
     part.problems |= problems
@@ -238,8 +239,8 @@ class GraphInputs(NodeLevel):
         return self._prepared(raw, {"y": y})
 
     def _prepared(self, raw: RawGraphs, further: dict[str, tuple[str, np.ndarray]]) -> GraphTable:
-        raw = (undirected(raw) if self.to_undirected else raw).without_links()
-        return raw.table({**self.feature_columns(raw), **further})
+        raw = undirected(raw) if self.to_undirected else raw
+        return replace(raw, pairs={}).table({**self.feature_columns(raw), **further})
 
     def value_words(self, feature: str, value: int) -> str:
         """A category by what the source calls it."""

@@ -13,10 +13,10 @@ from rich.table import Table
 
 from graphbench.benchmarks.graphs.features import FeaturePlan, plan_features
 from graphbench.benchmarks.graphs.missing import MISSING_WORDS, class_name
-from graphbench.benchmarks.graphs.raw import RawGraphs
+from graphbench.benchmarks.graphs.raw import LINK, NEGATIVE, RawGraphs
 from graphbench.benchmarks.graphs.splits.links import are_of_one_graph
 from graphbench.benchmarks.graphs.splits.masks import counted_mask, split_masks
-from graphbench.benchmarks.graphs.splits.splitting import SplitRequest, Units, given_splits
+from graphbench.benchmarks.graphs.splits.splitting import SplitRequest, Units, num_given_splits
 from graphbench.benchmarks.graphs.targets import Target, labelled
 from graphbench.contracts import SPLITS, BenchmarkSpec
 from graphbench.contracts.table import EDGE, GRAPH, NODE
@@ -160,7 +160,7 @@ def split_facts(units: Units, request: SplitRequest, target: Target, rows: Mappi
     """
     raw = units.raw
     return {
-        "given": given_splits(units, request),
+        "given": num_given_splits(units, request),
         "split_level": units.level,
         "unlabelled": 0 if target.level == "link" else int((~labelled(raw, target)).sum()),
         "in_no_split": len(units) - sum(map(len, rows.values())),
@@ -178,8 +178,8 @@ def size_facts(raw: RawGraphs) -> dict[str, Any]:
         "mean_nodes": float(raw.num_nodes.mean()),
         "max_nodes": int(raw.num_nodes.max()),
         "mean_edges": float(raw.num_edges.mean()),
-        "num_links": None if raw.num_links is None else int(raw.num_links.sum()),
-        "num_negatives": 0 if raw.negatives is None else len(raw.negatives),
+        "num_links": len(raw.pairs[LINK].ends) if LINK in raw.pairs else None,
+        "num_negatives": len(raw.pairs[NEGATIVE].ends) if NEGATIVE in raw.pairs else 0,
         "metric": raw.hints.get("metric"),
     }
 

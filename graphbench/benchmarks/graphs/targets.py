@@ -18,7 +18,7 @@ from graphbench.benchmarks.graphs.missing import (
     usual_missing,
     words_for_missing,
 )
-from graphbench.benchmarks.graphs.raw import LEVELS, RawGraphs, as_rows
+from graphbench.benchmarks.graphs.raw import LEVELS, LINK, RawGraphs, as_rows
 from graphbench.benchmarks.graphs.tasks import METRICS, infer_task, is_one_hot
 from graphbench.contracts.spec import TaskName
 from graphbench.contracts.table import EDGE, GRAPH, NODE
@@ -94,7 +94,7 @@ def find_target(
         BadInput: the target is missing somewhere, or does not fit the task; names the row.
     """
     if predicts_links(raw, wanted, task):
-        if raw.links is None:
+        if LINK not in raw.pairs:
             raise BadInput(
                 f"{raw.origin} holds no pairs to rank: task=link-ranking reads edge_label_index of Data objects, links "
                 "of JSON lines, or a table links."
@@ -147,7 +147,7 @@ def predicts_links(raw: RawGraphs, wanted: Sequence[str] | None, task: TaskName 
 
 
 def _only_links(raw: RawGraphs) -> bool:
-    return raw.links is not None and not any(_LABELS in raw.columns[level] for level in LEVELS)
+    return LINK in raw.pairs and not any(_LABELS in raw.columns[level] for level in LEVELS)
 
 
 def _default(raw: RawGraphs, other: Sequence[str]) -> tuple[str, ...]:

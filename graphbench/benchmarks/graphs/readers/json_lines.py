@@ -1,4 +1,4 @@
-"""A JSON-lines file: one graph per line."""
+"""Read JSON lines: one graph per line."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import Any
 
 import numpy as np
 
-from graphbench.benchmarks.graphs.raw import OneGraph, RawGraphs, Unread, as_array, both_ways, stack
+from graphbench.benchmarks.graphs.raw import LINK, OneGraph, RawGraphs, Unread, as_array, both_ways, stack
 from graphbench.data.progress import track
 from graphbench.errors import BadInput, CorruptData
 
-#: Keys of a line that are no columns of the graph.
+#: Keys of a line that are not columns of the graph.
 _KEYS = ("id", "num_nodes", "nodes", "edges", "edge_features", "links")
 
 
 def read_json_lines(path: Path, directed: bool) -> RawGraphs:
-    """Graphs `{"edges": [[0, 1], ...], "nodes": {column: [...]}, "edge_features": {column: [...]}, "y": ...}`.
+    """Read graphs `{"edges": [[0, 1], ...], "nodes": {column: [...]}, "edge_features": {column: [...]}, "y": ...}`.
 
     Args:
         path: of the file; blank lines are skipped.
-        directed: take every edge one way only.
+        directed: whether edges lead one way only.
 
     Raises:
         CorruptData: a line is no JSON; names it.
@@ -38,22 +38,18 @@ def read_json_lines(path: Path, directed: bool) -> RawGraphs:
 
 
 def unread_graphs(path: Path, directed: bool) -> Iterator[Unread]:
-    """The graphs of a file one after the other, none of which is parsed before it is asked for.
-
-    Args:
-        path: of the file; blank lines are skipped.
-        directed: take every edge one way only.
+    """Yield the graphs of a file, which are parsed one by one; arguments as of `read_json_lines`.
 
     Raises:
         CorruptData: the file is no text.
     """
     for number, (place, line) in enumerate(_lines(path)):
         read = partial(graph_of_line, line, place, str(number), directed)
-        yield Unread(str(number), read, own_name=partial(_id_of_line, line))
+        yield Unread(str(number), read, parse_name=partial(_parse_id, line))
 
 
 def _lines(path: Path) -> Iterator[tuple[str, str]]:
-    """Where each line stands and what it says, without blank ones."""
+    """Yield file and number of each line with its text, without blank lines."""
     try:
         with path.open(encoding="utf-8") as file:
             for number, line in enumerate(file, start=1):
@@ -63,8 +59,8 @@ def _lines(path: Path) -> Iterator[tuple[str, str]]:
         raise CorruptData(f"{path} is not UTF-8 text: {error}.") from error
 
 
-def _id_of_line(line: str) -> str | None:
-    """The `id` of a line whose graph cannot be made; None where it has none, or is no JSON."""
+def _parse_id(line: str) -> str | None:
+    """Return the `id` of a line whose graph is invalid; None where it has none, or is no JSON."""
     try:
         record = json.loads(line)
     except (ValueError, RecursionError):
@@ -73,13 +69,13 @@ def _id_of_line(line: str) -> str | None:
 
 
 def graph_of_line(line: str, place: str, number: str, directed: bool) -> OneGraph:
-    """The graph of a line; raises as `read_json_lines` does.
+    """Parse a line; raises as `read_json_lines`.
 
     Args:
         line: its text.
-        place: where it stands, for messages.
-        number: what the graph is called where it has no `id`.
-        directed: take every edge one way only.
+        place: file and number of the line, for messages.
+        number: name of a graph without `id`.
+        directed: whether edges lead one way only.
     """
     try:
         record = json.loads(line)
@@ -87,15 +83,11 @@ def graph_of_line(line: str, place: str, number: str, directed: bool) -> OneGrap
         raise CorruptData(f"{place} is no JSON: {error}.") from error
     if not isinstance(record, dict):
         raise BadInput(f"{place} holds a {type(record).__name__}; expected an object with edges.")
-    return _graph(record, place, number, directed)
-
-
-def _graph(record: dict[str, Any], place: str, number: str, directed: bool) -> OneGraph:
     if "edges" not in record:
         raise BadInput(f"{place} has no edges; it has {', '.join(record) or 'nothing'}. An edgeless graph has [].")
-    ends = _pairs(record["edges"], f"{place}: edges")
-    node = _columns(record.get("nodes", {}), f"{place}: nodes")
-    edge = _columns(record.get("edge_features", {}), f"{place}: edge_features")
+    ends = _parse_pairs(record["edges"], f"{place}: edges")
+    node = _parse_columns(record.get("nodes", {}), f"{place}: nodes")
+    edge = _parse_columns(record.get("edge_features", {}), f"{place}: edge_features")
     num_nodes = record.get("num_nodes", len(next(iter(node.values()))) if node else None)
     if isinstance(num_nodes, bool) or not isinstance(num_nodes, int):
         raise BadInput(f"{place} needs num_nodes, a whole number, where nodes have no columns; got {num_nodes!r}.")
@@ -104,22 +96,23 @@ def _graph(record: dict[str, Any], place: str, number: str, directed: bool) -> O
             if len(values) != rows:
                 raise BadInput(f"{place}: {name} has {len(values)} values, but there are {rows} {what}.")
     if not directed:
-        ends, _, rows_of = both_ways(ends, np.zeros(len(ends), dtype=np.int64), 1)
-        edge = {name: values[rows_of] for name, values in edge.items()}
-    of_graph = {}
+        ends, _, edge_row = both_ways(ends, np.zeros(len(ends), dtype=np.int64), 1)
+        edge = {name: values[edge_row] for name, values in edge.items()}
+    graph = {}
     for name, value in record.items():
         if name not in _KEYS and value is not None:
             array = as_array(value)
             if array is None:
                 raise BadInput(f"{place}: {name} is neither a number, nor text, nor a list of such.")
-            of_graph[name] = array.reshape(-1)
-    links = _pairs(record["links"], f"{place}: links").T if "links" in record else None
-    name = str(record.get("id", number))
-    return OneGraph(place, name, num_nodes, ends.T, node=node, edge=edge, graph=of_graph, links=links)
+            graph[name] = array.reshape(-1)
+    pairs = {LINK: _parse_pairs(record["links"], f"{place}: links").T} if "links" in record else {}
+    return OneGraph(
+        place, str(record.get("id", number)), num_nodes, ends.T, node=node, edge=edge, graph=graph, pairs=pairs
+    )
 
 
-def _pairs(value: Any, place: str) -> np.ndarray:
-    """Pairs of node numbers `[rows, 2]`."""
+def _parse_pairs(value: Any, place: str) -> np.ndarray:
+    """Parse pairs of node numbers `[rows, 2]`."""
     array = as_array(value)
     if array is not None and array.size == 0:
         return np.empty((0, 2), dtype=np.int64)
@@ -128,7 +121,7 @@ def _pairs(value: Any, place: str) -> np.ndarray:
     return array.astype(np.int64)
 
 
-def _columns(value: Any, place: str) -> dict[str, np.ndarray]:
+def _parse_columns(value: Any, place: str) -> dict[str, np.ndarray]:
     if not isinstance(value, dict):
         raise BadInput(f'{place} must be an object of columns, such as {{"charge": [0.5, 1.0]}}.')
     columns = {}

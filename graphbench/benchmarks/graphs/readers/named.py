@@ -1,4 +1,4 @@
-"""Sources by name: functions, data sets of PyG, of the Open Graph Benchmark, and of graphbench-lib."""
+"""Find sources by name: functions, data sets of PyG, of the Open Graph Benchmark, and of graphbench-lib."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from graphbench.data.package_files import file_sha256
 from graphbench.errors import BadInput, GraphbenchError
 from graphbench.registry.importing import check, import_object
 
-#: Where graphbench-lib is installed; its modules have the name of ours.
+#: Environment variable with the folder of graphbench-lib, whose modules have the name of ours.
 LIBRARY = "GRAPHBENCH_LIB"
 _LIBRARY_PREFIX = "graphbench-lib:"
-#: Run by another Python, in which the name graphbench is graphbench-lib's.
+#: Run by another Python, which imports graphbench from graphbench-lib.
 _EXPORT = """
 import sys
 library, root, name, output = sys.argv[1:]
@@ -41,11 +41,11 @@ torch.save({split: [plain(graph) for graph in graphs] for split, graphs in sets[
 
 
 def find(source: str, arguments: Mapping[str, Any], root: Path) -> Named | None:
-    """What the name means; None where it is no name at all.
+    """Find the source of that name; None for a text that cannot be a name.
 
     Raises:
-        UnknownName: no class of PyG, no set of OGB has that name, though it looks like one.
-        BadInput: a function or an argument is wrong; graphbench-lib is not installed.
+        UnknownName: there is no such class of PyG, or set of OGB.
+        BadInput: a function or an argument is wrong, or graphbench-lib is not installed.
     """
     if source.startswith(_LIBRARY_PREFIX):
         return _from_library(source, arguments, root)
@@ -54,33 +54,29 @@ def find(source: str, arguments: Mapping[str, Any], root: Path) -> Named | None:
     name, _, given = source.partition(":")
     if not all(part.isidentifier() for part in name.split(".")):
         return None
-    if "." not in name and name[:1].isupper():  # never a module
-        return pyg_sets.from_pyg(source, name, _parsed(given) | dict(arguments), root)
+    if "." not in name and name[:1].isupper():  # a class and no module
+        return pyg_sets.from_pyg(source, name, _parse_arguments(given) | dict(arguments), root)
     return _from_function(source, name, given, arguments) if given else None
 
 
-def _parsed(given: str) -> dict[str, Any]:
-    """`MUTAG,use_node_attr=true` as `{"": "MUTAG", "use_node_attr": True}`; what has no name has a number instead.
-
-    Raises:
-        BadInput: a value cannot be read.
-    """
-    found: dict[str, Any] = {}
+def _parse_arguments(given: str) -> dict[str, Any]:
+    """Parse `MUTAG,use_node_attr=true` as `{"0": "MUTAG", "use_node_attr": True}`."""
+    arguments: dict[str, Any] = {}
     for position, part in enumerate(part.strip() for part in given.split(",") if part.strip()):
         name, equals, value = part.partition("=")
         try:
-            found[name.strip() if equals else str(position)] = yaml.safe_load(value if equals else part)
+            arguments[name.strip() if equals else str(position)] = yaml.safe_load(value if equals else part)
         except yaml.YAMLError as error:
             raise BadInput(f"--data.source: the argument {part!r} cannot be read.") from error
-    return found
+    return arguments
 
 
 # -- functions -----------------------------------------------------------------------------------------------------
 
 
 def _from_function(source: str, module: str, name: str, arguments: Mapping[str, Any]) -> Named:
-    """A function of an importable module; it is called once, and its result is its checksum."""
-    function = _imported(source, module, name)
+    """Find a function of an importable module; it is called once, and its result identifies the content."""
+    function = _import_function(source, module, name)
 
     @cache
     def load() -> Any:
@@ -88,16 +84,16 @@ def _from_function(source: str, module: str, name: str, arguments: Mapping[str, 
             return function(**arguments)
         except GraphbenchError:
             raise
-        except Exception as error:  # a user's function can fail in any way
+        except Exception as error:  # a user's function may raise anything
             raise BadInput(f"--data.source {source}: it failed with {type(error).__name__}: {error}") from error
 
     return Named(source, "function", load)
 
 
-def _imported(source: str, module: str, name: str) -> Callable[..., Any]:
-    check(f"{module}.{name}", listed=False)  # it is called with arguments of the configuration
+def _import_function(source: str, module: str, name: str) -> Callable[..., Any]:
+    check(f"{module}.{name}", listed=False)  # it would be called with arguments of the configuration
     if (here := str(Path.cwd())) not in sys.path:
-        sys.path.append(here)  # the command does not begin in the folder of a script, as Python itself would
+        sys.path.append(here)  # a console script does not put the working directory on the path, as `python` does
     try:
         loaded = import_object(module, name, listed=False)
     except (ImportError, AttributeError) as error:
@@ -115,9 +111,9 @@ def _imported(source: str, module: str, name: str) -> Callable[..., Any]:
 
 
 def _from_library(source: str, arguments: Mapping[str, Any], root: Path) -> Named:
-    """A set of graphbench-lib, loaded by a Python of its own and kept as plain graphs."""
+    """Find a set of graphbench-lib, which another Python loads and saves as plain graphs."""
     name = source.removeprefix(_LIBRARY_PREFIX)
-    check(source, listed=False)  # it reads files of `root` with pickle
+    check(source, listed=False)  # graphbench-lib unpickles files of `root`
     library = Path(os.environ.get(LIBRARY, ""))
     if not os.environ.get(LIBRARY) or not (library / "graphbench").is_dir():
         raise BadInput(
@@ -135,8 +131,8 @@ def _from_library(source: str, arguments: Mapping[str, Any], root: Path) -> Name
             command = [sys.executable, "-I", "-c", _EXPORT, str(library.resolve()), str(output.parent), name, str(part)]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode:
-                told = done.stderr.strip().splitlines()[-1:] or ["no message"]
-                raise BadInput(f"--data.source {source}: graphbench-lib could not load it: {told[0]}")
+                message = done.stderr.strip().splitlines()[-1:] or ["no message"]
+                raise BadInput(f"--data.source {source}: graphbench-lib could not load it: {message[0]}")
             part.replace(output)
         return output
 

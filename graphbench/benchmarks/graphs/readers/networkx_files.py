@@ -1,4 +1,4 @@
-"""Files that networkx reads: one graph each, and a table of their targets."""
+"""Read files of networkx with one graph each, and a table of their targets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from graphbench.data.foreign import foreign
 from graphbench.errors import BadInput
 from graphbench.tables.frames import read_frame, table_file
 
-#: Suffix of a file -> how networkx reads it, as `(path, directed)`.
+#: Suffix -> reader that takes `(path, directed)`.
 READERS: dict[str, Callable[[Path, bool], Any]] = {
     ".graphml": lambda path, _: nx.read_graphml(path),
     ".gexf": lambda path, _: nx.read_gexf(path),
@@ -25,32 +25,30 @@ READERS: dict[str, Callable[[Path, bool], Any]] = {
     ".adjlist": lambda path, directed: nx.read_adjlist(path, create_using=nx.DiGraph if directed else nx.Graph),
     ".edgelist": lambda path, directed: nx.read_edgelist(path, create_using=nx.DiGraph if directed else nx.Graph),
 }
-#: Name, without suffix, of the table in a folder of such files.
-TARGETS = "targets"
-#: What GEXF and GML write of every node and edge beside their own attributes.
-_WRITTEN = {NODE: ("label", "viz", "start", "end"), EDGE: ("id", "viz", "start", "end")}
+TARGETS = "targets"  # name, without suffix, of the table in a folder of such files
+#: Attributes that GEXF and GML add to every node and edge.
+_ADDED = {NODE: ("label", "viz", "start", "end"), EDGE: ("id", "viz", "start", "end")}
 
 
 def graph_files(folder: Path) -> list[Path]:
-    """The files of a folder that networkx reads, by name."""
+    """Return the files of a folder that networkx reads, sorted by name."""
     return sorted(path for path in folder.iterdir() if path.suffix.lower() in READERS)
 
 
 def read_networkx(files: Sequence[Path], folder: Path | None, directed: bool, origin: str) -> RawGraphs:
-    """One graph per file, with the columns of the folder's table.
+    """Read one graph per file, with the columns of the folder's table.
 
     Args:
-        files: to read.
-        folder: where a table `targets.csv` or `targets.parquet` may lie; its column `graph` names the files.
+        files: of one graph each.
+        folder: may hold a table `targets`, whose column `graph` names the files.
         directed: whether adjacency and edge lists are; GraphML, GEXF and GML say so themselves.
         origin: for messages.
 
     Raises:
-        CorruptData: a file is not what its suffix says.
+        CorruptData: a file does not have the format of its suffix.
         BadInput: the table lacks a graph.
     """
-    graphs = [_graph(path, directed) for path in files]
-    raw = stack(graphs, origin)
+    raw = stack([_graph(path, directed) for path in files], origin)
     table = None if folder is None else table_file(folder, TARGETS)
     if table is not None:
         raw.columns[GRAPH] |= _targets(table, files)
@@ -58,31 +56,19 @@ def read_networkx(files: Sequence[Path], folder: Path | None, directed: bool, or
 
 
 def unread_graphs(files: Sequence[Path], directed: bool) -> Iterator[Unread]:
-    """The graphs of files one after the other, none of which is opened before it is asked for; without targets.
-
-    Args:
-        files: of one graph each.
-        directed: see `read_networkx`.
-    """
+    """Yield the graphs of files, which are opened one by one; arguments as of `read_networkx`."""
     for path in files:
         yield Unread(path.name, partial(_graph, path, directed), names_nodes=True)
 
 
 def _graph(path: Path, directed: bool) -> OneGraph:
-    return convert(_read(path, directed), str(path), path.name, directed)
-
-
-def _read(path: Path, directed: bool) -> Any:
     with foreign(path, is_not="cannot be read by networkx"):
-        return READERS[path.suffix.lower()](path, directed)
+        graph = READERS[path.suffix.lower()](path, directed)
+    return convert(graph, str(path), path.name, directed)
 
 
 def _targets(table: Path, files: Sequence[Path]) -> dict[str, np.ndarray]:
-    """Columns of the table in the order of the files.
-
-    Raises:
-        BadInput: it has no column `graph`, lacks a file, or names one twice.
-    """
+    """Return the columns of the table in the order of the files."""
     frame = read_frame(table, ("graph",))
     if "graph" not in frame:
         raise BadInput(
@@ -103,16 +89,14 @@ def _targets(table: Path, files: Sequence[Path]) -> dict[str, np.ndarray]:
 
 
 def frame_column(values: np.ndarray) -> np.ndarray:
-    """Numbers as they are, anything else as text with None for what is missing; `[rows]`."""
+    """Return numbers as they are, anything else as text with None for missing cells `[rows]`."""
     if values.dtype.kind in "biuf":
         return values
     return np.array([None if pd.isna(value) else str(value) for value in values], dtype=object)
 
 
 def convert(graph: Any, place: str, name: str, directed: bool = False) -> OneGraph:
-    """A networkx graph: its nodes and edges in their order, and in both directions where it is undirected.
-
-    The order of nodes and edges is that of PyG's `from_networkx`.
+    """Convert a networkx graph, with edges in both directions where it is undirected, in the order of `from_networkx`.
 
     Raises:
         BadInput: some nodes or edges lack an attribute that others have, or an attribute is neither number nor text.
@@ -120,11 +104,11 @@ def convert(graph: Any, place: str, name: str, directed: bool = False) -> OneGra
     both = graph if graph.is_directed() or directed else graph.to_directed()
     number_of = {node: number for number, node in enumerate(graph)}
     pairs = [(number_of[head], number_of[tail]) for head, tail in both.edges()]
-    skipped = _WRITTEN if place.lower().endswith((".gexf", ".gml")) else {NODE: (), EDGE: ()}
+    skipped = _ADDED if place.lower().endswith((".gexf", ".gml")) else {NODE: (), EDGE: ()}
     node = _attributes(dict(graph.nodes(data=True)), place, NODE, skipped[NODE])
     edge_data = {(head, tail, n): data for n, (head, tail, data) in enumerate(both.edges(data=True))}
     edge = _attributes(edge_data, place, EDGE, skipped[EDGE])
-    of_graph = {str(key): as_array(value) for key, value in graph.graph.items() if not str(key).endswith("_default")}
+    whole = {str(key): as_array(value) for key, value in graph.graph.items() if not str(key).endswith("_default")}
     return OneGraph(
         place,
         name,
@@ -132,7 +116,7 @@ def convert(graph: Any, place: str, name: str, directed: bool = False) -> OneGra
         np.array(pairs, dtype=np.int64).reshape(-1, 2).T,
         node=node,
         edge=edge,
-        graph={key: value.reshape(-1) for key, value in of_graph.items() if value is not None and value.size},
+        graph={key: value.reshape(-1) for key, value in whole.items() if value is not None and value.size},
         node_names=[str(node) for node in number_of],
     )
 
@@ -140,18 +124,18 @@ def convert(graph: Any, place: str, name: str, directed: bool = False) -> OneGra
 def _attributes(
     data: dict[Any, dict[str, Any]], place: str, level: str, skipped: Sequence[str]
 ) -> dict[str, np.ndarray]:
-    """Attributes of all nodes or edges, by name."""
-    names = dict.fromkeys(str(key) for found in data.values() for key in found)
+    """Gather the attributes of all nodes or edges by name."""
+    names = dict.fromkeys(str(key) for values in data.values() for key in values)
     columns = {}
     for name in names:
         if name in skipped:
             continue
-        lacking = next((owner for owner, found in data.items() if name not in found), None)
+        lacking = next((owner for owner, values in data.items() if name not in values), None)
         if lacking is not None:
-            called = lacking[:2] if level == EDGE else lacking
-            raise BadInput(f"{place}: the {level} {called!r} has no {name}, but others have.")
-        values = as_array([found[name] for found in data.values()])
-        if values is None:
+            owner = lacking[:2] if level == EDGE else lacking
+            raise BadInput(f"{place}: the {level} {owner!r} has no {name}, but others have.")
+        column = as_array([values[name] for values in data.values()])
+        if column is None:
             raise BadInput(f"{place}: {name} of its {level}s is neither all numbers nor all text.")
-        columns[name] = values
+        columns[name] = column
     return columns

@@ -11,7 +11,7 @@ import scipy.sparse
 import torch
 from torch_geometric.data import Batch, Data, HeteroData
 
-from graphbench.benchmarks.graphs.raw import OneGraph, RawGraphs, as_array, as_rows, stack
+from graphbench.benchmarks.graphs.raw import LINK, NEGATIVE, OneGraph, RawGraphs, as_array, as_rows, stack
 from graphbench.benchmarks.graphs.splits.masks import SPLIT_WORDS, masks_from_indices
 from graphbench.contracts import SPLITS
 from graphbench.contracts.table import EDGE, GRAPH, NODE
@@ -23,16 +23,16 @@ STRUCTURE = (
     "pos_edge_label", "neg_edge_label_index", "neg_edge_label",
 )  # fmt: skip
 EXPECTED = "expected PyG's Data objects, mappings with an edge_index, or networkx graphs"
-#: What `HeteroData.to_homogeneous()` leaves: types as numbers, and beside the attributes what they are called.
+#: Attributes in which `HeteroData.to_homogeneous()` numbers the types; their names are private attributes.
 TYPES = {"node": "node_type", "edge": "edge_type"}
 _SPARSE = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc)
 
 
 def flatten(content: Any, origin: str) -> tuple[list[Any], dict[str, np.ndarray] | None]:
-    """All graphs of a list, of one graph, or of lists by split, and the rows of each split where there are some.
+    """Return all graphs of a graph, a list, or lists by split; for the latter with the rows of each split.
 
     Raises:
-        BadInput: it is nothing of that kind.
+        BadInput: the content is something else.
     """
     if isinstance(content, Batch):
         return content.to_data_list(), None
@@ -55,17 +55,16 @@ def flatten(content: Any, origin: str) -> tuple[list[Any], dict[str, np.ndarray]
 
 
 def _holds_pairs(value: Any) -> bool:
-    """Whether it is a part of what PyG's `RandomLinkSplit` returns for one graph."""
+    """Return whether this is one of the graphs of PyG's `RandomLinkSplit`."""
     return isinstance(value, Data) and any(key in value for key in ("edge_label_index", "pos_edge_label_index"))
 
 
 def _is_list(value: Any) -> bool:
-    """Whether it is a list of graphs and not one graph."""
     return isinstance(value, list | tuple | torch.utils.data.Dataset)
 
 
 def _by_split(content: Mapping[Any, Any], origin: str) -> tuple[list[Any], dict[str, np.ndarray]]:
-    """Graphs of lists by split; `train` is one of them, and what else is missing is cut from it later."""
+    """Join lists by split; `train` is one of them, and missing splits are cut from it later."""
     named = {SPLIT_WORDS.get(str(name).lower(), str(name)): part for name, part in content.items()}
     if "train" not in named or len(named) < 2 or len(named) != len(content) or not named.keys() <= set(SPLITS):
         raise BadInput(
@@ -81,16 +80,16 @@ def _by_split(content: Mapping[Any, Any], origin: str) -> tuple[list[Any], dict[
 def raw_from_objects(
     content: Any, origin: str, directed: bool = False, names: Sequence[str] | None = None
 ) -> RawGraphs:
-    """Graphs that exist as objects.
+    """Convert graphs that exist as objects.
 
     Args:
         content: a graph, a list of them, or lists by split.
-        origin: where they are from, for messages.
-        directed: take an undirected networkx graph's edges one way only; others are taken as they are.
+        origin: of the graphs, for messages.
+        directed: whether edges of undirected networkx graphs lead one way only; others stay as they are.
         names: of the graphs; their numbers by default.
 
     Raises:
-        BadInput: there is no graph, or something else; names it.
+        BadInput: there is no graph, or another object; names it.
     """
     objects, splits = flatten(content, origin)
     if names is None:
@@ -103,48 +102,47 @@ def raw_from_objects(
         raw = stack([convert(g, p, n, directed) for g, p, n in zip(objects, places, names, strict=True)], origin)
         raw.splits = splits
         return raw
-    found = [attributes_of(graph, place) for graph, place in zip(objects, places, strict=True)]
-    raw = stack(_with_levels(found, places, names), origin)
+    attributes = [attributes_of(graph, place) for graph, place in zip(objects, places, strict=True)]
+    raw = stack(_by_level(attributes, places, names), origin)
     raw.splits = splits
-    usual = {NODE: ("x", TYPES[NODE]), EDGE: ("edge_attr", TYPES[EDGE])}
+    default = {NODE: ("x", TYPES[NODE]), EDGE: ("edge_attr", TYPES[EDGE])}
     raw.features = {
         level: tuple(name for name in names if name in raw.columns[level] or (level, name) in raw.faults)
-        for level, names in usual.items()
+        for level, names in default.items()
     }
     return raw
 
 
-def _with_levels(found: Sequence[Mapping[str, Any]], places: Sequence[str], names: Sequence[str]) -> list[OneGraph]:
-    """Every attribute where it belongs: with the nodes, the edges or the graph, the same for all graphs."""
+def _by_level(attributes: Sequence[Mapping[str, Any]], places: Sequence[str], names: Sequence[str]) -> list[OneGraph]:
+    """Assign every attribute to the nodes, the edges or the graph, alike in all graphs."""
     arrays: list[dict[str, np.ndarray]] = []
-    for graph in found:
-        label = "edge_label" if "edge_label_index" not in graph else None  # then it is of the edges themselves
+    for graph in attributes:
+        label = "edge_label" if "edge_label_index" not in graph else None  # without pairs it labels the edges
         read = {key: as_array(value) for key, value in graph.items() if key not in STRUCTURE or key == label}
         arrays.append({key: value for key, value in read.items() if value is not None})
-    sizes = [(int(graph["num_nodes"]), graph["edge_index"].shape[1]) for graph in found]
+    sizes = [(int(graph["num_nodes"]), graph["edge_index"].shape[1]) for graph in attributes]
     masks_from_indices(arrays, [nodes for nodes, _ in sizes], places)
     level = {key: _level(key, arrays, sizes) for key in dict.fromkeys(key for values in arrays for key in values)}
     graphs = []
-    for graph, values, place, name in zip(found, arrays, places, names, strict=True):
-        one = OneGraph(place, name, int(graph["num_nodes"]), graph["edge_index"])
-        one.links, one.negatives = _links(graph, place)
+    for graph, values, place, name in zip(attributes, arrays, places, names, strict=True):
+        one = OneGraph(place, name, int(graph["num_nodes"]), graph["edge_index"], pairs=_pairs(graph, place))
         for key, value in values.items():
             if level[key] == GRAPH:
                 one.graph[key] = value.reshape(-1)
             else:
                 rows = one.num_nodes if level[key] == NODE else one.edges.shape[1]
                 if rows == 0 and not value.size and not (value.ndim == 2 and len(value) == 0):
-                    continue  # an edgeless graph needs no columns of edges, in no shape
+                    continue  # a graph without edges needs no columns of edges
                 if value.ndim == 0 or len(value) != rows:
-                    told = f"{len(value)} rows" if value.ndim else "a single value"
-                    raise BadInput(f"{place}: {key} has {told}, but there are {rows} {level[key]}s.")
+                    size = f"{len(value)} rows" if value.ndim else "a single value"
+                    raise BadInput(f"{place}: {key} has {size}, but there are {rows} {level[key]}s.")
                 getattr(one, level[key])[key] = as_rows(value) if value.ndim != 1 else value
         graphs.append(one)
     return graphs
 
 
 def _level(key: str, arrays: Sequence[Mapping[str, np.ndarray]], sizes: Sequence[tuple[int, int]]) -> str:
-    """Whether an attribute has one row per node, per edge, or belongs to the graph as a whole."""
+    """Tell whether an attribute belongs to nodes, edges or the graph by its name and its number of rows."""
     if key in ("x", "pos"):
         return NODE
     if key in ("edge_attr", "edge_weight"):
@@ -163,27 +161,23 @@ def _level(key: str, arrays: Sequence[Mapping[str, np.ndarray]], sizes: Sequence
     return EDGE if fits(1) and not all(len(value) == 1 for value, _ in shared) else GRAPH
 
 
-def _links(graph: Mapping[str, Any], place: str) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """True and wrong pairs `[2, L]`, as PyG's RandomLinkSplit calls them; None where there are none.
-
-    Raises:
-        BadInput: they are no pairs, or labels say more than that a pair is true or wrong.
-    """
-    true, wrong = (_pairs_of(graph, f"{sign}_edge_label_index", place) for sign in ("pos", "neg"))
+def _pairs(graph: Mapping[str, Any], place: str) -> dict[str, np.ndarray]:
+    """Return true and wrong pairs `[2, L]` under the names of PyG's `RandomLinkSplit`, as far as there are any."""
+    true, wrong = (_pair_index(graph, f"{sign}_edge_label_index", place) for sign in ("pos", "neg"))
     if true is not None:
-        return true, wrong
-    pairs, label = _pairs_of(graph, "edge_label_index", place), as_array(graph.get("edge_label"))
+        return {LINK: true} | ({} if wrong is None else {NEGATIVE: wrong})
+    pairs, label = _pair_index(graph, "edge_label_index", place), as_array(graph.get("edge_label"))
     if pairs is None or label is None:
-        return pairs, None
+        return {} if pairs is None else {LINK: pairs}
     label = label.reshape(-1)
     if label.size != pairs.shape[1]:
         raise BadInput(f"{place}: edge_label_index must be [2, pairs], with one edge_label per pair.")
     if other := sorted(set(label.tolist()) - {0, 1})[:3]:
         raise BadInput(f"{place}: edge_label holds {other}; expected 1 for true pairs and 0 for wrong ones.")
-    return pairs[:, label == 1], pairs[:, label == 0] if (label == 0).any() else None
+    return {LINK: pairs[:, label == 1]} | ({NEGATIVE: pairs[:, label == 0]} if (label == 0).any() else {})
 
 
-def _pairs_of(graph: Mapping[str, Any], name: str, place: str) -> np.ndarray | None:
+def _pair_index(graph: Mapping[str, Any], name: str, place: str) -> np.ndarray | None:
     pairs = as_array(graph.get(name))
     if pairs is not None and (pairs.ndim != 2 or pairs.shape[0] != 2):
         raise BadInput(f"{place}: {name} must be [2, pairs], with one edge_label per pair.")
@@ -195,16 +189,15 @@ def _is_networkx(value: Any) -> bool:
 
 
 def raw_key(raw: RawGraphs) -> str:
-    """SHA-256 of all graphs with all their columns: equal graphs give equal keys, wherever they were made."""
+    """Return the SHA-256 of all graphs with all their columns."""
     checksum = hashlib.sha256()
     add: Callable[[Any], None] = lambda part: checksum.update(repr(part).encode())  # noqa: E731
-    parts: dict[str, np.ndarray | None] = {"num_nodes": raw.num_nodes, "edges": raw.edges, "num_edges": raw.num_edges}
-    parts |= {f"{level}.{name}": values for level, found in raw.columns.items() for name, values in found.items()}
-    parts |= {"links": raw.links, "num_links": raw.num_links} if raw.links is not None else {}
-    parts |= {"negatives": raw.negatives, "num_negatives": raw.num_negatives} if raw.negatives is not None else {}
+    parts: dict[str, np.ndarray] = {"num_nodes": raw.num_nodes, "edges": raw.edges, "num_edges": raw.num_edges}
+    parts |= {f"{level}.{name}": values for level, named in raw.columns.items() for name, values in named.items()}
+    for kind, pairs in raw.pairs.items():
+        parts |= {f"{kind}s": pairs.ends, f"num_{kind}s": pairs.counts}
     parts |= {f"split.{name}": rows for name, rows in (raw.splits or {}).items()}
     for name, values in parts.items():
-        assert values is not None
         add((name, values.shape, values.dtype.str))
         if values.dtype == object:
             add(values.tolist())
@@ -216,7 +209,7 @@ def raw_key(raw: RawGraphs) -> str:
 
 
 def hetero_refusal(place: str) -> BadInput:
-    """The error for a `HeteroData`."""
+    """Build the error for a `HeteroData`."""
     return BadInput(
         f"{place} is a HeteroData: turn it into a Data with its method to_homogeneous() first, whose node_type and "
         "edge_type are read as features."
@@ -224,14 +217,10 @@ def hetero_refusal(place: str) -> BadInput:
 
 
 def attributes_of(graph: Any, place: str) -> dict[str, Any]:
-    """Everything that a graph holds, with `edge_index` an array and `num_nodes` a number.
-
-    Args:
-        graph: a `Data` object or a mapping.
-        place: where it stands, for messages.
+    """Return the attributes of a `Data` object or a mapping, with `edge_index` an array and `num_nodes` a number.
 
     Raises:
-        BadInput: it is something else, or its edges or number of nodes cannot be told.
+        BadInput: it is something else, or its edges or number of nodes are missing or invalid; starts with `place`.
     """
     if isinstance(graph, HeteroData):
         raise hetero_refusal(place)
@@ -267,24 +256,21 @@ def _is_sparse(value: Any) -> bool:
 
 
 def _from_adjacency(values: dict[str, Any], place: str) -> dict[str, Any]:
-    """`edge_index` out of `adj_t`, whose rows are the edges' ends and whose columns are their beginnings.
+    """Replace `adj_t` (rows are targets, columns sources) by `edge_index`.
 
-    Its values are `edge_weight` where they are numbers, `edge_attr` where they are rows of them.
-
-    Raises:
-        BadInput: it is no square matrix.
+    Its values become `edge_weight` where they are numbers, `edge_attr` where they are rows of numbers.
     """
     adjacency = values.get("adj_t")
     if adjacency is None or "edge_index" in values:
         return values
     if scipy.sparse.issparse(adjacency):
-        found = adjacency.tocoo()
-        row, column, weight = found.row, found.col, found.data
+        entries = adjacency.tocoo()
+        row, column, weight = entries.row, entries.col, entries.data
     elif _is_sparse(adjacency) and adjacency.layout != torch.sparse_coo and adjacency.dim() == 3:
         row, column, weight = _compressed(adjacency)
     elif _is_sparse(adjacency):
-        found = adjacency.to_sparse_coo()
-        row, column, weight = (part.numpy() for part in (*found._indices()[:2], found._values()))
+        entries = adjacency.to_sparse_coo()
+        row, column, weight = (part.numpy() for part in (*entries._indices()[:2], entries._values()))
     elif hasattr(adjacency, "coo") and hasattr(adjacency, "sparse_sizes"):  # torch_sparse's SparseTensor
         row, column, weight = (None if part is None else part.numpy() for part in adjacency.coo())
     else:
@@ -292,16 +278,16 @@ def _from_adjacency(values: dict[str, Any], place: str) -> dict[str, Any]:
     size = tuple(adjacency.sparse_sizes() if hasattr(adjacency, "sparse_sizes") else adjacency.shape)[:2]
     if size[0] != size[1]:
         raise BadInput(f"{place}: adj_t must be square, but its shape is {list(size)}.")
-    found = {key: value for key, value in values.items() if key != "adj_t"}
-    found["edge_index"] = np.stack([column, row]).astype(np.int64)
-    found.setdefault("num_nodes", int(size[0]))
+    values = {key: value for key, value in values.items() if key != "adj_t"}
+    values["edge_index"] = np.stack([column, row]).astype(np.int64)
+    values.setdefault("num_nodes", int(size[0]))
     if weight is not None:
-        found.setdefault("edge_weight" if weight.ndim == 1 else "edge_attr", weight)
-    return found
+        values.setdefault("edge_weight" if weight.ndim == 1 else "edge_attr", weight)
+    return values
 
 
 def _compressed(adjacency: torch.Tensor) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Rows, columns and values of a matrix in CSR or CSC whose entries are rows of numbers."""
+    """Return rows, columns and values of a CSR or CSC matrix whose entries are rows of numbers."""
     by_row = adjacency.layout == torch.sparse_csr
     pointer = adjacency.crow_indices() if by_row else adjacency.ccol_indices()
     other = adjacency.col_indices() if by_row else adjacency.row_indices()
@@ -311,14 +297,14 @@ def _compressed(adjacency: torch.Tensor) -> tuple[np.ndarray, np.ndarray, np.nda
 
 
 def _named_types(graph: Data, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Types of nodes and edges as words, where `to_homogeneous()` has kept their names."""
-    found: dict[str, Any] = {}
-    beside = graph._store.__dict__ | graph.__dict__
+    """Return types of nodes and edges as words, where `to_homogeneous()` has left their names."""
+    types: dict[str, Any] = {}
+    private = graph._store.__dict__ | graph.__dict__
     for level, key in TYPES.items():
-        names, numbers = beside.get(f"_{level}_type_names"), as_array(values.get(key))
+        names, numbers = private.get(f"_{level}_type_names"), as_array(values.get(key))
         if not isinstance(names, list | tuple) or numbers is None or numbers.dtype.kind not in "iu":
             continue
         words = np.array([name if isinstance(name, str) else " ".join(name) for name in names], dtype=object)
         if not numbers.size or (numbers.min() >= 0 and numbers.max() < len(words)):
-            found[key] = words[numbers]
-    return found
+            types[key] = words[numbers]
+    return types

@@ -1,4 +1,4 @@
-"""Sets of the Open Graph Benchmark by name: graphs with a split of them, or one graph with a split of its nodes."""
+"""Load sets of the Open Graph Benchmark by name: graphs with their split, or one graph with a split of its nodes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from graphbench.benchmarks.graphs.readers.third_party import Named, made, raw_fi
 from graphbench.contracts import SPLITS
 from graphbench.errors import BadInput, UnknownName
 
-#: Beginning of the names -> OGB's module, its class, what it calls such sets, and what has the targets.
+#: Prefix of the names -> module and class of OGB, its term for such sets, and the level of the targets.
 PREFIXES = {
     "ogbg-": ("graphproppred", "PygGraphPropPredDataset", "graph-property set", "graph"),
     "ogbn-": ("nodeproppred", "PygNodePropPredDataset", "node-property set", "node"),
@@ -32,16 +32,11 @@ _TASKS = {
 
 
 def from_ogb(source: str, arguments: Mapping[str, Any], root: Path) -> Named:
-    """A set of OGB with its published split and metric.
-
-    Args:
-        source: its name.
-        arguments: there are none.
-        root: folder of downloaded files.
+    """Find a set of OGB with its published split and metric; it takes no arguments.
 
     Raises:
         UnknownName: there is no such set.
-        BadInput: no task of ours does what it is for, or its folder holds another release.
+        BadInput: it has another task, or its folder below `root` holds another release.
     """
     module, cls, kind, level = PREFIXES[source[:5]]
     package = importlib.import_module(f"ogb.{module}")
@@ -67,8 +62,8 @@ def from_ogb(source: str, arguments: Mapping[str, Any], root: Path) -> Named:
         return made(source, folder, lambda: getattr(package, cls)(source, str(root)))
 
     def split() -> dict[str, np.ndarray]:
-        found = made(source, folder, dataset().get_idx_split)
-        return {name: np.asarray(found["valid" if name == "val" else name], dtype=np.int64) for name in SPLITS}
+        rows = made(source, folder, dataset().get_idx_split)
+        return {name: np.asarray(rows["valid" if name == "val" else name], dtype=np.int64) for name in SPLITS}
 
     def graphs() -> list[Data]:
         return list(dataset()) if level == "graph" else [_with_masks(dataset()[0], split())]
@@ -83,7 +78,7 @@ def from_ogb(source: str, arguments: Mapping[str, Any], root: Path) -> Named:
 
 
 def _with_masks(graph: Data, split: Mapping[str, np.ndarray]) -> Data:
-    """The graph with a mask of nodes for each split."""
+    """Add a mask of nodes for each split to the graph."""
     for name, rows in split.items():
         mask = torch.zeros(int(graph.num_nodes or 0), dtype=torch.bool)
         mask[torch.from_numpy(rows)] = True

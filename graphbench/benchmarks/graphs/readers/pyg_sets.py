@@ -1,4 +1,4 @@
-"""Data sets of PyG by name: which of them a run that somebody sends may name, and with which arguments."""
+"""Load data sets of PyG by name, and restrict those that a run from somebody else may name."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from graphbench.contracts import SPLITS
 from graphbench.errors import BadInput, UnknownName
 from graphbench.registry.importing import check
 
-#: Defaults of an option `split` of PyG's classes that names one of the splits; others say how nodes are split.
+#: Defaults of `split` in classes of PyG where it names one of the splits; elsewhere it is a way to split nodes.
 _BY_SPLIT = (None, "train", "trainval")
-#: Class -> the arguments that a run which somebody sent may give it. The module of each, in PyG 2.8.1, was searched for
-#: `eval`, for pickles that are read by other means than `pickle.load` (which `foreign.made` restricts, for NumPy as
-#: well), and for other ways to the network; a test searches that of the installed PyG. Most classes of graphs with
-#: several kinds of nodes, of meshes and of language models are left out, and arguments that name files, addresses,
-#: functions, classes, numbers of processes or further options.
+#: Class -> arguments that a run from somebody else may give it. The module of each, in PyG 2.8.1, was searched for
+#: `eval`, for pickles that are read by other means than `pickle.load` (which `third_party.made` restricts, for NumPy as
+#: well), and for other ways to the network; a test searches that of the installed PyG. Most classes of heterogeneous
+#: graphs, of meshes and of language models are left out, and arguments that name files, addresses, functions, classes,
+#: numbers of processes or further options.
 ADMITTED: dict[str, tuple[str, ...]] = {
     "AQSOL": ("split",),
     "Actor": (),
@@ -86,22 +86,18 @@ ADMITTED: dict[str, tuple[str, ...]] = {
     "Yelp": (),
     "ZINC": ("subset", "split"),
 }  # fmt: skip
-#: A text among them: it becomes a part of an address and of a folder's name.
+#: Texts as arguments, which become a part of an address and of a folder's name.
 _PLAIN = re.compile(r"(?!.*\.\.)[\w .+-]*", re.ASCII)
 
 
 def _check_admitted(name: str, arguments: Mapping[str, Any]) -> None:
-    """Refuse what a sent run may not name; everything passes where it is the user who names it.
-
-    Raises:
-        BadInput: says which class, and which argument.
-    """
-    taken, path = ADMITTED.get(name), f"torch_geometric.datasets.{name}"
-    if taken is None:
+    """Refuse classes and arguments that a run from somebody else may not name; the user may name all of them."""
+    admitted, path = ADMITTED.get(name), f"torch_geometric.datasets.{name}"
+    if admitted is None:
         check(path, listed=False)
         return
     for key, value in arguments.items():
-        if key not in taken or not _is_plain(value):
+        if key not in admitted or not _is_plain(value):
             check(path, listed=False, shown=f"{path} with {key}={value!r}")
 
 
@@ -111,14 +107,8 @@ def _is_plain(value: Any) -> bool:
     return value is None or isinstance(value, int | float) or (isinstance(value, str) and bool(_PLAIN.fullmatch(value)))
 
 
-def _is_pyg(name: str) -> bool:
-    import torch_geometric.datasets
-
-    return name in torch_geometric.datasets.__all__
-
-
 def from_pyg(source: str, name: str, arguments: dict[str, Any], root: Path) -> Named:
-    """A class of `torch_geometric.datasets`; its published splits where it has an option `split` that names them.
+    """Find a class of `torch_geometric.datasets`, with its published splits where an option `split` names them.
 
     Args:
         source: as the user gave it.
@@ -127,23 +117,23 @@ def from_pyg(source: str, name: str, arguments: dict[str, Any], root: Path) -> N
         root: folder of downloaded files.
 
     Raises:
-        UnknownName: PyG has no such class, or that no such argument.
-        BadInput: there are too many arguments, or a run that was sent may not name them.
+        UnknownName: PyG has no such class, or the class no such argument.
+        BadInput: there are too many arguments, or a run from somebody else may not name them.
     """
     import torch_geometric.datasets
 
-    if not _is_pyg(name):
+    if name not in torch_geometric.datasets.__all__:
         raise UnknownName("data set of PyG", name, torch_geometric.datasets.__all__)
     cls = getattr(torch_geometric.datasets, name)
     options = inspect.signature(cls.__init__).parameters
     positional = [option for option in options if option not in ("self", "root")]
-    for key in [key for key in arguments if key.isdecimal()]:
-        if int(key) >= len(positional):
+    for number in [number for number in arguments if number.isdecimal()]:
+        if int(number) >= len(positional):
             raise BadInput(f"--data.source {source}: {name} takes {', '.join(positional)}.")
-        arguments.setdefault(positional[int(key)], arguments.pop(key))
-    for key in arguments:
-        if key not in positional and not any(p.kind is p.VAR_KEYWORD for p in options.values()):
-            raise UnknownName(f"argument of {name}", key, positional)
+        arguments.setdefault(positional[int(number)], arguments.pop(number))
+    for option in arguments:
+        if option not in positional and not any(p.kind is p.VAR_KEYWORD for p in options.values()):
+            raise UnknownName(f"argument of {name}", option, positional)
     _check_admitted(name, arguments)
     folder = root / name
     fixed = {"root": str(folder)} if "root" in options else {}
@@ -155,7 +145,7 @@ def from_pyg(source: str, name: str, arguments: dict[str, Any], root: Path) -> N
         make = lambda split: cls(**fixed, **arguments, split=split)  # noqa: E731
         return {split: list(made(source, folder, lambda split=split: make(split))) for split in SPLITS}  # type: ignore[misc]
 
-    def known_by() -> dict[str, Any]:
+    def key() -> dict[str, Any]:
         if not fixed:
             return {}
         inner = next((folder / value for value in arguments.values() if isinstance(value, str) and value), folder)
@@ -163,7 +153,7 @@ def from_pyg(source: str, name: str, arguments: dict[str, Any], root: Path) -> N
         if not raw_files(base):
             load()  # fetches them
             base = inner if inner.is_dir() else folder
-        known = {"class": name, "arguments": {k: str(v) for k, v in arguments.items()}}
-        return known | {"version": torch_geometric.__version__, "raw": raw_key(base)}
+        described = {"class": name, "arguments": {k: str(v) for k, v in arguments.items()}}
+        return described | {"version": torch_geometric.__version__, "raw": raw_key(base)}
 
-    return Named(source, "pyg", load, known_by, local="root" not in options)
+    return Named(source, "pyg", load, key, local="root" not in options)

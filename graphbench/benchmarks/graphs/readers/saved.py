@@ -24,19 +24,11 @@ from graphbench.errors import BadInput
 
 SUFFIXES = (".pt", ".pth")
 PICKLES = (".pkl", ".pickle")
-#: What a saved `Data` consists of beside tensors; PyG registers the other half itself. Each was looked at: none does
-#: more than keep what it is given. `AttrType` is an Enum, `RootedSubgraphData` says how its indices add up in batches.
+#: Classes in a saved `Data` that PyG does not register as safe itself. Each was read: none does more than hold values.
 PARTS_OF_DATA = [
-    BaseStorage,
-    GlobalStorage,
-    NodeStorage,
-    EdgeStorage,
-    DataEdgeAttr,
-    DataTensorAttr,
-    AttrType,
-    RootedSubgraphData,
-]
-#: Where a storage of PyG remembers, for `is_node_attr()`, which of its attributes are of nodes; it is found anew.
+    BaseStorage, GlobalStorage, NodeStorage, EdgeStorage, DataEdgeAttr, DataTensorAttr, AttrType, RootedSubgraphData,
+]  # fmt: skip
+#: Attribute in which a storage caches the answers of `is_node_attr()`.
 _CACHE = "_cached_attr"
 _WAY_OUT = (
     "Reading it would run code of the file. Save plain graphs where you made it: "
@@ -44,8 +36,7 @@ _WAY_OUT = (
     "which runs your code by your choice, and give its name: --data.source my_package.data:load"
 )
 _BUILTINS = ("__builtin__", "builtins")  # of Python 2 and 3
-#: What published raw files are made of: arrays, sparse matrices and containers, by the names that NumPy and SciPy had
-#: for them when they were written, and have now.
+#: Arrays, sparse matrices and containers in published raw files, by their names in old and new releases.
 _PLAIN = {
     ("numpy", "ndarray"),
     ("numpy", "dtype"),
@@ -61,13 +52,13 @@ _PLAIN = {
 
 
 def load_saved(path: Path) -> Any:
-    """Graphs out of a file of `torch.save`; nothing in it is run.
+    """Load graphs from a file of `torch.save` without running code that it may hold.
 
-    A list of `Data` or of mappings of tensors, one graph, lists by split, or the file of an `InMemoryDataset`
-    (`data, slices` and what PyG keeps beside them).
+    The file holds a list of `Data` or of mappings of tensors, one graph, lists by split, or an `InMemoryDataset`
+    (`data, slices` and more).
 
     Raises:
-        BadInput: it is a pickle, or holds other objects than tensors and graphs; says what to do instead.
+        BadInput: it is a pickle, or holds other objects than tensors and graphs; names alternatives.
         CorruptData: it is damaged.
     """
     if path.suffix.lower() in PICKLES:
@@ -79,28 +70,24 @@ def load_saved(path: Path) -> Any:
             named = re.search(r"GLOBAL (\S+)", str(error))
             held = named[1] if named else "it is a pickle"
             raise BadInput(f"{path} holds more than tensors and graphs ({held}). {_WAY_OUT}") from error
-    _forget_caches(content)
+    _remove_caches(content)
     return _unpacked(content, path)
 
 
 def _plain_dict(factory: Any = None) -> dict[Any, Any]:
-    """A dict for a defaultdict, which torch's restricted reader makes but refuses to fill."""
+    """Replace a defaultdict, which torch's restricted reader creates but refuses to fill."""
     return {}
 
 
 def _rebuilt_batch(cls: Any, base: Any) -> Any:
-    """An empty `Batch` of `Data`, as PyG rebuilds it: its class is made when it is asked for.
-
-    Raises:
-        pickle.UnpicklingError: it is one of other objects.
-    """
+    """Return an empty `Batch` of `Data`, as PyG rebuilds it, and refuse one of other objects."""
     if cls is not Batch or base is not Data:
         raise pickle.UnpicklingError("a Batch of other objects than Data")
     return Batch(_base_cls=Data)
 
 
 class _BatchGetter:
-    """Stands for PyG's `DynamicInheritanceGetter`, whose objects are called."""
+    """Replace PyG's `DynamicInheritanceGetter`, whose objects are called."""
 
     def __new__(cls) -> Any:
         return _rebuilt_batch
@@ -108,10 +95,10 @@ class _BatchGetter:
 
 @contextlib.contextmanager
 def _safe_parts() -> Iterator[None]:
-    """PyG's graphs are safe to load meanwhile, with the caches that PyG fills and saves along."""
+    """Admit PyG's graphs, and the caches that are saved with them, within the block."""
     before = get_safe_globals()
     clear_safe_globals()
-    add_safe_globals([known for known in before if known is not defaultdict])
+    add_safe_globals([entry for entry in before if entry is not defaultdict])
     add_safe_globals(
         [
             *PARTS_OF_DATA,
@@ -129,21 +116,21 @@ def _safe_parts() -> Iterator[None]:
         add_safe_globals(before)
 
 
-def _forget_caches(content: Any) -> None:
-    """Take caches out of graphs: PyG reads them as defaultdicts, which they are no longer."""
+def _remove_caches(content: Any) -> None:
+    """Remove caches, which PyG expects to be defaultdicts."""
     if isinstance(content, Data | HeteroData):
         for store in content.stores:
             store.__dict__.pop(_CACHE, None)
     elif isinstance(content, Mapping):
         for part in content.values():
-            _forget_caches(part)
+            _remove_caches(part)
     elif isinstance(content, list | tuple):
         for part in content:
-            _forget_caches(part)
+            _remove_caches(part)
 
 
 def _unpacked(content: Any, path: Path) -> Any:
-    """Single graphs out of the joined form of an `InMemoryDataset`."""
+    """Return the single graphs of an `InMemoryDataset`; other content as it is."""
     joined = isinstance(content, tuple) and len(content) >= 2 and isinstance(content[0], Data | dict)
     if not joined or not (content[1] is None or _are_slices(content[1])):
         return content
@@ -155,7 +142,7 @@ def _unpacked(content: Any, path: Path) -> Any:
 
 
 def separate(data: Data, slices: Any) -> list[Data]:
-    """The graphs of an `InMemoryDataset` out of its joined tensors."""
+    """Return the graphs of an `InMemoryDataset` from its joined tensors."""
     dataset = _Joined(data, slices)
     return [dataset.get(number) for number in range(len(dataset))]
 
@@ -165,7 +152,7 @@ def _are_slices(value: Any) -> bool:
 
 
 class _Joined(InMemoryDataset):
-    """A data set out of its joined tensors, without a folder."""
+    """Hold joined tensors as a data set without a folder."""
 
     def __init__(self, data: Data, slices: Any) -> None:
         super().__init__()
@@ -176,11 +163,12 @@ class _PlainUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _PLAIN:
             raise pickle.UnpicklingError(f"a pickle names {module}.{name}, which might run code of the file")
-        return csr_matrix if name == "csr_matrix" else super().find_class(module, name)  # its old module goes away
+        # the old module of csr_matrix will be removed
+        return csr_matrix if name == "csr_matrix" else super().find_class(module, name)
 
 
 def load_plain(file: IO[bytes], **options: Any) -> Any:
-    """As `pickle.load`, for arrays, sparse matrices and containers of them.
+    """Load a pickle of arrays, sparse matrices and containers of them.
 
     Raises:
         pickle.UnpicklingError: the file holds anything else.
@@ -195,7 +183,7 @@ def load_plain(file: IO[bytes], **options: Any) -> Any:
 
 @contextlib.contextmanager
 def plain_pickles() -> Iterator[None]:
-    """Whoever calls `pickle.load` meanwhile reads plain values only."""
+    """Restrict `pickle.load` to plain values within the block."""
     before = pickle.load
     pickle.load = load_plain  # type: ignore[assignment]
     try:

@@ -1,21 +1,23 @@
-"""From what a user names as the source to graphs: files and folders by what they hold, everything else by its name."""
+"""Open the source that a user names: files and folders by their content, everything else by its name."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from torch_geometric.io import read_tu_data
 
-from graphbench.benchmarks.graphs.raw import RawGraphs, RawPart, Unread
+from graphbench.benchmarks.graphs.raw import RawGraphs, RawPart, Unread, concatenate
 from graphbench.benchmarks.graphs.readers import json_lines, named, networkx_files, saved
 from graphbench.benchmarks.graphs.readers.objects import raw_from_objects, raw_key
 from graphbench.benchmarks.graphs.readers.table_parts import parts_of_tables
 from graphbench.benchmarks.graphs.readers.tables import is_table_folder, read_tables, table_paths
+from graphbench.contracts import SPLITS
 from graphbench.data.package_files import file_sha256
 from graphbench.errors import BadInput, CorruptData, MissingData
 from graphbench.tables.frames import SUFFIXES, table_file
@@ -30,15 +32,15 @@ _JSON_LINES = (".jsonl", ".ndjson")
 
 @dataclass(frozen=True)
 class Source:
-    """Where graphs come from.
+    """A source of graphs.
 
     Args:
-        origin: what to call it in messages and in the specification.
-        key: JSON values that name its content, without parsing it where there are files.
+        origin: its name in messages and in the specification.
+        key: JSON values that identify its content, without parsing it where there are files.
         read: reads all graphs.
         local: whether it needs no network.
-        unread: gives the graphs one by one, for files that are longer than memory; None where it cannot.
-        parts: gives so many graphs at a time, for tables that are longer than memory; None where it cannot.
+        unread: yields the graphs one by one, for files larger than memory; None where it cannot.
+        parts: yields parts of so many graphs, for tables larger than memory; None where it cannot.
     """
 
     origin: str
@@ -56,38 +58,38 @@ def open_source(
     root: Path,
     checksum: Callable[[Path], str] = file_sha256,
 ) -> Source:
-    """Find out what a source is; nothing is read yet.
+    """Find the reader for a source; nothing is read yet.
 
     Args:
         source: a path, a name, or graphs themselves.
-        arguments: of a data set or a function that is named.
-        directed: take edges of lists and tables one way only.
+        arguments: of a named data set or function.
+        directed: whether edges of lists and tables lead one way only.
         root: folder of downloaded files.
         checksum: SHA-256 of a file, for the key.
 
     Raises:
-        BadInput: it is a file of an unknown kind, or a name that nothing has; says what there is.
-        MissingData: a path leads nowhere.
+        BadInput: it is a file of an unknown format, or an unknown name; lists the formats.
+        MissingData: there is no such path.
     """
     if not isinstance(source, str | Path):
         return _in_memory(source, directed)
     path = Path(source)
     if path.is_dir():
-        found = _folder(path, directed, checksum)
+        opened = _folder(path, directed, checksum)
     elif path.is_file():
-        found = _file(path, directed, checksum)
+        opened = _file(path, directed, checksum)
     else:
-        named_source = named.find(str(source), arguments, root)
-        if named_source is None:
+        named_set = named.find(str(source), arguments, root)
+        if named_set is None:
             raise MissingData(
                 f"--data.source {source}: there is no such file or folder, and no data set or function of that name. "
                 f"A source is {_FORMATS}; a class of torch_geometric.datasets with its arguments (TUDataset:MUTAG); a "
                 "set of OGB (ogbg-molbace); or a function that returns graphs (my_package.data:load)."
             )
-        return _named(named_source, directed)
+        return _named(named_set, directed)
     if arguments:
         raise BadInput(f"arguments belong to a named data set or function, not to the path {source}.")
-    return found
+    return opened
 
 
 def _file(path: Path, directed: bool, checksum: Callable[[Path], str]) -> Source:
@@ -96,11 +98,10 @@ def _file(path: Path, directed: bool, checksum: Callable[[Path], str]) -> Source
     if suffix in (*saved.SUFFIXES, *saved.PICKLES):
         return of_files([path], read=lambda: raw_from_objects(saved.load_saved(path), str(path), directed))
     if suffix in _JSON_LINES:
-        found = of_files([path], read=lambda: json_lines.read_json_lines(path, directed))
-        return replace(found, unread=lambda: json_lines.unread_graphs(path, directed))
+        opened = of_files([path], read=lambda: json_lines.read_json_lines(path, directed))
+        return replace(opened, unread=lambda: json_lines.unread_graphs(path, directed))
     if suffix in networkx_files.READERS:
-        read = lambda: networkx_files.read_networkx([path], None, directed, str(path))  # noqa: E731
-        return of_files([path], read=read)
+        return of_files([path], read=lambda: networkx_files.read_networkx([path], None, directed, str(path)))
     raise BadInput(
         f"--data.source {path}: nothing reads {suffix or 'a file without a suffix'}. A source is {_FORMATS}."
     )
@@ -109,19 +110,18 @@ def _file(path: Path, directed: bool, checksum: Callable[[Path], str]) -> Source
 def _folder(path: Path, directed: bool, checksum: Callable[[Path], str]) -> Source:
     of_files = partial(_of_files, origin=path, directed=directed, checksum=checksum)
     if is_table_folder(path):
-        found = of_files(table_paths(path).values(), read=lambda: read_tables(path, directed))
-        return replace(found, parts=lambda size: parts_of_tables(path, directed, size))
+        opened = of_files(table_paths(path).values(), read=lambda: read_tables(path, directed))
+        return replace(opened, parts=lambda size: parts_of_tables(path, directed, size))
     files = networkx_files.graph_files(path)
     if files:
         targets = table_file(path, networkx_files.TARGETS)
         read = lambda: networkx_files.read_networkx(files, path, directed, str(path))  # noqa: E731
-        found = of_files([*files, *([targets] if targets else [])], read=read)
-        return replace(found, unread=lambda: networkx_files.unread_graphs(files, directed))
+        opened = of_files([*files, *([targets] if targets else [])], read=read)
+        return replace(opened, unread=lambda: networkx_files.unread_graphs(files, directed))
     for folder in (path, path / "raw"):
         if len(lists := sorted(folder.glob("*_A.txt"))) == 1:
             prefix = lists[0].name.removesuffix("_A.txt")
-            of_set = sorted(folder.glob(f"{prefix}_*.txt"))
-            return of_files(of_set, read=partial(read_tu_folder, folder, prefix))
+            return of_files(sorted(folder.glob(f"{prefix}_*.txt")), read=partial(read_tu_folder, folder, prefix))
     held = sorted(file.name for file in path.iterdir())
     tables_hint = ""
     if table_paths(path):
@@ -133,7 +133,7 @@ def _folder(path: Path, directed: bool, checksum: Callable[[Path], str]) -> Sour
 
 
 def read_tu_folder(folder: Path, prefix: str) -> RawGraphs:
-    """The raw files of a TUDataset (`DS_A.txt`, `DS_graph_indicator.txt`, ...), by PyG's reader.
+    """Read the raw files of a TUDataset (`DS_A.txt`, `DS_graph_indicator.txt`, ...) by PyG's reader.
 
     Raises:
         CorruptData: they do not fit each other.
@@ -160,15 +160,11 @@ def _of_files(
 
 
 def files_sha256(files: Iterable[Path], base: Path, checksum: Callable[[Path], str] = file_sha256) -> str:
-    """One checksum of several files, with their paths below `base`; a file's own for one.
-
-    Raises:
-        MissingData: one is not there.
-    """
-    found = {file.relative_to(base).as_posix(): checksum(file) for file in files}
-    if len(found) == 1:
-        return next(iter(found.values()))
-    return hashlib.sha256(repr(sorted(found.items())).encode()).hexdigest()
+    """Return one checksum of several files with their paths below `base`; of one file its own."""
+    checksums = {file.relative_to(base).as_posix(): checksum(file) for file in files}
+    if len(checksums) == 1:
+        return next(iter(checksums.values()))
+    return hashlib.sha256(repr(sorted(checksums.items())).encode()).hexdigest()
 
 
 def _in_memory(content: Any, directed: bool) -> Source:
@@ -177,21 +173,58 @@ def _in_memory(content: Any, directed: bool) -> Source:
     @cache
     def read() -> RawGraphs:
         raw = raw_from_objects(content, origin, directed)
-        return raw.copied() if len(raw) == 1 else raw  # one graph shares its arrays with whoever made it
+        return raw.copy() if len(raw) == 1 else raw  # a graph alone would share its arrays with the caller
 
     return Source(origin, lambda: {"kind": "memory", "sha256": raw_key(read())}, read)
 
 
-def _named(found: named.Named, directed: bool) -> Source:
+def _named(named_set: named.Named, directed: bool) -> Source:
     @cache
     def read() -> RawGraphs:
-        raw = raw_from_objects(found.load(), found.name, directed)
-        raw.splits = found.splits() or raw.splits
-        raw.hints |= found.hints
+        raw = raw_from_objects(named_set.load(), named_set.name, directed)
+        raw.splits = named_set.splits() or raw.splits
+        raw.hints |= named_set.hints
         return raw
 
     def key() -> dict[str, Any]:
-        known = found.key()
-        return {"kind": found.kind, **known} if known else {"kind": found.kind, "sha256": raw_key(read())}
+        return {"kind": named_set.kind, **(named_set.key() or {"sha256": raw_key(read())})}
 
-    return Source(found.name, key, read, local=found.local)
+    return Source(named_set.name, key, read, local=named_set.local)
+
+
+def source_by_split(sources: Mapping[str, Source]) -> Source:
+    """Join the sources of "train", and of "val" or "test" or both, to one source that gives the split."""
+    ordered: dict[str, Source] = {name: sources[name] for name in SPLITS if name in sources}
+    return replace(
+        sources["train"],
+        key=lambda: {"files": {name: source.key() for name, source in ordered.items()}},
+        read=partial(_read_by_split, ordered),
+        local=all(source.local for source in ordered.values()),
+        unread=None,
+        parts=None,
+    )
+
+
+def _read_by_split(sources: Mapping[str, Source]) -> RawGraphs:
+    parts = {name: source.read() for name, source in sources.items()}
+    for name, part in parts.items():
+        if part.splits is not None:
+            raise BadInput(f"{part.origin} gives a split of its own, but it is the {name} part; leave one of both out.")
+        for other in parts.values():
+            if lacking := other.pairs.keys() - part.pairs.keys():
+                raise BadInput(f"{part.origin} has no {lacking.pop()}s, but {other.origin} has.")
+    joined = concatenate(list(parts.values()), parts["train"].origin)
+    joined.names = _distinct_names(list(parts.values()))
+    ends = np.cumsum([0, *map(len, parts.values())])
+    joined.splits = {name: np.arange(ends[number], ends[number + 1]) for number, name in enumerate(parts)}
+    joined.hints["split"] = ", ".join(f"{name} from {Path(part.origin).name}" for name, part in parts.items())
+    return joined
+
+
+def _distinct_names(parts: Sequence[RawGraphs]) -> list[str]:
+    """Return the names of all graphs; names of a file that repeat those of another one start with the file's name."""
+    names: list[str] = []
+    for part in parts:
+        repeated = not set(names).isdisjoint(part.names)
+        names += [f"{Path(part.origin).name}:{name}" for name in part.names] if repeated else part.names
+    return names

@@ -30,21 +30,20 @@ from graphbench.data.download import fetch
 from graphbench.data.package_files import file_sha256
 from graphbench.errors import BadInput, GraphbenchError, MissingData
 
-#: The thread in which fsspec talks to servers.
-_OF_FSSPEC = "fsspecIO"
+_FSSPEC_THREAD = "fsspecIO"  # connects to servers for fsspec
 
 
 @dataclass(frozen=True)
 class Named:
-    """A source that is named.
+    """A source that is given by name.
 
     Args:
         name: as the user gave it.
         kind: of source.
-        load: makes the graphs.
-        key: JSON values that name the content; nothing where only the content itself can tell.
-        splits: rows of each split where the set publishes them; none otherwise.
-        hints: what is known of the task.
+        load: builds the graphs.
+        key: JSON values that identify the content; empty where only the content itself can.
+        splits: rows of each published split, or None.
+        hints: see `RawGraphs`.
         local: whether it needs no network.
     """
 
@@ -58,29 +57,27 @@ class Named:
 
 
 def raw_files(base: Path) -> list[Path]:
-    """Published files below the folder of a data set: those in its folders `raw`, `raw_cleaned`, ..."""
+    """Return the published files of a data set: those in its folders `raw`, `raw_cleaned`, ..."""
     return sorted(
         file for folder in base.rglob("raw*") if folder.is_dir() for file in folder.rglob("*") if file.is_file()
     )
 
 
 def raw_key(base: Path) -> dict[str, str]:
-    """Checksums of the published files below the folder of a data set."""
+    """Return the checksums of the published files of a data set."""
     return {file.relative_to(base).as_posix(): file_sha256(file) for file in raw_files(base)}
 
 
 def made(source: str, folder: Path, make: Callable[[], Any]) -> Any:
-    """A data set of another package, made without its prints, its effect on random numbers, or pickles of its files.
-
-    What it downloads comes through `graphbench.data.download.fetch`.
+    """Build a data set of another package without its prints, effects on random numbers, or pickles that hold code.
 
     Raises:
         MissingData: its files could not be fetched.
-        CorruptData: one is not what was first downloaded.
-        BadInput: it could not be made for another reason.
+        CorruptData: a file differs from the first download.
+        BadInput: it could not be built for another reason.
     """
     try:
-        with _quietly(), checked_downloads(source, folder):
+        with _isolated(), checked_downloads(source, folder):
             return make()
     except GraphbenchError:
         raise
@@ -90,7 +87,7 @@ def made(source: str, folder: Path, make: Callable[[], Any]) -> Any:
             f"({type(error).__name__}: {error}). Without a network put the published ones into a folder raw there, as "
             "the package does itself."
         ) from error
-    except (Exception, SystemExit) as error:  # foreign code can fail in any way
+    except (Exception, SystemExit) as error:  # code of other packages may raise anything
         if type(error).__module__.partition(".")[0] in ("aiohttp", "requests", "urllib3", "fsspec"):
             raise MissingData(
                 f"--data.source {source}: its files are not in {folder} and could not be fetched "
@@ -100,8 +97,8 @@ def made(source: str, folder: Path, make: Callable[[], Any]) -> Any:
 
 
 @contextlib.contextmanager
-def _quietly() -> Iterator[None]:
-    """Prints go to standard error, pickles that hold code are refused, and random numbers are the same every time."""
+def _isolated() -> Iterator[None]:
+    """Redirect prints to standard error, refuse pickles that hold code, and seed the random numbers."""
     forced = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
     before, states = os.environ.get(forced), (random.getstate(), np.random.get_state())
     os.environ[forced] = "1"
@@ -127,29 +124,29 @@ def _quietly() -> Iterator[None]:
 
 @contextlib.contextmanager
 def checked_downloads(what: str, base: Path) -> Iterator[None]:
-    """Within the block, data sets of PyG and OGB download through `fetch`, and open no other connections.
+    """Let data sets of PyG and OGB download through `fetch` within the block, and open no other connections.
 
     Args:
         what: the data set, for messages.
-        base: its folder, which keeps the checksums of what lies below; another folder keeps its own.
+        base: its folder, which holds the checksums of downloads below it; other folders hold their own.
     """
     fetching = threading.local()
 
     def download(url: str, folder: str, log: bool = True, filename: str | None = None) -> str:
-        """What PyG and OGB call `download_url`."""
+        """Replace `download_url` of PyG and OGB."""
         place, name = Path(folder), filename or _file_of(url)
         place.mkdir(parents=True, exist_ok=True)
-        keeper = base if place.is_relative_to(base) else place
+        top = base if place.is_relative_to(base) else place
         fetching.on = True
         try:
-            return str(fetch(url, keeper, (place / name).relative_to(keeper).as_posix(), what=what))
+            return str(fetch(url, top, (place / name).relative_to(top).as_posix(), what=what))
         finally:
             fetching.on = False
 
     copy = fs.cp
 
     def cp(path1: str, path2: str, extract: bool = False, *args: Any, **options: Any) -> None:
-        """What PyG calls `fs.cp`, whose source may be an address."""
+        """Replace PyG's `fs.cp`, whose source may be an address."""
         if urlsplit(path1).scheme not in ("http", "https"):
             copy(path1, path2, extract, *args, **options)
         elif extract:
@@ -172,14 +169,14 @@ def checked_downloads(what: str, base: Path) -> Iterator[None]:
 
 
 def _file_of(url: str) -> str:
-    """The name of a downloaded file, as PyG makes it of an address."""
+    """Return the name that PyG gives the file of an address."""
     last = url.rpartition("/")[2]
     return last if last.startswith("?") else last.partition("?")[0]
 
 
 @contextlib.contextmanager
 def _replaced(package: str, function: Callable[..., Any], by: Callable[..., Any]) -> Iterator[None]:
-    """A function is another one, wherever a module of the package has imported it by name."""
+    """Replace a function in all modules of the package that have imported it by name."""
     places = [
         (module, name)
         for title, module in list(sys.modules.items())
@@ -198,12 +195,12 @@ def _replaced(package: str, function: Callable[..., Any], by: Callable[..., Any]
 
 @contextlib.contextmanager
 def _no_connections(what: str, fetching: Callable[[], bool]) -> Iterator[None]:
-    """Let this thread, and that of fsspec, connect to nobody but to fetch; other threads do as they like."""
+    """Refuse connections of this thread and that of fsspec, except while fetching; other threads are not affected."""
     here, before = threading.get_ident(), socket.socket.connect
 
     def connect(self: socket.socket, address: Any) -> None:
         thread = threading.current_thread()
-        ours = thread.ident == here or thread.name == _OF_FSSPEC
+        ours = thread.ident == here or thread.name == _FSSPEC_THREAD
         if ours and not fetching() and self.family in (socket.AF_INET, socket.AF_INET6):
             raise OSError(
                 f"{what} connects to {address[0]} by itself, where neither the server's certificate nor a checksum is "

@@ -34,7 +34,7 @@ def test_every_part_of_a_line_arrives(tmp_path):
     assert raw.columns["node"]["element"].tolist() == ["O", "H", "H"] * 2
     assert raw.columns["node"]["place"].shape == (6, 2)
     assert raw.columns["graph"]["y"].tolist() == [[0.5, 1.5]] * 2
-    assert raw.links.tolist() == [[1, 2], [1, 2]]
+    assert raw.pairs["link"].ends.tolist() == [[1, 2], [1, 2]]
     assert raw.place("edge", 5) == f"{tmp_path / 'mine.jsonl'}, line 3, edge 1"
     assert read_json_lines(tmp_path / "mine.jsonl", directed=True).num_edges.tolist() == [2, 2]
 

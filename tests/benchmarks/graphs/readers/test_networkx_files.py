@@ -111,8 +111,9 @@ def test_new_inputs_are_read_file_by_file(benchmark, tmp_path, monkeypatch):
     pd.DataFrame({"graph": ["g30"], "y": [1.0]}).to_csv(folder / "targets.csv", index=False)  # is not needed
     whole = read_networkx(graph_files(folder), None, directed=False, origin="new")
     opened = []
-    read = networkx_files._read
-    monkeypatch.setattr(networkx_files, "_read", lambda path, directed: opened.append(path) or read(path, directed))
+    read = networkx_files.READERS[".graphml"]
+    counted = lambda path, directed: opened.append(path) or read(path, directed)  # noqa: E731
+    monkeypatch.setitem(networkx_files.READERS, ".graphml", counted)
     parts = benchmark.read_input(str(folder), size=3)
     opened.clear()  # the first one is asked for its columns
     first = next(parts)

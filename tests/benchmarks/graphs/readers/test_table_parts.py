@@ -68,10 +68,11 @@ def write(folder, tables, form="comma"):
 
 def assert_same(part, whole):
     assert part.names == whole.names
-    for name in ("num_nodes", "num_edges", "edges", "links", "num_links"):
-        ours, theirs = getattr(part, name), getattr(whole, name)
-        assert (ours is None) == (theirs is None)
-        assert ours is None or np.array_equal(ours, theirs), name
+    for name in ("num_nodes", "num_edges", "edges"):
+        assert np.array_equal(getattr(part, name), getattr(whole, name)), name
+    assert part.pairs.keys() == whole.pairs.keys()
+    for kind, pairs in whole.pairs.items():
+        assert all(map(np.array_equal, part.pairs[kind], pairs)), kind
     for level, columns in whole.columns.items():
         assert list(part.columns[level]) == list(columns)
         for name, values in columns.items():

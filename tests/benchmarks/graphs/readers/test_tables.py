@@ -77,8 +77,8 @@ def test_no_table_of_nodes_or_none_of_graphs(tmp_path):
     assert (raw.names, raw.columns["graph"]) == (["a", "b", "c"], {})
     links = {"graph": ["c", "a"], "source": ["n1", "n1"], "target": ["n1", "n9"]}
     raw = read_tables(write(tmp_path / "c", links=links), directed=False)
-    assert raw.links.tolist() == [[0, 2], [0, 0]]
-    assert raw.num_links.tolist() == [1, 0, 1]
+    assert raw.pairs["link"].ends.tolist() == [[0, 2], [0, 0]]
+    assert raw.pairs["link"].counts.tolist() == [1, 0, 1]
 
 
 @pytest.mark.parametrize(
