@@ -1,4 +1,4 @@
-"""Which task a target asks for, judged by its values; metrics and losses of each task."""
+"""Infer the task of a target from its values; list the metrics and losses of each task."""
 
 from __future__ import annotations
 
@@ -11,56 +11,44 @@ from graphbench.contracts.spec import TaskName
 from graphbench.contracts.table import EDGE, GRAPH, NODE
 from graphbench.errors import BadInput
 
-TASKS: tuple[TaskName, ...] = (
-    "graph-regression",
-    "graph-classification",
-    "graph-multilabel",
-    "node-classification",
-    "node-multilabel",
-    "node-regression",
-    "edge-classification",
-    "edge-regression",
-    "link-ranking",
-)
+_REGRESSION = ("MAE", "RMSE", "scaled_MAE", "scaled_RMSE")
+_CLASSIFICATION = ("accuracy", "class_accuracy", "macro_F1", "AUROC")
 #: Metrics of each task, the default first.
 METRICS: dict[TaskName, tuple[str, ...]] = {
-    "graph-regression": ("MAE", "RMSE", "scaled_MAE", "scaled_RMSE"),
-    "graph-classification": ("accuracy", "class_accuracy", "macro_F1", "AUROC"),
+    "graph-regression": _REGRESSION,
+    "graph-classification": _CLASSIFICATION,
     "graph-multilabel": ("AP", "AUROC"),
-    "node-classification": ("accuracy", "class_accuracy", "macro_F1", "AUROC"),
+    "node-classification": _CLASSIFICATION,
     "node-multilabel": ("AP", "AUROC"),
-    "node-regression": ("MAE", "RMSE", "scaled_MAE", "scaled_RMSE"),
-    "edge-classification": ("accuracy", "class_accuracy", "macro_F1", "AUROC", "F1"),
-    "edge-regression": ("MAE", "RMSE", "scaled_MAE", "scaled_RMSE"),
+    "node-regression": _REGRESSION,
+    "edge-classification": (*_CLASSIFICATION, "F1"),
+    "edge-regression": _REGRESSION,
     "link-ranking": ("MRR", "filtered_MRR", "filtered_no_self_MRR", "hits@1", "hits@3", "hits@10"),
 }
-#: Metrics of pairs beside wrong pairs of one's own, as OGB's evaluators define them.
-OF_NEGATIVES = ("ogb_MRR", "ogb_hits@20", "ogb_hits@50", "ogb_hits@100")
-#: Losses of each task, the default first.
-LOSSES: dict[TaskName, tuple[str, ...]] = {
-    "graph-regression": ("L1", "MSE"),
-    "graph-classification": ("cross_entropy", "weighted_cross_entropy"),
-    "graph-multilabel": ("BCE",),
-    "node-classification": ("cross_entropy", "weighted_cross_entropy"),
-    "node-multilabel": ("BCE",),
-    "node-regression": ("L1", "MSE"),
-    "edge-classification": ("cross_entropy", "weighted_cross_entropy"),
-    "edge-regression": ("L1", "MSE"),
-    "link-ranking": ("contrastive_BCE",),
+TASKS: tuple[TaskName, ...] = tuple(METRICS)
+#: Further metrics of pairs where the source has wrong pairs, as OGB's evaluators define them.
+NEGATIVE_METRICS = ("ogb_MRR", "ogb_hits@20", "ogb_hits@50", "ogb_hits@100")
+_LOSSES = {
+    "regression": ("L1", "MSE"),
+    "classification": ("cross_entropy", "weighted_cross_entropy"),
+    "multilabel": ("BCE",),
+    "ranking": ("contrastive_BCE",),
 }
-#: Whole numbers of more different values than this, which are also more than half of the rows, may be amounts.
-_FEW = 20
+#: Losses of each task, the default first.
+LOSSES: dict[TaskName, tuple[str, ...]] = {task: _LOSSES[task.partition("-")[2]] for task in TASKS}
+#: Integers with more different values than this, in more than half of the rows, may be amounts.
+_MAX_CLASSES = 20
 _REGRESSIONS: dict[str, TaskName] = {NODE: "node-regression", EDGE: "edge-regression"}
 
 
 def infer_task(raw: RawGraphs, level: str, names: tuple[str, ...], values: np.ndarray) -> tuple[TaskName, str]:
-    """The task that fits the values, and why, for people.
+    """Infer the task from the values, with the reason.
 
     Args:
         raw: the graphs.
         level: "graph", "node" or "edge".
-        names: of the target's columns.
-        values: of the rows that have a target `[rows, width]`.
+        names: columns of the target.
+        values: of the rows with a target `[rows, width]`.
 
     Raises:
         BadInput: no task fits, or several do.
@@ -70,7 +58,7 @@ def infer_task(raw: RawGraphs, level: str, names: tuple[str, ...], values: np.nd
         return hint, f"as {raw.origin} says"  # type: ignore[return-value]
     what = ", ".join(names)
     if level != GRAPH and (values.dtype.kind == "f" or values.shape[1] > 1):
-        return _infer_of_rows(raw, level, what, values)
+        return _infer_for_rows(raw, level, what, values)
     single, kind = values.shape[1] == 1, values.dtype.kind
     if kind == "f":
         only_labels = bool((np.isnan(values) | (values == 0) | (values == 1)).all()) and not np.isnan(values).all()
@@ -85,7 +73,7 @@ def infer_task(raw: RawGraphs, level: str, names: tuple[str, ...], values: np.nd
         raise BadInput(f"{raw.origin}: {what} are several columns of text; classification predicts one.")
     task = cast("TaskName", f"{level}-classification")
     distinct = len(set(values[:, 0].tolist()))
-    if kind in "iu" and distinct > _FEW and distinct > len(values) / 2:
+    if kind in "iu" and distinct > _MAX_CLASSES and distinct > len(values) / 2:
         raise BadInput(
             f"{raw.origin}: {what} has {distinct:,} different integers in {len(values):,} rows, so it may be an amount "
             f"or a class. Say which with --data.task {level}-regression or --data.task {task}."
@@ -93,12 +81,12 @@ def infer_task(raw: RawGraphs, level: str, names: tuple[str, ...], values: np.nd
     return task, "text" if kind == "O" else "integers" if kind in "iu" else "yes or no"
 
 
-def _infer_of_rows(raw: RawGraphs, level: str, what: str, values: np.ndarray) -> tuple[TaskName, str]:
-    """The task that fits real numbers, or several columns, of each node or edge."""
+def _infer_for_rows(raw: RawGraphs, level: str, what: str, values: np.ndarray) -> tuple[TaskName, str]:
+    """Infer the task from real numbers, or several columns, of each node or edge."""
     if values.dtype == object:
         raise BadInput(f"{raw.origin}: {what} are several columns of text; classification predicts one.")
-    known = values[~np.isnan(values)] if values.dtype.kind == "f" else values
-    binary = bool(np.isin(known, (0, 1)).all())
+    present = values[~np.isnan(values)] if values.dtype.kind == "f" else values
+    binary = bool(np.isin(present, (0, 1)).all())
     if values.shape[1] > 1:
         if binary and level == NODE:
             return "node-multilabel", "several columns of 0 and 1 for each node"
@@ -108,15 +96,15 @@ def _infer_of_rows(raw: RawGraphs, level: str, what: str, values: np.ndarray) ->
                 "(--data.task edge-regression)."
             )
         return _REGRESSIONS[level], f"several columns of numbers for each {level}"
-    whole = bool((known % 1 == 0).all()) and (binary or len(known) < len(values)) and len(set(known.tolist())) <= _FEW
-    if whole:  # a column of integers with empty cells is one of real numbers
-        why = f"whole numbers, missing for some {level}s" if len(known) < len(values) else "0 and 1"
+    incomplete = len(present) < len(values)  # a column of integers with empty cells is read as real numbers
+    if (present % 1 == 0).all() and (binary or incomplete) and len(set(present.tolist())) <= _MAX_CLASSES:
+        why = f"whole numbers, missing for some {level}s" if incomplete else "0 and 1"
         return cast("TaskName", f"{level}-classification"), why
     return _REGRESSIONS[level], f"real numbers of {level}s"
 
 
 def is_one_hot(values: np.ndarray) -> bool:
-    """Whether there are several columns `[rows, width]` and each row has one 1 and otherwise 0."""
+    """Return whether there are several columns `[rows, width]` and each row has one 1 and otherwise 0."""
     if values.shape[1] < 2 or values.dtype == object or not len(values):
         return False
     return bool(np.isin(values, (0, 1)).all() and (values.sum(1) == 1).all())

@@ -134,7 +134,7 @@ def test_a_word_among_numbers_is_named_with_the_option_to_type(tables):
     for options in ({}, {"task": "graph-regression"}):
         with pytest.raises(BadInput, match=r"graphs\.csv, line 5.*y is 'pending'.*--data\.missing '\[\"pending\"\]'"):
             tables(cells, **options)
-    with pytest.raises(BadInput, match=r"line 5.*y is missing, as it is of 3 of 30"):
+    with pytest.raises(BadInput, match=r"line 5.*y is missing; 3 of 30"):
         tables(cells, missing=["pending"])
     data, y = tables(cells, missing=["pending"], on_error="skip")
     assert (data.spec.task, data.left_out) == ("graph-regression", 3)

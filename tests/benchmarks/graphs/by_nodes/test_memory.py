@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from graphbench.benchmarks.graphs.by_nodes.affordable import check_attention, check_encodings, memory_of
+from graphbench.benchmarks.graphs.by_nodes.memory import check_attention, check_encodings, memory_of
 from graphbench.encodings import RWSE, EffectiveResistance, LapPE
 from graphbench.errors import BadInput
 from graphbench.nn import MultiHeadAttention, attention_weights
