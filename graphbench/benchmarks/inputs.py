@@ -15,12 +15,11 @@ from graphbench.contracts import Benchmark, BenchmarkSpec, Column, GraphTable, I
 from graphbench.contracts.pyg import named_features
 from graphbench.contracts.table import GRAPH
 from graphbench.data.checks import check_graphs
-from graphbench.data.precision import exact_numbers
+from graphbench.data.columns import exact_numbers
 from graphbench.errors import BadInput
+from graphbench.tables.cells import Missing, parse_class, parse_number
 from graphbench.tables.layout import find_column, has_decimal_commas, is_decimal_point, near, point_for_comma
-from graphbench.tables.missing import Missing
 from graphbench.tables.reader import SEPARATOR, as_texts
-from graphbench.tables.target_cells import parse_class, parse_number
 
 _SHOWN = 20  # columns that a message names
 _WIDTH = 60  # characters of a cell that a message quotes

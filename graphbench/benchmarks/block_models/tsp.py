@@ -17,7 +17,7 @@ from graphbench.benchmarks.block_models.tours import shortest_tour
 from graphbench.benchmarks.gnn_benchmark_files import Graph, address, fetch, read_splits
 from graphbench.contracts import SPLITS, GraphTable
 from graphbench.contracts.table import EDGE, EDGE_INDEX, NODE, Column, pointer
-from graphbench.data.checksums import remembered_sha256
+from graphbench.data.package_files import remembered_sha256
 from graphbench.data.worker_pool import map_in_processes
 from graphbench.errors import BadInput, CorruptData, MissingData, check_choice
 

@@ -12,11 +12,10 @@ from rdkit import rdBase
 from graphbench.benchmarks.molecules import specs
 from graphbench.benchmarks.molecules.base import MoleculeBenchmark
 from graphbench.benchmarks.molecules.chemistry.features import FeatureSet
-from graphbench.benchmarks.molecules.chemistry.files import check_format
+from graphbench.benchmarks.molecules.chemistry.files import TargetTask, check_format
 from graphbench.benchmarks.molecules.chemistry.properties import combine_terms
 from graphbench.benchmarks.molecules.chemistry.reading import Recipe, read_molecules
 from graphbench.benchmarks.molecules.chemistry.tables import subset, with_targets
-from graphbench.benchmarks.molecules.chemistry.targets import TargetTask
 from graphbench.benchmarks.molecules.chemistry.user_file import (
     PENALIZED_LOGP,
     FileRequest,
@@ -27,9 +26,9 @@ from graphbench.benchmarks.molecules.chemistry.user_file import (
 from graphbench.benchmarks.molecules.own_splits import MoleculeSplit, RepeatRule, SplitKind
 from graphbench.contracts import SPLITS, GraphTable, InputPart
 from graphbench.contracts.spec import TaskName
+from graphbench.data.columns import scaled_weights
 from graphbench.data.package_files import file_sha256
 from graphbench.data.progress import track
-from graphbench.data.row_weights import scaled_weights
 from graphbench.data.splits import check_fractions, without_share
 from graphbench.errors import BadInput, check_choice
 from graphbench.tables.text import suffix_of

@@ -12,7 +12,7 @@ from torch import Tensor
 from graphbench.benchmarks.molecules.chemistry.reading import MoleculeArrays
 from graphbench.contracts import Column, GraphTable
 from graphbench.contracts.table import EDGE, EDGE_INDEX, GRAPH, NODE, WEIGHT, pointer
-from graphbench.data.precision import exact_numbers
+from graphbench.data.columns import exact_numbers
 
 #: Text columns of the molecule benchmarks.
 TEXTS = ("smiles", "id")
