@@ -1,4 +1,4 @@
-"""The GNN benchmark as PyG publishes it: an archive a dataset, fetched from where PyG fetches it.
+"""Fetch and read the GNN benchmark as PyG publishes it, one archive per data set.
 
 An archive holds one file, `NAME.pt`: train, validation and test as lists of dictionaries of tensors.
 """
@@ -12,15 +12,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from graphbench.benchmarks.tables import make_table
 from graphbench.contracts import SPLITS, GraphTable
-from graphbench.contracts.table import EDGE, EDGE_INDEX, NODE, Column, pointer
+from graphbench.contracts.table import EDGE
 from graphbench.data.download import fetch_members
 from graphbench.data.foreign import FETCH_AGAIN, foreign, load_tensors
 from graphbench.data.progress import track
 from graphbench.errors import CorruptData
 
 Graph = Mapping[str, Any]
-#: Turns graphs of the file into columns; must hold "edge_index" and one column that has one row per node.
+#: Converts graphs of the file to columns: name -> rows and axis.
 Convert = Callable[[Sequence[Graph]], dict[str, tuple[Tensor, str]]]
 
 _CHUNK = 1000  # graphs per table
@@ -28,25 +29,25 @@ _MOST_NODES = 256  # node numbers up to here are stored in one byte
 
 
 def address(name: str) -> str:
-    """Where PyG fetches a dataset of the GNN benchmark."""
+    """Return PyG's address of a data set of the GNN benchmark."""
     from torch_geometric.datasets import GNNBenchmarkDataset
 
     return GNNBenchmarkDataset.urls[name]
 
 
 def fetch(name: str, folder: Path, otherwise: str) -> Path:
-    """The file with the graphs, `folder/raw/NAME_v2.pt` as in PyG's own folder.
+    """Return the file with the graphs, `folder/raw/NAME_v2.pt` as in PyG.
 
-    Taken from `folder/raw/NAME_v2.zip` where somebody put that, else downloaded.
+    If absent, it is unpacked from `folder/raw/NAME_v2.zip`, which is downloaded if absent too.
 
     Args:
-        name: of the dataset.
-        folder: of the dataset.
-        otherwise: what to do without a network, for the message.
+        name: of the data set.
+        folder: of the data set.
+        otherwise: an alternative without a network, for the message.
 
     Raises:
-        MissingData: it could not be fetched; says what, from where, and where to put it.
-        CorruptData: the archive is damaged or is not this dataset's.
+        MissingData: the archive could not be fetched; names its address and its place.
+        CorruptData: the archive is damaged or another one.
     """
     url = address(name)
     file = Path(url).with_suffix(".pt").name
@@ -54,15 +55,15 @@ def fetch(name: str, folder: Path, otherwise: str) -> Path:
 
 
 def read_splits(path: Path, convert: Convert, most_nodes: int = _MOST_NODES) -> dict[str, Iterator[GraphTable]]:
-    """The graphs of each split as tables, read without running code of the file.
+    """Read the graphs of each split as tables, without running code in the file.
 
     Args:
-        path: what `fetch` found.
-        convert: name -> (column, axis) of some graphs, in the dtypes to store.
+        path: of `fetch`.
+        convert: makes all columns but `edge_index`, in the dtypes to store.
         most_nodes: of a graph.
 
     Raises:
-        CorruptData: the file is damaged or holds something else; also while the tables are taken.
+        CorruptData: the file is damaged or holds something else; also during iteration.
     """
     with foreign(path, FETCH_AGAIN):
         splits = load_tensors(path)
@@ -87,10 +88,7 @@ def _tables(path: Path, split: str, graphs: Sequence[Graph], convert: Convert, m
             ends = torch.cat(edges)
             if len(ends) and not 0 <= int(ends.min()) <= int(ends.max()) < most_nodes:
                 raise ValueError("edge_index leads to nodes that do not exist")
-            table = GraphTable(
-                {"edge_index": ends.to(torch.uint8 if most_nodes <= _MOST_NODES else torch.int16)}
-                | {name: column for name, (column, _) in columns.items()},
-                {"edge_index": EDGE_INDEX} | {name: Column(axis) for name, (_, axis) in columns.items()},
-                {NODE: pointer(nodes), EDGE: pointer(torch.tensor([len(part) for part in edges]))},
-            )
+            ends = ends.to(torch.uint8 if most_nodes <= _MOST_NODES else torch.int16)
+            counts = torch.tensor([len(part) for part in edges])
+            table = make_table({**columns, "edge_index": (ends, EDGE)}, nodes, counts)
         yield table
