@@ -11,12 +11,11 @@ import torch
 
 from graphbench.contracts import Benchmark, Column, InputPart
 from graphbench.contracts.table import GRAPH
-from graphbench.data.precision import exact_numbers
+from graphbench.data.columns import exact_numbers
 from graphbench.errors import BadInput
+from graphbench.tables.cells import Missing, parse_cells
 from graphbench.tables.layout import find_column, has_decimal_commas, is_decimal_point, near, point_for_comma
-from graphbench.tables.missing import Missing
 from graphbench.tables.reader import SEPARATOR, as_texts
-from graphbench.tables.target_cells import parse_cells
 
 _SHOWN = 20  # columns that a message names
 _WIDTH = 60  # characters of a cell that a message quotes

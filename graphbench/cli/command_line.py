@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from graphbench import registry
-from graphbench.data.files.safe_yaml import load_yaml
+from graphbench.data.files.foreign import load_yaml
 from graphbench.errors import BadInput
 from graphbench.registry.configurations import read, resolve
 

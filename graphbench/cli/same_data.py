@@ -9,7 +9,7 @@ from typing import Any
 
 import pytorch_lightning as pl
 
-from graphbench.data.files.json_files import load_json
+from graphbench.data.files.foreign import load_json
 from graphbench.data.files.writing import write_text
 from graphbench.errors import BadInput, CorruptData, check_choice
 from graphbench.runs import RunFolder

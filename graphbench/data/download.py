@@ -18,7 +18,6 @@ files that differ from them later are refused.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import tempfile
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -28,8 +27,9 @@ from typing import IO, Any
 from urllib.parse import urlsplit
 
 from graphbench.data.archives import BAD_ZIP, MOST_BYTES, damaged_zip, open_zip, unpack_member
+from graphbench.data.files.sharing import access_advice, locked, make_folder, share
+from graphbench.data.package_files import compute_digest
 from graphbench.data.progress import progress
-from graphbench.data.sharing import access_advice, locked, make_folder, share
 from graphbench.errors import CorruptData, MissingData
 
 _TIMEOUT = 30.0  # seconds without an answer
@@ -353,7 +353,7 @@ def _check_recorded(folder: Path, files: Mapping[str, Path], every: bool = False
         CorruptData: one differs.
     """
     known = _recorded(folder) if files else {}
-    sums = {name: _digest(path, "sha256") for name, path in files.items() if every or name in known}
+    sums = {name: compute_digest(path, "sha256") for name, path in files.items() if every or name in known}
     for name, found in sums.items():
         if known.get(name, found) != found:
             raise CorruptData(
@@ -363,14 +363,6 @@ def _check_recorded(folder: Path, files: Mapping[str, Path], every: bool = False
     return sums
 
 
-def _digest(path: Path, algorithm: str) -> str:
-    digest = hashlib.new(algorithm, usedforsecurity=False)
-    with path.open("rb") as file:
-        while block := file.read(_BLOCK):
-            digest.update(block)
-    return digest.hexdigest()
-
-
 def check_content(path: Path, *, sha256: str | None = None, md5: str | None = None) -> None:
     """Compare checksums; nothing is read where none is given.
 
@@ -378,7 +370,7 @@ def check_content(path: Path, *, sha256: str | None = None, md5: str | None = No
         CorruptData: the file has another one.
     """
     for algorithm, expected in (("sha256", sha256), ("md5", md5)):
-        if expected is not None and (found := _digest(path, algorithm)) != expected:
+        if expected is not None and (found := compute_digest(path, algorithm)) != expected:
             raise CorruptData(
                 f"{path.name} is not the published file: its {algorithm.upper()} is {found} instead of {expected}. "
                 "Delete it and fetch it again."

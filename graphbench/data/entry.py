@@ -30,9 +30,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from graphbench.data.files.sharing import share
 from graphbench.data.mapped import map_array
 from graphbench.data.progress import progress
-from graphbench.data.sharing import share
 from graphbench.errors import BadInput, CorruptData
 
 FORMAT = 1

@@ -1,4 +1,4 @@
-"""Which graphs train, validate and test: random, in folds, by index, or given with the data; all checked alike.
+"""Split graphs into train, validation and test: at random, in folds, by index, or as given with the data.
 
 A split is a mapping from its names ("train", "val", "test") to row numbers, int64 tensors.
 """
@@ -13,17 +13,56 @@ import torch
 from torch import Tensor
 
 from graphbench.contracts import SPLITS
-from graphbench.data.shares import check_fractions as check_fractions
-from graphbench.data.shares import unused_shares as unused_shares
-from graphbench.data.shares import without_share as without_share
 from graphbench.errors import BadInput
 
 Split = dict[str, Tensor]
+#: Shares of train, val and test by default.
+USUAL_SHARES = (0.8, 0.1, 0.1)
 _FEWEST_FOLDS = 3
 
 
+def check_fractions(fractions: Sequence[float]) -> tuple[float, float, float]:
+    """Return three shares that add up to 1; validation and test may have none.
+
+    Raises:
+        BadInput: they are something else.
+
+    Examples:
+        >>> check_fractions([0.9, 0.1, 0])
+        (0.9, 0.1, 0.0)
+    """
+    shares = tuple(map(float, fractions))
+    if len(shares) != len(SPLITS) or min(shares) < 0 or not shares[0] > 0 or not abs(sum(shares) - 1) < 1e-6:
+        raise BadInput(
+            f"fractions: expected shares of train (above 0), val and test (0 or more) that add up to 1, got "
+            f"{list(fractions)}."
+        )
+    train, val, test = shares
+    return train, val, test
+
+
+def without_share(fractions: Sequence[float]) -> tuple[str, ...]:
+    """Return the splits that may stay empty.
+
+    Examples:
+        >>> without_share([0.9, 0.1, 0])
+        ('test',)
+    """
+    return tuple(name for name, share in zip(SPLITS, fractions, strict=True) if not share)
+
+
+def unused_shares(fractions: Sequence[float]) -> str:
+    """Say that shares decide nothing, where they are not the usual ones and a split is given whole.
+
+    Examples:
+        >>> unused_shares([0.8, 0.1, 0.1]), unused_shares([0.5, 0.25, 0.25])
+        ('', '; fractions are not used')
+    """
+    return "" if tuple(fractions) == USUAL_SHARES else "; fractions are not used"
+
+
 def permutation(size: int, *seeds: int) -> np.ndarray:
-    """A permutation of `0 .. size - 1` that depends on the seeds alone: `[size]`, int64.
+    """Return a permutation of `0 .. size - 1` that depends on the seeds alone: `[size]`, int64.
 
     NumPy promises the same stream for `RandomState` in every version, which its newer generators do not.
 

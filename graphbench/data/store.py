@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from graphbench.data.entry import Entry, EntryWriter, digest, read_entry, sync_entry
-from graphbench.data.sharing import access_advice, locked, share
+from graphbench.data.files.sharing import access_advice, locked, share
 from graphbench.errors import BadInput, CorruptData, GraphbenchError
 
 logger = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from graphbench.data.files.json_files import load_json
+from graphbench.data.files.foreign import load_json
 from graphbench.data.files.writing import write_text
 from graphbench.errors import BadInput
 from graphbench.experiments.trainings import Training, provenance, read_csv, results
@@ -45,7 +45,7 @@ class Record:
         epochs: finished.
         steps: optimizer steps.
         full: whether it was as long as the published training.
-        data: where its graphs are from: published, generated or local.
+        data: where its graphs are from: published, generated, local, or redrawn in training alone.
         seconds: of training.
         hardware: what it ran on.
         versions: of packages.

@@ -42,7 +42,7 @@ from typing import Any
 
 import yaml
 
-from graphbench.data.files.json_files import load_json
+from graphbench.data.files.foreign import load_json
 from graphbench.data.files.writing import write_text
 from graphbench.errors import BadInput
 from graphbench.runs import RunFolder

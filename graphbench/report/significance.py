@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from graphbench.data.files.json_files import load_json
+from graphbench.data.files.foreign import load_json
 from graphbench.report.groups import Group, replicate
 
 PAIRED, CORRECTED = "paired t test", "corrected resampled t test"

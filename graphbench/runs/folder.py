@@ -19,9 +19,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from graphbench.data.files.json_files import load_json
-from graphbench.data.files.together import finish_writing
-from graphbench.data.files.writing import write_text
+from graphbench.data.files.foreign import load_json
+from graphbench.data.files.writing import finish_writing, write_text
 from graphbench.errors import BadInput, CorruptData
 from graphbench.runs.holding import Place, locked
 
@@ -124,7 +123,7 @@ class RunFolder:
                     torn.unlink(missing_ok=True)
 
     def finish_writing(self) -> None:
-        """Let what a killed command had ready take its place, see `graphbench.data.files.together`."""
+        """Let what a killed command had ready take its place, see `graphbench.data.files.writing`."""
         try:
             finish_writing(self.path)
         except OSError as error:

@@ -12,8 +12,8 @@ from types import TracebackType
 
 from filelock import BaseFileLock, Timeout
 
-from graphbench.data.files.json_files import load_json
-from graphbench.data.files.locking import acquire_lock
+from graphbench.data.files.foreign import load_json
+from graphbench.data.files.sharing import acquire_lock
 from graphbench.data.files.writing import write_text
 from graphbench.errors import BadInput
 from graphbench.runs.environment import timestamp

@@ -26,11 +26,10 @@ from typing import Any
 import yaml
 
 from graphbench import registry
-from graphbench.data.files.json_files import load_json
-from graphbench.data.files.safe_yaml import load_yaml
+from graphbench.data.files.foreign import load_json, load_yaml
 from graphbench.data.files.writing import write_text
 from graphbench.errors import BadInput
-from graphbench.registry import importing, plugins
+from graphbench.registry import importing, listings
 
 #: Packages whose classes any run may name; subpackages are meant as well.
 ADMITTED = (
@@ -124,8 +123,8 @@ trust=True).
         """
         if listed and (_is_listed(path) or _is_registered(path)):
             return
-        if self.config != Path() and (owner := plugins.absent_owner(path)):
-            self.refusals.append(BadInput(f"{self.config} names {path}. {plugins.advice(owner)}"))
+        if self.config != Path() and (owner := listings.absent_owner(path)):
+            self.refusals.append(BadInput(f"{self.config} names {path}. {listings.advice(owner)}"))
             raise self.refusals[-1]
         self.foreign.add(path)
         if self.trust or path in self.paths or any(path in _definitions(named) for named in self.paths):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from graphbench.errors import BadInput, CorruptData, GraphbenchError
+from graphbench.tables.cells import Missing
 from graphbench.tables.layout import (
     find_column,
     is_decimal_comma,
@@ -21,7 +22,6 @@ from graphbench.tables.layout import (
     separator_of,
     told_layout,
 )
-from graphbench.tables.missing import Missing
 from graphbench.tables.reader import PARQUET, SEPARATED
 from graphbench.tables.text import PACKED, open_text, suffix_of
 from graphbench.tables.workbooks import WORKBOOK, check_workbook

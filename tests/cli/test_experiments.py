@@ -11,8 +11,8 @@ from parsed import model_of
 from quick import one_of_each
 
 from graphbench import registry
-from graphbench.cli.measures import count_parameters
-from graphbench.data.files.safe_yaml import load_yaml
+from graphbench.cli.console import count_parameters
+from graphbench.data.files.foreign import load_yaml
 
 PLUGINS = Path(__file__).parents[2] / "plugins"
 #: Plug-ins whose recipes are for sets that PyG and OGB download, whose sizes are known with the data alone; their own

@@ -19,7 +19,7 @@ from graphbench.benchmarks.gnn_benchmark_files import Graph, address, fetch, rea
 from graphbench.benchmarks.sizes import with_sizes
 from graphbench.contracts import SPLITS, GraphTable
 from graphbench.contracts.table import EDGE, EDGE_INDEX, NODE, Column, pointer
-from graphbench.data.checksums import remembered_sha256
+from graphbench.data.package_files import remembered_sha256
 from graphbench.data.worker_pool import map_in_processes
 from graphbench.errors import BadInput, check_choice
 

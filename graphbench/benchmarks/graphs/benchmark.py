@@ -42,9 +42,9 @@ from graphbench.benchmarks.graphs.weights import weight_array
 from graphbench.contracts import SPLITS, GraphTable
 from graphbench.contracts.spec import TaskName
 from graphbench.contracts.table import EDGE, NODE, WEIGHT
-from graphbench.data.checksums import remembered_sha256
+from graphbench.data.columns import scaled_weights
 from graphbench.data.entry import Entry, EntryWriter
-from graphbench.data.row_weights import scaled_weights
+from graphbench.data.package_files import remembered_sha256
 from graphbench.data.splits import check_fractions, without_share
 from graphbench.errors import BadInput, check_choice
 

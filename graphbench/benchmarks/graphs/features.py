@@ -10,7 +10,7 @@ import numpy as np
 
 from graphbench.benchmarks.graphs.raw import RawGraphs, as_rows
 from graphbench.contracts import Features
-from graphbench.data.precision import single_numbers
+from graphbench.data.columns import single_numbers
 from graphbench.errors import BadInput
 
 #: Largest vocabulary of integers that is taken for categories.

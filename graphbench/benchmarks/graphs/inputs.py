@@ -21,7 +21,7 @@ from graphbench.benchmarks.graphs.sources import Source, open_source
 from graphbench.benchmarks.graphs.targets import Target, check_columns, target_array
 from graphbench.contracts import GraphTable, InputPart
 from graphbench.contracts.table import EDGE, NODE
-from graphbench.data.precision import single_numbers
+from graphbench.data.columns import single_numbers
 from graphbench.errors import BadInput, GraphbenchError
 
 #: Makes graphs with their features out of raw ones.

@@ -12,7 +12,7 @@ import numpy as np
 from graphbench.benchmarks.graphs.raw import RawGraphs
 from graphbench.benchmarks.graphs.splits.masks import counted_rows
 from graphbench.errors import BadInput
-from graphbench.tables.missing import RULE, Missing, as_number
+from graphbench.tables.cells import RULE, Missing, as_number
 
 _SHOWN = 8  # words that a message names
 #: What says that a row has no class, where two or more classes are left without it and none of them is negative.

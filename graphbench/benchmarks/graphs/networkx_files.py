@@ -13,7 +13,7 @@ import pandas as pd
 
 from graphbench.benchmarks.graphs.raw import OneGraph, RawGraphs, Unread, as_array, stack
 from graphbench.contracts.table import EDGE, GRAPH, NODE
-from graphbench.data.foreign import foreign
+from graphbench.data.files.foreign import foreign
 from graphbench.errors import BadInput
 from graphbench.tables.frames import read_frame, table_file
 

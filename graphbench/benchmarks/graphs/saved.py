@@ -18,7 +18,7 @@ from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
 from torch_geometric.data.storage import AttrType, BaseStorage, EdgeStorage, GlobalStorage, NodeStorage
 from torch_geometric.transforms.rooted_subgraph import RootedSubgraphData
 
-from graphbench.data.foreign import foreign, load_tensors
+from graphbench.data.files.foreign import foreign, load_tensors
 from graphbench.errors import BadInput
 
 SUFFIXES = (".pt", ".pth")

@@ -22,7 +22,7 @@ from graphbench.benchmarks.graphs.missing import (
 from graphbench.benchmarks.graphs.raw import LEVELS, RawGraphs, as_rows
 from graphbench.contracts.spec import TaskName
 from graphbench.contracts.table import EDGE, GRAPH, NODE
-from graphbench.data.precision import exact_numbers
+from graphbench.data.columns import exact_numbers
 from graphbench.errors import BadInput, UnknownName
 
 _CLASSES = ("graph-classification", "node-classification", "edge-classification")

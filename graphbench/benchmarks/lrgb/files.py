@@ -20,7 +20,7 @@ from graphbench.benchmarks.tables import make_table
 from graphbench.contracts import SPLITS, GraphTable
 from graphbench.contracts.table import EDGE, GRAPH, NODE, Column, pointer
 from graphbench.data.download import fetch_members
-from graphbench.data.foreign import FETCH_AGAIN, foreign, load_tensors
+from graphbench.data.files.foreign import FETCH_AGAIN, foreign, load_tensors
 from graphbench.data.progress import track
 from graphbench.errors import CorruptData
 

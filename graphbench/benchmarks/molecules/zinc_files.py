@@ -22,7 +22,7 @@ from graphbench.benchmarks.tables import make_table
 from graphbench.contracts import SPLITS, GraphTable
 from graphbench.contracts.table import EDGE, GRAPH, NODE
 from graphbench.data.download import fetch, fetch_members
-from graphbench.data.foreign import foreign
+from graphbench.data.files.foreign import foreign
 from graphbench.data.package_files import file_sha256, package_file
 from graphbench.errors import BadInput, CorruptData, MissingData
 

@@ -16,7 +16,7 @@ from graphbench.benchmarks.superpixels.images import ImageFiles, ImageFolder, La
 from graphbench.benchmarks.superpixels.readers import has_idx_files, idx_checksums, read_idx_folder
 from graphbench.benchmarks.superpixels.slic import SlicSettings
 from graphbench.contracts import SPLITS, Features
-from graphbench.data.shares import check_fractions, without_share
+from graphbench.data.splits import check_fractions, without_share
 from graphbench.errors import BadInput, check_range
 
 _COLOUR = Features(dense=5, names=("red", "green", "blue", "row", "column"))

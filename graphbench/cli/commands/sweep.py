@@ -18,7 +18,7 @@ from graphbench.cli.checks import refuse_unknown
 from graphbench.cli.command_line import CommandLine
 from graphbench.cli.parsers import CommandParser, file_to_write, folder_to_write
 from graphbench.cli.preflight import built, changes, refuse_options, settings
-from graphbench.data.files.safe_yaml import load_yaml
+from graphbench.data.files.foreign import load_yaml
 from graphbench.data.files.writing import write_text
 from graphbench.errors import BadInput, check_range
 from graphbench.experiments import Training

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from graphbench.data.files.safe_yaml import load_yaml
+from graphbench.data.files.foreign import load_yaml
 from graphbench.errors import BadInput
 
 if TYPE_CHECKING:

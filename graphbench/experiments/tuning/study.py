@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
-from graphbench.data.files.locking import is_without_locks
+from graphbench.data.files.sharing import is_without_locks
 from graphbench.errors import BadInput, CorruptData, MissingExtra
 from graphbench.experiments.tuning.space import Space
 from graphbench.runs import RunFolder

@@ -10,7 +10,7 @@ from torch_geometric.data import Data
 
 from graphbench.benchmarks.graphs.benchmark import Graphs
 from graphbench.errors import BadInput
-from graphbench.tables.missing import USUAL
+from graphbench.tables.cells import USUAL
 
 SPLITS = ("train", "val", "test")
 THIRDS = (0.4, 0.3, 0.3)

@@ -18,11 +18,10 @@ from rdkit import Chem, rdBase
 from graphbench.benchmarks.molecules.chemistry.problems import UNREADABLE, RowProblem, quote
 from graphbench.benchmarks.molecules.chemistry.smiles import as_smiles
 from graphbench.errors import BadInput
+from graphbench.tables.cells import Missing, as_number, parse_cells, parse_number
 from graphbench.tables.layout import has_decimal_commas, point_for_comma
-from graphbench.tables.missing import Missing, as_number
 from graphbench.tables.reader import BLANK, MOLECULES, Table, as_texts, lines_table, open_table
 from graphbench.tables.records import RECORD_END
-from graphbench.tables.target_cells import parse_cells, parse_number
 
 logger = logging.getLogger(__name__)
 STANDARD_INPUT = "-"
@@ -161,7 +160,7 @@ def parse_targets(
 ) -> tuple[np.ndarray, list[RowProblem]]:
     """Parse the targets of every row; some, but not all, targets of a row may be missing.
 
-    Arguments are those of `graphbench.tables.target_cells.parse_cells`, `classes` in the order of their numbers.
+    Arguments are those of `graphbench.tables.cells.parse_cells`, `classes` in the order of their numbers.
 
     Returns:
         float64 `[rows, T]`, or int64 `[rows, 1]` for classification; NaN (or -1) where missing or faulty. Problems in

@@ -10,7 +10,7 @@ from rdkit.Chem.Scaffolds import MurckoScaffold
 
 from graphbench.benchmarks.molecules.chemistry.problems import TOO_LARGE, MoleculeProblem
 from graphbench.contracts import SPLITS
-from graphbench.data.shares import check_fractions
+from graphbench.data.splits import check_fractions
 from graphbench.errors import BadInput
 
 #: Atoms of the largest molecule whose scaffold is computed: RDKit's time grows with their cube, to seconds here.

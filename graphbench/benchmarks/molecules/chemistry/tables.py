@@ -13,7 +13,7 @@ from graphbench.benchmarks.molecules.chemistry.reading import MoleculeArrays
 from graphbench.benchmarks.tables import make_table
 from graphbench.contracts import Column, GraphTable
 from graphbench.contracts.table import EDGE, GRAPH, NODE, WEIGHT, pointer
-from graphbench.data.precision import exact_numbers
+from graphbench.data.columns import exact_numbers
 
 #: Text columns of the molecule benchmarks.
 TEXTS = ("smiles", "id")

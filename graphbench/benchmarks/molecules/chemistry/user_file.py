@@ -34,7 +34,7 @@ from graphbench.benchmarks.molecules.chemistry.reading import MoleculeArrays, Re
 from graphbench.benchmarks.molecules.chemistry.tables import subset, to_table, with_targets, with_text, with_weights
 from graphbench.contracts import GraphTable
 from graphbench.errors import BadInput
-from graphbench.tables.missing import Missing
+from graphbench.tables.cells import Missing
 
 logger = logging.getLogger(__name__)
 

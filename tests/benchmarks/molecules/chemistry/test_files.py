@@ -14,7 +14,7 @@ from graphbench.benchmarks.molecules.chemistry.files import (
     stream_molecules,
 )
 from graphbench.errors import BadInput
-from graphbench.tables.missing import USUAL, Missing
+from graphbench.tables.cells import USUAL, Missing
 from graphbench.tables.reader import TORN
 from graphbench.tables.records import NAME
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from graphbench_kernels.running import cpu_kernel
 
-#: As in `graphbench.encodings._eigenvectors`; names of another package would be kept with the compiled code.
+#: As in `graphbench.encodings._dense`; names of another package would be kept with the compiled code.
 SAME_VALUE, TIE = 1e-11, 1e-6
 
 Integers = NDArray[np.int64]
