@@ -15,12 +15,12 @@ import pandas as pd
 from graphbench.errors import BadInput, CorruptData, GraphbenchError
 from graphbench.tables.cells import Missing
 from graphbench.tables.layout import (
+    describe_layout,
     find_column,
     is_decimal_comma,
     is_decimal_point,
     point_for_comma,
     separator_of,
-    told_layout,
 )
 from graphbench.tables.reader import PARQUET, SEPARATED
 from graphbench.tables.text import PACKED, open_text, suffix_of
@@ -182,7 +182,7 @@ def tell_layout(path: Path, separator: str, read_for: dict[str, str], commas: Se
         read_for: see `columns_for`.
         commas: columns with decimal commas.
     """
-    notes = told_layout(separator, SEPARATED.get(plain_suffix(path), ""), read_for)
+    notes = describe_layout(separator, SEPARATED.get(plain_suffix(path), ""), read_for)
     if commas:
         notes.append(f"numbers have decimal commas in {', '.join(commas)}")
     if notes:

@@ -1,4 +1,4 @@
-"""One reader for tables of the user: every format, some rows at a time, so that a file may be larger than memory."""
+"""Read tables of users in every format, some rows at a time, so that a file may be larger than memory."""
 
 from __future__ import annotations
 
@@ -6,17 +6,20 @@ import csv
 import difflib
 import json
 import logging
-from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import closing
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from io import StringIO
 from itertools import chain, islice
 from pathlib import Path
+from string import whitespace
 from typing import Any
 
 import pandas as pd
 
 from graphbench.errors import BadInput
-from graphbench.tables.layout import find_column, near, separator_of, told_layout
+from graphbench.tables.layout import describe_layout, find_column, near, separator_of
 from graphbench.tables.records import NAME, properties, property_names, records, smiles_rows
 from graphbench.tables.text import PACKED, open_text, suffix_of
 from graphbench.tables.workbooks import WORKBOOK, check_workbook, workbook_rows
@@ -32,18 +35,18 @@ RECORDS = (".sdf", ".sd", ".mol")
 #: Suffixes of tables with named columns, and of those and files of molecules.
 TABLES = (*SEPARATED, *JSON_LINES, PARQUET, WORKBOOK)
 MOLECULES = (*TABLES, *LINES, *RECORDS)
-#: Why a row cannot be taken apart.
+#: Reasons why a row cannot be split into cells.
 TORN = "the row has another number of cells than the header"
 BLANK = "the row is blank"
 NO_OBJECT = "the line is no JSON object"
-#: Characters of the longest cell; more is a quote that is never closed.
+#: Characters of the longest cell; a longer one is a quote that is never closed.
 LONGEST = 1 << 26
-#: Attribute of frames that says what separated their cells.
+#: Attribute of frames with the separator of their cells.
 SEPARATOR = "separator"
 _SHOWN = 20  # columns that a message names
-_END = "\x04"  # behind the last line: it stands within a cell where a quote is open
+_END = "\x04"  # after the last line: it is part of a cell if a quote is open
 
-#: (number of the line or row, cells); in place of cells the reason why there are none, and its detail.
+#: (number of the line or row, cells); instead of cells a reason why there are none, and its detail.
 Row = tuple[int, "Sequence[Any] | tuple[str, str]"]
 
 
@@ -52,10 +55,10 @@ class Rows:
     """Consecutive rows of a table.
 
     Args:
-        frame: every column, under names that are all different; text, but for Parquet files. Its attribute `SEPARATOR`
-            says what separated cells of text.
+        frame: every column, under distinct names; text, except for Parquet files. Its attribute `SEPARATOR` is the
+            separator of cells of text.
         numbers: line on which each row begins, or number of the row.
-        problems: place in `frame` -> why the row could not be taken apart, and a detail.
+        problems: place in `frame` -> why the row could not be split into cells, and a detail.
     """
 
     frame: pd.DataFrame
@@ -65,22 +68,23 @@ class Rows:
 
 @dataclass
 class Table:
-    """A table whose header is read; its rows come once.
+    """A table whose header is read; its rows can be read once.
 
     Args:
         source: of the table, for messages.
-        header: columns as the file calls them.
-        found: wanted column -> its place.
-        unit: what the numbers of rows count, "line" or "row".
-        separator: what separates cells, where a character does.
-        notes: what is unlike a plain file of its kind, in words.
+        header: columns as the file names them.
+        places: wanted column -> its place.
+        read: takes a number of rows and yields parts of that size.
+        unit: of the numbers of rows, "line" or "row".
+        separator: of cells, in a text file.
+        notes: differences from a plain file of its kind, in words.
         records: the first column holds records of an SDF file.
     """
 
     source: str
     header: list[str]
-    found: dict[str, int]
-    body: Iterator[Row] | None
+    places: dict[str, int]
+    read: Callable[[int], Iterator[Rows]]
     unit: str = "line"
     separator: str = ""
     notes: list[str] = field(default_factory=list)
@@ -88,38 +92,20 @@ class Table:
 
     @property
     def names(self) -> list[str]:
-        """Columns of frames: those of the header, numbered where a name is blank or there several times."""
+        """Columns of frames: those of the header, numbered where a name is blank or repeated."""
         return distinct_names(self.header)
 
-    def parts(self, size: int) -> Iterator[Rows]:
-        """The rows in their order.
+    def column(self, wanted: str) -> str:
+        """Return the name in frames of a wanted column."""
+        return self.names[self.places[wanted]]
 
-        Args:
-            size: rows per part.
-        """
-        if self.body is None:
-            yield from _parquet_parts(Path(self.source), self.names, size)
-            return
-        names, width = self.names, len(self.header)
-        with closing(self.body) as body:  # type: ignore[type-var]
-            while block := list(islice(body, size)):
-                rows, problems = [], {}
-                for place, (_, cells) in enumerate(block):
-                    if isinstance(cells, tuple):
-                        problems[place], cells = cells, []
-                    elif len(cells) != width:
-                        while len(cells) > width and not cells[-1].strip():
-                            cells = cells[:-1]
-                        if len(cells) != width:
-                            problems[place] = (TORN, f"{len(cells)} instead of {width}")
-                    rows.append([*cells, *[""] * (width - len(cells))][:width])
-                frame = pd.DataFrame(rows, columns=names, dtype=object)
-                frame.attrs[SEPARATOR] = self.separator
-                yield Rows(frame, [number for number, _ in block], problems)
+    def parts(self, size: int) -> Iterator[Rows]:
+        """Yield the rows in their order, `size` at a time."""
+        return self.read(size)
 
 
 def distinct_names(header: Sequence[str]) -> list[str]:
-    """Names that are all different, as pandas makes them; a name that is there once stays.
+    """Make names distinct as pandas does; names that occur once stay.
 
     Examples:
         >>> distinct_names(["smiles", "y", "", "y", "y.1", ""])
@@ -139,20 +125,17 @@ def distinct_names(header: Sequence[str]) -> list[str]:
 
 
 def check_table(path: Path, formats: Sequence[str], what: str = "tables") -> str:
-    """Refuse a file that is not of these formats; whether it is there is not asked.
+    """Check the format of a file, which need not exist; return its suffix, without `.gz`.
 
     Args:
         path: of the file.
-        formats: suffixes; those of text may have `.gz` behind.
-        what: is read, for the message.
-
-    Returns:
-        Its suffix, without `.gz`.
+        formats: suffixes; those of text may be followed by `.gz`.
+        what: kind of its content, for the message.
 
     Raises:
-        BadInput: its suffix is another.
+        BadInput: it has another suffix.
         MissingExtra: it needs a package that is not installed.
-        CorruptData: it is a workbook that unpacks to far more than it is.
+        CorruptData: it is a workbook that unpacks to far more than its size.
     """
     suffix = suffix_of(path)
     plain = suffix.removesuffix(PACKED)
@@ -166,28 +149,35 @@ def check_table(path: Path, formats: Sequence[str], what: str = "tables") -> str
     return plain
 
 
-def open_table(path: Path, key: str, others: Sequence[str] = (), formats: Sequence[str] = TABLES,
-               what: str = "tables") -> Table:  # fmt: skip
-    """Open a table and find its columns; a name that the file has in another case only will do.
+def open_table(
+    path: Path,
+    key: str,
+    others: Sequence[str] = (),
+    formats: Sequence[str] = TABLES,
+    what: str = "tables",
+    optional: Sequence[str] = (),
+) -> Table:
+    """Open a table and locate its columns by name; the only match in another case is accepted.
 
     `.csv`, `.tsv` and `.tab` have a header line, and commas, semicolons or tabs between cells; `.jsonl` and `.ndjson`
     an object on each line; `.parquet` columns, the index of pandas among them; `.xlsx` columns on its first sheet.
-    `.smi`, `.smiles` and `.txt` have a SMILES and then, if anything, a name (column `_Name`) on each line, unless the
-    first line begins with the word `key`. `.sdf`, `.sd` and `.mol` have records, which stand in the column `key`, with
-    names in `_Name` and properties. Files of text may be packed (`.gz`), and in UTF-8 or UTF-16. Lines and rows of a
-    sheet without any content are no rows.
+    `.smi`, `.smiles` and `.txt` have a SMILES and optionally a name (column `_Name`) on each line, unless the first
+    line begins with the word `key`. `.sdf`, `.sd` and `.mol` have records, which become the column `key`, with names in
+    `_Name` and properties. Files of text may be packed (`.gz`), and in UTF-8 or UTF-16. Blank lines and rows of a sheet
+    are skipped.
 
     Args:
         path: the file.
-        key: the column that must be there, and has this name where the format has none for it.
-        others: further columns that must be there.
-        formats: suffixes that are read.
-        what: is read, for messages.
+        key: required column, and its name in formats without names; "" for tables that need none.
+        others: further required columns.
+        formats: suffixes that are accepted.
+        what: kind of the content, for messages.
+        optional: columns that are located if they exist.
 
     Raises:
-        BadInput: there is no such file, its format is unknown or broken, or a wanted column is missing or there twice.
+        BadInput: there is no such file, its format is unknown or broken, or a wanted column is missing or repeated.
         MissingExtra: it is an `.xlsx` file, and openpyxl is not installed.
-        CorruptData: it unpacks to far more than it is.
+        CorruptData: it unpacks to far more than its size.
     """
     if path.is_dir():
         raise BadInput(f"{path} is a folder; {what} are read from a file.")
@@ -197,95 +187,155 @@ def open_table(path: Path, key: str, others: Sequence[str] = (), formats: Sequen
         hint = f" Did you mean {path.with_name(beside[0])}?" if beside else ""
         raise BadInput(f"{path}: there is no such file.{hint}")
     notes: list[str] = []
-    separator = usual = ""
-    body: Generator[Row, None, None] | None = None
+    separator = ""
     if suffix in SEPARATED:
-        usual = SEPARATED[suffix]
-        with open_text(path) as file:
-            separator = separator_of(next((line for line in file if line.strip()), ""), usual, [key])
-        body = _separated(path, separator)
-    elif suffix in LINES:
-        body = _lines(path, key)
-    elif suffix in RECORDS:
-        body = _records(path, key, notes)
-    elif suffix in JSON_LINES:
-        body = _objects(path)
-    elif suffix == WORKBOOK:
-        body = workbook_rows(path, notes)  # type: ignore[assignment]
-    header = _parquet_header(path) if body is None else _first_row(body)
+        separator, header, read = _open_separated(path, SEPARATED[suffix], [key] if key else optional)
+    elif suffix == PARQUET:
+        header = _parquet_header(path)
+        read = partial(_parquet_parts, path, distinct_names(header))
+    else:
+        rows = _rows(path, suffix, key, notes)
+        header = _first_row(rows)
+        read = partial(_parts, rows, distinct_names(header), "")
     if not header:
         raise BadInput(f"{path}: the file holds no {what}.")
-    made = suffix in RECORDS  # the first column is no property, whatever properties are called
-    found = {key: 0} if made else {}
-    for names in ([key], others):  # a training, which needs more columns, says of the first what a prediction says
-        found |= _places(path, header, [name for name in names if name not in found])
-    notes += told_layout(separator, usual, {name: header[place] for name, place in found.items()})
+    is_record = suffix in RECORDS  # the first column is no property, whatever the names of properties
+    places = {key: 0} if is_record else {}
+    # The key alone first: a training refuses a file with the words of a prediction
+    for names in ([key] if key else [], others):
+        places |= _locate(path, header, [name for name in names if name not in places])
+    candidates = {name: find_column(path, header, name) for name in optional}
+    places |= {name: place for name, place in candidates.items() if place is not None}
+    notes += describe_layout(
+        separator, SEPARATED.get(suffix, ""), {name: header[place] for name, place in places.items()}
+    )
     renamed = [f"{name!r}" for name in distinct_names(header) if name not in header]
     if renamed:
         notes.append(f"columns without a name of their own are called {', '.join(renamed)}")
     unit = "row" if suffix in (PARQUET, WORKBOOK) else "line"
-    return Table(str(path), header, found, body, unit, separator, notes, made)
+    return Table(str(path), header, places, read, unit, separator, notes, is_record)
 
 
 def lines_table(source: str, lines: Iterable[str], key: str) -> Table:
-    """A list of SMILES that is no file, such as standard input.
+    """Open a list of SMILES that is not a file, such as standard input.
 
     Raises:
-        BadInput: a column is there twice.
+        BadInput: a column is repeated.
     """
-    body = smiles_rows(lines, key)
-    header = list(next(body, (1, [key]))[1])
-    return Table(source, header, _places(source, header, [key]), body)
+    rows: Iterator[Row] = smiles_rows(lines, key)
+    header = list(next(rows, (1, [key]))[1])
+    return Table(source, header, _locate(source, header, [key]), partial(_parts, rows, distinct_names(header), ""))
 
 
-def _first_row(body: Iterator[Row]) -> list[str]:
-    """The first row that is not blank."""
-    return [name.strip() for name in next((cells for _, cells in body if isinstance(cells, list)), [])]
+def _first_row(rows: Iterator[Row]) -> list[str]:
+    """Read the first row that is not blank."""
+    return [name.strip() for name in next((cells for _, cells in rows if isinstance(cells, list)), [])]
 
 
-def _places(source: object, header: Sequence[str], wanted: Sequence[str]) -> dict[str, int]:
-    """Place of each wanted column.
-
-    Raises:
-        BadInput: one is missing, or there twice.
-    """
-    found = {name: find_column(source, header, name) for name in wanted}
-    if missing := [name for name, place in found.items() if place is None]:
-        known = ", ".join(map(repr, header[:_SHOWN])) + (", ..." if len(header) > _SHOWN else "")
+def _locate(source: object, header: Sequence[str], wanted: Sequence[str]) -> dict[str, int]:
+    """Locate each wanted column; raise `BadInput` where one is missing or repeated."""
+    places = {name: find_column(source, header, name) for name in wanted}
+    if missing := [name for name, place in places.items() if place is None]:
+        columns = ", ".join(map(repr, header[:_SHOWN])) + (", ..." if len(header) > _SHOWN else "")
         hint = near(missing, header)
-        raise BadInput(f"{source}: no column {' or '.join(map(repr, missing))}. Its columns: {known}.{hint}")
-    return {name: place for name, place in found.items() if place is not None}
+        raise BadInput(f"{source}: no column {' or '.join(map(repr, missing))}. Its columns: {columns}.{hint}")
+    return {name: place for name, place in places.items() if place is not None}
 
 
 # -- formats -------------------------------------------------------------------------------------------------------
 
 
-def _separated(path: Path, separator: str) -> Generator[Row, None, None]:
-    """Rows of a text file, the header first; a quoted cell may span lines."""
-    csv.field_size_limit(max(csv.field_size_limit(), LONGEST))
-    line = 0
+def _parts(rows: Iterator[Row], names: Sequence[str], separator: str, size: int) -> Iterator[Rows]:
+    """Yield parts of rows that have the cells of the header, but for trailing blank ones, or a problem."""
+    width = len(names)
+    while block := list(islice(rows, size)):
+        filled, problems = [], {}
+        for place, (_, cells) in enumerate(block):
+            if isinstance(cells, tuple):
+                problems[place], cells = cells, []
+            elif len(cells) != width:
+                while len(cells) > width and not cells[-1].strip():
+                    cells = cells[:-1]
+                if len(cells) != width:
+                    problems[place] = (TORN, f"{len(cells)} instead of {width}")
+            filled.append(cells if len(cells) == width else [*cells, *[""] * (width - len(cells))][:width])
+        frame = pd.DataFrame(filled, columns=list(names), dtype=object)
+        frame.attrs[SEPARATOR] = separator
+        yield Rows(frame, [number for number, _ in block], problems)
+
+
+def _open_separated(
+    path: Path, usual: str, wanted: Sequence[str]
+) -> tuple[str, list[str], Callable[[int], Iterator[Rows]]]:
+    """Detect the separator of a text file, and read its header; the third value reads its rows."""
     with open_text(path) as file:
-        reader = csv.reader(chain(file, [_END]), delimiter=separator)
-        try:
-            for cells in reader:
-                first, line = line + 1, reader.line_num
-                if cells == [_END]:
-                    return
-                if cells and cells[-1].endswith(_END):
-                    raise BadInput(f"{path}: a quote that opens on line {first:,} is not closed.")
-                if cells:
-                    yield first, cells if any(cell and not cell.isspace() for cell in cells) else (BLANK, "")
-        except csv.Error as error:
-            raise BadInput(f"{path}: line {line + 1:,} is not valid CSV ({error}).") from error
+        separator = separator_of(next((line for line in file if line.strip()), ""), usual, wanted)
+    with open_text(path) as file:
+        rows = _csv_rows(path, file, 0, separator)
+        header = _first_row(rows)
+        first = next(rows, (0, ()))[0]
+    return separator, header, partial(_separated_parts, path, separator, distinct_names(header), first - 1)
 
 
-def _lines(path: Path, key: str) -> Generator[Row, None, None]:
-    with open_text(path, newline=None) as file:
-        yield from smiles_rows(file, key)
+def _separated_parts(path: Path, separator: str, names: Sequence[str], line: int, size: int) -> Iterator[Rows]:
+    """Yield parts of a text file after some lines; pandas parses lines without quotes several times faster than `csv`.
+
+    Raises:
+        BadInput: a quote is not closed, or the file is not valid CSV.
+    """
+    if line < 0:
+        return
+    with open_text(path) as file:
+        deque(islice(file, line), maxlen=0)
+        while lines := list(islice(file, size)):
+            text = "".join(lines)
+            if '"' in text or "\0" in text:  # a quoted cell may span lines, and end in a later block
+                yield from _parts(_csv_rows(path, chain(lines, file), line, separator), names, separator, size)
+                return
+            blank = f"{separator}{whitespace}"
+            if all(row.count(separator) == len(names) - 1 and row.strip(blank) for row in lines):
+                options: dict[str, Any] = {"dtype": object, "na_filter": False, "quoting": csv.QUOTE_NONE}
+                frame = pd.read_csv(StringIO(text), sep=separator, header=None, names=list(names), **options)
+                frame.attrs[SEPARATOR] = separator
+                yield Rows(frame, list(range(line + 1, line + 1 + len(lines))))
+            else:
+                yield from _parts(_csv_rows(path, lines, line, separator), names, separator, size)
+            line += len(lines)
+
+
+def _csv_rows(path: Path, lines: Iterable[str], line: int, separator: str) -> Iterator[Row]:
+    """Yield rows of CSV after some lines; a quoted cell may span lines."""
+    csv.field_size_limit(max(csv.field_size_limit(), LONGEST))
+    reader = csv.reader(chain(lines, [_END]), delimiter=separator)
+    start, number = line, line
+    try:
+        for cells in reader:
+            first, number = number + 1, start + reader.line_num
+            if cells == [_END]:
+                return
+            if cells and cells[-1].endswith(_END):
+                raise BadInput(f"{path}: a quote that opens on line {first:,} is not closed.")
+            if cells:
+                yield first, cells if any(map(str.strip, cells)) else (BLANK, "")
+    except csv.Error as error:
+        raise BadInput(f"{path}: line {number + 1:,} is not valid CSV ({error}).") from error
+
+
+def _rows(path: Path, suffix: str, key: str, notes: list[str]) -> Iterator[Row]:
+    """Yield the rows of a format that is read row by row, the header first."""
+    if suffix in LINES:
+        with open_text(path, newline=None) as file:
+            yield from smiles_rows(file, key)
+    elif suffix in RECORDS:
+        yield from _records(path, key, notes)
+    elif suffix in JSON_LINES:
+        yield from _objects(path)
+    else:
+        yield from workbook_rows(path, notes)
 
 
 def _records(path: Path, key: str, notes: list[str]) -> Generator[Row, None, None]:
-    """Records with their names and properties; the file is read twice, first for the names of the properties."""
+    """Yield records with their names and properties; the file is read twice, first for the names of the properties."""
     errors = "strict"
     try:
         names = _property_names(path, errors)
@@ -300,20 +350,20 @@ def _records(path: Path, key: str, notes: list[str]) -> Generator[Row, None, Non
     yield 1, [key, NAME, *names]
     with open_text(path, None, errors) as file:
         for first, lines in records(file):
-            given = properties(lines)
-            yield first, ["\n".join(lines), lines[0].strip(), *(given.get(name, "") for name in names)]
+            values = properties(lines)
+            yield first, ["\n".join(lines), lines[0].strip(), *(values.get(name, "") for name in names)]
 
 
 def _property_names(path: Path, errors: str) -> list[str] | None:
-    """Names of properties beside that of the molecule; None where the file is empty."""
+    """List the names of properties beside that of the molecule; None where the file is empty."""
     with open_text(path, None, errors) as file:
         if not any(line.strip() for line in file):
             return None
-        return [name for name in property_names(file) if name != NAME]  # none stands before the first line
+        return [name for name in property_names(file) if name != NAME]  # the first line that has content is no property
 
 
 def _objects(path: Path) -> Generator[Row, None, None]:
-    """Objects of JSON lines; the file is read twice, first for the names of all their members."""
+    """Yield objects of JSON lines; the file is read twice, first for the names of all their members."""
     names: dict[str, None] = {}
     with open_text(path) as file:
         for line in file:
@@ -322,12 +372,12 @@ def _objects(path: Path) -> Generator[Row, None, None]:
     with open_text(path) as file:
         for number, line in enumerate(file, 1):
             if line.strip():
-                given = _members(line)
-                yield number, (NO_OBJECT, "") if given is None else [given.get(name, "") for name in names]
+                values = _members(line)
+                yield number, (NO_OBJECT, "") if values is None else [values.get(name, "") for name in names]
 
 
 def _members(line: str) -> dict[str, str] | None:
-    """Members of a JSON object as text, numbers as they are written; None for anything else."""
+    """Parse the members of a JSON object as text, numbers as they are written; None for any other value."""
     try:
         value = json.loads(line, parse_float=str, parse_int=str, parse_constant=str)
     except (ValueError, RecursionError):
@@ -367,7 +417,7 @@ def _parquet_parts(path: Path, names: list[str], size: int) -> Iterator[Rows]:
 
 
 def as_texts(column: pd.Series, strip: bool = True) -> list[str]:
-    """Cells of a column as text, without blanks around it unless they are asked for; "" where there is nothing.
+    """Convert the cells of a column to text, stripped by default; "" where a value is missing.
 
     Examples:
         >>> as_texts(pd.Series([1.5, None])), as_texts(pd.Series([" CCO", ""], dtype=object))

@@ -98,7 +98,7 @@ def read_rows(path: Path, smiles_column: str, others: Sequence[str]) -> Molecule
     rows = MoleculeRows(path.name, table.header, {name: [] for name in (smiles_column, *others)}, unit=table.unit,
                         separator=table.separator, notes=table.notes)  # fmt: skip
     for part in _parts(table, smiles_column, _PART):
-        columns = {name: as_texts(part.frame[table.names[table.found[name]]]) for name in others}
+        columns = {name: as_texts(part.frame[table.column(name)]) for name in others}
         columns[smiles_column] = part.smiles
         if part.problems:
             torn = {row: problem for row, problem in part.problems.items() if problem[0] != BLANK}  # nothing is lost
@@ -138,7 +138,7 @@ def _parts(table: Table, smiles_column: str, size: int) -> Iterator[MoleculeFram
     Raises:
         BadInput: there is none.
     """
-    name, count = table.names[table.found[smiles_column]], 0
+    name, count = table.column(smiles_column), 0
     for part in table.parts(size):
         if table.records:
             found = [_record_smiles(record) for record in part.frame[name]]
