@@ -34,8 +34,7 @@ from graphbench.encodings.substructures import Substructures
 from graphbench.nn import PathEdgeTerm, attention_weights
 from graphbench.testing import encode
 from graphbench_deepgraph import CoverageSampler, DeepGraph
-from graphbench_deepgraph.attention import TokenAttention
-from graphbench_deepgraph.bias import MAX_HOPS
+from graphbench_deepgraph.layer import MAX_HOPS, TokenAttention
 from graphbench_deepgraph.tokens import TokenLayout
 
 WAYS = ("ours", "checkpointing", "naive")

@@ -21,7 +21,7 @@ from timing import in_turns, medians, note
 from torch import Tensor, nn
 
 from graphbench import BenchmarkSpec, Features, GraphTable
-from graphbench.cli.allocator import keep_memory
+from graphbench.cli.process import keep_memory
 from graphbench.contracts import Architecture, Encoding, GraphBatch
 from graphbench.encodings import RWSE, LapPE, ShortestPaths
 from graphbench.nn import (

@@ -34,8 +34,7 @@ from torch import Tensor, nn
 from graphbench.nn import DenseLayout
 from graphbench_sft import SampledAttention, SFTLayer, maxout_scores
 from graphbench_sft.attention import Relation
-from graphbench_sft.pairs import DistanceRelation
-from graphbench_sft.relative import edge_relations
+from graphbench_sft.relative import DistanceRelation, edge_relations
 
 BATCH, TOKENS, WIDTH = 4, 1024, 256
 EDGES_PER_TOKEN = 4

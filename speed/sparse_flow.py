@@ -48,7 +48,7 @@ from timing import note, peak_bytes
 from torch import Tensor
 from torch.nn import functional
 
-from graphbench.cli.allocator import keep_memory
+from graphbench.cli.process import keep_memory
 from graphbench_sfi_former import ops, sparse_flow, sparse_flow_attention, sparse_flow_proximal, sparse_flow_weights
 
 BATCH, HEADS, WIDTH, ALPHA = 8, 4, 16, 0.1

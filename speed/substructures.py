@@ -114,7 +114,8 @@ def count_matches(graphs: GraphTable) -> GraphTable:
 
 def prepare_tokens(batch: GraphBatch, seed: int, coverage: int) -> tuple[float, float]:
     """Seconds to choose the substructures of a batch, and to order and encode them."""
-    from graphbench_deepgraph import ordering, sampler
+    from graphbench_deepgraph import sampler, tokens
+    from graphbench_deepgraph import substructure_encoder as encoder
 
     kind = Substructures().kind_of_type[batch.substructure_type]
     seeds = sampler.sample_seeds(batch.num_graphs, sampler.training_generator(seed, 0, 0))
@@ -123,12 +124,12 @@ def prepare_tokens(batch: GraphBatch, seed: int, coverage: int) -> tuple[float, 
     choose = sampler.CoverageSampler(coverage=coverage)
     chosen = choose(batch.member_node, batch.member_substructure, kind, ptr, batch.ptr, seeds)
     middle = time.perf_counter()
-    members = ordering.pad_members(batch.member_node, batch.substructure_size, chosen, 17)
-    adjacency = ordering.induced_adjacency(members, batch.edge_index, batch.batch, batch.ptr, batch.max_nodes)
+    members = tokens.pad_members(batch.member_node, batch.substructure_size, chosen, 17)
+    adjacency = encoder.induced_adjacency(members, batch.edge_index, batch.batch, batch.ptr, batch.max_nodes)
     graph = batch.substructure_batch[chosen]
-    order_seeds = ordering.ordering_seeds(seeds, graph, chosen - ptr[graph])
-    order = ordering.dfs_order(adjacency, batch.substructure_size[chosen], order_seeds)
-    ordering.encode_adjacency(adjacency, order)
+    order_seeds = tokens.ordering_seeds(seeds, graph, chosen - ptr[graph])
+    order = encoder.dfs_order(adjacency, batch.substructure_size[chosen], order_seeds)
+    encoder.encode_adjacency(adjacency, order)
     return middle - start, time.perf_counter() - middle
 
 

@@ -12,8 +12,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 
-from graphbench.cli.stopping import Stopped, exit_code, name_starter, stoppable
-from graphbench.cli.waiting import settle_waiting
+from graphbench.cli.process import Stopped, exit_code, name_starter, settle_waiting, stoppable
 from graphbench.errors import GraphbenchError, UnknownName
 
 #: Command -> its function, as "module:function" of `commands/`, and what it does.
@@ -25,8 +24,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "predict:predict",
         "write a run's predictions of a new input, or of a split, to a file",
     ),
-    "embed": ("embed:embed", "write a run's representations of graphs or nodes to a file"),
-    "params": ("params:params", "count trainable parameters; needs no data"),
+    "embed": ("predict:embed", "write a run's representations of graphs or nodes to a file"),
+    "params": ("profile:params", "count trainable parameters; needs no data"),
     "prepare": ("prepare:prepare", "fill the store with data and encodings ahead of a fit"),
     "profile": ("profile:profile", "measure throughput, memory and operations"),
     "sweep": (
@@ -42,17 +41,17 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "export:export",
         "write a run's model as a folder that others can load, or as a program",
     ),
-    "push": ("push:run", "put a run's model, or what was exported, on the Hugging Face Hub"),
+    "push": ("export:push", "put a run's model, or what was exported, on the Hugging Face Hub"),
     "report": ("report:report", "compare runs on one page, and as Markdown, CSV and LaTeX"),
     "reproduce": (
         "reproduce:reproduce",
         "train what a published table lacks, and write it with printed and obtained values",
     ),
     "list": (
-        "list_command:run",
+        "list_command:list_installed",
         "show what is installed: architectures, benchmarks, configurations, ...",
     ),
-    "config": ("config_command:run", "print an installed configuration, or copy it to a file"),
+    "config": ("list_command:show_config", "print an installed configuration, or copy it to a file"),
     "new-plugin": (
         "new_plugin:run",
         "write a small installable package with a model of your own",
@@ -146,8 +145,8 @@ def _dispatch(arguments: list[str]) -> int:
     run: Callable[[list[str]], int] = getattr(importlib.import_module(f"graphbench.cli.commands.{module}"), function)
     if name in LIGHT:
         return run(arguments[1:])
-    from graphbench.cli.allocator import keep_memory
     from graphbench.cli.console import set_up_logging
+    from graphbench.cli.process import keep_memory
     from graphbench.runs import trust
 
     keep_memory()

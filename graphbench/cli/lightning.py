@@ -22,22 +22,17 @@ from pytorch_lightning.loggers import CSVLogger, TensorBoardLogger
 from pytorch_lightning.plugins import CheckpointIO
 from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
-from graphbench.callbacks.best_checkpoint import BestCheckpoint
+from graphbench.callbacks.checkpoints import BestCheckpoint, LastCheckpoint
 from graphbench.callbacks.csv_logger import RunCSVLogger
-from graphbench.callbacks.epoch_lines import EpochLines
 from graphbench.callbacks.exact_resume import ExactResume
-from graphbench.callbacks.forecast import Forecast
-from graphbench.callbacks.last_checkpoint import LastCheckpoint
 from graphbench.callbacks.no_validation import NoValidation
 from graphbench.callbacks.non_finite import NonFinite
-from graphbench.callbacks.progress import RunProgressBar
+from graphbench.callbacks.progress import EpochLines, Forecast, RunProgressBar
 from graphbench.callbacks.throughput import Throughput
 from graphbench.cli.command_line import OPTION_TOPS
-from graphbench.cli.complaints import constructed, of_lightning, reason, with_whole_name
-from graphbench.cli.elastic import meet_on_loopback
-from graphbench.cli.names import AS_FUNCTION, DEFAULT_OPTIMIZER, with_optimizer
-from graphbench.cli.parse_errors import explain
-from graphbench.cli.signals import FolderWatch, OrderlyStop, Signals
+from graphbench.cli.complaints import constructed, explain, of_lightning, reason, with_whole_name
+from graphbench.cli.options import AS_FUNCTION, DEFAULT_OPTIMIZER, with_optimizer
+from graphbench.cli.ranks import FolderWatch, OrderlyStop, Signals, meet_on_loopback
 from graphbench.cli.trainer_checks import check_trainer
 from graphbench.contracts.benchmark import Benchmark
 from graphbench.errors import BadInput, GraphbenchError
@@ -203,6 +198,7 @@ class GraphbenchCLI(LightningCLI):
                 callbacks.append(LearningRateMonitor())
         else:
             config |= {"logger": False, "enable_checkpointing": False}
+            callbacks = [one for one in callbacks if not isinstance(one, ModelCheckpoint)]  # nothing to write into
             config["plugins"] = _with_checkpoint_io(config.get("plugins"))  # reads what was exported, too
         if config.get("enable_progress_bar") is not False:
             if sys.stdout.isatty():

@@ -45,7 +45,7 @@ class Record:
         epochs: finished.
         steps: optimizer steps.
         full: whether it was as long as the published training.
-        data: where its graphs are from: published, generated or local.
+        data: where its graphs are from: published, generated, local, or redrawn in training alone.
         seconds: of training.
         hardware: what it ran on.
         versions: of packages.

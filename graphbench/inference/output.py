@@ -21,7 +21,7 @@ STANDARD_OUTPUT = Path("-")
 
 
 def check_output(name: str | None, suffixes: tuple[str, ...] = SUFFIXES, streams: bool = False) -> Path:
-    """The file to write.
+    """Return the file to write, after a check that it can be written.
 
     Args:
         name: what the command line says.

@@ -120,7 +120,7 @@ class GINEConvolution(pyg.GINEConv):
 
 
 def _are_nodes_and_edges(x: Any, edge_index: Any) -> bool:
-    """Whether these are nodes `[T, C]` and edges `[2, E]`, not the pairs and sparse matrices that PyG takes as well."""
+    """Tell nodes `[T, C]` and edges `[2, E]` from the pairs and sparse matrices that PyG takes as well."""
     tensors = isinstance(x, Tensor) and isinstance(edge_index, Tensor)
     return tensors and x.dim() == 2 and edge_index.layout is torch.strided
 
@@ -147,7 +147,7 @@ class GraphConvolution(GCNConvolution):
 
 
 def count_nodes(index: Tensor, num_nodes: int) -> Tensor:
-    """How often each node stands in `index`, int64 `[num_nodes]`; `bincount` would wait for the device.
+    """Count how often each node stands in `index`, int64 `[num_nodes]`; `bincount` would wait for the device.
 
     Examples:
         >>> count_nodes(torch.tensor([0, 2, 2]), 4)

@@ -103,7 +103,7 @@ def sum_rows(rows: Tensor, table: Tensor) -> Tensor:
 def gated_messages(
     nodes: Tensor, edge_index: Tensor, edges: Tensor, extra_gates: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """The messages of GatedGCN, see `GatedGCNLayer`.
+    """Compute the messages of GatedGCN, see `GatedGCNLayer`.
 
         e^_ij = D x_i + E x_j + C e_ij,               s_ij = sigmoid(e^_ij) r_ij,
         x^_i  = A x_i + (sum_j s_ij * B x_j) / (sum_j s_ij + 1e-6)
@@ -127,14 +127,14 @@ def gated_messages(
                 [5.0000]]), tensor([[0.]]))
     """
     source, target = edge_index[0], edge_index[1]
-    own, sent, at_target, at_source = nodes.chunk(4, dim=-1)
+    at_node, sent, at_target, at_source = nodes.chunk(4, dim=-1)
     raw = at_target.index_select(0, target) + at_source.index_select(0, source) + edges
     gates = torch.sigmoid(raw)
     if extra_gates is not None:
         gates = gates * extra_gates
     messages = torch.cat([gates * sent.index_select(0, source), gates], dim=-1)
     total, weight = scatter(messages, target, 0, nodes.shape[0], reduce="sum").chunk(2, dim=-1)
-    return own + total / (weight + _EPSILON), raw
+    return at_node + total / (weight + _EPSILON), raw
 
 
 # -- attention --------------------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ import yaml
 
 from graphbench.data.files.foreign import load_yaml
 from graphbench.errors import BadInput, NameClash
-from graphbench.registry import entry_points, plugins
+from graphbench.registry import entry_points, listings
 from graphbench.registry.expected import Expected
 
 _FOLDER = "configs"
@@ -174,8 +174,8 @@ def find(name: str) -> Configuration:
         raise NameClash(f"The configuration {name!r} is shipped by {owners}. Name the file instead.")
     if not found and Path(name).is_dir():
         raise BadInput(f"--config {name}: this is a folder and not a file.{_inside(Path(name))}")
-    if not found and (absent := plugins.absent_supplier("configs", name)) is not None:
-        raise BadInput(f"--config {name}: there is no such file. {plugins.advice(absent)}")
+    if not found and (absent := listings.absent_supplier("configs", name)) is not None:
+        raise BadInput(f"--config {name}: there is no such file. {listings.advice(absent)}")
     if not found:
         raise BadInput(
             f"--config {name}: there is no such file, and no installed configuration has that name."

@@ -95,7 +95,7 @@ def summary_of(target: str) -> str:
 
     Examples:
         >>> summary_of("graphbench.contracts.spec:Features")
-        'What every node (or every edge) carries.'
+        'Features of every node (or every edge).'
     """
     module, _, name = target.partition(":")
     found = _resolve(module, name)

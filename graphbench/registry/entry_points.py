@@ -27,7 +27,7 @@ from typing import Any, Literal, get_args
 
 from graphbench.contracts.spec import BenchmarkSpec
 from graphbench.errors import BrokenPlugin, NameClash, UnknownName
-from graphbench.registry import describe, listings, plugins
+from graphbench.registry import describe, listings
 
 Group = Literal["architectures", "benchmarks", "encodings", "tasks", "callbacks"]
 GROUPS: tuple[Group, ...] = get_args(Group)
@@ -302,9 +302,9 @@ def _hint(group: Group, name: str) -> str:
     for other in GROUPS:
         if name in _scan().records[other]:
             return f"{name} is {_SINGULAR[other]}, not {_SINGULAR[group]}."
-    owner = plugins.absent_supplier(group, name)
+    owner = listings.absent_supplier(group, name)
     if owner is not None:
-        return plugins.advice(owner)
+        return listings.advice(owner)
     return (
         f"`graphbench list {group}` shows which distribution supplies each. To add one, install its distribution into "
         f"this environment: {sys.executable} -m pip install NAME"

@@ -7,9 +7,8 @@ from pathlib import Path
 
 from graphbench.data.files.writing import write_text, writing_together
 from graphbench.errors import BadInput
-from graphbench.report.datasets import on_same_data, table_names
 from graphbench.report.formats import as_csv, as_latex, as_markdown
-from graphbench.report.groups import Group, group_runs
+from graphbench.report.groups import Group, group_runs, on_same_data, table_names
 from graphbench.report.loading import load_runs
 from graphbench.report.page import render
 from graphbench.report.scores import ResultTable, result_table

@@ -1,4 +1,4 @@
-"""Small figures as inline SVG that takes its colours from the page, so that it is right in light, dark and print.
+"""Draw small figures as inline SVG that takes its colours from the page, and collect them in panels and sections.
 
 Series differ in colour (Okabe and Ito's palette, told apart with any colour vision), in line style and in marker, so
 that no figure needs its colours. Text stays text.
@@ -12,7 +12,7 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 from xml.etree import ElementTree as ET
 
@@ -197,3 +197,45 @@ def _attribute(key: str, value: str, name: str) -> str:
         for colour, page_colour in _PAGE_COLOURS.items():
             value = value.replace(colour, page_colour)
     return value.replace("url(#", f"url(#{name}-")
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One figure.
+
+    Args:
+        figure: an SVG or IMG element.
+        caption: below it, "" for none.
+    """
+
+    figure: Markup
+    caption: str = ""
+
+
+@dataclass
+class Section:
+    """Panels that share a legend.
+
+    Args:
+        name: anchor in the page.
+        title: heading.
+        intro: how to read the panels.
+        legend: of the series in all panels.
+        lines: a table, header first; none where empty.
+        panels: shown at once.
+        wide: panels are pictures with small print: two in a row on a desktop instead of three.
+        more_title: of what is folded away.
+        more: panels that are folded away.
+        notes: sentences below the panels.
+    """
+
+    name: str
+    title: str
+    intro: str
+    legend: list[LegendEntry] = field(default_factory=list)
+    lines: list[list[str]] = field(default_factory=list)
+    panels: list[Panel] = field(default_factory=list)
+    wide: bool = False
+    more_title: str = "Further measures"
+    more: list[Panel] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)

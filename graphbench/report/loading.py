@@ -1,4 +1,4 @@
-"""A run as the report sees it: everything in its folder that can be read, and a sentence for everything that cannot."""
+"""Load run folders for the report: all files that can be read, and a sentence for each that cannot."""
 
 from __future__ import annotations
 
@@ -16,10 +16,52 @@ import yaml
 
 from graphbench.data.files.foreign import load_json, load_yaml
 from graphbench.errors import BadInput
-from graphbench.report.metrics import Curves, curves_of, logged_in
 from graphbench.runs import RunFolder
 from graphbench.runs.folder import with_present_keys
 from graphbench.runs.tables import GAP_COLUMNS, NUMBERS, SHOWN_OF_LAYERS, RunTable, load_table
+
+#: Logged name -> values, indexed by finished epochs (1.0 is the end of the first; within an epoch by steps).
+Curves = dict[str, "pd.Series[float]"]
+
+
+def logged_in(table: RunTable) -> pd.DataFrame:
+    """The rows as text, "" where nothing was logged.
+
+    Raises:
+        ValueError: there is no table, or it has no column `step` or `epoch`.
+    """
+    missing = {"step", "epoch"} - set(table.columns)
+    if missing:
+        raise ValueError(f"no column {' and '.join(sorted(missing))}")
+    return pd.DataFrame(table.rows, columns=list(table.columns), dtype=str)
+
+
+def curves_of(logged: pd.DataFrame) -> Curves:
+    """Every logged number by finished epochs; empty where no epoch was finished.
+
+    What is logged once per epoch lies on whole numbers. What is logged more often, or beside no epoch, is placed by its
+    step: step s of a run with S steps per epoch at `(s + 1) / S`.
+
+    Args:
+        logged: see `logged_in`.
+    """
+    step, epoch = (pd.to_numeric(logged[name], errors="coerce") for name in ("step", "epoch"))
+    epoch = epoch + 1 if bool((epoch == 0).any()) else epoch  # older versions counted from 0
+    steps_per_epoch = ((step + 1) / epoch).max()
+    if pd.isna(steps_per_epoch):
+        return {}
+    curves: Curves = {}
+    for name in logged.columns.difference(["step", "epoch"]):
+        here = logged[name].ne("")
+        once = bool(epoch[here].notna().all()) and epoch[here].is_unique
+        position = epoch[here] if once else (step[here] + 1) / steps_per_epoch
+        values = pd.Series(
+            pd.to_numeric(logged[name][here], errors="coerce").to_numpy(float), index=position, name=name
+        )
+        if len(values):
+            curves[name] = values[~values.index.duplicated(keep="last")].sort_index()
+    return curves
+
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +78,7 @@ class Run:
         results: `results.json`.
         environment: `environment.json`.
         data: `data.json`, what it was trained on; empty for runs of earlier versions.
-        curves: logged name -> values by finished epochs, see `graphbench.report.metrics`.
+        curves: logged name -> values by finished epochs, see `graphbench.report.loading`.
         layers: name of a diagnostic -> its table by layer and epoch, never empty.
         gap: table of the train-test gap, maybe empty.
         pictures: files `*.png` and `*.svg` in `diagnostics/` and its folders.

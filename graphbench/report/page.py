@@ -12,24 +12,17 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
-from graphbench.report.across import across_section
-from graphbench.report.comparison import comparison_section
-from graphbench.report.curves import learning_curves
-from graphbench.report.datasets import split_sizes
-from graphbench.report.depth import diagnostic_sections
-from graphbench.report.expectations import Line, expectations
-from graphbench.report.external import external_section
+from graphbench.report.comparison import across_section, comparison_section, score_panels
+from graphbench.report.curves import gap_section, learning_curves, looked_at_test
+from graphbench.report.diagnostics import diagnostic_sections, picture_section
+from graphbench.report.external import Line, expectations, external_section
+from graphbench.report.figures import Panel, Section
 from graphbench.report.formats import as_csv, as_latex, as_markdown
-from graphbench.report.gap import gap_section, looked_at_test
-from graphbench.report.groups import differences, flatten
+from graphbench.report.groups import differences, flatten, split_sizes
 from graphbench.report.loading import Run
-from graphbench.report.pictures import picture_section
-from graphbench.report.points import prediction_section, score_panels
-from graphbench.report.reliability import reliability_section
-from graphbench.report.residuals import residual_section
+from graphbench.report.predictions import reliability_section, worst_section
+from graphbench.report.residuals import prediction_section, residual_section
 from graphbench.report.scores import ResultTable
-from graphbench.report.sections import Panel, Section
-from graphbench.report.worst import worst_section
 
 _TEMPLATES = Path(__file__).parent / "templates"
 #: What decides times and memory.

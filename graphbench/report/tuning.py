@@ -9,8 +9,7 @@ from typing import Literal
 
 from matplotlib.ticker import MaxNLocator
 
-from graphbench.report.figures import INK, PALETTE, panel_axes, shorten, svg
-from graphbench.report.sections import Panel, Section
+from graphbench.report.figures import INK, PALETTE, Panel, Section, panel_axes, shorten, svg
 
 State = Literal["finished", "pruned", "failed", "running"]
 #: Options with the largest importance that a figure shows.

@@ -29,7 +29,7 @@ from graphbench import registry
 from graphbench.data.files.foreign import load_json, load_yaml
 from graphbench.data.files.writing import write_text
 from graphbench.errors import BadInput
-from graphbench.registry import importing, plugins
+from graphbench.registry import importing, listings
 
 #: Packages whose classes any run may name; subpackages are meant as well.
 ADMITTED = (
@@ -123,8 +123,8 @@ trust=True).
         """
         if listed and (_is_listed(path) or _is_registered(path)):
             return
-        if self.config != Path() and (owner := plugins.absent_owner(path)):
-            self.refusals.append(BadInput(f"{self.config} names {path}. {plugins.advice(owner)}"))
+        if self.config != Path() and (owner := listings.absent_owner(path)):
+            self.refusals.append(BadInput(f"{self.config} names {path}. {listings.advice(owner)}"))
             raise self.refusals[-1]
         self.foreign.add(path)
         if self.trust or path in self.paths or any(path in _definitions(named) for named in self.paths):

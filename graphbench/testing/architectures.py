@@ -48,7 +48,7 @@ def _all_specs() -> list[BenchmarkSpec]:
 
 
 def _double(table: GraphTable) -> GraphBatch:
-    """The whole table as a batch in float64."""
+    """Gather the whole table in a batch in float64."""
     return table.batch(range(len(table))).apply(
         lambda tensor: tensor.double() if tensor.is_floating_point() else tensor
     )
@@ -73,7 +73,7 @@ def _equal(left: Any, right: Any) -> bool:
 
 
 class ArchitectureContract:
-    """What every architecture must satisfy; subclass it in a test module and set `architecture`.
+    """Tests that every architecture must pass; subclass it in a test module and set `architecture`.
 
     A model may refuse a benchmark (`BadInput` from its constructor); unless `spec` is set, the checks run on the first
     tiny specification that it accepts.
@@ -97,7 +97,7 @@ class ArchitectureContract:
     tolerance: ClassVar[float] = 1e-6
 
     def make_model(self, spec: BenchmarkSpec) -> Architecture:
-        """A model; override it when keyword options are not enough."""
+        """Make a model; override it when keyword options are not enough."""
         return self.architecture(spec, **self.options)
 
     # -- the checks ----------------------------------------------------------------------------------------------
@@ -120,8 +120,8 @@ class ArchitectureContract:
                 try:
                     self.architecture(spec, **dict(self.options) | {name: value})
                 except BadInput as error:
-                    said = str(error)
-                    assert name in said, f"{name}={value} is refused without its name: {said}"
+                    message = str(error)
+                    assert name in message, f"{name}={value} is refused without its name: {message}"
                 except Exception as error:
                     raise AssertionError(
                         f"{name}={value} is no BadInput, but {type(error).__name__}: {error}"
@@ -148,14 +148,16 @@ class ArchitectureContract:
                 raise SkipTest("the constructor refuses tasks on edges with BadInput")
             batch = _batch(model, tiny_table(model.spec, sizes=[5, 1, 4]))
             task_of = build_task(model.spec, model.dim, HeadConfig(), edge_dim=model.edge_dim).double().eval()
-            said = task_of(model(batch), batch)
+            output = task_of(model(batch), batch)
             expected = (batch.edge_index.shape[1], model.spec.output_dim)
-            assert tuple(said.shape) == expected, f"predictions of edges are {list(said.shape)}, not {list(expected)}"
-            assert said.isfinite().all(), "predictions of edges are not finite"
+            assert tuple(output.shape) == expected, (
+                f"predictions of edges are {list(output.shape)}, not {list(expected)}"
+            )
+            assert output.isfinite().all(), "predictions of edges are not finite"
             back = {(i, j): row for row, (i, j) in enumerate(batch.edge_index.t().tolist())}
             reverse = torch.tensor([back[j, i] for i, j in back])
-            self._assert_close(said[reverse], said, "predictions of the two directions of edges")
-            task_of.loss(said, batch).backward()
+            self._assert_close(output[reverse], output, "predictions of the two directions of edges")
+            task_of.loss(output, batch).backward()
             _check_gradients(model)
 
     def test_node_order_does_not_matter(self) -> None:
@@ -227,13 +229,13 @@ class ArchitectureContract:
         self._skip_if_random()
         model = self._model()
         batch = _batch(model, tiny_table(model.spec, sizes=[4, 24, 1]))
-        weights, found = [weight for weight in model.parameters() if weight.requires_grad], []
+        weights, gradients = [weight for weight in model.parameters() if weight.requires_grad], []
         for cost in (math.inf, 0):
             with patch.object(size_blocks, "BLOCK_COST", cost):
                 outputs = [*parts(model(batch)).values()]
             total = torch.stack([output.square().sum() for output in outputs]).sum()
-            found.append([*outputs, *(torch.autograd.grad(total, weights, allow_unused=True) if weights else ())])
-        for whole, cut in zip(*found, strict=True):
+            gradients.append([*outputs, *(torch.autograd.grad(total, weights, allow_unused=True) if weights else ())])
+        for whole, cut in zip(*gradients, strict=True):
             assert (whole is None) == (cut is None), "a parameter has no gradient in blocks, or without them"
             if whole is not None and whole.numel():
                 unit = whole.abs().max().clamp(min=1)  # untrained deep models have huge gradients
@@ -271,11 +273,11 @@ class ArchitectureContract:
         """Two passes in eval mode agree to the last bit, and the batch holds what it held before."""
         model = self._model()
         batch = _batch(model, tiny_table(model.spec))
-        kept = batch.clone()
+        original = batch.clone()
         first = model(batch)
-        assert set(batch.keys()) == set(kept.keys()), "forward added or removed fields of the batch"
-        for key in kept.keys():  # noqa: SIM118 - PyG's Data is no mapping
-            assert _equal(batch[key], kept[key]), f"forward changed batch.{key}"
+        assert set(batch.keys()) == set(original.keys()), "forward added or removed fields of the batch"
+        for key in original.keys():  # noqa: SIM118 - PyG's Data is no mapping
+            assert _equal(batch[key], original[key]), f"forward changed batch.{key}"
         second = model(batch)
         for name, tensor in parts(first).items():
             assert torch.equal(tensor, parts(second)[name]), f"two evaluations differ in {name}"
@@ -366,7 +368,7 @@ class ArchitectureContract:
     # -- helpers -------------------------------------------------------------------------------------------------
 
     def taken_specifications(self, thorough: bool = False) -> dict[str, bool]:
-        """Whether the constructor takes each tiny specification, by its name; models that it gives must work.
+        """Tell whether the constructor takes each tiny specification, by its name; models that it gives must work.
 
         Args:
             thorough: run every model that the constructor gives; else each task and each kind of features once, since
@@ -387,7 +389,7 @@ class ArchitectureContract:
         return taken
 
     def _try_model(self, spec: BenchmarkSpec, seed: int = 0) -> Architecture | None:
-        """A model in float64 and evaluation mode; None when it refuses the specification."""
+        """Make a model in float64 and evaluation mode; None when it refuses the specification."""
         torch.manual_seed(seed)
         try:
             return self.make_model(spec).double().eval()

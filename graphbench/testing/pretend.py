@@ -33,7 +33,7 @@ _INDEXING = {"index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_in
 
 
 class _Backend:
-    """What PyTorch asks of a device; numbers are drawn on the CPU, so the device has no state of its own."""
+    """Answers to what PyTorch asks of a device; numbers are drawn on the CPU, so the device has no state of its own."""
 
     def is_initialized(self) -> bool:
         return True
@@ -100,7 +100,7 @@ class PretendedTensor(Tensor):
         return _computed(func, args, kwargs or {})
 
     def __tensor_flatten__(self) -> tuple[list[str], None]:
-        """What PyTorch asks before it moves parameters of other kinds between devices."""
+        """Answer what PyTorch asks before it moves parameters of other kinds between devices."""
         return ["numbers"], None
 
     @staticmethod
@@ -174,7 +174,7 @@ class _Generators(type):
 
 
 class _Generator(metaclass=_Generators):
-    """What `torch.Generator` is within `on_pretended_device`."""
+    """Stand-in for `torch.Generator` within `on_pretended_device`."""
 
     def __new__(cls, device: Any = "cpu") -> Any:
         """Make a generator of that device."""
@@ -194,7 +194,7 @@ def _wait(operation: str) -> None:
 
 
 def _caller() -> str:
-    """The lines outside of PyTorch that led here, the innermost first."""
+    """Return the lines outside of PyTorch that led here, the innermost first."""
     frame = sys._getframe(1)
     lines: list[str] = []
     while frame is not None and len(lines) < 3:
@@ -210,7 +210,7 @@ def _is_here(device: Any) -> bool:
 
 
 def _computed(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-    """What an operation makes, on the device where its operands lie or where it was asked for."""
+    """Compute an operation, on the device where its operands lie or where it was asked for."""
     leaves = tree_leaves((args, kwargs))
     here = [leaf for leaf in leaves if isinstance(leaf, PretendedTensor)]
     others = [leaf for leaf in leaves if isinstance(leaf, Tensor) and not isinstance(leaf, PretendedTensor)]
@@ -243,7 +243,7 @@ def _computed(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
 
 
 def _copied(func: Any, args: Any, kwargs: dict[str, Any]) -> Tensor:
-    """A copy between devices: one to the host waits unless told otherwise, as does one from ordinary memory."""
+    """Copy between devices: a copy to the host waits unless told otherwise, as does one from ordinary memory."""
     device, without_waiting = kwargs.pop("device", None), kwargs.pop("non_blocking", False)
     kwargs.pop("pin_memory", None)
     source = args[0]

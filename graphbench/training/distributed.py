@@ -106,7 +106,7 @@ def idle_parameters(module: nn.Module, loss: Callable[[GraphBatch], Tensor], bat
 
 
 def poorest(table: GraphTable) -> GraphBatch:
-    """The graph with the fewest nodes, of these the fewest edges, as a batch: it asks for the least of a model."""
+    """Return the graph with the fewest nodes, then edges, as a batch: it asks for the least of a model."""
     nodes, edges = table.num_nodes, table.num_edges
     return table.batch([int((nodes * (int(edges.max()) + 1) + edges).argmin())])
 
@@ -142,7 +142,7 @@ def expect_idle(module: pl.LightningModule, loss: Callable[[GraphBatch], Tensor]
 def suit_strategy(
     module: pl.LightningModule, loss: Callable[[GraphBatch], Tensor], trainer: pl.Trainer, stage: str
 ) -> None:
-    """What DDP and FSDP need to know, or have, of a model before they wrap it.
+    """Set up what DDP and FSDP need of a model before they wrap it.
 
     Args:
         module: the model.

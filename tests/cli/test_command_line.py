@@ -12,8 +12,7 @@ import torch
 from graphbench.cli import COMMANDS, main
 from graphbench.cli.command_line import CommandLine, spell_out
 from graphbench.cli.lightning import GraphbenchCLI, resolve
-from graphbench.cli.names import import_named
-from graphbench.cli.options import OWN
+from graphbench.cli.options import OWN, import_named
 
 #: A model and its data, by one file.
 RECIPE = "data: {class_path: NCI, init_args: {batch_size: 8}}\nmodel: {architecture: {class_path: GPS}}\n"

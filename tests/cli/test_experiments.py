@@ -11,7 +11,7 @@ from parsed import model_of
 from quick import one_of_each
 
 from graphbench import registry
-from graphbench.cli.measures import count_parameters
+from graphbench.cli.console import count_parameters
 from graphbench.data.files.foreign import load_yaml
 
 PLUGINS = Path(__file__).parents[2] / "plugins"

@@ -9,20 +9,15 @@ from __future__ import annotations
 
 #: Source without a test of its name -> (test file that covers it, why that one).
 TESTED_BY = {
-    "graphbench/benchmarks/molecules/chemistry/stereo.py": ("tests/benchmarks/molecules/test_spellings.py", "as read"),
-    "graphbench/benchmarks/molecules/chemistry/spelling.py": (
-        "tests/benchmarks/molecules/chemistry/test_reading.py",
-        "the reasons of unreadable texts",
-    ),
     "graphbench/tables/cells.py": (
-        "tests/benchmarks/molecules/chemistry/test_targets.py", "cells of a file of molecules",
+        "tests/benchmarks/molecules/chemistry/test_files.py", "the words, in targets of molecules",
     ),
     "graphbench/tables/reader.py": ("tests/benchmarks/molecules/test_hostile_tables.py", "every format, good and bad"),
     "graphbench/tables/text.py": ("tests/benchmarks/molecules/test_hostile_tables.py", "encodings and packed files"),
     "graphbench/tables/records.py": (
         "tests/benchmarks/molecules/chemistry/test_files.py", "files of molecules, read through the one reader",
     ),
-    "graphbench/inference/external.py": ("tests/cli/test_external.py", "held against predict and scikit-learn"),
+    "graphbench/inference/external.py": ("tests/cli/commands/test_score.py", "held against predict and scikit-learn"),
     "graphbench/contracts/pyg.py": ("tests/nn/test_pyg.py", "beside the layers that read such graphs"),
     "plugins/sfi-former/src/graphbench_sfi_former/ops.py": (
         "plugins/kernels/tests/sfi_former/test_rows_numba.py", "chooses between kernels and plain forms",
@@ -40,10 +35,10 @@ TESTED_BY = {
         "tests/encodings/test_shortest_paths.py", "its loops",
     ),
     "plugins/kernels/src/graphbench_kernels/models/maxout.py": (
-        "plugins/sft/tests/test_maxout.py", "every test runs with and without",
+        "plugins/sft/tests/test_scores.py", "every test runs with and without",
     ),
     "plugins/kernels/src/graphbench_kernels/models/maxout_numba.py": (
-        "plugins/sft/tests/test_maxout.py", "its loops",
+        "plugins/sft/tests/test_scores.py", "its loops",
     ),
     "plugins/kernels/src/graphbench_kernels/probe_triton.py": (
         "plugins/kernels/tests/test_running.py", "launched in the interpreter, or not at all",
@@ -67,7 +62,7 @@ TESTED_BY = {
         "plugins/kernels/tests/nn/test_attention.py", "rows of its weights",
     ),
     "plugins/sft/src/graphbench_sft/ops.py": (
-        "plugins/kernels/tests/models/test_mixture.py", "beside the kernel; its other half in `test_maxout`",
+        "plugins/kernels/tests/models/test_mixture.py", "beside the kernel; its other half in `test_scores`",
     ),
     "graphbench/callbacks/changed_options.py": ("tests/cli/test_changes.py", "what it sets, in runs that go on"),
     "graphbench/registry/importing.py": (
@@ -79,22 +74,14 @@ TESTED_BY = {
     "graphbench/benchmarks/electric_flow/loader.py": (
         "tests/benchmarks/electric_flow/test_benchmark.py", "the benchmark's batches come from it",
     ),
-    "graphbench/benchmarks/lrgb/archive.py": ("tests/benchmarks/lrgb/test_superpixels.py", "read through a benchmark"),
     "graphbench/benchmarks/lrgb/files.py": ("tests/benchmarks/lrgb/test_superpixels.py", "read through a benchmark"),
     "graphbench/benchmarks/lrgb/molecules.py": (
         "tests/benchmarks/lrgb/test_superpixels.py", "one file of archives for all five benchmarks",
     ),
-    "graphbench/benchmarks/molecules/base.py": (
-        "tests/benchmarks/molecules/test_own_file.py", "names, SMILES and baselines of molecules",
-    ),
-    "graphbench/benchmarks/molecules/ogb_files.py": ("tests/benchmarks/molecules/test_ogb.py", "its files as OGB's"),
     "graphbench/benchmarks/molecules/qm9_sources.py": ("tests/benchmarks/molecules/test_qm9.py", "a part of QM9"),
     "graphbench/benchmarks/molecules/qm9_structures.py": ("tests/benchmarks/molecules/test_qm9.py", "a part of QM9"),
-    "graphbench/benchmarks/molecules/qm9_targets.py": ("tests/benchmarks/molecules/test_qm9.py", "a part of QM9"),
     "graphbench/benchmarks/points/base.py": ("tests/benchmarks/points/test_solids.py", "the benchmark without files"),
     "graphbench/benchmarks/points/files.py": ("tests/benchmarks/points/test_modelnet.py", "read through a benchmark"),
-    "graphbench/benchmarks/points/meshes.py": ("tests/benchmarks/points/test_modelnet.py", "the benchmark of meshes"),
-    "graphbench/benchmarks/points/shapenet_files.py": ("tests/benchmarks/points/test_shapenet.py", "its only reader"),
     "graphbench/benchmarks/sequences/ragged.py": ("tests/benchmarks/sequences/test_base.py", "what the base stores"),
     "graphbench/benchmarks/sizes.py": (
         "tests/benchmarks/block_models/test_pattern_cluster.py", "sizes that a user gives, good and bad",
@@ -109,31 +96,17 @@ TESTED_BY = {
         "tests/cli/commands/test_explain.py", "the rows that the command explains",
     ),
     "graphbench/benchmarks/superpixels/base.py": (
-        "tests/benchmarks/superpixels/test_own_images.py", "the benchmark of any images",
+        "tests/benchmarks/superpixels/test_own_images.py", "the benchmark of any images, old and new",
     ),
-    "graphbench/benchmarks/superpixels/inputs.py": (
-        "tests/benchmarks/superpixels/test_own_images.py", "new images of the benchmark of any images",
-    ),
-    "graphbench/benchmarks/superpixels/labelled.py": (
-        "tests/benchmarks/superpixels/test_folders.py", "what reading folders returns",
-    ),
-    "graphbench/callbacks/best_checkpoint.py": ("tests/cli/commands/test_fit.py", "the checkpoint that a fit leaves"),
     "graphbench/callbacks/csv_logger.py": ("tests/cli/test_nothing_is_lost.py", "rows of a killed and continued run"),
-    "graphbench/callbacks/epoch_lines.py": ("tests/cli/commands/test_fit.py", "what a fit prints"),
-    "graphbench/callbacks/last_checkpoint.py": ("tests/cli/test_nothing_is_lost.py", "kills at its writes"),
+    "graphbench/callbacks/checkpoints.py": ("tests/cli/test_nothing_is_lost.py", "kills at its writes"),
     "graphbench/callbacks/non_finite.py": ("tests/cli/test_diverged.py", "its policies, as users choose them"),
-    "graphbench/cli/complaints.py": ("tests/cli/test_options.py", "what a wrong option is told"),
-    "graphbench/cli/console.py": ("tests/cli/commands/test_score.py", "the table that a command prints"),
     "graphbench/cli/lightning.py": ("tests/cli/commands/test_fit.py", "the parser of all commands that build a model"),
     "graphbench/cli/split_predictions.py": ("tests/cli/commands/test_score.py", "one run, and several"),
-    "graphbench/cli/commands/list_command.py": ("tests/cli/commands/test_list.py", "the command is called list"),
-    "graphbench/cli/names.py": ("tests/cli/commands/test_fit.py", "short names on the command line"),
     "graphbench/cli/preflight.py": ("tests/cli/commands/test_sweep.py", "what a sweep refuses before it runs"),
     "graphbench/cli/commands/prepare.py": (
-        "tests/cli/commands/test_config_command.py", "prepares what an installed configuration names",
+        "tests/cli/commands/test_list_command.py", "prepares what an installed configuration names",
     ),
-    "graphbench/cli/trained.py": ("tests/cli/commands/test_embed.py", "the model of a run, its data open or closed"),
-    "graphbench/cli/signals.py": ("tests/cli/test_stopping.py", "signals to a training process"),
     "graphbench/benchmarks/block_models/specs.py": ("tests/contracts/test_benchmarks.py", "listed, and real"),
     "graphbench/benchmarks/electric_flow/specs.py": ("tests/contracts/test_benchmarks.py", "listed, and real"),
     "graphbench/benchmarks/lrgb/specs.py": ("tests/contracts/test_benchmarks.py", "listed, and real"),
@@ -150,8 +123,7 @@ TESTED_BY = {
     "graphbench/inference/exporting/folder.py": (
         "tests/cli/commands/test_export.py", "the folder that an export writes",
     ),
-    "graphbench/nn/path_steps.py": ("tests/nn/test_graphormer.py", "the term of the edges on shortest paths"),
-    "graphbench/runs/hub.py": ("tests/cli/commands/test_push.py", "by the real client, against a stand-in"),
+    "graphbench/runs/hub.py": ("tests/cli/commands/test_export.py", "by the real client, against a stand-in"),
     "graphbench/diagnostics/ragged.py": ("tests/diagnostics/test_rank.py", "sums per graph, in every measure of rank"),
     "graphbench/diagnostics/traces.py": ("tests/diagnostics/test_summary.py", "states that summaries read"),
     "graphbench/diagnostics/figures/attention.py": (
@@ -162,38 +134,18 @@ TESTED_BY = {
     "graphbench/runs/holding.py": ("tests/cli/test_nothing_is_lost.py", "two processes and one folder"),
     "graphbench/runs/trust.py": ("tests/cli/test_sent_runs.py", "runs that somebody sends, as users load them"),
     "graphbench/testing/precision.py": ("tests/testing/test_architectures.py", "a part of the architecture's contract"),
-    "plugins/baselines/src/graphbench_baselines/attention.py": (
-        "plugins/baselines/tests/test_depth.py", "attention whose output is mixed in, as the depth recipes use it",
-    ),
     "plugins/baselines/src/graphbench_baselines/message_passing_network.py": (
         "plugins/baselines/tests/test_message_passing.py", "what all these networks share",
     ),
-    "plugins/baselines/src/graphbench_baselines/structure.py": (
-        "plugins/baselines/tests/test_sat.py", "the structure extractor of SAT",
-    ),
-    "plugins/deepgraph/src/graphbench_deepgraph/attention.py": (
-        "plugins/deepgraph/tests/test_layer.py", "the attention of the layer",
-    ),
-    "plugins/deepgraph/src/graphbench_deepgraph/substructure_encoder.py": (
-        "plugins/deepgraph/tests/test_ordering.py", "reads the order that is tested there",
-    ),
     "plugins/deepgraph/src/graphbench_deepgraph/tokens.py": (
-        "plugins/deepgraph/tests/test_bias.py", "tokens whose pairs the bias describes",
-    ),
-    "plugins/linear-transformer/src/graphbench_linear_transformer/absolute_sums.py": (
-        "plugins/linear-transformer/tests/test_incidence.py", "row sums that an incidence gives",
+        "plugins/deepgraph/tests/test_layer.py", "tokens whose pairs the bias describes",
     ),
     "plugins/linear-transformer/src/graphbench_linear_transformer/constructions/_models.py": (
         "plugins/linear-transformer/tests/constructions/test_additive.py", "what every construction is",
     ),
-    "plugins/linear-transformer/src/graphbench_linear_transformer/constructions/_weights.py": (
-        "plugins/linear-transformer/tests/constructions/test_additive.py", "weights and options of every construction",
-    ),
     "plugins/linear-transformer/src/graphbench_linear_transformer/normalise.py": (
         "plugins/linear-transformer/tests/test_layers.py", "the norm between layers",
     ),
-    "plugins/sft/src/graphbench_sft/documents.py": ("plugins/sft/tests/test_places.py", "two documents per graph"),
-    "plugins/sft/src/graphbench_sft/traces.py": ("plugins/sft/tests/test_attention.py", "what attention records"),
     "graphbench/experiments/tuning/pruning.py": ("tests/experiments/tuning/test_study.py", "ends a trial of a study"),
 }  # fmt: skip
 
@@ -202,8 +154,6 @@ TESTS_OF = {
     "tests/benchmarks/graphs/test_edge_targets.py": "targets of edges, from the source to predictions",
     "tests/release/test_audit.py": "release/audit.py",
     "tests/benchmarks/molecules/test_hostile_tables.py": "graphbench/tables/, by a training and a prediction",
-    "tests/benchmarks/molecules/test_spellings.py": "graphbench/benchmarks/molecules/chemistry/stereo.py",
-    "tests/cli/test_ports.py": "graphbench/cli/elastic.py",
     "tests/callbacks/test_other_modules.py": "graphbench/callbacks/probe.py",
     "tests/training/test_plain_loaders.py": "graphbench/training/module.py",
     "tests/cli/test_written_together.py": "commands killed between their files",
@@ -234,6 +184,7 @@ TESTS_OF = {
     "plugins/sfi-former/tests/test_warm_start.py": "a sparse model that starts from a dense one",
     "plugins/sft/tests/test_command_line.py": "precisions and refusals, as users start it",
     "plugins/sft/tests/test_configurations.py": "its configurations",
+    "plugins/sft/tests/test_names.py": "names of tokens and their noise, in sampler.py",
     "plugins/sft/tests/test_operations.py": "published numbers of operations",
     "plugins/sft/tests/test_places.py": "SFT on point clouds and sequences",
     "plugins/sft/tests/test_runs.py": "experiments/runs.py",
@@ -245,15 +196,13 @@ TESTS_OF = {
     "tests/benchmarks/test_listed_sizes.py": "the sizes that specifications say, against the data",
     "tests/callbacks/test_two_processes.py": "diagnostics on two processes",
     "tests/cli/test_ddp.py": "scores on two processes",
+    "tests/cli/test_changes.py": "graphbench/cli/resume.py, runs that go on with other options",
+    "tests/cli/test_stopping.py": "graphbench/cli/ranks.py, signals to a training process",
     "tests/cli/test_diagnostics_config.py": "configs/callbacks/diagnostics.yaml",
     "tests/cli/test_diverged.py": "a loss that is not finite, from start to report",
     "tests/cli/test_experiments.py": "every shipped configuration",
-    "tests/cli/commands/test_list.py": "graphbench list",
     "tests/cli/test_nothing_is_lost.py": "kills at writes, damaged, moved and shared folders",
     "tests/cli/test_own_files.py": "files of one's own as spreadsheets write them, weights and mistakes in them",
-    "tests/cli/test_appended.py": "graphbench/cli/resume.py, the same command again",
-    "tests/cli/test_contents.py": "graphbench/cli/checks.py, what files say",
-    "tests/cli/test_recipes.py": "graphbench/cli/changes.py, what a command line alters of its recipe",
     "tests/cli/test_published_counts.py": "parameters of GraphGPS's configurations",
     "tests/cli/test_sent_runs.py": "graphbench/runs/trust.py, by every command that takes a run",
     "tests/cli/test_equal_bits.py": "runs that must be equal, whatever the workers, the clock and the stops",
@@ -304,6 +253,9 @@ TESTS_OF = {
     "tests/experiments/test_gradients.py": "experiments/gradients.py",
     "tests/encodings/test_substructures_caps.py": "limits of the substructure search",
     "tests/moves/test_saved_run.py": "what version 0.1.0 saved",
+    "tests/nn/test_edge_attention.py": "attention over edges in graphbench/nn/attention.py",
+    "tests/nn/test_edge_head.py": "the head of edges in graphbench/nn/heads.py",
+    "tests/callbacks/test_forecast.py": "the forecast in graphbench/callbacks/progress.py",
     "tests/nn/test_positional_signs.py": "signs and filling in the encoders of eigenvectors",
     "tests/release/test_check.py": "release/check.py",
     "tests/release/test_lower_bounds.py": "release/lower_bounds.py, release/resolve.py",

@@ -20,6 +20,8 @@ from graphbench.data.encode import with_encoding
 from graphbench.data.loader import GraphLoader
 from graphbench.errors import BadInput, check_choice, check_range
 
+Demands = Literal["gaussian", "sphere"]
+
 _CHUNK = 1000  # graphs of a fixed split that are sampled together: another number would sample other graphs
 _FIXED = 1  # first word of the streams of the fixed splits; training batches have another
 _DEMANDS = 10  # on another benchmark's graphs
@@ -55,6 +57,9 @@ class ElectricFlow(GraphBenchmark):
         laplacian: whose eigenvectors, unnormalised (L, the paper's) or symmetric (D^(-1/2) L D^(-1/2)).
         skip_trivial: leave out the first eigenvector, which is known beforehand.
         centred: the columns of demands add up to 0, as in the paper's text.
+        demands: how a column is sampled: `gaussian`, as in the authors' code, or `sphere`, as in the paper's text:
+            uniformly from the unit sphere (of the vectors that add up to 0, where it is centred). The loss that the
+            paper prints is `--model.loss column_MSE`.
         heat_time: s of the heat kernel.
         log_resistance: resistances are e^u with u uniform between minus and plus this.
         edge_probability: of ER.
@@ -86,6 +91,7 @@ class ElectricFlow(GraphBenchmark):
         laplacian: Literal["unnormalised", "symmetric"] = "unnormalised",
         skip_trivial: bool = False,
         centred: bool = True,
+        demands: Demands = "gaussian",
         heat_time: float = 0.5,
         log_resistance: float = 2.0,
         edge_probability: float = 0.5,
@@ -103,7 +109,8 @@ class ElectricFlow(GraphBenchmark):
         self.min_nodes = num_nodes if min_nodes is None else min_nodes
         self.num_demands, self.num_eigenvectors = num_demands, num_eigenvectors
         self.laplacian, self.skip_trivial = laplacian, skip_trivial
-        self.centred, self.heat_time, self.log_resistance = centred, heat_time, log_resistance
+        self.centred, self.demands = centred, demands
+        self.heat_time, self.log_resistance = heat_time, log_resistance
         self.edge_probability, self.degree, self.graphs = edge_probability, degree, graphs
         self.fresh, self.fresh_every, self.steps_per_epoch = fresh, fresh_every, steps_per_epoch
         self.graph_seed = graph_seed
@@ -119,8 +126,9 @@ class ElectricFlow(GraphBenchmark):
     def _check(self) -> None:
         check_choice("target", self.target, get_args(Target))
         check_choice("laplacian", self.laplacian, ("unnormalised", "symmetric"))
-        if self.target == "eigenvectors" and not self.centred:
-            raise BadInput("centred is about demands, which target=eigenvectors has not: leave it out.")
+        check_choice("demands", self.demands, get_args(Demands))
+        if self.target == "eigenvectors" and not (self.centred and self.demands == "gaussian"):
+            raise BadInput("centred and demands are about demands, which target=eigenvectors has not: leave them out.")
         if self.target != "eigenvectors" and (self.laplacian == "symmetric" or self.skip_trivial):
             raise BadInput(f"laplacian and skip_trivial do not go with target={self.target}: leave them out.")
         unused = "num_demands" if self.target == "eigenvectors" else "num_eigenvectors"
@@ -213,6 +221,8 @@ class ElectricFlow(GraphBenchmark):
             key["heat_time"] = self.heat_time
         if not self.centred:
             key["centred"] = False
+        if self.demands != "gaussian":
+            key["demands"] = self.demands
         if self.laplacian != "unnormalised" or self.skip_trivial:
             key |= {"laplacian": self.laplacian, "skip_trivial": self.skip_trivial}
         if self.graphs is not None:
@@ -259,6 +269,7 @@ class ElectricFlow(GraphBenchmark):
             normalised,
             skip,
             self.centred,
+            self.demands == "sphere",
         )
 
     def prepare_data(self) -> None:

@@ -43,6 +43,7 @@ class Problem:
         normalised: eigenvectors are those of `D^(-1/2) L D^(-1/2)`.
         skip: eigenvectors to leave out, from the smallest eigenvalue on.
         centred: the columns of demands add up to 0.
+        unit: the columns of demands have length 1.
     """
 
     wiring: Wiring
@@ -53,6 +54,7 @@ class Problem:
     normalised: bool = False
     skip: int = 0
     centred: bool = True
+    unit: bool = False
 
     def draw(self, num_graphs: int, generator: torch.Generator) -> Networks:
         """That many networks on the generator's device; nodes and edges in random order.
@@ -71,6 +73,8 @@ class Problem:
             demands = centred(demands, wires.num_nodes)
         else:
             demands = demands * _node_mask(wires.num_nodes, wires.max_nodes)[..., None]
+        if self.unit:
+            demands = torch.nn.functional.normalize(demands, dim=1)
         mapped = map_demands(laplacian, wires.num_nodes, demands.double(), self.target, self.time)
         return Networks(wires, resistance, demands, mapped.float())
 

@@ -9,22 +9,22 @@ from __future__ import annotations
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from graphbench.benchmarks.lrgb.pickles import read_pickled_graphs
-from graphbench.contracts import GraphTable
+from graphbench.contracts import SPLITS, GraphTable
 from graphbench.contracts.table import EDGE, EDGE_INDEX, GRAPH, NODE, Column, pointer
+from graphbench.data.download import fetch_members
 from graphbench.data.files.foreign import FETCH_AGAIN, foreign, load_tensors
 from graphbench.data.progress import track
 from graphbench.errors import CorruptData
 
 Graph = Sequence[Any]
 Convert = Callable[[Sequence[Graph]], GraphTable]
-
 #: Axis and column of the true pairs of PCQM-Contact.
 CONTACT, CONTACTS = "contact", "contact_index"
 _CHUNK = 1000  # graphs per table: about 60 MB of superpixel graphs
@@ -40,6 +40,41 @@ COCO_CATEGORIES = (
     *range(72, 83),
     *range(84, 91),
 )
+
+
+def address(name: str) -> str:
+    """Where PyG fetches one of LRGB's data sets."""
+    from torch_geometric.datasets import LRGBDataset
+
+    return LRGBDataset.urls[name]
+
+
+def members(name: str) -> dict[str, str]:
+    """Path inside the archive of each split's file."""
+    from torch_geometric.datasets import LRGBDataset
+
+    suffix = "pickle" if name.endswith("-sp") else "pt"
+    return {split: f"{LRGBDataset.dwnld_file_name[name]}/{split}.{suffix}" for split in SPLITS}
+
+
+def fetch(name: str, root: Path, advice: str = "") -> dict[str, Path]:
+    """The file of each split, `root/NAME/raw/train.pickle` (or `.pt`) and so on, as PyG's `LRGBDataset` lays them out.
+
+    Files that are there are taken as they are; else the archive out of `root/NAME/raw`, where somebody put it; else it
+    is downloaded.
+
+    Args:
+        name: in PyG.
+        root: of the five data sets.
+        advice: what to do without a network, as whole sentences.
+
+    Raises:
+        MissingData: it could not be fetched; says what, from where, and where to put it.
+        CorruptData: the archive is damaged or is not this data set's.
+    """
+    inside = {PurePosixPath(member).name: member for member in members(name).values()}
+    paths = fetch_members(address(name), root / name / "raw", inside, what=name, advice=advice)
+    return dict(zip(SPLITS, paths.values(), strict=True))
 
 
 def read_superpixels(path: Path, categories: Sequence[int]) -> Iterator[GraphTable]:

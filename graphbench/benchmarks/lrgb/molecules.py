@@ -9,7 +9,7 @@ from typing import ClassVar
 from graphbench.benchmarks.lrgb import specs
 from graphbench.benchmarks.lrgb.files import contact_table, peptide_table, read_molecules
 from graphbench.benchmarks.lrgb.superpixels import LRGBBenchmark
-from graphbench.benchmarks.molecules.inputs import SmilesInput
+from graphbench.benchmarks.molecules.base import SmilesInput
 from graphbench.contracts import GraphTable
 
 

@@ -11,8 +11,7 @@ import torch
 
 from graphbench.benchmarks.base import GraphBenchmark
 from graphbench.benchmarks.lrgb import specs
-from graphbench.benchmarks.lrgb.archive import address, fetch
-from graphbench.benchmarks.lrgb.files import COCO_CATEGORIES, read_superpixels
+from graphbench.benchmarks.lrgb.files import COCO_CATEGORIES, address, fetch, read_superpixels
 from graphbench.contracts import GraphTable
 
 #: Mean, standard deviation, maximum and minimum of each channel (0 to 1), then the centroid in pixels.

@@ -1,8 +1,8 @@
-"""MolHIV and MolPCBA: ogbg-molhiv and ogbg-molpcba of the Open Graph Benchmark."""
+"""Data sets of the Open Graph Benchmark, MolHIV and MolPCBA, and readers of OGB's files."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pandas as pd
 import torch
+from torch.serialization import safe_globals
 
 from graphbench.benchmarks.molecules import specs
 from graphbench.benchmarks.molecules.base import MoleculeBenchmark
@@ -18,10 +19,11 @@ from graphbench.benchmarks.molecules.chemistry.vocabulary import (
     OGB_ATOMS,
     OGB_BONDS,
 )
-from graphbench.benchmarks.molecules.ogb_files import read_numbers, read_table_file
 from graphbench.contracts import Column, GraphTable
 from graphbench.contracts.table import EDGE, EDGE_INDEX, NODE, pointer
+from graphbench.data.archives import open_gzip
 from graphbench.data.download import fetch_members
+from graphbench.data.files.foreign import FETCH_AGAIN, foreign, load_tensors
 from graphbench.errors import CorruptData
 
 #: Files of the archive: name here -> path inside the folder of the set.
@@ -32,14 +34,16 @@ _FILES = {
     "mol.csv.gz": "mapping/mol.csv.gz",
 }
 _SPLITS = {"train": "train", "val": "valid", "test": "test"}
-
-
-@cache
-def _published() -> pd.DataFrame:
-    """OGB's own table of its sets."""
-    import ogb.graphproppred
-
-    return pd.read_csv(Path(ogb.graphproppred.__file__).with_name("master.csv"), index_col=0, keep_default_na=False)
+#: What a pickled NumPy array of whole numbers is made of, under NumPy's old and new names.
+_RECONSTRUCT = np.empty(0).__reduce__()[0]
+_ARRAY_PARTS: list[Any] = [
+    (_RECONSTRUCT, "numpy.core.multiarray._reconstruct"),
+    (_RECONSTRUCT, "numpy._core.multiarray._reconstruct"),
+    np.ndarray,
+    np.dtype,
+    type(np.dtype(np.int64)),
+    type(np.dtype(np.int32)),
+]
 
 
 class OGBMolecules(MoleculeBenchmark):
@@ -83,6 +87,36 @@ class OGBMolecules(MoleculeBenchmark):
         return {name: subset(table, rows) for name, rows in splits.items()}
 
 
+class MolHIV(OGBMolecules):
+    """ogbg-molhiv: 41,127 molecules of MoleculeNet, and whether they inhibit the replication of HIV.
+
+    Args:
+        options: see `GraphBenchmark`.
+    """
+
+    published_name: ClassVar[str] = "ogbg-molhiv"
+    spec = specs.MOL_HIV
+
+
+class MolPCBA(OGBMolecules):
+    """ogbg-molpcba: 437,929 molecules of MoleculeNet and their activity in 128 assays, most of them unknown.
+
+    Args:
+        options: see `GraphBenchmark`.
+    """
+
+    published_name: ClassVar[str] = "ogbg-molpcba"
+    spec = specs.MOL_PCBA
+
+
+@cache
+def _published() -> pd.DataFrame:
+    """OGB's own table of its sets."""
+    import ogb.graphproppred
+
+    return pd.read_csv(Path(ogb.graphproppred.__file__).with_name("master.csv"), index_col=0, keep_default_na=False)
+
+
 def read_graphs(paths: Mapping[str, Path], num_targets: int) -> GraphTable:
     """All graphs of a set with labels, SMILES and OGB's names of the molecules.
 
@@ -120,23 +154,52 @@ def read_graphs(paths: Mapping[str, Path], num_targets: int) -> GraphTable:
     )
 
 
-class MolHIV(OGBMolecules):
-    """ogbg-molhiv: 41,127 molecules of MoleculeNet, and whether they inhibit the replication of HIV.
+def read_numbers(path: Path, num_columns: int, dtype: type[np.generic]) -> np.ndarray:
+    """A compressed CSV file of numbers without a header, `[rows, num_columns]`.
+
+    Raises:
+        CorruptData: the file is damaged, or has other columns or numbers.
+    """
+    with foreign(path, FETCH_AGAIN):
+        with open_gzip(path) as file:
+            table = pd.read_csv(file, header=None).to_numpy()
+        values = table.astype(dtype)
+        same = values == table
+    if values.shape[1] != num_columns or not (same | (table != table)).all():
+        raise CorruptData(
+            f"{path} should hold {num_columns} columns of {np.dtype(dtype).name}, but holds other numbers."
+        )
+    return values
+
+
+def read_table_file(path: Path, columns: Sequence[str]) -> pd.DataFrame:
+    """Some columns of a compressed CSV file with a header.
+
+    Raises:
+        CorruptData: the file is damaged or lacks a column.
+    """
+    with foreign(path, FETCH_AGAIN), open_gzip(path) as file:
+        return pd.read_csv(file, usecols=list(columns))
+
+
+def load_split_dict(path: Path, names: Sequence[str], num_rows: int) -> dict[str, np.ndarray]:
+    """Row numbers of some splits out of a saved dictionary of arrays; nothing in the file is run.
 
     Args:
-        options: see `GraphBenchmark`.
+        path: `split_dict.pt`.
+        names: splits to take.
+        num_rows: rows that exist.
+
+    Raises:
+        CorruptData: the file is damaged, holds something else, or has rows twice or out of range.
     """
-
-    published_name: ClassVar[str] = "ogbg-molhiv"
-    spec = specs.MOL_HIV
-
-
-class MolPCBA(OGBMolecules):
-    """ogbg-molpcba: 437,929 molecules of MoleculeNet and their activity in 128 assays, most of them unknown.
-
-    Args:
-        options: see `GraphBenchmark`.
-    """
-
-    published_name: ClassVar[str] = "ogbg-molpcba"
-    spec = specs.MOL_PCBA
+    with foreign(path, FETCH_AGAIN, "holds no splits"):
+        with safe_globals(_ARRAY_PARTS):
+            content = load_tensors(path)
+        found = {name: np.asarray(content[name]).astype(np.int64, casting="safe") for name in names}
+    every = np.concatenate(list(found.values()))
+    if len(every) == 0 or every.min() < 0 or every.max() >= num_rows or len(np.unique(every)) != len(every):
+        raise CorruptData(
+            f"{path}: splits must hold distinct rows from 0 to {num_rows - 1:,}. Delete it to fetch it again."
+        )
+    return found

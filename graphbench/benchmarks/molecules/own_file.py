@@ -12,11 +12,10 @@ from rdkit import rdBase
 from graphbench.benchmarks.molecules import specs
 from graphbench.benchmarks.molecules.base import MoleculeBenchmark
 from graphbench.benchmarks.molecules.chemistry.features import FeatureSet
-from graphbench.benchmarks.molecules.chemistry.files import check_format
+from graphbench.benchmarks.molecules.chemistry.files import TargetTask, check_format
 from graphbench.benchmarks.molecules.chemistry.properties import combine_terms
 from graphbench.benchmarks.molecules.chemistry.reading import Recipe, read_molecules
 from graphbench.benchmarks.molecules.chemistry.tables import subset, with_targets
-from graphbench.benchmarks.molecules.chemistry.targets import TargetTask
 from graphbench.benchmarks.molecules.chemistry.user_file import (
     PENALIZED_LOGP,
     FileRequest,

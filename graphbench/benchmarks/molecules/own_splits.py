@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphbench.benchmarks.molecules.chemistry.repeats import describe_leaks, find_repeats
+from graphbench.benchmarks.molecules.chemistry.problems import describe_leaks, find_repeats
 from graphbench.benchmarks.molecules.chemistry.scaffolds import scaffold_split
 from graphbench.benchmarks.molecules.chemistry.tables import read_text
 from graphbench.benchmarks.molecules.chemistry.user_file import SPLIT_WORDS, UserMolecules

@@ -16,7 +16,7 @@ from graphbench.benchmarks.molecules.base import MoleculeBenchmark
 from graphbench.benchmarks.molecules.chemistry.problems import RowProblem, refuse_problems
 from graphbench.benchmarks.molecules.chemistry.reading import Recipe, read_parts
 from graphbench.benchmarks.molecules.chemistry.tables import to_table, with_targets, with_text
-from graphbench.benchmarks.molecules.ogb_files import load_split_dict, read_table_file
+from graphbench.benchmarks.molecules.ogb import load_split_dict, read_table_file
 from graphbench.contracts import GraphTable
 from graphbench.data.download import fetch_members
 from graphbench.data.progress import progress

@@ -1,33 +1,30 @@
-"""Peptides that the package modlamp ships: a stand-in for LRGB's Peptides-func without a network."""
+"""AMPPeptides: peptides of the package modlamp as molecules, split without leakage.
+
+Legend: S sequences, L labels, of which some are unknown (NaN).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
+from rdkit import Chem
+from scipy import sparse
+from scipy.sparse.csgraph import connected_components
 
 from graphbench.benchmarks.molecules import specs
 from graphbench.benchmarks.molecules.base import MoleculeBenchmark
 from graphbench.benchmarks.molecules.chemistry.reading import Recipe, read_molecules
 from graphbench.benchmarks.molecules.chemistry.tables import subset, to_table, with_targets, with_text
-from graphbench.benchmarks.molecules.peptide_sequences import (
-    Peptides,
-    grouped_split,
-    likeness_groups,
-    merge_labels,
-    read_sequences,
-    sequence_smiles,
-)
 from graphbench.contracts import SPLITS, GraphTable
 from graphbench.data.package_files import file_sha256, package_file
 from graphbench.data.progress import track
-from graphbench.errors import check_choice, check_range
+from graphbench.errors import BadInput, CorruptData, check_choice, check_range
 
 Labels = Literal["functions", "antimicrobial"]
-
 _FRACTIONS, _SPLIT_SEED = (0.7, 0.15, 0.15), 0
 _LENGTH = 30  # amino acids: gives molecules as large as those of Peptides-func
 _ANTIMICROBIAL, _ANTICANCER, _MEMBRANE = range(3)
@@ -38,6 +35,7 @@ _SOURCES: dict[str, tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ..
     "ACP_CancPPD_vs_TM.csv": (((_ANTICANCER, 0), (_MEMBRANE, 1)), ((_ANTICANCER, 1), (_MEMBRANE, 0))),
     "ACP_CancPPD_vs_Random.csv": (((_ANTICANCER, 0),), ((_ANTICANCER, 1),)),
 }
+AMINO_ACIDS = frozenset("ACDEFGHIKLMNPQRSTVWY")
 
 
 class AMPPeptides(MoleculeBenchmark):
@@ -141,3 +139,139 @@ class AMPPeptides(MoleculeBenchmark):
 
 def _packaged(name: str) -> Path:
     return package_file("modlamp", f"data/{name}", extra="peptides", purpose="AMPPeptides")
+
+
+@dataclass(frozen=True)
+class Peptides:
+    """Distinct sequences with labels.
+
+    Args:
+        sequences: one-letter codes, sorted `[S]`.
+        labels: 0, 1, or NaN where no source tells, `[S, L]`.
+        contradictory: sequences that were left out because two sources disagree about a label.
+    """
+
+    sequences: tuple[str, ...]
+    labels: np.ndarray
+    contradictory: tuple[str, ...]
+
+
+def read_sequences(file: Path) -> list[tuple[str, int]]:
+    """Rows of a file of modlAMP's: a header `count,columns,name of class 0,name of class 1`, then `sequence,class`.
+
+    Raises:
+        CorruptData: rows are missing, or a row is no sequence of the 20 amino acids with class 0 or 1.
+    """
+    lines = file.read_text(encoding="ascii", errors="replace").splitlines()
+    rows = [tuple(part.strip() for part in line.split(",")) for line in lines]
+    header, body = rows[0] if rows else (), rows[1:]
+    if not header or header[0] != str(len(body)):
+        raise CorruptData(f"{file} announces {header[0] if header else 'no'} sequences and holds {len(body)}.")
+    wrong = [row for row in body if len(row) != 2 or not set(row[0]) <= AMINO_ACIDS or row[1] not in ("0", "1")]
+    if wrong:
+        raise CorruptData(f"{file}: expected a sequence of the 20 amino acids and 0 or 1, got {','.join(wrong[0])!r}.")
+    return [(row[0], int(row[1])) for row in body]
+
+
+def merge_labels(statements: Iterable[tuple[str, int, int]], num_labels: int) -> Peptides:
+    """Put together what several sources say; sequences about which they disagree are left out.
+
+    Args:
+        statements: (sequence, number of the label, 0 or 1); repetitions count once.
+        num_labels: L.
+    """
+    said: dict[str, np.ndarray] = {}
+    contradictory = set()
+    for sequence, label, value in statements:
+        known = said.setdefault(sequence, np.full(num_labels, np.nan))
+        if known[label] == 1 - value:
+            contradictory.add(sequence)
+        known[label] = value
+    kept = sorted(set(said) - contradictory)
+    labels = np.stack([said[sequence] for sequence in kept]) if kept else np.empty((0, num_labels))
+    return Peptides(tuple(kept), labels, tuple(sorted(contradictory)))
+
+
+def likeness_groups(sequences: Sequence[str], word: int = 4, share: float = 0.3) -> np.ndarray:
+    """Group of each sequence `[S]`: like sequences, and all that are joined by a chain of like ones, are one group.
+
+    Two sequences are like when they have at least `share` of the words (`word` residues in a row) of the one with
+    fewer words in common. Without insertions, a fraction p of equal residues keeps about p^word of the words: 0.3 of
+    words of 4 are about 74% of the residues.
+
+    Args:
+        sequences: one-letter codes; those shorter than `word` count as one word.
+        word: residues of a word.
+        share: see above, above 0 and up to 1.
+
+    Raises:
+        BadInput: an option is out of range.
+    """
+    check_range("word", word, at_least=1, whole=True)
+    check_range("share", share, above=0, at_most=1)
+    numbers: dict[str, int] = {}
+    rows, columns = [], []
+    for row, sequence in enumerate(sequences):
+        words = {sequence[start : start + word] for start in range(max(len(sequence) - word + 1, 1))}
+        rows += [row] * len(words)
+        columns += [numbers.setdefault(text, len(numbers)) for text in sorted(words)]
+    ones = np.ones(len(rows), dtype=np.int32)
+    holds = sparse.csr_matrix((ones, (rows, columns)), shape=(len(sequences), max(len(numbers), 1)))
+    common = (holds @ holds.T).tocoo()
+    count = np.bincount(rows, minlength=len(sequences))
+    alike = common.data >= share * np.minimum(count[common.row], count[common.col])
+    ends = (common.row[alike], common.col[alike])
+    links = sparse.coo_matrix((np.ones(len(ends[0]), dtype=np.int8), ends), shape=common.shape)
+    return connected_components(links, directed=False)[1].astype(np.int64)
+
+
+def grouped_split(
+    groups: np.ndarray, labels: np.ndarray, fractions: Mapping[str, float], seed: int
+) -> dict[str, np.ndarray]:
+    """Share out whole groups, so that every split gets its fraction of every label's zeros and ones.
+
+    Groups are dealt from the largest to the smallest, equally large ones in random order, each to the split that lacks
+    most of what the group holds.
+
+    Args:
+        groups: group of each row `[S]`.
+        labels: 0, 1 or NaN `[S, L]`.
+        fractions: share of each split; they add up to 1.
+        seed: decides the order of equally large groups.
+
+    Returns:
+        Rows of each split, ascending.
+
+    Raises:
+        BadInput: the fractions are no shares, or a split would be empty.
+    """
+    shares = np.array(list(fractions.values()))
+    if len(shares) < 2 or shares.min() <= 0 or abs(shares.sum() - 1) > 1e-6:
+        raise BadInput(f"fractions must be shares above 0 that add up to 1, got {dict(fractions)}.")
+    kinds = np.concatenate((labels == 0, labels == 1), axis=1).astype(np.float64)
+    names, member = np.unique(groups, return_inverse=True)
+    holds = np.zeros((len(names), kinds.shape[1]))
+    np.add.at(holds, member, kinds)
+    sizes = np.bincount(member)
+    shuffled = np.random.RandomState(seed % (1 << 32)).permutation(len(names))
+    wanted = np.outer(shares, np.maximum(kinds.sum(0), 1))  # [splits, kinds]
+    given, owner = np.zeros_like(wanted), np.zeros(len(names), dtype=np.int64)
+    for group in shuffled[np.argsort(-sizes[shuffled], kind="stable")]:
+        owner[group] = int(np.argmax(((1 - given / wanted) * holds[group]).sum(1)))
+        given[owner[group]] += holds[group]
+    split = {name: np.flatnonzero(owner[member] == number) for number, name in enumerate(fractions)}
+    empty = [name for name, rows in split.items() if not len(rows)]
+    if empty:
+        raise BadInput(f"{len(names)} groups of like sequences cannot fill the split {empty[0]}.")
+    return split
+
+
+def sequence_smiles(sequence: str) -> str:
+    """SMILES of a linear peptide of L amino acids with free ends and without disulphide bridges.
+
+    Raises:
+        BadInput: a letter is none of the 20 amino acids.
+    """
+    if not sequence or not set(sequence) <= AMINO_ACIDS:
+        raise BadInput(f"{sequence!r} is no sequence of the 20 amino acids ({''.join(sorted(AMINO_ACIDS))}).")
+    return Chem.MolToSmiles(Chem.MolFromSequence(sequence))

@@ -15,7 +15,7 @@ import torch
 from rdkit import rdBase
 
 from graphbench.benchmarks.molecules import specs
-from graphbench.benchmarks.molecules.base import MoleculeBenchmark
+from graphbench.benchmarks.molecules.base import MoleculeBenchmark, Reader
 from graphbench.benchmarks.molecules.chemistry.features import FeatureSet
 from graphbench.benchmarks.molecules.chemistry.problems import RowProblem, refuse_problems
 from graphbench.benchmarks.molecules.chemistry.properties import combine_terms
@@ -24,11 +24,13 @@ from graphbench.benchmarks.molecules.chemistry.vocabulary import (
     QM9_ATOM_TYPES,
     ZINC_BOND_TYPES,
 )
-from graphbench.benchmarks.molecules.inputs import Reader
 from graphbench.benchmarks.molecules.qm9_sources import (
+    CONSTRAINED_SOLUBILITY,
     PACK_FILES,
+    QM9_TARGETS,
     QM9Rows,
     addresses,
+    check_physical,
     fetch_published,
     pack_paths,
     read_pack,
@@ -41,7 +43,6 @@ from graphbench.benchmarks.molecules.qm9_structures import (
     read_structures,
     read_texts,
 )
-from graphbench.benchmarks.molecules.qm9_targets import CONSTRAINED_SOLUBILITY, QM9_TARGETS, check_physical
 from graphbench.contracts import SPLITS, BenchmarkSpec, Column, Features, GraphTable
 from graphbench.contracts.table import NODE, pointer
 from graphbench.data.splits import permutation

@@ -1,19 +1,19 @@
-"""Where QM9 comes from: the raw files that PyG fetches, or the files that the package qm9pack ships."""
+"""QM9's sources: the raw files that PyG fetches or those of the package qm9pack, and the physical targets in both."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pandas as pd
 
 from graphbench.benchmarks.molecules.qm9_structures import MolBlock, PackRecord, Record
-from graphbench.benchmarks.molecules.qm9_targets import QM9_TARGETS, count_elements, csv_targets, pack_targets
 from graphbench.data.download import fetch, fetch_members
 from graphbench.data.package_files import file_sha256, package_file
-from graphbench.errors import CorruptData
+from graphbench.errors import BadInput, CorruptData, check_choice
 
 _SDF, _CSV, _SKIPPED = "gdb9.sdf", "gdb9.sdf.csv", "uncharacterized.txt"
 #: The files of qm9pack 1.0.3 that hold the molecules, and their SHA-256.
@@ -23,6 +23,129 @@ PACK_FILES = {
     "qm9_part3.csv": "9c5efb5733d2af149db8d95d36ff198b4ffed12d9f7b344220a1e5877d5c6a43",
 }
 _ADVICE = "Or use the same molecules without a network: pip install 'graphbench-lightning[qm9]' and source=qm9pack."
+#: Computed from the molecule alone, see `graphbench.benchmarks.molecules.chemistry.properties`.
+CONSTRAINED_SOLUBILITY = "constrained_solubility"
+HARTREE = 27.211386246  # eV (CODATA 2018)
+KCAL_MOL = 0.04336414  # eV, as PyG takes it
+_Dimension = Literal["hartree", "kcal/mol", "other"]
+_FACTORS: dict[_Dimension, float] = {"hartree": HARTREE, "kcal/mol": KCAL_MOL, "other": 1.0}
+_ELEMENTS = ("H", "C", "N", "O", "F")
+
+
+@dataclass(frozen=True)
+class QM9Target:
+    """One physical target (Ramakrishnan et al., Scientific Data 1, 140022 (2014), Table 3).
+
+    Args:
+        unit: of the target here; all energies are in eV, as in PyG.
+        csv_column: in `gdb9.sdf.csv`.
+        csv_dimension: what that column is in.
+        pack_column: in the files of qm9pack, where energies are in hartree.
+        atom_energies: hartree of a free H, C, N, O and F atom, for atomisation energies; qm9pack has none, so they
+            are its total energy less these.
+    """
+
+    unit: str
+    csv_column: str
+    pack_column: str
+    csv_dimension: _Dimension = "other"
+    atom_energies: tuple[float, ...] = ()
+
+    @property
+    def pack_factor(self) -> float:
+        """From the unit in qm9pack to `unit`."""
+        return HARTREE if self.unit == "eV" else 1.0
+
+    @property
+    def csv_factor(self) -> float:
+        """From the unit in `gdb9.sdf.csv` to `unit`."""
+        return _FACTORS[self.csv_dimension]
+
+
+def _energy(csv_column: str, pack_column: str) -> QM9Target:
+    return QM9Target("eV", csv_column, pack_column, "hartree")
+
+
+def _atomisation(csv_column: str, pack_column: str, *atom_energies: float) -> QM9Target:
+    return QM9Target("eV", csv_column, pack_column, "kcal/mol", atom_energies)
+
+
+#: Every physical target by name, in PyG's order.
+QM9_TARGETS: dict[str, QM9Target] = {
+    "mu": QM9Target("D", "mu", "Dipole_debye"),
+    "alpha": QM9Target("a0^3", "alpha", "Polarizability_bohr3"),
+    "homo": _energy("homo", "HOMO_au"),
+    "lumo": _energy("lumo", "LUMO_au"),
+    "gap": _energy("gap", "HOMO_LUMO_gap_au"),
+    "r2": QM9Target("a0^2", "r2", "R2_bohr2"),
+    "zpve": _energy("zpve", "ZPVE_au"),
+    "u0": _energy("u0", "InternalEnergy_0K_au"),
+    "u298": _energy("u298", "InternalEnergy_298K_au"),
+    "h298": _energy("h298", "Enthalphy_298K_au"),
+    "g298": _energy("g298", "GibbsFreeEnergy_298K_au"),
+    "cv": QM9Target("cal/(mol K)", "cv", "Heatcapacity_Cv_cal_mol_K"),
+    "u0_atom": _atomisation(
+        "u0_atom", "InternalEnergy_0K_au", -0.500273, -37.846772, -54.583861, -75.064579, -99.718730
+    ),
+    "u298_atom": _atomisation(
+        "u298_atom", "InternalEnergy_298K_au", -0.498857, -37.845355, -54.582445, -75.063163, -99.717314
+    ),
+    "h298_atom": _atomisation(
+        "h298_atom", "Enthalphy_298K_au", -0.497912, -37.844411, -54.581501, -75.062219, -99.716370
+    ),
+    "g298_atom": _atomisation(
+        "g298_atom", "GibbsFreeEnergy_298K_au", -0.510927, -37.861317, -54.598897, -75.079532, -99.733544
+    ),
+    "rotational_a": QM9Target("GHz", "A", "RotA_GHz"),
+    "rotational_b": QM9Target("GHz", "B", "RotB_GHz"),
+    "rotational_c": QM9Target("GHz", "C", "RotC_GHz"),
+}
+
+
+def csv_targets(columns: Mapping[str, np.ndarray], names: Sequence[str]) -> np.ndarray:
+    """Targets `[molecules, T]`, float64, out of the columns of `gdb9.sdf.csv`."""
+    targets = [QM9_TARGETS[name] for name in names]
+    return np.stack([columns[target.csv_column] * target.csv_factor for target in targets], axis=1)
+
+
+def pack_targets(columns: Mapping[str, np.ndarray], formulas: np.ndarray, names: Sequence[str]) -> np.ndarray:
+    """Targets `[molecules, T]`, float64, out of the columns of qm9pack.
+
+    Args:
+        columns: name -> values `[molecules]`.
+        formulas: atoms of each element H, C, N, O, F `[molecules, 5]`.
+        names: of targets.
+    """
+    found = []
+    for name in names:
+        target = QM9_TARGETS[name]
+        values = columns[target.pack_column]
+        if target.atom_energies:
+            values = values - formulas @ np.array(target.atom_energies)
+        found.append(values * target.pack_factor)
+    return np.stack(found, axis=1)
+
+
+def count_elements(elements: Sequence[str]) -> list[int]:
+    """Atoms of H, C, N, O and F among the symbols of a molecule."""
+    return [elements.count(symbol) for symbol in _ELEMENTS]
+
+
+def check_physical(targets: Sequence[str]) -> None:
+    """Refuse targets that QM9 does not have.
+
+    Args:
+        targets: names of what is measured or computed, one or several.
+
+    Raises:
+        BadInput: names all that there are.
+    """
+    if CONSTRAINED_SOLUBILITY in targets:
+        raise BadInput(f"target={CONSTRAINED_SOLUBILITY} is computed: it must be the only target.")
+    if not targets or len(set(targets)) != len(targets):
+        raise BadInput(f"target: expected one or several distinct targets, got {list(targets)}.")
+    for name in targets:
+        check_choice("target", name, (*QM9_TARGETS, CONSTRAINED_SOLUBILITY))
 
 
 @dataclass(frozen=True)

@@ -20,10 +20,10 @@ from graphbench.benchmarks.molecules.chemistry.reading import (
     Recipe,
     concatenate,
     examine,
-    parse_smiles,
     read_or_problem,
     stack_molecules,
 )
+from graphbench.benchmarks.molecules.chemistry.smiles import parse_smiles
 
 #: Covalent radii in Angstrom (Cordero et al., Dalton Trans. 2832 (2008)).
 _RADII = {"H": 0.31, "C": 0.76, "N": 0.71, "O": 0.66, "F": 0.57}

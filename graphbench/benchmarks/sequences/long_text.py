@@ -1,25 +1,35 @@
-"""Text and Retrieval of the Long Range Arena: classes of documents, byte by byte."""
+"""Text and Retrieval of the Long Range Arena: documents byte by byte, and readers of their published files."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
+from itertools import islice
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
 import torch
 
 from graphbench.benchmarks.sequences import specs
-from graphbench.benchmarks.sequences.aan import find_pairs, read_pairs
 from graphbench.benchmarks.sequences.base import to_table
 from graphbench.benchmarks.sequences.inputs import TextInput, Tokens, bytes_of
-from graphbench.benchmarks.sequences.reviews import ARCHIVE, read_reviews
+from graphbench.benchmarks.sequences.ragged import Sequences
 from graphbench.contracts import GraphTable
+from graphbench.data.archives import read_tar
 from graphbench.data.splits import permutation
-from graphbench.errors import BadInput, check_range
+from graphbench.errors import BadInput, CorruptData, MissingData, check_range
 
 _CHUNK = 500  # pairs per table
+REVIEWS_ADDRESS = "https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz"
+ARCHIVE, FOLDER = "aclImdb_v1.tar.gz", "aclImdb"
+SENTIMENTS = ("neg", "pos")
+_SPLITS = ("train", "test")
+PAIRS_ADDRESS = "https://storage.googleapis.com/long-range-arena/lra_release.gz"
+FILES = {split: f"new_aan_pairs.{part}.tsv" for split, part in (("train", "train"), ("val", "eval"), ("test", "test"))}
+_RELEASE = Path("lra_release", "lra_release", "tsv_data")  # where the release has them
+_COLUMNS = 5  # label, two numbers of papers, two texts
+_LABELS = {b"0": 0, b"0.0": 0, b"1": 1, b"1.0": 1}
 
 
 class Text(TextInput):
@@ -145,3 +155,117 @@ def _first_bytes(text: str, most: int) -> np.ndarray:
     if not len(found):
         raise BadInput("a text is empty")
     return found
+
+
+def read_reviews(folder: Path, max_length: int) -> dict[str, Sequences]:
+    """Bytes of the labelled reviews, train and test, sorted by the names of their files.
+
+    Args:
+        folder: holds the archive, which is read without unpacking it, or the folder `aclImdb` out of it.
+        max_length: bytes of a review to keep, from its beginning.
+
+    Raises:
+        MissingData: nothing is there; says what to fetch, from where, and where to put it.
+        CorruptData: the archive is damaged, or a review is empty.
+    """
+    if (folder / FOLDER).is_dir():
+        found = _from_folder(folder / FOLDER)
+    elif (folder / ARCHIVE).is_file():
+        found = _from_archive(folder / ARCHIVE)
+    else:
+        raise MissingData(
+            f"The movie reviews are not there. Put this file into {folder}:\n"
+            f"  {ARCHIVE} from {REVIEWS_ADDRESS} (84 MB; or the folder {FOLDER}, which it holds)"
+        )
+    reviews: dict[tuple[str, str], dict[str, bytes]] = {(s, label): {} for s in _SPLITS for label in SENTIMENTS}
+    for split, label, name, content in found:
+        if not content:
+            raise CorruptData(f"{folder}: the review {split}/{label}/{name} is empty. Fetch {ARCHIVE} again.")
+        reviews[split, label][name] = content[:max_length]
+    for (split, label), texts in reviews.items():
+        if not texts:
+            raise CorruptData(f"{folder} holds no review in {FOLDER}/{split}/{label}. Fetch {ARCHIVE} again.")
+    return {split: _joined([reviews[split, label] for label in SENTIMENTS]) for split in _SPLITS}
+
+
+def _from_folder(folder: Path) -> Iterator[tuple[str, str, str, bytes]]:
+    for split in _SPLITS:
+        for label in SENTIMENTS:
+            for file in (folder / split / label).glob("*.txt"):
+                yield split, label, file.name, file.read_bytes()
+
+
+def _from_archive(archive: Path) -> Iterator[tuple[str, str, str, bytes]]:
+    """By their exact places in the archive: nothing is written anywhere."""
+    for name, content in read_tar(archive, _is_review, REVIEWS_ADDRESS):
+        _, split, label, file = PurePosixPath(name).parts
+        yield split, label, file, content
+
+
+def _is_review(name: str) -> bool:
+    parts = PurePosixPath(name).parts
+    labelled = len(parts) == 4 and parts[0] == FOLDER and parts[1] in _SPLITS and parts[2] in SENTIMENTS
+    return labelled and parts[3].endswith(".txt")
+
+
+def _joined(by_label: list[dict[str, bytes]]) -> Sequences:
+    texts = [texts[name] for texts in by_label for name in sorted(texts)]
+    labels = np.repeat(np.arange(len(by_label), dtype=np.uint8), [len(texts) for texts in by_label])
+    tokens = np.frombuffer(b"".join(texts), dtype=np.uint8).copy()
+    return Sequences(tokens, np.array([len(text) for text in texts]), labels)
+
+
+def find_pairs(folder: Path) -> dict[str, Path]:
+    """Split -> file.
+
+    Args:
+        folder: holds the three files, or the folders out of the release.
+
+    Raises:
+        MissingData: a file is not there; says what to fetch, from where, and where to put it.
+    """
+    for place in (folder, folder / _RELEASE, folder / _RELEASE.name):
+        if all((place / name).is_file() for name in FILES.values()):
+            return {split: place / name for split, name in FILES.items()}
+    raise MissingData(
+        f"The pairs of papers are not there. Put these files into {folder}:\n"
+        f"  {', '.join(FILES.values())} out of lra_release.gz from {PAIRS_ADDRESS} (7.7 GB)\n"
+        "The address refused downloads when last reported; mirrors of the release carry the same three files."
+    )
+
+
+def read_pairs(file: Path, max_length: int, chunk: int) -> Iterator[Sequences]:
+    """Bytes of both papers of every pair, some pairs at a time.
+
+    A line is "label, paper, paper, text, text", separated by tabs and without quotes.
+
+    Args:
+        file: one split.
+        max_length: bytes of a paper to keep, from its beginning.
+        chunk: pairs to hand over at once.
+
+    Raises:
+        CorruptData: a line is something else; names it.
+    """
+    with file.open("rb") as lines:
+        first = 1
+        while block := list(islice(lines, chunk)):
+            yield _parse(block, file, first, max_length)
+            first += len(block)
+
+
+def _parse(block: list[bytes], file: Path, first: int, max_length: int) -> Sequences:
+    texts: list[bytes] = []
+    labels = []
+    for number, line in enumerate(block, first):
+        fields = line.rstrip(b"\r\n").split(b"\t")
+        if len(fields) != _COLUMNS or fields[0] not in _LABELS or not fields[3] or not fields[4]:
+            raise CorruptData(
+                f"{file}, line {number:,} is not a label (0 or 1), two papers and two texts, separated by tabs. Fetch "
+                "the file again."
+            )
+        labels.append(_LABELS[fields[0]])
+        texts += [fields[3][:max_length], fields[4][:max_length]]
+    sizes = np.array([len(text) for text in texts]).reshape(-1, 2)
+    tokens = np.frombuffer(b"".join(texts), dtype=np.uint8).copy()
+    return Sequences(tokens, sizes.sum(1), np.array(labels, dtype=np.uint8), sizes[:, 0].astype(np.int32))

@@ -11,11 +11,10 @@ import numpy as np
 
 from graphbench.benchmarks.sequences import specs
 from graphbench.benchmarks.sequences.base import to_table
-from graphbench.benchmarks.sequences.image_inputs import ImageInput
+from graphbench.benchmarks.sequences.inputs import ImageInput
 from graphbench.benchmarks.sequences.ragged import Sequences
-from graphbench.benchmarks.superpixels.cifar import CHECKSUMS, read_cifar10
-from graphbench.benchmarks.superpixels.idx import idx_checksums, read_idx_folder
-from graphbench.benchmarks.superpixels.labelled import LabelledImages
+from graphbench.benchmarks.superpixels.images import LabelledImages
+from graphbench.benchmarks.superpixels.readers import CHECKSUMS, idx_checksums, read_cifar10, read_idx_folder
 from graphbench.contracts import GraphTable
 
 _CHUNK = 5_000  # images per table

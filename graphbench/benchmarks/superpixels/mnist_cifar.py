@@ -10,13 +10,16 @@ from typing import Any, Literal, get_args
 
 from graphbench.benchmarks.gnn_benchmark_files import address, fetch, read_splits
 from graphbench.benchmarks.superpixels import specs
-from graphbench.benchmarks.superpixels.base import from_published, leading_validation, stratified_rows
-from graphbench.benchmarks.superpixels.cifar import CHECKSUMS, read_cifar10
-from graphbench.benchmarks.superpixels.idx import idx_checksums, read_idx_folder
-from graphbench.benchmarks.superpixels.inputs import ImageInput
-from graphbench.benchmarks.superpixels.labelled import LabelledImages
+from graphbench.benchmarks.superpixels.base import ImageInput, from_published, leading_validation, stratified_rows
+from graphbench.benchmarks.superpixels.images import LabelledImages
+from graphbench.benchmarks.superpixels.readers import (
+    CHECKSUMS,
+    idx_checksums,
+    read_cifar10,
+    read_idx_folder,
+    read_image_rows,
+)
 from graphbench.benchmarks.superpixels.slic import SlicSettings
-from graphbench.benchmarks.superpixels.tables import read_image_rows
 from graphbench.contracts import GraphTable
 from graphbench.data.package_files import file_sha256, package_file
 from graphbench.errors import BadInput, check_choice

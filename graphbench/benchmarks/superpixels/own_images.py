@@ -11,11 +11,9 @@ from typing import Any
 import numpy as np
 
 from graphbench.benchmarks.superpixels import specs
-from graphbench.benchmarks.superpixels.base import leading_validation, stratified_rows
-from graphbench.benchmarks.superpixels.folders import ImageFolder, find_images
-from graphbench.benchmarks.superpixels.idx import has_idx_files, idx_checksums, read_idx_folder
-from graphbench.benchmarks.superpixels.inputs import ImageInput
-from graphbench.benchmarks.superpixels.labelled import ImageFiles, LabelledImages
+from graphbench.benchmarks.superpixels.base import ImageInput, leading_validation, stratified_rows
+from graphbench.benchmarks.superpixels.images import ImageFiles, ImageFolder, LabelledImages, find_images
+from graphbench.benchmarks.superpixels.readers import has_idx_files, idx_checksums, read_idx_folder
 from graphbench.benchmarks.superpixels.slic import SlicSettings
 from graphbench.contracts import SPLITS, Features
 from graphbench.data.splits import check_fractions, without_share

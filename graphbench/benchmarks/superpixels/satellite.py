@@ -15,7 +15,7 @@ import torch
 from graphbench.benchmarks.base import GraphBenchmark
 from graphbench.benchmarks.superpixels import specs
 from graphbench.benchmarks.superpixels.boundary import PUBLISHED, BoundaryGraph, image_graph
-from graphbench.benchmarks.superpixels.labelled import read_image
+from graphbench.benchmarks.superpixels.images import read_image
 from graphbench.contracts import GraphTable
 from graphbench.contracts.table import EDGE, EDGE_INDEX, NODE, Column, pointer
 from graphbench.data.archives import open_gzip

@@ -11,8 +11,7 @@ import pandas as pd
 
 from graphbench.cli.options import OWN, Request, check_needed, own_parser, split
 from graphbench.cli.parsers import folder_to_write, whole_number
-from graphbench.cli.several_devices import chosen_devices
-from graphbench.cli.trained import on_split, predictor_of, training_means
+from graphbench.cli.trained import chosen_devices, on_split, predictor_of, training_means
 from graphbench.contracts import SPLITS
 from graphbench.data.files.writing import writing_together
 from graphbench.errors import BadInput, check_choice

@@ -18,22 +18,20 @@ from pytorch_lightning.callbacks import BatchSizeFinder, LearningRateFinder, Sto
 from pytorch_lightning.utilities.exceptions import SIGTERMException
 from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
-from graphbench.callbacks.best_checkpoint import BestCheckpoint
 from graphbench.callbacks.changed_options import ChangedOptions
+from graphbench.callbacks.checkpoints import BestCheckpoint
 from graphbench.callbacks.non_finite import Diverged
-from graphbench.cli.changes import altered_options, changed_options
 from graphbench.cli.command_line import CommandLine
 from graphbench.cli.complaints import of_logger, of_training, reason
-from graphbench.cli.elastic import join_again
-from graphbench.cli.finders import found_options, take_over_found
+from graphbench.cli.console import count_parameters, peak_memory_mb, scores_of
 from graphbench.cli.lightning import GraphbenchCLI, write_config
-from graphbench.cli.measures import count_parameters, peak_memory_mb, scores_of
 from graphbench.cli.options import OWN, Request, own_parser, split
 from graphbench.cli.parsers import CommandParser, folder_to_write
-from graphbench.cli.resume import find_start, without_repeats
+from graphbench.cli.process import Stopped, exit_code, shared_exit_code
+from graphbench.cli.ranks import FolderLost, is_in_place, join_again, lost_folder
+from graphbench.cli.resume import altered_options, changed_options, find_start, without_repeats
 from graphbench.cli.same_data import SameData
-from graphbench.cli.signals import FolderLost, is_in_place, lost_folder
-from graphbench.cli.stopping import Stopped, exit_code, shared_exit_code
+from graphbench.cli.trainer_checks import found_options, take_over_found
 from graphbench.data.files.foreign import load_yaml
 from graphbench.data.files.writing import write_text
 from graphbench.data.lost_memory import explain_memory
@@ -42,9 +40,9 @@ from graphbench.inference.training import RecordTraining
 from graphbench.registry.expected import kind_of_data
 from graphbench.runs import RunFolder, trust
 from graphbench.runs.checkpoints import load_checkpoint
+from graphbench.runs.differences import differing_options
 from graphbench.runs.environment import describe_environment
 from graphbench.runs.tables import show_number
-from graphbench.runs.trained_options import differing_options
 
 log = logging.getLogger(__name__)
 
@@ -299,6 +297,7 @@ def _finish(cli: GraphbenchCLI) -> int:
         "parameters": count_parameters(model),
         "epochs": trainer.current_epoch,
         "steps": trainer.global_step,
+        "ended_by_rate": model.ended_by_rate,
         "seed": cli.config.get("seed_everything"),
         "fit_seconds": round(_timer(trainer).time_elapsed(), 1),
         "peak_memory_mb": round(peak_memory_mb()),

@@ -6,17 +6,19 @@ import dataclasses
 import json
 import sys
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from graphbench import registry
-from graphbench.cli.commands.list_configs import show_configs
-from graphbench.cli.parsers import CommandParser
+from graphbench.cli.parsers import CommandParser, file_to_write
 from graphbench.contracts.spec import BenchmarkSpec
-from graphbench.errors import BrokenPlugin, UnknownName
+from graphbench.errors import BadInput, BrokenPlugin, UnknownName
 from graphbench.registry import Group, Record
+from graphbench.registry.configurations import Configuration, Facts, configurations, facts, missing, resolve
+from graphbench.registry.expected import Expected
 
 _FILE_WIDTH = 200  # columns of a table that goes to a file or a pipe, where nothing is gained by wrapping
 _GENERATED = "*"  # stands behind sizes of graphs that are generated here
@@ -36,7 +38,7 @@ def _parser() -> CommandParser:
     return parser
 
 
-def run(arguments: Sequence[str]) -> int:
+def list_installed(arguments: Sequence[str]) -> int:
     """Print what is registered.
 
     Returns:
@@ -170,3 +172,113 @@ def _record_as_json(record: Record) -> dict[str, Any]:
         spec: BenchmarkSpec | None = record.spec
         entry["spec"] = None if spec is None else dataclasses.asdict(spec)
     return entry
+
+
+_CONFIG_WIDTH = 240  # columns of a table that goes to a file or a pipe
+_CONFIG_HEADER = ("name", "benchmark", "model", "expected", "source", "hardware", "cost")
+
+
+def show_configs(as_json: bool, check: bool = False) -> int:
+    """Print what is installed.
+
+    Args:
+        as_json: JSON instead of a table.
+        check: the exit code says whether something is wrong.
+
+    Returns:
+        0; with `check` 1 where names clash or an entry point leads nowhere.
+
+    Raises:
+        BadInput: a configuration is damaged.
+    """
+    known, lost = configurations(), missing()
+    clashing = {name: found for name, found in known.items() if len(found) > 1}
+    listed = [(found[0], facts(found[0], known)) for name, found in known.items() if name not in clashing]
+    if as_json:
+        entries = [_config_as_json(configuration, said) for configuration, said in listed]
+        print(json.dumps({"configs": entries, "clashes": list(clashing), "missing": lost}, indent=2))
+    else:
+        _show_table_of_configs(listed)
+        for name, found in clashing.items():
+            print(
+                f"Clash: {name} is shipped by {' and '.join(one.distribution for one in found)}; name the file instead."
+            )
+        for line in lost:
+            print(f"Missing: the configurations {line} are not where that distribution says; reinstall it.")
+    return 1 if check and (clashing or lost) else 0
+
+
+def _show_table_of_configs(listed: list[tuple[Configuration, Facts]]) -> None:
+    console = Console(width=None if sys.stdout.isatty() else _CONFIG_WIDTH, highlight=False, markup=False, emoji=False)
+    table = Table(
+        title="configs, for --config NAME", title_justify="left", title_style="bold", box=None, pad_edge=False
+    )
+    for name in _CONFIG_HEADER:
+        table.add_column(name, no_wrap=name == "name", overflow="fold")
+    for configuration, said in listed:
+        expected = said.expected
+        where = said.benchmark or (f"over {said.over}" if said.over else said.kind)
+        table.add_row(
+            configuration.name,
+            where,
+            said.model,
+            _score(expected),
+            expected.source or "",
+            expected.hardware or "",
+            expected.cost or "",
+        )
+    console.print(table)
+
+
+def _score(expected: Expected) -> str:
+    """`test/MAE 0.07 ± 0.004`, or the parameters where no score is known."""
+    if expected.value is None:
+        return "" if expected.parameters is None else f"{expected.parameters:,} parameters"
+    sd = "" if expected.sd is None else f" ± {expected.sd:g}"
+    return f"{expected.metric or ''} {expected.value:g}{sd}".strip()
+
+
+def _config_as_json(configuration: Configuration, said: Facts) -> dict[str, Any]:
+    return {
+        "name": configuration.name,
+        "kind": said.kind,
+        "over": said.over,
+        "benchmark": said.benchmark,
+        "model": said.model,
+        "expected": dataclasses.asdict(said.expected),
+        "summary": configuration.summary,
+        "distribution": configuration.distribution,
+        "version": configuration.version,
+        "path": str(configuration.path),
+    }
+
+
+def show_config(arguments: Sequence[str]) -> int:
+    """Print a configuration, or write it into a file.
+
+    Raises:
+        BadInput: no configuration has the name, or the file to write exists.
+    """
+    parser = CommandParser(
+        "config",
+        description="Print an installed configuration. `graphbench list configs` shows their names.",
+    )
+    parser.add_argument("name", help="such as quickstart or gps/zinc")
+    parser.add_argument(
+        "--copy", nargs="?", const=".", metavar="FILE", help="write it to a file, in this folder where none is named"
+    )
+    options = parser.parse_args(arguments)
+    path = resolve(options.name)
+    text = path.read_text(encoding="utf-8")
+    if options.copy is None:
+        sys.stdout.write(text)
+        return 0
+    target = Path(options.copy)
+    if target.is_dir():
+        target = target / path.name
+    if file_to_write("--copy", target).exists():
+        raise BadInput(f"--copy {target}: this file exists already, and nothing is overwritten. Name another.")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(text, encoding="utf-8")
+    print(f"Wrote {target}. Next: graphbench fit --config {target}")
+    return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import statistics
 import time
@@ -14,9 +15,8 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from graphbench.cli.console import show_table
+from graphbench.cli.console import count_parameters, peak_memory_mb, show_table
 from graphbench.cli.lightning import GraphbenchCLI
-from graphbench.cli.measures import peak_memory_mb
 from graphbench.cli.options import OWN, own_parser, split
 from graphbench.cli.parsers import whole_number
 from graphbench.contracts.table import GraphBatch
@@ -142,3 +142,26 @@ def _show_operations(model: BenchmarkModule, batch: GraphBatch, depth: int) -> N
     ]
     title = f"Operations of a forward pass in evaluation mode ({batch.num_graphs} graphs, {batch.num_nodes} nodes)"
     show_table(title, ["module", "GFLOP", "share"], [*rows, ["total", f"{total / 1e9:.4f}", "100.0 %"]])
+
+
+def params(arguments: Sequence[str]) -> int:
+    """Print the count by part and in total (`--json` for machines)."""
+    request = split(own_parser("params", **OWN["params"]), arguments)
+    model = GraphbenchCLI(request.arguments).model
+    parts = {f"architecture.{name}": count_parameters(child) for name, child in model.architecture.named_children()}
+    loose = count_parameters(model.architecture) - sum(parts.values())
+    if loose:
+        parts["architecture (own)"] = loose
+    if model.positional_encoding is not None:
+        parts = {"positional_encoding": count_parameters(model.positional_encoding), **parts}
+    parts["head"] = count_parameters(model.task)
+    parts = {name: number for name, number in parts.items() if number}
+    total = count_parameters(model)
+    name = type(model.architecture).__name__
+    if request.own.json:
+        record = {"architecture": name, "benchmark": model.spec.name, "parameters": total, "parts": parts}
+        print(json.dumps(record))
+    else:
+        rows = [[part, f"{number:,}"] for part, number in parts.items()]
+        show_table(f"{name} on {model.spec.name}", ["part", "parameters"], [*rows, ["total", f"{total:,}"]])
+    return 0

@@ -19,9 +19,9 @@ from graphbench.cli.parsers import CommandParser, file_to_write, folder_to_write
 from graphbench.data.files.writing import write_text
 from graphbench.errors import BadInput, check_range
 from graphbench.experiments.records import Record, read_records, write_records
-from graphbench.experiments.reproduce.listing import records, summary
 from graphbench.experiments.reproduce.obtained import obtain, records_of
 from graphbench.experiments.reproduce.plan import SCALES, Job, Request, coverage, jobs, select
+from graphbench.experiments.reproduce.rendering import records, summary
 from graphbench.experiments.reproduce.running import devices, missing, run_beside, run_here, write_slurm
 from graphbench.experiments.reproduce.tables import Cell, Table, find_table, table_files, tables
 
@@ -179,8 +179,8 @@ def _write_pages(own: argparse.Namespace) -> None:
 
 def _count(arguments: Sequence[str]) -> int:
     """Trainable parameters of what a command line builds."""
+    from graphbench.cli.console import count_parameters
     from graphbench.cli.lightning import GraphbenchCLI
-    from graphbench.cli.measures import count_parameters
     from graphbench.cli.options import own_parser, split
 
     return count_parameters(GraphbenchCLI(split(own_parser("params"), arguments, None).arguments).model)

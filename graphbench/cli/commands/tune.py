@@ -14,7 +14,7 @@ import yaml
 from graphbench.cli.checks import refuse_unknown
 from graphbench.cli.parsers import CommandParser, folder_to_write
 from graphbench.cli.preflight import built, flat, refuse_options, settings
-from graphbench.cli.stopping import Stopped
+from graphbench.cli.process import Stopped
 from graphbench.data.files.writing import write_text, writing_together
 from graphbench.errors import BadInput, GraphbenchError, check_range
 from graphbench.experiments import write_csv

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from statistics import fmean, median, stdev
+from statistics import fmean, stdev
 
 from graphbench.experiments.records import Record
+from graphbench.experiments.reproduce.cost import Costs
 from graphbench.experiments.reproduce.obtained import Obtained
-from graphbench.experiments.reproduce.recipes import expected, length_of
-from graphbench.experiments.reproduce.rendering import markdown_table, several, spread
+from graphbench.experiments.reproduce.recipes import expected
+from graphbench.experiments.reproduce.rendering import markdown_table, span, spread
 from graphbench.experiments.reproduce.tables import Cell, Table
 
 #: Every status of a line, in the order of the summary.
@@ -20,7 +21,7 @@ STATUSES = (
 #: Ways to a value that train nothing -> their status.
 _CLOSED = {"missing": "no code", "unwritten": "no code", "quoted": "quoted", "script": "script"}
 _MEANING = {
-    "met": "at full length, within two standard deviations",
+    "met": "at full length, within two standard deviations, or equal as printed",
     "better": "at full length, more than two standard deviations better",
     "not met": "at full length, more than two standard deviations worse",
     "no spread": "at full length; neither paper nor seeds have a spread to judge by",
@@ -37,8 +38,9 @@ Written by `graphbench reproduce --records ... --ledger LEDGER.md` out of the ta
 records of runs; nothing here is typed by hand. One line for each of the {values:,} scores and measurements that the
 papers print; settings, sizes and numbers of parameters, which `graphbench reproduce TABLE --no-train` holds against the
 print without training, have none.
-Hours are those of one processor core of the machine in RESULTS.md, for all seeds of the paper, from the median time of
-an epoch (or step) in records of the same recipe; none where no record has it.
+Hours are those of one processor core of the machines in RESULTS.md, for all seeds of the paper: what whole trainings
+took, else the steps of the recipe times the median time of a step of the same model on the same batches. A depth that
+was not measured lies on the line through at least two that were. None where no record tells.
 """
 _ROW = ("row", "column", "printed", "obtained", "seeds", "trained", "status", "hours", "command or reason")
 
@@ -83,6 +85,7 @@ class Ledger:
 
     def __init__(self, tables: Iterable[Table], records: Sequence[Record]) -> None:
         self.records = records
+        self._costs = Costs(records)
         self._by_recipe: dict[tuple[str, ...], list[Record]] = {}
         for record in records:
             self._by_recipe.setdefault(record.recipe, []).append(record)
@@ -107,8 +110,7 @@ class Ledger:
             better=column.better or ("higher" if one.higher_is_better else "lower"),
             data_wanted=expected(cell.recipe).data or "",
         )
-        trained = several(one.steps or 0, "step") if one.epochs is None else several(one.epochs, "epoch")
-        return Line(table, cell, _status(found), spread(found), found.seeds, trained, hours)
+        return Line(table, cell, _status(found), spread(found), found.seeds, _trained(records), hours)
 
     def _longest(self, cell: Cell) -> list[Record]:
         """Records of a cell's training that differ in their seed alone: the longest; RESULTS.md has all."""
@@ -116,19 +118,15 @@ class Ledger:
         for one in self._by_recipe.get(cell.recipe, ()):
             same = one.options == cell.options and f"test/{one.metric}" == cell.metric
             if same and one.test is not None:
-                groups.setdefault((_is_whole(one), one.epochs or 0, one.steps or 0, one.data or ""), []).append(one)
+                whole = _is_whole(one)  # which need not be as many epochs for every seed, where the rate ends a run
+                length = (0, 0) if whole else (one.epochs or 0, one.steps or 0)
+                groups.setdefault((whole, *length, one.data or ""), []).append(one)
         return groups[max(groups)] if groups else []
 
     def _hours(self, table: Table, cell: Cell) -> float | None:
-        """Hours of one core for all seeds, from the records of the same recipe."""
-        length = length_of(cell)
-        rates = []
-        for one in self._by_recipe.get(cell.recipe, ()):
-            for wanted, done in ((length.epochs, one.epochs), (length.steps, one.steps)):
-                if wanted and done and one.seconds:
-                    rates.append(one.seconds / done * wanted / 3600)
-                    break
-        return median(rates) * (table.seeds or 1) if rates else None
+        """Hours of one core for all seeds."""
+        hours = self._costs.hours(cell)
+        return None if hours is None else hours * (table.seeds or 1)
 
     def counts(self) -> dict[str, Counter[str]]:
         """Paper -> number of lines by status."""
@@ -160,6 +158,13 @@ class Ledger:
 
 def _is_whole(record: Record) -> bool:
     return record.full is True and not record.altered
+
+
+def _trained(records: Sequence[Record]) -> str:
+    """How long the runs of a line were, and on what where that is not said by its status."""
+    name = "epoch" if records[0].epochs is not None else "step"
+    told = span([one.epochs if name == "epoch" else one.steps for one in records], name)
+    return told + (", training set redrawn" if records[0].data == "redrawn" else "")
 
 
 def _is_measured(cell: Cell) -> bool:

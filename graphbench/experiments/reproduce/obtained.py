@@ -15,6 +15,7 @@ from graphbench.experiments.records import Record, record_of
 from graphbench.experiments.reproduce.plan import Request, altering, is_trained, job_of
 from graphbench.experiments.reproduce.recipes import Length, benchmark_of, expected, fact, length_of, setting
 from graphbench.experiments.reproduce.tables import Cell, Column, Printed, Table
+from graphbench.registry.expected import stands_for
 from graphbench.runs import RunFolder
 from graphbench.runs.differences import differing
 
@@ -79,16 +80,17 @@ class Obtained:
         reasons = [] if self.full or self.altered else ["shorter than the recipe"]
         reasons += [f"altered: {one}" for one in self.altered]
         reasons += [self.cell.differs] if self.cell.differs else []
-        reasons += [f"{self.data} data"] if self.data_wanted and self.data != self.data_wanted else []
+        reasons += [] if stands_for(self.data, self.data_wanted) else [f"{self.data} data"]
         if reasons:
             return f"not comparable: {', '.join(reasons)}"
         return met(self.mean, self.sd, printed, self.better)
 
 
 def met(mean: float, sd: float | None, printed: Printed, better: str) -> str:
-    """Whether a mean lies within two standard deviations of a printed value.
+    """Whether a mean lies within two standard deviations of a printed value, which is rounded to its last digit.
 
-    The printed deviation counts; where none is printed, that over the seeds.
+    The printed deviation counts; where none is printed, that over the seeds. What rounds to the printed value meets it
+    whatever the spread.
 
     Examples:
         >>> met(0.078, None, Printed.read("0.070 ± 0.004"), "lower")
@@ -97,6 +99,10 @@ def met(mean: float, sd: float | None, printed: Printed, better: str) -> str:
         'not met'
         >>> met(0.060, None, Printed.read("0.070 ± 0.004"), "lower")
         'better'
+        >>> met(0.0707, 0.0001, Printed.read("0.070"), "lower")
+        'met'
+        >>> met(0.0703, None, Printed.read("0.070"), "lower")
+        'met'
         >>> met(0.079, None, Printed.read("0.070"), "lower")
         'no spread is known: 0.009 worse'
     """
@@ -105,9 +111,9 @@ def met(mean: float, sd: float | None, printed: Printed, better: str) -> str:
     gain = (mean - printed.value) * (-1 if better == "lower" else 1)
     if not math.isfinite(mean):
         return "not met"
-    if spread is None:
+    if spread is None and abs(gain) > printed.unit * (1 + 1e-9):
         return f"no spread is known: {abs(gain):.3g} {'better' if gain >= 0 else 'worse'}"
-    if abs(gain) <= 2 * spread * (1 + 1e-9):
+    if abs(gain) <= (2 * (spread or 0.0) + printed.unit) * (1 + 1e-9):
         return "met"
     return "better" if gain > 0 else "not met"
 
@@ -143,12 +149,15 @@ def alterations(folder: Path, cell: Cell, resolve: Resolve) -> tuple[str, ...]:
     found = [one for one in differing(resolve([*configs, *cell.options]), content) if one.decides_score]
     if cell.after:  # where the weights of the training before lie
         found = [one for one in found if one.option != "model.init_from"]
+    if results(folder).get("data") == "redrawn":  # said by the kind of its data
+        found = [one for one in found if one.option != "data.source"]
     return (*map(str, found), *((content.get("expected") or {}).get("resumed") or ()))
 
 
 def _is_whole(length: Length, stored: Mapping[str, Any], altered: Sequence[str]) -> bool:
     """Whether a run is that of its recipe and was as long."""
-    return not altered and length.reached(stored.get("epochs"), stored.get("steps"))
+    ended = bool(stored.get("ended_by_rate")) or length.reached(stored.get("epochs"), stored.get("steps"))
+    return not altered and ended
 
 
 def trained(cell: Cell, column: Column, request: Request, output: Path, resolve: Resolve) -> Obtained:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from statistics import fmean, stdev
 
 from graphbench.experiments.records import Record
-from graphbench.experiments.reproduce.rendering import markdown_table, several
+from graphbench.experiments.reproduce.rendering import markdown_table, several, span
 from graphbench.experiments.reproduce.tables import Cell, Table
 
 _HEAD = """# Results
@@ -15,7 +15,8 @@ Written by `graphbench reproduce --records ... --page RESULTS.md` out of {count:
 repository with their curves; nothing here is typed by hand. **Short** is what was trained for less than the published
 training, or by a reduced recipe: such a score does not compare with a printed one, and a row of one seed says nothing
 about the next. Mean and standard deviation are over seeds; scores are those of the epoch with the best validation
-score.
+score, or of the last epoch where the recipe says so. Graphs that are **redrawn** are the published ones in validation
+and test, and another sample of the same set in training.
 """
 _ROW = ("model", "data", "recipe", "parameters", "trained", "seeds", "validation", "test", "printed")
 
@@ -33,18 +34,20 @@ def _spread(values: Sequence[float | None]) -> str:
     return _number(fmean(known)) + (f" ± {_number(stdev(known))}" if len(known) > 1 else "")
 
 
-def _length(record: Record) -> str:
-    """How long a run was, and whether that is what was published."""
-    parts = [several(number, noun) for number, noun in ((record.epochs, "epoch"), (record.steps, "step")) if number]
-    told = {True: ["whole"], False: ["**short**"], None: []}[record.full]
+def _length(group: Sequence[Record]) -> str:
+    """How long runs were, and whether that is what was published."""
+    counts = ([record.epochs for record in group], "epoch"), ([record.steps for record in group], "step")
+    parts = [span(numbers, noun) for numbers, noun in counts if all(numbers)]
+    told = {True: ["whole"], False: ["**short**"], None: []}[group[0].full]
     return ", ".join([*told, *parts]) or "–"
 
 
 def _group(record: Record) -> tuple[object, ...]:
-    """Runs that differ in their seed alone."""
+    """Runs that differ in their seed alone; whole ones, which a falling rate may end, also in how long they were."""
+    length = None if record.full else (record.epochs, record.steps)
     return (
         record.name, record.column, record.benchmark, record.metric, record.recipe, record.options, record.parameters,
-        record.epochs, record.steps, record.full, record.data, record.note,
+        length, record.full, record.data, record.note,
     )  # fmt: skip
 
 
@@ -156,7 +159,7 @@ class Page:
         parameters = f"{one.parameters:,}" if one.parameters else "–"
         val, test = (_spread([getattr(record, split) for record in group]) for split in ("val", "test"))
         return [
-            name, data, recipe, parameters, _length(one), seeds, val, f"{test} {one.metric}", self._beside(one),
+            name, data, recipe, parameters, _length(group), seeds, val, f"{test} {one.metric}", self._beside(one),
         ]  # fmt: skip
 
     def _grid(self, groups: Sequence[Sequence[Record]]) -> list[str]:

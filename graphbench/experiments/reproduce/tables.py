@@ -46,7 +46,7 @@ import yaml
 from graphbench import registry
 from graphbench.data.files.foreign import load_yaml
 from graphbench.errors import BadInput, NameClash, UnknownName
-from graphbench.registry import plugins
+from graphbench.registry import listings
 from graphbench.registry.configurations import folder_of
 
 log = logging.getLogger(__name__)
@@ -344,8 +344,8 @@ def find_table(name: str) -> Table:
     """
     files = table_files()
     if name not in files:
-        absent = plugins.absent_supplier("tables", name)
+        absent = listings.absent_supplier("tables", name)
         shown = "`graphbench reproduce --list` shows what each is."
-        raise UnknownName("table", name, files, shown if absent is None else plugins.advice(absent))
+        raise UnknownName("table", name, files, shown if absent is None else listings.advice(absent))
     path, owner = files[name]
     return read_table(path, name, owner)

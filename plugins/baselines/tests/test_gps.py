@@ -1,16 +1,21 @@
-"""Parameter counts of the shipped GPS configurations, against those of the authors' released models."""
+"""GPS: published parameter counts, and the attention of Performer and BigBird pair by pair."""
+
+from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
+from torch_geometric.data import Data
 
 import graphbench_baselines
 from graphbench import BenchmarkSpec, Features, registry
 from graphbench.errors import BadInput
-from graphbench.nn import DotProductHead, ESLapPEEncoder, HeadConfig, LapPEEncoder, SignNetEncoder
+from graphbench.nn import DenseLayout, DotProductHead, ESLapPEEncoder, HeadConfig, LapPEEncoder, SignNetEncoder
 from graphbench_baselines import GPS
+from graphbench_baselines.gps import BigBirdBranch, PerformerBranch, fixed_uniforms, random_blocks
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 ATOM = Features((119, 5, 12, 12, 10, 6, 6, 2, 2))
@@ -165,3 +170,183 @@ def test_gps_heads_must_divide_the_width(spec):
 def test_neither_branch_is_an_error(spec):
     with pytest.raises(BadInput, match="a local layer, global attention or both"):
         GPS(spec, local_layer="none", attention="none")
+
+
+DIM, HEADS = 8, 2
+
+
+def nodes(sizes):
+    return torch.randn(sum(sizes), DIM, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+
+
+def run(branch, x, sizes):
+    batch = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
+    return branch(x, Data(num_nodes=len(x)), DenseLayout.from_batch(batch))
+
+
+WIDTH = 64
+SIZES = (5, 1, 9)
+
+
+@pytest.fixture
+def performer():
+    torch.manual_seed(0)
+    return PerformerBranch(DIM, HEADS).double().eval()
+
+
+def test_performer_is_the_sum_over_the_nodes_of_the_graph(performer):
+    """Node by node and head by head, with the weights f(q_i) . f(k_j) over their sum."""
+    x, own, first = nodes(SIZES), performer.performer, 0
+    features = own.fast_attn.projection_matrix
+    expected = torch.zeros(len(x), HEADS * WIDTH, dtype=torch.float64)
+    for size in SIZES:
+        part = x[first : first + size]
+        q, k, v = (part @ linear.weight.T for linear in (own.q, own.k, own.v))
+        for head in range(HEADS):
+            columns = slice(head * WIDTH, (head + 1) * WIDTH)
+            for i in range(size):
+                f_q = (features @ q[i, columns]).relu() + 0.001
+                weights = torch.stack([f_q @ ((features @ k[j, columns]).relu() + 0.001) for j in range(size)])
+                expected[first + i, columns] = weights / weights.sum() @ v[:, columns]
+        first += size
+    expected = expected @ own.attn_out.weight.T + own.attn_out.bias
+    torch.testing.assert_close(run(performer, x, SIZES), expected, atol=1e-10, rtol=1e-10)
+
+
+def test_performer_without_padding_is_the_module_of_pyg(performer):
+    x = nodes(SIZES)
+    torch.testing.assert_close(run(performer, x, [15]), performer.performer(x[None])[0], atol=1e-10, rtol=1e-10)
+
+
+def test_performer_features_are_orthogonal_and_saved(performer):
+    features = performer.performer.fast_attn.projection_matrix
+    assert len(features) == int(WIDTH * torch.log(torch.tensor(float(WIDTH))))
+    block = features[:WIDTH]
+    torch.testing.assert_close(block @ block.T, torch.eye(WIDTH).double(), atol=1e-5, rtol=0)
+    assert any("projection_matrix" in name for name in performer.state_dict())
+
+
+def test_performer_parameters_and_heads(spec):
+    assert sum(p.numel() for p in PerformerBranch(DIM, HEADS).parameters()) == 256 * HEADS * DIM + DIM
+    with pytest.raises(BadInput, match="num_heads=3 and hidden_dim=64"):
+        GPS(spec, attention="Performer", num_heads=3, local_layer="GINE")
+
+
+BLOCK, RANDOM = 3, 3
+#: Nodes of graphs with 1, 1, 2, 3, 4, 8, 11, 12 and 20 blocks; most of the last blocks are not full.
+BIGBIRD_SIZES = (1, 3, 4, 8, 11, 24, 31, 36, 59)
+
+
+@pytest.fixture
+def bigbird():
+    torch.manual_seed(0)
+    return BigBirdBranch(DIM, HEADS).double().eval()
+
+
+def counts(size, head):
+    """How often node i of a graph attends to node j, `[size, size]`."""
+    blocks = -(-size // BLOCK)
+    drawn = random_blocks(torch.tensor([blocks]), blocks, HEADS, RANDOM)[0, head].tolist()
+    times = torch.zeros(size, size, dtype=torch.float64)
+    for i in range(size):
+        own = i // BLOCK
+        seen = {0, blocks - 1} | {near for near in (own - 1, own, own + 1) if 0 <= near < blocks}
+        more = [block for block in drawn[own] if block >= 0]
+        if own in (0, blocks - 1):
+            seen, more = set(range(blocks)), []
+        for j in range(size):
+            times[i, j] = (j // BLOCK in seen) + more.count(j // BLOCK)
+    return times
+
+
+def test_bigbird_agrees_with_its_equations_pair_by_pair(bigbird):
+    x, first, width = nodes(BIGBIRD_SIZES), 0, DIM // HEADS
+    q, k, v = (x @ weight.T for weight in bigbird.qkv_map.weight.chunk(3))
+    mixed = torch.zeros_like(x)
+    for size in BIGBIRD_SIZES:
+        rows = slice(first, first + size)
+        for head in range(HEADS):
+            part = slice(head * width, (head + 1) * width)
+            weights = counts(size, head) * (q[rows, part] @ k[rows, part].T / width**0.5).exp()
+            mixed[rows, part] = weights / weights.sum(1, keepdim=True) @ v[rows, part]
+        first += size
+    y = bigbird.attention_norm(x + bigbird.out_map(mixed))
+    network = bigbird.feed_forward
+    expected = bigbird.norm(y + network.contract(network.expand(y).relu()))
+    torch.testing.assert_close(run(bigbird, x, BIGBIRD_SIZES), expected, atol=1e-10, rtol=1e-10)
+
+
+def test_bigbird_a_graph_does_not_see_the_others(bigbird):
+    x, first = nodes(BIGBIRD_SIZES), 0
+    together = run(bigbird, x, BIGBIRD_SIZES)
+    for size in BIGBIRD_SIZES:
+        rows = slice(first, first + size)
+        torch.testing.assert_close(run(bigbird, x[rows], [size]), together[rows], atol=1e-10, rtol=1e-10)
+        first += size
+
+
+@pytest.mark.parametrize(("total", "spans"), [(5, [(0, 5, 3)]), (10, [(0, 8, 1), (8, 10, 2)]), (40, [(0, 11, 3)])])
+def test_random_blocks_come_from_the_spans_of_the_plan(total, spans):
+    drawn = random_blocks(torch.tensor([total]), 50, 4, RANDOM)[0]
+    for start, stop, wanted in spans:
+        inside = (drawn >= start) & (drawn < stop)
+        assert (inside.sum(-1) == wanted).all()
+        # Each of its blocks is chosen somewhere, and none twice in a row.
+        assert set(drawn[inside].tolist()) == set(range(start, stop))
+    assert all(len(set(row.tolist())) == RANDOM for row in drawn.flatten(0, 1))
+    assert torch.equal(drawn[:, :40], random_blocks(torch.tensor([total]), 40, 4, RANDOM)[0])
+    assert not torch.equal(drawn[0], drawn[1])
+
+
+def test_bigbird_memory_grows_linearly_with_the_nodes(bigbird):
+    """The largest tensor that one graph makes, against twice as many nodes."""
+
+    def largest(size):
+        kept = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t.numel()) or t, lambda t: t):
+            run(bigbird, nodes([size]), [size])
+        return max(kept)
+
+    assert largest(1200) <= 2.2 * largest(600)
+
+
+def test_bigbird_parameters_and_heads(spec):
+    assert sum(p.numel() for p in BigBirdBranch(DIM, HEADS).parameters()) == 6 * DIM**2 + 7 * DIM
+    with pytest.raises(BadInput, match="num_heads=3 and hidden_dim=64"):
+        GPS(spec, attention="BigBird", num_heads=3)
+
+
+def test_bigbird_dropout_is_that_of_the_layer_and_no_weight_is_dropped(spec):
+    layer = GPS(spec, attention="BigBird", dropout=0.2, attention_dropout=0.7).layers[0].attention
+    assert (layer.dropout.p, layer.feed_forward.dropout.p, layer.feed_forward.activation_dropout.p) == (0.2, 0.2, 0.0)
+
+
+@pytest.mark.parametrize(
+    "name", ["cifar10", "coco-sp", "mnist", "pascalvoc-sp", "pattern", "peptides-func", "peptides-struct"]
+)
+def test_bigbird_configurations_have_the_parameters_they_expect(recipe, name):
+    found = recipe(f"gps/{name}", "gps/overlays/bigbird")
+    assert found.config["expected"]["variants"]["bigbird"]["parameters"] == found.parameters
+
+
+def test_rows_are_those_of_every_longer_table():
+    long = fixed_uniforms(1000, 3, seed=5)
+    for rows in (0, 1, 255, 256, 257, 999):
+        assert torch.equal(fixed_uniforms(rows, 3, seed=5), long[:rows])
+
+
+def test_numbers_are_uniform_and_differ_between_seeds_and_streams():
+    numbers = fixed_uniforms(10_000, 4, seed=1)
+    assert numbers.min() >= 0
+    assert numbers.max() < 1
+    # The mean of 40,000 uniform numbers has a deviation of 0.29 / 200; their variance is 1 / 12.
+    assert abs(numbers.mean() - 0.5) < 5 * 0.29 / 200
+    assert abs(numbers.var() - 1 / 12) < 0.003
+    assert not torch.equal(numbers[:256], numbers[256:512])
+    assert not torch.equal(numbers, fixed_uniforms(10_000, 4, seed=2))
+
+
+def test_no_generator_of_torch_moves():
+    before = torch.get_rng_state()
+    fixed_uniforms(700, 2, seed=9)
+    assert torch.equal(before, torch.get_rng_state())

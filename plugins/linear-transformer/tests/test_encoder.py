@@ -1,3 +1,7 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
 import pytest
 import torch
 from torch_geometric.data import Batch, Data
@@ -6,12 +10,21 @@ from graphbench import BenchmarkModule, BenchmarkSpec, Features, GraphTable
 from graphbench.encodings import LapPE
 from graphbench.errors import BadInput
 from graphbench.nn import DenseLayout
-from graphbench.testing import PositionalEncoderContract, encode, permute_nodes, tiny_spec, tiny_table
+from graphbench.testing import (
+    ArchitectureContract,
+    PositionalEncoderContract,
+    encode,
+    permute_nodes,
+    tiny_spec,
+    tiny_table,
+)
 from graphbench_linear_transformer import (
     LinearTransformerPE,
     MolecularTransformer,
+    Positions,
     SparseIncidence,
     eigenvector_loss,
+    sign_invariant_errors,
 )
 from graphbench_linear_transformer.encoder import (
     fixed_gaussians,
@@ -308,3 +321,68 @@ def test_whole_tables_need_no_encoding():
     assert LinearTransformerPE().encodings == ()
     table = GraphTable.from_graphs([{"num_nodes": 2, "edge_index": torch.tensor([[0, 1], [1, 0]])}])
     assert DenseLayout.from_batch(table.batch([0])).is_full
+
+
+def eigenvector_spec(num_targets):
+    spec = tiny_spec("map-recovery")
+    return replace(spec, node=Features(), edge=Features(), num_targets=num_targets, loss="eigenvector")
+
+
+class TestPositions(ArchitectureContract):
+    architecture = Positions
+    spec = replace(tiny_spec("node-classification"), node=Features(dense=3), num_targets=3)
+
+
+def test_the_answer_is_what_the_encoding_returns():
+    spec = eigenvector_spec(3)
+    module = BenchmarkModule(spec, Positions, positional_encoding=LinearTransformerPE(3))
+    batch = tiny_table(spec).batch([0, 1, 2])
+    torch.testing.assert_close(module(batch), module.positional_encoding(batch))
+    assert {name.partition(".")[0] for name, _ in module.named_parameters()} == {"positional_encoding"}
+
+
+def test_another_width_is_refused():
+    with pytest.raises(BadInput, match="positional_encoding with dim 4"):
+        BenchmarkModule(eigenvector_spec(4), Positions, positional_encoding=LinearTransformerPE(3))
+
+
+GRAPH_OF = torch.tensor([0, 0, 0, 1, 1, 3])
+
+
+@pytest.fixture
+def vectors():
+    return torch.randn(6, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+
+def test_errors_are_those_of_the_better_sign(vectors):
+    target = torch.randn(6, 2, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    errors = sign_invariant_errors(vectors, target, GRAPH_OF, 4)
+    assert errors.shape == (4, 2)
+    for graph in range(4):
+        for column in range(2):
+            p, t = vectors[graph == GRAPH_OF, column], target[graph == GRAPH_OF, column]
+            expected = min((p - t).square().sum(), (p + t).square().sum())
+            assert errors[graph, column].item() == pytest.approx(expected.item())
+
+
+def test_signs_of_every_graph_and_column_do_not_matter(vectors):
+    signs = torch.tensor([[1.0, -1.0], [-1.0, 1.0], [1.0, 1.0], [-1.0, -1.0]], dtype=torch.float64)
+    flipped = signs[GRAPH_OF] * vectors
+    assert eigenvector_loss(flipped, vectors, GRAPH_OF, 4).item() == 0
+    mixed = vectors * torch.tensor([1.0, -1.0, 1.0, 1.0, 1.0, 1.0], dtype=torch.float64)[:, None]
+    assert eigenvector_loss(mixed, vectors, GRAPH_OF, 4) > 0
+
+
+def test_loss_is_the_mean_over_graphs_of_the_sum_over_columns(vectors):
+    target = torch.zeros_like(vectors)
+    assert eigenvector_loss(vectors, target, GRAPH_OF, 4).item() == pytest.approx(vectors.square().sum().item() / 4)
+
+
+def test_loss_has_the_right_gradient(vectors):
+    target = vectors.flip(0) + 0.1
+    assert torch.autograd.gradcheck(lambda v: eigenvector_loss(v, target, GRAPH_OF, 4), (vectors.requires_grad_(),))
+
+
+def test_mismatched_shapes_are_refused(vectors):
+    with pytest.raises(BadInput, match="predictions and targets"):
+        sign_invariant_errors(vectors, vectors[:, :1], GRAPH_OF, 4)

@@ -5,7 +5,8 @@ from torch_geometric.utils import get_laplacian, to_dense_adj, to_undirected
 
 from graphbench.benchmarks.electric_flow import all_pairs
 from graphbench.errors import BadInput
-from graphbench_linear_transformer import DenseIncidence, EvolvingIncidence, SparseIncidence, absolute_sums
+from graphbench_linear_transformer import DenseIncidence, EvolvingIncidence, SparseIncidence
+from graphbench_linear_transformer import normalise as absolute_sums
 from graphbench_linear_transformer.graphs import incidence_matrix
 
 

@@ -10,8 +10,8 @@ from graphbench_linear_transformer import (
     GeneralTransformer,
     MolecularTransformer,
     SparseIncidence,
-    absolute_sums,
 )
+from graphbench_linear_transformer import normalise as absolute_sums
 from graphbench_linear_transformer.graphs import incidence_matrix, pad_incidence, sample_incidence
 
 SIZES = ((10, "CSL"), (5, "FC"), (6, "FC"), (8, "CSL"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from graphbench_point_clouds.clouds import Clouds
+from graphbench_point_clouds.clouds import Clouds, farthest_points, interpolated, nearest, squared_distances
 
 
 def loop(batch, x):
@@ -52,3 +52,100 @@ def test_a_sample_stands_cloud_after_cloud(spec, cut):
     assert torch.equal(rows, torch.cat(expected))
     assert torch.equal(sample.cloud_of, batch.batch[rows])
     assert torch.equal(sample.to_rows(sample.gathered(batch.pos[rows])), batch.pos[rows])
+
+
+@pytest.fixture
+def clouds(spec, cut):
+    batch = cut(spec)
+    return batch, Clouds.from_batch(batch, batch.pos.unbind(1))
+
+
+def rows_of(batch, row):
+    """Rows of the cloud of a row."""
+    cloud = int(batch.batch[row])
+    return range(int(batch.ptr[cloud]), int(batch.ptr[cloud + 1]))
+
+
+@pytest.mark.parametrize("width", [2, 3, 9])
+def test_distances_are_those_of_all_pairs(width):
+    x, y = torch.randn(2, 5, width, dtype=torch.float64), torch.randn(2, 30, width, dtype=torch.float64)
+    torch.testing.assert_close(squared_distances(x, y), torch.cdist(x, y).square(), rtol=1e-10, atol=1e-10)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert squared_distances(x.bfloat16(), y.bfloat16()).dtype == torch.float32
+        torch.testing.assert_close(squared_distances(x, y), torch.cdist(x, y).square(), rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("k", [1, 5, 20])
+def test_nearest_points_are_those_of_a_loop(clouds, k):
+    batch, own = clouds
+    found = nearest(batch.pos, own, batch.pos, own, k)
+    assert found.shape == (batch.num_nodes, k)
+    for row, neighbours in enumerate(found.tolist()):
+        near = sorted(rows_of(batch, row), key=lambda other: float((batch.pos[other] - batch.pos[row]).norm()))
+        assert neighbours == [near[place % min(k, len(near))] for place in range(k)]
+
+
+def test_a_ball_holds_what_is_within_its_radius_and_the_nearest_again(clouds):
+    batch, own = clouds
+    k, radius = 4, 1.2
+    for row, ball in enumerate(nearest(batch.pos, own, batch.pos, own, k, radius).tolist()):
+        distance = {other: float((batch.pos[other] - batch.pos[row]).norm()) for other in rows_of(batch, row)}
+        near = sorted(distance, key=distance.get)[:k]
+        assert set(ball) == {other for other in near if distance[other] <= radius}
+        assert ball[0] == row
+
+
+@pytest.mark.parametrize(("k", "dilation"), [(2, 3), (3, 3), (5, 2)])
+def test_dilated_neighbours_are_every_so_many_of_the_nearest(clouds, k, dilation):
+    """In a cloud of fewer points as many as it has between them, and in one of fewer than k each again in turn."""
+    batch, own = clouds
+    steps = set()
+    for row, neighbours in enumerate(nearest(batch.pos, own, batch.pos, own, k, dilation=dilation).tolist()):
+        near = sorted(rows_of(batch, row), key=lambda other: float((batch.pos[other] - batch.pos[row]).norm()))
+        step = max(s for s in range(1, dilation + 1) if s == 1 or s * k <= len(near))
+        steps.add(step)
+        assert neighbours == [near[place * step % len(near)] for place in range(k)]
+    assert {1, dilation} <= steps
+
+
+def test_equal_distances_do_not_follow_the_numbering(spec, cut):
+    """Points of a grid: the neighbours of a point are the same places however they are numbered."""
+    batch = cut(spec, (27,))
+    grid = torch.cartesian_prod(*(torch.arange(3.0, dtype=torch.float64),) * 3)
+    answers = []
+    for seed in (0, 1):
+        order = torch.randperm(27, generator=torch.Generator().manual_seed(seed))
+        batch.pos = grid[order]
+        own = Clouds.from_batch(batch, batch.pos.unbind(1))
+        near = batch.pos[nearest(batch.pos, own, batch.pos, own, 4)]
+        far = batch.pos[farthest_points(batch.pos, own, 6)[1]]
+        answers.append((near[order.argsort()], far))
+    assert torch.equal(answers[0][0], answers[1][0])
+    assert torch.equal(answers[0][1], answers[1][1])
+
+
+def test_farthest_points_are_those_of_a_loop_from_the_one_farthest_from_the_mean(clouds):
+    batch, own = clouds
+    sample, rows = farthest_points(batch.pos, own, 5)
+    for cloud in range(batch.num_graphs):
+        members = torch.arange(batch.ptr[cloud], batch.ptr[cloud + 1])
+        pos = batch.pos[members]
+        chosen = [int((pos - pos.mean(0)).norm(dim=1).argmax())]
+        while len(chosen) < min(5, len(members)):
+            chosen.append(int(torch.cdist(pos, pos[chosen]).amin(1).argmax()))
+        assert rows[sample.cloud_of == cloud].tolist() == members[chosen].tolist()
+
+
+def test_interpolation_weights_three_points_by_inverse_squared_distances(clouds):
+    batch, own = clouds
+    sample, rows = farthest_points(batch.pos, own, 5)
+    x, pos = torch.randn(len(rows), 2, dtype=torch.float64), batch.pos[rows]
+    found = interpolated(x, pos, sample, batch.pos, own)
+    for row in range(batch.num_nodes):
+        members = [place for place in range(len(rows)) if sample.cloud_of[place] == batch.batch[row]]
+        distance = (pos[members] - batch.pos[row]).norm(dim=1)
+        near = distance.argsort()[:3]
+        weight = 1 / distance[near].square().clamp(min=1e-10)
+        expected = (weight[:, None] * x[members][near]).sum(0) / weight.sum()
+        if len(near) in (1, 3):  # two points are taken again in turn
+            torch.testing.assert_close(found[row], expected, rtol=1e-9, atol=1e-9)

@@ -10,9 +10,8 @@ from torch import nn
 
 from graphbench.errors import BadInput
 from graphbench_point_clouds import PointSequoia
-from graphbench_point_clouds.clouds import Clouds
+from graphbench_point_clouds.clouds import Clouds, nearest
 from graphbench_point_clouds.hierarchy import levels_of, only_once
-from graphbench_point_clouds.neighbours import nearest
 from graphbench_point_clouds.sequoia import FamilyAttention, TreeBlock, _asked
 
 SIZES = (14, 1, 9)

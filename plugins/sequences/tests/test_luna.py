@@ -11,9 +11,8 @@ from torch import nn
 from graphbench.errors import BadInput
 from graphbench.nn import DenseLayout
 from graphbench_sequences import Luna
-from graphbench_sequences.documents import Documents
 from graphbench_sequences.luna import LunaAttention, LunaPositions, LunaStack
-from graphbench_sequences.tokens import Positions
+from graphbench_sequences.tokens import Documents, Positions
 
 graph_of = torch.tensor([0] * 5 + [1] + [2] * 9)
 SMALL = {"hidden_dim": 12, "num_layers": 2, "num_heads": 3, "ffn_dim": 14, "num_packed": 4}

@@ -11,8 +11,8 @@ from torch import nn
 from graphbench.errors import BadInput
 from graphbench.testing import tiny_spec
 from graphbench_sequences import MEGA, S4D, Luna, SequenceSequoia, SequenceTransformer
-from graphbench_sequences.documents import Documents
 from graphbench_sequences.model import PairReadout, SequenceModel, longest_document
+from graphbench_sequences.tokens import Documents
 
 
 class Double(nn.Module):

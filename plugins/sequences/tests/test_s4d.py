@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from graphbench.errors import BadInput
 from graphbench.nn import DenseLayout
 from graphbench_sequences import S4D
-from graphbench_sequences.s4d import DiagonalKernel, S4DLayer, diagonal
+from graphbench_sequences.s4d import DiagonalKernel, S4DLayer, diagonal, long_convolution
 
 graph_of = torch.tensor([0] * 5 + [1] + [2] * 9)
 
@@ -129,3 +129,26 @@ def test_parameters_are_those_of_the_formula(spec):
 def test_options_that_do_not_fit_are_refused(spec, options, message):
     with pytest.raises(BadInput, match=message):
         S4D(spec, hidden_dim=8, num_layers=1, **options)
+
+
+@pytest.mark.parametrize("length", [1, 2, 7, 16])
+@pytest.mark.parametrize("both", [False, True])
+def test_it_is_the_sum_over_pairs_of_tokens(length, both):
+    generator = torch.Generator().manual_seed(length)
+    x, past, future = (
+        torch.randn(shape, generator=generator, dtype=torch.float64)
+        for shape in ((2, length, 3), (3, length), (3, length))
+    )
+    found = long_convolution(x, past, future if both else None)
+    expected = torch.zeros_like(x)
+    for i in range(length):
+        for j in range(length):
+            if j <= i:
+                expected[:, i] += past[:, i - j] * x[:, j]
+            elif both:
+                expected[:, i] += future[:, j - i - 1] * x[:, j]
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_no_tokens_are_no_tokens():
+    assert long_convolution(torch.zeros(2, 0, 3), torch.zeros(3, 0)).shape == (2, 0, 3)

@@ -10,8 +10,7 @@ from graphbench.errors import BadInput
 from graphbench.nn import DenseLayout
 from graphbench_sequences import SequenceTransformer
 from graphbench_sequences.attention import SoftmaxAttention
-from graphbench_sequences.documents import Documents
-from graphbench_sequences.tokens import sinusoids
+from graphbench_sequences.tokens import Documents, sinusoids
 from graphbench_sequences.transformer import TransformerLayer
 
 graph_of = torch.tensor([0] * 5 + [1] + [2] * 9)

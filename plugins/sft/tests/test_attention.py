@@ -9,10 +9,9 @@ from torch_geometric.data import Batch, Data
 from graphbench.errors import BadInput
 from graphbench.nn import DenseLayout
 from graphbench_sft import SampledAttention, attention
-from graphbench_sft.leaky import EPSILON
-from graphbench_sft.names import LAYER, scramble
-from graphbench_sft.pairs import DenseRelation
-from graphbench_sft.relative import edge_relations
+from graphbench_sft.ops import EPSILON
+from graphbench_sft.relative import DenseRelation, edge_relations
+from graphbench_sft.sampler import LAYER, scramble
 
 DIM, HEADS = 8, 2
 SIZES = (5, 1, 9, 4, 12, 3)

@@ -2,7 +2,7 @@
 
 import torch
 
-from graphbench_sft.names import GUMBEL, gumbel, names_of_places, names_of_tokens, scramble, uniform
+from graphbench_sft.sampler import GUMBEL, gumbel, names_of_places, names_of_tokens, scramble, uniform
 
 
 def graph_of(sizes):

@@ -10,8 +10,7 @@ from graphbench.diagnostics import record
 from graphbench.errors import BadInput
 from graphbench.testing import ArchitectureContract, tiny_spec, tiny_table
 from graphbench_sft import SFT
-from graphbench_sft.documents import split_documents
-from graphbench_sft.inputs import NORMALS
+from graphbench_sft.inputs import NORMALS, split_documents
 
 SMALL = {"hidden_dim": 16, "num_layers": 2, "num_heads": 4, "num_samples": 2}
 CLOUD = replace(

@@ -1,3 +1,7 @@
+"""Relative information of edges and of all pairs in sampled columns, against matrices of all pairs."""
+
+from __future__ import annotations
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -5,9 +9,11 @@ import torch.nn.functional as F
 from graphbench import BenchmarkSpec, Features, GraphTable
 from graphbench.nn import DenseLayout, size_blocks
 from graphbench.testing import tiny_spec, tiny_table
-from graphbench_sft.pairs import DenseRelation
 from graphbench_sft.relative import (
     Chunk,
+    DenseRelation,
+    DistanceRelation,
+    PositionRelation,
     RelativeTerms,
     edge_relations,
     relative_features,
@@ -165,10 +171,74 @@ def test_edge_features_are_one_hot_columns_dense_columns_and_a_one():
     features = relative_features(spec, batch)
     assert features.tolist() == [[0, 0, 1, 1, 0, 0.5, -1.0, 1], [1, 0, 0, 0, 1, 2.0, 3.0, 1]]
     assert features.shape[1] == relative_width(spec)
+    numbers = relative_features(spec, batch, numbers=True)
+    assert numbers.tolist() == [[2, 0, 0.5, -1.0, 1], [0, 1, 2.0, 3.0, 1]]  # as the paper has them on Peptides
+    assert numbers.dtype == torch.float32
 
 
 @pytest.mark.parametrize("kind", ["both", "categorical", "dense", "none", "coordinates"])
 def test_relative_width_fits_every_kind_of_features(kind):
     spec = tiny_spec(kind=kind)
     batch = tiny_table(spec).batch(range(6))
-    assert relative_features(spec, batch).shape == (batch.edge_index.shape[1], relative_width(spec))
+    for numbers in (False, True):
+        width = relative_width(spec, numbers)
+        assert relative_features(spec, batch, numbers).shape == (batch.edge_index.shape[1], width)
+
+
+GRAPHS, NODES = 2, 7
+
+
+def distances(with_normals):
+    position, normal = draw(GRAPHS, NODES, 3, seed=1), draw(GRAPHS, NODES, 3, seed=2)
+    matrix = (position[:, :, None] - position[:, None]).square().sum(-1).unsqueeze(1)
+    if with_normals:
+        matrix = torch.cat([matrix, torch.einsum("bid,bjd->bij", normal, normal).unsqueeze(1)], dim=1)
+    return DistanceRelation(position, normal if with_normals else None), matrix
+
+
+def positions():
+    waves, weight, bias = draw(GRAPHS, NODES, 6, seed=1), draw(HEADS, 6, seed=2), draw(HEADS, seed=3)
+    products = waves[:, :, None] * waves[:, None]
+    return PositionRelation(waves, weight, bias), (products @ weight.T + bias).permute(0, 3, 1, 2)
+
+
+RELATIONS = {
+    "distances": lambda: distances(False),
+    "distances and normals": lambda: distances(True),
+    "positions": positions,
+}
+
+
+def bind(relation, width, chunks, training=True):
+    torch.manual_seed(0)
+    terms = RelativeTerms(width, HEADS).double()
+    sampler = DifferentiableSampler(DIM, 3).double().train(training)
+    return relation.bind(terms, sampler(draw(GRAPHS, NODES, DIM)), chunks), terms
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("kind", RELATIONS)
+def test_sampled_columns_equal_those_of_the_whole_matrix(kind, training):
+    relation, matrix = RELATIONS[kind]()
+    chunks = [Chunk(slice(0, GRAPHS), slice(0, NODES))]
+    scores = draw(GRAPHS, HEADS, NODES, 3, seed=5)
+    results = []
+    for own in (relation, DenseRelation(matrix)):
+        (apply,), terms = bind(own, matrix.shape[1], chunks, training)
+        moved = apply(scores)
+        moved.square().sum().backward()
+        results.append((moved, terms.linear.weight.grad, terms.linear.bias.grad))
+    torch.testing.assert_close(results[0], results[1])
+
+
+@pytest.mark.parametrize("kind", RELATIONS)
+def test_chunks_of_pairs_give_what_the_whole_gives(kind):
+    relation, matrix = RELATIONS[kind]()
+    scores = draw(GRAPHS, HEADS, NODES, 3, seed=5)
+    whole, _ = bind(relation, matrix.shape[1], [Chunk(slice(0, GRAPHS), slice(0, NODES))])
+    expected = whole[0](scores)
+    chunks = [Chunk(slice(g, g + 1), slice(r, r + 4)) for g in range(GRAPHS) for r in (0, 4)]
+    maps, _ = bind(relation, matrix.shape[1], chunks)
+    for chunk, apply in zip(chunks, maps, strict=True):
+        part = apply(scores[chunk.graphs][:, :, chunk.rows])
+        torch.testing.assert_close(part, expected[chunk.graphs][:, :, chunk.rows])

@@ -8,8 +8,7 @@ import torch.nn.functional as F
 
 from graphbench.errors import BadInput
 from graphbench_sft import DifferentiableSampler
-from graphbench_sft.names import gumbel, scramble
-from graphbench_sft.sampler import _log_softplus
+from graphbench_sft.sampler import _log_softplus, gumbel, scramble
 
 DIM = 4
 MODES = ("without_replacement", "straight_through", "with_replacement")

@@ -11,7 +11,7 @@ from torch.func import functional_call
 
 from graphbench.nn import DenseLayout
 from graphbench_sft import SampledAttention, maxout_scores
-from graphbench_sft.pairs import DenseRelation
+from graphbench_sft.relative import DenseRelation
 
 TOKENS, DIM, HEADS, WIDTH = 3, 4, 1, 2  # of several heads the output is a sum of ratios, for which this does not hold
 WEIGHTS = {

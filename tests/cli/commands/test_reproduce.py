@@ -10,7 +10,7 @@ from parsed import model_of
 
 from graphbench.cli import main
 from graphbench.cli.commands import reproduce
-from graphbench.cli.measures import count_parameters
+from graphbench.cli.console import count_parameters
 from graphbench.experiments import trainings as experiments
 from graphbench.experiments.reproduce.tables import read_table, table_files, tables
 

@@ -10,7 +10,7 @@ from rdkit import rdBase
 from rdkit.Chem import rdFingerprintGenerator
 from scipy import sparse
 
-from graphbench.benchmarks.molecules.chemistry.reading import parse_smiles
+from graphbench.benchmarks.molecules.chemistry.smiles import parse_smiles
 
 #: One training row of so many chooses the penalty where there are no validation rows.
 _HELD_OUT = 5

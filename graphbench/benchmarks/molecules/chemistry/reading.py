@@ -6,7 +6,6 @@ back as data. No torch here: a worker that is started afresh must start fast.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,17 +21,12 @@ from graphbench.benchmarks.molecules.chemistry.features import (
     MoleculeGraph,
     ogb_vocabulary,
 )
-from graphbench.benchmarks.molecules.chemistry.problems import EMPTY, TOO_LARGE, UNREADABLE, MoleculeProblem, quote
+from graphbench.benchmarks.molecules.chemistry.problems import MoleculeProblem, quote
 from graphbench.benchmarks.molecules.chemistry.properties import RingTerm, logp_terms, sa_scorer
 from graphbench.benchmarks.molecules.chemistry.scaffolds import murcko_scaffold
-from graphbench.benchmarks.molecules.chemistry.spelling import why_unreadable
-from graphbench.benchmarks.molecules.chemistry.stereo import remarks_about, without_labels
+from graphbench.benchmarks.molecules.chemistry.smiles import parse_smiles, remarks_about, without_labels
 from graphbench.data.worker_pool import available_cores, ordered_map
 
-#: Atoms of the largest molecule that is read. RDKit's work, dense encodings and attention grow with the square of the
-#: atoms or faster: ten times as many would take hours before training.
-MAX_ATOMS = 5_000
-_ATOM = re.compile(r"\[[^\]]*\]|Cl|Br|[BCNOPSFIbcnops*]")
 _CHUNK = 256  # molecules per task: about a tenth of a second of work
 
 #: `track(iterable, description, total, unit)` yields the same items and shows how far they are.
@@ -101,35 +95,6 @@ class MoleculeArrays:
     def canonical_list(self) -> list[str]:
         """Canonical SMILES of each molecule."""
         return self.canonical.split("\n") if len(self) else []
-
-
-def count_atoms(smiles: str) -> int:
-    """Atoms that a SMILES writes down, in time that grows with its length; nothing is checked.
-
-    Examples:
-        >>> count_atoms("Cl[C@@H](Br)c1ccccc1"), count_atoms("[NH4+].[Na+]")
-        (9, 2)
-    """
-    return len(_ATOM.findall(smiles))
-
-
-def parse_smiles(smiles: str) -> Chem.Mol:
-    """A sanitised molecule with at least one atom.
-
-    Raises:
-        MoleculeProblem: RDKit cannot read the text (with its reason), or it has no atoms or more than `MAX_ATOMS`.
-    """
-    if len(smiles) > MAX_ATOMS and (atoms := count_atoms(smiles)) > MAX_ATOMS:
-        raise MoleculeProblem(TOO_LARGE, f"{atoms} atoms, at most {MAX_ATOMS} are read")
-    mol = Chem.MolFromSmiles(smiles)
-    if mol is None:
-        raise MoleculeProblem(UNREADABLE, why_unreadable(smiles))
-    if mol.GetNumAtoms() == 0:
-        raise MoleculeProblem(EMPTY)
-    if ":" in smiles:  # RDKit makes an aromatic bond outside of rings single, and leaves what it derived of it before
-        Chem.SetConjugation(mol)
-        Chem.SetHybridization(mol)
-    return mol
 
 
 @dataclass(frozen=True)

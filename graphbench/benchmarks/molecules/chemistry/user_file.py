@@ -10,20 +10,28 @@ from typing import Any, Literal
 import numpy as np
 
 from graphbench.benchmarks.molecules.chemistry.features import FeatureSet
-from graphbench.benchmarks.molecules.chemistry.files import MoleculeRows, read_rows, shorten
-from graphbench.benchmarks.molecules.chemistry.problems import RowProblem, describe_problems, refuse_problems
-from graphbench.benchmarks.molecules.chemistry.properties import combine_terms
-from graphbench.benchmarks.molecules.chemistry.reading import MoleculeArrays, Recipe, Track, read_molecules
-from graphbench.benchmarks.molecules.chemistry.repeats import describe_leaks, describe_repeats, find_repeats
-from graphbench.benchmarks.molecules.chemistry.tables import subset, to_table, with_targets, with_text, with_weights
-from graphbench.benchmarks.molecules.chemistry.targets import (
+from graphbench.benchmarks.molecules.chemistry.files import (
+    MoleculeRows,
     TargetTask,
     classes_hint,
     missing_hint,
     parse_targets,
     parse_weights,
     points_for_commas,
+    read_rows,
+    shorten,
 )
+from graphbench.benchmarks.molecules.chemistry.problems import (
+    RowProblem,
+    describe_leaks,
+    describe_problems,
+    describe_repeats,
+    find_repeats,
+    refuse_problems,
+)
+from graphbench.benchmarks.molecules.chemistry.properties import combine_terms
+from graphbench.benchmarks.molecules.chemistry.reading import MoleculeArrays, Recipe, Track, read_molecules
+from graphbench.benchmarks.molecules.chemistry.tables import subset, to_table, with_targets, with_text, with_weights
 from graphbench.contracts import GraphTable
 from graphbench.errors import BadInput
 from graphbench.tables.cells import Missing

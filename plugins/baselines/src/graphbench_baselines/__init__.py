@@ -15,9 +15,9 @@ from graphbench_baselines.message_passing import GatedGCN as GatedGCN
 from graphbench_baselines.message_passing import GraphSAGE as GraphSAGE
 from graphbench_baselines.ogb_gnn import OGBGNN as OGBGNN
 from graphbench_baselines.san import SAN as SAN
+from graphbench_baselines.san import TransformerLapPE as TransformerLapPE
 from graphbench_baselines.sat import SAT as SAT
 from graphbench_baselines.sequoia import Sequoia as Sequoia
-from graphbench_baselines.spectral import TransformerLapPE as TransformerLapPE
 from graphbench_baselines.spn import SPN as SPN
 from graphbench_baselines.structure import RandomWalkPE as RandomWalkPE
 

@@ -1,18 +1,40 @@
-"""GPS: any local layer beside any global attention, in every layer."""
+"""GPS: any local layer beside any global attention in every layer, with the attention of Performer and of BigBird.
+
+Rampasek et al., NeurIPS 2022, arXiv 2205.12454; Choromanski et al., "Rethinking Attention with Performers", ICLR 2021,
+arXiv 2009.14794, section 2.2; Zaheer et al., "Big Bird: Transformers for Longer Sequences", NeurIPS 2020,
+arXiv 2007.14062, section 2.
+
+Legend of BigBird: B graphs, N padded nodes, H heads, d head width, s nodes in a block, M blocks of the largest graph,
+C blocks that a block attends to, r of them random.
+"""
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Literal, get_args
 
-from torch import nn
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch_geometric.nn.attention import PerformerAttention
+from torch_geometric.nn.attention.performer import generalized_kernel, linear_attention
 
-from graphbench import BenchmarkSpec, PositionalEncoder
-from graphbench.errors import check_choice
-from graphbench.nn import Categorical, GPSBackbone, LocalName, NormName, TransformerAttention
-from graphbench_baselines.bigbird import BigBirdBranch
-from graphbench_baselines.performer import PerformerBranch
+from graphbench import BenchmarkSpec, GraphBatch, PositionalEncoder
+from graphbench.errors import BadInput, check_choice
+from graphbench.nn import (
+    Categorical,
+    DenseLayout,
+    FeedForward,
+    GPSBackbone,
+    LocalName,
+    NormName,
+    TransformerAttention,
+    attend,
+)
 
 AttentionName = Literal["Transformer", "Performer", "BigBird", "none"]
+#: Rows of one stream of numbers.
+_ROWS = 256
 
 
 class GPS(GPSBackbone):
@@ -87,3 +109,217 @@ class GPS(GPSBackbone):
             gate_encoder=gate_encoder,
             categorical=categorical,
         )
+
+
+class PerformerBranch(nn.Module):
+    """`x'_i = O sum_j (f(q_i) . f(k_j)) v_j / sum_j f(q_i) . f(k_j) + b`, `f(a) = ReLU(R a) + 0.001`; linear in n.
+
+    Weights, random features R (orthogonal rows, `int(d log d)` of them) and f are those of PyG's
+    `PerformerAttention`. Its own forward pass lets padding into the denominator, so that a graph's answer depends on
+    its batch; here both sums run over the nodes of the graph. The features are drawn once and saved with the weights.
+    `256 H dim + dim` parameters, for heads of width 64 as in PyG and in the library that GraphGPS takes.
+
+    Args:
+        dim: width of the nodes.
+        num_heads: heads H; must divide `dim`.
+        dropout: probability of dropping an entry of the result.
+
+    Raises:
+        BadInput: `num_heads` does not divide `dim`.
+
+    Examples:
+        >>> from torch_geometric.data import Data
+        >>> x, batch = torch.randn(3, 8), torch.tensor([0, 0, 1])
+        >>> PerformerBranch(8, num_heads=2)(x, Data(num_nodes=3), DenseLayout.from_batch(batch)).shape
+        torch.Size([3, 8])
+    """
+
+    def __init__(self, dim: int, num_heads: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        if num_heads < 1 or dim % num_heads:
+            raise BadInput(f"num_heads must divide hidden_dim, but got num_heads={num_heads} and hidden_dim={dim}.")
+        self.performer = PerformerAttention(dim, num_heads, dropout=dropout)
+
+    def forward(self, x: Tensor, batch: GraphBatch, layout: DenseLayout) -> Tensor:
+        """Mixed nodes `[num_nodes, dim]`."""
+        qkv = torch.cat([self.performer.q(x), self.performer.k(x), self.performer.v(x)], dim=-1)
+        heads = layout.to_block_heads(qkv, 3, self.performer.heads)
+        parts = [
+            self._attend(q, k, v, block.layout.mask) for (q, k, v), block in zip(heads, layout.blocks, strict=True)
+        ]
+        out: Tensor = self.performer.dropout(self.performer.attn_out(layout.from_block_heads(parts)))
+        return out
+
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+        """Mixed values `[B, H, N, d]` of queries, keys and values `[B, H, N, d]`; `mask [B, N]` is true at nodes."""
+        features = self.performer.fast_attn
+        q, k = (generalized_kernel(part, features.projection_matrix, features.kernel) for part in (q, k))
+        mixed: Tensor = linear_attention(q, k * mask[:, None, :, None].to(k.dtype), v)
+        return mixed
+
+
+class BigBirdBranch(nn.Module):
+    """A BigBird layer without positions: sparse attention, then a feed-forward network of width dim.
+
+        y = LayerNorm(x + Drop(O attention(x) + b))      z = LayerNorm(y + Drop(W2 ReLU(W1 y + b1) + b2))
+
+    The nodes of a graph, as they are numbered, are cut into blocks of s = 3. A block attends to the first and the last
+    block, to itself and its two neighbours, and to r = 3 random blocks; the first and the last block attend to all.
+    A random block that is among the others counts twice, as in the code that GraphGPS takes from the transformers
+    library; random blocks depend on the number of blocks and on nothing else, and all layers share them. (There they
+    depend on the largest graph of the batch, too, whose last block is everybody's last block.)
+    Neither Q, K, V nor the weights have bias or dropout. `6 dim^2 + 7 dim` parameters.
+
+    Args:
+        dim: width of the nodes.
+        num_heads: heads; must divide `dim`.
+        dropout: probability of Drop.
+        block_size: s.
+        num_random: r.
+
+    Raises:
+        BadInput: `num_heads` does not divide `dim`.
+
+    Examples:
+        >>> from torch_geometric.data import Data
+        >>> x, batch = torch.randn(9, 8), torch.tensor([0] * 8 + [1])
+        >>> BigBirdBranch(8, num_heads=2)(x, Data(num_nodes=9), DenseLayout.from_batch(batch)).shape
+        torch.Size([9, 8])
+    """
+
+    def __init__(
+        self, dim: int, num_heads: int, dropout: float = 0.0, block_size: int = 3, num_random: int = 3
+    ) -> None:
+        super().__init__()
+        if num_heads < 1 or dim % num_heads:
+            raise BadInput(f"num_heads must divide hidden_dim, but got num_heads={num_heads} and hidden_dim={dim}.")
+        self.num_heads, self.block_size, self.num_random = num_heads, block_size, num_random
+        self.dropout = nn.Dropout(dropout)
+        self.qkv_map = nn.Linear(dim, 3 * dim, bias=False)
+        self.out_map = nn.Linear(dim, dim)  # O
+        self.attention_norm, self.norm = nn.LayerNorm(dim, eps=1e-6), nn.LayerNorm(dim, eps=1e-6)
+        self.feed_forward = FeedForward(dim, dim, dropout, activation_dropout=0.0)
+
+    def forward(self, x: Tensor, batch: GraphBatch, layout: DenseLayout) -> Tensor:
+        """New nodes `[num_nodes, dim]`, with the layer's own residuals and norms."""
+        qkv = self.qkv_map(x)
+        heads = layout.to_block_heads(qkv, 3, self.num_heads)
+        parts = [self._attend(q, k, v, block.layout) for (q, k, v), block in zip(heads, layout.blocks, strict=True)]
+        mixed = self.dropout(self.out_map(layout.from_block_heads(parts)))
+        y = self.attention_norm(x + mixed)
+        out: Tensor = self.norm(y + self.feed_forward(y))
+        return out
+
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor, layout: DenseLayout) -> Tensor:
+        """Mixed values `[B, H, N, d]` of queries, keys and values `[B, H, N, d]`."""
+        size, count = self.block_size, -(-layout.max_nodes // self.block_size)
+        short = count * size - layout.max_nodes
+        q, k, v = (F.pad(part, (0, 0, 0, short)).unflatten(2, (count, size)) for part in (q, k, v))  # [B, H, M, s, d]
+        lengths = layout.ptr.diff()
+        blocks = (lengths + size - 1) // size
+        index, seen = self._columns(blocks, count)
+        slot = index[..., None] * size + torch.arange(size, device=index.device)
+        hidden = ~(seen[..., None] & (slot < lengths[:, None, None, None, None])).flatten(3)  # [B, H, M, C s]
+        bias = torch.zeros(hidden.shape, device=q.device).masked_fill_(hidden, -torch.inf)
+        keys, values = (_gather(part, index).flatten(1, 2) for part in (k, v))  # [B, H M, C s, d]
+        mixed = attend(q.flatten(1, 2), keys, values, bias.view(len(q), -1, 1, hidden.shape[-1])).view_as(q)
+        mixed = self._with_ends(mixed, q, k, v, blocks, lengths).flatten(2, 3)
+        return mixed[:, :, : layout.max_nodes]
+
+    def _with_ends(self, mixed: Tensor, q: Tensor, k: Tensor, v: Tensor, blocks: Tensor, lengths: Tensor) -> Tensor:
+        """`mixed` with the first and the last block of every graph replaced: they attend to all its nodes."""
+        graph, last = torch.arange(len(q), device=q.device), (blocks - 1).clamp(min=0)
+        ends = torch.cat([q[:, :, 0], q[graph, :, last]], dim=2)  # [B, H, 2 s, d]
+        slots = torch.arange(k.shape[2] * k.shape[3], device=q.device)
+        bias = torch.zeros(len(q), len(slots), device=q.device).masked_fill_(slots >= lengths[:, None], -torch.inf)
+        first, final = attend(ends, k.flatten(2, 3), v.flatten(2, 3), bias[:, None, None]).chunk(2, dim=2)
+        number = torch.arange(mixed.shape[2], device=q.device)[:, None, None]
+        mixed = torch.where(number == last[:, None, None, None, None], final.unsqueeze(2).to(mixed.dtype), mixed)
+        return torch.where(number == 0, first.unsqueeze(2).to(mixed.dtype), mixed)
+
+    def _columns(self, blocks: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        """For every block the blocks it attends to `[B, H, M, C]`, and which of these there are, bool."""
+        row, last = torch.arange(count, device=blocks.device), (blocks - 1)[:, None]
+        columns = [torch.zeros_like(row), last, row - 1, row, row + 1]
+        fixed = torch.stack([column.expand(len(blocks), count) for column in columns], dim=-1)  # [B, M, 5]
+        seen = (fixed > 0) & (fixed < last[..., None])  # a neighbour that is the first or the last counts once
+        seen[..., 0] = True
+        seen[..., 1] = last > 0
+        drawn = random_blocks(blocks, count, self.num_heads, self.num_random)
+        shape = (len(blocks), self.num_heads, count, len(columns))
+        index = torch.cat([fixed[:, None].expand(shape), drawn], dim=-1)
+        return index.clamp(0, count - 1), torch.cat([seen[:, None].expand(shape), drawn >= 0], dim=-1)
+
+
+def random_blocks(blocks: Tensor, count: int, num_heads: int, num_random: int) -> Tensor:
+    """Random blocks that each block attends to, `[B, H, M, r]`; -1 where a graph has too few.
+
+    As in the code that GraphGPS takes, r distinct ones of the first 2 r + 5 where a graph has more than these; of all
+    where it has up to r + 5; and in between r // 2 of the first r + 5 and the others of the rest.
+
+    Args:
+        blocks: blocks of every graph `[B]`.
+        count: M, at least as many as each of them.
+        num_heads: H; each has its own.
+        num_random: r.
+
+    Examples:
+        >>> drawn = random_blocks(torch.tensor([2, 40]), count=40, num_heads=1, num_random=3)
+        >>> drawn.shape, int((drawn[0] >= 0).sum(-1).max()), int(drawn[1].max()) < 11
+        (torch.Size([2, 1, 40, 3]), 2, True)
+    """
+    table = _table(count, num_heads, num_random).to(blocks.device)
+    return table[blocks.clamp(max=len(table) - 1)]
+
+
+@lru_cache(maxsize=64)
+def _table(count: int, num_heads: int, num_random: int) -> Tensor:
+    """Random blocks of graphs with 0, 1, ... blocks `[totals, H, M, r]`; the last row stands for all larger ones."""
+    totals = range(1, min(2 * num_random + 6, count) + 1)
+    none = torch.full((num_heads, count, num_random), -1)
+    return torch.stack([none, *(_drawn(total, count, num_heads, num_random) for total in totals)])
+
+
+def _drawn(total: int, count: int, num_heads: int, num_random: int) -> Tensor:
+    """Random blocks `[H, M, r]` in a graph of `total` blocks; every total above 2 r + 5 has the same."""
+    limit = 2 * num_random + 5
+    spans = [(0, total, num_random)]
+    if total > limit:
+        spans = [(0, limit, num_random)]
+    elif total > num_random + 5:
+        few = num_random // 2
+        spans = [(0, num_random + 5, few), (num_random + 5, total, num_random - few)]
+    numbers = fixed_uniforms(count, num_heads * limit, seed=total).view(count, num_heads, limit).transpose(0, 1)
+    drawn = torch.full((num_heads, count, num_random), -1)
+    column = 0
+    for start, stop, wanted in spans:
+        taken = numbers[..., start:stop].argsort(-1)[..., :wanted] + start
+        drawn[..., column : column + taken.shape[-1]] = taken
+        column += taken.shape[-1]
+    return drawn
+
+
+def _gather(x: Tensor, index: Tensor) -> Tensor:
+    """Nodes of the blocks `index [B, H, M, C]` out of `x [B, H, M, s, d]`: `[B, H, M, C s, d]`."""
+    rows = torch.arange(x.shape[0] * x.shape[1], device=x.device).view(x.shape[0], x.shape[1], 1, 1) * x.shape[2]
+    return x.flatten(0, 2).index_select(0, (rows + index).flatten()).view(*index.shape, *x.shape[3:]).flatten(3, 4)
+
+
+def fixed_uniforms(rows: int, width: int, seed: int = 0) -> Tensor:
+    """Numbers in [0, 1) `[rows, width]`, float32, on the CPU; row i depends on `seed`, `width` and i alone.
+
+    So what a graph is given by the numbers of its nodes depends on no other graph, and longer tables begin like
+    shorter ones. No generator of PyTorch moves. The table is kept and must not be changed in place.
+
+    Examples:
+        >>> torch.equal(fixed_uniforms(300, 2)[:5], fixed_uniforms(5, 2))
+        True
+    """
+    chunks = [_chunk(number, width, seed) for number in range(-(-rows // _ROWS))]
+    return torch.cat(chunks)[:rows] if chunks else torch.empty(0, width)
+
+
+@lru_cache(maxsize=256)
+def _chunk(number: int, width: int, seed: int) -> Tensor:
+    generator = torch.Generator().manual_seed(1_000_003 * seed + number)
+    return torch.rand(_ROWS, width, generator=generator)

@@ -1,23 +1,35 @@
 """Graph-Mamba: a Mamba block over the nodes in the order of their degrees, as the global branch of GPS.
 
 Wang, Tsepa, Ma & Wang, "Graph-Mamba: Towards Long-Range Graph Sequence Modeling with Selective State Spaces", 2024,
-arXiv 2402.00789.
+arXiv 2402.00789. The block is that of Gu & Dao, "Mamba: Linear-Time Sequence Modeling with Selective State Spaces",
+2023, arXiv 2312.00752, section 3, in plain PyTorch or by the kernels of `mamba_ssm`.
 
-Legend: N nodes, a sequence is a graph or a bucket of a graph.
+Legend: N nodes, a sequence is a graph or a bucket of a graph. In the block: B sequences, L positions, D inner width,
+S state width, R rank of the step sizes.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
 from itertools import count
+from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from graphbench import BenchmarkSpec, GraphBatch, PositionalEncoder
 from graphbench.errors import check_range
 from graphbench.nn import Categorical, DenseLayout, GPSBackbone, LocalName, NormName, count_nodes
-from graphbench_baselines.draws import fixed_uniforms
-from graphbench_baselines.mamba import MambaBlock
+from graphbench_baselines.gps import fixed_uniforms
+
+#: Range of step sizes at the start, and the smallest one, as in the authors' code.
+_FIRST_STEPS = (1e-3, 1e-1)
+_SMALLEST_STEP = 1e-4
 
 
 class MambaBranch(nn.Module):
@@ -142,3 +154,148 @@ class GraphMamba(GPSBackbone):
             gate_encoder=gate_encoder,
             categorical=categorical,
         )
+
+
+class MambaBlock(nn.Module):
+    """A Mamba block on sequences `[B, L, dim]`; what stands at a position depends on earlier positions alone.
+
+        [u, z] = W_in x;   u' = SiLU(conv(u));   [t, B_l, C_l] = W_x u';   delta = softplus(W_t t + b_t)
+        h_l = exp(delta_l A) * h_(l-1) + delta_l u'_l B_l,   y_l = C_l . h_l + D * u'_l,   A = -exp(A_log)
+        out = W_out (y * SiLU(z))
+
+    conv is causal, one filter for each of the `expand dim` channels. Names and initial values are those of `mamba_ssm`,
+    whose weights can be loaded. With inner width e = expand dim and R = ceil(dim / 16) there are
+    `3 e dim + e (width + 1) + e (R + 2 S) + (R + 1) e + e S + e` parameters.
+
+    Args:
+        dim: width of the positions.
+        state_dim: S.
+        conv_width: filter length of conv.
+        expand: inner width over dim.
+
+    Examples:
+        >>> MambaBlock(8)(torch.randn(2, 5, 8)).shape
+        torch.Size([2, 5, 8])
+    """
+
+    def __init__(self, dim: int, state_dim: int = 16, conv_width: int = 4, expand: int = 1) -> None:
+        super().__init__()
+        inner, self.rank, self.state_dim = expand * dim, math.ceil(dim / 16), state_dim
+        self.in_proj = nn.Linear(dim, 2 * inner, bias=False)
+        self.conv1d = nn.Conv1d(inner, inner, conv_width, padding=conv_width - 1, groups=inner)
+        self.x_proj = nn.Linear(inner, self.rank + 2 * state_dim, bias=False)
+        self.dt_proj = nn.Linear(self.rank, inner)
+        self.A_log = nn.Parameter(torch.arange(1.0, state_dim + 1).log().repeat(inner, 1))
+        self.D = nn.Parameter(torch.ones(inner))
+        self.out_proj = nn.Linear(inner, dim, bias=False)
+        nn.init.uniform_(self.dt_proj.weight, -(self.rank**-0.5), self.rank**-0.5)
+        low, high = (math.log(step) for step in _FIRST_STEPS)
+        steps = (torch.rand(inner) * (high - low) + low).exp().clamp(min=_SMALLEST_STEP)
+        with torch.no_grad():  # softplus(b_t) is the sampled step
+            self.dt_proj.bias.copy_(steps + (-torch.expm1(-steps)).log())
+
+    def forward(self, x: Tensor) -> Tensor:
+        """New positions `[B, L, dim]`, without residual or norm."""
+        u, z = self.in_proj(x).chunk(2, dim=-1)
+        u = F.silu(self.conv1d(u.transpose(1, 2))[..., : x.shape[1]]).transpose(1, 2)
+        step, b, c = self.x_proj(u).split([self.rank, self.state_dim, self.state_dim], dim=-1)
+        delta = F.softplus(self.dt_proj(step))
+        y = selective_scan(u, delta, -self.A_log.exp(), b, c, self.D)
+        out: Tensor = self.out_proj(y.to(x.dtype) * F.silu(z).to(x.dtype))
+        return out
+
+
+def selective_scan(u: Tensor, delta: Tensor, a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:
+    """`h_l = exp(delta_l a) h_(l-1) + delta_l u_l b_l`, `y_l = c_l . h_l + d u_l`, from `h_0 = 0`.
+
+    On a CUDA device with the package `mamba_ssm` its fused kernel works, elsewhere `linear_recurrence`, in at least
+    float32 and with memory for `B L D S` numbers.
+
+    Args:
+        u: inputs `[B, L, D]`.
+        delta: step sizes `[B, L, D]`, positive.
+        a: `[D, S]`, negative.
+        b: `[B, L, S]`.
+        c: `[B, L, S]`.
+        d: `[D]`.
+
+    Returns:
+        y `[B, L, D]`.
+
+    Examples:
+        >>> ones = torch.ones(1, 3, 1)
+        >>> a, d = torch.tensor([[0.5]]).log(), torch.zeros(1)
+        >>> selective_scan(ones, ones, a, ones, ones, d).flatten()  # 1, 1 + 1/2, 1 + 1/2 + 1/4
+        tensor([1.0000, 1.5000, 1.7500])
+    """
+    dtype = torch.promote_types(u.dtype, torch.float32)
+    u, delta, a, b, c, d = (part.to(dtype) for part in (u, delta, a, b, c, d))
+    kernel = _kernel_for(u)
+    if kernel is not None:
+        u, delta, b, c = (part.transpose(1, 2).contiguous() for part in (u, delta, b, c))
+        return kernel(u, delta, a, b, c, d).transpose(1, 2)
+    decay = (delta.unsqueeze(-1) * a).exp()
+    state = linear_recurrence(decay, (delta * u).unsqueeze(-1) * b.unsqueeze(2))
+    return (state @ c.unsqueeze(-1)).squeeze(-1) + d * u
+
+
+@torch.compiler.disable  # its depth depends on L, for each of which it would be compiled anew
+def linear_recurrence(decay: Tensor, inputs: Tensor) -> Tensor:
+    """`h_l = decay_l h_(l-1) + inputs_l` along dimension 1, from `h_0 = 0`; all of shape `[B, L, ...]`.
+
+    Neighbours are merged to a sequence of half the length until one is left, and then filled in between: `log2 L`
+    steps of vectors, about `3 L` products in all, and nothing that grows or divides, so any decay is safe. Gradients
+    are the same recurrence backwards; of the forward pass only `decay` and h are kept.
+
+    Examples:
+        >>> linear_recurrence(torch.full((1, 4), 2.0), torch.ones(1, 4))
+        tensor([[ 1.,  3.,  7., 15.]])
+    """
+    result: Tensor = _Recurrence.apply(decay, inputs)
+    return result
+
+
+class _Recurrence(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, decay: Tensor, inputs: Tensor) -> Tensor:
+        state = _scan(decay, inputs)
+        ctx.save_for_backward(decay, state)
+        return state
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+        """With g_l the gradient of h_l: `g_l = grad_l + decay_(l+1) g_(l+1)`, of decay_l `g_l h_(l-1)`."""
+        decay, state = ctx.saved_tensors
+        later = torch.cat([decay[:, 1:], torch.zeros_like(decay[:, :1])], dim=1)
+        of_inputs = _scan(later.flip(1), grad.flip(1)).flip(1)
+        before = torch.cat([torch.zeros_like(state[:, :1]), state[:, :-1]], dim=1)
+        return of_inputs * before, of_inputs
+
+
+def _scan(decay: Tensor, inputs: Tensor) -> Tensor:
+    """The recurrence of `linear_recurrence`, outside of autograd."""
+    length = inputs.shape[1]
+    if length <= 1:
+        return inputs.clone()
+    even, odd = slice(0, length - 1, 2), slice(1, None, 2)
+    state = torch.empty_like(inputs)
+    state[:, 0] = inputs[:, 0]
+    state[:, 1::2] = _scan(decay[:, odd] * decay[:, even], inputs[:, odd] + decay[:, odd] * inputs[:, even])
+    if length > 2:
+        between = slice(2, None, 2)
+        state[:, between] = inputs[:, between] + decay[:, between] * state[:, 1 : length - 1 : 2]
+    return state
+
+
+def _kernel_for(u: Tensor) -> Callable[..., Tensor] | None:
+    """What `mamba_ssm` has for a tensor, None where it has nothing."""
+    return _fused() if u.is_cuda and u.dtype == torch.float32 else None
+
+
+@cache
+def _fused() -> Callable[..., Tensor] | None:
+    """The kernel of `mamba_ssm`, which takes `[B, D, L]` and `[B, S, L]`; None where the package is not installed."""
+    if find_spec("mamba_ssm") is None:
+        return None
+    kernel: Callable[..., Tensor] = import_module("mamba_ssm.ops.selective_scan_interface").selective_scan_fn
+    return kernel

@@ -24,8 +24,7 @@ from graphbench.nn import (
     compute_dtype,
     draw_normal_maps,
 )
-from graphbench_baselines.attention import StructuredAttention
-from graphbench_baselines.depth import GateFusion, run_layer
+from graphbench_baselines.attention import GateFusion, StructuredAttention, run_layer
 
 #: "paper": norms before the branches and one after the last layer. "fairseq": norms after the branches and on the
 #: embeddings, and a read-out behind the last layer.

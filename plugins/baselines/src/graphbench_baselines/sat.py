@@ -20,8 +20,7 @@ from graphbench.nn import (
     count_nodes,
     make_norm,
 )
-from graphbench_baselines.attention import StructuredAttention
-from graphbench_baselines.depth import GateFusion, run_layer
+from graphbench_baselines.attention import GateFusion, StructuredAttention, run_layer
 from graphbench_baselines.structure import (
     EDGE_GNNS,
     GNN,

@@ -1,15 +1,36 @@
-"""One layer of DeepGraph: attention and a feed-forward network with deepnorm residuals."""
+"""One layer of DeepGraph: biased attention and a feed-forward network with deepnorm residuals.
+
+Legend: T tokens of all graphs, G graphs, B graphs of a block, N padded tokens, H heads, d head width, dim = H d;
+P node pairs, K memberships of nodes in sampled substructures.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from graphbench.nn import FeedForward, WeightInit, draw_normal_maps
-from graphbench_deepgraph.attention import TokenAttention
+from graphbench import BenchmarkSpec, GraphBatch, LayerTrace, Traced
+from graphbench.errors import BadInput
+from graphbench.nn import (
+    EMBEDDING_STD,
+    FAIRSEQ_TABLES,
+    FeedForward,
+    PairBias,
+    WeightInit,
+    attend_within_graphs,
+    attention_weights,
+    draw_normal_maps,
+    mixed_values,
+)
 from graphbench_deepgraph.tokens import TokenLayout
+
+#: Edges of a shortest path that enter the edge term.
+MAX_HOPS = 5
+#: Rows of the table of what is not a node pair.
+_HIDDEN, _GRAPH, _MEMBER = range(3)
 
 
 def deepnorm_factors(num_layers: int) -> tuple[float, float]:
@@ -89,3 +110,127 @@ class DeepGraphLayer(nn.Module):
         attended = self.dropout(self.attention(x, tokens, biases))
         x = self.attention_norm(self.alpha * x + attended)
         return self.ffn_norm(self.alpha * x + self.ffn(x))
+
+
+class TokenAttention(Traced):
+    """`out_i = W^O concat_h(sum_j softmax_j(q_i . k_j / sqrt(d) + bias_ij) v_j) + b^O`; `4 dim^2 + 4 dim` parameters.
+
+    A trace holds the values `x W^V W^O` of all tokens, which of them stand for substructures, and the weight of the
+    residual branch around this layer.
+
+    Args:
+        dim: width of the tokens.
+        num_heads: heads H; must divide `dim`.
+        dropout: probability of dropping an attention weight.
+        residual_weight: weight alpha of the residual branch around the layer, for traces.
+
+    Raises:
+        BadInput: `num_heads` does not divide `dim`.
+    """
+
+    def __init__(self, dim: int, num_heads: int, dropout: float = 0.0, residual_weight: float = 1.0) -> None:
+        super().__init__()
+        if dim % num_heads:
+            raise BadInput(f"num_heads must divide hidden_dim, but got num_heads={num_heads} and hidden_dim={dim}.")
+        self.num_heads, self.dropout, self.residual_weight = num_heads, dropout, residual_weight
+        self.in_proj = nn.Linear(dim, 3 * dim)
+        self.out_proj = nn.Linear(dim, dim)
+
+    def forward(self, x: Tensor, tokens: TokenLayout, biases: Sequence[Tensor]) -> Tensor:
+        """Attend within each graph.
+
+        Args:
+            x: tokens `[T, dim]`.
+            tokens: where they stand.
+            biases: bias `[B, H, N, N]` of each of `tokens.dense.blocks`.
+        """
+        qkv = self.in_proj(x)
+        dropout = self.dropout if self.training else 0.0
+        out: Tensor = self.out_proj(attend_within_graphs(qkv, tokens.dense, self.num_heads, biases, dropout))
+        if tokens.traced:
+            self.trace(lambda: self._record(x, qkv, tokens, biases, out))
+        return out
+
+    @torch.no_grad()
+    def _record(self, x: Tensor, qkv: Tensor, tokens: TokenLayout, biases: Sequence[Tensor], out: Tensor) -> LayerTrace:
+        heads = tokens.dense.to_block_heads(qkv, 3, self.num_heads)
+        weights = [attention_weights(q, k, bias) for (q, k, _), bias in zip(heads, biases, strict=True)]
+        return LayerTrace(
+            tokens=out.detach(),
+            batch=tokens.batch,
+            values=mixed_values(x, self.in_proj.weight.chunk(3)[2], self.out_proj.weight, self.num_heads),
+            attention=tokens.dense.matrices_of_graphs(weights),
+            num_nodes=tokens.num_nodes,
+            input=x.detach(),
+            substructure=tokens.is_substructure,
+            residual_weight=self.residual_weight,
+        )
+
+
+class RelativeBias(PairBias):
+    """What is added to attention logits, minus infinity where no attention is allowed: `[G, H, N, N]`.
+
+    | query, key | bias of head h |
+    |---|---|
+    | node, node | `D[distance, h]` + edge term, see `PairBias` |
+    | graph token, any; any, graph token | `t[h]` |
+    | substructure, its node; node, its substructure | `m[h]` |
+    | everything else | minus infinity |
+
+    So nodes attend to all nodes of their graph, but a substructure to its own nodes and the graph token only, not even
+    to itself (section 5). Padded queries see the graph token, which keeps their softmax finite.
+
+    Args:
+        spec: the benchmark's description.
+        num_heads: heads H.
+        max_distance: larger distances share its row; unreachable pairs have their own.
+        members: whether there are substructures.
+        released: take the released tables, see `ReleasedTables`; substructures then share the row of pairs that no path
+            joins.
+
+    Raises:
+        BadInput: the released tables cannot hold the features.
+
+    Examples:
+        >>> from graphbench.testing import tiny_spec
+        >>> bias = RelativeBias(tiny_spec(kind="categorical"), num_heads=4, max_distance=5)
+        >>> tuple(bias.distance.weight.shape)  # distances 0 to 5, and pairs without a path
+        (7, 4)
+    """
+
+    def __init__(
+        self, spec: BenchmarkSpec, num_heads: int, max_distance: int, members: bool = True, released: bool = False
+    ) -> None:
+        super().__init__(spec, num_heads, max_distance, MAX_HOPS, FAIRSEQ_TABLES if released else None)
+        self.member = nn.Parameter(torch.empty(1, num_heads)) if members and not released else None
+        self.graph = nn.Parameter(torch.empty(1, num_heads))
+        for row in (self.member, self.graph):
+            if row is not None:
+                nn.init.normal_(row, std=EMBEDDING_STD)
+
+    @property
+    def member_row(self) -> Tensor:
+        """The bias between a substructure and its nodes `[1, H]`."""
+        if self.member is not None:
+            return self.member
+        return self.distance.weight[self.paths.unreachable, None]
+
+    def forward(self, batch: GraphBatch, tokens: TokenLayout) -> Tensor:
+        """The bias `[G, H, N, N]` in the precision of the parameters, rows are queries."""
+        hidden = torch.full_like(self.graph, -torch.inf)
+        others = F.embedding(_codes(tokens), torch.cat([hidden, self.graph, self.member_row]))
+        return self.place(batch, tokens.dense.index[tokens.node], others)
+
+
+def _codes(tokens: TokenLayout) -> Tensor:
+    """What stands at each pair of slots, node pairs left out: `_HIDDEN`, `_GRAPH` or `_MEMBER` `[G, N, N]`."""
+    dense, padded = tokens.dense, tokens.dense.max_nodes
+    codes = torch.full((dense.num_graphs * padded**2,), _HIDDEN, device=dense.index.device)
+    node, substructure = dense.index[tokens.member_node], dense.index[tokens.member_substructure]
+    codes[substructure * padded + node % padded] = _MEMBER
+    codes[node * padded + substructure % padded] = _MEMBER
+    graph = dense.index[tokens.graph]
+    everything = torch.arange(dense.num_graphs * padded, device=codes.device)
+    codes[everything * padded + (graph % padded).repeat_interleave(padded)] = _GRAPH
+    codes[graph[tokens.batch] * padded + dense.index % padded] = _GRAPH
+    return codes.view(dense.num_graphs, padded, padded)

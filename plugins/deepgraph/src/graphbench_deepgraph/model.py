@@ -22,8 +22,7 @@ from graphbench.nn import (
     compute_dtype,
     draw_normal_maps,
 )
-from graphbench_deepgraph.bias import RelativeBias
-from graphbench_deepgraph.layer import DeepGraphLayer, deepnorm_factors
+from graphbench_deepgraph.layer import DeepGraphLayer, RelativeBias, deepnorm_factors
 from graphbench_deepgraph.sampler import CoverageSampler, evaluation_seeds, training_seeds
 from graphbench_deepgraph.substructure_encoder import Content, SubstructureEncoder
 from graphbench_deepgraph.tokens import TokenLayout, sample_substructures

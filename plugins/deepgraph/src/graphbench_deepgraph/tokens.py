@@ -12,10 +12,9 @@ import torch
 from torch import Tensor
 
 from graphbench import GraphBatch
-from graphbench.encodings.substructures import Substructures
+from graphbench.encodings.substructures import Substructures, mix
 from graphbench.errors import BadInput
 from graphbench.nn import DenseLayout
-from graphbench_deepgraph.ordering import ordering_seeds, pad_members
 from graphbench_deepgraph.sampler import CoverageSampler
 
 #: Fused attention kernels of CUDA want biases whose rows start at multiples of this many elements.
@@ -155,3 +154,42 @@ class TokenLayout:
             parts.append(substructure.to(node.dtype))
             places.append(self.substructure)
         return torch.cat(parts)[torch.cat(places).argsort()]
+
+
+def pad_members(member_node: Tensor, substructure_size: Tensor, chosen: Tensor, max_size: int) -> Tensor:
+    """Nodes of the chosen substructures, one row each.
+
+    Args:
+        member_node: nodes of all substructures one after the other `[M]`, ascending within a substructure.
+        substructure_size: nodes of each substructure `[S]`.
+        chosen: substructures `[m]`.
+        max_size: s.
+
+    Returns:
+        `[m, s]`, filled up with -1.
+
+    Raises:
+        BadInput: a chosen substructure has more than `max_size` nodes.
+    """
+    size = substructure_size[chosen]
+    if len(size) and int(size.max()) > max_size:
+        raise BadInput(
+            f"A substructure has {int(size.max())} nodes, but the encoder takes at most {max_size}. Raise the "
+            "encoder's size, or prepare the data with a smaller vocabulary or with "
+            f"Substructures(max_neighbourhood={max_size})."
+        )
+    first = (substructure_size.cumsum(0) - substructure_size)[chosen]
+    place = torch.arange(max_size, device=chosen.device)
+    inside = place < size[:, None]
+    return member_node[(first[:, None] + place) * inside].masked_fill(~inside, -1)
+
+
+def ordering_seeds(seeds: Tensor, graph: Tensor, number: Tensor) -> Tensor:
+    """Seeds of the orders of substructures `[m]`.
+
+    Args:
+        seeds: one 64-bit seed per graph `[num_graphs]`, from the sampler's `sample_seeds` or `evaluation_seeds`.
+        graph: graph of each substructure `[m]`.
+        number: number of each substructure within its graph `[m]`.
+    """
+    return mix(number, mix(seeds, 11)[graph])

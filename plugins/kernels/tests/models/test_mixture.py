@@ -9,10 +9,8 @@ pytest.importorskip("numba")
 from graphbench.nn import DenseLayout
 from graphbench.testing import computed_by
 from graphbench_sft import SampledAttention, attention
-from graphbench_sft.leaky import EPSILON
-from graphbench_sft.ops import Operands, mix_by_maxout
-from graphbench_sft.pairs import DenseRelation, DistanceRelation
-from graphbench_sft.relative import PairTerms, edge_relations
+from graphbench_sft.ops import EPSILON, Operands, mix_by_maxout
+from graphbench_sft.relative import DenseRelation, DistanceRelation, PairTerms, edge_relations
 
 HEADS = 3
 TOLERANCE = {torch.float32: 2e-5, torch.float64: 1e-11}

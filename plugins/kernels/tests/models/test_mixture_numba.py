@@ -10,11 +10,11 @@ pytest.importorskip("numba")
 
 from graphbench.testing import computed_by
 from graphbench_kernels.models import mixture_numba
-from graphbench_sft import leaky
+from graphbench_sft import ops
 
 
 def test_the_smallest_denominator_is_that_of_torch():
-    assert mixture_numba._EPSILON == leaky.EPSILON
+    assert mixture_numba._EPSILON == ops.EPSILON
 
 
 _DIGEST = """
@@ -22,7 +22,7 @@ import hashlib
 import torch
 from graphbench.nn import DenseLayout
 from graphbench_sft import SampledAttention, maxout_scores
-from graphbench_sft.pairs import DistanceRelation
+from graphbench_sft.relative import DistanceRelation
 from graphbench_sft.relative import edge_relations
 torch.set_num_threads(1)
 digest = hashlib.sha256()

@@ -4,6 +4,9 @@ from graphbench_linear_transformer import bounds as bounds
 from graphbench_linear_transformer import constructions as constructions
 from graphbench_linear_transformer import graphs as graphs
 from graphbench_linear_transformer.encoder import LinearTransformerPE as LinearTransformerPE
+from graphbench_linear_transformer.encoder import Positions as Positions
+from graphbench_linear_transformer.encoder import eigenvector_loss as eigenvector_loss
+from graphbench_linear_transformer.encoder import sign_invariant_errors as sign_invariant_errors
 from graphbench_linear_transformer.incidence import DenseIncidence as DenseIncidence
 from graphbench_linear_transformer.incidence import EvolvingIncidence as EvolvingIncidence
 from graphbench_linear_transformer.incidence import Incidence as Incidence
@@ -12,9 +15,6 @@ from graphbench_linear_transformer.layers import BlockLayer as BlockLayer
 from graphbench_linear_transformer.layers import EfficientLayer as EfficientLayer
 from graphbench_linear_transformer.layers import GeneralLayer as GeneralLayer
 from graphbench_linear_transformer.layers import MolecularLayer as MolecularLayer
-from graphbench_linear_transformer.losses import eigenvector_loss as eigenvector_loss
-from graphbench_linear_transformer.losses import sign_invariant_errors as sign_invariant_errors
-from graphbench_linear_transformer.positions import Positions as Positions
 from graphbench_linear_transformer.resistance import effective_resistances as effective_resistances
 from graphbench_linear_transformer.synthetic import LinearTransformer as LinearTransformer
 from graphbench_linear_transformer.transformers import BlockTransformer as BlockTransformer

@@ -1,5 +1,7 @@
 """A learned positional encoding: the linear transformer of equation (16), in front of any architecture.
 
+`Positions` and the losses of eigenvectors, which do not depend on signs, pre-train it alone.
+
 "Graph Transformers Dream of Electric Flow" (arXiv 2410.16699), section 6 and appendix 14.
 """
 
@@ -13,7 +15,7 @@ import torch
 from scipy.sparse import csr_array, diags_array
 from torch import Tensor, nn
 
-from graphbench import GraphBatch, PositionalEncoder
+from graphbench import Architecture, BenchmarkSpec, GraphBatch, PositionalEncoder, Representation
 from graphbench.errors import BadInput, check_choice, check_range
 from graphbench.nn import DenseLayout
 from graphbench_linear_transformer.incidence import Incidence, SparseIncidence
@@ -247,3 +249,87 @@ def _first_primes(count: int) -> list[int]:
 def _unit_rows(rows: int, columns: int) -> nn.Parameter:
     """Random rows of length 1."""
     return nn.Parameter(nn.functional.normalize(torch.randn(rows, columns), dim=1))
+
+
+class Positions(Architecture):
+    """The nodes' real-valued features as they are: trains the positional encoding in front of it and nothing else.
+
+    With `--model.positional_encoding` on a benchmark whose nodes carry no features of their own, the representation is
+    what the encoding returns, so that its targets are learned by the encoding alone. The checkpoint is what `init_from`
+    of a model with the same encoding starts from.
+
+    Time and memory: `B N d`.
+
+    Args:
+        spec: the benchmark's description.
+
+    Raises:
+        BadInput: the nodes' features have another width than the targets.
+
+    Examples:
+        >>> from dataclasses import replace
+        >>> from graphbench import Features
+        >>> from graphbench.testing import tiny_batch, tiny_spec
+        >>> spec = replace(tiny_spec("node-classification"), node=Features(dense=3), num_targets=3)
+        >>> model = Positions(spec)
+        >>> batch = tiny_batch(model)
+        >>> torch.equal(model(batch).node, batch.x_dense)
+        True
+    """
+
+    weights: Tensor
+
+    def __init__(self, spec: BenchmarkSpec) -> None:
+        if spec.node.dense != spec.num_targets:
+            raise BadInput(
+                f"Positions returns the nodes' {spec.node.dense} real-valued features, but {spec.name} has "
+                f"{spec.num_targets} targets: give model.positional_encoding with dim {spec.num_targets}."
+            )
+        super().__init__(spec, spec.node.dense)
+        # Empty; it has the type that the module was moved to, in which the head expects its rows.
+        self.register_buffer("weights", torch.empty(0), persistent=False)
+
+    def forward(self, batch: GraphBatch) -> Representation:
+        """Nodes `[num_nodes, dim]`."""
+        return Representation(node=batch.x_dense.to(self.weights.dtype))
+
+
+def sign_invariant_errors(predicted: Tensor, target: Tensor, graph_of: Tensor, num_graphs: int) -> Tensor:
+    """`min(‖φ_i - v_i‖², ‖φ_i + v_i‖²)` of every column i of every graph (section 4.1 of arXiv 2410.16699).
+
+    Args:
+        predicted: φ `[num_nodes, c]`, the nodes of all graphs one after the other.
+        target: v `[num_nodes, c]`.
+        graph_of: graph of each node `[num_nodes]`.
+        num_graphs: G.
+
+    Returns:
+        `[num_graphs, c]`.
+
+    Raises:
+        BadInput: the shapes do not fit.
+
+    Examples:
+        >>> vector = torch.tensor([[0.6], [0.8]])
+        >>> sign_invariant_errors(-vector, vector, torch.tensor([0, 0]), num_graphs=1)
+        tensor([[0.]])
+    """
+    if predicted.shape != target.shape or predicted.dim() != 2 or graph_of.shape != predicted.shape[:1]:
+        raise BadInput(
+            f"Expected predictions and targets [num_nodes, c] and graph_of [num_nodes], but got "
+            f"{list(predicted.shape)}, {list(target.shape)} and {list(graph_of.shape)}."
+        )
+    squares = torch.cat([(predicted - target).square(), (predicted + target).square()], dim=1)
+    same, opposite = squares.new_zeros(num_graphs, squares.shape[1]).index_add(0, graph_of, squares).chunk(2, dim=1)
+    return torch.minimum(same, opposite)
+
+
+def eigenvector_loss(predicted: Tensor, target: Tensor, graph_of: Tensor, num_graphs: int) -> Tensor:
+    """Mean over graphs of the sum over columns of `sign_invariant_errors`: what the authors pre-train on.
+
+    Examples:
+        >>> vector = torch.tensor([[0.6], [0.8]])
+        >>> eigenvector_loss(torch.zeros(2, 1), vector, torch.tensor([0, 0]), num_graphs=1)  # |v|^2
+        tensor(1.)
+    """
+    return sign_invariant_errors(predicted, target, graph_of, num_graphs).sum(1).mean()

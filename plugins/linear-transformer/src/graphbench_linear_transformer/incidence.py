@@ -23,9 +23,8 @@ from torch import Tensor
 from graphbench import GraphBatch
 from graphbench.errors import BadInput
 from graphbench.nn import DenseLayout
-from graphbench_linear_transformer.absolute_sums import AbsoluteSums
 from graphbench_linear_transformer.checks import check_edges, check_symmetric_resistance, component_labels
-from graphbench_linear_transformer.normalise import nonzero, root
+from graphbench_linear_transformer.normalise import AbsoluteSums, nonzero, root
 
 
 class Incidence(ABC):

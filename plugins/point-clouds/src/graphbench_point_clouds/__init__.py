@@ -10,8 +10,8 @@ from graphbench_point_clouds.pointnet import PointNet as PointNet
 from graphbench_point_clouds.pointnet_plus_plus import PointNetPlusPlus as PointNetPlusPlus
 from graphbench_point_clouds.sequoia import PointSequoia as PointSequoia
 from graphbench_point_clouds.set_transformer import SetTransformer as SetTransformer
-from graphbench_point_clouds.vn_dgcnn import VNDGCNN as VNDGCNN
-from graphbench_point_clouds.vn_pointnet import VNPointNet as VNPointNet
+from graphbench_point_clouds.vn_networks import VNDGCNN as VNDGCNN
+from graphbench_point_clouds.vn_networks import VNPointNet as VNPointNet
 
 __all__ = [
     "CNDGCNN",

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 from graphbench import BenchmarkSpec
 from graphbench.errors import check_range
+from graphbench_point_clouds.clouds import nearest
 from graphbench_point_clouds.dgcnn import DGCNN
 from graphbench_point_clouds.model import Points
-from graphbench_point_clouds.neighbours import nearest
 from graphbench_point_clouds.pointnet import PointNet
 from graphbench_point_clouds.vector_neurons import (
     VectorNorm,
@@ -27,7 +27,7 @@ from graphbench_point_clouds.vector_neurons import (
     mean_of_clouds,
     single,
 )
-from graphbench_point_clouds.vn_pointnet import channels
+from graphbench_point_clouds.vn_networks import channels
 
 _EPSILON = 1e-6
 

@@ -15,10 +15,8 @@ from torch import Tensor, nn
 from graphbench import BenchmarkSpec
 from graphbench.errors import check_range
 from graphbench.nn import Pooling
-from graphbench_point_clouds.clouds import Clouds
-from graphbench_point_clouds.layers import LastMaps, PointMap, point_maps
-from graphbench_point_clouds.model import PointCloudModel, Points
-from graphbench_point_clouds.neighbours import nearest
+from graphbench_point_clouds.clouds import Clouds, nearest
+from graphbench_point_clouds.model import LastMaps, PointCloudModel, PointMap, Points, point_maps
 
 SLOPE = 0.2
 

@@ -1,4 +1,4 @@
-"""What the models of point clouds share: what they read, whom they refuse, and which of their two ends a task takes.
+"""The base of all models of point clouds: inputs, checks of the benchmark, maps of points and the two kinds of ends.
 
 Legend: T points of all clouds, B clouds, c coordinates.
 """
@@ -6,14 +6,17 @@ Legend: T points of all clouds, B clouds, c coordinates.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, Representation
 from graphbench.errors import BadInput
+from graphbench.nn import BatchNorm
 from graphbench_point_clouds.clouds import Clouds
 
 
@@ -119,3 +122,71 @@ class PointCloudModel(Architecture):
             return []
         columns = zip(batch.x.unbind(1), self.spec.node.vocabularies, strict=True)
         return [F.one_hot(column, size).to(dtype) for column, size in columns]
+
+
+class PointMap(nn.Module):
+    """`act(BatchNorm(W x + b))` on the last dimension, the statistics over all others.
+
+    Args:
+        in_dim: width of what comes.
+        dim: width of what goes.
+        slope: of LeakyReLU on negative numbers; 0 for ReLU.
+        bias: whether there is a b, which the norm makes superfluous and some papers have all the same.
+
+    Examples:
+        >>> import torch
+        >>> PointMap(3, 8)(torch.randn(5, 4, 3)).shape
+        torch.Size([5, 4, 8])
+    """
+
+    def __init__(self, in_dim: int, dim: int, slope: float = 0.0, bias: bool = True) -> None:
+        super().__init__()
+        self.linear = nn.Linear(in_dim, dim, bias=bias)
+        self.norm = BatchNorm(dim)
+        self.slope = slope
+
+    def forward(self, x: Tensor, dropout: float = 0.0) -> Tensor:
+        """`[..., in_dim]` to `[..., dim]`; with dropout of what is mapped, before its norm."""
+        return self.activated(F.dropout(self.linear(x), dropout, self.training))
+
+    def activated(self, x: Tensor) -> Tensor:
+        """Norm and activation of what is mapped already."""
+        return F.leaky_relu(self.norm(x.flatten(0, -2)), self.slope).view(x.shape)
+
+
+def point_maps(widths: Sequence[int], slope: float = 0.0, bias: bool = True) -> nn.Sequential:
+    """One `PointMap` from each width to the next."""
+    return nn.Sequential(*(PointMap(a, b, slope, bias) for a, b in pairwise(widths)))
+
+
+class LastMaps(nn.Module):
+    """Maps with dropout behind each of them: what a published network has between its features and its classes.
+
+    Args:
+        widths: of the input and after each map.
+        dropouts: probability behind each map.
+        slope: of LeakyReLU on negative numbers.
+        biases: whether each map has a bias.
+        before_norm: dropout on what W maps, before its norm, and not behind the activation.
+    """
+
+    def __init__(
+        self,
+        widths: Sequence[int],
+        dropouts: Sequence[float],
+        slope: float = 0.0,
+        biases: Sequence[bool] | None = None,
+        before_norm: bool = False,
+    ) -> None:
+        super().__init__()
+        given = biases if biases is not None else [True] * len(dropouts)
+        self.maps = nn.ModuleList(
+            PointMap(a, b, slope, bias) for (a, b), bias in zip(pairwise(widths), given, strict=True)
+        )
+        self.dropouts, self.before_norm = tuple(dropouts), before_norm
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`[rows, widths[0]]` to `[rows, widths[-1]]`."""
+        for layer, dropout in zip(self.maps, self.dropouts, strict=True):
+            x = layer(x, dropout) if self.before_norm else F.dropout(layer(x), dropout, self.training)
+        return x

@@ -16,9 +16,8 @@ from torch import Tensor, nn
 from graphbench import BenchmarkSpec
 from graphbench.errors import check_range
 from graphbench.nn import BatchNorm, Pooling
-from graphbench_point_clouds.layers import LastMaps, PointMap
-from graphbench_point_clouds.model import PointCloudModel, Points
-from graphbench_point_clouds.neighbours import farthest_points, interpolated, nearest
+from graphbench_point_clouds.clouds import farthest_points, interpolated, nearest
+from graphbench_point_clouds.model import LastMaps, PointCloudModel, PointMap, Points
 
 #: Points of one stage over those of the next, and stages.
 SHARE, STAGES = 4, 5

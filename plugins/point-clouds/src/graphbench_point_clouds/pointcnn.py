@@ -18,9 +18,8 @@ from torch import Tensor, nn
 from graphbench import BenchmarkSpec
 from graphbench.errors import check_range
 from graphbench.nn import BatchNorm, Pooling
-from graphbench_point_clouds.clouds import Clouds
+from graphbench_point_clouds.clouds import Clouds, farthest_points, nearest
 from graphbench_point_clouds.model import PointCloudModel, Points
-from graphbench_point_clouds.neighbours import farthest_points, nearest
 
 
 class Stage(NamedTuple):

@@ -16,10 +16,8 @@ from torch import Tensor, nn
 from graphbench import BenchmarkSpec
 from graphbench.errors import BadInput, check_range
 from graphbench.nn import Pooling
-from graphbench_point_clouds.clouds import Clouds
-from graphbench_point_clouds.layers import LastMaps, PointMap, point_maps
-from graphbench_point_clouds.model import PointCloudModel, Points
-from graphbench_point_clouds.neighbours import farthest_points, nearest, squared_distances
+from graphbench_point_clouds.clouds import Clouds, farthest_points, nearest, squared_distances
+from graphbench_point_clouds.model import LastMaps, PointCloudModel, PointMap, Points, point_maps
 
 #: Numbers m of a weight: the width of the last map of places.
 WEIGHTS = 16

@@ -16,8 +16,7 @@ from torch import Tensor, nn
 from graphbench import BenchmarkSpec
 from graphbench.errors import check_range
 from graphbench.nn import Pooling
-from graphbench_point_clouds.layers import LastMaps, point_maps
-from graphbench_point_clouds.model import PointCloudModel, Points
+from graphbench_point_clouds.model import LastMaps, PointCloudModel, Points, point_maps
 
 
 class TNet(nn.Module):

@@ -19,10 +19,9 @@ from torch import Tensor, nn
 from graphbench import BenchmarkSpec
 from graphbench.errors import BadInput, check_range
 from graphbench.nn import BatchNorm, Pooling
+from graphbench_point_clouds.clouds import nearest
 from graphbench_point_clouds.hierarchy import Level, levels_of, only_once
-from graphbench_point_clouds.layers import LastMaps, PointMap
-from graphbench_point_clouds.model import PointCloudModel, Points
-from graphbench_point_clouds.neighbours import nearest
+from graphbench_point_clouds.model import LastMaps, PointCloudModel, PointMap, Points
 
 #: Each level is so many times as wide as the one below.
 EXPANSION = 2

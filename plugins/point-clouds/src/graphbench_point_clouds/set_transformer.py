@@ -15,8 +15,7 @@ from graphbench import BenchmarkSpec
 from graphbench.errors import BadInput, check_range
 from graphbench.nn import attend
 from graphbench_point_clouds.clouds import Clouds
-from graphbench_point_clouds.layers import PointMap
-from graphbench_point_clouds.model import PointCloudModel, Points
+from graphbench_point_clouds.model import PointCloudModel, PointMap, Points
 
 
 class AttentionBlock(nn.Module):

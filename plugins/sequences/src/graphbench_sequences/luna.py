@@ -16,9 +16,8 @@ from graphbench import BenchmarkSpec
 from graphbench.errors import BadInput, check_choice, check_range
 from graphbench.nn import DenseLayout, FeedForward, attend
 from graphbench_sequences.attention import draw_xavier
-from graphbench_sequences.documents import check_sequences
 from graphbench_sequences.model import InteractionName, PoolingName, SequenceModel
-from graphbench_sequences.tokens import PositionName, Positions, TokenName, halved_sinusoids
+from graphbench_sequences.tokens import PositionName, Positions, TokenName, check_sequences, halved_sinusoids
 
 InitName = Literal["bert", "xavier"]
 

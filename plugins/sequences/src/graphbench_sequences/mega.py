@@ -17,10 +17,9 @@ from torch import Tensor, nn
 from graphbench import BenchmarkSpec
 from graphbench.errors import check_choice, check_range
 from graphbench.nn import BatchNorm, DenseLayout, attend
-from graphbench_sequences.convolution import long_convolution
-from graphbench_sequences.documents import check_sequences
 from graphbench_sequences.model import InteractionName, SequenceModel, longest_document
-from graphbench_sequences.tokens import TokenName
+from graphbench_sequences.s4d import long_convolution
+from graphbench_sequences.tokens import TokenName, check_sequences
 
 AttentionFunction = Literal["softmax", "laplace"]
 NormName = Literal["batch", "layer", "scale"]

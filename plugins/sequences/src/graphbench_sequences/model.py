@@ -14,8 +14,15 @@ from graphbench import Architecture, BenchmarkSpec, GraphBatch, Representation
 from graphbench.errors import BadInput, check_choice, check_range
 from graphbench.nn import DenseLayout
 from graphbench_sequences.attention import draw_xavier
-from graphbench_sequences.documents import Documents, check_sequences, tower_column
-from graphbench_sequences.tokens import PositionName, Positions, TokenEncoder, TokenName
+from graphbench_sequences.tokens import (
+    Documents,
+    PositionName,
+    Positions,
+    TokenEncoder,
+    TokenName,
+    check_sequences,
+    tower_column,
+)
 
 PoolingName = Literal["cls", "mean"]
 InteractionName = Literal["concatenate", "NLI"]

@@ -1,4 +1,4 @@
-"""S4D: state space models with a diagonal state matrix.
+"""S4D: state space models with a diagonal state matrix, as long convolutions.
 
 Gu, Gupta, Goel and Re, "On the Parameterization and Initialization of Diagonal State Space Models", NeurIPS 2022,
 arXiv 2206.11893; after Gu, Goel and Re, "Efficiently Modeling Long Sequences with Structured State Spaces", ICLR 2022.
@@ -19,10 +19,8 @@ from torch import Tensor, nn
 from graphbench import BenchmarkSpec
 from graphbench.errors import BadInput, check_choice, check_range
 from graphbench.nn import DenseLayout, NormName, make_norm
-from graphbench_sequences.convolution import long_convolution
-from graphbench_sequences.documents import check_sequences
 from graphbench_sequences.model import InteractionName, SequenceModel
-from graphbench_sequences.tokens import TokenName
+from graphbench_sequences.tokens import TokenName, check_sequences
 
 InitName = Literal["lin", "inv"]
 NormPosition = Literal["pre", "post"]
@@ -233,3 +231,26 @@ class S4D(SequenceModel):
             {"params": params, "lr_scale": scale, "weight_decay": 0.0}
             for params, scale in zip(groups, self.scales, strict=True)
         ]
+
+
+def long_convolution(x: Tensor, past: Tensor, future: Tensor | None = None) -> Tensor:
+    """`y_i = sum_(j <= i) past_(i - j) x_j + sum_(j > i) future_(j - i - 1) x_j` of every channel, `[B, N, C]`.
+
+    Both sums are one circular convolution over 2 N places, in O(N log N); padding of `x` that is zero adds nothing.
+
+    Args:
+        x: sequences `[B, N, C]`, float32 or float64.
+        past: weights of the token itself and of those before it `[C, N]`.
+        future: weights of those after it, the nearest first `[C, N]`; None to leave them out.
+
+    Examples:
+        >>> x = torch.tensor([1.0, 0.0, 2.0]).view(1, 3, 1)
+        >>> long_convolution(x, torch.tensor([[1.0, 0.5, 0.25]])).flatten()
+        tensor([1.0000, 0.5000, 2.2500])
+    """
+    length = x.shape[1]
+    if not length:
+        return x
+    kernel = torch.cat([past, torch.zeros_like(past) if future is None else future.flip(-1)], dim=-1)
+    mixed = torch.fft.rfft(x, n=2 * length, dim=1) * torch.fft.rfft(kernel, n=2 * length).t()
+    return torch.fft.irfft(mixed, n=2 * length, dim=1)[:, :length]

@@ -19,9 +19,8 @@ from torch import Tensor, nn
 from graphbench import BenchmarkSpec
 from graphbench.errors import check_choice, check_range
 from graphbench.nn import DenseLayout, FeedForward, attention_weights
-from graphbench_sequences.documents import check_sequences
 from graphbench_sequences.model import InteractionName, PoolingName, SequenceModel
-from graphbench_sequences.tokens import PositionName, TokenName
+from graphbench_sequences.tokens import PositionName, TokenName, check_sequences
 from graphbench_sequences.tree import Relatives, Tree
 
 LevelOrder = Literal["bottom_up", "top_down", "complete", "interleaved"]

@@ -13,14 +13,12 @@ from torch import Tensor, nn
 from graphbench import BenchmarkSpec
 from graphbench.errors import check_choice, check_range
 from graphbench.nn import DenseLayout, FeedForward
-from graphbench_sequences.attention import ProjectedAttention, SoftmaxAttention, draw_xavier
+from graphbench_sequences.attention import LinformerAttention, ProjectedAttention, SoftmaxAttention, draw_xavier
 from graphbench_sequences.bigbird import BigBirdAttention
-from graphbench_sequences.documents import check_sequences
-from graphbench_sequences.linformer import LinformerAttention
 from graphbench_sequences.model import InteractionName, PoolingName, SequenceModel, longest_document
 from graphbench_sequences.performer import KernelName, PerformerAttention, check_features
 from graphbench_sequences.reformer import ReformerAttention
-from graphbench_sequences.tokens import PositionName, TokenName
+from graphbench_sequences.tokens import PositionName, TokenName, check_sequences
 
 AttentionName = Literal["softmax", "linformer", "performer", "bigbird", "reformer"]
 #: Added to variances, as in the arena's library.

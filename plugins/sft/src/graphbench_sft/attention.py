@@ -21,14 +21,18 @@ from graphbench import LayerTrace, Traced
 from graphbench.contracts.kernels import runs_numba
 from graphbench.errors import BadInput, check_choice, check_range
 from graphbench.nn import DenseLayout, mixed_values
-from graphbench_sft.leaky import leaky_relu_attention, leaky_relu_mixture
-from graphbench_sft.maxout import maxout_scores
-from graphbench_sft.names import LAYER, names_of_places, scramble
 from graphbench_sft.ops import Operands, mix_by_maxout
-from graphbench_sft.pairs import DistanceRelation, PairRelation
-from graphbench_sft.relative import Chunk, EdgeRelation, RelativeTerms, ScoreMap
-from graphbench_sft.sampler import DifferentiableSampler, Evaluation, Sample, SamplingMode
-from graphbench_sft.traces import join_parts
+from graphbench_sft.relative import Chunk, DistanceRelation, EdgeRelation, PairRelation, RelativeTerms, ScoreMap
+from graphbench_sft.sampler import (
+    LAYER,
+    DifferentiableSampler,
+    Evaluation,
+    Sample,
+    SamplingMode,
+    names_of_places,
+    scramble,
+)
+from graphbench_sft.scores import leaky_relu_attention, leaky_relu_mixture, maxout_scores
 
 AttentionName = Literal["maxout_leaky", "maxout_relu", "softmax_dot"]
 SamplerName = Literal["without_replacement", "straight_through", "with_replacement", "none"]
@@ -342,3 +346,28 @@ def _dense_row(layout: DenseLayout, values: Tensor) -> Tensor:
 def _split(tensor: Tensor | None, size: int, total: int) -> Sequence[Tensor | None]:
     """Groups of `size` of `total` graphs; views by `split`, see `EdgeRelation.bind`."""
     return [None] * -(-total // size) if tensor is None else tensor.split(size)
+
+
+def join_parts(
+    matrices: list[Tensor], columns: list[Tensor], sizes: Tensor, parts: int
+) -> tuple[list[Tensor], list[Tensor], Tensor]:
+    """One block-diagonal matrix per graph, out of the matrices of its parts.
+
+    Args:
+        matrices: attention of each part, `[H, n_p, k_p]`.
+        columns: the token of its part behind each column, `[k_p]`.
+        sizes: tokens of each part `[G * parts]`.
+        parts: parts a graph.
+
+    Returns:
+        Attention `[H, n_g, k_g]` and columns `[k_g]` of each graph, and its tokens `[G]`.
+    """
+    joined, behind = [], []
+    first = (sizes.view(-1, parts).cumsum(1) - sizes.view(-1, parts)).flatten().tolist()
+    for start in range(0, len(matrices), parts):
+        own = range(start, start + parts)
+        joined.append(
+            torch.stack([torch.block_diag(*heads) for heads in zip(*(matrices[i] for i in own), strict=True)])
+        )
+        behind.append(torch.cat([columns[i] + first[i] for i in own]))
+    return joined, behind, sizes.view(-1, parts).sum(1)

@@ -1,4 +1,4 @@
-"""What enters the tokens, and what enters the scores instead (SFT, section 5.2 and appendix D.1)."""
+"""Inputs of the tokens and of the scores, and the two documents of a graph (SFT, section 5.2 and appendix D.1)."""
 
 from __future__ import annotations
 
@@ -14,10 +14,16 @@ from graphbench import BenchmarkSpec, Features, GraphBatch, PositionalEncoder
 from graphbench.errors import BadInput, check_choice
 from graphbench.nn import Categorical, DenseLayout, NodeEncoder
 from graphbench_sft.attention import Relation
-from graphbench_sft.pairs import DistanceRelation, PositionRelation
-from graphbench_sft.relative import edge_relations, relative_features, relative_width
+from graphbench_sft.relative import (
+    DistanceRelation,
+    PositionRelation,
+    edge_relations,
+    relative_features,
+    relative_width,
+)
 
 RelativeName = Literal["edges", "distances", "positions", "none"]
+EdgeColumns = Literal["one_hot", "numbers"]
 NORMALS = ("normal_x", "normal_y", "normal_z")
 #: Categorical column that says which of two documents a token belongs to.
 TOWER = "tower"
@@ -128,16 +134,17 @@ class EdgeInformation(nn.Module):
 
     Args:
         spec: the benchmark's description.
+        numbers: categorical features enter as their numbers, not one-hot.
     """
 
-    def __init__(self, spec: BenchmarkSpec) -> None:
+    def __init__(self, spec: BenchmarkSpec, numbers: bool = False) -> None:
         super().__init__()
-        self.spec = spec
-        self.dim = relative_width(spec)
+        self.spec, self.numbers = spec, numbers
+        self.dim = relative_width(spec, numbers)
 
     def forward(self, batch: GraphBatch, layout: DenseLayout) -> tuple[Relation, ...]:
         """One relation for each of `layout.blocks`."""
-        return edge_relations(batch.edge_index, relative_features(self.spec, batch), layout)
+        return edge_relations(batch.edge_index, relative_features(self.spec, batch, self.numbers), layout)
 
 
 class DistanceInformation(nn.Module):
@@ -185,7 +192,7 @@ class PositionInformation(nn.Module):
 
 
 def relative_information(
-    spec: BenchmarkSpec, name: RelativeName, dim: int, num_heads: int
+    spec: BenchmarkSpec, name: RelativeName, dim: int, num_heads: int, edges: EdgeColumns = "one_hot"
 ) -> EdgeInformation | DistanceInformation | PositionInformation | None:
     """What a batch knows of pairs of tokens; None where the scores know nothing.
 
@@ -193,12 +200,43 @@ def relative_information(
         BadInput: the name is not known, or the scores are to know places and the benchmark has none.
     """
     check_choice("relative", name, get_args(RelativeName))
+    check_choice("edge_columns", edges, get_args(EdgeColumns))
     if name in ("distances", "positions") and not spec.coordinates:
         raise BadInput(f"relative: {name} needs nodes with a position, but {spec.name} has none. Take relative: edges.")
     if name == "none":
         return None
     if name == "edges":
-        return EdgeInformation(spec)
+        return EdgeInformation(spec, edges == "numbers")
     if name == "distances":
         return DistanceInformation(spec)
     return PositionInformation(spec, dim, num_heads)
+
+
+def has_towers(spec: BenchmarkSpec) -> bool:
+    """Whether a categorical column of the nodes says to which of two documents they belong."""
+    return TOWER in spec.node.names[: len(spec.node.vocabularies)]
+
+
+def split_documents(batch: GraphBatch, spec: BenchmarkSpec) -> tuple[GraphBatch, Tensor]:
+    """A batch of `2 num_graphs` documents: first and second of a graph one after the other; one may be empty.
+
+    It has `x`, `x_dense` and `pos` where these exist, `batch`, `ptr`, `num_graphs` and `max_nodes`, and no edges.
+
+    Args:
+        batch: graphs whose column "tower" holds 0 or 1.
+        spec: their description.
+
+    Returns:
+        The documents, and the row of `batch` behind each of their rows `[num_nodes]`.
+    """
+    document = 2 * batch.batch + batch.x[:, spec.node.names.index(TOWER)]
+    document, order = document.sort(stable=True)
+    documents = copy.copy(batch)
+    for name in ("x", "x_dense", "pos"):
+        if name in batch:
+            documents[name] = batch[name][order]
+    sizes = torch.bincount(document, minlength=2 * batch.num_graphs)
+    documents.batch = document
+    documents.ptr = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
+    documents.num_graphs, documents.max_nodes = 2 * batch.num_graphs, int(sizes.max())
+    return documents, order

@@ -1,22 +1,31 @@
-"""SFT: the Sampling Foundational Transformer for graphs, point clouds and sequences."""
+"""SFT: the Sampling Foundational Transformer for graphs, point clouds and sequences, and its layer."""
 
 from __future__ import annotations
 
-from typing import get_args
+from collections.abc import Sequence
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, PositionalEncoder, Representation
 from graphbench.errors import BadInput, check_choice, check_range
-from graphbench.nn import Categorical, DenseLayout
-from graphbench_sft.attention import AttentionName, SampledAttention, SamplerName
-from graphbench_sft.documents import has_towers, split_documents
-from graphbench_sft.inputs import RelativeName, TokenEncoder, relative_information
-from graphbench_sft.layer import NormPosition, SFTLayer
-from graphbench_sft.names import names_of_tokens
+from graphbench.nn import Categorical, DenseLayout, FeedForward
+from graphbench_sft.attention import AttentionName, Relation, SampledAttention, SamplerName
+from graphbench_sft.inputs import (
+    EdgeColumns,
+    RelativeName,
+    TokenEncoder,
+    has_towers,
+    relative_information,
+    split_documents,
+)
 from graphbench_sft.readout import ReadoutName, SampledMaxReadout, SoftmaxReadout, TowerPair
-from graphbench_sft.sampler import Evaluation
+from graphbench_sft.sampler import Evaluation, names_of_tokens
+
+NormPosition = Literal["pre", "post"]
+#: Width of the feed-forward network in token widths (SFT, appendix D.4).
+_EXPANSION = 4
 
 
 class SFT(Architecture):
@@ -56,6 +65,8 @@ class SFT(Architecture):
         ffn_dropout: probability of dropout inside the feed-forward network.
         norm_position: pre or post.
         relative: edges, distances, positions or none, see above.
+        edge_columns: how categorical edge features enter the relative terms of edges: one_hot, or as their numbers, as
+            in the paper, which gives them an order.
         places_in_tokens: put places (and normals) into the tokens also where the scores know them, as figure 6 does;
             with relative none they always are.
         attention: maxout_leaky (the paper's), maxout_relu (without leak) or softmax_dot (figure 6).
@@ -91,6 +102,7 @@ class SFT(Architecture):
         ffn_dropout: float = 0.2,
         norm_position: NormPosition = "post",
         relative: RelativeName = "edges",
+        edge_columns: EdgeColumns = "one_hot",
         places_in_tokens: bool = False,
         attention: AttentionName = "maxout_leaky",
         sampler: SamplerName = "without_replacement",
@@ -120,7 +132,7 @@ class SFT(Architecture):
                 "none) and no positional_encoders."
             )
         self.token_drop = token_drop
-        self.information = relative_information(spec, relative, hidden_dim, num_heads)
+        self.information = relative_information(spec, relative, hidden_dim, num_heads, edge_columns)
         self.node_encoder = TokenEncoder(
             spec, hidden_dim, relative, positional_encoders or (), categorical, places_in_tokens
         )
@@ -185,3 +197,65 @@ def _make_readout(
     if name == "softmax":
         return SoftmaxReadout(dim)
     return SampledMaxReadout(dim, num_samples, temperature, evaluation)
+
+
+class SFTLayer(nn.Module):
+    """Sampled attention and a feed-forward network, each with a residual and a layer norm (SFT, figure 1).
+
+    post: `y = Norm(x + Drop(Attention(x)))`, `x' = Norm(y + Drop(FFN(y)))`;
+    pre: `y = x + Drop(Attention(Norm(x)))`, `x' = y + Drop(FFN(Norm(y)))`;
+    FFN is a `FeedForward` with GELU of width 4 dim, without a dropout of its own behind it.
+
+    Args:
+        dim: width of the tokens.
+        attention: the attention.
+        norm_position: pre or post.
+        embedding_dropout: probability of Drop.
+        ffn_dropout: probability of dropout inside FFN.
+
+    Raises:
+        BadInput: `norm_position` is not known.
+
+    Examples:
+        >>> from graphbench.nn import DenseLayout
+        >>> from graphbench_sft import SampledAttention
+        >>> import torch
+        >>> layer = SFTLayer(8, SampledAttention(8, num_heads=2, num_samples=2))
+        >>> layer(torch.randn(5, 8), DenseLayout.from_batch(torch.tensor([0, 0, 0, 1, 1]))).shape
+        torch.Size([5, 8])
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        attention: SampledAttention,
+        norm_position: NormPosition = "post",
+        embedding_dropout: float = 0.0,
+        ffn_dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        check_choice("norm_position", norm_position, get_args(NormPosition))
+        self.attention = attention
+        self.attention_norm = nn.LayerNorm(dim)
+        self.ffn = FeedForward(dim, _EXPANSION * dim, 0.0, "gelu", ffn_dropout)
+        self.ffn_norm = nn.LayerNorm(dim)
+        self.norm_position = norm_position
+        self.embedding_dropout = nn.Dropout(embedding_dropout)
+
+    def forward(
+        self,
+        x: Tensor,
+        layout: DenseLayout,
+        relations: Sequence[Relation] | None = None,
+        visible: Tensor | None = None,
+        names: Tensor | None = None,
+    ) -> Tensor:
+        """Tokens `[T, dim]` after the layer; arguments as those of `SampledAttention.forward`."""
+        if self.norm_position == "pre":
+            x = x + self._drop(self.attention(self.attention_norm(x), layout, relations, visible, names))
+            return x + self._drop(self.ffn(self.ffn_norm(x)))
+        x = self.attention_norm(x + self._drop(self.attention(x, layout, relations, visible, names)))
+        return self.ffn_norm(x + self._drop(self.ffn(x)))
+
+    def _drop(self, x: Tensor) -> Tensor:
+        return self.embedding_dropout(x)

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from graphbench.contracts.kernels import operation
 from graphbench.nn import DenseLayout, pad_blocks, split_heads, unpad_blocks
-from graphbench_sft.leaky import EPSILON
 from graphbench_sft.relative import PairTerms, PlaceTerms
 
 #: Numbers in a block. 0.5 MB of float32 is half of the second-level cache of today's server cores; on other devices a
@@ -24,6 +23,8 @@ _CPU_BLOCK = 1 << 17
 _DEVICE_BLOCK = 1 << 24
 #: torch compares along the last axis; below this many keys the queries, when there are more of them, go there.
 _SHORT_ROW = 128
+#: Added to every denominator of leaky ReLU probabilities: a row without a positive score has weights 0, not 0 / 0.
+EPSILON = 1e-6
 
 
 @operation("graphbench_sft")

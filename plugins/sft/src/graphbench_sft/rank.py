@@ -20,8 +20,8 @@ from torch import Tensor
 from graphbench.diagnostics import numerical_rank
 from graphbench.nn import DenseLayout
 from graphbench_sft.attention import AttentionName, SampledAttention
-from graphbench_sft.layer import SFTLayer
-from graphbench_sft.pairs import DenseRelation
+from graphbench_sft.model import SFTLayer
+from graphbench_sft.relative import DenseRelation
 
 FIELDS = ("draw", "layer", "leaky", "without_leak")
 

@@ -11,8 +11,7 @@ from torch_geometric.utils import softmax
 
 from graphbench import GraphBatch
 from graphbench.nn import DenseLayout
-from graphbench_sft.names import LAYER, scramble
-from graphbench_sft.sampler import DifferentiableSampler, Evaluation
+from graphbench_sft.sampler import LAYER, DifferentiableSampler, Evaluation, scramble
 
 ReadoutName = Literal["softmax", "sampled_max"]
 

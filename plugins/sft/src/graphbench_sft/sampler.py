@@ -1,12 +1,16 @@
-"""Differentiable sampling of tokens by learned importance (SFT, section 4.2).
+"""Differentiable sampling of tokens by learned importance (SFT, section 4.2), and the names behind its noise.
+
+A name is a hash of the inputs of a token: whole numbers, so that rounding, batch mates and the machine cannot change
+it. Noise is a hash of a name, so that evaluation draws the same noise for the same graph.
 
 Legend: n tokens of a graph (padded to the largest of the batch), k tokens to sample, K = min(k, n) slots, d width;
-`...` stands for any leading axes, usually one for the graphs of a batch.
+`...` stands for any leading axes, usually one for the graphs of a batch. In names T tokens of all graphs, B graphs.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -15,12 +19,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from graphbench.errors import BadInput, check_choice, check_range
-from graphbench_sft.names import gumbel, scramble, uniform
 
 SamplingMode = Literal["without_replacement", "straight_through", "with_replacement"]
 Evaluation = Literal["as_trained", "topk"]
 #: Below this score softplus(s) = exp(s) to double precision; its logarithm is s.
 _EXPONENTIAL = -30.0
+_BITS = 0xFFFFFFFF
+#: How many steps away neighbours still count in the name of a node.
+_STEPS = 3
+#: Tells the streams of noise of one name apart: the number behind each is added before hashing.
+GUMBEL, ORDER, LAYER = 0x1B873593, 0x3C6EF372, 0x61C88647
 
 
 @dataclass(frozen=True)
@@ -66,7 +74,7 @@ class DifferentiableSampler(nn.Module):
     Evaluation, which the paper does not tell from training:
 
     * as_trained: the same, noise and mixtures included ("we accept the noise" of S2, section 4.2). The noise is a hash
-      of the tokens' names (`graphbench_sft.names`), so that a graph always gets the same answer, whatever its batch.
+      of the tokens' names (`graphbench_sft.sampler`), so that a graph always gets the same answer, whatever its batch.
     * topk: the k tokens of highest z, unmixed. Of equal ones those whose names are lowest: names are hashes, so that
       these lie anywhere in the graph. In the first layer of a sequence z sees the kind of a token alone, and the first
       of equal tokens would be the beginning of the sequence.
@@ -257,3 +265,81 @@ def _log_softplus(score: Tensor) -> Tensor:
     """`log(softplus(score))`, also where softplus itself would underflow."""
     ordinary = F.softplus(score.clamp_min(_EXPONENTIAL)).log()
     return torch.where(score > _EXPONENTIAL, ordinary, score)
+
+
+def scramble(value: Tensor) -> Tensor:
+    """A hash of the low 32 bits of whole numbers, itself of 32 bits; one to one on these.
+
+    Two rounds of multiplying and folding (the form of the finalizer of MurmurHash3), with odd factors below `2^31`, so
+    that products fit into int64 and are the same on every device.
+
+    Args:
+        value: int64 of any shape.
+
+    Examples:
+        >>> scramble(torch.arange(3)).unique().numel()
+        3
+    """
+    value = value & _BITS
+    value = ((value ^ (value >> 16)) * 0x21F0AAAD) & _BITS
+    value = ((value ^ (value >> 15)) * 0x735A2D97) & _BITS
+    return value ^ (value >> 15)
+
+
+def uniform(names: Tensor, stream: int = ORDER) -> Tensor:
+    """Numbers between 0 and 1, both excluded, float32: as good as uniform and independent for distinct names."""
+    return ((scramble(scramble(names + stream) + stream) >> 9).float() + 0.5) * 2.0**-23
+
+
+def gumbel(names: Tensor) -> Tensor:
+    """Standard Gumbel numbers, float32: `-log(-log(u))` of uniform ones."""
+    return -(-uniform(names, GUMBEL).log()).log()
+
+
+def names_of_places(graph_of: Tensor, ptr: Tensor) -> Tensor:
+    """Names `[T]` by the place in the graph and the size of the graph, where nothing else is known of tokens.
+
+    Args:
+        graph_of: graph of each token `[T]`, ascending.
+        ptr: first token of each graph `[B + 1]`.
+    """
+    place = torch.arange(graph_of.shape[0], device=graph_of.device) - ptr[graph_of]
+    return scramble(place + scramble(ptr.diff())[graph_of])
+
+
+@torch.compiler.disable  # chains of hashes take minutes to compile and no time to compute
+def names_of_tokens(graph_of: Tensor, ptr: Tensor, columns: Sequence[Tensor], edge_index: Tensor | None) -> Tensor:
+    """Names `[T]` by what is known of each token, of its neighbours and of its graph.
+
+    They move with the tokens when these are numbered anew, except among tokens whose columns agree and whose
+    neighbourhoods of three steps agree: these are told apart by their order.
+
+    Args:
+        graph_of: graph of each token `[T]`, ascending.
+        ptr: first token of each graph `[B + 1]`.
+        columns: whole or real numbers known of each token, each `[T, c]`.
+        edge_index: sources and targets `[2, E]`; None for tokens without edges.
+    """
+    names = torch.zeros_like(graph_of)
+    for column in (single for tensor in columns for single in tensor.unbind(1)):
+        names = scramble(scramble(names) + _bits(column))
+    for _ in range(_STEPS if edge_index is not None and edge_index.shape[1] else 0):
+        assert edge_index is not None
+        around = torch.zeros_like(names).index_add_(0, edge_index[1], scramble(names + 1)[edge_index[0]])
+        names = scramble(scramble(names) + around)
+    whole = torch.zeros_like(ptr[:-1]).index_add_(0, graph_of, scramble(names))
+    return scramble(scramble(names + scramble(whole)[graph_of]) + _occurrence(graph_of, names))
+
+
+def _bits(column: Tensor) -> Tensor:
+    """The numbers as whole ones; real numbers by their bits in float32, where 0 and -0 are one number."""
+    if not column.is_floating_point():
+        return column.long()
+    return (column.float() + 0.0).view(torch.int32).long() & _BITS
+
+
+def _occurrence(graph_of: Tensor, names: Tensor) -> Tensor:
+    """How many tokens of the same graph and name stand before each, `[T]`."""
+    ordered, order = (graph_of * (_BITS + 1) + names).sort(stable=True)
+    first = torch.searchsorted(ordered, ordered)
+    return torch.empty_like(names).index_copy_(0, order, torch.arange(len(names), device=names.device) - first)

@@ -12,6 +12,7 @@ from rdkit import Chem
 
 from graphbench.benchmarks.molecules.chemistry import reading
 from graphbench.benchmarks.molecules.chemistry.reading import Recipe, read_molecules
+from graphbench.benchmarks.molecules.chemistry.smiles import parse_smiles
 from graphbench.data import worker_pool as pool
 from graphbench.errors import GraphbenchError
 
@@ -77,8 +78,8 @@ def test_failures_of_rdkit_are_data_too(monkeypatch):
 @pytest.mark.parametrize("smiles", ["C:C1=CC(=O)C=CC1=O", "ON=C:C1=CC=C(O)C=C1", "CC:N1C2=C(SC3=C1C=CC=C3)C=CC=C2"])
 def test_an_aromatic_bond_outside_of_rings_is_the_single_bond_of_the_canonical_spelling(smiles):
     """RDKit makes it single, and leaves atoms flat and bonds conjugated as if it were not."""
-    mol = reading.parse_smiles(smiles)
-    other = reading.parse_smiles(Chem.MolToSmiles(mol))
+    mol = parse_smiles(smiles)
+    other = parse_smiles(Chem.MolToSmiles(mol))
     place = other.GetSubstructMatch(mol)
     for atom in mol.GetAtoms():
         assert atom.GetHybridization() == other.GetAtomWithIdx(place[atom.GetIdx()]).GetHybridization()

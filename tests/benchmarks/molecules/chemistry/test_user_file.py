@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from graphbench.benchmarks.molecules.chemistry.properties import penalized_logp
-from graphbench.benchmarks.molecules.chemistry.reading import parse_smiles
+from graphbench.benchmarks.molecules.chemistry.smiles import parse_smiles
 from graphbench.benchmarks.molecules.chemistry.tables import read_text
 from graphbench.benchmarks.molecules.chemistry.user_file import FileRequest, read_user_file
 from graphbench.errors import BadInput

@@ -42,7 +42,7 @@ Flags = NDArray[np.bool_]
 
 #: Rows that are worked on at once: their scores of 256 keys take half of the first-level cache.
 _ROWS = 16
-#: As `leaky.EPSILON`; a number of another module would be kept with the compiled code whatever becomes of it.
+#: As `ops.EPSILON`; a number of another module would be kept with the compiled code whatever becomes of it.
 _EPSILON = 1e-6
 
 

@@ -18,9 +18,9 @@ Errors in print that are settled here:
   one of the two must be 0 there.
 """
 
+from graphbench_linear_transformer.constructions._models import Form as Form
 from graphbench_linear_transformer.constructions._models import IncidenceConstruction as IncidenceConstruction
 from graphbench_linear_transformer.constructions._models import LaplacianConstruction as LaplacianConstruction
-from graphbench_linear_transformer.constructions._weights import Form as Form
 from graphbench_linear_transformer.constructions.additive import electric_flow as electric_flow
 from graphbench_linear_transformer.constructions.additive import heat_kernel as heat_kernel
 from graphbench_linear_transformer.constructions.additive import resistive_embedding as resistive_embedding

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from graphbench_linear_transformer.constructions._models import IncidenceConstruction
-from graphbench_linear_transformer.constructions._weights import (
+from graphbench_linear_transformer.constructions._models import (
     Form,
+    IncidenceConstruction,
     LayerWeights,
     blocks,
     check_options,

@@ -15,9 +15,9 @@ from scipy.fft import dct
 from scipy.special import ive
 
 from graphbench.errors import BadInput, check_range
-from graphbench_linear_transformer.constructions._models import IncidenceConstruction
-from graphbench_linear_transformer.constructions._weights import (
+from graphbench_linear_transformer.constructions._models import (
     Form,
+    IncidenceConstruction,
     LayerWeights,
     blocks,
     check_options,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from graphbench.errors import BadInput, check_range
-from graphbench_linear_transformer.constructions._models import IncidenceConstruction
-from graphbench_linear_transformer.constructions._weights import (
+from graphbench_linear_transformer.constructions._models import (
     Form,
+    IncidenceConstruction,
     LayerWeights,
     Limit,
     blocks,

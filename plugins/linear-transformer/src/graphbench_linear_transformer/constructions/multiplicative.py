@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from graphbench_linear_transformer.constructions._models import LaplacianConstruction
-from graphbench_linear_transformer.constructions._weights import (
+from graphbench_linear_transformer.constructions._models import (
     Form,
+    LaplacianConstruction,
     LayerWeights,
     blocks,
     check_options,

@@ -1,0 +1,266 @@
+"""Draw what the diagnostics measured by layer and epoch, and embed the pictures that they left in a run folder."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from markupsafe import Markup, escape
+from matplotlib.ticker import FixedLocator, Locator, MaxNLocator
+
+from graphbench.report.figures import Panel, Section, Style, legend, panel_axes, shorten, svg
+from graphbench.report.groups import Group
+from graphbench.report.loading import Run
+from graphbench.report.scores import ResultTable
+
+
+@dataclass(frozen=True)
+class _Known:
+    """How a table of the platform's own diagnostics is told.
+
+    Args:
+        title: heading.
+        intro: what was measured.
+        depth: what a layer number counts.
+        main: measures shown at once; the first one also by layer and epoch.
+    """
+
+    title: str
+    intro: str
+    depth: str
+    main: tuple[str, ...]
+
+
+_KNOWN = {
+    "attention_capacity": _Known(
+        "Attention capacity by layer",
+        "How much attention to substructures can still change in a layer (attention capacity over the Frobenius norm "
+        "of the values), on fixed probe graphs.",
+        "attention layer",
+        ("capacity", "token_capacity", "entropy", "zeros"),
+    ),
+    "rank_progression": _Known(
+        "Rank of the node tokens by depth",
+        "How many directions the node tokens span: depth l is what enters attention layer l, the last depth what "
+        "leaves the model; on fixed probe graphs.",
+        "depth",
+        ("effective_rank", "stable_rank", "numerical_rank", "similarity"),
+    ),
+}
+
+#: Measure -> title of its panel and what its axis says.
+_MEASURES = {
+    "capacity": ("Attention capacity", "capacity / ‖values‖"),
+    "token_capacity": ("Capacity of extra tokens", "capacity / ‖values‖"),
+    "capacity_bound": ("Upper bound of capacity", "bound / ‖values‖"),
+    "spread": ("Spread of tokens entering", "Frobenius norm"),
+    "value_gain": ("Gain of the values", "ratio of spreads"),
+    "alpha": ("Factor alpha of the spread", "ratio of spreads"),
+    "lambda": ("Factor lambda of the spread", "ratio of spreads"),
+    "gamma": ("Factor gamma of the spread", "ratio of spreads"),
+    "entropy": ("Entropy of attention", "nats, mean over queries"),
+    "zeros": ("Zeros in attention", "share of weights"),
+    "row_sum": ("Row sums of attention", "mean over queries"),
+    "effective_rank": ("Effective rank", "directions"),
+    "stable_rank": ("Stable rank", "directions"),
+    "numerical_rank": ("Numerical rank", "directions"),
+    "similarity": ("Similarity of tokens", "mean cosine"),
+    "residual": ("Distance to rank one", "relative"),
+    "dirichlet_energy": ("Dirichlet energy", "relative"),
+}
+
+
+_HOW_TO_READ = (
+    "Lines show the last measured epoch of every seed, with one standard deviation over seeds where there are several, "
+    "dotted lines the model before training; maps show the epochs that every seed reached (0 is before training), "
+    "means over seeds. Values of single heads are in the run folder."
+)
+
+#: A measure whose values differ by less than this share of the largest is told in a sentence.
+_CONSTANT = 1e-6
+
+
+@dataclass(frozen=True)
+class _Means:
+    """One measure of one group, columns `mean` and `std` (n - 1) over its runs.
+
+    Args:
+        epochs: by epoch and layer, epochs that all its runs have.
+        last: by layer, each run in its own last epoch.
+    """
+
+    epochs: pd.DataFrame
+    last: pd.DataFrame
+
+
+#: Number of a group -> one measure of it.
+_Frames = dict[int, _Means]
+
+
+def diagnostic_sections(table: ResultTable, name: str) -> list[Section]:
+    """A section for every table by layer and epoch that some run has; those of plug-ins too."""
+    stems = dict.fromkeys(stem for group in table.groups for run in group.runs for stem in run.layers)
+    return [_layer_section(table.groups, stem, f"{name}-{number}") for number, stem in enumerate(stems)]
+
+
+def _layer_section(groups: Sequence[Group], stem: str, name: str) -> Section:
+    """Panels of every measure in one table; those of single heads are left out."""
+    title = stem.replace("_", " ").capitalize()
+    known = _KNOWN.get(stem, _Known(title, f"From diagnostics/{stem}.csv.", "layer", ()))
+    section = Section(name, known.title, f"{known.intro} {_HOW_TO_READ}")
+    measured = {number: means for number, group in enumerate(groups) if (means := _over_seeds(group, stem))}
+    found = dict.fromkeys(measure for means in measured.values() for measure in means)
+    main = [measure for measure in known.main if measure in found] or list(found)
+    for place, measure in enumerate([*main, *(measure for measure in found if measure not in main)]):
+        frames = {number: means[measure] for number, means in measured.items() if measure in means}
+        constant = _constant(frames)
+        if constant is not None:
+            section.notes.append(f"{_titles(measure)[0]}: {constant:.3g} in every layer, epoch and run.")
+            continue
+        panels = section.panels if measure in main else section.more
+        panels.append(_by_layer(frames, groups, measure, known.depth, f"{name}-{place}"))
+        if measure == main[0]:
+            panels += _heatmaps(frames, groups, measure, known.depth, f"{name}-{place}")
+    section.legend = legend({number: groups[number].label for number in measured}, f"{name}-legend")
+    silent = [group.label for number, group in enumerate(groups) if number not in measured]
+    if silent:
+        section.notes.append(f"Nothing was measured for {', '.join(silent)}.")
+    return section
+
+
+def _titles(measure: str) -> tuple[str, str]:
+    return _MEASURES.get(measure, (measure.replace("_", " ").capitalize(), ""))
+
+
+def _over_seeds(group: Group, stem: str) -> dict[str, _Means]:
+    """Measure -> its means over the group's runs; values that are not finite are left out."""
+    tables = [_finite(run.layers[stem]).assign(run=n) for n, run in enumerate(group.runs) if stem in run.layers]
+    rows = pd.concat(tables) if tables else pd.DataFrame({"measure": []})
+    found = {}
+    for measure, part in rows.groupby("measure", sort=False):
+        runs = part["run"].nunique()
+        epochs = part.groupby(["epoch", "layer"])["value"].agg(["mean", "std", "count"])
+        last = part[part["epoch"] == part.groupby("run")["epoch"].transform("max")]
+        if "_head" not in str(measure):
+            by_layer = last.groupby("layer")["value"].agg(["mean", "std"])
+            found[str(measure)] = _Means(epochs[epochs["count"] == runs], by_layer)
+    return found
+
+
+def _finite(table: pd.DataFrame) -> pd.DataFrame:
+    return table[np.isfinite(table[["epoch", "layer", "value"]]).all(axis=1)]
+
+
+def _constant(frames: _Frames) -> float | None:
+    """The value that a measure has everywhere; None where it varies."""
+    parts = [table["mean"].to_numpy(float) for means in frames.values() for table in (means.epochs, means.last)]
+    values = np.concatenate(parts)
+    return float(values[0]) if np.ptp(values) <= _CONSTANT * np.abs(values).max() else None
+
+
+def _by_layer(frames: _Frames, groups: Sequence[Group], measure: str, depth: str, name: str) -> Panel:
+    """Lines over layers: the last epoch of each group, and its model before training."""
+    title, axis = _titles(measure)
+    with panel_axes() as (figure, axes):
+        for number, means in frames.items():
+            style, last = Style(number), means.last
+            measured = means.epochs.index.unique("epoch")
+            axes.errorbar(
+                last.index, last["mean"], yerr=last["std"].fillna(0.0), capsize=2.5,
+                color=style.colour, linestyle=style.line, marker=style.marker,
+            )  # fmt: skip
+            if 0 in measured and len(measured) > 1:
+                before = means.epochs.xs(0, level="epoch")
+                axes.plot(before.index, before["mean"], color=style.colour, linestyle=":", linewidth=1.3)
+        axes.set_title(title)
+        axes.set_ylabel(axis)
+        axes.set_xlabel(depth)
+        axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True, min_n_ticks=1))
+        labels = ", ".join(groups[number].label for number in frames)
+        return Panel(svg(figure, f"{title} by {depth} of {labels}", name))
+
+
+def _heatmaps(frames: _Frames, groups: Sequence[Group], measure: str, depth: str, name: str) -> list[Panel]:
+    """A map of layer and epoch for each group, all with one scale; none where there is one epoch or one layer."""
+    maps = {number: means.epochs["mean"].unstack("epoch").sort_index(axis=1) for number, means in frames.items()}
+    maps = {number: map_ for number, map_ in maps.items() if min(map_.shape) > 1}
+    if not maps:
+        return []
+    low, high = (pick([pick(map_.to_numpy()) for map_ in maps.values()]) for pick in (np.nanmin, np.nanmax))
+    title, axis = _titles(measure)
+    panels = []
+    for number, map_ in maps.items():
+        with panel_axes() as (figure, axes):
+            axes.grid(False)
+            image = axes.pcolormesh(
+                _edges(map_.columns.to_numpy(float)), _edges(map_.index.to_numpy(float)), map_.to_numpy(),
+                vmin=low, vmax=high, cmap="cividis", rasterized=True,
+            )  # fmt: skip
+            bar = figure.colorbar(image, ax=axes, label=axis)
+            bar.outline.set_visible(False)  # type: ignore[operator]
+            bar.solids.set_rasterized(True)  # type: ignore[union-attr]
+            axes.set_title(f"{title}: {shorten(groups[number].label)}")
+            axes.set_xlabel("finished epochs")
+            axes.set_ylabel(depth)
+            axes.yaxis.set_major_locator(_ticks(map_.index))
+            axes.xaxis.set_major_locator(_ticks(map_.columns))
+            described = f"{title} by {depth} and epoch of {groups[number].label}"
+            panels.append(Panel(svg(figure, described, f"{name}-map-{number}")))
+    return panels
+
+
+def _ticks(measured: pd.Index) -> Locator:
+    """A tick at every measured place, or at round numbers where there are many."""
+    return FixedLocator(list(measured)) if len(measured) <= 12 else MaxNLocator("auto", integer=True)
+
+
+def _edges(centres: np.ndarray) -> np.ndarray:
+    """Borders of cells half-way between their centres."""
+    between = (centres[1:] + centres[:-1]) / 2
+    return np.concatenate([[2 * centres[0] - between[0]], between, [2 * centres[-1] - between[-1]]])
+
+
+#: Larger pictures are named instead: base64 adds a third, and a page must open on a phone.
+_LARGEST_BYTES = 2_000_000
+_KINDS = {".png": ("image/png", b"\x89PNG\r\n\x1a\n"), ".svg": ("image/svg+xml", b"<svg")}
+
+
+def picture_section(runs: Sequence[Run], name: str) -> Section | None:
+    """The pictures of all runs, those of one name side by side; None where there are none."""
+    intro = "Pictures that the runs' diagnostics drew, under their file names."
+    section = Section(name, "Pictures", intro, wide=True)
+    found = [(path.relative_to(run.folder.path).as_posix(), run) for run in runs for path in run.pictures]
+    for place, run in sorted(found, key=lambda pair: pair[0]):
+        path = run.folder.path / place
+        fault = _fault(path)
+        if fault:
+            section.notes.append(f"{run.name}: {place} is not shown: {fault}.")
+        else:
+            section.panels.append(Panel(_embedded(path, run), f"{run.name}, seed {run.seed}: {path.name}"))
+    return section if section.panels or section.notes else None
+
+
+def _fault(path: Path) -> str:
+    """Why a picture cannot be embedded; "" if it can."""
+    mark = _KINDS[path.suffix][1]
+    size = path.stat().st_size
+    if size > _LARGEST_BYTES:
+        return f"it has {size / 1e6:.1f} MB, more than the {_LARGEST_BYTES / 1e6:.0f} MB that are embedded"
+    with path.open("rb") as file:
+        start = file.read(4096)
+    whole = start.startswith(mark) if path.suffix == ".png" else mark in start
+    return "" if whole else f"it is no {path.suffix[1:].upper()} file"
+
+
+def _embedded(path: Path, run: Run) -> Markup:
+    """An IMG element; a browser runs no script and loads nothing of a picture in one."""
+    kind = _KINDS[path.suffix][0]
+    data = base64.b64encode(path.read_bytes()).decode("ascii")
+    words = path.stem.replace("_", " ").replace("-", " ")
+    return Markup('<img src="data:{};base64,{}" alt="{}">').format(
+        Markup(kind), Markup(data), escape(f"{words} of {run.name}")
+    )
