@@ -14,6 +14,7 @@ import pandas as pd
 
 from graphbench.errors import BadInput, CorruptData, GraphbenchError
 from graphbench.tables.cells import Missing
+from graphbench.tables.formats import PARQUET, SEPARATED
 from graphbench.tables.layout import (
     describe_layout,
     find_column,
@@ -22,7 +23,6 @@ from graphbench.tables.layout import (
     point_for_comma,
     separator_of,
 )
-from graphbench.tables.reader import PARQUET, SEPARATED
 from graphbench.tables.text import PACKED, open_text, suffix_of
 from graphbench.tables.workbooks import WORKBOOK, check_workbook
 

@@ -19,8 +19,9 @@ from graphbench.benchmarks.molecules.chemistry.problems import UNREADABLE, RowPr
 from graphbench.benchmarks.molecules.chemistry.smiles import as_smiles
 from graphbench.errors import BadInput
 from graphbench.tables.cells import Missing, as_number, parse_class, parse_number
+from graphbench.tables.formats import BLANK
 from graphbench.tables.layout import has_decimal_commas, point_for_comma
-from graphbench.tables.reader import BLANK, MOLECULES, Table, as_texts, check_table, lines_table, open_table
+from graphbench.tables.reader import MOLECULES, Table, as_texts, check_table, lines_table, open_table
 from graphbench.tables.records import RECORD_END
 
 logger = logging.getLogger(__name__)
