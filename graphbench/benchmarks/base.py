@@ -6,6 +6,7 @@ import logging
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,9 +15,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch_geometric.data import Data
 
 from graphbench.benchmarks.edge_baselines import predict_by_features
-from graphbench.benchmarks.labels import with_labels
-from graphbench.benchmarks.objects import read_graphs
-from graphbench.contracts import SPLITS, Benchmark, Encoding, GraphBatch, GraphTable, InputPart
+from graphbench.benchmarks.inputs import read_graphs, with_labels
+from graphbench.contracts import SPLITS, Benchmark, BenchmarkSpec, Encoding, GraphBatch, GraphTable, InputPart
 from graphbench.contracts.pyg import GraphDataset
 from graphbench.contracts.spec import Split
 from graphbench.contracts.table import EDGE
@@ -358,3 +358,16 @@ class GraphBenchmark(Benchmark):
         for loader in self._loaders:
             loader.close()
         self._loaders.clear()
+
+
+def with_sizes(spec: BenchmarkSpec, sizes: Sequence[int] | None) -> BenchmarkSpec:
+    """The specification of a sample of `sizes` graphs in train, validation and test; unchanged without them.
+
+    Raises:
+        BadInput: there are not three sizes, or one is below 1.
+    """
+    if sizes is None:
+        return spec
+    if len(sizes) != 3 or min(sizes) < 1:
+        raise BadInput(f"sizes must be three numbers of at least 1 (train, validation, test), got {tuple(sizes)}.")
+    return replace(spec, split_sizes=(sizes[0], sizes[1], sizes[2]), disk_mb=None)

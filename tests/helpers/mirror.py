@@ -75,6 +75,9 @@ TESTED_BY = {
     "graphbench/benchmarks/electric_flow/loader.py": (
         "tests/benchmarks/electric_flow/test_benchmark.py", "the benchmark's batches come from it",
     ),
+    "graphbench/benchmarks/graphs/readers/third_party.py": (
+        "tests/benchmarks/graphs/readers/test_pyg_sets.py", "downloads and pickles of PyG's data sets",
+    ),
     "graphbench/benchmarks/lrgb/files.py": ("tests/benchmarks/lrgb/test_superpixels.py", "read through a benchmark"),
     "graphbench/benchmarks/lrgb/molecules.py": (
         "tests/benchmarks/lrgb/test_superpixels.py", "one file of archives for all five benchmarks",
@@ -84,9 +87,6 @@ TESTED_BY = {
     "graphbench/benchmarks/points/base.py": ("tests/benchmarks/points/test_solids.py", "the benchmark without files"),
     "graphbench/benchmarks/points/files.py": ("tests/benchmarks/points/test_modelnet.py", "read through a benchmark"),
     "graphbench/benchmarks/sequences/ragged.py": ("tests/benchmarks/sequences/test_base.py", "what the base stores"),
-    "graphbench/benchmarks/sizes.py": (
-        "tests/benchmarks/block_models/test_pattern_cluster.py", "sizes that a user gives, good and bad",
-    ),
     "graphbench/inference/attributions/encoders.py": (
         "tests/inference/attributions/test_reference.py", "the calls that are replaced",
     ),

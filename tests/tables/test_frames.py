@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from graphbench.benchmarks.graphs.networkx_files import frame_column
+from graphbench.benchmarks.graphs.readers.networkx_files import frame_column
 from graphbench.errors import GraphbenchError
 from graphbench.tables.frame_chunks import ReadWhole, in_chunks, read_head
 from graphbench.tables.frames import read_frame

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphbench.benchmarks.base import GraphBenchmark
+from graphbench.benchmarks.base import GraphBenchmark, with_sizes
 from graphbench.benchmarks.block_models import specs
 from graphbench.benchmarks.block_models.sampling import (
     NUM_PATTERNS,
@@ -24,7 +24,6 @@ from graphbench.benchmarks.block_models.sampling import (
     sample_patterns,
 )
 from graphbench.benchmarks.gnn_benchmark_files import Graph, address, fetch, read_splits
-from graphbench.benchmarks.sizes import with_sizes
 from graphbench.contracts import SPLITS, GraphTable
 from graphbench.contracts.table import EDGE, EDGE_INDEX, NODE, Column, pointer
 from graphbench.data.worker_pool import map_in_processes

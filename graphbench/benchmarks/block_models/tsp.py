@@ -11,17 +11,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphbench.benchmarks.base import GraphBenchmark
+from graphbench.benchmarks.base import GraphBenchmark, with_sizes
 from graphbench.benchmarks.block_models import specs
 from graphbench.benchmarks.block_models.tours import shortest_tour
-from graphbench.benchmarks.block_models.tsp_files import read_tours, text_file
 from graphbench.benchmarks.gnn_benchmark_files import Graph, address, fetch, read_splits
-from graphbench.benchmarks.sizes import with_sizes
 from graphbench.contracts import SPLITS, GraphTable
 from graphbench.contracts.table import EDGE, EDGE_INDEX, NODE, Column, pointer
 from graphbench.data.package_files import remembered_sha256
 from graphbench.data.worker_pool import map_in_processes
-from graphbench.errors import BadInput, check_choice
+from graphbench.errors import BadInput, CorruptData, MissingData, check_choice
 
 Source = Literal["generated", "pyg", "text"]
 #: Edges lead from each point to so many nearest others, or to all others where there are fewer.
@@ -33,6 +31,10 @@ _PUBLISHED: dict[str, Any] = {
 }  # fmt: skip
 _CHUNK = 5  # graphs per job: some seconds; another number would sample other graphs
 _READ = 100  # graphs of a text file per table
+#: Text files of the authors: `x1 y1 x2 y2 ... output i1 i2 ... in i1`, a line an instance, points numbered from 1 and
+#: the first one of the tour repeated at its end.
+_NAMES = ("TSP_{}.txt", "tsp50-500_{}.txt")
+_WORD = "output"
 
 
 class TSP(GraphBenchmark):
@@ -228,3 +230,54 @@ def _from_published(graphs: Sequence[Graph]) -> dict[str, tuple[Tensor, str]]:
         "edge_dense": (distance.reshape(-1, 1).float(), EDGE),
         "y": (y.reshape(-1, 1).to(torch.uint8), EDGE),
     }
+
+
+def text_file(folder: Path, split: str) -> Path:
+    """Return the file of a split.
+
+    Raises:
+        MissingData: it is not there; says what it is called and where it belongs.
+    """
+    for name in _NAMES:
+        if (path := folder / name.format(split)).is_file():
+            return path
+    names = " or ".join(name.format(split) for name in _NAMES)
+    raise MissingData(
+        f"TSP, source=text: {names} is not in {folder}. Put the files of the authors' archive TSP there (their "
+        "repository benchmarking-gnns says from where), or take source=pyg or source=generated."
+    )
+
+
+def read_tours(file: Path, fewest: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield points `[n, 2]` and the order of the tour `[n]`, from 0, of every line.
+
+    Args:
+        file: of a split.
+        fewest: points that an instance has at least.
+
+    Raises:
+        CorruptData: a line is something else; names it.
+    """
+    with file.open(encoding="ascii", errors="replace") as lines:
+        for number, line in enumerate(lines, start=1):
+            if line.strip():
+                try:
+                    yield _parsed(line.split(), fewest)
+                except ValueError as error:
+                    raise CorruptData(f"{file}, line {number}: {error}.") from error
+
+
+def _parsed(words: list[str], fewest: int) -> tuple[np.ndarray, np.ndarray]:
+    if words.count(_WORD) != 1:
+        raise ValueError(f"expected the word {_WORD!r} once, between points and tour")
+    middle = words.index(_WORD)
+    points = np.array(words[:middle], dtype=np.float64)
+    tour = np.array(words[middle + 1 :], dtype=np.int64) - 1
+    if len(points) % 2 or len(points) < 2 * fewest:
+        raise ValueError(f"{len(points)} coordinates before {_WORD!r} are no {fewest} or more points of two each")
+    points = points.reshape(-1, 2)
+    if not np.isfinite(points).all():
+        raise ValueError("a coordinate is not finite")
+    if len(tour) != len(points) + 1 or tour[0] != tour[-1] or set(tour.tolist()) != set(range(len(points))):
+        raise ValueError(f"the tour does not visit each of {len(points)} points once and end where it began")
+    return points, tour[:-1]

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from graphbench.benchmarks.base import with_sizes
 from graphbench.benchmarks.sequences import specs
 from graphbench.benchmarks.sequences.expressions import TOKENS, Grammar, check_expression, sample_listops
 from graphbench.benchmarks.sequences.inputs import TextInput, Tokens
-from graphbench.benchmarks.sizes import with_sizes
 from graphbench.contracts import GraphTable
 from graphbench.errors import BadInput, check_range
 

@@ -7,10 +7,10 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
+from graphbench.benchmarks.base import with_sizes
 from graphbench.benchmarks.sequences import specs
 from graphbench.benchmarks.sequences.dashed_paths import PathfinderSettings, sample_pathfinder
 from graphbench.benchmarks.sequences.inputs import ImageInput
-from graphbench.benchmarks.sizes import with_sizes
 from graphbench.contracts import GraphTable
 from graphbench.errors import BadInput, check_range
 
