@@ -19,8 +19,9 @@ from graphbench.data.checks import check_graphs
 from graphbench.data.columns import exact_numbers
 from graphbench.errors import BadInput
 from graphbench.tables.cells import Missing, parse_cells
+from graphbench.tables.formats import SEPARATOR
 from graphbench.tables.layout import find_column, has_decimal_commas, is_decimal_point, near, point_for_comma
-from graphbench.tables.reader import SEPARATOR, as_texts
+from graphbench.tables.reader import as_texts
 
 _SHOWN = 20  # columns that a message names
 _WIDTH = 60  # characters of a cell that a message quotes
