@@ -2,7 +2,8 @@
 
 Linformer: Wang et al., "Linformer: Self-Attention with Linear Complexity", arXiv 2006.04768, section 4.
 
-Legend: T tokens of all documents, B documents of a block, N padded tokens, H heads, d head width, H d = qkv_dim, r mixtures.
+Legend: T tokens of all documents, B documents of a block, N padded tokens, H heads, d head width, H d = qkv_dim,
+r mixtures.
 """
 
 from __future__ import annotations
