@@ -83,7 +83,8 @@ class SetTransformer(PointCloudModel):
     """Set Transformer (Lee et al., ICML 2019) as it classifies point clouds: induced blocks, and a seed that pools.
 
     Clouds: blocks, dropout, attention of one seed to all points (PMA), dropout. Points, not in the
-    paper: their representation after the blocks beside that of the cloud and the category, mapped once. The head is one linear map.
+    paper: their representation after the blocks beside that of the cloud and the category, mapped once. The head is
+    one linear map.
 
     Time and memory: `B L ((N + m) d^2 + N m (d + H))`, `B L ((N + m) d + H N m)`.
 
