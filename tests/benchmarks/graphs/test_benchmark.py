@@ -13,8 +13,8 @@ from torch_geometric.datasets import TUDataset
 
 import graphbench
 from graphbench import registry
-from graphbench.benchmarks.graphs import saved as saved_files
 from graphbench.benchmarks.graphs.benchmark import Graphs
+from graphbench.benchmarks.graphs.readers import saved as saved_files
 from graphbench.contracts import Encoding, Features
 from graphbench.errors import BadInput
 from graphbench.testing.benchmarks import check_batch

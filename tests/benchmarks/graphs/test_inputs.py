@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from graphbench.benchmarks import Graphs
-from graphbench.benchmarks.graphs import json_lines
+from graphbench.benchmarks.graphs.readers import json_lines
 from graphbench.errors import BadInput, CorruptData, MissingData, UnknownName
 
 

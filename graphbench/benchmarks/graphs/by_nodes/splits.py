@@ -1,4 +1,4 @@
-"""Splits of nodes: all splits hold the same graphs, stored and encoded once, and know targets of different nodes."""
+"""Store splits of nodes: graphs once, and the targets of each split."""
 
 from __future__ import annotations
 
@@ -12,37 +12,27 @@ from graphbench.contracts import GraphTable
 from graphbench.data.entry import Entry, EntryWriter, digest
 from graphbench.data.tables import read_table, write_table
 
-#: Under which name an entry holds what all splits have in common.
-SHARED = "graphs"
+SHARED = "graphs"  # name in an entry of what all splits have in common
 _TARGETS = "y"
 
 
-def known_in(table: GraphTable, rows: np.ndarray) -> GraphTable:
-    """The graphs with the targets of some nodes: all others have -1 (classes) or NaN (numbers).
-
-    Args:
-        table: graphs with the targets of all nodes.
-        rows: nodes whose targets are known, numbered through all graphs.
+def keep_targets(table: GraphTable, rows: np.ndarray) -> GraphTable:
+    """Keep the targets of some nodes, numbered through all graphs; others get -1 (classes) or NaN (numbers).
 
     Examples:
         >>> path = {"num_nodes": 3, "edge_index": torch.tensor([[0, 1], [1, 2]]), "y": torch.tensor([1, 0, 1])}
-        >>> known_in(GraphTable.from_graphs([path]), np.array([1, 2])).columns["y"]
+        >>> keep_targets(GraphTable.from_graphs([path]), np.array([1, 2])).columns["y"]
         tensor([-1,  0,  1])
     """
-    every = table.columns[_TARGETS]
+    targets = table.columns[_TARGETS]
     chosen = torch.from_numpy(rows)
-    some = torch.full_like(every, torch.nan if every.is_floating_point() else -1)
-    some[chosen] = every[chosen]
-    return table.with_columns({_TARGETS: some}, {_TARGETS: table.layout[_TARGETS]})
+    masked = torch.full_like(targets, torch.nan if targets.is_floating_point() else -1)
+    masked[chosen] = targets[chosen]
+    return table.with_columns({_TARGETS: masked}, {_TARGETS: table.layout[_TARGETS]})
 
 
 def write_shared(writer: EntryWriter, splits: Mapping[str, GraphTable]) -> None:
-    """Store graphs once, and the targets of every split.
-
-    Args:
-        writer: of the entry.
-        splits: tables that differ in their targets alone.
-    """
+    """Store the graphs of tables that differ in their targets alone once, and the targets of every split."""
     for split, table in splits.items():
         if SHARED not in writer.meta.get("splits", {}):
             write_table(writer, SHARED, _with(table, [name for name in table.columns if name != _TARGETS]))
@@ -50,29 +40,17 @@ def write_shared(writer: EntryWriter, splits: Mapping[str, GraphTable]) -> None:
 
 
 def _with(table: GraphTable, names: list[str]) -> GraphTable:
-    """The graphs with some of their columns."""
     return GraphTable({n: table.columns[n] for n in names}, {n: table.layout[n] for n in names}, table.ptr)
 
 
 def open_shared(entry: Entry, split: str, shared: GraphTable) -> GraphTable:
-    """A split of what `write_shared` stored.
-
-    Args:
-        entry: of the store.
-        split: its name.
-        shared: the graphs, with encodings where they are wanted.
-    """
-    own = read_table(entry, split)
-    return shared.with_columns(own.columns, own.layout)
+    """Open a split of `write_shared`: the shared graphs, which may have encodings, with its targets."""
+    targets = read_table(entry, split)
+    return shared.with_columns(targets.columns, targets.layout)
 
 
 def with_shared_content(fingerprint: Mapping[str, Any], shared: str) -> dict[str, Any]:
-    """A fingerprint whose splits are known by their targets and by the graphs that they share.
-
-    Args:
-        fingerprint: of a benchmark, its splits by their targets alone.
-        shared: checksum of the graphs.
-    """
+    """Add the checksum of the shared graphs to the splits of a fingerprint, which cover targets alone."""
     splits = fingerprint["splits"]
     joined = {
         name: one | {"content": digest({"own": one["content"], "shared": shared})} for name, one in splits.items()
