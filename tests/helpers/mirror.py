@@ -30,7 +30,7 @@ TESTED_BY = {
     "graphbench/contracts/pyg.py": ("tests/nn/test_pyg.py", "beside the layers that read such graphs"),
     "graphbench/data/files/json_files.py": ("tests/data/test_foreign.py", "JSON that is damaged or nested too deep"),
     "plugins/sfi-former/src/graphbench_sfi_former/ops.py": (
-        "plugins/kernels/tests/sfi_former/test_rows_numba.py", "chooses between kernels and plain forms",
+        "plugins/sfi-former/tests/test_blocks.py", "operands of blocks",
     ),
     "plugins/kernels/src/graphbench_kernels/sfi_former/attention.py": (
         "plugins/kernels/tests/sfi_former/test_rows_numba.py", "calls the kernels and nothing else",
