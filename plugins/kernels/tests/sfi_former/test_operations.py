@@ -30,12 +30,14 @@ def levels(num_keys, dtype=torch.float32):
     return weight, torch.zeros_like(weight), torch.zeros(1, 1, dtype=dtype)
 
 
-def test_rows_too_long_for_registers_are_left_to_torch(launched):
-    operations.water_level(*levels(operations.MOST_KEYS))
-    level, slope, settled = operations.water_level(*levels(operations.MOST_KEYS + 1))
-    torch.testing.assert_close((level, slope), (torch.ones(1, 1), torch.ones(1, 1)))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_rows_too_long_for_registers_are_left_to_torch(launched, dtype):
+    most = operations.MOST_BYTES // dtype.itemsize
+    operations.water_level(*levels(most, dtype))
+    level, slope, settled = operations.water_level(*levels(most + 1, dtype))
+    torch.testing.assert_close((level, slope), (torch.ones(1, 1, dtype=dtype),) * 2)
     assert settled.all()
-    assert launched == [(1, operations.MOST_KEYS)]
+    assert launched == [(1, most)]
 
 
 def test_cards_alone_launch_triton(launched):

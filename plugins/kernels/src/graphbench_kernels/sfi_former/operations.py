@@ -10,8 +10,9 @@ from torch import Tensor
 from graphbench.contracts.kernels import plain_form
 from graphbench_kernels.running import runs_numba, runs_triton
 
-#: Keys of a row that the Triton kernel holds in registers.
-MOST_KEYS = 16384
+#: Bytes of the widths of a row that the Triton kernel holds in registers, beside as many of floors: 64 registers for
+#: each of 512 threads, which have 128.
+MOST_BYTES = 2**16
 
 
 def attend_rows(
@@ -41,7 +42,8 @@ def attend_rows(
 
 def water_level(weight: Tensor, cost: Tensor, slack: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """`graphbench_sfi_former::water_level` on a graphics card."""
-    if type(weight) is Tensor and weight.shape[-1] <= MOST_KEYS and runs_triton(weight.device):
+    size = weight.shape[-1] * weight.element_size()
+    if type(weight) is Tensor and size <= MOST_BYTES and runs_triton(weight.device):
         from graphbench_kernels.sfi_former import water_level_triton
 
         return water_level_triton.water_level(weight, cost, slack)
