@@ -288,10 +288,9 @@ def read_table(path: Path, name: str, distribution: str = "") -> Table:
     if printed != content["printed"]:
         raise BadInput(f"{path} has {printed} printed values and says {content['printed']}.")
     row_names = {key: str((row or {}).get("name", key)) for key, row in content["rows"].items()}
-    return Table(
-        name, *(str(content[key]) for key in ("title", "paper", "place")), columns, tuple(cells), content.get("seeds"),
-        str(content.get("note", "")), distribution, row_names,
-    )  # fmt: skip
+    title, paper, place = (str(content[key]) for key in ("title", "paper", "place"))
+    seeds, note = content.get("seeds"), str(content.get("note", ""))
+    return Table(name, title, paper, place, columns, tuple(cells), seeds, note, distribution, row_names)
 
 
 def _cells(content: Mapping[str, Any], columns: Mapping[str, Column], path: str) -> Iterator[Cell]:
