@@ -17,11 +17,12 @@ from rich.table import Table as Grid
 from graphbench.cli.command_line import CommandLine
 from graphbench.cli.parsers import CommandParser, file_to_write, folder_to_write, near_options
 from graphbench.errors import BadInput, check_range
-from graphbench.experiments.records import Record, read_records, write_records
+from graphbench.experiments.records import Record, read_records, write_records, write_together
 from graphbench.experiments.reproduce.listing import records, summary
 from graphbench.experiments.reproduce.obtained import obtain, records_of
 from graphbench.experiments.reproduce.plan import SCALES, Job, Request, coverage, jobs, select
 from graphbench.experiments.reproduce.running import devices, missing, run_beside, run_here, write_slurm
+from graphbench.experiments.reproduce.scripts import measured, run_missing, scripts
 from graphbench.experiments.reproduce.tables import Cell, Table, find_table, table_files, tables
 from graphbench.files.writing import write_text
 
@@ -134,6 +135,12 @@ def _reproduce(chosen: Sequence[Table], own: argparse.Namespace, extra: tuple[st
             log.info("Wrote %s", path)
         return 0
     failed = [] if own.no_train or not lacking else _run(plan, lacking, output, given)
+    wanted = (
+        []
+        if own.no_train or own.scale == "smoke"
+        else [one for table, cells, _ in asked for one in scripts(table, cells)]
+    )
+    broken = run_missing(wanted, output)
     kept: dict[str, Record] = {}
     for table, cells, request in asked:
         _write(table, cells, request, output)
@@ -142,10 +149,13 @@ def _reproduce(chosen: Sequence[Table], own: argparse.Namespace, extra: tuple[st
         )  # a run that several tables share is the first one's
     if own.records:
         write_records(kept, Path(own.records[0]))
+        for table, cells, _ in asked:
+            if found := measured(table, cells, output):
+                write_together(found, Path(own.records[0], f"{table.name.replace('/', '-')}.json"))
     _write_pages(own)
     for number in failed:
         log.error("Failed: %s, seed %d", plan[number].training.name, plan[number].training.seed)
-    return 1 if failed else 0
+    return 1 if failed or broken else 0
 
 
 def _run(plan: Sequence[Job], lacking: Sequence[int], output: Path, given: list[str]) -> list[int]:

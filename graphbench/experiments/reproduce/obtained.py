@@ -13,12 +13,15 @@ from graphbench.experiments import provenance, read_csv, results
 from graphbench.experiments.records import Record, record_of
 from graphbench.experiments.reproduce.plan import Request, altering, is_trained, job_of
 from graphbench.experiments.reproduce.recipes import Length, benchmark_of, expected, fact, length_of, setting
+from graphbench.experiments.reproduce.scripts import script_of
 from graphbench.experiments.reproduce.tables import Cell, Column, Printed, Table
 from graphbench.files.safe_yaml import load_yaml
 from graphbench.registry.expected import stands_for
 from graphbench.runs import RunFolder
 from graphbench.runs.differences import differing
 
+#: Options of the data without which no training set is redrawn.
+_OF_REDRAWN = ("data.source", "data.ring_term", "data.constants")
 #: Counts the trainable parameters of what a command line builds.
 Count = Callable[[Sequence[str]], int]
 #: Returns every option of a command line, defaults included, as plain values.
@@ -76,6 +79,8 @@ class Obtained:
         if self.mean is None or printed.value is None:
             return ""
         if self.cell.way != "recipe":
+            if self.cell.differs:
+                return f"not comparable: {self.cell.differs}"
             return "met" if abs(self.mean - printed.value) <= printed.unit * (1 + 1e-9) else "not met"
         reasons = [] if self.full or self.altered else ["shorter than the recipe"]
         reasons += [f"altered: {one}" for one in self.altered]
@@ -149,8 +154,8 @@ def alterations(folder: Path, cell: Cell, resolve: Resolve) -> tuple[str, ...]:
     found = [one for one in differing(resolve([*configs, *cell.options]), content) if one.decides_score]
     if cell.after:  # where the weights of the training before lie
         found = [one for one in found if one.option != "model.init_from"]
-    if results(folder).get("data") == "redrawn":  # said by the kind of its data
-        found = [one for one in found if one.option != "data.source"]
+    if results(folder).get("data") == "redrawn":  # which says as much
+        found = [one for one in found if one.option not in _OF_REDRAWN]
     return (*map(str, found), *((content.get("expected") or {}).get("resumed") or ()))
 
 
@@ -240,6 +245,8 @@ def obtain(
             found.append(Obtained(cell, mean=float(number), parameters=number))
         elif cell.way in ("setting", "fact"):
             found.append(_looked_up(cell, column))
+        elif (script := script_of(table, cell)) is not None:
+            found.append(Obtained(cell, mean=script.value(cell, output), full=True))
         else:
             found.append(Obtained(cell))
     return found
