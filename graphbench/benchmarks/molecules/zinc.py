@@ -63,7 +63,8 @@ class ZINC(MoleculeBenchmark):
             subset, `val.index` and `test.index`; for `files`, the folder with the files.
         ring_term: how the longest ring of a rebuilt label is found: `smallest_rings` (default; a property of the
             molecule) or `cycle_basis` (as in the original code; depends on the order of atoms; 0.5% of molecules
-            differ, by 3.5 a ring atom, which no model can tell). Scores compare with published ones by the latter alone.
+            differ, by 3.5 a ring atom, which no model can tell). Scores compare with published ones by the latter
+            alone.
         constants: means and standard deviations of a rebuilt label: `zinc-full` (default; of all molecules, widely
             copied) or `zinc-train` (of the training molecules).
         options: see `GraphBenchmark`.

@@ -267,8 +267,8 @@ def _cell(table: Mapping[str, Any], row: str, column: Column, content: Any, wher
         "" if way in ("recipe", "count") else filled(what),
         recipe=() if closed else configs["recipe"], after=() if closed else configs["after"],
         options=() if closed else tuple(options), starts=int(nearest("starts") or 1),
-        metric=str(nearest("metric") or ""), csv=str(nearest("csv") or "") if way == "script" else "", note=" ".join(notes),
-        differs="" if closed else "; ".join(differs),
+        metric=str(nearest("metric") or ""), csv=str(nearest("csv") or "") if way == "script" else "",
+        note=" ".join(notes), differs="" if closed else "; ".join(differs),
     )  # fmt: skip
 
 
