@@ -111,7 +111,7 @@ class GraphbenchCLI(LightningCLI):
         if parser.default_env and (named := [name for name in os.environ if name.startswith(tops)]):
             raise BadInput(
                 f"{named[0]} and JSONARGPARSE_DEFAULT_ENV are set: options come from the command line and its files "
-                "alone, so that a run can be told from its recipe. Unset one of both."
+                "alone, so that a run can be told from its recipe. Unset one of them."
             )
         try:
             super().parse_arguments(parser, args)
