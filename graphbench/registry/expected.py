@@ -27,8 +27,8 @@ from typing import Any, Literal, get_args
 from graphbench.contracts.spec import BenchmarkSpec
 from graphbench.errors import BadInput, check_choice
 
-#: Origin of graphs: published files, sampled here, or files of a package or of the user; `redrawn`: validation and test
-#: are the published ones, and training graphs another sample of the set that the published ones were drawn from.
+#: Origin of graphs: published files, sampled here, files of a package or of the user; `redrawn`: validation and test
+#: are the published ones, and training graphs another sample of the same set.
 Data = Literal["published", "generated", "local", "redrawn"]
 
 
@@ -61,7 +61,8 @@ class Expected:
         parameters: trainable parameters of the model.
         epochs: epochs that the score took.
         steps: optimizer steps that the score took.
-        data: origin of the graphs: `published` files, `generated` here, or `local` files of a package or of the user.
+        data: origin of the graphs: `published` files, `generated` here, `local` files of a package or of the user, or
+            `redrawn` in training alone.
         hardware: of the source, or of a run here.
         cost: duration on that hardware.
         variant: name of the overlay that changed the model.
@@ -153,10 +154,10 @@ def kind_of_data(spec: BenchmarkSpec) -> Data:
 
 
 def stands_for(data: str, wanted: str | None) -> bool:
-    """Tell whether a score on graphs of one origin compares with one on graphs of another.
+    """Tell whether a score on graphs of one origin is comparable with one on graphs of another.
 
-    Scores are taken on the published test graphs where training graphs alone are redrawn: another sample of the same
-    size from the same set.
+    Redrawn graphs are comparable with published ones: they are a sample of the same size from the same set, in training
+    alone.
 
     Examples:
         >>> stands_for("redrawn", "published"), stands_for("local", "published"), stands_for("local", None)
@@ -167,9 +168,16 @@ def stands_for(data: str, wanted: str | None) -> bool:
 
 @dataclass(frozen=True)
 class Obtained:
-    """Scores of a run (logged name -> score) and their conditions; None for what is not recorded.
+    """Scores of a run and their conditions.
 
-    `ended_by_rate`: the schedule ended the training, which then is as long as it is to be, whatever the most epochs.
+    Args:
+        scores: logged name -> score.
+        parameters: trainable parameters.
+        epochs: finished; None if not recorded.
+        steps: optimizer steps; None if not recorded.
+        data: origin of its graphs.
+        higher_is_better: of the benchmark's metric.
+        ended_by_rate: whether the schedule ended the training, which then is complete after any number of epochs.
     """
 
     scores: Mapping[str, float]
@@ -268,7 +276,7 @@ def _obstacles(expected: Expected, obtained: Obtained) -> tuple[str, ...]:
     obstacles = []
     if expected.parameters is not None and obtained.parameters not in (None, expected.parameters):
         obstacles.append(f"{obtained.parameters:,} parameters where {expected.parameters:,} are expected")
-    for unit in () if obtained.ended_by_rate else ("epochs", "steps"):
+    for unit in ("epochs", "steps") if not obtained.ended_by_rate else ():
         full, done = getattr(expected, unit), getattr(obtained, unit)
         if full is not None and done is None:
             obstacles.append(f"the number of {unit} is not recorded, {full:,} are expected")

@@ -22,7 +22,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 from scipy import stats
 
-from graphbench.report.figures import INK, Panel, Section, Style, label_rows, panel_axes, svg, with_unit
+from graphbench.report.figures import INK, Panel, Section, Style, panel_axes, svg, with_unit
 from graphbench.report.scores import ResultTable, Row, Score
 from graphbench.report.significance import CORRECTED, holm, show_p
 from graphbench.runs.tables import SCORED
@@ -41,7 +41,8 @@ def score_panels(table: ResultTable, name: str) -> list[Panel]:
 
 def _score_panel(table: ResultTable, rows: Sequence[Row], key: str, title: str, name: str) -> Panel:
     models = [row for row in table.rows if row.kind == "model"]
-    with panel_axes((3.7, 0.9 + 0.3 * len(rows))) as (figure, axes):
+    x = with_unit(table.metric, table.unit) + (f", {table.better}" if table.better else "")
+    with panel_axes(f"{title.capitalize()} {table.metric}", x, rows=[row.label for row in rows]) as (figure, axes):
         for height, row in enumerate(rows):
             score = row.scores[key]
             style = Style(models.index(row)) if row in models else None
@@ -54,10 +55,7 @@ def _score_panel(table: ResultTable, rows: Sequence[Row], key: str, title: str, 
                 alpha=0.75 if len(score.values) > 1 else 1.0,
             )  # fmt: skip
         _clip(axes, [row.scores[key] for row in rows], [row.scores[key] for row in rows if row in models])
-        label_rows(axes, [row.label for row in rows])
         axes.xaxis.set_major_locator(MaxNLocator(4))
-        axes.set_title(f"{title.capitalize()} {table.metric}")
-        axes.set_xlabel(with_unit(table.metric, table.unit) + (f", {table.better}" if table.better else ""))
         return Panel(svg(figure, f"{title} {table.metric} of {', '.join(row.label for row in rows[::-1])}", name))
 
 
@@ -112,18 +110,16 @@ def comparison_section(table: ResultTable, name: str) -> Section | None:
 def _difference_panel(table: ResultTable, name: str) -> Panel:
     rows = table.comparisons[::-1]
     models = [row for row in table.rows if row.kind == "model"]
-    with panel_axes((3.7, 0.9 + 0.3 * len(rows))) as (figure, axes):
+    split, _, metric = next(row.comparison.key for row in rows if row.comparison is not None).partition("/")
+    x = with_unit(f"{metric} less that of the best", table.unit)
+    with panel_axes(f"{SCORED[split].capitalize()} {metric}", x, rows=[row.label for row in rows]) as (figure, axes):
         for height, row in enumerate(rows):
             comparison, style = row.comparison, Style(models.index(row))
             assert comparison is not None
             error = comparison.high - comparison.difference
             axes.errorbar(comparison.difference, height, xerr=error, color=style.colour, marker=style.marker, capsize=3)
-            split, _, metric = comparison.key.partition("/")
         axes.axvline(0, color=INK, linewidth=1)
-        label_rows(axes, [row.label for row in rows])
         axes.xaxis.set_major_locator(MaxNLocator(4))
-        axes.set_title(f"{SCORED[split].capitalize()} {metric}")
-        axes.set_xlabel(with_unit(f"{metric} less that of the best", table.unit))
         labels = ", ".join(row.label for row in rows[::-1])
         return Panel(svg(figure, f"Difference in {SCORED[split]} {metric} to {table.best.label} of {labels}", name))
 

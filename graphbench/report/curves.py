@@ -139,15 +139,12 @@ def _rates_and_speed(groups: Sequence[Group]) -> list[tuple[str, str, str]]:
 
 
 def _draw(plot: _Plot, name: str, metric: str) -> Panel:
-    with panel_axes() as (figure, axes):
+    with panel_axes(plot.title[:1].upper() + plot.title[1:], "finished epochs", plot.unit) as (figure, axes):
         for series in plot.series:
             _draw_series(axes, series, single_seeds=len(plot.series) <= _FEW)
             if series.quantity in (f"val/{metric}", "val/loss"):
                 for run in series.group.runs:
                     _mark_best(axes, run, series)
-        axes.set_title(plot.title[:1].upper() + plot.title[1:])
-        axes.set_xlabel("finished epochs")
-        axes.set_ylabel(plot.unit)
         axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True, min_n_ticks=1))
         if plot.series[0].quantity.startswith(_FROM_ZERO):
             axes.set_ylim(bottom=0)
@@ -230,16 +227,13 @@ def _gaps(group: Group, metric: str) -> pd.DataFrame:
 
 
 def _gap_panel(frames: Mapping[int, pd.DataFrame], table: ResultTable, split: str, name: str) -> Panel:
-    with panel_axes() as (figure, axes):
+    title = f"Gap in {table.metric} to the {split}"
+    with panel_axes(title, "finished epochs", table.unit or "larger is worse") as (figure, axes):
         axes.axhline(0, color=RULE, linewidth=1.2)
         for number, frame in frames.items():
             epochs = frame.groupby("epoch")["gap"].agg(["mean", "std", "count"])
             epochs = epochs[epochs["count"] == frame["run"].nunique()]  # a mean over fewer seeds would jump
             draw_mean(axes, epochs["mean"], epochs["std"], Style(number))
-        title = f"Gap in {table.metric} to the {split}"
-        axes.set_title(title)
-        axes.set_xlabel("finished epochs")
-        axes.set_ylabel(table.unit or "larger is worse")
         axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True, min_n_ticks=1))
         labels = ", ".join(table.groups[number].label for number in frames)
         return Panel(svg(figure, f"{title} over epochs of {labels}", name))

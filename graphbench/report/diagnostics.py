@@ -162,7 +162,7 @@ def _constant(frames: _Frames) -> float | None:
 def _by_layer(frames: _Frames, groups: Sequence[Group], measure: str, depth: str, name: str) -> Panel:
     """Draw the last epoch of each group over layers, and its model before training."""
     title, axis = _titles(measure)
-    with panel_axes() as (figure, axes):
+    with panel_axes(title, depth, axis) as (figure, axes):
         for number, means in frames.items():
             style, last = Style(number), means.last
             measured = means.epochs.index.unique("epoch")
@@ -173,9 +173,6 @@ def _by_layer(frames: _Frames, groups: Sequence[Group], measure: str, depth: str
             if 0 in measured and len(measured) > 1:
                 before = means.epochs.xs(0, level="epoch")
                 axes.plot(before.index, before["mean"], color=style.colour, linestyle=":", linewidth=1.3)
-        axes.set_title(title)
-        axes.set_ylabel(axis)
-        axes.set_xlabel(depth)
         axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True, min_n_ticks=1))
         labels = ", ".join(groups[number].label for number in frames)
         return Panel(svg(figure, f"{title} by {depth} of {labels}", name))
@@ -191,7 +188,8 @@ def _heatmaps(frames: _Frames, groups: Sequence[Group], measure: str, depth: str
     title, axis = _titles(measure)
     panels = []
     for number, map_ in maps.items():
-        with panel_axes() as (figure, axes):
+        label = groups[number].label
+        with panel_axes(f"{title}: {shorten(label)}", "finished epochs", depth) as (figure, axes):
             axes.grid(False)
             image = axes.pcolormesh(
                 _edges(map_.columns.to_numpy(float)), _edges(map_.index.to_numpy(float)), map_.to_numpy(),
@@ -200,13 +198,9 @@ def _heatmaps(frames: _Frames, groups: Sequence[Group], measure: str, depth: str
             bar = figure.colorbar(image, ax=axes, label=axis)
             bar.outline.set_visible(False)  # type: ignore[operator]
             bar.solids.set_rasterized(True)  # type: ignore[union-attr]
-            axes.set_title(f"{title}: {shorten(groups[number].label)}")
-            axes.set_xlabel("finished epochs")
-            axes.set_ylabel(depth)
             axes.yaxis.set_major_locator(_ticks(map_.index))
             axes.xaxis.set_major_locator(_ticks(map_.columns))
-            description = f"{title} by {depth} and epoch of {groups[number].label}"
-            panels.append(Panel(svg(figure, description, f"{name}-map-{number}")))
+            panels.append(Panel(svg(figure, f"{title} by {depth} and epoch of {label}", f"{name}-map-{number}")))
     return panels
 
 

@@ -99,11 +99,27 @@ class LegendEntry:
 
 
 @contextmanager
-def panel_axes(size: tuple[float, float] = (3.7, 2.6)) -> Iterator[tuple[Figure, Axes]]:
-    """Yield a figure of one panel, size in inches, under the page's settings; matplotlib's global ones stay."""
+def panel_axes(
+    title: str = "", x: str = "", y: str = "", size: tuple[float, float] = (3.7, 2.6), rows: Sequence[str] = ()
+) -> Iterator[tuple[Figure, Axes]]:
+    """Yield a figure of one panel under the page's settings; matplotlib's global ones stay.
+
+    Args:
+        title: of the panel.
+        x: label of the axis.
+        y: label of the axis.
+        size: in inches; the page scales it to its column.
+        rows: labels of horizontal rows at the heights 0, 1, ..., whose number then decides the height.
+    """
     with mpl.rc_context(_SETTINGS):
-        figure = Figure(figsize=size)
-        yield figure, figure.add_subplot()
+        figure = Figure(figsize=(3.7, 0.9 + 0.3 * len(rows)) if rows else size)
+        axes = figure.add_subplot()
+        axes.set(title=title, xlabel=x, ylabel=y)
+        if rows:
+            axes.set_yticks(range(len(rows)), [shorten(label) for label in rows])
+            axes.set_ylim(-0.6, len(rows) - 0.4)
+            axes.grid(False, axis="y")
+        yield figure, axes
 
 
 def shorten(label: str) -> str:
@@ -115,13 +131,6 @@ def shorten(label: str) -> str:
 def with_unit(text: str, unit: str) -> str:
     """Append a unit in brackets, where there is one."""
     return f"{text} [{unit}]" if unit else text
-
-
-def label_rows(axes: Axes, labels: Sequence[str]) -> None:
-    """Write labels at the heights 0, 1, ... of horizontal rows."""
-    axes.set_yticks(range(len(labels)), [shorten(label) for label in labels])
-    axes.set_ylim(-0.6, len(labels) - 0.4)
-    axes.grid(False, axis="y")
 
 
 def draw_mean(axes: Axes, mean: pd.Series[float], sd: pd.Series[float], style: Style) -> None:

@@ -191,7 +191,7 @@ def reliability_section(table: ResultTable, name: str) -> Section | None:
             continue
         reliability = Reliability.of(*confidences)
         style, title = Style(number), shorten(group.label)
-        with panel_axes((3.7, 3.5)) as (figure, axes):
+        with panel_axes(title, "probability", "share that comes true", (3.7, 3.5)) as (figure, axes):
             axes.axline((0, 0), slope=1, color=RULE, linewidth=1.2)
             low, high = reliability.bounds
             ends = np.abs(np.stack((reliability.share - low, high - reliability.share)))
@@ -202,9 +202,6 @@ def reliability_section(table: ResultTable, name: str) -> Section | None:
             axes.set_xlim(0, 1.02)
             axes.set_ylim(-0.02, 1.02)
             axes.set_aspect("equal")
-            axes.set_title(title)
-            axes.set_xlabel("probability")
-            axes.set_ylabel("share that comes true")
             drawing = svg(figure, f"Reliability of {title}: ECE {reliability.error:.4f}", f"{name}-{number}")
         total = int(reliability.count.sum())
         caption = f"Seed {run.seed}, {total:,} predictions, ECE {reliability.error:.4f} in {_BINS} bins."

@@ -60,15 +60,12 @@ def _prediction_panel(target: Target, group: Group, run: Run, unit: str, style: 
     finite = values[np.isfinite(values)]
     low, high = (finite.min(), finite.max()) if len(finite) else (0.0, 1.0)
     room = 0.04 * (high - low) or 1.0
-    with panel_axes((3.7, 3.5)) as (figure, axes):
+    with panel_axes(title, with_unit("true", unit), with_unit("predicted", unit), (3.7, 3.5)) as (figure, axes):
         axes.set_xlim(low - room, high + room)
         axes.set_ylim(low - room, high + room)
         axes.set_aspect("equal")
         axes.axline((low, low), slope=1, color=RULE, linewidth=1.2)
         _scatter(axes, target.true, target.predicted, style)
-        axes.set_title(title)
-        axes.set_xlabel(with_unit("true", unit))
-        axes.set_ylabel(with_unit("predicted", unit))
         drawing = svg(figure, f"Predicted against true targets, {title}", name)
     count = "1 graph" if len(target.true) == 1 else f"{len(target.true):,} graphs"
     mae = np.abs(target.residuals).mean()
@@ -104,16 +101,13 @@ def residual_section(table: ResultTable, name: str) -> Section | None:
 def _residual_panel(target: Target, group: Group, run: Run, unit: str, style: Style, name: str) -> Panel:
     errors = target.residuals
     title = f"{shorten(group.label)}{f': {target.name}' if target.name else ''}"
-    with panel_axes() as (figure, axes):
+    with panel_axes(title, with_unit("predicted", unit), with_unit("predicted less true", unit)) as (figure, axes):
         axes.axhline(0, color=RULE, linewidth=1.2)
         if target.low is not None and target.high is not None:
             order = np.argsort(target.predicted)
             for end in (target.low, target.high):
                 axes.plot(target.predicted[order], (target.predicted - end)[order], color=INK, linewidth=0.8)
         _scatter(axes, target.predicted, errors, style)
-        axes.set_title(title)
-        axes.set_xlabel(with_unit("predicted", unit))
-        axes.set_ylabel(with_unit("predicted less true", unit))
         drawing = svg(figure, f"Residuals over predictions, {title}", name)
     spread = f", standard deviation {errors.std(ddof=1):.4g}" if len(errors) > 1 else ""
     rows = "1 row" if len(errors) == 1 else f"{len(errors):,} rows"

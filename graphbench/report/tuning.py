@@ -10,7 +10,7 @@ from typing import Literal
 
 from matplotlib.ticker import MaxNLocator
 
-from graphbench.report.figures import INK, PALETTE, Panel, Section, label_rows, panel_axes, svg
+from graphbench.report.figures import INK, PALETTE, Panel, Section, panel_axes, svg
 
 State = Literal["finished", "pruned", "failed", "running"]
 #: Largest number of options in the figure of importances.
@@ -95,7 +95,7 @@ def tuning_section(tuning: Tuning) -> Section:
 
 def _history(tuning: Tuning) -> Panel:
     """Draw scores by trial, and the best so far."""
-    with panel_axes() as (figure, axes):
+    with panel_axes(tuning.metric, "trial") as (figure, axes):
         for state, marker, colour in (("finished", "o", PALETTE[0]), ("pruned", "x", PALETTE[6])):
             shown = [(a.number, a.score) for a in tuning.attempts if a.state == state and a.score is not None]
             if shown:
@@ -103,8 +103,6 @@ def _history(tuning: Tuning) -> Panel:
         numbers, scores = zip(*best_so_far(tuning), strict=True)
         axes.step(numbers, scores, where="post", color=INK, linewidth=1, label="best so far")
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-        axes.set_title(tuning.metric)
-        axes.set_xlabel("trial")
         axes.legend(frameon=False, fontsize=8)
         return Panel(svg(figure, f"{tuning.metric} of every trial", "tuning-history"))
 
@@ -112,11 +110,9 @@ def _history(tuning: Tuning) -> Panel:
 def _importance(tuning: Tuning) -> Panel:
     """Draw options by the share of the variance that they explain."""
     shown = sorted(tuning.importances.items(), key=lambda item: item[1])[-_SHOWN:]
-    with panel_axes((3.7, 0.9 + 0.3 * len(shown))) as (figure, axes):
+    labels = [option.rpartition(".")[2] for option, _ in shown]
+    with panel_axes("Importance", "share of the variance of the score", rows=labels) as (figure, axes):
         axes.barh(range(len(shown)), [share for _, share in shown], color=PALETTE[0], height=0.6)
-        label_rows(axes, [option.rpartition(".")[2] for option, _ in shown])
         axes.set_xlim(0, 1)
-        axes.set_title("Importance")
-        axes.set_xlabel("share of the variance of the score")
         shares = ", ".join(f"{option} {share:.2f}" for option, share in reversed(shown))
         return Panel(svg(figure, f"Importance: {shares}", "tuning-importance"), "fANOVA over the finished trials.")

@@ -1,8 +1,4 @@
-"""Name the files in the folder of a run, and read and write its small JSON records.
-
-config.yaml  metrics.csv  events.out.tfevents.*  checkpoints/{best,last,previous}.ckpt
-diagnostics/*.csv  predictions-*.csv  external/*  results.json  environment.json  data.json  training.json  report.html
-"""
+"""Name the files in the folder of a run, and read and write its small JSON records."""
 
 from __future__ import annotations
 
@@ -33,11 +29,48 @@ _FOLDER_VARIABLE = "GRAPHBENCH_RUN"
 _OLD_KEYS = {"rivals": "baselines"}
 
 
+class _Below:
+    """A path below the folder of a run."""
+
+    def __init__(self, *parts: str) -> None:
+        self.parts = parts
+
+    def __get__(self, run: RunFolder, owner: type[RunFolder]) -> Path:
+        return run.path.joinpath(*self.parts)
+
+
 @dataclass(frozen=True)
 class RunFolder:
     """Paths in the folder `path` of a run."""
 
     path: Path
+
+    #: The resolved configuration.
+    config = _Below("config.yaml")
+    #: Everything logged, one row per step or epoch.
+    metrics = _Below("metrics.csv")
+    checkpoints = _Below("checkpoints")
+    #: Weights with the best validation metric.
+    best = _Below("checkpoints", "best.ckpt")
+    #: Everything needed to resume.
+    last = _Below("checkpoints", "last.ckpt")
+    #: The checkpoint before the last, in case the last is damaged.
+    previous = _Below("checkpoints", "previous.ckpt")
+    #: Tables and pictures of the diagnostics.
+    diagnostics = _Below("diagnostics")
+    attention_maps = _Below("diagnostics", "attention_maps")
+    #: Scores on labelled files, `NAME.json` each, and their predictions, `NAME.csv`.
+    external = _Below("external")
+    #: The page that shows this run.
+    report = _Below("report.html")
+    #: Scores.
+    results = _Below("results.json")
+    #: Hardware and software.
+    environment = _Below("environment.json")
+    #: Record of the training data.
+    data = _Below("data.json")
+    #: Sizes and feature values of the training graphs.
+    training = _Below("training.json")
 
     @classmethod
     def existing(cls, path: str | Path) -> RunFolder:
@@ -141,87 +174,17 @@ class RunFolder:
         return next((path for path in (self.last, self.previous) if path.is_file()), None)
 
     @property
-    def config(self) -> Path:
-        """The resolved configuration."""
-        return self.path / "config.yaml"
-
-    @property
-    def metrics(self) -> Path:
-        """Everything logged, one row per step or epoch."""
-        return self.path / "metrics.csv"
-
-    @property
-    def checkpoints(self) -> Path:
-        """Folder of `best.ckpt` and `last.ckpt`."""
-        return self.path / "checkpoints"
-
-    @property
-    def best(self) -> Path:
-        """Weights with the best validation metric."""
-        return self.checkpoints / "best.ckpt"
-
-    @property
-    def last(self) -> Path:
-        """Everything needed to resume."""
-        return self.checkpoints / "last.ckpt"
-
-    @property
-    def previous(self) -> Path:
-        """The checkpoint before the last, in case the last is damaged."""
-        return self.checkpoints / "previous.ckpt"
-
-    @property
-    def diagnostics(self) -> Path:
-        """Folder of the diagnostics' tables."""
-        return self.path / "diagnostics"
+    def tables(self) -> list[Path]:
+        """Return the tables of all diagnostics, sorted by name."""
+        return sorted(self.diagnostics.glob("*.csv"))
 
     def table(self, name: str) -> Path:
         """Return the path of the table of one diagnostic."""
         return self.diagnostics / f"{name}.csv"
 
-    @property
-    def tables(self) -> list[Path]:
-        """The tables of all diagnostics, by name."""
-        return sorted(self.diagnostics.glob("*.csv"))
-
-    @property
-    def attention_maps(self) -> Path:
-        """Folder of the pictures of attention."""
-        return self.diagnostics / "attention_maps"
-
     def predictions(self, split: str) -> Path:
         """Return the default path of the predictions of a split."""
         return self.path / f"predictions-{split}.csv"
-
-    @property
-    def external(self) -> Path:
-        """Folder of the scores on labelled files, `NAME.json` each, and of the predictions, `NAME.csv`."""
-        return self.path / "external"
-
-    @property
-    def report(self) -> Path:
-        """The page that shows this run."""
-        return self.path / "report.html"
-
-    @property
-    def results(self) -> Path:
-        """Scores: `results.json`."""
-        return self.path / "results.json"
-
-    @property
-    def environment(self) -> Path:
-        """Hardware and software of the run: `environment.json`."""
-        return self.path / "environment.json"
-
-    @property
-    def data(self) -> Path:
-        """Record of the training data: `data.json`."""
-        return self.path / "data.json"
-
-    @property
-    def training(self) -> Path:
-        """Sizes and feature values of the training graphs: `training.json`."""
-        return self.path / "training.json"
 
     def note_environment(self, step: int, now: Mapping[str, Any]) -> None:
         """Record code and versions that a run resumes with, if they have changed.

@@ -94,6 +94,8 @@ class Obtained:
 def met(mean: float, sd: float | None, printed: Printed, better: str) -> str:
     """Say whether a mean lies within two standard deviations, printed or else over seeds, of a printed value.
 
+    A mean that rounds to the printed value meets it whatever the spread.
+
     Examples:
         >>> met(0.078, None, Printed.read("0.070 ± 0.004"), "lower")
         'met'
@@ -154,8 +156,9 @@ def _command_line(cell: Cell) -> list[str]:
     return [*(word for name in cell.recipe for word in ("--config", name)), *cell.options]
 
 
-def _is_whole(length: Length, stored: Mapping[str, Any], altered: Sequence[str]) -> bool:
+def _is_whole(length: Length, folder: Path, altered: Sequence[str]) -> bool:
     """Tell whether a run is that of its recipe and as long."""
+    stored = results(folder)
     ended = bool(stored.get("ended_by_rate")) or length.reached(stored.get("epochs"), stored.get("steps"))
     return not altered and ended
 

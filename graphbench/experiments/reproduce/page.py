@@ -44,12 +44,13 @@ def _length(group: Sequence[Record]) -> str:
 
 
 def _group(records: Iterable[Record]) -> list[list[Record]]:
-    """Group runs that differ only in their seed; whole ones, which a falling rate may end, also in their length."""
+    """Group runs that differ only in their seed, and whole ones, which a falling rate may end, in their length."""
     groups: dict[tuple[object, ...], list[Record]] = {}
     for one in records:
+        length = None if one.full else (one.epochs, one.steps)
         key = (
-            one.name, one.column, one.benchmark, one.metric, one.recipe, one.options, one.parameters,
-            None if one.full else (one.epochs, one.steps), one.full, one.data, one.note,
+            one.name, one.column, one.benchmark, one.metric, one.recipe, one.options, one.parameters, length, one.full,
+            one.data, one.note,
         )  # fmt: skip
         groups.setdefault(key, []).append(one)
     return [sorted(group, key=lambda record: record.seed) for group in groups.values()]

@@ -16,43 +16,7 @@ from graphbench.experiments.reproduce.plan import Request
 from graphbench.experiments.reproduce.recipes import availability, benchmark_of, can_be_offline, cost_of
 from graphbench.experiments.reproduce.tables import WAYS, Cell, Table
 
-_PAGE = """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{{ title }}</title>
-<style>
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 80rem; margin: 2rem auto; padding: 0 1rem; color: #1b1f24; }
-table { border-collapse: collapse; margin: 1rem 0; font-variant-numeric: tabular-nums; }
-th, td { border-bottom: 1px solid #d0d7de; padding: .3rem .7rem; text-align: right; vertical-align: top; }
-th:first-child, td:first-child, td.text { text-align: left; }
-small { color: #57606a; display: block; }
-.met, .better { color: #1a7f37; }
-.not { color: #cf222e; }
-</style>
-</head>
-<body>
-<h1>{{ title }}</h1>
-<p>{{ lead }}</p>
-<table>
-<thead><tr>{% for name in header %}<th scope="col">{{ name }}</th>{% endfor %}</tr></thead>
-<tbody>
-{% for name, cells in rows %}<tr><th scope="row">{{ name }}</th>
-{%- for one in cells %}<td>{% if one %}{{ one.printed }}<small class="{{ one.mark }}">{{ one.below }}</small>
-{%- endif %}</td>{% endfor %}</tr>
-{% endfor %}</tbody>
-</table>
-<h2>Every value</h2>
-<table>
-<thead><tr>{% for name in details_header %}<th scope="col">{{ name }}</th>{% endfor %}</tr></thead>
-<tbody>
-{% for row in details %}<tr>{% for value in row %}<td class="text">{{ value }}</td>{% endfor %}</tr>
-{% endfor %}</tbody>
-</table>
-</body>
-</html>
-"""
+_TEMPLATE = Path(__file__).parent / "table.html.jinja"
 _DETAILS = ("row", "column", "printed", "obtained", "verdict", "trained", "parameters", "data", "how, or why not")
 
 
@@ -115,15 +79,15 @@ def several(count: int, noun: str) -> str:
 
 
 def span(counts: Sequence[int | None], noun: str) -> str:
-    """Format the least and the most of some numbers with their noun.
+    """Format the range of some counts with their noun.
 
     Examples:
         >>> span([150, 170], "epoch"), span([1, 1], "epoch")
         ('150 to 170 epochs', '1 epoch')
     """
     numbers = sorted({count or 0 for count in counts})
-    most = several(numbers[-1], noun)
-    return f"{numbers[0]:,} to {most}" if len(numbers) > 1 else most
+    largest = several(numbers[-1], noun)
+    return f"{numbers[0]:,} to {largest}" if len(numbers) > 1 else largest
 
 
 def csv_rows(table: Table, values: Sequence[Obtained]) -> list[dict[str, Any]]:
@@ -232,7 +196,7 @@ def html(table: Table, values: Sequence[Obtained], request: Request) -> str:
         )
         for name, cells in grid
     ]
-    template = Environment(autoescape=True).from_string(_PAGE)
+    template = Environment(autoescape=True).from_string(_TEMPLATE.read_text(encoding="utf-8"))
     return template.render(
         title=f"{table.name}: {table.title}", lead=_lead(table, values, request), header=["", *header], rows=rows,
         details_header=_DETAILS, details=_detail_rows(values),
