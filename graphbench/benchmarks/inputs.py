@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,9 +18,10 @@ from graphbench.contracts.table import GRAPH
 from graphbench.data.checks import check_graphs
 from graphbench.data.columns import exact_numbers
 from graphbench.errors import BadInput
-from graphbench.tables.cells import Missing, parse_class, parse_number
+from graphbench.tables.cells import Missing, parse_cells
+from graphbench.tables.formats import SEPARATOR
 from graphbench.tables.layout import find_column, has_decimal_commas, is_decimal_point, near, point_for_comma
-from graphbench.tables.reader import SEPARATOR, as_texts
+from graphbench.tables.reader import as_texts
 
 _SHOWN = 20  # columns that a message names
 _WIDTH = 60  # characters of a cell that a message quotes
@@ -29,12 +30,12 @@ _WIDTH = 60  # characters of a cell that a message quotes
 def with_labels(parts: Iterable[InputPart], data: Benchmark, source: str) -> Iterator[InputPart]:
     """Add the column `y` to the graphs of an input: NaN (or class -1) where a cell is empty.
 
-    Cells are read as in a training file: targets by their names in any case, classes by their names (or numbers) in
-    training. A cell with other content is a problem of its row.
+    Cells are read as those of a training file: targets by their names in any case, classes by the names (or numbers)
+    of training. A cell that holds something else is a problem of its row.
 
     Args:
         parts: of the input.
-        data: benchmark with the names of targets and classes; its targets belong to graphs.
+        data: names the targets and classes; its targets belong to graphs.
         source: the input, for messages.
 
     Raises:
@@ -44,54 +45,45 @@ def with_labels(parts: Iterable[InputPart], data: Benchmark, source: str) -> Ite
         raise BadInput(f"{data.spec.name} cannot score {source}: a table has no labels of nodes.")
     commas: bool | None = None
     for part in parts:
-        cells = _cells(part.frame, data.target_labels(), source)
+        columns = _cells(part.frame, data.target_labels(), source)
         if commas is None and data.spec.kind == "regression":
-            commas = _decimal_commas(cells, part.frame.attrs.get(SEPARATOR, ""))
+            commas = _decimal_commas(columns, part.frame.attrs.get(SEPARATOR, ""))
         if commas:
-            cells = [[point_for_comma(cell) for cell in column] for column in cells]
-        yield _labelled(part, cells, data)
+            columns = {name: [point_for_comma(cell) for cell in cells] for name, cells in columns.items()}
+        yield _labelled(part, columns, data)
 
 
-def _cells(frame: pd.DataFrame, names: Sequence[str], source: str) -> list[list[str]]:
-    """Return the texts of the target columns, one list a column."""
+def _cells(frame: pd.DataFrame, names: Sequence[str], source: str) -> dict[str, list[str]]:
+    """Texts of the target columns by their names."""
     header = [str(name) for name in frame.columns]
-    places = [find_column(source, header, name) for name in names]
-    lacking = [name for name, place in zip(names, places, strict=True) if place is None]
-    if lacking:
-        columns = ", ".join(map(repr, header[:_SHOWN])) or "none"
+    places = {name: find_column(source, header, name) for name in names}
+    absent = [name for name, place in places.items() if place is None]
+    if absent:
+        present = ", ".join(map(repr, header[:_SHOWN])) or "none"
         raise BadInput(
-            f"{source}: no column {' and no '.join(map(repr, lacking))}, which the model was trained to predict. Its "
-            f"columns: {columns}.{near(lacking, header)}"
+            f"{source}: no column {' and no '.join(map(repr, absent))}, which the model was trained to predict. Its "
+            f"columns: {present}.{near(absent, header)}"
         )
-    return [as_texts(frame.iloc[:, place]) for place in places if place is not None]
+    return {name: as_texts(frame.iloc[:, place]) for name, place in places.items() if place is not None}
 
 
-def _decimal_commas(cells: Sequence[Sequence[str]], separator: str) -> bool | None:
-    """Return whether numbers have decimal commas; None if the cells do not show it."""
-    flat = [cell for column in cells for cell in column]
-    if has_decimal_commas(flat):
+def _decimal_commas(columns: Mapping[str, Sequence[str]], separator: str) -> bool | None:
+    """Return whether numbers have decimal commas, as in training; None as long as no cell decides it."""
+    cells = [cell for column in columns.values() for cell in column]
+    if has_decimal_commas(cells):
         return separator != ","
-    return False if any(map(is_decimal_point, flat)) else None
+    return False if any(map(is_decimal_point, cells)) else None
 
 
-def _labelled(part: InputPart, cells: Sequence[Sequence[str]], data: Benchmark) -> InputPart:
-    spec, problems, kind = data.spec, dict(part.problems), str(data.spec.kind)
-    names = data.target_labels()
+def _labelled(part: InputPart, columns: Mapping[str, Sequence[str]], data: Benchmark) -> InputPart:
+    spec, problems = data.spec, dict(part.problems)
     classes = {name: number for number, name in enumerate(data.class_labels())} if spec.num_classes else {}
     if list(classes) == [str(number) for number in range(len(classes))]:
-        classes = {}  # numbers, which may be written with a decimal point
+        classes = {}  # numbers, which may be written with a point
     missing = Missing.of(getattr(data, "missing", None))
-    values = np.full((len(part.frame), len(names)), np.nan)
-    for place, (name, column) in enumerate(zip(names, cells, strict=True)):
-        for row, text in enumerate(column):
-            if text in missing and text not in classes:
-                continue
-            value, fault = parse_class(text, classes) if classes else parse_number(text, kind, spec.num_classes or 0)
-            if fault:
-                shown = text if len(text) <= _WIDTH else f"{text[: _WIDTH - 3]}..."
-                problems.setdefault(row, f"target {name!r} {fault}: {shown}")
-            else:
-                values[row, place] = value
+    values, faults = parse_cells(columns, str(spec.kind), missing, spec.num_classes or 0, classes)
+    for row, fault, text in faults:
+        problems.setdefault(row, f"{fault}: {text if len(text) <= _WIDTH else f'{text[: _WIDTH - 3]}...'}")
     if not part.rows:
         return replace(part, problems=problems)
     chosen = values[part.rows]

@@ -20,7 +20,7 @@ from graphbench.benchmarks.graphs.raw import RawGraphs, RawPart
 from graphbench.benchmarks.graphs.readers.tables import (
     KEY,
     NODE_NAME,
-    check_columns,
+    columns_of,
     first_table,
     graph_names,
     graphs_of,
@@ -34,10 +34,13 @@ from graphbench.benchmarks.graphs.readers.tables import (
     unknown_graph_error,
 )
 from graphbench.errors import BadInput
-from graphbench.tables.frame_chunks import CHUNK, FrameChunks, ReadWhole, in_chunks, read_head
-from graphbench.tables.frames import row_words, tell_layout
+from graphbench.tables.frames import CHUNK, TypedTable, row_words, typed_table
 
 logger = logging.getLogger(__name__)
+
+
+class ReadWhole(Exception):
+    """Reason why tables cannot be read side by side, which is no fault of theirs."""
 
 
 def parts_of_tables(folder: Path, directed: bool, size: int, rows: int = CHUNK) -> Iterator[RawPart]:
@@ -53,8 +56,7 @@ def parts_of_tables(folder: Path, directed: bool, size: int, rows: int = CHUNK) 
         rows: per chunk of a table.
 
     Raises:
-        BadInput: a column is missing, or a row names an unknown graph; names file and line.
-        CorruptData: a file is no table.
+        BadInput: a file is no table, a column is missing, or a row names an unknown graph; names file and line.
     """
     paths = table_paths(folder)
     try:
@@ -70,17 +72,14 @@ def parts_of_tables(folder: Path, directed: bool, size: int, rows: int = CHUNK) 
     return _parts(folder, paths, ahead, directed, size)
 
 
-def _side_by_side(folder: Path, paths: Mapping[str, Path], rows: int) -> dict[str, FrameChunks]:
+def _side_by_side(folder: Path, paths: Mapping[str, Path], rows: int) -> dict[str, TypedTable]:
     """Open tables that can be read side by side; raises `ReadWhole` for others."""
-    heads = {name: read_head(path, known_columns(name)) for name, path in paths.items()}
-    if is_one_graph({name: head.names for name, head in heads.items()}):
+    if is_one_graph(columns_of(paths)):
         raise ReadWhole(f"{folder}: no table has a column {KEY}")
-    for name, head in heads.items():
-        check_columns(head.path, name, head.names)
-    tables = {name: in_chunks(head, rows) for name, head in heads.items()}
+    tables = {name: typed_table(path, known_columns(name), rows) for name, path in paths.items()}
     check_order(tables)
     for table in tables.values():
-        tell_layout(table.head.path, table.head.separator, table.head.read_for, table.commas)
+        table.log_layout()
     return tables
 
 
@@ -156,7 +155,7 @@ def _graphs(
     return graphs_of(folder, paths, frames, chosen, directed)
 
 
-def check_order(tables: Mapping[str, FrameChunks]) -> None:
+def check_order(tables: Mapping[str, TypedTable]) -> None:
     """Refuse tables, all with a column `graph`, that cannot be read side by side.
 
     Reads only the column `graph` of each table. Of each graph of the first table (`graphs`, else `nodes`) a hash of 8
@@ -180,7 +179,7 @@ def graph_texts(column: pd.Series) -> np.ndarray:
     return names
 
 
-def _runs(table: FrameChunks, every_row: bool = False) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def _runs(table: TypedTable, every_row: bool = False) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield names and first rows of runs of equal names, chunk by chunk; or every row as a run."""
     before: object = np.nan  # unequal to every name
     for frame in table.frames(KEY):
@@ -191,14 +190,14 @@ def _runs(table: FrameChunks, every_row: bool = False) -> Iterator[tuple[np.ndar
             yield names[new], frame.index.to_numpy()[new]
 
 
-def _each_run(table: FrameChunks) -> Iterator[tuple[str | None, int]]:
+def _each_run(table: TypedTable) -> Iterator[tuple[str | None, int]]:
     for names, rows in _runs(table):
         yield from zip(names, rows.tolist(), strict=True)
 
 
-def _check_first(table: FrameChunks, listed_once: bool) -> None:
+def _check_first(table: TypedTable, listed_once: bool) -> None:
     """Raise where a row names no graph, or a graph of an earlier run."""
-    path, hashes = table.head.path, array("Q")
+    path, hashes = table.path, array("Q")
     for names, rows in _runs(table, listed_once):
         if missing := [row for name, row in zip(names, rows.tolist(), strict=True) if name is None]:
             raise no_graph_error(path, missing[0])
@@ -221,7 +220,7 @@ def _check_first(table: FrameChunks, listed_once: bool) -> None:
             seen[name] = row
 
 
-def _check_same_order(first: FrameChunks, table: FrameChunks) -> None:
+def _check_same_order(first: TypedTable, table: TypedTable) -> None:
     """Raise where a run of a table does not follow the run before it in the first table."""
     listed = _each_run(first)
     for name, row in _each_run(table):
@@ -229,18 +228,18 @@ def _check_same_order(first: FrameChunks, table: FrameChunks) -> None:
             raise _order_error(first, table, name, row)
 
 
-def _order_error(first: FrameChunks, table: FrameChunks, name: str | None, row: int) -> BadInput | ReadWhole:
+def _order_error(first: TypedTable, table: TypedTable, name: str | None, row: int) -> BadInput | ReadWhole:
     """Tell an unknown graph from one that is not adjacent or out of order."""
-    path = table.head.path
+    path = table.path
     if name is None or not any(name == other for other, _ in _each_run(first)):
         return unknown_graph_error(path, row, "nan" if name is None else name)
     before = next(start for other, start in _each_run(table) if other == name)
     if before != row:
         return _not_adjacent(table, name, before, row)
-    beside = first.head.path.name
+    beside = first.path.name
     return ReadWhole(f"{path.name}: graph {name} ({row_words(path, row)}) stands in another order than in {beside}")
 
 
-def _not_adjacent(table: FrameChunks, name: str, row: int, other: int) -> ReadWhole:
-    path = table.head.path
+def _not_adjacent(table: TypedTable, name: str, row: int, other: int) -> ReadWhole:
+    path = table.path
     return ReadWhole(f"{path.name}: rows of graph {name} stand apart ({row_words(path, row, other)})")

@@ -13,7 +13,7 @@ from graphbench.benchmarks.graphs.raw import LINK, Pairs, RawGraphs, both_ways
 from graphbench.benchmarks.graphs.readers.networkx_files import frame_column
 from graphbench.contracts.table import EDGE, GRAPH, NODE
 from graphbench.errors import BadInput
-from graphbench.tables.frames import read_frame, row_place, table_file
+from graphbench.tables.frames import read_frame, row_place, table_columns, table_file
 from graphbench.tables.layout import near
 
 TABLES = ("graphs", "nodes", "edges", "links")
@@ -55,18 +55,22 @@ def is_one_graph(columns: Mapping[str, Sequence[str]]) -> bool:
     return not any(table == "graphs" or KEY in names for table, names in columns.items())
 
 
-def check_columns(path: Path, table: str, columns: Sequence[str]) -> None:
-    """Refuse a table that lacks a column.
+def columns_of(paths: Mapping[str, Path]) -> dict[str, list[str]]:
+    """Read the names of the columns of each table, and check that none is missing.
 
     Raises:
         BadInput: names the missing columns and near matches.
     """
-    missing = [name for name in required_columns(table) if name not in columns]
-    if missing:
-        raise BadInput(
-            f"{path} needs the column{'s' if len(missing) > 1 else ''} {' and '.join(missing)}; it has "
-            f"{', '.join(columns) or 'none'}.{near(missing, columns)}"
-        )
+    columns = {table: table_columns(path, known_columns(table)) for table, path in paths.items()}
+    optional = {KEY} if is_one_graph(columns) else set()
+    for table, names in columns.items():
+        missing = [name for name in required_columns(table) if name not in {*names, *optional}]
+        if missing:
+            raise BadInput(
+                f"{paths[table]} needs the column{'s' if len(missing) > 1 else ''} {' and '.join(missing)}; it has "
+                f"{', '.join(names) or 'none'}.{near(missing, names)}"
+            )
+    return columns
 
 
 def no_graph_error(path: Path, row: int) -> BadInput:
@@ -116,22 +120,22 @@ def read_tables(folder: Path, directed: bool) -> RawGraphs:
         directed: whether an edge leads one way only.
 
     Raises:
-        BadInput: a column is missing, or a row names an unknown graph or node; names file and line.
-        CorruptData: a file is no table.
+        BadInput: a file is no table, a column is missing, or a row names an unknown graph or node; names file and line.
     """
     paths, frames = table_paths(folder), read_frames(folder)
     return graphs_of(folder, paths, frames, graph_names(paths, frames), directed)
 
 
 def read_frames(folder: Path) -> dict[str, pd.DataFrame]:
-    """Read the tables of a folder, indexed from 0, each with a column `graph`; raises as `read_tables`."""
+    """Read the tables of a folder, each with a column `graph`; raises as `read_tables`."""
     paths = table_paths(folder)
-    frames = {name: read_frame(path, known_columns(name)).reset_index(drop=True) for name, path in paths.items()}
-    if is_one_graph({name: list(frame) for name, frame in frames.items()}):
-        frames = {name: frame.assign(**{KEY: _ONLY_GRAPH}) for name, frame in frames.items()}
-    for name, frame in frames.items():
-        check_columns(paths[name], name, list(frame))
-    return frames
+    columns = columns_of(paths)
+    frames = {name: read_frame(path, known_columns(name)) for name, path in paths.items()}
+    return (
+        {name: frame.assign(**{KEY: _ONLY_GRAPH}) for name, frame in frames.items()}
+        if is_one_graph(columns)
+        else frames
+    )
 
 
 def graphs_of(
@@ -188,11 +192,11 @@ def graph_names(paths: Mapping[str, Path], frames: Mapping[str, pd.DataFrame]) -
     first = first_table(frames)
     column = frames[first][KEY]
     if column.isna().any():
-        raise no_graph_error(paths[first], int(np.flatnonzero(column.isna())[0]))
+        raise no_graph_error(paths[first], int(column.index[column.isna()][0]))
     texts = column.astype(str)
-    if first == "graphs" and texts.duplicated().any():
-        row = int(np.flatnonzero(texts.duplicated())[0])
-        raise repeated_graph_error(paths[first], row, texts.iloc[row])
+    repeated = texts[texts.duplicated()]
+    if first == "graphs" and len(repeated):
+        raise repeated_graph_error(paths[first], int(repeated.index[0]), repeated.iloc[0])
     return [str(name) for name in texts.unique()]
 
 

@@ -9,7 +9,7 @@ import pytest
 from graphbench.benchmarks.graphs.benchmark import Graphs
 from graphbench.benchmarks.graphs.raw import both_ways
 from graphbench.benchmarks.graphs.readers.tables import is_table_folder, read_tables
-from graphbench.errors import BadInput, CorruptData
+from graphbench.errors import BadInput
 
 GRAPHS = {"graph": ["a", "b", "c"], "energy": [0.5, 1.0, 1.5]}
 NODES = {
@@ -119,7 +119,7 @@ def test_a_graph_without_rows_and_a_damaged_file(tmp_path):
         read_tables(folder, directed=False).check()
     (folder / "nodes.csv").unlink()
     (folder / "nodes.parquet").write_bytes(b"none")
-    with pytest.raises(CorruptData, match=r"nodes\.parquet cannot be read as a table"):
+    with pytest.raises(BadInput, match=r"nodes\.parquet: not a Parquet file"):
         read_tables(folder, directed=False)
 
 
