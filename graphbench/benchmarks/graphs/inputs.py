@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -151,7 +152,7 @@ class GraphInputs(NodeLevel):
         Raises:
             BadInput: the source cannot be read, or its graphs lack a column.
         """
-        return self._read_parts(source, self._features_only, size)
+        return self._read_parts(source, self._build_table, size)
 
     def read_labelled(self, source: str, column: str | None = None, size: int = 1024) -> Iterator[InputPart]:
         """Read graphs as `read_input`, with the target of graphs or nodes in the column `y`.
@@ -159,7 +160,7 @@ class GraphInputs(NodeLevel):
         Raises:
             BadInput: as `read_input`, or the source lacks the target.
         """
-        return self._read_parts(source, self._labelled, size)
+        return self._read_parts(source, partial(self._build_table, labelled=True), size)
 
     def _read_parts(self, source: str, build: BuildTable, size: int) -> Iterator[InputPart]:
         if source == "-":
@@ -172,20 +173,17 @@ class GraphInputs(NodeLevel):
     def read_objects(self, objects: Sequence[Any], size: int = 1024) -> Iterator[InputPart]:
         """Read PyG's `Data`, mappings of tensors, or networkx graphs; an invalid one is a problem of its row."""
         parts = parts_of_objects(objects, self.directed, size)
-        return (_build_part(part, self._features_only) for part in parts)
+        return (_build_part(part, self._build_table) for part in parts)
 
-    def _features_only(self, raw: RawGraphs) -> GraphTable:
-        return self._build_table(raw, {})
-
-    def _labelled(self, raw: RawGraphs) -> GraphTable:
-        check_columns(raw, self._target)
-        y = target_array(raw, self._target)
-        assert y is not None, "links are not scored"
-        return self._build_table(raw, {"y": y})
-
-    def _build_table(self, raw: RawGraphs, targets: dict[str, tuple[str, np.ndarray]]) -> GraphTable:
+    def _build_table(self, raw: RawGraphs, labelled: bool = False) -> GraphTable:
         raw = undirected(raw) if self.to_undirected else raw
-        return replace(raw, pairs={}).table({**self.feature_columns(raw), **targets})
+        columns = self.feature_columns(raw)
+        if labelled:
+            check_columns(raw, self._target)
+            y = target_array(raw, self._target)
+            assert y is not None, "links are not scored"
+            columns["y"] = y
+        return replace(raw, pairs={}).table(columns)
 
     def value_words(self, feature: str, value: int) -> str:
         """Return a category as the source writes it."""
