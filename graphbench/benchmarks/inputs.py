@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import torch
 from torch_geometric.data import Data
+from torch_geometric.utils import from_networkx
 
 from graphbench.contracts import Benchmark, BenchmarkSpec, Column, GraphTable, InputPart
 from graphbench.contracts.pyg import named_features
@@ -17,7 +18,7 @@ from graphbench.contracts.table import GRAPH
 from graphbench.data.checks import check_graphs
 from graphbench.data.columns import exact_numbers
 from graphbench.errors import BadInput
-from graphbench.tables.cells import Missing, parse_class, parse_number
+from graphbench.tables.cells import Missing, parse_cells
 from graphbench.tables.formats import SEPARATOR
 from graphbench.tables.layout import find_column, has_decimal_commas, is_decimal_point, near, point_for_comma
 from graphbench.tables.reader import as_texts
@@ -44,54 +45,45 @@ def with_labels(parts: Iterable[InputPart], data: Benchmark, source: str) -> Ite
         raise BadInput(f"{data.spec.name} cannot score {source}: a table has no labels of nodes.")
     commas: bool | None = None
     for part in parts:
-        cells = _cells(part.frame, data.target_labels(), source)
+        columns = _cells(part.frame, data.target_labels(), source)
         if commas is None and data.spec.kind == "regression":
-            commas = _decimal_commas(cells, part.frame.attrs.get(SEPARATOR, ""))
+            commas = _decimal_commas(columns, part.frame.attrs.get(SEPARATOR, ""))
         if commas:
-            cells = [[point_for_comma(cell) for cell in column] for column in cells]
-        yield _labelled(part, cells, data)
+            columns = {name: [point_for_comma(cell) for cell in cells] for name, cells in columns.items()}
+        yield _labelled(part, columns, data)
 
 
-def _cells(frame: pd.DataFrame, names: Sequence[str], source: str) -> list[list[str]]:
-    """The texts of the target columns, one list a column."""
+def _cells(frame: pd.DataFrame, names: Sequence[str], source: str) -> dict[str, list[str]]:
+    """Texts of the target columns by their names."""
     header = [str(name) for name in frame.columns]
-    places = [find_column(source, header, name) for name in names]
-    lacking = [name for name, place in zip(names, places, strict=True) if place is None]
-    if lacking:
-        known = ", ".join(map(repr, header[:_SHOWN])) or "none"
+    places = {name: find_column(source, header, name) for name in names}
+    absent = [name for name, place in places.items() if place is None]
+    if absent:
+        present = ", ".join(map(repr, header[:_SHOWN])) or "none"
         raise BadInput(
-            f"{source}: no column {' and no '.join(map(repr, lacking))}, which the model was trained to predict. Its "
-            f"columns: {known}.{near(lacking, header)}"
+            f"{source}: no column {' and no '.join(map(repr, absent))}, which the model was trained to predict. Its "
+            f"columns: {present}.{near(absent, header)}"
         )
-    return [as_texts(frame.iloc[:, place]) for place in places if place is not None]
+    return {name: as_texts(frame.iloc[:, place]) for name, place in places.items() if place is not None}
 
 
-def _decimal_commas(cells: Sequence[Sequence[str]], separator: str) -> bool | None:
-    """Return whether numbers have decimal commas, as for a training; None as long as no cell tells."""
-    every = [cell for column in cells for cell in column]
-    if has_decimal_commas(every):
+def _decimal_commas(columns: Mapping[str, Sequence[str]], separator: str) -> bool | None:
+    """Return whether numbers have decimal commas, as in training; None as long as no cell decides it."""
+    cells = [cell for column in columns.values() for cell in column]
+    if has_decimal_commas(cells):
         return separator != ","
-    return False if any(map(is_decimal_point, every)) else None
+    return False if any(map(is_decimal_point, cells)) else None
 
 
-def _labelled(part: InputPart, cells: Sequence[Sequence[str]], data: Benchmark) -> InputPart:
-    spec, problems, kind = data.spec, dict(part.problems), str(data.spec.kind)
-    names = data.target_labels()
-    called = {name: number for number, name in enumerate(data.class_labels())} if spec.num_classes else {}
-    if list(called) == [str(number) for number in range(len(called))]:
-        called = {}  # numbers, which may be written with a point
+def _labelled(part: InputPart, columns: Mapping[str, Sequence[str]], data: Benchmark) -> InputPart:
+    spec, problems = data.spec, dict(part.problems)
+    classes = {name: number for number, name in enumerate(data.class_labels())} if spec.num_classes else {}
+    if list(classes) == [str(number) for number in range(len(classes))]:
+        classes = {}  # numbers, which may be written with a point
     missing = Missing.of(getattr(data, "missing", None))
-    values = np.full((len(part.frame), len(names)), np.nan)
-    for place, (name, column) in enumerate(zip(names, cells, strict=True)):
-        for row, text in enumerate(column):
-            if text in missing and text not in called:
-                continue
-            value, fault = parse_class(text, called) if called else parse_number(text, kind, spec.num_classes or 0)
-            if fault:
-                shown = text if len(text) <= _WIDTH else f"{text[: _WIDTH - 3]}..."
-                problems.setdefault(row, f"target {name!r} {fault}: {shown}")
-            else:
-                values[row, place] = value
+    values, faults = parse_cells(columns, str(spec.kind), missing, spec.num_classes or 0, classes)
+    for row, fault, text in faults:
+        problems.setdefault(row, f"{fault}: {text if len(text) <= _WIDTH else f'{text[: _WIDTH - 3]}...'}")
     if not part.rows:
         return replace(part, problems=problems)
     chosen = values[part.rows]
@@ -101,18 +93,18 @@ def _labelled(part: InputPart, cells: Sequence[Sequence[str]], data: Benchmark) 
 
 
 def is_graph(thing: Any) -> bool:
-    """Whether this is PyG's `Data` or a networkx graph; networkx is not imported for it."""
+    """Return whether this is PyG's `Data` or a networkx graph, without an import of networkx."""
     return isinstance(thing, Data) or (hasattr(thing, "number_of_nodes") and hasattr(thing, "adjacency"))
 
 
 def read_graphs(graphs: Sequence[Any], spec: BenchmarkSpec, size: int) -> Iterator[InputPart]:
-    """Graphs part by part; one that is not what the specification says is a problem of its row.
+    """Read graphs in parts of `size`; one that does not fit the specification is a problem of its row.
 
     Args:
         graphs: `Data` or networkx graphs. Their fields have the names of a batch: `x`, `x_dense`, `pos`, `edge_attr`,
             `edge_dense`; `x` and `edge_attr` of real numbers are read as `x_dense` and `edge_dense`. An edge of an
             undirected networkx graph counts in both directions.
-        spec: which of them there must be.
+        spec: with the fields that must be present.
         size: graphs per part.
 
     Raises:
@@ -126,30 +118,24 @@ def read_graphs(graphs: Sequence[Any], spec: BenchmarkSpec, size: int) -> Iterat
             )
     for start in range(0, len(graphs), size):
         chosen = graphs[start : start + size]
-        found: dict[int, dict[str, Any]] = {}
+        fields: dict[int, dict[str, Any]] = {}
         problems: dict[int, str] = {}
         for row, graph in enumerate(chosen):
             try:
-                found[row] = _fields(graph, spec)
-                check_graphs(GraphTable.from_graphs([found[row]]), spec, "input")
+                fields[row] = _fields(graph, spec)
+                check_graphs(GraphTable.from_graphs([fields[row]]), spec, "input")
             except (BadInput, ValueError, TypeError, RuntimeError, IndexError, KeyError) as error:
-                found.pop(row, None)
+                fields.pop(row, None)
                 problems[row] = str(error).removeprefix("input: ").replace("graph 0 ", "the graph ")
         frame = pd.DataFrame(index=pd.RangeIndex(len(chosen)))
-        yield InputPart(frame, GraphTable.from_graphs(found.values()), list(found), problems)
+        yield InputPart(frame, GraphTable.from_graphs(fields.values()), list(fields), problems)
 
 
 def _fields(graph: Any, spec: BenchmarkSpec) -> dict[str, Any]:
-    """What the specification asks for, as `GraphTable.from_graphs` takes it."""
-    data = graph if isinstance(graph, Data) else _from_networkx(graph)
+    """Return the fields of the specification for `GraphTable.from_graphs`."""
+    data = graph if isinstance(graph, Data) else from_networkx(graph)
     count = data.num_nodes
     if not count:
         raise BadInput("the graph has no nodes")
     edges = data.edge_index if data.edge_index is not None else torch.empty(2, 0, dtype=torch.int64)
     return {"num_nodes": count, "edge_index": edges} | named_features(data, spec, count, edges.shape[1])
-
-
-def _from_networkx(graph: Any) -> Data:
-    from torch_geometric.utils import from_networkx
-
-    return from_networkx(graph)

@@ -67,16 +67,48 @@ def as_number(value: Any) -> float:
         return math.nan
 
 
-def parse_class(text: str, numbers: Mapping[str, int]) -> tuple[float, str]:
-    """Return the number of the class that a cell names, and the cell's fault ("" for none).
+def parse_cells(
+    columns: Mapping[str, Sequence[str]],
+    kind: str,
+    missing: Missing,
+    num_classes: int = 0,
+    classes: Mapping[str, int] | None = None,
+) -> tuple[np.ndarray, list[tuple[int, str, str]]]:
+    """Parse target columns into numbers.
+
+    Args:
+        columns: name of each of T targets -> its cells.
+        kind: see `parse_number`.
+        missing: cells that hold no target; names of classes come first.
+        num_classes: of a classification.
+        classes: name -> number of the class; empty if the cells hold the numbers.
+
+    Returns:
+        float64 `[rows, T]`, NaN where a cell is missing or faulty; and row, fault and text of each faulty cell, column
+        by column.
 
     Examples:
-        >>> parse_class("active", {"inactive": 0, "active": 1})
-        (1, '')
+        >>> values, faults = parse_cells({"y": ["2", "n/a", "low"]}, "regression", Missing.of(None))
+        >>> values[:, 0].tolist(), faults
+        ([2.0, nan, nan], [(2, "target 'y' is not a number", 'low')])
     """
-    if text in numbers:
-        return numbers[text], ""
-    return math.nan, f"is none of the classes {', '.join(map(repr, numbers))}"
+    classes = classes or {}
+    unknown = f"is none of the classes {', '.join(map(repr, classes))}"
+    values = np.full((len(next(iter(columns.values()), ())), len(columns)), np.nan)
+    faults = []
+    for place, (name, cells) in enumerate(columns.items()):
+        for row, text in enumerate(cells):
+            if text in classes:
+                values[row, place] = classes[text]
+                continue
+            if text in missing:
+                continue
+            value, fault = (math.nan, unknown) if classes else parse_number(text, kind, num_classes)
+            if fault:
+                faults.append((row, f"target {name!r} {fault}", text))
+            else:
+                values[row, place] = value
+    return values, faults
 
 
 def parse_number(text: str, kind: str, num_classes: int = 0) -> tuple[float, str]:

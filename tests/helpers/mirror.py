@@ -104,7 +104,7 @@ TESTED_BY = {
     "graphbench/callbacks/non_finite.py": ("tests/cli/test_diverged.py", "its policies, as users choose them"),
     "graphbench/cli/lightning.py": ("tests/cli/commands/test_fit.py", "the parser of all commands that build a model"),
     "graphbench/cli/split_predictions.py": ("tests/cli/commands/test_score.py", "one run, and several"),
-    "graphbench/cli/preflight.py": ("tests/cli/commands/test_sweep.py", "what a sweep refuses before it runs"),
+    "graphbench/cli/complaints.py": ("tests/cli/test_options.py", "errors of constructors, with the whole name"),
     "graphbench/cli/commands/prepare.py": (
         "tests/cli/commands/test_list_command.py", "prepares what an installed configuration names",
     ),

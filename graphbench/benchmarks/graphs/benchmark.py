@@ -18,7 +18,7 @@ from graphbench.benchmarks.graphs.features import FeaturePlan
 from graphbench.benchmarks.graphs.inputs import GraphInputs, option_in_errors
 from graphbench.benchmarks.graphs.inspection import FeatureRequest, size_facts, split_facts, summary_rows, summary_text
 from graphbench.benchmarks.graphs.raw import RawGraphs, undirected
-from graphbench.benchmarks.graphs.readers.sources import open_source, source_by_split
+from graphbench.benchmarks.graphs.readers.sources import Source, open_source, source_by_split
 from graphbench.benchmarks.graphs.splits.links import split_links
 from graphbench.benchmarks.graphs.splits.splitting import (
     SplitRequest,
@@ -163,18 +163,20 @@ class Graphs(GraphInputs):
         self.directed, self.to_undirected = directed, to_undirected
         if directed and to_undirected:
             raise BadInput("directed and to_undirected exclude each other.")
-        checksum = partial(remembered_sha256, store=self.store.root)
-        self.source = open_source(source, arguments or {}, directed, Path(self.root), checksum)
-        opened = {"train": self.source}
-        for name, other in (("val", val_source), ("test", test_source)):
-            if other is not None:
-                self.request.check_sources(name)
-                with option_in_errors(f"--data.{name}_source"):
-                    opened[name] = open_source(other, {}, directed, Path(self.root), checksum)
-        self.source = source_by_split(opened) if len(opened) > 1 else self.source
+        self.source = self._open_source(source, arguments or {}, {"val": val_source, "test": test_source})
         self._raw: RawGraphs | None = None
         self._shown = False
         self._apply(self._open_inspection(), metric, loss)
+
+    def _open_source(self, source: Any, arguments: Mapping[str, Any], others: Mapping[str, Any]) -> Source:
+        checksum = partial(remembered_sha256, store=self.store.root)
+        opened = {"train": open_source(source, arguments, self.directed, Path(self.root), checksum)}
+        for name, other in others.items():
+            if other is not None:
+                self.request.check_sources(name)
+                with option_in_errors(f"--data.{name}_source"):
+                    opened[name] = open_source(other, {}, self.directed, Path(self.root), checksum)
+        return source_by_split(opened) if len(opened) > 1 else opened["train"]
 
     # -- inspection ----------------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -105,16 +105,11 @@ def find_target(
     present = ~(marked | empty_cells(values)).all(1)
     if not present.any():
         raise BadInput(f"{raw.origin}: {', '.join(names)} is missing everywhere.")
-    one_hot = is_one_hot(values[present])
     if task not in _CLASSES:
         refuse_odd_words(raw, level, names, values, marked)
-    if task is not None:
-        why = "as asked"
-    elif one_hot and "task" not in raw.hints:
-        task = cast("TaskName", f"{level}-classification")
-        why = f"each row has exactly one 1, or --data.task {level}-multilabel"
-    else:
-        task, why = infer_task(raw, level, names, values[~marked.all(1)])
+    one_hot, why = is_one_hot(values[present]), "as asked"
+    if task is None:
+        task, why = infer_task(raw, level, names, values[~marked.all(1)], one_hot)
     if task.partition("-")[0] != level:
         raise BadInput(f"task={task} does not fit {', '.join(names)}, which belongs to each {level}.")
     if task in _CLASSES and values.shape[1] > 1 and not one_hot:
@@ -122,8 +117,9 @@ def find_target(
             f"target: a classification predicts one column, or columns of which each row has exactly one 1; "
             f"{', '.join(names)} have {values.shape[1]}."
         )
-    rule = usual_missing(values[present]) if missing is None and task in _CLASSES and not one_hot else ()
-    target = Target(level, names, task, why, values.shape[1], missing=(*rule, *words), one_hot=one_hot)
+    if missing is None and task in _CLASSES and not one_hot:
+        words = (*usual_missing(values[present]), *words)
+    target = Target(level, names, task, why, values.shape[1], missing=words, one_hot=one_hot)
     if level == GRAPH and not skip:
         _check_complete(raw, target)
     if task in _CLASSES:

@@ -41,7 +41,9 @@ _MAX_CLASSES = 20
 _REGRESSIONS: dict[str, TaskName] = {NODE: "node-regression", EDGE: "edge-regression"}
 
 
-def infer_task(raw: RawGraphs, level: str, names: tuple[str, ...], values: np.ndarray) -> tuple[TaskName, str]:
+def infer_task(
+    raw: RawGraphs, level: str, names: tuple[str, ...], values: np.ndarray, one_hot: bool
+) -> tuple[TaskName, str]:
     """Infer the task from the values, with the reason.
 
     Args:
@@ -49,6 +51,7 @@ def infer_task(raw: RawGraphs, level: str, names: tuple[str, ...], values: np.nd
         level: "graph", "node" or "edge".
         names: columns of the target.
         values: of the rows with a target `[rows, width]`.
+        one_hot: whether they are one-hot, see `is_one_hot`.
 
     Raises:
         BadInput: no task fits, or several do.
@@ -56,6 +59,9 @@ def infer_task(raw: RawGraphs, level: str, names: tuple[str, ...], values: np.nd
     hint = raw.hints.get("task")
     if hint is not None:
         return hint, f"as {raw.origin} says"  # type: ignore[return-value]
+    if one_hot:
+        why = f"each row has exactly one 1, or --data.task {level}-multilabel"
+        return cast("TaskName", f"{level}-classification"), why
     what = ", ".join(names)
     if level != GRAPH and (values.dtype.kind == "f" or values.shape[1] > 1):
         return _infer_for_rows(raw, level, what, values)

@@ -1,7 +1,7 @@
-"""LRGB's five data sets as PyG publishes them: an archive each, with one file per split.
+"""Fetch and read LRGB's five data sets as PyG publishes them: an archive each, with one file per split.
 
 The superpixel sets hold pickled lists (`train.pickle`), the molecular ones lists saved by torch (`train.pt`); an item
-is a tuple of tensors. The files lie where PyG's `LRGBDataset` puts them below its own root: `NAME/raw/`.
+is a tuple of tensors. Files are in PyG's place for `LRGBDataset` below its root: `NAME/raw/`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 
 from graphbench.benchmarks.lrgb.pickles import read_pickled_graphs
+from graphbench.benchmarks.tables import make_table
 from graphbench.contracts import SPLITS, GraphTable
-from graphbench.contracts.table import EDGE, EDGE_INDEX, GRAPH, NODE, Column, pointer
+from graphbench.contracts.table import EDGE, GRAPH, NODE, Column, pointer
 from graphbench.data.download import fetch_members
 from graphbench.data.files.foreign import FETCH_AGAIN, foreign, load_tensors
 from graphbench.data.progress import track
@@ -25,11 +26,11 @@ from graphbench.errors import CorruptData
 
 Graph = Sequence[Any]
 Convert = Callable[[Sequence[Graph]], GraphTable]
-#: Axis and column of the true pairs of PCQM-Contact.
+#: Axis and column of the contacts of PCQM-Contact.
 CONTACT, CONTACTS = "contact", "contact_index"
 _CHUNK = 1000  # graphs per table: about 60 MB of superpixel graphs
 _INDEX = torch.int16  # node numbers within a graph
-#: COCO's category numbers, with background first; their places are the classes of COCO-SP.
+#: COCO's category numbers, background first; their indices are the classes of COCO-SP.
 COCO_CATEGORIES = (
     *range(12),
     *range(13, 26),
@@ -43,14 +44,14 @@ COCO_CATEGORIES = (
 
 
 def address(name: str) -> str:
-    """Where PyG fetches one of LRGB's data sets."""
+    """Return PyG's address of one of LRGB's data sets."""
     from torch_geometric.datasets import LRGBDataset
 
     return LRGBDataset.urls[name]
 
 
 def members(name: str) -> dict[str, str]:
-    """Path inside the archive of each split's file."""
+    """Return the path inside the archive of each split's file."""
     from torch_geometric.datasets import LRGBDataset
 
     suffix = "pickle" if name.endswith("-sp") else "pt"
@@ -58,19 +59,18 @@ def members(name: str) -> dict[str, str]:
 
 
 def fetch(name: str, root: Path, advice: str = "") -> dict[str, Path]:
-    """The file of each split, `root/NAME/raw/train.pickle` (or `.pt`) and so on, as PyG's `LRGBDataset` lays them out.
+    """Return the file of each split, `root/NAME/raw/train.pickle` (or `.pt`) and so on, PyG's layout.
 
-    Files that are there are taken as they are; else the archive out of `root/NAME/raw`, where somebody put it; else it
-    is downloaded.
+    Absent files are unpacked from an archive in `root/NAME/raw`, which is downloaded if absent too.
 
     Args:
         name: in PyG.
         root: of the five data sets.
-        advice: what to do without a network, as whole sentences.
+        advice: an alternative without a network, as whole sentences.
 
     Raises:
-        MissingData: it could not be fetched; says what, from where, and where to put it.
-        CorruptData: the archive is damaged or is not this data set's.
+        MissingData: the archive could not be fetched; names its address and its place.
+        CorruptData: the archive is damaged or another one.
     """
     inside = {PurePosixPath(member).name: member for member in members(name).values()}
     paths = fetch_members(address(name), root / name / "raw", inside, what=name, advice=advice)
@@ -78,16 +78,16 @@ def fetch(name: str, root: Path, advice: str = "") -> dict[str, Path]:
 
 
 def read_superpixels(path: Path, categories: Sequence[int]) -> Iterator[GraphTable]:
-    """Graphs of one pickled split in parts, in the memory of some thousand graphs.
+    """Read graphs of one pickled split in parts, in the memory of some thousand graphs.
 
-    Node features stay in half precision where the file has them so, as the published files do.
+    Node features in half precision, as in the published files, stay so.
 
     Args:
         path: `train.pickle`, `val.pickle` or `test.pickle`.
         categories: label in the file of each class.
 
     Raises:
-        CorruptData: the file is damaged or holds something else; also while the tables are taken.
+        CorruptData: the file is damaged or holds something else; also during iteration.
     """
     class_of = torch.full((max(categories) + 1,), -1, dtype=torch.int16)
     class_of[torch.tensor(list(categories))] = torch.arange(len(categories), dtype=torch.int16)
@@ -95,14 +95,14 @@ def read_superpixels(path: Path, categories: Sequence[int]) -> Iterator[GraphTab
 
 
 def superpixel_table(graphs: Sequence[Graph], class_of: Tensor) -> GraphTable:
-    """Graphs `(x [n, 14], edge_attr [e, 2], edge_index [2, e], y [n])` as one table.
+    """Make a table of graphs `(x [n, 14], edge_attr [e, 2], edge_index [2, e], y [n])`.
 
     Args:
         graphs: of the file.
-        class_of: class of each label in the file, -1 where there is none.
+        class_of: class of each label in the file, or -1.
 
     Raises:
-        ValueError: a label is no class, or nodes are more than 16 bits count.
+        ValueError: a label is no class, or a graph has too many nodes for 16 bits.
     """
     x = torch.cat([graph[0] for graph in graphs])
     labels = torch.cat([torch.as_tensor(graph[3]).reshape(-1) for graph in graphs]).to(torch.int64)
@@ -122,14 +122,14 @@ def superpixel_table(graphs: Sequence[Graph], class_of: Tensor) -> GraphTable:
 
 
 def read_molecules(path: Path, convert: Convert) -> Iterator[GraphTable]:
-    """Graphs of one split that torch saved, read without running code of the file and mapped where it allows that.
+    """Read graphs of one split that torch saved, memory-mapped if possible and without running code in the file.
 
     Args:
         path: `train.pt`, `val.pt` or `test.pt`.
         convert: `peptide_table` or `contact_table`.
 
     Raises:
-        CorruptData: the file is damaged or holds something else; also while the tables are taken.
+        CorruptData: the file is damaged or holds something else; also during iteration.
     """
     with foreign(path, FETCH_AGAIN):
         graphs = load_tensors(path, mmap=zipfile.is_zipfile(path))
@@ -139,15 +139,15 @@ def read_molecules(path: Path, convert: Convert) -> Iterator[GraphTable]:
 
 
 def peptide_table(graphs: Sequence[Graph]) -> GraphTable:
-    """Graphs `(x [n, 9], edge_attr [e, 3], edge_index [2, e], y [1, T])` as one table."""
+    """Make a table of graphs `(x [n, 9], edge_attr [e, 3], edge_index [2, e], y [1, T])`."""
     y = torch.cat([graph[3].reshape(1, -1) for graph in graphs]).float()
     return _table(graphs, _atoms_and_bonds(graphs) | {"y": (y, GRAPH)})
 
 
 def contact_table(graphs: Sequence[Graph]) -> GraphTable:
-    """Graphs `(x, edge_attr, edge_index, edge_label_index [2, p], edge_label [p])` as one table.
+    """Make a table of graphs `(x, edge_attr, edge_index, edge_label_index [2, p], edge_label [p])`.
 
-    Only pairs of label 1 are contacts; wrong pairs, where a file has them, are left out: the task samples its own.
+    Pairs of label 1 are contacts; others are dropped, since the task samples wrong pairs itself.
     """
     contacts = [graph[3].t()[graph[4].reshape(-1) == 1] for graph in graphs]
     table = _table(graphs, _atoms_and_bonds(graphs))
@@ -169,7 +169,7 @@ def _atoms_and_bonds(graphs: Sequence[Graph]) -> dict[str, tuple[Tensor, str]]:
 
 
 def _small(values: Tensor) -> Tensor:
-    """Codes in one byte each."""
+    """Narrow codes to one byte each."""
     if values.is_floating_point() or (values.numel() and not 0 <= int(values.min()) <= int(values.max()) < 256):
         raise ValueError("features are no numbers of OGB's vocabularies")
     return values.to(torch.uint8)
@@ -183,11 +183,7 @@ def _table(graphs: Sequence[Graph], columns: dict[str, tuple[Tensor, str]]) -> G
     ends = torch.cat([graph[2].t() for graph in graphs])
     if len(ends) and not 0 <= int(ends.min()) <= int(ends.max()) < int(nodes.max()):
         raise ValueError("edge_index leads to nodes that do not exist")
-    return GraphTable(
-        {"edge_index": ends.to(_INDEX)} | {name: column for name, (column, _) in columns.items()},
-        {"edge_index": EDGE_INDEX} | {name: Column(axis) for name, (_, axis) in columns.items()},
-        {NODE: pointer(nodes), EDGE: pointer(edges)},
-    )
+    return make_table({**columns, "edge_index": (ends.to(_INDEX), EDGE)}, nodes, edges)
 
 
 def _in_parts(path: Path, graphs: Iterable[Graph], convert: Convert) -> Iterator[GraphTable]:

@@ -28,11 +28,10 @@ _HYPERVALENT = frozenset({"2110", "2917", "3249", "3402", "4563", "4650", "4651"
 class NCI(MoleculeBenchmark):
     """4,712 molecules of the NCI open database, penalised logP, scaffold split; nothing to download.
 
-    RDKit's wheel ships the first 5,000 molecules of the database. Kept are those of one fragment and 6 to 38 atoms.
-    The target is ZINC's, with the constants of ZINC-full and the smallest rings; OGB features. Whole Murcko scaffolds
-    go to one split, so that the test asks for new ring systems. The mean of the training targets has a test MAE of
-    1.92, ridge regression on Morgan counts one of 0.88, or 0.97 when folded into 4,096 columns
-    (`graphbench.benchmarks.molecules.chemistry.baselines`).
+    RDKit's wheel ships the first 5,000 molecules of the database, of which those of one fragment and 6 to 38 atoms are
+    used. The target is ZINC's, with the constants of ZINC-full and the smallest rings; OGB features. Whole Murcko
+    scaffolds go to one split, so that the test has new ring systems. The mean of the training targets has a test MAE of
+    1.92, ridge regression on Morgan counts one of 0.88 (`graphbench.benchmarks.molecules.chemistry.baselines`).
 
     Args:
         options: see `GraphBenchmark`.
@@ -41,7 +40,7 @@ class NCI(MoleculeBenchmark):
     spec = specs.NCI
 
     def source_key(self) -> dict[str, Any]:
-        """Checksum of the shipped file and version of RDKit."""
+        """Return the checksum of the shipped file and the version of RDKit."""
         return {"file": file_sha256(nci_file()), "rdkit": rdBase.rdkitVersion}
 
     def read(self) -> dict[str, GraphTable]:
@@ -50,7 +49,7 @@ class NCI(MoleculeBenchmark):
 
 
 def nci_file() -> Path:
-    """The SMILES file inside the installed RDKit.
+    """Return the path of the SMILES file inside the installed RDKit.
 
     Raises:
         MissingData: this RDKit was packaged without its data folder.
@@ -65,10 +64,9 @@ def nci_file() -> Path:
 
 
 def read_nci(track: Track | None = None) -> dict[str, GraphTable]:
-    """Train, validation and test tables: OGB features, penalised logP, texts `smiles` and `id` (NSC number).
+    """Read train, validation and test tables: OGB features, penalised logP, texts `smiles` and `id` (NSC number).
 
-    Kept are molecules that RDKit reads, of one fragment and 6 to 38 atoms: 4,712 of 4,999. Some are written down
-    twice; equal molecules have equal scaffolds, so they never sit on both sides of the split.
+    Some molecules are listed twice; they have equal scaffolds and so are in the same split.
     """
     lines = [line.split() for line in nci_file().read_text(encoding="utf-8").splitlines()]
     lines = [cells for cells in lines if cells[1] not in _HYPERVALENT]
@@ -76,10 +74,9 @@ def read_nci(track: Track | None = None) -> dict[str, GraphTable]:
         [cells[0] for cells in lines], Recipe("ogb_cip", "smallest_rings", scaffold=True), track=track
     )
     fits = (arrays.num_fragments == 1) & (arrays.num_nodes >= MIN_ATOMS) & (arrays.num_nodes <= MAX_ATOMS)
-    kept = np.flatnonzero(fits)
-    cells = [lines[row] for row in arrays.rows[kept]]
-    scaffolds = arrays.scaffold_list()
-    table = with_targets(subset(to_table(arrays), kept), combine_terms(arrays.terms[kept]))
-    table = with_text(table, {"smiles": [cell[0] for cell in cells], "id": [cell[1] for cell in cells]})
-    split = scaffold_split([scaffolds[place] for place in kept])
+    chosen = np.flatnonzero(fits)
+    smiles, names = zip(*(lines[row] for row in arrays.rows[chosen]), strict=True)
+    table = with_targets(subset(to_table(arrays), chosen), combine_terms(arrays.terms[chosen]))
+    table = with_text(table, {"smiles": smiles, "id": names})
+    split = scaffold_split([arrays.scaffolds[place] for place in chosen])
     return {name: subset(table, rows) for name, rows in split.items()}

@@ -28,7 +28,7 @@ Labels = Literal["functions", "antimicrobial"]
 _FRACTIONS, _SPLIT_SEED = (0.7, 0.15, 0.15), 0
 _LENGTH = 30  # amino acids: gives molecules as large as those of Peptides-func
 _ANTIMICROBIAL, _ANTICANCER, _MEMBRANE = range(3)
-#: File -> what its class 0 and its class 1 say: (label, value) each.
+#: File -> (label, value) pairs of its class 0 and of its class 1.
 _SOURCES: dict[str, tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]] = {
     "AMPvsUniProt.csv": (((_ANTIMICROBIAL, 0),), ((_ANTIMICROBIAL, 1),)),
     "AMPvsTMset.csv": (((_ANTIMICROBIAL, 0), (_MEMBRANE, 1)), ((_ANTIMICROBIAL, 1), (_MEMBRANE, 0))),
@@ -39,20 +39,20 @@ AMINO_ACIDS = frozenset("ACDEFGHIKLMNPQRSTVWY")
 
 
 class AMPPeptides(MoleculeBenchmark):
-    """Natural and designed peptides as graphs of atoms; which are antimicrobial, anticancer, or part of a membrane.
+    """Natural and designed peptides as graphs of atoms, labelled antimicrobial, anticancer, or part of a membrane.
 
-    A stand-in for Peptides-func that needs no network, not a copy of it: other peptides, three labels instead of ten,
-    and a split without leakage. Scores do not compare with those on Peptides-func. Sequences come from the package
-    modlamp, which collected them from APD3, CancerPPD, UniProt and the protein data bank; RDKit makes linear molecules
-    of them, atoms and bonds get OGB's nine and three columns.
+    A stand-in for Peptides-func that needs no network: other peptides, three labels instead of ten, and a split without
+    leakage, so scores do not compare with those on Peptides-func. Sequences come from the package modlamp, which
+    collected them from APD3, CancerPPD, UniProt and the protein data bank; RDKit makes linear molecules of them, atoms
+    and bonds get OGB's nine and three columns.
 
-    `labels=functions`: the three labels, where a peptide's source tells them (the others are unknown and do not
-    count); scored by average precision (AP). `labels=antimicrobial`: only the file of antimicrobial peptides
-    against UniProt's, two classes, scored by AUROC.
+    `labels=functions`: the three labels, as far as a peptide's source has them (others are unknown and do not count);
+    scored by average precision (AP). `labels=antimicrobial`: only the file of antimicrobial peptides against UniProt's,
+    two classes, scored by AUROC.
 
-    Up to 30 amino acids, as by default, molecules have the size of those in Peptides-func: 151 atoms and 306 directed
-    edges on average. A sequence counts once; those that carry both values of a label are left out. Like sequences
-    (and chains of them, see `likeness_groups`) are in the same split: 70, 15 and 15% train, validate and test.
+    Up to 30 amino acids, the default, molecules have the size of those in Peptides-func: 151 atoms and 306 directed
+    edges on average. A sequence counts once; those with both values of a label are left out. Similar sequences (and
+    chains of them, see `likeness_groups`) are in the same split: 70, 15 and 15% train, validate and test.
 
     Args:
         labels: see above.
@@ -88,7 +88,7 @@ class AMPPeptides(MoleculeBenchmark):
             )
 
     def source_key(self) -> dict[str, Any]:
-        """Checksums of the files, and what decides about labels and split.
+        """Return the checksums of the files, and the options of labels and split.
 
         Raises:
             MissingExtra: modlamp is not installed.
@@ -102,7 +102,7 @@ class AMPPeptides(MoleculeBenchmark):
         }
 
     def peptides(self) -> Peptides:
-        """Sequences and labels, out of the package's files.
+        """Read sequences and labels from the package's files.
 
         Raises:
             MissingExtra: modlamp is not installed.
@@ -118,22 +118,22 @@ class AMPPeptides(MoleculeBenchmark):
         return merge_labels(statements, self.spec.num_targets)
 
     def read(self) -> Mapping[str, GraphTable]:
-        """Make molecules of the sequences, and share them out.
+        """Make molecules of the sequences, and split them.
 
         Raises:
             CorruptData: a file is damaged.
         """
-        found = self.peptides()
-        steps = track(found.sequences, f"Molecules of {self.spec.name}", unit="sequences")
+        peptides = self.peptides()
+        steps = track(peptides.sequences, f"Molecules of {self.spec.name}", unit="sequences")
         smiles = [sequence_smiles(sequence) for sequence in steps]
         arrays = read_molecules(smiles, Recipe("ogb"), track=track)
         classes = self.spec.num_classes is not None
-        targets = found.labels[arrays.rows]
+        targets = peptides.labels[arrays.rows]
         table = with_targets(to_table(arrays), targets.astype(np.int64) if classes else targets)
-        kept = [found.sequences[row] for row in arrays.rows]
-        table = with_text(table, {"smiles": [smiles[row] for row in arrays.rows], "id": kept})
+        sequences = [peptides.sequences[row] for row in arrays.rows]
+        table = with_text(table, {"smiles": [smiles[row] for row in arrays.rows], "id": sequences})
         fractions: dict[str, float] = dict(zip(SPLITS, _FRACTIONS, strict=True))
-        rows = grouped_split(likeness_groups(kept), targets, fractions, _SPLIT_SEED)
+        rows = grouped_split(likeness_groups(sequences), targets, fractions, _SPLIT_SEED)
         return {name: subset(table, rows[name]) for name in SPLITS}
 
 
@@ -147,8 +147,8 @@ class Peptides:
 
     Args:
         sequences: one-letter codes, sorted `[S]`.
-        labels: 0, 1, or NaN where no source tells, `[S, L]`.
-        contradictory: sequences that were left out because two sources disagree about a label.
+        labels: 0, 1, or NaN where no source has one, `[S, L]`.
+        contradictory: sequences that were left out because sources disagree about a label.
     """
 
     sequences: tuple[str, ...]
@@ -157,7 +157,7 @@ class Peptides:
 
 
 def read_sequences(file: Path) -> list[tuple[str, int]]:
-    """Rows of a file of modlAMP's: a header `count,columns,name of class 0,name of class 1`, then `sequence,class`.
+    """Read a file of modlAMP: a header `count,columns,name of class 0,name of class 1`, then rows `sequence,class`.
 
     Raises:
         CorruptData: rows are missing, or a row is no sequence of the 20 amino acids with class 0 or 1.
@@ -174,35 +174,35 @@ def read_sequences(file: Path) -> list[tuple[str, int]]:
 
 
 def merge_labels(statements: Iterable[tuple[str, int, int]], num_labels: int) -> Peptides:
-    """Put together what several sources say; sequences about which they disagree are left out.
+    """Merge the labels of several sources; sequences with contradictory ones are left out.
 
     Args:
         statements: (sequence, number of the label, 0 or 1); repetitions count once.
         num_labels: L.
     """
-    said: dict[str, np.ndarray] = {}
+    merged: dict[str, np.ndarray] = {}
     contradictory = set()
     for sequence, label, value in statements:
-        known = said.setdefault(sequence, np.full(num_labels, np.nan))
-        if known[label] == 1 - value:
+        labels = merged.setdefault(sequence, np.full(num_labels, np.nan))
+        if labels[label] == 1 - value:
             contradictory.add(sequence)
-        known[label] = value
-    kept = sorted(set(said) - contradictory)
-    labels = np.stack([said[sequence] for sequence in kept]) if kept else np.empty((0, num_labels))
-    return Peptides(tuple(kept), labels, tuple(sorted(contradictory)))
+        labels[label] = value
+    sequences = sorted(set(merged) - contradictory)
+    stacked = np.array([merged[sequence] for sequence in sequences]).reshape(-1, num_labels)
+    return Peptides(tuple(sequences), stacked, tuple(sorted(contradictory)))
 
 
 def likeness_groups(sequences: Sequence[str], word: int = 4, share: float = 0.3) -> np.ndarray:
-    """Group of each sequence `[S]`: like sequences, and all that are joined by a chain of like ones, are one group.
+    """Group similar sequences, and chains of them: number of the group of each sequence `[S]`.
 
-    Two sequences are like when they have at least `share` of the words (`word` residues in a row) of the one with
-    fewer words in common. Without insertions, a fraction p of equal residues keeps about p^word of the words: 0.3 of
-    words of 4 are about 74% of the residues.
+    Two sequences are similar if they share at least `share` of the words (`word` residues in a row) of the one with
+    fewer words. Without insertions, a fraction p of equal residues preserves about p^word of the words: 0.3 of words
+    of 4 are about 74% of the residues.
 
     Args:
         sequences: one-letter codes; those shorter than `word` count as one word.
-        word: residues of a word.
-        share: see above, above 0 and up to 1.
+        word: residues per word.
+        share: see above, above 0 and at most 1.
 
     Raises:
         BadInput: an option is out of range.
@@ -228,16 +228,16 @@ def likeness_groups(sequences: Sequence[str], word: int = 4, share: float = 0.3)
 def grouped_split(
     groups: np.ndarray, labels: np.ndarray, fractions: Mapping[str, float], seed: int
 ) -> dict[str, np.ndarray]:
-    """Share out whole groups, so that every split gets its fraction of every label's zeros and ones.
+    """Assign whole groups to splits, so that every split gets its fraction of every label's zeros and ones.
 
-    Groups are dealt from the largest to the smallest, equally large ones in random order, each to the split that lacks
-    most of what the group holds.
+    Groups go from the largest to the smallest, equally large ones in random order, to the split that lacks most of the
+    group's labels.
 
     Args:
         groups: group of each row `[S]`.
         labels: 0, 1 or NaN `[S, L]`.
         fractions: share of each split; they add up to 1.
-        seed: decides the order of equally large groups.
+        seed: of the order of equally large groups.
 
     Returns:
         Rows of each split, ascending.
@@ -262,12 +262,12 @@ def grouped_split(
     split = {name: np.flatnonzero(owner[member] == number) for number, name in enumerate(fractions)}
     empty = [name for name, rows in split.items() if not len(rows)]
     if empty:
-        raise BadInput(f"{len(names)} groups of like sequences cannot fill the split {empty[0]}.")
+        raise BadInput(f"{len(names)} groups of similar sequences cannot fill the split {empty[0]}.")
     return split
 
 
 def sequence_smiles(sequence: str) -> str:
-    """SMILES of a linear peptide of L amino acids with free ends and without disulphide bridges.
+    """Write the SMILES of a linear peptide of L-amino acids with free ends and without disulphide bridges.
 
     Raises:
         BadInput: a letter is none of the 20 amino acids.

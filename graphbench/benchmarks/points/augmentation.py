@@ -13,7 +13,7 @@ from torch import Tensor
 from graphbench.contracts import GraphBatch
 from graphbench.errors import BadInput, check_choice, check_range
 
-#: Largest angle of a tilt and largest noise of a coordinate, in deviations, as PointNet++ and PointNet have them.
+#: Largest angle of a tilt and largest noise of a coordinate, in deviations, as in PointNet++ and PointNet.
 _MOST_TILT, _MOST_NOISE = 3.0, 5.0
 
 
@@ -42,7 +42,7 @@ class Augmentation:
         pair = self.scaling if isinstance(self.scaling, tuple) else ()
         if (
             len(pair) != 2
-            or not all(isinstance(one, (int, float)) for one in pair)
+            or not all(isinstance(bound, (int, float)) for bound in pair)
             or not 0 < pair[0] <= pair[1] < math.inf
         ):
             raise BadInput(
@@ -57,7 +57,7 @@ class Augmentation:
         check_range("point_dropout", self.point_dropout, at_least=0, below=1)
 
     def options(self) -> dict[str, Any]:
-        """What a user may set, by name."""
+        """Return the user's options by name."""
         values = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "upright"}
         return values | {"scaling": list(self.scaling)}
 
@@ -66,7 +66,7 @@ class Augmentation:
 
         Args:
             batch: clouds with `pos` and normals `x_dense`.
-            columns: names of what has one row per point.
+            columns: names of the columns with one row per point.
             generator: on the batch's device.
         """
         if self.point_dropout:
@@ -91,17 +91,17 @@ class Augmentation:
 
 
 def _signed(rows: int, columns: int, generator: torch.Generator) -> Tensor:
-    """Uniform numbers between -1 and 1 `[rows, columns]`."""
+    """Sample uniform numbers between -1 and 1 `[rows, columns]`."""
     return 2 * torch.rand(rows, columns, generator=generator, device=generator.device) - 1
 
 
 def _normal(shape: tuple[int, ...], most: float, generator: torch.Generator) -> Tensor:
-    """Normal numbers of deviation 1, those beyond `most` set to it."""
+    """Sample normal numbers of deviation 1, clamped at `most`."""
     return torch.randn(shape, generator=generator, device=generator.device).clamp(-most, most)
 
 
 def rotate_clouds(batch: GraphBatch, rotations: Tensor) -> None:
-    """Turn points and normals of each cloud, in place.
+    """Rotate points and normals of each cloud, in place.
 
     Args:
         batch: clouds with `pos` and normals `x_dense`.
@@ -120,14 +120,14 @@ def rotate_clouds(batch: GraphBatch, rotations: Tensor) -> None:
 
 
 def drop_points(batch: GraphBatch, columns: Sequence[str], most: float, generator: torch.Generator) -> None:
-    """Replace a share of the points of each cloud by its first one, in place; sizes stay what they are.
+    """Replace a share of the points of each cloud by its first one, in place; sizes do not change.
 
     The share of a cloud is uniform between 0 and `most`, and each of its points is dropped with that probability (Qi et
-    al., "PointNet++", NeurIPS 2017, section 3.3, as its code has it).
+    al., "PointNet++", NeurIPS 2017, section 3.3, as in its code).
 
     Args:
         batch: clouds.
-        columns: names of what has one row per point.
+        columns: names of the columns with one row per point.
         most: largest share, from 0 to 1.
         generator: on the batch's device.
 
@@ -147,7 +147,7 @@ def drop_points(batch: GraphBatch, columns: Sequence[str], most: float, generato
 
 
 def stretched_normals(normals: Tensor, scale: Tensor) -> Tensor:
-    """Normals of a surface whose axes are scaled, of the length that they had.
+    """Transform the normals of a surface whose axes are scaled; their lengths do not change.
 
     Args:
         normals: `[num_points, 3]`.
@@ -163,10 +163,10 @@ def stretched_normals(normals: Tensor, scale: Tensor) -> Tensor:
 
 
 def random_rotations(count: int, generator: torch.Generator) -> Tensor:
-    """Rotations sampled uniformly (by Haar measure) from SO(3): `[count, 3, 3]`, float32, on the generator's device.
+    """Sample rotations uniformly (by Haar measure) from SO(3): `[count, 3, 3]`, float32, on the generator's device.
 
     A normalised vector of four independent normal numbers is uniform on the sphere of unit quaternions (w, x, y, z),
-    and the map from quaternions to rotations keeps uniformity (Shoemake, "Uniform Random Rotations", 1992).
+    and the map from quaternions to rotations preserves uniformity (Shoemake, "Uniform Random Rotations", 1992).
     """
     quaternion = torch.randn(count, 4, generator=generator, device=generator.device)
     w, x, y, z = torch.nn.functional.normalize(quaternion, dim=1).unbind(1)
@@ -179,12 +179,12 @@ def random_rotations(count: int, generator: torch.Generator) -> Tensor:
 
 
 def random_turns(count: int, generator: torch.Generator, axis: int = 2) -> Tensor:
-    """Rotations about one coordinate axis by uniform angles: `[count, 3, 3]`, float32, on the generator's device."""
+    """Sample rotations about one axis by uniform angles: `[count, 3, 3]`, float32, on the generator's device."""
     return turns_by(2 * torch.pi * torch.rand(count, generator=generator, device=generator.device), axis)
 
 
 def turns_by(angle: Tensor, axis: int = 2) -> Tensor:
-    """Rotations about one coordinate axis by angles `[count]` in radians: `[count, 3, 3]`.
+    """Return rotations about one coordinate axis by angles `[count]` in radians: `[count, 3, 3]`.
 
     Examples:
         >>> turns_by(torch.tensor([torch.pi / 2]))[0].round() @ torch.tensor([1.0, 0.0, 0.0])
@@ -199,7 +199,7 @@ def turns_by(angle: Tensor, axis: int = 2) -> Tensor:
 
 
 def rotate(vectors: Tensor, rotations: Tensor, owner: Tensor) -> Tensor:
-    """Each vector turned by the rotation of its cloud: `v' = R v`.
+    """Rotate each vector by the rotation of its cloud: `v' = R v`.
 
     Args:
         vectors: `[num_points, 3]`.

@@ -15,7 +15,7 @@ from graphbench.benchmarks.points.files import Files, bytes_of_name
 from graphbench.errors import CorruptData
 
 Floats = npt.NDArray[np.floating[Any]]
-#: Radius over the largest coordinate below which a cloud is one place, told apart by rounding errors alone.
+#: Radius over the largest coordinate below which all points of a cloud are equal up to rounding errors.
 _ROUNDING = 1e-12
 
 
@@ -39,11 +39,11 @@ class MeshChunk:
     """A job: the meshes of some files.
 
     Args:
-        files: where they lie.
+        files: the set.
         names: of the files S.
         labels: class of each `[S]`.
-        num_points: points each gets.
-        seed: decides about the points, with the name of the file.
+        num_points: points per mesh.
+        seed: of the points, with the name of the file.
     """
 
     files: Files
@@ -54,7 +54,7 @@ class MeshChunk:
 
 
 def clouds_of_meshes(chunk: MeshChunk) -> Clouds:
-    """Points sampled uniformly by area, with the normals of their triangles; centred and of radius 1, float16.
+    """Sample points uniformly by area, with the normals of their triangles; centred and of radius 1, float16.
 
     Raises:
         MissingData, CorruptData: a file is absent or damaged.
@@ -73,11 +73,11 @@ def clouds_of_meshes(chunk: MeshChunk) -> Clouds:
 
 
 def parse_off(content: bytes, name: str) -> Floats:
-    """Corners of all triangles of a mesh `[T, 3, 3]`; faces with more corners become fans of triangles.
+    """Parse the corners of all triangles of a mesh `[T, 3, 3]`; faces with more corners become fans of triangles.
 
     The file holds "OFF", the numbers of vertices, faces and edges, three numbers per vertex, and for each face the
-    number of its corners and their vertices (from 0). In many of ModelNet's files the first two lines are one
-    ("OFF490 ..."). What follows the corners of a face on its line is its colour, and left out.
+    number of its corners and their vertices (from 0). In many of ModelNet's files the first two lines are joined
+    ("OFF490 ..."). After its corners the line of a face may have a colour, which is skipped.
 
     Args:
         content: the file.
@@ -110,13 +110,13 @@ def parse_off(content: bytes, name: str) -> Floats:
 
 
 def parse_numbers(content: bytes, name: str) -> Floats:
-    """All numbers of a text, separated by blanks or line ends.
+    """Parse all numbers of a text, separated by blanks or line ends.
 
     Raises:
-        CorruptData: something in it is no number.
+        CorruptData: a word is no number.
     """
     with warnings.catch_warnings():
-        warnings.simplefilter("error", DeprecationWarning)  # how NumPy 1 and 2 tell that they stopped early
+        warnings.simplefilter("error", DeprecationWarning)  # NumPy 1 and 2 warn if they stopped early
         try:
             return np.fromstring(content, dtype=np.float64, sep=" ")
         except (ValueError, DeprecationWarning) as error:
@@ -124,7 +124,7 @@ def parse_numbers(content: bytes, name: str) -> Floats:
 
 
 def _lines_after(lines: list[bytes], count: int, name: str) -> Iterator[list[float]]:
-    """Numbers of each line behind the one that ends with the number `count` of the file."""
+    """Yield the numbers of each line after the one that ends with number `count` of the file."""
     left = count
     for line in lines:
         words = line.split()
@@ -139,7 +139,7 @@ def _lines_after(lines: list[bytes], count: int, name: str) -> Iterator[list[flo
 
 
 def _fans(lines: Iterator[list[float]], num_faces: int, name: str) -> Floats:
-    """Vertices of all triangles `[T, 3]` out of the lines of the faces, one or several for each."""
+    """Return the vertices of all triangles `[T, 3]`, given the lines of the faces, one or several for each."""
     triangles: list[tuple[float, float, float]] = []
     for _ in range(num_faces):
         face: list[float] = []
@@ -157,15 +157,15 @@ def _fans(lines: Iterator[list[float]], num_faces: int, name: str) -> Floats:
 def sample_surfaces(
     corners: Floats, owner: npt.NDArray[np.int64], count: int, generator: np.random.RandomState
 ) -> tuple[Floats, Floats, npt.NDArray[np.int64]]:
-    """Points sampled uniformly by area from several surfaces at once, with the normals of their triangles.
+    """Sample points uniformly by area from several surfaces at once, with the normals of their triangles.
 
-    A triangle is chosen with odds of its area; a point in it is `a + (1 - sqrt(r1)) (b - a) + sqrt(r1) r2 (c - a)` with
-    r1 and r2 uniform on 0 to 1 (Osada et al., "Shape Distributions", 2002).
+    A triangle is chosen in proportion to its area; a point in it is `a + (1 - sqrt(r1)) (b - a) + sqrt(r1) r2 (c - a)`
+    with r1 and r2 uniform on 0 to 1 (Osada et al., "Shape Distributions", 2002).
 
     Args:
         corners: of all triangles `[T, 3, 3]`, counter-clockwise as seen from outside.
         owner: surface of each triangle `[T]`, ascending; every number from 0 must own a triangle with an area.
-        count: points a surface.
+        count: points per surface.
         generator: of the random numbers.
 
     Returns:
@@ -187,9 +187,9 @@ def sample_surfaces(
 
 
 def of_size_one(points: Floats) -> Floats:
-    """Clouds `[..., count, 3]`, each over a power of two that brings its largest coordinate between 1/2 and 1.
+    """Divide clouds `[..., count, 3]` by a power of two each, so that the largest coordinate is between 1/2 and 1.
 
-    Their squares neither overflow nor vanish, and no digit changes.
+    Their squares neither overflow nor underflow, and no digit changes.
 
     Examples:
         >>> of_size_one(np.array([[3e200, 0.0, -6e200]])).round(4).tolist()
@@ -200,9 +200,9 @@ def of_size_one(points: Floats) -> Floats:
 
 
 def to_unit_sphere(points: Floats) -> Floats:
-    """Clouds `[..., count, 3]` with their centroid at 0 and their farthest point at distance 1 (SFT, appendix D.3).
+    """Centre clouds `[..., count, 3]` and scale them to radius 1 (SFT, appendix D.3).
 
-    A cloud of one place, up to a part in 1e12 of its largest coordinate, is put to 0.
+    A cloud whose points are equal, up to 1e-12 of its largest coordinate, becomes 0.
     """
     sized = of_size_one(points)
     centred = sized - sized.mean(-2, keepdims=True)

@@ -1,17 +1,17 @@
-"""Pathfinder: are two dots joined by one dashed path? Sampled for many images at once.
+"""Sample images of Pathfinder, many at once: two dots that one dashed path joins, or not.
 
 The task of Linsley et al. (2018) in the form of "Long Range Arena" (Tay et al., 2021): two long dashed paths that keep
 apart, short dashed paths as distractors, a dot at the start of a path and a dot at the end of that path (class 1) or of
 the other one (class 0). The constants are those that the arena's code documents for its 32 x 32 images of the hard set,
-"curv_contour_length_14". The published generator moves on a grid of pixels; here dashes lie anywhere, and keep the
-published distances. Numbers are in pixels unless said otherwise.
+"curv_contour_length_14". The published generator moves on a grid of pixels; here dashes may lie off the grid, and keep
+the published distances. Numbers are in pixels unless stated otherwise.
 
 How a path grows: a dash begins one `margin` behind a pivot and is `dash_length` long; the next pivot is one margin
 after its end. The turn t between two dashes has odds `cos(continuity t)^2` among the free directions, and none above a
 right angle. A direction is free if its dash stays inside the image and at least two margins from all other dashes but
 the one before it. A path without free direction ends the attempt: long ones are sampled anew, distractors tried again.
 
-Legend: A images at work, K candidate directions, P points that stand for a dash.
+Legend: A images, K candidate directions, P points that represent a dash.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _CELLS = 2  # cells of the occupancy grid a pixel
 _BORDER = 6  # spare cells around the grid, so that discs at the border need no clipping
 _DIRECTIONS = 16  # candidate turns between -90 and 90 degrees, at random offsets
 _SPREAD = np.array([0.0, 0.5, 1.0], dtype=np.float32)  # points of a dash, in its length
-_ATTEMPTS = 1_000  # images begun at once
+_ATTEMPTS = 1_000  # images started at once
 
 
 @dataclass(frozen=True)
 class PathfinderSettings:
-    """What paths are sampled from; the published constants by default.
+    """Parameters of the images; the published constants by default.
 
     Args:
         side: pixels per side.
@@ -40,12 +40,12 @@ class PathfinderSettings:
         distractor_dashes: dashes of each.
         dash_length: length of a dash.
         margin: half the gap between dashes.
-        seed_distance: between the beginnings of the long paths; the first lies twice as far from the border.
-        continuity: how much a path prefers to go straight.
+        seed_distance: between the starts of the long paths; the first is twice as far from the border.
+        continuity: preference of a path for going straight.
         padding: empty pixels at the border.
         dot_radius: of the two dots.
         path_light, distractor_light: brightness of dashes before they are thinned to half a pixel.
-        distractor_trials: attempts at each distractor before it is left out.
+        distractor_trials: attempts at each distractor before it is omitted.
     """
 
     side: int = 32
@@ -65,11 +65,11 @@ class PathfinderSettings:
 
 @dataclass(frozen=True)
 class Scenes:
-    """What is in A images, before it is drawn.
+    """Content of A images.
 
     Args:
-        dashes: begin and end of every dash, row and column `[A, D, 2, 2]`; NaN for dashes that are not there. First
-            those of one long path, then those of the other, then the distractors.
+        dashes: start and end of every dash, row and column `[A, D, 2, 2]`; NaN for missing dashes. First those of one
+            long path, then those of the other, then the distractors.
         dots: centres of the dots `[A, 2, 2]`.
         labels: 1 where one path joins the dots, uint8 `[A]`.
     """
@@ -80,10 +80,10 @@ class Scenes:
 
 
 def sample_pathfinder(seed: tuple[int, ...], count: int, settings: PathfinderSettings | None = None) -> Sequences:
-    """Draw images as sequences of grey values, row after row.
+    """Sample images as sequences of grey values, row after row.
 
     Args:
-        seed: decides everything.
+        seed: of all random numbers.
         count: images.
         settings: the published ones by default.
     """
@@ -95,7 +95,7 @@ def sample_pathfinder(seed: tuple[int, ...], count: int, settings: PathfinderSet
 
 
 def sample_scenes(seed: tuple[int, ...], count: int, settings: PathfinderSettings) -> Scenes:
-    """Paths and dots of `count` images."""
+    """Sample paths and dots of `count` images."""
     generator = np.random.RandomState([part % (1 << 32) for part in seed])
     growth = _Growth(generator, settings)
     paths, grids = [], []
@@ -117,10 +117,10 @@ def sample_scenes(seed: tuple[int, ...], count: int, settings: PathfinderSetting
 
 
 def paint(scenes: Scenes, settings: PathfinderSettings) -> np.ndarray:
-    """Images `[A, side, side]`, uint8.
+    """Draw images `[A, side, side]`, uint8.
 
     A dash is a line half a pixel wide under a tent filter: a pixel at distance d from it has `light / 2 max(0, 1 - d)`.
-    A dot is a disc whose border fades over a pixel. Where things meet, the brighter counts; 1 becomes 255.
+    A dot is a disc whose border fades over a pixel. Overlaps have the maximum; 1 becomes 255.
     """
     count, side = len(scenes.labels), settings.side
     reach = int(np.ceil(settings.dash_length / 2 + 1))
@@ -149,11 +149,11 @@ def paint(scenes: Scenes, settings: PathfinderSettings) -> np.ndarray:
 
 
 class _Growth:
-    """Grows paths of many images side by side; `grid` marks what is too near to dashes that are already there.
+    """Grows paths of many images in parallel; `grid` marks cells too close to earlier dashes.
 
     Args:
         generator: of all random numbers.
-        settings: what paths are sampled from.
+        settings: parameters of the paths.
     """
 
     def __init__(self, generator: np.random.RandomState, settings: PathfinderSettings) -> None:
@@ -161,16 +161,16 @@ class _Growth:
         self.gap = 2 * settings.margin
         reach = int(np.ceil(self.gap * _CELLS)) + 1
         steps = np.arange(-reach, reach + 1)
-        # half a cell's diagonal more, because dashes are marked by the cell they are in
+        # dashes are marked by their cell, hence half a cell's diagonal more
         near = np.hypot(steps[:, None], steps) <= self.gap * _CELLS + 0.75
         self.disc = np.argwhere(near) - reach + _BORDER
 
     def _draw(self, shape: int | tuple[int, ...]) -> np.ndarray:
-        """Uniform numbers below 1, in the precision of all that follows."""
+        """Sample uniform numbers below 1 in single precision."""
         return self.generator.random_sample(shape).astype(np.float32)
 
     def long_paths(self) -> tuple[np.ndarray, np.ndarray]:
-        """The attempts that succeeded: dashes `[A, 2, n, 2, 2]` and grids `[A, cells, cells]`."""
+        """Sample long paths; return dashes `[A, 2, n, 2, 2]` and grids `[A, cells, cells]` of successful attempts."""
         s, draw = self.settings, self._draw
         cells = s.side * _CELLS + 2 * _BORDER
         grid = np.zeros((_ATTEMPTS, cells, cells), dtype=bool)
@@ -197,21 +197,21 @@ class _Growth:
         return dashes, grid
 
     def distractors(self, grid: np.ndarray) -> np.ndarray:
-        """Short paths `[A, distractors, n, 2, 2]`, NaN where none found room; marks them in `grid`."""
+        """Sample short paths `[A, distractors, n, 2, 2]`, NaN if none fits, and mark them in `grid`."""
         s = self.settings
-        found = np.full((len(grid), s.distractors, s.distractor_dashes, 2, 2), np.nan, dtype=np.float32)
+        paths = np.full((len(grid), s.distractors, s.distractor_dashes, 2, 2), np.nan, dtype=np.float32)
         for number in range(s.distractors):
             open_rows = np.arange(len(grid))
             for _ in range(s.distractor_trials):
                 rows, dashes = self._short_path(grid, open_rows)
-                found[rows, number] = dashes
+                paths[rows, number] = dashes
                 for step in range(s.distractor_dashes):
                     self._mark(grid, rows, dashes[:, step])
                 open_rows = np.setdiff1d(open_rows, rows, assume_unique=True)
-        return found
+        return paths
 
     def _short_path(self, grid: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """One attempt in each of these images: those where it succeeded, and the dashes `[rows, n, 2, 2]`."""
+        """Try one path per image: return the images with success, and the dashes `[rows, n, 2, 2]`."""
         s, draw = self.settings, self._draw
         begin, angle = s.side * draw((len(rows), _DIRECTIONS, 2)), 2 * np.pi * draw((len(rows), _DIRECTIONS))
         dash = self._dash(begin, angle)
@@ -229,13 +229,13 @@ class _Growth:
     def _extend(
         self, last: np.ndarray, heading: np.ndarray, grid: np.ndarray, others: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The next dash `[A, 2, 2]` after `last`, its heading `[A]`, and whether there is one.
+        """Sample the next dash `[A, 2, 2]` after `last`, its heading `[A]`, and a mask of success `[A]`.
 
         Args:
-            last: the dash before `[A, 2, 2]`.
+            last: the previous dash `[A, 2, 2]`.
             heading: its direction `[A]`.
-            grid: what is taken `[A, cells, cells]`.
-            others: further points to keep away from `[A, O, 2]`.
+            grid: occupied cells `[A, cells, cells]`.
+            others: further points to avoid `[A, O, 2]`.
         """
         s = self.settings
         steps = np.arange(_DIRECTIONS) + self._draw((len(last), 1))
@@ -249,30 +249,30 @@ class _Growth:
         return dash[rows, chosen], angle[rows, chosen], good
 
     def _pick(self, odds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """A column of each row, sampled with these odds `[A, K]`, and whether there was any."""
+        """Sample a column of each row with odds `[A, K]`; the mask is False where all odds are 0."""
         total = odds.cumsum(1)
         threshold = self._draw(len(odds)) * total[:, -1]
         return np.minimum((total <= threshold[:, None]).sum(1), odds.shape[1] - 1), total[:, -1] > 1e-9
 
     def _dash(self, begin: np.ndarray, angle: np.ndarray) -> np.ndarray:
-        """Begin and end `[..., 2, 2]` of a dash."""
+        """Return start and end `[..., 2, 2]` of a dash."""
         return np.stack([begin, begin + self.settings.dash_length * _unit(angle)], axis=-2)
 
     def _inside(self, points: np.ndarray) -> np.ndarray:
-        """Which points `[..., 2]` lie inside the padding `[...]`."""
+        """Mask the points `[..., 2]` inside the padding: `[...]`."""
         middle = self.settings.side / 2
         far = np.maximum(np.abs(points[..., 0] - middle), np.abs(points[..., 1] - middle))
         return far <= middle - self.settings.padding
 
     def _apart(self, points: np.ndarray, others: np.ndarray) -> np.ndarray:
-        """Which dashes, as points `[A, K, P, 2]`, keep the gap to all `others` `[A, O, 2]`: `[A, K]`."""
+        """Mask the dashes, as points `[A, K, P, 2]`, that keep the gap to all `others` `[A, O, 2]`: `[A, K]`."""
         rows, columns = (points[..., axis, None] - others[:, None, None, :, axis] for axis in range(2))
-        # points are half a pixel off the nearest place of their dash at most
+        # a point is at most half a pixel from the nearest point of its dash
         square = rows * rows + columns * columns
         return square.min((2, 3), initial=np.inf) >= (self.gap + 0.1) ** 2
 
     def _free(self, points: np.ndarray, grid: np.ndarray, others: np.ndarray | None) -> np.ndarray:
-        """Which dashes, as points `[A, K, P, 2]`, may be sampled: `[A, K]`."""
+        """Mask the dashes, as points `[A, K, P, 2]`, that may be sampled: `[A, K]`."""
         inside = self._inside(points)
         cell = np.floor(np.clip(points, 0, self.settings.side - 1e-3) * _CELLS).astype(np.int64) + _BORDER
         taken = grid[np.arange(len(grid))[:, None, None], cell[..., 0], cell[..., 1]]
@@ -280,17 +280,17 @@ class _Growth:
         return free if others is None else free & self._apart(points, others)
 
     def _mark(self, grid: np.ndarray, rows: np.ndarray, dash: np.ndarray) -> None:
-        """Mark what is too near to a dash `[len(rows), 2, 2]` in some of the images."""
+        """Mark cells too close to a dash `[len(rows), 2, 2]` in some of the images."""
         cell = np.floor(_points(dash) * _CELLS).astype(np.int64)[:, :, None] + self.disc
         grid[rows[:, None, None], cell[..., 0], cell[..., 1]] = True
 
 
 def _unit(angle: np.ndarray) -> np.ndarray:
-    """Directions `[..., 2]`, row and column."""
+    """Return unit vectors `[..., 2]`, row and column."""
     return np.stack([np.sin(angle), np.cos(angle)], axis=-1)
 
 
 def _points(dash: np.ndarray) -> np.ndarray:
-    """Points `[..., P, 2]` that stand for dashes `[..., 2, 2]`."""
+    """Return the points `[..., P, 2]` that represent dashes `[..., 2, 2]`."""
     begin, end = dash[..., :1, :], dash[..., 1:, :]
     return begin + _SPREAD[:, None] * (end - begin)

@@ -1,11 +1,11 @@
-"""ListOps: nested lists of digits under MIN, MAX, MED and SM, sampled and evaluated for many expressions at once.
+"""Sample and evaluate ListOps, nested lists of digits under MIN, MAX, MED and SM, many expressions at once.
 
 The grammar of "Long Range Arena" (Tay et al., 2021, section 2.2.1; after Nangia and Bowman, 2018), with the published
 constants: below depth 10 an expression is a list with probability 1/4, else a digit; a list has one of the four
 operators and 2 to 10 arguments, all sampled uniformly. Expressions of 501 to 1,999 tokens are kept.
 
 MED is the median rounded down, SM the sum modulo 10. Tokens are the digits, the opening operators and the closing
-bracket; parentheses of the published files carry no information, and the published pipeline drops them too.
+bracket; parentheses of the published files carry no information, and the published pipeline drops them as well.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _CANDIDATES = 8_000  # expressions begun at once: about a million nodes
 
 @dataclass(frozen=True)
 class Grammar:
-    """What expressions are sampled.
+    """Limits of the sampled expressions.
 
     Args:
-        max_depth: lists that may lie in each other, and one digit.
-        max_arguments: arguments of a list at most.
+        max_depth: depth of nested lists, counting one for the digits.
+        max_arguments: most arguments of a list.
         min_length: expressions have more tokens than this.
         max_length: expressions have fewer tokens than this.
     """
@@ -51,7 +51,7 @@ class _Level:
         root: expression of each node `[nodes]`.
         code: token of each, an operator or a digit `[nodes]`.
         arguments: children of each list `[lists]`.
-        parent: which of the lists one level up each belongs to `[nodes]`.
+        parent: index of the parent among the lists one level up `[nodes]`.
     """
 
     root: np.ndarray
@@ -65,10 +65,10 @@ class _Level:
 
 
 def sample_listops(seed: tuple[int, ...], count: int, grammar: Grammar | None = None) -> Sequences:
-    """Draw expressions and their values.
+    """Sample expressions and their values.
 
     Args:
-        seed: decides everything.
+        seed: of all random numbers.
         count: expressions S.
         grammar: the published one by default.
 
@@ -88,8 +88,8 @@ def sample_listops(seed: tuple[int, ...], count: int, grammar: Grammar | None = 
         if not len(chosen):
             if rounds >= _FRUITLESS and missing == count:
                 raise BadInput(
-                    f"Of {rounds * _CANDIDATES:,} ListOps expressions drawn with {grammar}, none had a length to keep. "
-                    "Allow deeper, wider or shorter expressions."
+                    f"Of {rounds * _CANDIDATES:,} ListOps expressions sampled with {grammar}, none had a length to "
+                    "keep. Allow deeper, wider or shorter expressions."
                 )
             continue
         part = _read_off(_renumber(levels, chosen[:missing]))
@@ -117,13 +117,13 @@ def check_expression(words: Sequence[str]) -> None:
     """
     if not words:
         raise BadInput("there is no token")
-    open_lists: list[int] = []  # places of those that surround a token
+    open_lists: list[int] = []  # places of the lists around a token
     for place, word in enumerate(words, start=1):
         fault = ""
         if word == "]" and not open_lists:
             fault = "closes a list, but none is open"
         elif place > 1 and not open_lists:
-            fault = "stands behind the end of the expression"
+            fault = "comes after the end of the expression"
         elif word == "]" and open_lists.pop() == place - 1:
             fault = "closes a list without arguments"
         if fault:
@@ -136,7 +136,7 @@ def check_expression(words: Sequence[str]) -> None:
 
 
 def _draw_trees(generator: np.random.RandomState, grammar: Grammar) -> tuple[list[_Level], np.ndarray]:
-    """Draw level by level; also which expressions have a length to keep, ascending."""
+    """Sample level by level; also return the expressions of valid length, ascending."""
     length = np.zeros(_CANDIDATES, dtype=np.int64)
     root = parent = np.arange(_CANDIDATES)
     levels = []
@@ -157,15 +157,15 @@ def _draw_trees(generator: np.random.RandomState, grammar: Grammar) -> tuple[lis
 
 
 def _renumber(levels: list[_Level], chosen: np.ndarray) -> list[_Level]:
-    """The levels of the chosen expressions alone, which get new numbers."""
+    """Select the levels of the chosen expressions, and number these anew."""
     number = np.full(_CANDIDATES, -1)
     number[chosen] = np.arange(len(chosen))
-    kept = []
+    selected = []
     new_parent = number
     for level in levels:
         stays = number[level.root] >= 0
         lists_stay = stays[level.is_list]
-        kept.append(
+        selected.append(
             _Level(
                 number[level.root[stays]],
                 level.code[stays],
@@ -174,11 +174,11 @@ def _renumber(levels: list[_Level], chosen: np.ndarray) -> list[_Level]:
             )
         )
         new_parent = lists_stay.cumsum() - 1
-    return [level for level in kept if len(level.code)]
+    return [level for level in selected if len(level.code)]
 
 
 def _read_off(levels: list[_Level]) -> Sequences:
-    """Lengths and values from the leaves up, then places of tokens from the roots down."""
+    """Compute lengths and values from the leaves up, then places of tokens from the roots down."""
     sizes: list[np.ndarray] = []
     value = size = np.zeros(0, dtype=np.int64)
     for level in reversed(levels):
@@ -203,7 +203,7 @@ def _read_off(levels: list[_Level]) -> Sequences:
 
 
 def _evaluate(operators: np.ndarray, values: np.ndarray, starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Values of lists `[lists]` whose arguments lie side by side in `values`."""
+    """Evaluate lists, whose arguments are consecutive in `values`: `[lists]`."""
     owner = np.repeat(np.arange(len(starts)), counts)
     ordered = values[np.lexsort((values, owner))]
     median = (ordered[starts + (counts - 1) // 2] + ordered[starts + counts // 2]) // 2

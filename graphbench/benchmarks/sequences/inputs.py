@@ -13,12 +13,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
-import torch
 
-from graphbench.benchmarks.sequences.base import SECOND, SequenceBenchmark, SequenceTable
+from graphbench.benchmarks.sequences.base import SequenceBenchmark, SequenceTable, token_table
 from graphbench.benchmarks.superpixels.images import image_files, read_image
-from graphbench.contracts import GraphTable, InputPart
-from graphbench.contracts.table import EDGE, EDGE_INDEX, GRAPH, NODE, Column, pointer
+from graphbench.contracts import InputPart
 from graphbench.errors import BadInput, CorruptData
 from graphbench.tables.reader import TABLES, as_texts, open_table
 from graphbench.tables.text import PACKED, open_text, suffix_of
@@ -28,6 +26,9 @@ STANDARD_INPUT = "-"
 _LINES = ".txt"
 _SIZE = 256  # sequences per part
 
+#: Rows of a source, the texts of each, and row -> why it could not be split into cells.
+Frame = tuple[pd.DataFrame, list[tuple[str, ...]], dict[int, str]]
+
 
 @dataclass(frozen=True)
 class Tokens:
@@ -35,7 +36,7 @@ class Tokens:
 
     Args:
         tokens: uint8 `[length]`.
-        second: where the second document begins; None for single ones.
+        second: first token of the second document; None for single ones.
     """
 
     tokens: np.ndarray
@@ -43,35 +44,35 @@ class Tokens:
 
 
 class TextInput(SequenceBenchmark):
-    """Base of benchmarks whose sequences are texts, so that other texts can be read alike.
+    """Base of benchmarks whose sequences are texts, so that new texts are read alike.
 
     Args:
         options: see `GraphBenchmark`.
     """
 
-    #: Columns of a user's table in which the text of a row stands, or the texts.
+    #: Columns of a user's table with the text, or the texts, of a row.
     text_columns: ClassVar[tuple[str, ...]] = ("text",)
     python_input: ClassVar[str] = "strings, or a tuple of them where a sequence is of several texts"
 
     @abstractmethod
     def tokens_of(self, texts: Sequence[str]) -> Tokens:
-        """The sequence of one row, as those of training are made.
+        """Tokenize one row as in training.
 
         Args:
             texts: one for each of `text_columns`.
 
         Raises:
-            BadInput: there is none; says why.
+            BadInput: the text cannot be tokenized.
         """
 
     def read_input(self, source: str, column: str | None = None, size: int = _SIZE) -> Iterator[InputPart]:
-        """Texts of a table, of the lines of a file, or of the files in a folder.
+        """Read texts from a table, the lines of a file, or the files in a folder.
 
         Args:
             source: a table (see `graphbench.tables.reader.open_table`) with the columns `text_columns`; or a file
-                (`.txt`) or "-" for standard input, whose lines are texts; or a folder, whose files (`.txt`) and those
-                in the folders in it are texts. Lines and files are for benchmarks of single texts.
-            column: that of a table that has the text, under another name.
+                (`.txt`) or "-" for standard input, whose lines are texts; or a folder, whose files (`.txt`), also in
+                subfolders, are texts. Lines and files are for benchmarks of single texts.
+            column: of the text in a table, if it has another name.
             size: texts per part.
 
         Raises:
@@ -91,22 +92,22 @@ class TextInput(SequenceBenchmark):
             raise BadInput(f"{'standard input' if source == STANDARD_INPUT else source}: it holds no texts.")
 
     def read_objects(self, objects: Sequence[Any], size: int = _SIZE) -> Iterator[InputPart]:
-        """Strings; a tuple of them where a sequence is of several texts.
+        """Read strings, or tuples of them for sequences of several texts.
 
         Raises:
             BadInput: an object is something else.
         """
         expected = "strings" if len(self.text_columns) == 1 else f"tuples of {len(self.text_columns)} strings"
         rows = []
-        for number, thing in enumerate(objects):
-            texts = (thing,) if isinstance(thing, str) else thing
+        for number, item in enumerate(objects):
+            texts = (item,) if isinstance(item, str) else item
             if (
                 not isinstance(texts, tuple)
                 or len(texts) != len(self.text_columns)
                 or not all(isinstance(text, str) for text in texts)
             ):
                 raise BadInput(
-                    f"{self.spec.name}: input {number} is of type {type(thing).__name__}; expected {expected}."
+                    f"{self.spec.name}: input {number} is of type {type(item).__name__}; expected {expected}."
                 )
             rows.append(texts)
         for start in range(0, len(rows), size):
@@ -114,34 +115,35 @@ class TextInput(SequenceBenchmark):
             yield self._as_part(pd.DataFrame(chosen, columns=list(self.text_columns), dtype=object), chosen, {})
 
     def _as_part(self, frame: pd.DataFrame, rows: Sequence[Sequence[str]], torn: dict[int, str]) -> InputPart:
-        found: dict[int, Tokens] = {}
+        sequences: dict[int, Tokens] = {}
         problems = dict(torn)
         for row, texts in enumerate(rows):
             if row in torn:
                 continue
             try:
-                found[row] = self.tokens_of(texts)
+                sequences[row] = self.tokens_of(texts)
             except BadInput as error:
                 problems[row] = str(error)
-        return InputPart(frame, table_of(list(found.values()), len(self.text_columns) > 1), list(found), problems)
+        table = _tokens_table(list(sequences.values()), len(self.text_columns) > 1)
+        return InputPart(frame, table, list(sequences), problems)
 
 
 class ImageInput(SequenceBenchmark):
-    """Base of benchmarks whose sequences are the pixels of images, so that other images can be read alike."""
+    """Base of benchmarks whose sequences are the pixels of images, so that new images are read alike."""
 
-    #: Images have three channels, which `grey_values` turns into one.
+    #: Images have three channels, which `grey_values` converts to one.
     colour: bool = False
 
     def image_side(self) -> int:
-        """Pixels per side."""
+        """Return the number of pixels per side."""
         return int((self.spec.max_nodes or 0) ** 0.5)
 
     def grey_values(self, image: np.ndarray) -> np.ndarray:
-        """uint8 `[height, width]` of an image as it was read."""
+        """Convert an image to grey values, uint8 `[height, width]`."""
         return image
 
     def read_input(self, source: str, column: str | None = None, size: int = _SIZE) -> Iterator[InputPart]:
-        """Images of a folder and the folders in it, or one image, read row by row; none is scaled.
+        """Read images of a folder and its subfolders, or one image, row by row, without scaling.
 
         Args:
             source: the folder or the image.
@@ -149,7 +151,7 @@ class ImageInput(SequenceBenchmark):
             size: images per part.
 
         Raises:
-            BadInput: `source` is none of both, or there is a column.
+            BadInput: `source` is neither, or there is a column.
         """
         return self._read(*image_files(Path(source), column, self.spec.name), size)
 
@@ -157,13 +159,13 @@ class ImageInput(SequenceBenchmark):
         for start in range(0, len(files), size):
             chosen = files[start : start + size]
             outcomes = [self._sequence(file) for file in chosen]
-            found = {row: one for row, one in enumerate(outcomes) if isinstance(one, Tokens)}
-            problems = {row: one for row, one in enumerate(outcomes) if isinstance(one, str)}
+            sequences = {row: outcome for row, outcome in enumerate(outcomes) if isinstance(outcome, Tokens)}
+            problems = {row: outcome for row, outcome in enumerate(outcomes) if isinstance(outcome, str)}
             frame = pd.DataFrame({"file": [file.relative_to(root).as_posix() for file in chosen]}, dtype=object)
-            yield InputPart(frame, table_of(list(found.values()), False), list(found), problems)
+            yield InputPart(frame, _tokens_table(list(sequences.values()), False), list(sequences), problems)
 
     def _sequence(self, file: Path) -> Tokens | str:
-        """The pixels of an image, or why there are none."""
+        """Read the pixels of an image, or describe the problem."""
         try:
             image = read_image(file, self.colour)
         except CorruptData as error:
@@ -174,45 +176,27 @@ class ImageInput(SequenceBenchmark):
         return Tokens(self.grey_values(image).reshape(-1).copy())
 
 
-# -- files ---------------------------------------------------------------------------------------------------------
-
-#: Rows as they came, the texts of each, and why some of them could not be taken apart.
-Frame = tuple[pd.DataFrame, list[tuple[str, ...]], dict[int, str]]
-
-
-def table_of(sequences: Sequence[Tokens], pairs: bool) -> SequenceTable:
-    """Sequences without classes, see `base.to_table`.
-
-    Args:
-        sequences: may be none.
-        pairs: they are of two documents.
-    """
-    tokens = np.concatenate([one.tokens for one in sequences]) if sequences else np.zeros(0, dtype=np.uint8)
-    columns = {"x": torch.from_numpy(tokens)[:, None], "edge_index": torch.zeros(0, 2, dtype=torch.uint8)}
-    layout = {"x": Column(NODE), "edge_index": EDGE_INDEX}
-    if pairs:
-        columns[SECOND] = torch.tensor([one.second or 0 for one in sequences], dtype=torch.int32)[:, None]
-        layout[SECOND] = Column(GRAPH)
-    lengths = torch.tensor([len(one.tokens) for one in sequences], dtype=torch.int64)
-    return SequenceTable.of(
-        GraphTable(columns, layout, {NODE: pointer(lengths), EDGE: pointer(torch.zeros_like(lengths))})
-    )
+def _tokens_table(sequences: Sequence[Tokens], pairs: bool) -> SequenceTable:
+    tokens = np.concatenate([np.zeros(0, dtype=np.uint8), *(sequence.tokens for sequence in sequences)])
+    lengths = np.array([len(sequence.tokens) for sequence in sequences], dtype=np.int64)
+    second = np.array([sequence.second or 0 for sequence in sequences], dtype=np.int32) if pairs else None
+    return SequenceTable.of(token_table(tokens, lengths, second))
 
 
 def _frames(source: str, columns: Sequence[str], size: int) -> Iterator[Frame]:
     path = Path(source)
     if source == STANDARD_INPUT:
         _refuse_pairs("standard input", columns)
-        yield from _of_lines(sys.stdin, columns[0], size)
+        yield from _read_lines(sys.stdin, columns[0], size)
     elif path.is_dir():
         _refuse_pairs(str(path), columns)
-        yield from _of_folder(path, size)
+        yield from _read_folder(path, size)
     elif suffix_of(path).removesuffix(PACKED) == _LINES and path.is_file():
         _refuse_pairs(str(path), columns)
         with open_text(path, newline=None) as file:
-            yield from _of_lines(file, columns[0], size)
+            yield from _read_lines(file, columns[0], size)
     else:
-        yield from _of_table(path, columns, size)
+        yield from _read_table(path, columns, size)
 
 
 def _refuse_pairs(source: str, columns: Sequence[str]) -> None:
@@ -220,24 +204,24 @@ def _refuse_pairs(source: str, columns: Sequence[str]) -> None:
         raise BadInput(f"{source}: rows of {len(columns)} texts are read from tables with the columns {columns}.")
 
 
-def _of_lines(lines: Iterable[str], column: str, size: int) -> Iterator[Frame]:
+def _read_lines(lines: Iterable[str], column: str, size: int) -> Iterator[Frame]:
     texts = (line.rstrip("\r\n") for line in lines)
     while block := list(islice(texts, size)):
         yield pd.DataFrame({column: block}, dtype=object), [(text,) for text in block], {}
 
 
-def _of_folder(folder: Path, size: int) -> Iterator[Frame]:
+def _read_folder(folder: Path, size: int) -> Iterator[Frame]:
     files = sorted(path for path in folder.rglob(f"*{_LINES}") if path.is_file())
     for start in range(0, len(files), size):
         chosen = files[start : start + size]
         names = [file.relative_to(folder).as_posix() for file in chosen]
-        # Bytes that are no UTF-8 come back as they were, see `bytes_of`.
+        # `bytes_of` restores bytes that are not UTF-8.
         texts: list[tuple[str, ...]] = [(file.read_bytes().decode("utf-8", "surrogateescape"),) for file in chosen]
         yield pd.DataFrame({"file": names}, dtype=object), texts, {}
 
 
 def bytes_of(text: str) -> bytes:
-    """UTF-8 of a text, and of what was no UTF-8 the bytes that it was.
+    """Encode a text in UTF-8, and restore bytes that were not UTF-8.
 
     Examples:
         >>> list(bytes_of(bytes([233]).decode("utf-8", "surrogateescape"))), list(bytes_of("é"))
@@ -246,11 +230,11 @@ def bytes_of(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
-def _of_table(path: Path, columns: Sequence[str], size: int) -> Iterator[Frame]:
+def _read_table(path: Path, columns: Sequence[str], size: int) -> Iterator[Frame]:
     table = open_table(path, columns[0], columns[1:], (*TABLES, _LINES), "texts")
     if table.notes:
         logger.info("%s: %s", path, ", ".join(table.notes))
     names = [table.column(name) for name in columns]
     for part in table.parts(size):
         texts = list(zip(*(as_texts(part.frame[name], strip=False) for name in names), strict=True))
-        yield part.frame, texts, {row: f"{kind}: {said}" for row, (kind, said) in part.problems.items()}
+        yield part.frame, texts, {row: f"{kind}: {detail}" for row, (kind, detail) in part.problems.items()}

@@ -23,19 +23,19 @@ _NUMBERS = {token: number for number, token in enumerate(TOKENS)}
 class ListOps(TextInput):
     """Value of a nested list of digits under MIN, MAX, MED and SM: 100,000 sequences of 501 to 1,999 tokens.
 
-    Generated with the published grammar ("Long Range Arena", Tay et al., 2021); the published expressions have the
-    same distribution, but their seed is not known. Tokens: ten digits, four opening operators, one closing bracket.
+    Generated with the published grammar ("Long Range Arena", Tay et al., 2021), so the published expressions have the
+    same distribution; their seed is unknown. Tokens: ten digits, four opening operators, one closing bracket.
 
     Args:
         data_seed: of the expressions.
         sizes: sequences in train, validation and test for a smaller (or larger) set.
-        min_length, max_length: expressions have more tokens than the one and fewer than the other.
-        max_depth: lists that may lie in each other, and one digit.
-        max_arguments: arguments of a list at most.
+        min_length, max_length: expressions have more tokens than `min_length` and fewer than `max_length`.
+        max_depth: depth of nested lists, counting one for the digits.
+        max_arguments: most arguments of a list.
         options: see `GraphBenchmark`.
 
     Raises:
-        BadInput: for limits that no expression, or hardly one, meets.
+        BadInput: for limits that no expression, or hardly any, meets.
     """
 
     spec = specs.LIST_OPS
@@ -67,12 +67,12 @@ class ListOps(TextInput):
     text_columns = ("Source",)  # as in the arena's own files
 
     def tokens_of(self, texts: Sequence[str]) -> Tokens:
-        """Tokens of an expression, separated by blanks, such as `[MAX 2 9 [MIN 4 7 ] 0 ]`.
+        """Tokenize an expression, separated by blanks, such as `[MAX 2 9 [MIN 4 7 ] 0 ]`.
 
-        Parentheses of the arena's own files are left out, as the arena does.
+        Parentheses of the arena's files are dropped, as in the arena.
 
         Raises:
-            BadInput: there is none, or another word, or they are not one expression, see `check_expression`.
+            BadInput: there is no token, or another word, or they are not one expression, see `check_expression`.
         """
         words = [word for word in texts[0].split() if word not in ("(", ")")]
         unknown = next((word for word in words if word not in _NUMBERS), None)
@@ -82,7 +82,7 @@ class ListOps(TextInput):
         return Tokens(np.array([_NUMBERS[word] for word in words], dtype=np.uint8))
 
     def source_key(self) -> dict[str, Any]:
-        """What decides about the expressions."""
+        """Return the options that define the expressions."""
         return {
             "data_seed": self.data_seed,
             "sizes": list(self.spec.split_sizes or ()),
@@ -91,9 +91,9 @@ class ListOps(TextInput):
         }
 
     def read(self) -> Mapping[str, Iterator[GraphTable]]:
-        """Draw the expressions on all cores.
+        """Sample the expressions on all cores.
 
         Raises:
-            BadInput: the grammar makes next to no expression of such lengths.
+            BadInput: the grammar makes hardly any expression of such lengths.
         """
         return self.drawn(partial(sample_listops, grammar=self.grammar), self.data_seed, _CHUNK)

@@ -27,26 +27,26 @@ SENTIMENTS = ("neg", "pos")
 _SPLITS = ("train", "test")
 PAIRS_ADDRESS = "https://storage.googleapis.com/long-range-arena/lra_release.gz"
 FILES = {split: f"new_aan_pairs.{part}.tsv" for split, part in (("train", "train"), ("val", "eval"), ("test", "test"))}
-_RELEASE = Path("lra_release", "lra_release", "tsv_data")  # where the release has them
+_RELEASE = Path("lra_release", "lra_release", "tsv_data")  # folder of the files in the release
 _COLUMNS = 5  # label, two numbers of papers, two texts
 _LABELS = {b"0": 0, b"0.0": 0, b"1": 1, b"1.0": 1}
 
 
 class Text(TextInput):
-    """Is a film review positive? 50,000 reviews of IMDb as bytes, at most 1,024 of each.
+    """Sentiment of 50,000 film reviews of IMDb as bytes, at most 1,024 of each.
 
     The byte-level text classification of the Long Range Arena (Tay et al., 2021) on the Large Movie Review Dataset
     (Maas et al., ACL 2011). A token is a byte. SFT reads 1,024 bytes of a review, the arena's configuration 1,000.
 
-    The data have no validation split. As in the arena, the test reviews validate, so that the best checkpoint is chosen
-    by them; `held_out` training reviews validate instead where that is above 0.
+    The data have no validation split. As in the arena, the test reviews validate, and so select the checkpoint, unless
+    `held_out` training reviews do.
 
-    Put `aclImdb_v1.tar.gz` into `root`/Text, or the folder out of it.
+    Put `aclImdb_v1.tar.gz` into `root`/Text, or the folder in it.
 
     Args:
-        max_length: bytes of a review to read, from its beginning.
+        max_length: bytes read of a review, from its beginning.
         held_out: training reviews that validate; 0 for validation by the test reviews.
-        data_seed: of the choice of reviews that are held out.
+        data_seed: of the held-out reviews.
         options: see `GraphBenchmark`.
 
     Raises:
@@ -66,7 +66,7 @@ class Text(TextInput):
             self.spec = replace(self.spec, split_sizes=(train - held_out, held_out, test), extra={})
 
     def tokens_of(self, texts: Sequence[str]) -> Tokens:
-        """The first bytes of a text.
+        """Return the first bytes of a text.
 
         Raises:
             BadInput: it is empty.
@@ -74,7 +74,7 @@ class Text(TextInput):
         return Tokens(_first_bytes(texts[0], self.max_length))
 
     def source_key(self) -> dict[str, Any]:
-        """The published set and what is taken of it: a prepared store needs no review."""
+        """Return the published set and the options of reading: a prepared store needs no review."""
         return {
             "source": ARCHIVE,
             "max_length": self.max_length,
@@ -86,7 +86,7 @@ class Text(TextInput):
         """Read the reviews.
 
         Raises:
-            MissingData: they are not there; says what to fetch, from where, and where to put it.
+            MissingData: they are absent; names the archive, its address and its place.
             CorruptData: a file is damaged.
         """
         parts = read_reviews(Path(self.root, "Text"), self.max_length)
@@ -99,17 +99,17 @@ class Text(TextInput):
 
 
 class Retrieval(TextInput):
-    """Does one paper cite the other? 182,613 pairs of papers as bytes, at most 4,096 of each.
+    """Citations between 182,613 pairs of papers as bytes, at most 4,096 of each.
 
     The byte-level document retrieval of the Long Range Arena (Tay et al., 2021) on the ACL Anthology Network (Radev et
-    al., 2013), with the arena's pairs and splits. A token is a byte. Both papers of a pair lie in one graph: the second
-    column of `x` tells the tower, 0 or 1, and `pos` counts within a paper; a model that must not let the towers see
-    each other masks by tower. SFT reads 4,096 bytes of a paper, the arena's configuration 4,000.
+    al., 2013), with the arena's pairs and splits. A token is a byte. Both papers of a pair are in one graph: the second
+    column of `x` is the tower, 0 or 1, and `pos` counts within a paper; a model whose towers must not attend to each
+    other masks by tower. SFT reads 4,096 bytes of a paper, the arena's configuration 4,000.
 
     Put the release's three files new_aan_pairs.{train,eval,test}.tsv into `root`/Retrieval.
 
     Args:
-        max_length: bytes of a paper to read, from its beginning.
+        max_length: bytes read of a paper, from its beginning.
         options: see `GraphBenchmark`.
 
     Raises:
@@ -127,7 +127,7 @@ class Retrieval(TextInput):
     text_columns = ("first", "second")
 
     def tokens_of(self, texts: Sequence[str]) -> Tokens:
-        """The first bytes of both texts.
+        """Return the first bytes of both texts.
 
         Raises:
             BadInput: one is empty.
@@ -136,14 +136,14 @@ class Retrieval(TextInput):
         return Tokens(np.concatenate([first, second]), len(first))
 
     def source_key(self) -> dict[str, Any]:
-        """The published set and what is taken of it: a prepared store needs no file."""
+        """Return the published set and the options of reading: a prepared store needs no file."""
         return {"source": "new_aan_pairs", "max_length": self.max_length}
 
     def read(self) -> Mapping[str, Iterator[GraphTable]]:
-        """Read the pairs, some at a time: the files are larger than memory may be.
+        """Read the pairs in parts, since the files may be larger than memory.
 
         Raises:
-            MissingData: they are not there; says what to fetch, from where, and where to put it.
+            MissingData: they are absent; names the files, their address and their place.
             CorruptData: a file is damaged.
         """
         files = find_pairs(Path(self.root, "Retrieval"))
@@ -151,41 +151,40 @@ class Retrieval(TextInput):
 
 
 def _first_bytes(text: str, most: int) -> np.ndarray:
-    found = np.frombuffer(bytes_of(text)[:most], dtype=np.uint8)
-    if not len(found):
+    if not text:
         raise BadInput("a text is empty")
-    return found
+    return np.frombuffer(bytes_of(text)[:most], dtype=np.uint8)
 
 
 def read_reviews(folder: Path, max_length: int) -> dict[str, Sequences]:
-    """Bytes of the labelled reviews, train and test, sorted by the names of their files.
+    """Read the bytes of the labelled reviews, train and test, sorted by the names of their files.
 
     Args:
-        folder: holds the archive, which is read without unpacking it, or the folder `aclImdb` out of it.
-        max_length: bytes of a review to keep, from its beginning.
+        folder: holds the archive, which is read without unpacking it, or its folder `aclImdb`.
+        max_length: bytes read of a review, from its beginning.
 
     Raises:
-        MissingData: nothing is there; says what to fetch, from where, and where to put it.
+        MissingData: there is neither; names the archive, its address and its place.
         CorruptData: the archive is damaged, or a review is empty.
     """
     if (folder / FOLDER).is_dir():
-        found = _from_folder(folder / FOLDER)
+        contents = _from_folder(folder / FOLDER)
     elif (folder / ARCHIVE).is_file():
-        found = _from_archive(folder / ARCHIVE)
+        contents = _from_archive(folder / ARCHIVE)
     else:
         raise MissingData(
-            f"The movie reviews are not there. Put this file into {folder}:\n"
-            f"  {ARCHIVE} from {REVIEWS_ADDRESS} (84 MB; or the folder {FOLDER}, which it holds)"
+            f"The movie reviews are missing. Put this file into {folder}:\n"
+            f"  {ARCHIVE} from {REVIEWS_ADDRESS} (84 MB; or the folder {FOLDER} in it)"
         )
     reviews: dict[tuple[str, str], dict[str, bytes]] = {(s, label): {} for s in _SPLITS for label in SENTIMENTS}
-    for split, label, name, content in found:
+    for split, label, name, content in contents:
         if not content:
             raise CorruptData(f"{folder}: the review {split}/{label}/{name} is empty. Fetch {ARCHIVE} again.")
         reviews[split, label][name] = content[:max_length]
     for (split, label), texts in reviews.items():
         if not texts:
             raise CorruptData(f"{folder} holds no review in {FOLDER}/{split}/{label}. Fetch {ARCHIVE} again.")
-    return {split: _joined([reviews[split, label] for label in SENTIMENTS]) for split in _SPLITS}
+    return {split: _join_reviews([reviews[split, label] for label in SENTIMENTS]) for split in _SPLITS}
 
 
 def _from_folder(folder: Path) -> Iterator[tuple[str, str, str, bytes]]:
@@ -196,7 +195,6 @@ def _from_folder(folder: Path) -> Iterator[tuple[str, str, str, bytes]]:
 
 
 def _from_archive(archive: Path) -> Iterator[tuple[str, str, str, bytes]]:
-    """By their exact places in the archive: nothing is written anywhere."""
     for name, content in read_tar(archive, _is_review, REVIEWS_ADDRESS):
         _, split, label, file = PurePosixPath(name).parts
         yield split, label, file, content
@@ -208,44 +206,42 @@ def _is_review(name: str) -> bool:
     return labelled and parts[3].endswith(".txt")
 
 
-def _joined(by_label: list[dict[str, bytes]]) -> Sequences:
+def _join_reviews(by_label: list[dict[str, bytes]]) -> Sequences:
     texts = [texts[name] for texts in by_label for name in sorted(texts)]
-    labels = np.repeat(np.arange(len(by_label), dtype=np.uint8), [len(texts) for texts in by_label])
-    tokens = np.frombuffer(b"".join(texts), dtype=np.uint8).copy()
-    return Sequences(tokens, np.array([len(text) for text in texts]), labels)
+    return Sequences.join(texts, np.repeat(np.arange(len(by_label)), [len(texts) for texts in by_label]))
 
 
 def find_pairs(folder: Path) -> dict[str, Path]:
-    """Split -> file.
+    """Find the file of each split.
 
     Args:
-        folder: holds the three files, or the folders out of the release.
+        folder: holds the three files, or the folders of the release.
 
     Raises:
-        MissingData: a file is not there; says what to fetch, from where, and where to put it.
+        MissingData: a file is absent; names the files, their address and their place.
     """
     for place in (folder, folder / _RELEASE, folder / _RELEASE.name):
         if all((place / name).is_file() for name in FILES.values()):
             return {split: place / name for split, name in FILES.items()}
     raise MissingData(
-        f"The pairs of papers are not there. Put these files into {folder}:\n"
-        f"  {', '.join(FILES.values())} out of lra_release.gz from {PAIRS_ADDRESS} (7.7 GB)\n"
+        f"The pairs of papers are missing. Put these files into {folder}:\n"
+        f"  {', '.join(FILES.values())} of lra_release.gz from {PAIRS_ADDRESS} (7.7 GB)\n"
         "The address refused downloads when last reported; mirrors of the release carry the same three files."
     )
 
 
 def read_pairs(file: Path, max_length: int, chunk: int) -> Iterator[Sequences]:
-    """Bytes of both papers of every pair, some pairs at a time.
+    """Read the bytes of both papers of every pair, in parts.
 
     A line is "label, paper, paper, text, text", separated by tabs and without quotes.
 
     Args:
         file: one split.
-        max_length: bytes of a paper to keep, from its beginning.
-        chunk: pairs to hand over at once.
+        max_length: bytes read of a paper, from its beginning.
+        chunk: pairs per part.
 
     Raises:
-        CorruptData: a line is something else; names it.
+        CorruptData: names a line with other content.
     """
     with file.open("rb") as lines:
         first = 1
@@ -266,6 +262,4 @@ def _parse(block: list[bytes], file: Path, first: int, max_length: int) -> Seque
             )
         labels.append(_LABELS[fields[0]])
         texts += [fields[3][:max_length], fields[4][:max_length]]
-    sizes = np.array([len(text) for text in texts]).reshape(-1, 2)
-    tokens = np.frombuffer(b"".join(texts), dtype=np.uint8).copy()
-    return Sequences(tokens, sizes.sum(1), np.array(labels, dtype=np.uint8), sizes[:, 0].astype(np.int32))
+    return Sequences.join(texts, np.array(labels), pairs=True)

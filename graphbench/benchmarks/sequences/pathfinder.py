@@ -1,4 +1,4 @@
-"""Pathfinder of the Long Range Arena, generated with its constants."""
+"""Pathfinder of the Long Range Arena, sampled with its constants."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _SMALLEST, _PUBLISHED = 12, 32  # pixels per side
 
 
 class Pathfinder(ImageInput):
-    """Are two dots joined by one dashed path? 200,000 images of 32 x 32 pixels, read row by row.
+    """Two dots joined by one dashed path, or not, in 200,000 images of 32 x 32 pixels, read row by row.
 
-    Two paths of 14 dashes, five distractors of four; see `sequences.dashed_paths` for the constants of the
-    arena's hard set ("Long Range Arena", Tay et al., 2021; Linsley et al., NeurIPS 2018) and for what differs: dashes
-    lie anywhere instead of on a grid. A token is a grey value.
+    Two paths of 14 dashes, five distractors of four; see `sequences.dashed_paths` for the constants of the arena's hard
+    set ("Long Range Arena", Tay et al., 2021; Linsley et al., NeurIPS 2018) and for the difference: dashes may lie off
+    the grid. A token is a grey value.
 
     Args:
         data_seed: of the images.
         sizes: images in train, validation and test for a smaller (or larger) set.
-        image_size: pixels per side; fewer than the arena's 32 make shorter sequences of the same task for machines that
-            are too small for it. Paths then begin nearer to each other in proportion, dashes keep their size.
+        image_size: pixels per side; fewer than the arena's 32 make shorter sequences of the same task for smaller
+            machines. The distance between paths is scaled, the size of dashes is not.
         path_dashes: dashes of the two long paths; the arena's easier sets have 6 and 9.
         distractors: short paths.
         options: see `GraphBenchmark`.
@@ -73,7 +73,7 @@ class Pathfinder(ImageInput):
         self.spec = with_sizes(spec, sizes)
 
     def source_key(self) -> dict[str, Any]:
-        """What decides about the images."""
+        """Return the options that define the images."""
         return {
             "data_seed": self.data_seed,
             "sizes": list(self.spec.split_sizes or ()),
@@ -82,5 +82,5 @@ class Pathfinder(ImageInput):
         }
 
     def read(self) -> Mapping[str, Iterator[GraphTable]]:
-        """Draw the images on all cores."""
+        """Sample the images on all cores."""
         return self.drawn(partial(sample_pathfinder, settings=self.settings), self.data_seed, _CHUNK)

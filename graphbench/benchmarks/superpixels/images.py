@@ -32,7 +32,7 @@ class LabelledImages:
         return len(self.labels)
 
     def select(self, rows: np.ndarray) -> LabelledImages:
-        """The chosen images, in the given order."""
+        """Return the chosen images, in the given order."""
         if isinstance(self.images, np.ndarray):
             return LabelledImages(self.images[rows], self.labels[rows])
         if isinstance(self.images, ImageFiles):
@@ -41,7 +41,7 @@ class LabelledImages:
 
 
 class ImageFiles(Sequence[np.ndarray]):
-    """Images that are opened when they are asked for, so that a folder may be larger than memory.
+    """Images that are opened on access, so that a folder may be larger than memory.
 
     Args:
         files: one image each, in any format that Pillow reads.
@@ -66,12 +66,12 @@ class ImageFiles(Sequence[np.ndarray]):
         return read_image(self.files[place], self.colour)
 
     def select(self, rows: np.ndarray) -> ImageFiles:
-        """The chosen files, in the given order."""
+        """Return the chosen files, in the given order."""
         return ImageFiles([self.files[row] for row in rows], self.colour)
 
 
 def read_image(file: Path, colour: bool) -> np.ndarray:
-    """One image as uint8 `[height, width]`, or `[height, width, 3]` with `colour`.
+    """Read an image as uint8 `[height, width]`, or `[height, width, 3]` with `colour`.
 
     Raises:
         CorruptData: Pillow cannot read the file.
@@ -86,7 +86,7 @@ def read_image(file: Path, colour: bool) -> np.ndarray:
 
 
 def image_files(source: Path, column: str | None, name: str) -> tuple[list[Path], Path]:
-    """Images in a folder and the folders in it, sorted, or one image; and the folder that their names begin below.
+    """List the images in a folder and its subfolders, or one image, and the folder that names are relative to.
 
     Args:
         source: the folder or the image.
@@ -98,29 +98,29 @@ def image_files(source: Path, column: str | None, name: str) -> tuple[list[Path]
     """
     if column is not None:
         raise BadInput(f"{name} reads a folder of images, which has no column {column!r}.")
-    known = ", ".join(sorted(IMAGE_SUFFIXES))
+    formats = ", ".join(sorted(IMAGE_SUFFIXES))
     if source.is_file():
         if source.suffix.lower() not in IMAGE_SUFFIXES:
-            raise BadInput(f"{source}: images are read from a folder, or from one of {known}, not from this file.")
+            raise BadInput(f"{source}: images are read from a folder, or from one of {formats}, not from this file.")
         return [source], source.parent
     if not source.is_dir():
         raise BadInput(f"{source}: there is no such folder; it should hold images.")
     files = sorted(path for path in source.rglob("*") if path.suffix.lower() in IMAGE_SUFFIXES and path.is_file())
     if not files:
-        raise BadInput(f"{source} holds no images ({known}).")
+        raise BadInput(f"{source} holds no images ({formats}).")
     return files, source
 
 
 @dataclass(frozen=True)
 class ImageFolder:
-    """Which images there are; none is opened.
+    """Paths and classes of the images in a folder.
 
     Args:
         root: the folder.
         classes: names of the class folders, sorted; their order numbers the classes.
         files: every image, sorted by class and name.
         labels: class of each `[count]`.
-        splits: split of each, as given by the folders; None where the folder has no train, val and test.
+        splits: split of each, by the folders; None if there are no folders train, val and test.
     """
 
     root: Path
@@ -130,11 +130,11 @@ class ImageFolder:
     splits: np.ndarray | None
 
     def names(self) -> list[str]:
-        """Paths of the images below the folder."""
+        """Return the paths of the images below the folder."""
         return [file.relative_to(self.root).as_posix() for file in self.files]
 
     def checksum(self) -> str:
-        """SHA-256 over names and contents of all images."""
+        """Compute the SHA-256 over names and contents of all images."""
         total = hashlib.sha256()
         for name, file in zip(self.names(), self.files, strict=True):
             total.update(f"{name}\0{hashlib.sha256(file.read_bytes()).hexdigest()}\n".encode())
@@ -150,8 +150,8 @@ def find_images(root: Path) -> ImageFolder:
     """
     if not root.is_dir():
         raise MissingData(f"{root}: there is no such folder. It should hold a folder of images for each class.")
-    given = all((root / split).is_dir() for split in SPLITS)
-    parents = {split: root / split for split in SPLITS} if given else {"": root}
+    has_splits = all((root / split).is_dir() for split in SPLITS)
+    parents = {split: root / split for split in SPLITS} if has_splits else {"": root}
     classes = sorted({folder.name for parent in parents.values() for folder in _folders(parent)})
     files, labels, splits = [], [], []
     for split, parent in parents.items():
@@ -164,7 +164,7 @@ def find_images(root: Path) -> ImageFolder:
             splits += [split] * len(images)
     if not classes:
         raise BadInput(f"{root} holds no class folders: images belong into {root / 'CLASS'}, a folder for each class.")
-    return ImageFolder(root, tuple(classes), tuple(files), np.array(labels), np.array(splits) if given else None)
+    return ImageFolder(root, tuple(classes), tuple(files), np.array(labels), np.array(splits) if has_splits else None)
 
 
 def _folders(parent: Path) -> list[Path]:

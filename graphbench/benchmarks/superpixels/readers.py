@@ -23,7 +23,7 @@ ADDRESS = "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz"
 ARCHIVE, FOLDER = "cifar-10-python.tar.gz", "cifar-10-batches-py"
 TRAIN = ("data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5")
 TEST = ("test_batch",)
-#: MD5 of the published batches, as torchvision checks them too.
+#: MD5 of the published batches, as in torchvision.
 CHECKSUMS = {
     "data_batch_1": "c99cafc152244af753f735de768cd75f",
     "data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
@@ -55,32 +55,32 @@ class _ArrayUnpickler(pickle.Unpickler):
 
 
 def idx_files(folder: Path, origin: str = "") -> dict[str, tuple[Path, Path]]:
-    """Images and labels of the training and test part: the four files of MNIST, packed (.gz) or not.
+    """Find images and labels of the training and test part: the four files of MNIST, packed (.gz) or not.
 
     Args:
-        folder: where they lie.
-        origin: where they can be fetched, for the message.
+        folder: of the files.
+        origin: address of the files, for the message.
 
     Raises:
         MissingData: names the files that are absent.
     """
-    found, missing = {}, []
+    files, missing = {}, []
     for part, prefix in _PARTS.items():
         names = f"{prefix}-images-idx3-ubyte", f"{prefix}-labels-idx1-ubyte"
         paths = [next((p for p in (folder / name, folder / f"{name}.gz") if p.is_file()), None) for name in names]
         missing += [name for name, path in zip(names, paths, strict=True) if path is None]
         if paths[0] is not None and paths[1] is not None:
-            found[part] = (paths[0], paths[1])
+            files[part] = (paths[0], paths[1])
     if missing:
         raise MissingData(
             f"{folder} lacks {', '.join(missing)} (each may end in .gz). Put the four files of MNIST, Fashion-MNIST or "
             f"another set in IDX format there{f', from {origin}' if origin else ''}."
         )
-    return found
+    return files
 
 
 def idx_checksums(folder: Path, origin: str = "") -> dict[str, list[str]]:
-    """SHA-256 of the images and labels of each part.
+    """Compute the SHA-256 of the images and labels of each part.
 
     Raises:
         MissingData: as `idx_files`.
@@ -89,15 +89,15 @@ def idx_checksums(folder: Path, origin: str = "") -> dict[str, list[str]]:
 
 
 def has_idx_files(folder: Path) -> bool:
-    """Whether a folder holds any of the four files."""
+    """Return whether a folder holds any of the four files."""
     return any(folder.glob("*-idx?-ubyte*"))
 
 
 def read_idx(file: Path) -> np.ndarray:
-    """An array of bytes of any shape.
+    """Read an array of bytes of any shape.
 
-    The file has two zero bytes, the type (8 for unsigned bytes), the number of axes, the length of each axis as four
-    bytes, largest first, and the values.
+    The file has two zero bytes, the type (8 for unsigned bytes), the number of axes, the length of each axis as a
+    big-endian integer of four bytes, and the values.
 
     Raises:
         CorruptData: the file is cut short, altered, or in another format.
@@ -121,11 +121,11 @@ def read_idx(file: Path) -> np.ndarray:
 
 
 def read_idx_folder(folder: Path) -> dict[str, LabelledImages]:
-    """Training and test images of MNIST's four files.
+    """Read training and test images of MNIST's four files.
 
     Raises:
         MissingData: files are absent.
-        CorruptData: a file is damaged, or images and labels do not belong together.
+        CorruptData: a file is damaged, or images and labels do not fit.
     """
     parts = {}
     for part, (image_file, label_file) in idx_files(folder).items():
@@ -140,28 +140,26 @@ def read_idx_folder(folder: Path) -> dict[str, LabelledImages]:
 
 
 def read_cifar10(folder: Path) -> dict[str, LabelledImages]:
-    """Training and test images, in the order of the batches.
+    """Read training and test images, in the order of the batches.
 
     Args:
-        folder: holds the archive `cifar-10-python.tar.gz`, which is read without unpacking it, or the folder
-            `cifar-10-batches-py` out of it; or is that folder.
+        folder: holds the archive `cifar-10-python.tar.gz`, which is read without unpacking it, or its folder
+            `cifar-10-batches-py`; or is that folder.
 
     Raises:
-        MissingData: nothing is there; says what to fetch, from where, and where to put it.
-        CorruptData: a batch is damaged or is not the published one.
+        MissingData: the batches are absent; names the archive, its address and its place.
+        CorruptData: a batch is damaged or another one.
     """
     content = _batches(folder)
     parts = {}
     for part, names in (("train", TRAIN), ("test", TEST)):
-        read = [_read_batch(name, content[name]) for name in names]
-        parts[part] = LabelledImages(
-            np.concatenate([images for images, _ in read]), np.concatenate([labels for _, labels in read])
-        )
+        images, labels = zip(*(_read_batch(name, content[name]) for name in names), strict=True)
+        parts[part] = LabelledImages(np.concatenate(images), np.concatenate(labels))
     return parts
 
 
 def _batches(folder: Path) -> dict[str, bytes]:
-    """Name -> content of every batch."""
+    """Read the content of every batch by name."""
     names = TRAIN + TEST
     for place in (folder, folder / FOLDER):
         present = [name for name in names if (place / name).is_file()]
@@ -173,13 +171,11 @@ def _batches(folder: Path) -> dict[str, bytes]:
     if (folder / ARCHIVE).is_file():
         return _from_archive(folder / ARCHIVE)
     raise MissingData(
-        f"CIFAR-10 is not there. Put this file into {folder}:\n"
-        f"  {ARCHIVE} from {ADDRESS} (or the folder {FOLDER}, which it holds)"
+        f"CIFAR-10 is missing. Put this file into {folder}:\n  {ARCHIVE} from {ADDRESS} (or the folder {FOLDER} in it)"
     )
 
 
 def _from_archive(archive: Path) -> dict[str, bytes]:
-    """By their exact names: nothing is written anywhere."""
     names = {f"{FOLDER}/{name}": name for name in TRAIN + TEST}
     content = {names[path]: data for path, data in read_tar(archive, names.__contains__, ADDRESS)}
     missing = [name for name in TRAIN + TEST if name not in content]
@@ -192,10 +188,12 @@ def _from_archive(archive: Path) -> dict[str, bytes]:
 
 
 def _read_batch(name: str, content: bytes) -> tuple[np.ndarray, np.ndarray]:
-    """Images `[count, 32, 32, 3]` and classes `[count]` of one batch, once its checksum is right."""
-    found = hashlib.md5(content, usedforsecurity=False).hexdigest()
-    if found != CHECKSUMS[name]:
-        raise CorruptData(f"{name} is not CIFAR-10's: its MD5 is {found} instead of {CHECKSUMS[name]}. Fetch it again.")
+    """Read images `[count, 32, 32, 3]` and classes `[count]` of one batch after checking its MD5."""
+    checksum = hashlib.md5(content, usedforsecurity=False).hexdigest()
+    if checksum != CHECKSUMS[name]:
+        raise CorruptData(
+            f"{name} is not CIFAR-10's: its MD5 is {checksum} instead of {CHECKSUMS[name]}. Fetch it again."
+        )
     try:
         batch = _ArrayUnpickler(io.BytesIO(content), encoding="bytes").load()
         images = np.asarray(batch[b"data"], dtype=np.uint8).reshape(-1, *_SHAPE).transpose(0, 2, 3, 1)
@@ -208,11 +206,11 @@ def _read_batch(name: str, content: bytes) -> tuple[np.ndarray, np.ndarray]:
 
 
 def read_image_rows(file: Path, brightest: int = 255) -> LabelledImages:
-    """Square grey images out of a CSV file without a header, packed (.gz) or not.
+    """Read square grey images from a CSV file without a header, packed (.gz) or not.
 
     Args:
-        file: one row per image.
-        brightest: value of white; pixels are scaled so that it becomes 255.
+        file: a row per image: its pixels, then its class.
+        brightest: value of white, which is scaled to 255.
 
     Raises:
         CorruptData: the file is damaged, or its rows are no square images of values up to `brightest`.

@@ -384,7 +384,7 @@ def test_split_of_the_electric_flow_paper_is_disjoint_and_keeps_ids():
         ids[split] = list(range(start, start + sizes[split]))
         start += sizes[split]
     molecules = zinc_files.ZincMolecules({split: [f"s{n}" for n in rows] for split, rows in ids.items()}, ids, {})
-    found = zinc_files.regrouped(molecules)
+    found = zinc_files.regroup(molecules)
     assert {split: len(rows) for split, rows in found.ids.items()} == {"train": 20_000, "val": 2_000, "test": 24_445}
     assert set(found.ids["train"]) < set(ids["train"])
     assert set(found.ids["val"]) < set(ids["test"])

@@ -135,7 +135,7 @@ def test_of_all_short_sequences_those_of_the_grammar_are_expressions():
         ("[MAX 1 2", r"token 1, \[MAX, opens a list that no \] closes"),
         ("[MAX 1 [MIN 2 3 ]", r"token 1, \[MAX, opens a list"),
         ("[MAX 1 ] ]", r"token 4, \], closes a list, but none is open"),
-        ("[MAX 1 ] 2", "token 4, 2, stands behind the end of the expression"),
+        ("[MAX 1 ] 2", "token 4, 2, comes after the end of the expression"),
         ("[MAX 1 [SM ] ]", r"token 4, \], closes a list without arguments"),
     ],
 )

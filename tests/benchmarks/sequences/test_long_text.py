@@ -233,7 +233,7 @@ def test_bad_line_is_named(file, line):
 
 
 def test_files_are_found_in_the_folders_of_the_release(tmp_path):
-    with pytest.raises(MissingData, match=r"new_aan_pairs.train.tsv.* out of lra_release.gz"):
+    with pytest.raises(MissingData, match=r"new_aan_pairs.train.tsv.* of lra_release.gz"):
         find_pairs(tmp_path)
     place = tmp_path / "lra_release" / "lra_release" / "tsv_data"
     place.mkdir(parents=True)

@@ -280,7 +280,7 @@ def test_missing_packages_name_their_extras(mnist_folder, monkeypatch, tmp_path)
         raise PackageNotFoundError(name)
 
     monkeypatch.setattr(base, "version", absent)
-    with pytest.raises(MissingExtra, match=r"MNISTSuperpixels out of images.*graphbench-lightning\[images\]"):
+    with pytest.raises(MissingExtra, match=r"MNISTSuperpixels from images.*graphbench-lightning\[images\]"):
         MNISTSuperpixels(source="idx", images=str(mnist_folder), store=str(tmp_path)).prepare_data()
     monkeypatch.undo()
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)

@@ -15,7 +15,7 @@ Rows = dict[str, np.ndarray]
 
 
 def group_numbers(values: np.ndarray) -> np.ndarray:
-    """Number the groups and return that of each row `[rows]`."""
+    """Return the group of each row as a number `[rows]`."""
     texts = np.array([str(value) for value in as_rows(values)[:, 0].tolist()])
     return np.unique(texts, return_inverse=True)[1]
 

@@ -18,20 +18,18 @@ from rdkit import Chem, rdBase
 from graphbench.benchmarks.molecules.chemistry.problems import UNREADABLE, RowProblem, quote
 from graphbench.benchmarks.molecules.chemistry.smiles import as_smiles
 from graphbench.errors import BadInput
-from graphbench.tables.cells import Missing, as_number, parse_class, parse_number
+from graphbench.tables.cells import Missing, as_number, parse_cells, parse_number
 from graphbench.tables.formats import BLANK
 from graphbench.tables.layout import has_decimal_commas, point_for_comma
-from graphbench.tables.reader import MOLECULES, Table, as_texts, check_table, lines_table, open_table
+from graphbench.tables.reader import MOLECULES, Table, as_texts, lines_table, open_table
 from graphbench.tables.records import RECORD_END
 
 logger = logging.getLogger(__name__)
-#: The word for standard input.
 STANDARD_INPUT = "-"
-_PART = 1_024  # rows that a training reads at once
+_PART = 1_024  # rows read at once in training
 TargetTask = Literal["regression", "classification", "multilabel"]
-USUAL_MISSING = Missing.of(None)
-#: Different texts of a column that can be names of classes.
-_MOST_NAMED = 20
+_USUAL_MISSING = Missing.of(None)
+_MOST_NAMED = 20  # different texts of a column that can be names of classes
 
 
 @dataclass
@@ -40,8 +38,8 @@ class MoleculeFrame:
 
     Args:
         frame: every column as the file has it; text, but for Parquet files.
-        smiles: one a row; "" where the row has none.
-        problems: row -> why it was not even taken apart, and a detail.
+        smiles: of each row; "" where it has none.
+        problems: row -> kind and detail of why it could not be split into cells.
         numbers: line or number of each row.
     """
 
@@ -53,17 +51,17 @@ class MoleculeFrame:
 
 @dataclass
 class MoleculeRows:
-    """The columns of a file that were asked for, as text.
+    """Columns of a file, as text.
 
     Args:
         source: name of the file, for messages.
-        header: all columns of the file, wanted or not.
-        columns: name -> one string per row; "" where the file has nothing.
+        header: all columns of the file.
+        columns: name -> one string per row; "" for an empty cell.
         lines: line of the file on which each row begins, from 1 (for Parquet: number of the row).
-        problems: rows that could not even be taken apart; they are not among `columns`.
+        problems: rows that could not be split into cells; they are not among `columns`.
         unit: what `lines` counts.
-        separator: what separates cells, where a character does.
-        notes: what is unlike a plain file of its kind, in words.
+        separator: character between cells, if any.
+        notes: differences from a plain file of its kind, in words.
     """
 
     source: str
@@ -81,27 +79,12 @@ class MoleculeRows:
         return len(self.lines) + len(self.problems)
 
 
-def check_format(path: Path) -> None:
-    """Refuse a file that is not of `MOLECULES`; whether it is there is not asked.
-
-    Raises:
-        BadInput: its suffix is another.
-        MissingExtra: it needs a package that is not installed.
-    """
-    check_table(path, MOLECULES, "molecules")
-
-
 def read_rows(path: Path, smiles_column: str, others: Sequence[str]) -> MoleculeRows:
-    """Read the SMILES column and some others of a whole file.
-
-    Args:
-        path: see `graphbench.tables.reader.open_table` for the formats.
-        smiles_column: where the SMILES stand; for SDF files they are written by RDKit.
-        others: further columns.
+    """Read the SMILES column (written by RDKit for SDF files) and some others of a whole file.
 
     Raises:
-        BadInput: there is no such file, its format is unknown or broken, it is empty, or a column is missing or there
-            twice.
+        BadInput: there is no such file, its format is unknown or broken, it is empty, or a column is missing or
+            repeated.
         MissingExtra: it is an `.xlsx` file, and openpyxl is not installed.
     """
     table = open_table(path, smiles_column, others, MOLECULES, "molecules")
@@ -110,29 +93,18 @@ def read_rows(path: Path, smiles_column: str, others: Sequence[str]) -> Molecule
     for part in _parts(table, smiles_column, _PART):
         columns = {name: as_texts(part.frame[table.column(name)]) for name in others}
         columns[smiles_column] = part.smiles
-        if part.problems:
-            torn = {row: problem for row, problem in part.problems.items() if problem[0] != BLANK}  # nothing is lost
-            rows.problems += [RowProblem(kind, part.numbers[row], said) for row, (kind, said) in torn.items()]
-            kept = [row for row in range(len(part.frame)) if row not in part.problems]
-            columns = {name: [texts[row] for row in kept] for name, texts in columns.items()}
-            part.numbers = [part.numbers[row] for row in kept]
-        rows.lines += part.numbers
+        for row, (kind, detail) in part.problems.items():
+            if kind != BLANK:
+                rows.problems.append(RowProblem(kind, part.numbers[row], detail))
+        intact = [row for row in range(len(part.frame)) if row not in part.problems]
+        rows.lines += [part.numbers[row] for row in intact]
         for name, texts in columns.items():
-            rows.columns[name] += texts
+            rows.columns[name] += [texts[row] for row in intact]
     return rows
 
 
 def stream_molecules(source: str | Path, smiles_column: str, size: int) -> Iterator[MoleculeFrame]:
-    """Read a file part by part, with all its columns.
-
-    Args:
-        source: path of the file, or "-" for a list of SMILES on standard input.
-        smiles_column: where the SMILES stand; those of SDF files are written by RDKit into a column of that name.
-        size: rows per part.
-
-    Raises:
-        BadInput: as `read_rows`.
-    """
+    """Read a file, or SMILES from standard input ("-"), in parts of `size` rows; raises as `read_rows`."""
     if str(source) == STANDARD_INPUT:
         table = lines_table("standard input", sys.stdin, smiles_column)
     else:
@@ -143,18 +115,13 @@ def stream_molecules(source: str | Path, smiles_column: str, size: int) -> Itera
 
 
 def _parts(table: Table, smiles_column: str, size: int) -> Iterator[MoleculeFrame]:
-    """Parts of a table with their SMILES.
-
-    Raises:
-        BadInput: there is none.
-    """
     name, count = table.column(smiles_column), 0
     for part in table.parts(size):
         if table.records:
-            found = [_record_smiles(record) for record in part.frame[name]]
-            broken = [row for row, text in enumerate(found) if text is None]
+            parsed = [_record_smiles(record) for record in part.frame[name]]
+            broken = [row for row, text in enumerate(parsed) if text is None]
             part.problems |= {row: (UNREADABLE, f"record {count + row + 1:,}") for row in broken}
-            smiles = [text or "" for text in found]
+            smiles = [text or "" for text in parsed]
             part.frame[name] = pd.Series(smiles, dtype=object)
         else:
             smiles = as_texts(part.frame[name])
@@ -165,9 +132,9 @@ def _parts(table: Table, smiles_column: str, size: int) -> Iterator[MoleculeFram
 
 
 def _record_smiles(record: str) -> str | None:
-    """A record of an SDF file as a SMILES; None where RDKit cannot read it.
+    """Convert a record of an SDF file to SMILES; None if RDKit cannot read it.
 
-    RDKit keeps coordinates' stereo marks and drops plain hydrogens; marks of racemates stay, as with `as_smiles`.
+    RDKit derives stereo marks from coordinates and drops plain hydrogens; marks of racemates stay, as with `as_smiles`.
     """
     with rdBase.BlockLogs():
         supplier = Chem.SDMolSupplier()
@@ -180,7 +147,7 @@ def _record_smiles(record: str) -> str | None:
 
 
 def shorten(value: str) -> str:
-    """A cell for a message: quoted, or "empty"."""
+    """Return a cell for a message: quoted and cut, or "empty"."""
     return quote(value) if value else "empty"
 
 
@@ -190,63 +157,36 @@ def parse_targets(
     task: TargetTask,
     num_classes: int = 2,
     classes: Sequence[str] = (),
-    missing: Missing = USUAL_MISSING,
+    missing: Missing = _USUAL_MISSING,
 ) -> tuple[np.ndarray, list[RowProblem]]:
-    """Targets of every row, and what is wrong with them.
+    """Parse the targets of every row; some, but not all, targets of a row may be missing.
 
-    Empty cells and words for missing ones are allowed as long as the row has another target.
-
-    Args:
-        rows: the file.
-        names: its target columns.
-        task: decides which numbers are valid: finite ones; classes `0 .. num_classes - 1`; 0, 1, true and false.
-        num_classes: classes of a classification.
-        classes: what the file calls them, from class 0 on; empty where it has their numbers.
-        missing: cells that hold no target; names of classes come first.
+    Arguments are those of `graphbench.tables.cells.parse_cells`, `classes` in the order of their numbers.
 
     Returns:
-        float64 `[rows, T]`, or int64 `[rows, 1]` for classification; NaN (or -1) where missing or wrong. Problems in
+        float64 `[rows, T]`, or int64 `[rows, 1]` for classification; NaN (or -1) where missing or faulty. Problems in
         the order of columns.
     """
-    values = np.full((len(rows.lines), len(names)), np.nan)
-    problems: list[RowProblem] = []
     numbers = {name: number for number, name in enumerate(classes)}
-    for place, name in enumerate(names):
-        for row, text in enumerate(rows.columns[name]):
-            if text not in numbers and text in missing:
-                continue
-            value, fault = parse_class(text, numbers) if numbers else parse_number(text, task, num_classes)
-            if fault:
-                problems.append(RowProblem(f"target {name!r} {fault}", rows.lines[row], shorten(text)))
-            else:
-                values[row, place] = value
-    faulty = {problem.line for problem in problems}
+    values, faults = parse_cells({name: rows.columns[name] for name in names}, task, missing, num_classes, numbers)
+    problems = [RowProblem(fault, rows.lines[row], shorten(text)) for row, fault, text in faults]
+    faulty = {row for row, _, _ in faults}
     kind = f"target {names[0]!r} is missing" if len(names) == 1 else "all targets are missing"
-    empty = [rows.lines[row] for row in np.flatnonzero(np.isnan(values).all(axis=1))]
-    problems += [RowProblem(kind, line) for line in empty if line not in faulty]
+    empty = np.flatnonzero(np.isnan(values).all(axis=1)).tolist()
+    problems += [RowProblem(kind, rows.lines[row]) for row in empty if row not in faulty]
     if task == "classification":
         return np.nan_to_num(values, nan=-1.0).astype(np.int64), problems
     return values, problems
 
 
 def parse_weights(
-    rows: MoleculeRows, name: str, missing: Missing = USUAL_MISSING
+    rows: MoleculeRows, name: str, missing: Missing = _USUAL_MISSING
 ) -> tuple[np.ndarray, list[RowProblem]]:
-    """Weights of every row, and what is wrong with them: each row needs a finite number of 0 or more.
-
-    Args:
-        rows: the file.
-        name: its column of weights.
-        missing: cells that hold none.
-
-    Returns:
-        float64 `[rows]`; NaN where wrong. Problems in the order of rows.
-    """
+    """Parse the weight of every row, finite and 0 or more: float64 `[rows]`, NaN where faulty, and the problems."""
     values, problems = np.full(len(rows.lines), np.nan), []
     for row, text in enumerate(rows.columns[name]):
-        value, fault = (math.nan, "is missing") if text in missing else parse_number(text, "regression", 0)
-        if not fault and value < 0:
-            fault = "is below 0"
+        value, fault = (math.nan, "is missing") if text in missing else parse_number(text, "regression")
+        fault = fault or ("is below 0" if value < 0 else "")
         if fault:
             problems.append(RowProblem(f"weight {name!r} {fault}", rows.lines[row], shorten(text)))
         else:
@@ -255,14 +195,10 @@ def parse_weights(
 
 
 def points_for_commas(rows: MoleculeRows, names: Sequence[str]) -> None:
-    """Write numbers with decimal points where the file has decimal commas, and note it.
+    """Replace decimal commas in columns of numbers by points, in place, and note it.
 
-    It has them where a cell of these columns has one and none has a point, unless commas separate its cells: there
-    "1,5" in quotes may as well mean 1500 and so stays no number.
-
-    Args:
-        rows: the file; changed.
-        names: its columns of numbers.
+    A file has decimal commas if a cell of these columns has one and none has a point, unless commas separate its cells:
+    there "1,5" in quotes may as well mean 1500 and so stays no number.
     """
     if rows.separator == "," or not has_decimal_commas(cell for name in names for cell in rows.columns[name]):
         return
@@ -272,20 +208,20 @@ def points_for_commas(rows: MoleculeRows, names: Sequence[str]) -> None:
 
 
 def classes_hint(rows: MoleculeRows, target: str, numbers: bool = False) -> str:
-    """How to have the texts or numbers of a column as classes; empty where they are too many to be classes.
+    """Suggest options that read the texts of a column as classes; "" if they are too many.
 
-    Numbers are offered where a classification was asked for, which has found other ones than 0 to C - 1.
+    With `numbers`, those of a classification that are not 0 to C - 1 may be classes too.
     """
-    found = sorted({text for text in rows.columns[target] if text not in USUAL_MISSING})
-    some_number = any(not parse_number(text, "regression", 0)[1] for text in found)
-    if not 2 <= len(found) <= _MOST_NAMED or (some_number and not numbers):
+    texts = sorted({text for text in rows.columns[target] if text not in _USUAL_MISSING})
+    has_number = any(not parse_number(text, "regression")[1] for text in texts)
+    if not 2 <= len(texts) <= _MOST_NAMED or (has_number and not numbers):
         return ""
-    named = json.dumps(found, ensure_ascii=False)
+    named = json.dumps(texts, ensure_ascii=False)
     return f" Classes by name: --data.task classification --data.classes '{named}', in the order that you want."
 
 
 def missing_hint(rows: MoleculeRows, targets: Sequence[str], missing: Missing) -> str:
-    """How to have texts among numbers as missing targets; empty where there are none, or too many for that."""
+    """Suggest an option that reads the words among numbers as missing targets; "" if there are none, or too many."""
     texts = {text for name in targets for text in rows.columns[name] if text not in missing}
     words = sorted(text for text in texts if math.isnan(as_number(text)) and not any(map(str.isdigit, text)))
     if not 0 < len(words) <= _MOST_NAMED or len(words) == len(texts):

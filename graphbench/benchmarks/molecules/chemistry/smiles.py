@@ -17,14 +17,14 @@ from rdkit.Chem import rdCIPLabeler
 from graphbench.benchmarks.molecules.chemistry.problems import EMPTY, TOO_LARGE, UNREADABLE, MoleculeProblem
 from graphbench.tables.records import EXTENDED
 
-#: Numbers in OGB's chirality column; a model learns a vector for each, whatever the words are.
-FLAT, R, S, UNDECIDED = 0, 1, 2, 3
+#: Numbers in OGB's chirality column, where 0 is an atom without handedness.
+R, S, UNDECIDED = 1, 2, 3
 _NUMBER = {"R": R, "r": R, "S": S, "s": S}
 _TETRAHEDRAL = (Chem.ChiralType.CHI_TETRAHEDRAL_CW, Chem.ChiralType.CHI_TETRAHEDRAL_CCW)
 #: Comparisons of branches after which a molecule's centres count as undecided; it bounds the time on large cages.
 _MOST_COMPARISONS = 1_250_000
-#: Atoms of the largest molecule that is read. RDKit's work, dense encodings and attention grow with the square of the
-#: atoms or faster: ten times as many would take hours before training.
+#: Atoms of the largest molecule that is read: RDKit, dense encodings and attention take time that grows with the square
+#: of the atoms or faster, so ten times as many would take hours before training.
 MAX_ATOMS = 5_000
 _ATOM = re.compile(r"\[[^\]]*\]|Cl|Br|[BCNOPSFIbcnops*]")
 _INCHI_KEY = re.compile(r"[A-Z]{14}-[A-Z]{10}-[A-Z]")
@@ -33,7 +33,7 @@ _RING_BOND = re.compile(r"%\((\d+)\)|%(\d\d)|(\d)")
 
 
 def count_atoms(smiles: str) -> int:
-    """Atoms that a SMILES writes down, in time that grows with its length; nothing is checked.
+    """Count the atoms that a SMILES writes down, without parsing it.
 
     Examples:
         >>> count_atoms("Cl[C@@H](Br)c1ccccc1"), count_atoms("[NH4+].[Na+]")
@@ -43,11 +43,7 @@ def count_atoms(smiles: str) -> int:
 
 
 def parse_smiles(smiles: str) -> Chem.Mol:
-    """A sanitised molecule with at least one atom.
-
-    Raises:
-        MoleculeProblem: RDKit cannot read the text (with its reason), or it has no atoms or more than `MAX_ATOMS`.
-    """
+    """Parse a SMILES into a sanitised molecule of 1 to `MAX_ATOMS` atoms, or raise `MoleculeProblem`."""
     if len(smiles) > MAX_ATOMS and (atoms := count_atoms(smiles)) > MAX_ATOMS:
         raise MoleculeProblem(TOO_LARGE, f"{atoms} atoms, at most {MAX_ATOMS} are read")
     mol = Chem.MolFromSmiles(smiles)
@@ -62,10 +58,7 @@ def parse_smiles(smiles: str) -> Chem.Mol:
 
 
 def why_unreadable(text: str) -> str:
-    """Why RDKit refuses a text as SMILES, in words of its own kind.
-
-    Args:
-        text: one that `Chem.MolFromSmiles` gives no molecule of.
+    """Explain why `Chem.MolFromSmiles` rejects a text.
 
     Examples:
         >>> why_unreadable("C1CC"), why_unreadable("CC>>CO")
@@ -83,13 +76,13 @@ def why_unreadable(text: str) -> str:
         return f"it has the character {foreign!r} ({unicodedata.name(foreign, f'U+{ord(foreign):04X}')})"
     mol = Chem.MolFromSmiles(text, sanitize=False)
     if mol is None:
-        return _broken(text) or "not a SMILES string"
+        return _unclosed(text) or "not a SMILES string"
     problems = Chem.DetectChemistryProblems(mol)
     return problems[0].Message() if problems else "cannot be sanitised"
 
 
-def _broken(text: str) -> str:
-    """What is left open in a text: ring bonds and parentheses."""
+def _unclosed(text: str) -> str:
+    """Name the brackets, ring bonds or parentheses that a text leaves open."""
     outside = _BRACKETS.sub("", text)
     if "[" in outside or "]" in outside:
         return "a square bracket is not closed, or not opened"
@@ -103,16 +96,10 @@ def _broken(text: str) -> str:
 
 
 def without_labels(mol: Chem.Mol) -> Chem.Mol:
-    """A molecule without isotopes and map numbers, which no column of features has.
+    """Remove isotopes and map numbers, which no column of features has, from a copy of a sanitised molecule.
 
-    Deuterium and mapped hydrogens, which RDKit keeps as atoms, become hydrogens of their neighbour like any other, and
-    centres that differ in isotopes alone are none.
-
-    Args:
-        mol: sanitised; it stays as it is.
-
-    Returns:
-        The molecule itself where it has no such labels, else a copy.
+    Deuterium and mapped hydrogens, which RDKit keeps as atoms, become implicit hydrogens of their neighbour; centres
+    that differ in isotopes alone lose their chirality.
 
     Examples:
         >>> Chem.MolToSmiles(without_labels(Chem.MolFromSmiles("[2H]C([2H])([2H])[CH2:7]O")))
@@ -132,14 +119,10 @@ def without_labels(mol: Chem.Mol) -> Chem.Mol:
 
 
 def handedness(mol: Chem.Mol) -> dict[int, int]:
-    """R or S of every tetrahedral centre that a molecule marks, whatever the order of its atoms.
+    """Return R, S or `UNDECIDED` for every marked tetrahedral centre, independent of the order of the atoms.
 
-    Args:
-        mol: sanitised. Its atoms get RDKit's property `_CIPCode`.
-
-    Returns:
-        Atom -> `R`, `S`, or `UNDECIDED` where the rules rank two neighbours alike (caged phosphites) or the molecule
-        takes more than a million comparisons.
+    The rules rank two neighbours alike in caged phosphites, and molecules with too many comparisons are not decided.
+    Atoms get RDKit's property `_CIPCode`.
 
     Examples:
         >>> [handedness(Chem.MolFromSmiles(text)) for text in ("N[C@@H](C)C(=O)O", "C[C@H](N)C(=O)O")]
@@ -159,7 +142,7 @@ def handedness(mol: Chem.Mol) -> dict[int, int]:
 
 
 def remarks_about(mol: Chem.Mol) -> str:
-    """What a molecule says of itself that no column of features has, in words; "" where nothing.
+    """Describe marks of a molecule that no column of features has; "" if there are none.
 
     Examples:
         >>> remarks_about(Chem.MolFromSmiles("C[C@H](N)C(=O)O |&1:1|"))
@@ -167,16 +150,16 @@ def remarks_about(mol: Chem.Mol) -> str:
         >>> remarks_about(Chem.MolFromSmiles("[2H]C([2H])([2H])O"))
         'isotopes, which the model does not see'
     """
-    told = []
+    remarks = []
     if any(group.GetGroupType() != Chem.StereoGroupType.STEREO_ABSOLUTE for group in mol.GetStereoGroups()):
-        told.append("a racemate or an unknown enantiomer, read as the one that is drawn")
-    if any(atom.GetIsotope() for atom in mol.GetAtoms() if atom.GetAtomicNum()):  # of "*" it numbers attachment points
-        told.append("isotopes, which the model does not see")
-    return "; ".join(told)
+        remarks.append("a racemate or an unknown enantiomer, read as the one that is drawn")
+    if any(atom.GetIsotope() for atom in mol.GetAtoms() if atom.GetAtomicNum()):  # of "*": attachment points
+        remarks.append("isotopes, which the model does not see")
+    return "; ".join(remarks)
 
 
 def as_smiles(mol: Chem.Mol) -> str:
-    """A molecule as SMILES, with the marks of racemates and unknown enantiomers where it has some.
+    """Write a molecule as SMILES, with its marks of racemates and unknown enantiomers.
 
     Examples:
         >>> as_smiles(Chem.MolFromSmiles("CO")), as_smiles(Chem.MolFromSmiles("C[C@H](N)O |&1:1|"))

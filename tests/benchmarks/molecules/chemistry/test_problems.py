@@ -71,6 +71,6 @@ def test_molecules_in_several_splits_are_named():
     repeats = find_repeats(["C", "CC", "C", "CC"], np.zeros((4, 1)))
     smiles = ["C", "CC", "[CH4]", "CC"]
     assert describe_leaks(repeats, ["train", "val", "train", "val"], smiles, "a.csv") == ""
-    assert "1 molecule stands in several splits" in describe_leaks(
+    assert "1 molecule is in several splits" in describe_leaks(
         repeats, ["train", "val", "train", "test"], smiles, "a.csv"
     )

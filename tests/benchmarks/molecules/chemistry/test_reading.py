@@ -34,7 +34,7 @@ def test_molecules_lie_one_after_the_other():
     assert arrays.num_nodes.tolist() == [3, 6, 1, 4, 2, 8]
     assert arrays.num_edges.tolist() == [4, 12, 0, 6, 0, 16]
     assert arrays.num_fragments.tolist() == [1, 1, 1, 1, 2, 1]
-    assert arrays.scaffold_list() == ["", "c1ccccc1", "", "", "", "C1CCCCCCC1"]
+    assert arrays.scaffolds == ["", "c1ccccc1", "", "", "", "C1CCCCCCC1"]
     assert arrays.terms[:, 2].tolist() == [0, 0, 0, 0, 0, -2]
     expected = np.concatenate([smiles2graph(smiles)["node_feat"] for smiles in GOOD])
     assert np.array_equal(arrays.x, expected)
@@ -92,7 +92,7 @@ def test_nothing_at_all_is_readable():
     for smiles in ([], ["C1CC"]):
         arrays = read_molecules(smiles, RECIPE)
         assert (len(arrays), arrays.x.shape, arrays.terms.shape) == (0, (0, 9), (0, 3))
-        assert arrays.scaffold_list() == []
+        assert arrays.scaffolds == []
 
 
 def test_progress_sees_every_chunk():

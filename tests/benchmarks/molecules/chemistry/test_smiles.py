@@ -70,7 +70,7 @@ def atoms_of(arrays):
 def test_spellings_have_the_same_atoms(smiles):
     arrays = read(spellings(smiles, 8))
     assert all(atoms == atoms_of(arrays)[0] for atoms in atoms_of(arrays))
-    assert len(set(arrays.canonical_list())) == 1
+    assert len(set(arrays.canonical)) == 1
     assert arrays.x[:, 1].any()
 
 
@@ -111,7 +111,7 @@ def test_labels_that_no_column_has_change_nothing(labelled, plain):
     arrays = read([labelled, plain])
     first, second = atoms_of(arrays)
     assert first == second
-    assert len(find_repeats(arrays.canonical_list(), np.array([[1.0], [2.0]])).contradicting) == 1
+    assert len(find_repeats(arrays.canonical, np.array([[1.0], [2.0]])).contradicting) == 1
 
 
 def test_what_is_not_shown_is_remarked():
