@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from graphbench.contracts import SPLITS, GraphTable
-from graphbench.contracts.table import EDGE
+from graphbench.contracts.table import EDGE, EDGE_INDEX, NODE, Column, pointer
 from graphbench.data.download import fetch_members
 from graphbench.data.files.foreign import FETCH_AGAIN, foreign, load_tensors
 from graphbench.data.progress import track

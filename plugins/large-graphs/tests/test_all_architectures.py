@@ -171,9 +171,9 @@ def test_no_tensor_of_a_training_step_grows_faster_than_the_nodes(name, spec, on
     assert whole < 500 * 20_000
 
 
-def test_sigmoid_weights_are_there_some_at_a_time(spec, one_graph, monkeypatch):
+def test_sigmoid_weights_are_computed_in_chunks(spec, one_graph, monkeypatch):
     """Quadratic in time, not in memory."""
-    monkeypatch.setattr(difformer, "_WEIGHTS_AT_A_TIME", 2**15)
+    monkeypatch.setattr(difformer, "_CHUNK_WEIGHTS", 2**15)
     model = DIFFormer(spec, hidden_dim=8, num_layers=1, form="sigmoid").train()
     half, whole = (largest_tensor(model, one_graph(n)) for n in (1000, 2000))
     assert whole <= 2.1 * half

@@ -144,11 +144,11 @@ def test_near_identity_start(form):
 
 def test_sizes_follow_the_benchmark():
     spec = dataclasses.replace(MAPS, node=Features(dense=10), num_targets=10, max_nodes=10)
-    told = dataclasses.replace(spec, extra={"max_edges": "20"})
-    for given, edges in ((spec, 45), (told, 20)):
+    limited = dataclasses.replace(spec, extra={"max_edges": "20"})
+    for given, edges in ((spec, 45), (limited, 20)):
         model = LinearTransformer(given, num_layers=3)
         assert sum(p.numel() for p in model.parameters()) == 3 * 4 * (edges + 20) ** 2
-    efficient = LinearTransformer(told, "efficient", num_layers=3)
+    efficient = LinearTransformer(limited, "efficient", num_layers=3)
     assert sum(p.numel() for p in efficient.parameters()) == 3 * (4 * 20**2 + 4)
 
 

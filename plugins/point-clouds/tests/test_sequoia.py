@@ -12,7 +12,7 @@ from graphbench.errors import BadInput
 from graphbench_point_clouds import PointSequoia
 from graphbench_point_clouds.clouds import Clouds, nearest
 from graphbench_point_clouds.hierarchy import levels_of, only_once
-from graphbench_point_clouds.sequoia import FamilyAttention, TreeBlock, _asked
+from graphbench_point_clouds.sequoia import FamilyAttention, TreeBlock, _outputs
 
 SIZES = (14, 1, 9)
 DIMS = (4, 8, 16)
@@ -159,9 +159,9 @@ def test_points_start_with_their_positions_and_end_beside_their_category(parts_s
 
 def test_layers_give_what_the_answer_depends_on():
     """Roots look down one level a layer, points look up; before that, all levels."""
-    assert _asked(3, 4, of_clouds=True) == [range(4), range(1, 4), range(2, 4), range(3, 4)]
-    assert _asked(3, 4, of_clouds=False) == [range(4), range(3), range(2), range(1)]
-    assert _asked(1, 3, of_clouds=False) == [range(2), range(2), range(1)]
+    assert _outputs(3, 4, of_clouds=True) == [range(4), range(1, 4), range(2, 4), range(3, 4)]
+    assert _outputs(3, 4, of_clouds=False) == [range(4), range(3), range(2), range(1)]
+    assert _outputs(1, 3, of_clouds=False) == [range(2), range(2), range(1)]
 
 
 @pytest.mark.parametrize("layers", [1, 2, 5])

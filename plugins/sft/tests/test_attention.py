@@ -157,7 +157,7 @@ def test_chunks_and_recomputation_change_nothing(monkeypatch, sizes, dense):
     results = []
     for chunk, kept in ((1 << 30, 1 << 30), (40, 1 << 30), (17, 0), (1, 0)):
         monkeypatch.setattr(attention, "_CPU_CHUNK", chunk)
-        monkeypatch.setattr(attention, "_KEPT_SCORES", kept)
+        monkeypatch.setattr(attention, "_STORED_SCORES", kept)
         layer.sampler.generator.manual_seed(2)
         layer.zero_grad()
         own = x.clone().requires_grad_()

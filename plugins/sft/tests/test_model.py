@@ -115,7 +115,7 @@ def test_dropped_tokens_reach_no_other_token(task):
     model = make(task, token_drop=0.5, score_dropout=0.0, ffn_dropout=0.0, relative="none").train()
     batch = tiny_batch(model)
     torch.manual_seed(3)
-    kept = model._kept_tokens(batch)
+    kept = model._draw_visible(batch)
     assert 0 < kept.sum() < len(kept)
     outs = []
     for shift in (0.0, 5.0):
@@ -136,7 +136,7 @@ def test_no_graph_loses_all_its_tokens():
     batch = tiny_table(model.spec, sizes=[1, 2, 30, 1]).batch(range(4))
     for seed in range(20):
         torch.manual_seed(seed)
-        kept = model._kept_tokens(batch)
+        kept = model._draw_visible(batch)
         assert (torch.zeros(4).index_add(0, batch.batch, kept.float()) > 0).all()
 
 

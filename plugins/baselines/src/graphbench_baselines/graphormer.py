@@ -1,4 +1,4 @@
-"""Graphormer: global attention that knows degrees, distances and the edges between nodes."""
+"""Graphormer: global attention with degrees, distances and the edges of shortest paths."""
 
 from __future__ import annotations
 
@@ -74,20 +74,17 @@ class GraphormerLayer(nn.Module):
         self.ffn_norm = nn.LayerNorm(dim)
 
     def forward(self, x: Tensor, layout: DenseLayout, biases: Sequence[Tensor | None]) -> Tensor:
-        """Tokens `[T, dim]` after the layer; arguments as those of `StructuredAttention.forward`."""
+        """Return tokens `[T, dim]` after the layer; arguments as those of `StructuredAttention.forward`."""
         if self.norm_first:
-            x = x + self._drop(self.attention(self.attention_norm(x), layout, biases))
+            x = x + self.dropout(self.attention(self.attention_norm(x), layout, biases))
             return x + self.ffn(self.ffn_norm(x))
-        x = self.attention_norm(x + self._drop(self.attention(x, layout, biases)))
+        x = self.attention_norm(x + self.dropout(self.attention(x, layout, biases)))
         normed: Tensor = self.ffn_norm(x + self.ffn(x))
         return normed
 
-    def _drop(self, x: Tensor) -> Tensor:
-        return self.dropout(x)
-
 
 class SpatialBias(PairBias):
-    """What Graphormer adds to attention logits (equations 6 and 7), the same in all layers.
+    """Bias of the attention logits (equations 6 and 7), shared by all layers.
 
     Node pairs have that of `PairBias`; the graph token to anything and anything to it: `t[h]`.
 
@@ -115,7 +112,7 @@ class SpatialBias(PairBias):
         nn.init.normal_(self.token.weight, std=EMBEDDING_STD)
 
     def forward(self, batch: GraphBatch, node_slots: Tensor, padded: int) -> Tensor:
-        """The bias `[G, H, N, N]` in the precision of the parameters, rows are queries; padding is arbitrary.
+        """Return the bias `[G, H, N, N]` in the precision of the parameters, rows are queries; padding is arbitrary.
 
         Args:
             batch: the graphs.
@@ -230,7 +227,7 @@ class Graphormer(Architecture):
             nn.init.zeros_(attention.out_map.bias)
 
     def forward(self, batch: GraphBatch) -> Representation:
-        """Nodes `[num_nodes, hidden_dim]` and graph tokens `[num_graphs, hidden_dim]`."""
+        """Return nodes `[num_nodes, hidden_dim]` and graph tokens `[num_graphs, hidden_dim]`."""
         layout, node, graph = token_layout(batch)
         x = torch.cat([self.embedding(batch), self.graph_token.weight.expand(batch.num_graphs, -1)])
         x = x[torch.cat([node, graph]).argsort()]
@@ -249,7 +246,7 @@ class Graphormer(Architecture):
 
 
 def token_layout(batch: GraphBatch) -> tuple[DenseLayout, Tensor, Tensor]:
-    """Where nodes and graph tokens stand; within a graph the graph token is the last.
+    """Lay out nodes and graph tokens; within a graph the graph token comes last.
 
     Returns:
         The layout of all tokens, the token of each node `[num_nodes]`, the graph token of each graph `[num_graphs]`.

@@ -339,7 +339,7 @@ class GatedGCN(MessagePassingNetwork):
 
 
 def _unit_relu(x: Tensor) -> Tensor:
-    """ReLU, then every row at length 1."""
+    """Apply ReLU, then scale every row to length 1."""
     return F.normalize(F.relu(x), dim=-1)
 
 

@@ -35,7 +35,7 @@ class AdvectiveAttention(Traced):
         beta: weight b of advection.
 
     Raises:
-        BadInput: `dim` is 1, `order` is no positive integer, or `beta` is negative or infinite.
+        BadInput: `dim` is 1, `order` is not a positive integer, or `beta` is negative or infinite.
 
     Examples:
         >>> from graphbench.testing import tiny_spec, tiny_table
@@ -55,7 +55,7 @@ class AdvectiveAttention(Traced):
         self.out = nn.Linear(num_heads * (order + 1) * dim, dim)
 
     def forward(self, x: Tensor, batch: GraphBatch, layout: DenseLayout, edges: WeightedEdges) -> Tensor:
-        """Mixed nodes `[T, dim]`."""
+        """Return mixed nodes `[T, dim]`."""
         q, k = (
             F.normalize(part.unflatten(-1, (self.num_heads, -1)), dim=-1) for part in self.qk_map(x).chunk(2, dim=-1)
         )
@@ -102,7 +102,7 @@ class AdvDIFFormer(Architecture):
         categorical: how categorical features enter: xavier_uniform, normal or one_hot.
 
     Raises:
-        BadInput: an option is not known or out of its range.
+        BadInput: an option is unknown or out of range.
 
     Examples:
         >>> from graphbench.testing import tiny_batch, tiny_spec
@@ -132,7 +132,7 @@ class AdvDIFFormer(Architecture):
         self.dropout, self.residual = nn.Dropout(dropout), residual
 
     def forward(self, batch: GraphBatch) -> Representation:
-        """Nodes `[num_nodes, hidden_dim]`."""
+        """Return nodes `[num_nodes, hidden_dim]`."""
         layout = DenseLayout.from_batch(batch)
         x = self.dropout(self.norms[0](self.node_encoder(batch)).relu())
         edges = row_edges(batch, x.dtype)

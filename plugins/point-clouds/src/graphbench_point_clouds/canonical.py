@@ -33,7 +33,7 @@ _EPSILON = 1e-6
 
 
 def orthonormal(vectors: Tensor) -> Tensor:
-    """Gram and Schmidt's basis of three vectors, as rows `[B, 3, 3]`; a row is short where vectors are parallel.
+    """Orthonormalise three vectors by Gram-Schmidt, as rows `[B, 3, 3]`; a row is short where vectors are parallel.
 
     Examples:
         >>> orthonormal(torch.tensor([[[2.0, 0, 0], [1, 1, 0], [1, 1, 3]]])).round(decimals=4)[0]
@@ -59,7 +59,7 @@ class CanonicalFrame(nn.Module):
         dropout: probability on the last vectors.
 
     Raises:
-        BadInput: `dropout` is no probability.
+        BadInput: `dropout` is not a probability.
     """
 
     def __init__(self, width: int, num_neighbors: int, dropout: float) -> None:
@@ -71,7 +71,7 @@ class CanonicalFrame(nn.Module):
         self.num_neighbors, self.dropout = num_neighbors, nn.Dropout(dropout)
 
     def forward(self, points: Points) -> Tensor:
-        """`[B, 3, 3]`, rows are vectors of the basis."""
+        """Return bases `[B, 3, 3]`, whose rows are vectors."""
         clouds, pos = points.clouds, points.pos
         neighbours = nearest(pos, clouds, pos, clouds, self.num_neighbors)
         x = self.edges(edge_vectors(pos.to(points.x.dtype)[:, None], neighbours, cross=True)).mean(1)
@@ -79,7 +79,7 @@ class CanonicalFrame(nn.Module):
         return orthonormal(single(mean_of_clouds(x, clouds.cloud_of, clouds.num_clouds)))
 
     def seen(self, points: Points) -> Points:
-        """The points as the frames of their clouds see them."""
+        """Return the points in the frames of their clouds."""
         frames = self(points)
         return replace(points, pos=points.clouds.transformed(points.pos.to(frames.dtype), frames.transpose(1, 2)))
 
@@ -132,7 +132,7 @@ class CNPointNet(PointNet):
         self.frame = CanonicalFrame(hidden_dim, num_neighbors, frame_dropout)
 
     def placed(self, points: Points) -> Points:
-        """The points as the frames of their clouds see them."""
+        """Return the points in the frames of their clouds."""
         return self.frame.seen(points)
 
 
@@ -175,5 +175,5 @@ class CNDGCNN(DGCNN):
         self.frame = CanonicalFrame(hidden_dim, num_neighbors, frame_dropout)
 
     def placed(self, points: Points) -> Points:
-        """The points as the frames of their clouds see them."""
+        """Return the points in the frames of their clouds."""
         return self.frame.seen(points)
