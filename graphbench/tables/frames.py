@@ -136,7 +136,7 @@ def typed_table(path: Path, needed: Sequence[str] = (), rows: int = CHUNK) -> Ty
     if table.separator not in ("", ",") and not has_fractions:
         kinds = {name: _kind(facts[name], name in needed, may_have_commas=True) for name in facts}
     if suffix_of(path) == WORKBOOK:  # programs may write whole numbers with a point
-        kinds |= {name: "int" for name, found in facts.items() if found - {"points", "int"} == {"float"}}
+        kinds |= {name: "int" for name in facts if facts[name] - {"points", "int"} == {"float"}}
     nameless = {name for name, title in zip(table.names, table.header, strict=True) if not title}
     kinds = {name: kind for name, kind in kinds.items() if name not in nameless or kind != "nothing"}
     commas = [name for name in kinds if kinds[name] == "float" and "commas" in facts[name]]
