@@ -20,7 +20,7 @@ TESTED_BY = {
     "graphbench/inference/external.py": ("tests/cli/commands/test_score.py", "held against predict and scikit-learn"),
     "graphbench/contracts/pyg.py": ("tests/nn/test_pyg.py", "beside the layers that read such graphs"),
     "plugins/sfi-former/src/graphbench_sfi_former/ops.py": (
-        "plugins/kernels/tests/sfi_former/test_rows_numba.py", "chooses between kernels and plain forms",
+        "plugins/sfi-former/tests/test_blocks.py", "operands of blocks",
     ),
     "plugins/kernels/src/graphbench_kernels/sfi_former/attention.py": (
         "plugins/kernels/tests/sfi_former/test_rows_numba.py", "calls the kernels and nothing else",
@@ -153,6 +153,7 @@ TESTED_BY = {
 TESTS_OF = {
     "tests/benchmarks/graphs/test_edge_targets.py": "targets of edges, from the source to predictions",
     "tests/release/test_audit.py": "release/audit.py",
+    "plugins/kernels/tests/test_triton.py": "every kernel in Triton, compiled for cards",
     "tests/benchmarks/molecules/test_hostile_tables.py": "graphbench/tables/, by a training and a prediction",
     "tests/benchmarks/graphs/readers/test_hostile_tables.py": "graphbench/tables/, of nodes and edges",
     "tests/callbacks/test_other_modules.py": "graphbench/callbacks/probe.py",
