@@ -54,7 +54,7 @@ def looked(query, keys, values, places, scale):
 
 
 def family_of(layer, x, levels, level, row):
-    """What one node takes."""
+    """Attention of one node to its family."""
     name, here = str(level), levels[level]
     query = layer.query[name](x[level][row])
     weights, taken = layer.mix.exp() / layer.mix.exp().sum(), 0

@@ -165,7 +165,7 @@ def test_shapes_in_tasks_of_clouds_keep_their_points_and_their_logits(logits, ar
 
 
 def test_shapes_of_an_evaluation_split_keep_their_points():
-    """As `ShapeNetPart` has them: of 9, 12 and 30 points, with 12 asked for."""
+    """As `ShapeNetPart` has them: of 9, 12 and 30 points, with 12 neighbours."""
     benchmark = ShapeNetPart(num_points=12)
     batch = next(Solids(num_points=264, sizes=(36, 36, 36)).read_objects(list(shapes()))).table.batch([0, 1, 2])
     batch.x, batch.y = (torch.zeros(51, 1, dtype=torch.int64) for _ in range(2))
