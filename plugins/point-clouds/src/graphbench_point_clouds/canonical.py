@@ -23,9 +23,9 @@ from graphbench_point_clouds.vector_neurons import (
     VectorNorm,
     VectorReLU,
     check_space,
+    cloud_means,
     edge_vectors,
-    mean_of_clouds,
-    single,
+    to_single,
 )
 from graphbench_point_clouds.vn_networks import channels
 
@@ -76,12 +76,12 @@ class CanonicalFrame(nn.Module):
         neighbours = nearest(pos, clouds, pos, clouds, self.num_neighbors)
         x = self.edges(edge_vectors(pos.to(points.x.dtype)[:, None], neighbours, cross=True)).mean(1)
         x = self.dropout(self.out(self.norm(self.points(x))))
-        return orthonormal(single(mean_of_clouds(x, clouds.cloud_of, clouds.num_clouds)))
+        return orthonormal(to_single(cloud_means(x, clouds.cloud_of, clouds.num_clouds)))
 
-    def seen(self, points: Points) -> Points:
+    def transform(self, points: Points) -> Points:
         """Return the points in the frames of their clouds."""
         frames = self(points)
-        return replace(points, pos=points.clouds.transformed(points.pos.to(frames.dtype), frames.transpose(1, 2)))
+        return replace(points, pos=points.clouds.transform(points.pos.to(frames.dtype), frames.transpose(1, 2)))
 
 
 class CNPointNet(PointNet):
@@ -131,9 +131,9 @@ class CNPointNet(PointNet):
             self.last.dropouts, self.last.before_norm = (0.0, dropout), True
         self.frame = CanonicalFrame(hidden_dim, num_neighbors, frame_dropout)
 
-    def placed(self, points: Points) -> Points:
+    def prepare(self, points: Points) -> Points:
         """Return the points in the frames of their clouds."""
-        return self.frame.seen(points)
+        return self.frame.transform(points)
 
 
 class CNDGCNN(DGCNN):
@@ -174,6 +174,6 @@ class CNDGCNN(DGCNN):
         check_space(type(self).__name__, spec)
         self.frame = CanonicalFrame(hidden_dim, num_neighbors, frame_dropout)
 
-    def placed(self, points: Points) -> Points:
+    def prepare(self, points: Points) -> Points:
         """Return the points in the frames of their clouds."""
-        return self.frame.seen(points)
+        return self.frame.transform(points)

@@ -25,10 +25,10 @@ from graphbench_point_clouds.vector_neurons import (
     VectorPool,
     VectorPooling,
     VectorReLU,
+    add_mean,
     check_space,
     edge_vectors,
-    seen_from,
-    with_mean,
+    project,
 )
 
 #: VN-PointNet has ReLUs, VN-DGCNN the leaky ones of DGCNN.
@@ -143,10 +143,10 @@ class VNPointNet(PointCloudModel):
         if self.align is not None:
             x = torch.cat([x, self.align(x, clouds)[clouds.cloud_of]], dim=1)
         states.append(x := self.middle(x))
-        x = with_mean(self.wide_norm(self.wide(x)), clouds.cloud_of, clouds.num_clouds)
+        x = add_mean(self.wide_norm(self.wide(x)), clouds.cloud_of, clouds.num_clouds)
         frames = self.frames(x)
-        seen = [seen_from(state, frames) for state in (*states, x)]
-        return Pooling("max")(seen[-1], clouds.cloud_of, clouds.num_clouds), seen
+        invariants = [project(state, frames) for state in (*states, x)]
+        return Pooling("max")(invariants[-1], clouds.cloud_of, clouds.num_clouds), invariants
 
 
 class VectorEdgeConv(nn.Module):
@@ -248,6 +248,6 @@ class VNDGCNN(PointCloudModel):
             places = x.detach().flatten(1) if number else points.pos
             states.append(x := layer(x, nearest(places, clouds, places, clouds, self.num_neighbors)))
         joined = torch.cat(states, dim=1)
-        x = with_mean(self.embed(joined), clouds.cloud_of, clouds.num_clouds)
+        x = add_mean(self.embed(joined), clouds.cloud_of, clouds.num_clouds)
         frames = self.frames(x)
-        return seen_from(x, frames), seen_from(joined, frames)
+        return project(x, frames), project(joined, frames)
