@@ -87,7 +87,7 @@ class CanonicalFrame(nn.Module):
 class CNPointNet(PointNet):
     """CN(NL)-PointNet (Kaba et al., ICML 2023): PointNet of the cloud as its learned frame sees it.
 
-    No rotation about the origin changes what is returned. The frame reads positions alone, and so does the network.
+    No rotation about the origin changes the result. The frame reads positions alone, and so does the network.
 
     Time and memory: `B (N^2 + k N d + N d^2 + d^3)`, `B (N^2 + k N d + d^2)`.
 
@@ -139,7 +139,7 @@ class CNPointNet(PointNet):
 class CNDGCNN(DGCNN):
     """CN(NL)-DGCNN (Kaba et al., ICML 2023): DGCNN of the cloud as its learned frame sees it.
 
-    No rotation about the origin changes what is returned. The frame reads positions alone, and so does the network.
+    No rotation about the origin changes the result. The frame reads positions alone, and so does the network.
 
     Time and memory: `B (N^2 d + k N d^2)`, `B (N^2 + k N d)`.
 

@@ -23,7 +23,7 @@ from graphbench_point_clouds.model import PointCloudModel, Points
 
 
 class Stage(NamedTuple):
-    """A convolution on the way to fewer points: neighbours, dilation, points and width.
+    """A convolution down to fewer points: neighbours, dilation, points and width.
 
     `num_points` over `share` is the number of its points, 0 keeps the points of the stage before; `width` is in units
     of `hidden_dim`.
@@ -36,7 +36,7 @@ class Stage(NamedTuple):
 
 
 class Return(NamedTuple):
-    """A convolution on the way back: neighbours, dilation, and the stage with the queries."""
+    """A convolution back up: neighbours, dilation, and the stage with the queries."""
 
     neighbours: int
     dilation: int
@@ -74,7 +74,7 @@ class EluMap(nn.Module):
 
 
 class DepthwiseConv(nn.Module):
-    """`y_jn = sum_i w_ijn x_ij`: every channel j has weights of its own, m for each of k neighbours i.
+    """`y_jn = sum_i w_ijn x_ij`: every channel j has its own weights, m for each of k neighbours i.
 
     Args:
         num_neighbors: k.
