@@ -246,7 +246,7 @@ def test_gated_gcn_drops_nodes_and_edges_after_their_residuals(spec, batch, fixe
 @pytest.mark.parametrize("aggregation", ["max", "mean"])
 @pytest.mark.parametrize("unit_length", [False, True])
 def test_graphsage_agrees_with_its_equation(spec, batch, aggregation, unit_length):
-    """`W1 x_i + W2 aggregate_j + b`, over its length where that is asked for, node by node."""
+    """`W1 x_i + W2 aggregate_j + b`, over its length with `unit_length`, node by node."""
     torch.manual_seed(0)
     model = GraphSAGE(spec, hidden_dim=DIM, num_layers=1, aggregation=aggregation, unit_length=unit_length).double()
     conv, x = model.layers[0].conv, torch.randn(batch.num_nodes, DIM, dtype=torch.float64)

@@ -57,10 +57,10 @@ class GCN(MessagePassingNetwork):
         dropout: probability of dropout in every layer.
         norm: batch, layer or none.
         residual: add each layer's input to its output.
-        self_loops: every node is a neighbour of its own; without them a node without neighbours gets 0.
+        self_loops: make every node its own neighbour; without them a node without neighbours gets 0.
         edge_weights: symmetric, by `1 / sqrt(d_i d_j)`, or mean.
         unit_length: scale every row to length 1 before the residual.
-        positional_encoders: outputs stand beside the node features.
+        positional_encoders: outputs are concatenated to the node features.
         categorical: how categorical features enter: xavier_uniform, normal or one_hot.
 
     Examples:
@@ -112,7 +112,7 @@ class GraphSAGE(MessagePassingNetwork):
         dropout: probability of dropout in every layer.
         norm: batch, layer or none.
         residual: add each layer's input to its output.
-        positional_encoders: outputs stand beside the node features.
+        positional_encoders: outputs are concatenated to the node features.
         categorical: how categorical features enter: xavier_uniform, normal or one_hot.
 
     Examples:
@@ -165,9 +165,9 @@ class GAT(MessagePassingNetwork):
         dropout: probability of dropout of every layer's input and of attention weights.
         norm: batch, layer or none.
         residual: add each layer's input to its output.
-        self_loops: every node is a neighbour of its own.
+        self_loops: make every node its own neighbour.
         last_head_alone: the last layer has one head of the whole width, with as many parameters.
-        positional_encoders: outputs stand beside the node features.
+        positional_encoders: outputs are concatenated to the node features.
         categorical: how categorical features enter: xavier_uniform, normal or one_hot.
 
     Raises:
@@ -226,7 +226,7 @@ class GIN(MessagePassingNetwork):
         norm: batch, layer or none, inside the MLP and after it.
         residual: add each layer's input to its output.
         all_layers: the head reads all depths, a width of `hidden_dim (num_layers + 1)`.
-        positional_encoders: outputs stand beside the node features.
+        positional_encoders: outputs are concatenated to the node features.
         categorical: how categorical features enter: xavier_uniform, normal or one_hot.
 
     Examples:
@@ -270,7 +270,7 @@ class GINE(MessagePassingNetwork):
         norm: batch, layer or none, inside the MLP and after it.
         residual: add each layer's input to its output.
         edge_features: read the benchmark's edge features; False: one learned row for all edges.
-        positional_encoders: outputs stand beside the node features.
+        positional_encoders: outputs are concatenated to the node features.
         categorical: how categorical features enter: xavier_uniform, normal or one_hot.
 
     Examples:
@@ -314,7 +314,7 @@ class GatedGCN(MessagePassingNetwork):
         norm: batch, layer or none.
         residual: add each layer's input to its output.
         edge_features: read the benchmark's edge features; False: one learned row for all edges.
-        positional_encoders: outputs stand beside the node features.
+        positional_encoders: outputs are concatenated to the node features.
         categorical: how categorical features enter: xavier_uniform, normal or one_hot.
 
     Examples:
